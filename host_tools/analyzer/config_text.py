@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import starmap
 
 from bluebridge.device.layout import pci
 from bluebridge.device.layout.fields import Field, Struct
-from bluebridge.device.layout.ntb import gen1, models
 
 _MOST = 16
 """Bytes of an access whose registers are told; longer ones copy all of the space."""
@@ -73,29 +74,18 @@ REGISTERS: tuple[ConfigRegister, ...] = (
 """All registers of a function's configuration space, by offset within header and capabilities."""
 
 
-GEN1 = (
-    *(ConfigRegister(at, 1, f"primary BAR{bar} size") for bar, at in gen1.PRIMARY_SIZES.items()),
-    *(
-        ConfigRegister(at, 1, f"secondary BAR{bar} size")
-        for bar, at in gen1.SECONDARY_SIZES.items()
-    ),
-    ConfigRegister(gen1.PPD, 1, "PPD"),
-    ConfigRegister(gen1.LINK_STATUS, 2, "NTB link status"),
-)
-"""What a bridge of the first generation keeps in configuration space besides."""
-_MORE = {models.BY_NAME["intel-gen1"].log_suffix: GEN1}
-
-
-def config_text(offset: int, data: bytes, length: int, family: str = "") -> str:
+def config_text(
+    offset: int, data: bytes, length: int, more: Iterable[tuple[int, int, str]] = ()
+) -> str:
     """What an access of `length` bytes at `offset` read or wrote; `data` may be shorter.
 
-    `family` is what the device's name in the log says of its kind (`bridges.family`).
+    `more` are registers that only this model has: offset, bytes, name.
     """
     if length > _MOST:
         return "whole config space" if not offset else f"config {offset:#x}"
     parts = [
         _part(register, offset, data)
-        for register in (*REGISTERS, *_MORE.get(family, ()))
+        for register in (*REGISTERS, *starmap(ConfigRegister, more))
         if register.offset < offset + length and register.end > offset
     ]
     where = "extended config space" if offset >= 0x100 else "config"

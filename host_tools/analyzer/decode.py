@@ -1,51 +1,50 @@
-"""Describes events in words, with the tables of `device/layout`."""
+"""Describes events in words, with the tables of the device's model and those of packets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import IntEnum
 
 from bluebridge.device.buslog.reader import Event, LogError
 from bluebridge.device.buslog.record import TEXT_KINDS
 from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.fields import Register, RegisterBlock
-from bluebridge.device.layout.mlx4 import bar0, cqe, eqe, uar
-from bluebridge.device.layout.mlx4.commands import name_of
-from bluebridge.device.layout.mlx4.wqe import SendOpcode
 from bluebridge.device.layout.net import cm, ethernet, mad
 from bluebridge.device.layout.net.operations import Syndrome
 from bluebridge.device.layout.net.roce import GSI_QPN
 from bluebridge.device.packets.message import ATOMIC, READ, RELIABLE, XRC
-from bluebridge.host_tools.analyzer import bridges
-from bluebridge.host_tools.analyzer.bridges import FAMILIES, family, register
 from bluebridge.host_tools.analyzer.config_text import config_text
-from bluebridge.host_tools.analyzer.wqe_text import receive_entry, send_entry
+from bluebridge.host_tools.analyzer.devices.model import named
+from bluebridge.host_tools.analyzer.devices.registry import adapter_of, model_of
 
 _CM_SEND = bytes((1, mad.MgmtClass.CM, 2, mad.Method.SEND))
 """First bytes of every CM datagram: base version, class, class version, method."""
 
 WIRE = (What.REQUEST, What.RESPONSE, What.DATAGRAM)
-BLOCKS: dict[int, tuple[RegisterBlock, ...]] = {0: bar0.BLOCKS, 2: uar.BLOCKS}
 
 
 def decode(event: Event) -> str:
-    """The event in one line, without a line feed."""
-    if event.kind in TEXT_KINDS:
+    """Describe the event in one line, without a line feed."""
+    kind = event.kind
+    if kind in TEXT_KINDS:
         return event.text
-    if event.kind in (Kind.MMIO_READ, Kind.MMIO_WRITE):
-        blocks = FAMILIES.get(family(event.device))
-        return _register(event) if blocks is None else register(event, blocks)
-    if event.kind == Kind.IRQ:
+    if kind is Kind.MMIO_READ or kind is Kind.MMIO_WRITE:
+        return model_of(event.device).access(event)
+    if kind is Kind.IRQ:
         return f"MSI-X vector {event.address}"
-    if event.kind in (Kind.CONFIG_READ, Kind.CONFIG_WRITE):
-        return config_text(event.address, event.data, event.length, family(event.device))
-    if event.kind == Kind.WIRE and event.what in WIRE:
+    if kind is Kind.CONFIG_READ or kind is Kind.CONFIG_WRITE:
+        more = model_of(event.device).config
+        return config_text(event.address, event.data, event.length, more)
+    if kind is Kind.WIRE and event.what in WIRE:
         return _wire(event)
-    if event.kind == Kind.BLUEFLAME:
-        page = uar.blueflame_page(event.address)
-        return f"BlueFlame page {page}: {_DMA.get(event.what, _other)(event)}"
-    return _DMA.get(event.what, _other)(event)
+    if kind is Kind.BLUEFLAME:
+        page = adapter_of(event.device).page(event.address)
+        return f"BlueFlame page {page}: {_transfer(event)}"
+    return _transfer(event)
+
+
+def _transfer(event: Event) -> str:
+    words = model_of(event.device).words.get(event.what) or _WORDS.get(event.what, _other)
+    return words(event)
 
 
 def _wire(event: Event) -> str:
@@ -71,69 +70,7 @@ def _wire(event: Event) -> str:
 def _syndrome(value: int) -> str:
     if value & 0x60 == Syndrome.RNR_NAK:
         return f"RNR_NAK timer={value & 0x1F}"
-    return _name(Syndrome, value)
-
-
-def _find(event: Event) -> tuple[RegisterBlock, int, Register] | None:
-    for block in BLOCKS.get(event.bar, ()):
-        found = block.find(event.address)
-        if found is not None:
-            return block, *found
-    return None
-
-
-def _register(event: Event) -> str:
-    found = _find(event)
-    if found is None:
-        return f"BAR{event.bar}+{event.address:#x}"
-    block, index, register = found
-    place = f"{block.name}[{index}]" if block.stride else block.name
-    if event.length * 8 != register.width:
-        return f"{place}.{register.name} part={event.data.hex()}"
-    value = int.from_bytes(event.data, block.order)
-    if block.name == "UAR" and register.name.startswith("eq"):
-        eqn = index * 4 + int(register.name[2:])
-        return f"EQ {eqn} {register.decode(value).partition(' ')[2]}".strip()
-    text = register.decode(value)
-    if register.name == "control":
-        text += f" ({name_of(value & 0xFFF)})"
-    return f"{place}.{text}"
-
-
-def _cqe(event: Event) -> str:
-    data = event.data[-cqe.CQE_SIZE :]  # the second half of a large entry
-    if len(data) < cqe.CQE_SIZE:
-        return f"CQE of CQ {event.obj:#x}"
-    opcode = cqe.CQE.get(data, "opcode")
-    qpn = cqe.CQE.get(data, "qpn")
-    head = f"CQE cqn={event.obj:#x} qpn={qpn:#x}"
-    side = "send" if cqe.CQE.get(data, "is_send") else "receive"
-    if opcode == cqe.OPCODE_ERROR:
-        syndrome = cqe.ERROR_CQE.get(data, "syndrome")
-        return f"{head} {side} ERROR {_name(cqe.CompletionStatus, syndrome)}"
-    if side == "send":
-        index = cqe.CQE.get(data, "wqe_index")
-        return f"{head} send {_name(SendOpcode, opcode)} wqe={index}"
-    count = cqe.CQE.get(data, "byte_count")
-    return f"{head} receive {_name(cqe.RecvOpcode, opcode)} bytes={count}"
-
-
-def _eqe(event: Event) -> str:
-    if len(event.data) < eqe.EQE_SIZE:
-        return f"EQE of EQ {event.obj}"
-    kind = eqe.EQE.get(event.data, "type")
-    table = eqe.BY_TYPE.get(kind, eqe.EQE)
-    own = [
-        f"{item.name}={table.get(event.data, item.name):#x}"
-        for item in table
-        if item.name not in ("type", "subtype", "owner") and not item.raw
-    ]
-    return f"EQE eqn={event.obj} {_name(eqe.EventType, kind)} {' '.join(own)}".strip()
-
-
-def _record(event: Event) -> str:
-    value = int.from_bytes(event.data[:4], "big")
-    return f"doorbell record of {event.obj:#x} = {value:#x}"
+    return named(Syndrome, value)
 
 
 def _mad(event: Event) -> str:
@@ -142,7 +79,7 @@ def _mad(event: Event) -> str:
     if start >= 0 and len(event.data) >= start + mad.MAD.size:
         attribute = mad.MAD.get(event.data, "attr_id", start)
         tid = mad.MAD.get(event.data, "tid", start)
-        return f"MAD CM {_name(cm.CmAttribute, attribute)} tid={tid:#x}"
+        return f"MAD CM {named(cm.CmAttribute, attribute)} tid={tid:#x}"
     return f"MAD of QP {event.obj:#x}, {event.length} bytes"
 
 
@@ -165,41 +102,22 @@ def _frame(event: Event) -> str:
     return f"frame {smac} > {dmac} {name}"
 
 
-def _payload(event: Event) -> str:
-    return f"payload qpn={event.obj:#x}"
-
-
 def _other(event: Event) -> str:
     what = event.what.name.lower().replace("_", " ")
     return f"{what} {event.obj:#x}" if event.obj else what
 
 
-def _mailbox(event: Event) -> str:
-    side = "input" if event.what == What.MAILBOX_IN else "output"
-    return f"{side} mailbox of {name_of(event.obj)}"
+def _window(event: Event) -> str:
+    way = "into" if event.kind == Kind.DMA_WRITE else "out of"
+    return f"through the peer's window {way} {event.address:#x}"
 
 
-def _name(kind: type[IntEnum], value: int) -> str:
-    try:
-        return kind(value).name
-    except ValueError:
-        return hex(value)
-
-
-_DMA: dict[What, Callable[[Event], str]] = {
-    What.PAYLOAD: _payload,
-    What.SQ_WQE: lambda event: f"WQE qpn={event.obj:#x} {send_entry(event.data, event.length)}",
-    What.UD_WQE: lambda event: (
-        f"WQE qpn={event.obj:#x} {send_entry(event.data, event.length, datagram=True)}"
-    ),
-    What.RQ_WQE: lambda event: f"RQ WQE qpn={event.obj:#x} {receive_entry(event.data)}",
-    What.SRQ_WQE: lambda event: f"SRQ WQE srqn={event.obj:#x} {receive_entry(event.data[16:])}",
-    What.CQE: _cqe,
-    What.EQE: _eqe,
-    What.DOORBELL_RECORD: _record,
-    What.MAILBOX_IN: _mailbox,
-    What.MAILBOX_OUT: _mailbox,
+_WORDS: dict[What, Callable[[Event], str]] = {
+    What.PAYLOAD: lambda event: f"payload qpn={event.obj:#x}",
     What.FRAME: _frame,
     What.MAD: _mad,
-    **bridges.DMA,
+    What.COPY: lambda event: f"copy channel={event.obj}",
+    What.WINDOW: _window,
+    What.MESSAGE: lambda event: f"interrupt message {event.data[::-1].hex()}",
 }
+"""Transfers whose form no model decides."""

@@ -14,12 +14,12 @@ from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.marks import find_mark
 from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.host_tools.analyzer import terminal
-from bluebridge.host_tools.analyzer.analysis import file_views
-from bluebridge.host_tools.analyzer.analysis.view import Options, View
-from bluebridge.host_tools.analyzer.analysis.views import DEFAULT, VIEWS
 from bluebridge.host_tools.analyzer.comparison.report import compare
 from bluebridge.host_tools.analyzer.event_lines import KINDS
 from bluebridge.host_tools.analyzer.pcap import dissector, export
+from bluebridge.host_tools.analyzer.timeline import perfetto_file
+from bluebridge.host_tools.analyzer.views.table import DEFAULT, VIEWS
+from bluebridge.host_tools.analyzer.views.view import Options, View
 
 _TREES = " or ".join(view.name for view in VIEWS.values() if view.tree)
 _MODELLED = " or ".join(view.name for view in VIEWS.values() if view.modelled)
@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--json", dest="format", action="store_const", const="jsonl", help="same as --format jsonl"
     )
     parser.add_argument("--decode", action="store_true", help="say what each transfer was")
-    file_views.add_arguments(parser)
+    perfetto_file.add_arguments(parser)
     export.add_arguments(parser)
     dissector.add_arguments(parser)
 
@@ -119,7 +119,7 @@ def main(arguments: argparse.Namespace) -> int:
             export.run(reader, options.wanted, arguments)
             return 1 if reader.cut else 0
         if arguments.perfetto is not None:
-            file_views.run(reader, options, arguments)
+            perfetto_file.run(reader, options, arguments)
         else:
             _print(VIEWS[arguments.view].lines(reader, options))
     except LogError as error:
@@ -167,7 +167,7 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ValueError("--to is before --from: exchange them")
     if arguments.tree and not view.tree:
         raise ValueError(f"--tree needs --view {_TREES}")
-    file_views.check_arguments(arguments)
+    perfetto_file.check_arguments(arguments)
     if not view.event_options:
         for name in ("decode", "pcap"):
             if getattr(arguments, name):

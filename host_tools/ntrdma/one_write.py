@@ -8,7 +8,7 @@ from pathlib import Path
 from bluebridge.device.buslog.reader import LogError
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.host_tools.analyzer.analysis import Transfer, transfers
-from bluebridge.host_tools.analyzer.analysis.work_requests import header, line, tree
+from bluebridge.host_tools.analyzer.views.work_requests import header, line, tree
 from bluebridge.host_tools.errors import LabError
 
 EXPLANATION = (

@@ -4,48 +4,80 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bluebridge.device.layout.fields import RegisterBlock
+from bluebridge.device.layout.fields import Register, RegisterBlock
 from bluebridge.device.layout.ioat.registers import ChannelError, State
-from bluebridge.device.layout.ntb import gen1, gen4, models, switchtec
+from bluebridge.device.layout.ntb.models import BY_NAME, BridgeModel
+from bluebridge.device.layout.ntb.uses import Use
 from bluebridge.host_tools.show.item import Item, Kind, Row
 from bluebridge.host_tools.show.registers import lines_of, value_at
 
-_DOORBELLS = {
-    models.GEN4.name: (gen4.CONTROL, "int_status", "int_disable"),
-    models.GEN1.name: (gen1.CONTROL, "doorbell", "doorbell_mask"),
-    models.SWITCHTEC.name: (switchtec.MESSAGING, "inbound_doorbell", "inbound_mask"),
-}
-"""Where a model has the doorbells that the peer has rung, and their mask."""
-_SPADS = {models.GEN4.name: gen4.SPAD, models.GEN1.name: gen1.SPAD}
-_LIMITS = {
-    models.GEN4.name: (gen4.CONTROL, {2: "window0_limit", 4: "window1_limit"}),
-    models.GEN1.name: (gen1.CONTROL, {2: "secondary2_limit", 4: "secondary4_limit"}),
-}
-"""Registers with the end of a window, by its BAR."""
 _LINKS = {True: "up", False: "down", None: "kept by software"}
 
 
 def bridge(row: Row) -> Sequence[Item]:
     """The page of one side of a bridge."""
-    lines, model = lines_of(row), row["model"]
-    block, pending, mask = _DOORBELLS[model]
-    index = row["partition"] or 0
+    registers = _Registers(BY_NAME[row["model"]], lines_of(row), row["partition"] or 0)
     return [
         {
             "function": row["function"],
-            "model": model,
+            "model": row["model"],
             "link": _LINKS[row["link"]],
             "link-wanted": row["wanted"],
             "partition": row["partition"],
             "locked-up": row["hung"],
-            "window": {_name(each): _window(each, model, lines) for each in row["windows"]},
-            "doorbell": f"{_named(lines, block, pending, index):#x}",
-            "doorbell-mask": f"{_named(lines, block, mask, index):#x}",
+            "window": {_name(each): _window(each, registers) for each in row["windows"]},
+            "doorbell": f"{registers.value(Use.PENDING):#x}",
+            "doorbell-mask": f"{registers.value(Use.MASK):#x}",
             "doorbells-lost": row["lost"],
-            "scratchpad": _scratchpads(lines, model),
-            "message": _messages(lines, index) if model == models.SWITCHTEC.name else {},
+            "scratchpad": registers.scratchpads(),
+            "message": registers.messages(),
         }
     ]
+
+
+class _Registers:
+    """The values of a bridge's registers, by what they are for.
+
+    `copy` is the number of the guest's own partition, where there are registers of each.
+    """
+
+    def __init__(self, model: BridgeModel, lines: Mapping[int, bytes], copy: int) -> None:
+        self._lines = lines
+        self._copy = copy
+        self._found: dict[tuple[Use, int], tuple[RegisterBlock, Register]] = {}
+        for block in model.blocks:
+            for register in block.registers:
+                use = model.uses.registers.get((block.name, register.name))
+                if use is not None:
+                    self._found[use.use, use.number] = block, register
+
+    def value(self, use: Use, number: int = 0) -> int:
+        """That of the register for this slot or BAR."""
+        return value_at(self._lines, *self._found[use, number], self._copy)
+
+    def limit(self, bar: int) -> Item:
+        """The end of a window; nothing where the model has no register for it."""
+        if (Use.WINDOW_LIMIT, bar) not in self._found:
+            return {}
+        return {"limit": f"{self.value(Use.WINDOW_LIMIT, bar):#x}"}
+
+    def scratchpads(self) -> Item:
+        """Those that are not zero, by number."""
+        if (Use.OWN_SCRATCHPAD, 0) not in self._found:
+            return {}
+        block, register = self._found[Use.OWN_SCRATCHPAD, 0]
+        values = ((n, value_at(self._lines, block, register, n)) for n in range(block.count))
+        return {str(number): f"{value:#010x}" for number, value in values if value}
+
+    def messages(self) -> Item:
+        """Those of the peer that stand in a slot, by slot."""
+        found: Item = {}
+        for slot in sorted(number for use, number in self._found if use is Use.INBOX):
+            value = self.value(Use.INBOX, slot)
+            fresh = self.value(Use.INBOX_STATUS, slot) & 1
+            if value or fresh:
+                found[str(slot)] = f"{value:#x}{' new' if fresh else ''}"
+        return found
 
 
 def _name(window: Row) -> str:
@@ -53,45 +85,16 @@ def _name(window: Row) -> str:
     return f"bar{window['bar']}" if lut is None else f"bar{window['bar']}.lut{lut}"
 
 
-def _window(window: Row, model: str, lines: Mapping[int, bytes]) -> Item:
+def _window(window: Row, registers: _Registers) -> Item:
     """What the peer sees of this guest's memory, and how often it met nothing."""
-    limit: Item = {}
-    if model in _LIMITS:
-        block, names = _LIMITS[model]
-        limit["limit"] = f"{_named(lines, block, names[window['bar']]):#x}"
     return {
         "state": "open" if window["length"] else "closed",
         "xlat": f"{window['base']:#x}",
         "size": f"{window['length']:#x}",
-        **limit,
+        **registers.limit(window["bar"]),
         "met-closed": window["closed"],
         "aborts": window["aborts"],
     }
-
-
-def _named(lines: Mapping[int, bytes], block: RegisterBlock, name: str, index: int = 0) -> int:
-    register = next(each for each in block.registers if each.name == name)
-    return value_at(lines, block, register, index)
-
-
-def _scratchpads(lines: Mapping[int, bytes], model: str) -> Item:
-    """Those that are not zero, by number."""
-    block = _SPADS.get(model)
-    if block is None:
-        return {}
-    values = ((index, _named(lines, block, "spad", index)) for index in range(block.count))
-    return {str(index): f"{value:#010x}" for index, value in values if value}
-
-
-def _messages(lines: Mapping[int, bytes], partition: int) -> Item:
-    """Those of the peer that stand in a slot, by slot."""
-    found = {}
-    for slot in range(switchtec.MESSAGES):
-        value = _named(lines, switchtec.MESSAGING, f"inbound{slot}", partition)
-        fresh = _named(lines, switchtec.MESSAGING, f"inbound{slot}_status", partition) & 1
-        if value or fresh:
-            found[str(slot)] = f"{value:#x}{' new' if fresh else ''}"
-    return found
 
 
 def channel(row: Row) -> Sequence[Item]:

@@ -15,7 +15,6 @@ from rich.text import Text
 
 from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.reader import LogError, LogReader
-from bluebridge.host_tools.analyzer.analysis import work_requests
 from bluebridge.host_tools.analyzer.analysis.live_rates import (
     WAYS,
     Interval,
@@ -25,6 +24,7 @@ from bluebridge.host_tools.analyzer.analysis.live_rates import (
 )
 from bluebridge.host_tools.analyzer.analysis.transfer import Transfer
 from bluebridge.host_tools.analyzer.conditions import Condition, ConditionError
+from bluebridge.host_tools.analyzer.views import work_requests
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import registry
 from bluebridge.host_tools.watch.until import watch_until

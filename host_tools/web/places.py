@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bluebridge.device.buslog.record import host_of
-from bluebridge.device.layout.ioat.registers import LOG_SUFFIX as ENGINE
-from bluebridge.device.layout.ntb.models import BY_LOG_SUFFIX
-from bluebridge.host_tools.analyzer.analysis.transaction import Role, Tlp, Transaction
-from bluebridge.host_tools.analyzer.bridges import family
+from bluebridge.host_tools.analyzer.devices.model import DeviceKind
+from bluebridge.host_tools.analyzer.devices.registry import model_of
+from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
+
+_KINDS = {DeviceKind.ADAPTER: "HCA", DeviceKind.BRIDGE: "NTB", DeviceKind.ENGINE: "I/OAT"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +35,12 @@ def hosts(devices: Iterable[str]) -> dict[str, list[Function]]:
         ports.setdefault(function_of(device), []).append(device)
     found: dict[str, list[Function]] = {}
     for name, own in ports.items():
-        kind, title = _kind(name)
+        model = model_of(name)
+        kind = _KINDS[model.kind]
         numbered = tuple(port if "/" in port else f"{port}/1" for port in own)
-        function = Function(name, kind, title, numbered if kind == "HCA" else ())
+        function = Function(name, kind, model.title, numbered if model.is_adapter else ())
         found.setdefault(host_of(name), []).append(function)
     return dict(sorted(found.items()))
-
-
-def _kind(name: str) -> tuple[str, str]:
-    suffix = family(name)
-    if suffix == ENGINE:
-        return "I/OAT", "I/OAT engine"
-    if suffix:
-        return "NTB", f"bridge, {BY_LOG_SUFFIX[suffix].name}"
-    return "HCA", "HCA"
 
 
 def way(one: Transaction, cause: Transaction | None, peer: str | None) -> list[str]:
@@ -92,6 +85,6 @@ def peers(devices: Iterable[str]) -> dict[str, str]:
         host = host_of(name)
         for other in machines:
             twin = other + name.removeprefix(host)
-            if other != host and twin in names and family(name) != ENGINE:
+            if other != host and twin in names and model_of(name).kind is not DeviceKind.ENGINE:
                 found[name] = twin
     return found

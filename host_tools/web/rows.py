@@ -10,10 +10,9 @@ from bluebridge.device.buslog.record import TEXT_KINDS
 from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.analyzer.activity import Activity
-from bluebridge.host_tools.analyzer.analysis.transaction import Transaction
-from bluebridge.host_tools.analyzer.analysis.transaction_table import purpose
 from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel
 from bluebridge.host_tools.analyzer.decode import decode
+from bluebridge.host_tools.analyzer.transaction import Transaction
 from bluebridge.host_tools.web.places import function_of, way
 
 MOST_STEPS = 2000
@@ -79,7 +78,7 @@ def _step(one: Transaction, event: Event | None, begin: float) -> dict[str, Any]
         "device": one.device,
         "us": round((one.time - begin) * 1e6, 1),
         "type": one.type_name,
-        "what": purpose(one),
+        "what": one.purpose,
         "decoded": "" if event is None else decode(event),
         "address": f"{one.address:#x}" if known else "",
         "length": one.length,

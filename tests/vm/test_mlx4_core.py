@@ -10,8 +10,8 @@ from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.host_tools.analyzer.activity import ActivityKind, activities
 from bluebridge.host_tools.analyzer.analysis import Role
-from bluebridge.host_tools.analyzer.analysis.view import Options
 from bluebridge.host_tools.analyzer.timeline import timeline
+from bluebridge.host_tools.analyzer.views.view import Options
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm

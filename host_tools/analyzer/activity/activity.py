@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from bluebridge.device.buslog.record import MARK, MARK_OF_PAIR, host_of
-from bluebridge.host_tools.analyzer.analysis.transaction import Transaction
 from bluebridge.host_tools.analyzer.analysis.transfer import Transfer, tree_of
+from bluebridge.host_tools.analyzer.transaction import Transaction
 
 
 class ActivityKind(Enum):

@@ -18,9 +18,9 @@ from bluebridge.host_tools.analyzer.activity.lone import of_transfer
 from bluebridge.host_tools.analyzer.activity.part import WINDOW
 from bluebridge.host_tools.analyzer.analysis.assembly import TransferAssembler
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
-from bluebridge.host_tools.analyzer.analysis.transaction import Role, Transaction
 from bluebridge.host_tools.analyzer.analysis.transfer import Transfer
-from bluebridge.host_tools.analyzer.bridges import family
+from bluebridge.host_tools.analyzer.devices.registry import model_of
+from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 
 _LATE = (Role.DOORBELL, Role.BLUEFLAME, Role.ENTRY, Role.NOTE)
 """Roles of what a work request takes that begins later."""
@@ -45,7 +45,7 @@ class ActivityAssembler:
         """The activities that are complete after `event`."""
         one = transaction_of(event)
         given = _NO_TRANSFERS
-        if family(event.device):
+        if not model_of(event.device).is_adapter:
             found = self._bridges.feed(event, one)
         else:
             given = self._transfers.take(event, one)

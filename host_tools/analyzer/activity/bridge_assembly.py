@@ -6,30 +6,31 @@ events is its effect, until the next access; only interrupts and notes may also 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.ioat import registers as ioat
-from bluebridge.device.layout.ntb.models import BY_LOG_SUFFIX
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind, begun
 from bluebridge.host_tools.analyzer.activity.bridge_accesses import BridgeAccesses
-from bluebridge.host_tools.analyzer.activity.bridge_current import CurrentActivity
-from bluebridge.host_tools.analyzer.activity.bridge_doorbells import PATIENCE_SECONDS
-from bluebridge.host_tools.analyzer.activity.bridge_windows import MOST_READS
+from bluebridge.host_tools.analyzer.activity.bridge_causes import Access, Cause
+from bluebridge.host_tools.analyzer.activity.bridge_doorbells import PATIENCE_SECONDS, Rung
+from bluebridge.host_tools.analyzer.activity.bridge_windows import MOST_READS, WindowAccess
 from bluebridge.host_tools.analyzer.activity.engine_channel import EngineChannel
-from bluebridge.host_tools.analyzer.analysis.transaction import Transaction
-from bluebridge.host_tools.analyzer.bridges import family
+from bluebridge.host_tools.analyzer.activity.lone import lone
+from bluebridge.host_tools.analyzer.decode import decode
+from bluebridge.host_tools.analyzer.devices.model import DeviceKind
+from bluebridge.host_tools.analyzer.devices.registry import model_of
+from bluebridge.host_tools.analyzer.transaction import Transaction
 
 EXPIRE_EVERY = 256
 LINK_NOTE = "link "
 """The beginning of the notes about the link between two bridges."""
 LINK_UP = "link up"
 ABORT_NOTE = "master abort"
-_HALT = "channel {} halted"
-
-
-Handler = Callable[[Event, Transaction], None]
+_HALT = re.compile(r"channel (\d+) halted")
+_PROBLEMS = (ABORT_NOTE, "interrupt ", "an interrupt message")
+_NOTHING: list[Activity] = []
 
 
 class BridgeAssembler:
@@ -37,57 +38,147 @@ class BridgeAssembler:
 
     def __init__(self, devices: Sequence[str]) -> None:
         """`devices`: the names in the log's meta file; more may be appended later."""
-        self._now = CurrentActivity()
-        self._accesses = BridgeAccesses(devices, self._now)
+        self._given: list[Activity] = []
+        self._accesses = BridgeAccesses(devices, self._given)
+        self._cause: Cause | None = None
+        self._answered: list[tuple[Event, Transaction]] = []
+        """Reads at the peer whose access follows in the log."""
         self._last = -1
         self._expired = 0
-        self._handlers: dict[Kind, Handler] = {
-            Kind.MMIO_WRITE: self._accesses.write,
-            Kind.MMIO_READ: self._accesses.read,
+        self._handlers: dict[Kind, Callable[[Event, Transaction], None]] = {
+            Kind.MMIO_WRITE: self._write,
+            Kind.MMIO_READ: self._read,
             Kind.DMA_READ: self._dma_read,
             Kind.DMA_WRITE: self._dma_write,
             Kind.IRQ: self._interrupt,
             Kind.NOTE: self._note,
             Kind.RESET: self._reset,
-            Kind.CONFIG_READ: self._now.config,
-            Kind.CONFIG_WRITE: self._now.config,
+            Kind.CONFIG_READ: self._config,
+            Kind.CONFIG_WRITE: self._config,
         }
 
     def feed(self, event: Event, one: Transaction) -> list[Activity]:
         """The activities that are complete after `event`."""
         if event.number != self._last + 1:
-            self._now.close()
+            self._end()
         self._last = event.number
-        self._handlers.get(event.kind, self._now.alone)(event, one)
+        self._handlers.get(event.kind, self._alone)(event, one)
         if event.number - self._expired >= EXPIRE_EVERY:
             self._expired = event.number
-            self._expire(event.time - PATIENCE_SECONDS)
-        given, self._now.given = self._now.given, []
-        return given
+            for doorbells in self._accesses.doorbells.values():
+                doorbells.expire(event.time - PATIENCE_SECONDS)
+        return self._taken()
 
     def finish(self) -> list[Activity]:
         """All that are left."""
-        self._now.close()
+        self._end()
         for channel in self._accesses.channels.values():
             channel.finish()
-            self._now.take(channel.given)
         for doorbells in self._accesses.doorbells.values():
             doorbells.finish()
-            self._now.take(doorbells.given)
-        given, self._now.given = self._now.given, []
+        return self._taken()
+
+    def _taken(self) -> list[Activity]:
+        if not self._given:
+            return _NOTHING
+        given = self._given.copy()
+        self._given.clear()
         return given
 
-    def _expire(self, before: float) -> None:
-        for doorbells in self._accesses.doorbells.values():
-            doorbells.expire(before)
-            self._now.take(doorbells.given)
+    # -- what is under way ----------------------------------------------------------------------
+
+    def _end(self) -> None:
+        """Nothing more follows of what the last access caused."""
+        cause, self._cause = self._cause, None
+        done = None if cause is None else cause.end()
+        if done is not None:
+            self._given.append(done)
+        if self._answered:
+            self._given += [lone(*each) for each in self._answered]
+            self._answered = []
+
+    def _begin(self, cause: Cause | None) -> None:
+        """Wait for the effects of something."""
+        self._end()
+        self._cause = cause
+
+    def _alone(self, event: Event, one: Transaction) -> None:
+        """An event that belongs to nothing else."""
+        self._end()
+        self._given.append(lone(event, one))
+
+    def _effect(self, event: Event, one: Transaction) -> bool:
+        """List an event with what caused it, else alone; whether there is a cause."""
+        if self._cause is not None and self._cause.effect(one):
+            return True
+        self._alone(event, one)
+        return False
+
+    @property
+    def _access(self) -> Access | None:
+        return self._cause if isinstance(self._cause, Access) else None
+
+    @property
+    def _changes_link(self) -> bool:
+        return self._access is not None and self._access.changes_link
+
+    # -- accesses of the host -------------------------------------------------------------------
+
+    def _write(self, event: Event, one: Transaction) -> None:
+        mover = self._cause.mover if isinstance(self._cause, EngineChannel) else None
+        if event.bar:
+            met = self._accesses.shown(event)
+            if met is None and self._goes_on(one, []):
+                return
+            self._end()
+            self._cause = self._accesses.store(one, met)
+        else:
+            self._end()
+            self._cause = self._accesses.write(event, one)
+        if mover is not None and isinstance(self._cause, Access | Rung):
+            self._cause.activity.cause = mover
+
+    def _read(self, event: Event, one: Transaction) -> None:
+        if not event.bar:
+            self._end()
+            self._accesses.read(event, one)
+            return
+        arrivals = [each for _, each in self._answered]
+        self._answered = []
+        if not self._goes_on(one, arrivals):
+            self._begin(self._accesses.load(event, one, arrivals))
+
+    def _goes_on(self, one: Transaction, arrivals: list[Transaction]) -> bool:
+        """Whether an access of a window goes on with the run of those before it."""
+        if not isinstance(self._cause, WindowAccess) or not self._cause.continues(one):
+            return False
+        self._cause.go_on(one, arrivals)
+        return True
+
+    def _config(self, event: Event, one: Transaction) -> None:
+        """Config space; accesses in a row are one activity, as those of HCAs are."""
+        run = self._access
+        if run is not None and run.continues(one):
+            one.text = decode(event)
+            run.go_on(one)
+        else:
+            self._begin(Access(lone(event, one)))
+
+    def _reset(self, event: Event, one: Transaction) -> None:
+        self._begin(Access(begun(one, ActivityKind.RESET, one.text)))
+        for (device, _), channel in self._accesses.channels.items():
+            if device == event.device:
+                channel.begin_chain()
+        if event.device in self._accesses.doorbells:
+            self._accesses.doorbells[event.device].reset()
+
+    # -- what the devices do --------------------------------------------------------------------
 
     def _enter(self, device: str, number: int) -> EngineChannel:
         """What follows are effects of this channel."""
         channel = self._accesses.channel(device, number)
-        if self._now.engine is not channel:
-            self._now.close()
-            self._now.engine = channel
+        if self._cause is not channel:
+            self._begin(channel)
         return channel
 
     def _dma_read(self, event: Event, one: Transaction) -> None:
@@ -99,23 +190,22 @@ class BridgeAssembler:
         elif what is What.WINDOW:
             self._window_read(event, one)
         else:
-            self._now.alone(event, one)
-        self._now.take_engine()
+            self._alone(event, one)
 
     def _window_read(self, event: Event, one: Transaction) -> None:
         """The peer's memory is read: by the engine, or by an access that is logged next."""
-        running = self._now.engine.running if self._now.engine is not None else None
         one.text = f"of {one.address:#x} of {_machine(one)}"
-        if running is not None and running.moving is not None:
-            self._now.engine_effect(running, one)
+        cause = self._cause
+        if isinstance(cause, EngineChannel) and cause.mover is not None:
+            cause.effect(one)
             return
-        if self._now.window is None or self._now.window.writes:
-            answered, self._now.answered = self._now.answered, []
-            self._now.close()
-            self._now.answered = answered
-        self._now.answered.append((event, one))
-        if len(self._now.answered) > MOST_READS:
-            self._now.close()
+        if not isinstance(cause, WindowAccess) or cause.writes:
+            answered, self._answered = self._answered, []
+            self._end()
+            self._answered = answered
+        self._answered.append((event, one))
+        if len(self._answered) > MOST_READS:
+            self._end()
 
     def _dma_write(self, event: Event, one: Transaction) -> None:
         what = event.what
@@ -123,106 +213,71 @@ class BridgeAssembler:
             self._enter(event.device, event.obj).copied(one)
         elif what is What.COMPLETION:
             self._enter(event.device, event.obj).completed(one)
-        elif what in (What.WINDOW, What.MESSAGE):
-            one.text = _arrival(one, event)
-            if not self._now.effect(one):
-                self._now.alone(event, one)
+        elif what is What.WINDOW:
+            one.text = f"to {one.address:#x} of {_machine(one)}"
+            self._effect(event, one)
+        elif what is What.MESSAGE:
+            one.text = f"interrupt message {event.data[::-1].hex()} to {_machine(one)}"
+            self._effect(event, one)
         else:
-            self._now.alone(event, one)
-        self._now.take_engine()
+            self._alone(event, one)
 
     def _interrupt(self, event: Event, one: Transaction) -> None:
         one.text = f"interrupt, vector {event.address}"
-        if family(event.device) == ioat.LOG_SUFFIX:
-            expected = self._now.access is not None or self._now.engine is not None
-            if not (expected and self._now.effect(one)):
-                self._now.alone(event, one)
-        elif not self._bell(one) and not (self._now.changes_link() and self._now.effect(one)):
-            self._now.alone(event, one)
+        if model_of(event.device).kind is DeviceKind.ENGINE:
+            expected = isinstance(self._cause, Access | EngineChannel)
+        elif self._bell(one):
+            return
+        else:
+            expected = self._changes_link
+        if expected:
+            self._effect(event, one)
+        else:
+            self._alone(event, one)
 
     def _bell(self, one: Transaction) -> bool:
         """Whether an interrupt of a bridge announces a doorbell or a message."""
         bells = self._accesses.bells(one.device)
         bits = bells.bits_of(one.address)
-        rung = self._now.rung
-        if rung is not None and rung.bits & bits:
-            one.remote = True
-            rung.interrupt(one, bits, 0)
-            return True
-        waiting = None if self._now.changes_link() else bells.waiting(bits)
-        if waiting is None:
-            return False
-        cause = 0
-        access = self._now.access
-        if access is not None and self._now.unmasks and access.device == one.device:
-            # The guest unmasks the doorbell: that access is a part of it.
-            cause = waiting.activity.add(access.transactions[0], 0)
-            access.transactions[0].remote = True
-            for effect in access.transactions[1:]:
-                waiting.activity.add(effect, cause)
-            self._now.access = None
-        else:
-            self._now.close()
+        rung, place = self._cause, 0
+        if not isinstance(rung, Rung) or not rung.bits & bits:
+            rung = None if self._changes_link else bells.waiting(bits)
+            if rung is None:
+                return False
+            access = self._access
+            if access is not None and access.unmasks and access.activity.device == one.device:
+                place = rung.unmasked(access.activity)
+                self._cause = None
+            self._begin(rung)
         one.remote = True
-        waiting.interrupt(one, bits, cause)
-        self._now.rung = waiting
+        rung.interrupt(one, bits, place)
         return True
 
     def _note(self, event: Event, one: Transaction) -> None:
-        if event.text.startswith(LINK_NOTE) and family(event.device) in BY_LOG_SUFFIX:
-            self._link(one)
+        text = event.text
+        if text.startswith(LINK_NOTE) and model_of(event.device).kind is DeviceKind.BRIDGE:
+            self._link(event, one)
             return
-        halted = _HALT.format(event.text.split(" ")[1]) if " " in event.text else ""
-        if halted and event.text.startswith(halted):
-            self._halt(event, one)
-        elif self._now.effect(one):
-            self._problem(event)
-        else:
-            self._now.alone(event, one)
+        halted = _HALT.match(text)
+        if halted is not None:
+            self._enter(event.device, int(halted[1])).halted(one)
+        elif self._effect(event, one) and text.startswith(_PROBLEMS):
+            # It says why something did not work: the status of what caused it.
+            cause = self._cause
+            if isinstance(cause, WindowAccess | Rung) and not cause.activity.status:
+                cause.activity.status = text
 
-    def _halt(self, event: Event, one: Transaction) -> None:
-        number = event.text.split(" ")[1]
-        self._enter(event.device, int(number) if number.isdecimal() else 0).halted(one)
-        self._now.take_engine()
-
-    def _problem(self, event: Event) -> None:
-        """A note that says why something did not work is the status of what caused it."""
-        if not event.text.startswith((ABORT_NOTE, "interrupt ", "an interrupt message")):
-            return
-        activity = self._now.window.activity if self._now.window is not None else None
-        if activity is None and self._now.rung is not None:
-            activity = self._now.rung.activity
-        if activity is not None and not activity.status:
-            activity.status = event.text
-
-    def _link(self, one: Transaction) -> None:
+    def _link(self, event: Event, one: Transaction) -> None:
         """The link went down by an access or a reset, or came up by itself after training."""
-        access = self._now.access
-        by_itself = one.text == LINK_UP and not self._now.changes_link()
-        if access is None or by_itself or access.kind is ActivityKind.CONFIG:
-            self._now.begin(begun(one, ActivityKind.LINK, one.text))
+        access = self._access
+        by_itself = one.text == LINK_UP and not self._changes_link
+        if access is None or by_itself or access.activity.kind is ActivityKind.CONFIG:
+            self._begin(Access(begun(one, ActivityKind.LINK, one.text)))
             return
-        if access.kind is ActivityKind.ACCESS:
-            access.kind, access.title = ActivityKind.LINK, one.text
-        self._now.effect(one)
-
-    def _reset(self, event: Event, one: Transaction) -> None:
-        self._now.begin(begun(one, ActivityKind.RESET, one.text))
-        for (device, _), channel in self._accesses.channels.items():
-            if device == event.device:
-                channel.begin_chain()
-                self._now.take(channel.given)
-        bells = self._accesses.doorbells.get(event.device)
-        if bells is not None:
-            bells.reset()
-            self._now.take(bells.given)
+        if access.activity.kind is ActivityKind.ACCESS:
+            access.activity.kind, access.activity.title = ActivityKind.LINK, one.text
+        self._effect(event, one)
 
 
 def _machine(one: Transaction) -> str:
     return one.device.partition(".")[0]
-
-
-def _arrival(one: Transaction, event: Event) -> str:
-    if event.what is What.MESSAGE:
-        return f"interrupt message {event.data[::-1].hex()} to {_machine(one)}"
-    return f"to {one.address:#x} of {_machine(one)}"

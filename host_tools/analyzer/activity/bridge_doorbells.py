@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from bluebridge.device.layout.ntb import gen1
-from bluebridge.device.layout.ntb.models import GEN1
+from bluebridge.device.layout.ntb.uses import Uses
 from bluebridge.host_tools.analyzer.activity.activity import Activity
-from bluebridge.host_tools.analyzer.activity.bridge_registers import FIRST_MESSAGE
-from bluebridge.host_tools.analyzer.analysis.queue_entries import OK
-from bluebridge.host_tools.analyzer.analysis.transaction import Transaction
+from bluebridge.host_tools.analyzer.activity.bridge_causes import mark_remote
+from bluebridge.host_tools.analyzer.activity.part import MAX_PARTS
+from bluebridge.host_tools.analyzer.transaction import OK, Transaction
 
 PATIENCE_SECONDS = 3.0
 """After which a doorbell that was not cleared is given out. A bridge holds one for two seconds
@@ -16,8 +15,6 @@ MOST_WAITING = 64
 """Messages of one slot that wait for the ones before, at most."""
 MOST_PARTS = 32
 """Transactions of one doorbell; a guest that polls one reads it without end."""
-
-_MESSAGES = -1 << FIRST_MESSAGE
 
 
 class Rung:
@@ -46,6 +43,26 @@ class Rung:
         self.answered = True
         self.last = one.time
 
+    def unmasked(self, access: Activity) -> int:
+        """The guest unmasks the doorbell: that access is a part of it, with the place given."""
+        first, *effects = access.transactions
+        place = self.activity.add(first, 0)
+        first.remote = True
+        for effect in effects:
+            self.activity.add(effect, place)
+        return place
+
+    def effect(self, one: Transaction) -> bool:
+        """List what follows from the ringing at once."""
+        if len(self.activity.transactions) >= MAX_PARTS:
+            return False
+        mark_remote(self.activity, one)
+        self.activity.add(one, 0)
+        return True
+
+    def end(self) -> None:
+        """It waits for the guest still."""
+
     def finished(self) -> Activity:
         """The activity with its status."""
         if not self.activity.status:
@@ -55,13 +72,15 @@ class Rung:
 
 
 class Doorbells:
-    """What the peer has rung on one function; bits from FIRST_MESSAGE on are message slots."""
+    """What the peer has rung on one function; bits from `Uses.first_message` on are messages."""
 
-    def __init__(self, device: str) -> None:
-        self._fixed = device.rpartition(".")[2].startswith(GEN1.log_suffix)
+    def __init__(self, uses: Uses, given: list[Activity]) -> None:
+        """`given` gets the activities that are complete."""
+        self._uses = uses
+        self._messages = -1 << uses.first_message
         self._vectors: dict[int, int] = {}
         self._rung: list[Rung] = []  # in the order of ringing
-        self.given: list[Activity] = []
+        self._given = given
 
     def set_vector(self, bit: int, vector: int) -> None:
         """Software chose the vector of a bit."""
@@ -69,8 +88,8 @@ class Doorbells:
 
     def bits_of(self, vector: int) -> int:
         """The bits that this vector announces; all where the log does not say."""
-        if self._fixed:
-            each = gen1.DOORBELLS_PER_VECTOR
+        each = self._uses.doorbells_per_vector
+        if each:
             return ((1 << each) - 1) << vector * each
         if not self._vectors:
             return -1
@@ -85,9 +104,13 @@ class Doorbells:
         self._rung.append(rung)
         return rung
 
+    def message_bit(self, slot: int) -> int:
+        """The bit that stands for a message slot."""
+        return 1 << self._uses.first_message + slot
+
     def message(self, activity: Activity, slot: int) -> Rung:
         """The peer sends a message; those before it in the slot come first."""
-        bit = 1 << FIRST_MESSAGE + slot
+        bit = self.message_bit(slot)
         before = [each for each in self._rung if each.bits & bit]
         if len(before) >= MOST_WAITING:
             before[0].bits = 0
@@ -101,7 +124,7 @@ class Doorbells:
         for each in self._rung:
             if each.bits & bits & ~each.interrupted:
                 return each
-        found = self.delivered(bits & _MESSAGES)
+        found = self.delivered(bits & self._messages)
         return found if found and len(found.activity.transactions) < MOST_PARTS else None
 
     def delivered(self, bits: int) -> Rung | None:
@@ -126,7 +149,7 @@ class Doorbells:
 
     def _clear_rest(self, bits: int, first: Rung) -> None:
         """One write may clear the bits of several; of messages only that in the slot."""
-        low = bits & ~_MESSAGES
+        low = bits & ~self._messages
         for each in self._rung:
             if each is not first and each.bits & low:
                 each.bits &= ~low
@@ -146,10 +169,10 @@ class Doorbells:
 
     def finish(self) -> None:
         """Give out all."""
-        self.given += [each.finished() for each in self._rung]
+        self._given += [each.finished() for each in self._rung]
         self._rung = []
 
     def _sweep(self) -> None:
         if any(not each.bits for each in self._rung):
-            self.given += [each.finished() for each in self._rung if not each.bits]
+            self._given += [each.finished() for each in self._rung if not each.bits]
             self._rung = [each for each in self._rung if each.bits]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind
-from bluebridge.host_tools.analyzer.analysis.transaction import Role, Tlp, Transaction
-from bluebridge.host_tools.analyzer.bridges import family
+from bluebridge.host_tools.analyzer.devices.registry import model_of
+from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 
 SHOWN = frozenset((
     ActivityKind.STORE,
@@ -44,7 +44,7 @@ class BridgeRow:
 
 def bridge_row(activity: Activity) -> BridgeRow | None:
     """The row of an activity; None for those of other functions, and accesses without effect."""
-    if not family(activity.device):
+    if model_of(activity.device).is_adapter:
         return None
     kind = activity.kind
     if kind not in SHOWN and not (

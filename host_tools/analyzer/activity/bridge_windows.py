@@ -6,9 +6,9 @@ A store is in the log before its arrival, a read behind it: a read is logged whe
 from __future__ import annotations
 
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind
+from bluebridge.host_tools.analyzer.activity.bridge_causes import mark_remote
 from bluebridge.host_tools.analyzer.activity.part import MAX_PARTS
-from bluebridge.host_tools.analyzer.analysis.queue_entries import OK
-from bluebridge.host_tools.analyzer.analysis.transaction import Role, Tlp, Transaction
+from bluebridge.host_tools.analyzer.transaction import OK, Role, Tlp, Transaction
 
 MOST_STORES = 256
 """Stores of one activity; a copy into a window can be endless."""
@@ -57,10 +57,10 @@ class WindowAccess:
         join(self._root, one)
         self.activity.end = max(self.activity.end, one.time)
         for each in arrivals:
-            self.arrived(each)
+            self.effect(each)
 
-    def arrived(self, one: Transaction) -> None:
-        """What came through the window, joined to the arrival before where that ends."""
+    def effect(self, one: Transaction) -> bool:
+        """List what came through the window, joined to the arrival before where that ends."""
         last = self._last
         if (
             last is not None
@@ -70,15 +70,16 @@ class WindowAccess:
         ):
             join(last, one)
             self.activity.end = max(self.activity.end, one.time)
-            return
+            return True
         self._arrive(one)
         self._last = one
+        return True
 
     def _arrive(self, one: Transaction) -> None:
-        one.remote = one.device.partition(".")[0] != self.activity.device.partition(".")[0]
+        mark_remote(self.activity, one)
         self.activity.add(one, self._place)
 
-    def finished(self) -> Activity:
+    def end(self) -> Activity:
         """The activity with its status."""
         activity = self.activity
         if not self._to_register:

@@ -12,21 +12,17 @@ from collections import deque
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.layout.mlx4.bar0 import HCR, HCR_BASE, HCR_EVENT, HCR_GO
-from bluebridge.device.layout.mlx4.commands import name_of
-from bluebridge.device.layout.mlx4.eqe import CMD_EQE, EQE_SIZE
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.activity.lone import lone, started
 from bluebridge.host_tools.analyzer.activity.part import OpenActivities
-from bluebridge.host_tools.analyzer.analysis.transaction import Transaction
+from bluebridge.host_tools.analyzer.devices.model import CommandRegister
+from bluebridge.host_tools.analyzer.transaction import Transaction
 
 _RECORD = re.compile(
     r"(?P<name>\S+) op_mod=\S+ in_mod=(?P<in_mod>\S+) in=\S+ (?P<status>\S+) "
     r"(?P<us>\d+) us(?:: (?P<reason>.*))?"
 )
 """The text of a record of `Kind.COMMAND` (device/mlx4/commands/register.py)."""
-_CONTROL_END = HCR_BASE + HCR.size
-_TOKEN_END = HCR.at("token") + 4
 MAX_READS = 64
 """Reads of the register that wait for the next command, at most."""
 
@@ -34,7 +30,8 @@ MAX_READS = 64
 class CommandActivities:
     """The commands of one function."""
 
-    def __init__(self, activities: OpenActivities) -> None:
+    def __init__(self, register: CommandRegister, activities: OpenActivities) -> None:
+        self._register = register
         self._activities = activities
         self._running: Activity | None = None  # its register is written, it is not done
         self._go: int | None = None  # place of the store of GO in it
@@ -59,7 +56,8 @@ class CommandActivities:
 
     def covers(self, event: Event) -> bool:
         """Whether an event is an access of the command register."""
-        return event.bar == 0 and HCR_BASE <= event.address < _CONTROL_END
+        register = self._register
+        return event.bar == register.bar and register.base <= event.address < register.end
 
     def access(self, event: Event, one: Transaction) -> None:
         """An access of the command register."""
@@ -91,15 +89,22 @@ class CommandActivities:
         else:
             place = self._activities.join(activity, event, one, self._go)
             self._record = place if place is not None else 0
-            self._polled = not self._control & HCR_EVENT
+            self._polled = not self._control & self._register.event
         _describe(activity, event.text)
         self._done, self._last = activity, activity.number
         self._activities.open(activity, event.number)
 
-    def announced(self, event: Event, one: Transaction) -> tuple[Activity, int] | None:
-        """The command that an event queue entry announces, with the entry's place in it."""
+    def announced(
+        self, event: Event, one: Transaction, token: int | None
+    ) -> tuple[Activity, int] | None:
+        """The command that an event queue entry announces, with the entry's place in it.
+
+        `token` is None for an entry of which the log has only the beginning.
+        """
         done = self._done
-        if done is None or not self._activities.is_open(done) or not self._is_of(event):
+        if done is None or not self._activities.is_open(done):
+            return None
+        if self._polled if token is None else self._token not in (None, token):
             return None
         place = self._activities.join(done, event, one, self._record)
         return None if place is None else (done, place)
@@ -119,22 +124,22 @@ class CommandActivities:
             self._running = None
 
     def _write(self, event: Event, one: Transaction) -> None:
-        running = self._running
-        if running is None or (event.address == HCR_BASE and self._go is not None):
+        register, running = self._register, self._running
+        if running is None or (event.address == register.base and self._go is not None):
             self.stop_running()
             running = self._begun(event, one)
             place: int | None = len(running.transactions) - 1
         else:
             place = self._activities.join(running, event, one)
         end = event.address + event.length
-        if end == _TOKEN_END and len(event.data) >= 4:
+        if end == register.token_end and len(event.data) >= 4:
             self._token = int.from_bytes(event.data[-4:-2], "big")
-        if end != _CONTROL_END or len(event.data) < 4:
+        if end != register.end or len(event.data) < 4:
             return
         self._control = int.from_bytes(event.data[-4:], "big")
-        if self._control & HCR_GO and self._go is None:
+        if self._control & register.go and self._go is None:
             self._go = place
-            running.title = name_of(self._control & 0xFFF)
+            running.title = register.name(self._control)
 
     def stop_running(self) -> None:
         """A command was not carried out before the next one was written."""
@@ -180,12 +185,6 @@ class CommandActivities:
                 self._activities.join(done, event, one)
             else:
                 self._activities.complete(lone(event, one))
-
-    def _is_of(self, event: Event) -> bool:
-        """Whether the entry has the token of the command that is done."""
-        if len(event.data) < EQE_SIZE:
-            return not self._polled
-        return self._token in (None, CMD_EQE.get(event.data, "token"))
 
 
 def _describe(activity: Activity, text: str) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 
+from bluebridge.device.layout.ioat import registers as ioat
 from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR, DESCRIPTOR_SIZE
 from bluebridge.device.layout.ioat.registers import State
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind, begun
-from bluebridge.host_tools.analyzer.analysis.queue_entries import OK
-from bluebridge.host_tools.analyzer.analysis.transaction import Role, Tlp, Transaction
+from bluebridge.host_tools.analyzer.activity.bridge_causes import mark_remote
+from bluebridge.host_tools.analyzer.transaction import OK, Role, Tlp, Transaction
 
 COUNT_BITS = 0xFFFF
 MOST_RINGS = 64
@@ -49,18 +50,54 @@ class Running:
 
 
 class EngineChannel:
-    """Takes the transactions of one channel; `given` are activities that are complete."""
+    """Takes the transactions of one channel; `given` gets the activities that are complete."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, given: list[Activity]) -> None:
         self._number = number
         self._fetched: int | None = None  # since the chain's address was written
         self._rings: deque[Ring] = deque()
         self.running: Running | None = None
         self.last: int | None = None
         """Number of the last descriptor's activity."""
-        self.given: list[Activity] = []
+        self._given = given
 
-    def ring(self, one: Transaction, wanted: int) -> None:
+    def write(self, one: Transaction, name: str, value: int) -> Activity | None:
+        """A write of one of its registers: an activity of its own, unless it rings."""
+        if name == "dma_count":
+            self._ring(one, value)
+            return None
+        reset = name == "channel_command" and value & ioat.ChannelCommand.RESET
+        if reset or name.startswith("chain_address"):
+            self.begin_chain()
+        activity = begun(one, ActivityKind.ACCESS, one.text)
+        if name == "channel_control" and value & ioat.REARM:
+            activity.title = f"re-arms the interrupt of channel {self._number}"
+            activity.cause = self.last
+        return activity
+
+    @property
+    def mover(self) -> int | None:
+        """Number of the descriptor that is writing, to a register as well as to memory."""
+        running = self.running
+        return None if running is None or running.moving is None else running.activity.number
+
+    def effect(self, one: Transaction) -> bool:
+        """List something with the descriptor that caused it."""
+        running = self.running
+        if running is None:
+            return False
+        mark_remote(running.activity, one)
+        place = running.activity.add(one, running.last_write)
+        if running.moving is not None and one.tlp is not Tlp.MEMORY_READ:
+            running.moving.append(place)  # the write that caused it is logged behind it
+        return True
+
+    def end(self) -> None:
+        """Give out the descriptor under way if nothing of it can follow."""
+        if self.running is not None and self.running.over:
+            self.close()
+
+    def _ring(self, one: Transaction, wanted: int) -> None:
         """Software writes the count."""
         title = f"descriptors up to {wanted} of channel {self._number}"
         activity = begun(one, ActivityKind.ACCESS, title)
@@ -68,7 +105,7 @@ class EngineChannel:
         activity.transactions[0].text = f"channel {self._number}, descriptors up to {wanted}"
         wanted &= COUNT_BITS
         if wanted in (self._fetched, self._rings[-1].wanted if self._rings else None):
-            self.given.append(activity)  # all of them were asked for before
+            self._given.append(activity)  # all of them were asked for before
             return
         if self._fetched is not None:
             while self._rings and self._ahead(self._rings[-1].wanted) > self._ahead(wanted):
@@ -86,7 +123,7 @@ class EngineChannel:
         self._fetched = 0
         self.finish()
 
-    def fetched(self, one: Transaction) -> Running:
+    def fetched(self, one: Transaction) -> None:
         """The engine fetched a descriptor."""
         self.close()
         activity, parent = self._next_activity(one)
@@ -99,7 +136,6 @@ class EngineChannel:
         activity.title += f", channel {self._number}"
         self.running = Running(activity, activity.add(one, parent), size)
         self.last = activity.number
-        return self.running
 
     @staticmethod
     def _title(one: Transaction, size: int) -> str:
@@ -132,17 +168,17 @@ class EngineChannel:
             self._rings.popleft()
         return ring
 
-    def copied(self, one: Transaction) -> Running:
+    def copied(self, one: Transaction) -> None:
         """Bytes were read, or written."""
         running = self.running or self._without_entry(one)
         if len(running.activity.transactions) >= MOST_PARTS:
-            self.given.append(running.activity)
+            self._given.append(running.activity)
             running = self._without_entry(one, running)
         if one.tlp is Tlp.MEMORY_READ:
             one.text = f"copy from {one.address:#x}"
             running.last_read = running.last_write = running.activity.add(one, running.entry)
             running.moving = []
-            return running
+            return
         one.text = f"copy to {one.address:#x}"
         running.last_write = running.activity.add(one, running.last_read)
         for place in running.moving or ():
@@ -150,7 +186,6 @@ class EngineChannel:
         running.moving = None
         if running.left is not None:
             running.left = max(0, running.left - one.length)
-        return running
 
     def _without_entry(self, one: Transaction, before: Running | None = None) -> Running:
         """Goes on with a descriptor whose fetch is not in the log, or in the activity before."""
@@ -165,7 +200,7 @@ class EngineChannel:
         self.last = activity.number
         return self.running
 
-    def completed(self, one: Transaction) -> Running:
+    def completed(self, one: Transaction) -> None:
         """The completion word was written."""
         running = self.running or self._without_entry(one)
         state = one.data[0] & 7 if one.data else State.ACTIVE
@@ -176,13 +211,12 @@ class EngineChannel:
         if state == State.IDLE and self._fetched is None and self._rings:
             self._fetched = self._rings[-1].wanted
             self._rings = deque(ring for ring in self._rings if not self._forget(ring))
-        return running
 
     def _forget(self, ring: Ring) -> bool:
         self._release(ring)
         return True
 
-    def halted(self, one: Transaction) -> Running:
+    def halted(self, one: Transaction) -> None:
         """A note that the channel has stopped with an error."""
         running = self.running
         if running is None:
@@ -194,7 +228,6 @@ class EngineChannel:
         running.activity.status = one.text
         running.done, running.moving = True, None
         self.last = running.activity.number
-        return running
 
     def close(self) -> None:
         """Give out the descriptor under way."""
@@ -203,12 +236,7 @@ class EngineChannel:
             if running.over and not running.activity.status:
                 running.activity.status = OK
             running.activity.title += _through_windows(running.activity)
-            self.given.append(running.activity)
-
-    def close_if_over(self) -> None:
-        """Give out the descriptor under way if nothing of it can follow."""
-        if self.running is not None and self.running.over:
-            self.close()
+            self._given.append(running.activity)
 
     def finish(self) -> None:
         """Give out everything."""
@@ -218,7 +246,7 @@ class EngineChannel:
 
     def _release(self, ring: Ring) -> None:
         if not ring.begun:
-            self.given.append(ring.activity)
+            self._given.append(ring.activity)
 
 
 def _through_windows(activity: Activity) -> str:

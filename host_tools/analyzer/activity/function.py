@@ -10,7 +10,8 @@ from bluebridge.host_tools.analyzer.activity.interrupts import InterruptActiviti
 from bluebridge.host_tools.analyzer.activity.lone import lone
 from bluebridge.host_tools.analyzer.activity.part import WINDOW, OpenActivities
 from bluebridge.host_tools.analyzer.activity.resets import ResetActivities
-from bluebridge.host_tools.analyzer.analysis.transaction import Role, Transaction
+from bluebridge.host_tools.analyzer.devices.model import Adapter
+from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 
 INTERNAL_ERROR = "internal error"
 """How the note of a failed HCA begins (device/mlx4/device.py)."""
@@ -20,11 +21,11 @@ _MEMORY = (Role.TABLE, Role.OTHER)
 class FunctionActivities:
     """Takes the events of a function that no work request takes."""
 
-    def __init__(self, activities: OpenActivities) -> None:
+    def __init__(self, adapter: Adapter, activities: OpenActivities) -> None:
         self._activities = activities
-        self._commands = CommandActivities(activities)
-        self._interrupts = InterruptActivities(activities, self._commands)
-        self._resets = ResetActivities(activities)
+        self._commands = CommandActivities(adapter.command, activities)
+        self._interrupts = InterruptActivities(adapter, activities, self._commands)
+        self._resets = ResetActivities(adapter.reset, activities)
         self._failure: int | None = None  # number of the internal error since the last reset
 
     def feed(self, event: Event, one: Transaction) -> None:

@@ -7,7 +7,8 @@ from bluebridge.host_tools.analyzer.activity.activity import Activity
 from bluebridge.host_tools.analyzer.activity.function import FunctionActivities
 from bluebridge.host_tools.analyzer.activity.lone import lone
 from bluebridge.host_tools.analyzer.activity.part import WINDOW, OpenActivities
-from bluebridge.host_tools.analyzer.analysis.transaction import Transaction
+from bluebridge.host_tools.analyzer.devices.registry import adapter_of
+from bluebridge.host_tools.analyzer.transaction import Transaction
 
 
 class HcaActivities:
@@ -21,7 +22,7 @@ class HcaActivities:
         """An event that no work request takes."""
         function = self._functions.get(event.device)
         if function is None:
-            function = FunctionActivities(self._activities)
+            function = FunctionActivities(adapter_of(event.device), self._activities)
             self._functions[event.device] = function
         function.feed(event, one)
 

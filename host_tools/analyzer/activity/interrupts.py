@@ -7,33 +7,25 @@ when the entry had been written before.
 from __future__ import annotations
 
 from bluebridge.device.buslog.reader import Event
-from bluebridge.device.layout.mlx4.eqe import BY_TYPE, PORT_ACTIVE, PORT_EQE, EventType
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.activity.commands import CommandActivities
 from bluebridge.host_tools.analyzer.activity.lone import lone, started
 from bluebridge.host_tools.analyzer.activity.part import OpenActivities
-from bluebridge.host_tools.analyzer.analysis.transaction import Transaction
+from bluebridge.host_tools.analyzer.devices.model import Adapter, EventKind, QueueEvent
+from bluebridge.host_tools.analyzer.transaction import Transaction
 
 MAX_QUEUES = 4096
 """Queues of which something is remembered, at most."""
-_PORT = (EventType.PORT_CHANGE, EventType.PORT_MNG_CHG)
-_FAULTS = (
-    EventType.CQ_ERROR,
-    EventType.WQ_CATAS_ERROR,
-    EventType.LOCAL_CATAS_ERROR,
-    EventType.ECC_DETECT,
-    EventType.EQ_OVERFLOW,
-    EventType.WQ_INVALID_REQUEST,
-    EventType.WQ_ACCESS_ERROR,
-    EventType.SRQ_CATAS_ERROR,
-    EventType.RECOVERABLE_ERROR,
-)
+_KINDS = {EventKind.PORT: ActivityKind.LINK, EventKind.FAULT: ActivityKind.FAULT}
 
 
 class InterruptActivities:
     """The event queues of one function, as far as work requests do not take what they do."""
 
-    def __init__(self, activities: OpenActivities, commands: CommandActivities) -> None:
+    def __init__(
+        self, adapter: Adapter, activities: OpenActivities, commands: CommandActivities
+    ) -> None:
+        self._adapter = adapter
         self._activities = activities
         self._commands = commands
         self._entries: dict[int, tuple[Activity, int]] = {}  # by EQN: no interrupt yet
@@ -52,13 +44,16 @@ class InterruptActivities:
 
     def entry(self, event: Event, one: Transaction, cause: int | None) -> None:
         """An event queue entry; `cause` is the number of what the device was just doing."""
-        kind = event.data[1] if len(event.data) > 1 else None
-        found = self._commands.announced(event, one) if kind == EventType.CMD else None
-        if kind in _PORT:
-            found = self._of_link(event, one)
+        entry = self._adapter.event(event.data)
+        found = None
+        if entry.kind is EventKind.COMMAND:
+            found = self._commands.announced(event, one, entry.number)
+        elif entry.kind is EventKind.PORT:
+            found = self._of_link(event, one, entry.number)
         if found is None:
-            activity = self._entry(event, one, kind)
-            activity.cause = self._completion_of(event) if kind == EventType.COMP else cause
+            activity = _begun(event, one, entry)
+            completed = entry.number if entry.kind is EventKind.COMPLETION else None
+            activity.cause = cause if completed is None else self._completions.get(completed)
             self._activities.open(activity, event.number)
             found = activity, 0
         if len(self._entries) > MAX_QUEUES:
@@ -102,28 +97,19 @@ class InterruptActivities:
         self._activities.complete(activity)
         self._latest, self._arm = one.obj, activity.number
 
-    def _of_link(self, event: Event, one: Transaction) -> tuple[Activity, int] | None:
+    def _of_link(
+        self, event: Event, one: Transaction, port: int | None
+    ) -> tuple[Activity, int] | None:
         """The change of a link that an entry reports, with its place in it."""
-        table = BY_TYPE[event.data[1]]
-        if len(event.data) < table.size:
-            return None
-        link = self._links.pop(table.get(event.data, "port"), None)
+        link = None if port is None else self._links.pop(port, None)
         if link is None or not self._activities.is_open(link):
             return None
         place = self._activities.join(link, event, one, 0)
         return None if place is None else (link, place)
 
-    def _entry(self, event: Event, one: Transaction, kind: int | None) -> Activity:
-        if kind in _PORT:
-            activity = started(event, one, ActivityKind.LINK)
-            if kind == EventType.PORT_CHANGE and len(event.data) >= PORT_EQE.size:
-                active = event.data[3] == PORT_ACTIVE
-                port = PORT_EQE.get(event.data, "port")
-                activity.title = f"port {port} {'active' if active else 'down'}"
-            return activity
-        return started(
-            event, one, ActivityKind.FAULT if kind in _FAULTS else ActivityKind.INTERRUPT
-        )
 
-    def _completion_of(self, event: Event) -> int | None:
-        return self._completions.get(int.from_bytes(event.data[5:8], "big"))
+def _begun(event: Event, one: Transaction, entry: QueueEvent) -> Activity:
+    activity = started(event, one, _KINDS.get(entry.kind, ActivityKind.INTERRUPT))
+    if entry.state:
+        activity.title = f"port {entry.number} {entry.state}"
+    return activity

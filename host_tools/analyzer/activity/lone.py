@@ -5,10 +5,9 @@ from __future__ import annotations
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind
-from bluebridge.host_tools.analyzer.analysis.transaction import Transaction
-from bluebridge.host_tools.analyzer.analysis.transaction_table import purpose
 from bluebridge.host_tools.analyzer.analysis.transfer import Transfer
 from bluebridge.host_tools.analyzer.decode import decode
+from bluebridge.host_tools.analyzer.transaction import Transaction
 
 _BY_KIND = {
     Kind.MMIO_READ: ActivityKind.ACCESS,
@@ -57,7 +56,7 @@ def started(event: Event, one: Transaction, kind: ActivityKind) -> Activity:
 
 def _words(event: Event, one: Transaction) -> str:
     if event.kind in _SHORT and event.what not in _QUEUE_ENTRIES:
-        return purpose(one)
+        return one.purpose
     return decode(event)
 
 

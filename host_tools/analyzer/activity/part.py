@@ -5,8 +5,8 @@ from __future__ import annotations
 from bluebridge.device.buslog.reader import Event
 from bluebridge.host_tools.analyzer.activity.activity import Activity
 from bluebridge.host_tools.analyzer.activity.lone import lone
-from bluebridge.host_tools.analyzer.analysis.transaction import Transaction
 from bluebridge.host_tools.analyzer.decode import decode
+from bluebridge.host_tools.analyzer.transaction import Transaction
 
 MAX_PARTS = 4096
 """Transactions of one activity at most; more are activities of their own, caused by it."""

@@ -7,11 +7,10 @@ dozen. A store into the reset register belongs to the reset that it causes.
 from __future__ import annotations
 
 from bluebridge.device.buslog.reader import Event
-from bluebridge.device.layout.mlx4.bar0 import RESET_OFFSET
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.activity.lone import lone, started
 from bluebridge.host_tools.analyzer.activity.part import OpenActivities
-from bluebridge.host_tools.analyzer.analysis.transaction import Tlp, Transaction
+from bluebridge.host_tools.analyzer.transaction import Tlp, Transaction
 
 PAUSE_SECONDS = 0.01
 """Config accesses after a longer pause are another activity."""
@@ -26,16 +25,18 @@ BUS_MASTER = "bus master"
 class ResetActivities:
     """Config accesses, the reset register and resets of one function."""
 
-    def __init__(self, activities: OpenActivities) -> None:
+    def __init__(self, register: tuple[int, int], activities: OpenActivities) -> None:
+        """`register`: BAR and offset of the register that resets the function."""
+        self._register = register
         self._activities = activities
         self._run: Activity | None = None
         self._store: tuple[Event, Transaction] | None = None
         self._before: int | None = None  # number of the reset after which nothing else happened
 
-    @staticmethod
-    def covers(event: Event) -> bool:
+    def covers(self, event: Event) -> bool:
         """Whether an event is a store into the reset register."""
-        return event.bar == 0 and event.address <= RESET_OFFSET < event.address + event.length
+        bar, offset = self._register
+        return event.bar == bar and event.address <= offset < event.address + event.length
 
     def store(self, event: Event, one: Transaction) -> None:
         """A store into the reset register."""

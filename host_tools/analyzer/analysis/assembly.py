@@ -21,11 +21,11 @@ from bluebridge.host_tools.analyzer.analysis.blueflame_stores import BlueFlameSt
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
 from bluebridge.host_tools.analyzer.analysis.notifications import CompletionNotifications
 from bluebridge.host_tools.analyzer.analysis.ntrdma_transfers import NtrdmaTransfers
-from bluebridge.host_tools.analyzer.analysis.queue_entries import completion, is_flushed, read_entry
-from bluebridge.host_tools.analyzer.analysis.transaction import Role, Transaction
 from bluebridge.host_tools.analyzer.analysis.transfer import PostedBy, Transfer
 from bluebridge.host_tools.analyzer.analysis.triggers import Triggers
+from bluebridge.host_tools.analyzer.devices.registry import adapter_of
 from bluebridge.host_tools.analyzer.ntrdma.stores import KINDS
+from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 
 LINGER = 512
 """Number of events after which a completed work request is given out; until then its event entry
@@ -152,7 +152,9 @@ class TransferAssembler:
                 return known  # the second piece of an entry at the end of the ring
             self._give(event.work)  # the queue pair was reset: a new work request with this index
         transfer = self._begin(event.work)
-        read_entry(transfer, event.data)
+        adapter = adapter_of(event.device)
+        if len(event.data) >= adapter.head:
+            transfer.opcode, transfer.entry_bytes, *_ = adapter.send_head(event.data)
         self._triggers.take(transfer, entry=one.role is Role.ENTRY)
         return transfer
 
@@ -165,7 +167,8 @@ class TransferAssembler:
         if queue not in self._entries:
             return None
         event, one = self._entries[queue]
-        if int.from_bytes(event.data[1:3], "big") != work & LOW:
+        adapter = adapter_of(event.device)
+        if len(event.data) < adapter.head or adapter.send_head(event.data).slot != work & LOW:
             return None
         del self._entries[queue]
         transfer = self._begun(replace(event, work=work), one, None)
@@ -210,18 +213,19 @@ class TransferAssembler:
 
     def _completed(self, event: Event, one: Transaction) -> None:
         """A completion entry; one of a send names its work request by QPN and index."""
-        known = completion(event.data)
+        adapter = adapter_of(event.device)
+        known = adapter.completed(event.data)
         transfer = self._open.get(event.work)
         if known is not None:
-            found = self._find(event.device, known[0], known[1])
+            found = self._find(event.device, known.qpn, known.slot)
             if found is None and event.work:
                 found = self._begin(event.work)  # it failed before its entry was read
             if found is None:
                 return
             transfer = found
-            transfer.status = known[2]
+            transfer.status = known.status
             self._settle_up_to(event.number, transfer)
-        elif transfer is None or is_flushed(event.data):
+        elif transfer is None or adapter.failure(event.data) == adapter.flushed:
             return
         one.parent = _cause(transfer, one)
         one.remote = known is None

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bluebridge.device.layout.mlx4.uar import BLUEFLAME_LINE
-from bluebridge.device.layout.mlx4.wqe import DS_MASK
-from bluebridge.host_tools.analyzer.analysis.transaction import Transaction
 from bluebridge.host_tools.analyzer.analysis.transfer import Transfer
-
-HEAD_BYTES = 8
-"""Bytes of an entry that hold index and QP number."""
+from bluebridge.host_tools.analyzer.devices.registry import adapter_of
+from bluebridge.host_tools.analyzer.transaction import Transaction
 
 
 @dataclass(slots=True)
@@ -62,22 +58,28 @@ def _continues(burst: Trigger, store: Transaction) -> bool:
     if burst.writes[-1].given or (burst.owner is not None and burst.owner.given):
         return False
     done = store.address - first.address
-    if done < HEAD_BYTES or first.length < HEAD_BYTES:
+    adapter = adapter_of(store.device)
+    if done < adapter.head or first.length < adapter.head:
         return True
-    return done < -(-(first.data[7] & DS_MASK) * 16 // BLUEFLAME_LINE) * BLUEFLAME_LINE
+    return done < -(-adapter.send_head(first.data).size // adapter.line) * adapter.line
 
 
 def _append(lines: list[Transaction], store: Transaction) -> bool:
     """Append a store to the lines of an entry; whether it began a line."""
-    if lines and lines[-1].address // BLUEFLAME_LINE == store.address // BLUEFLAME_LINE:
+    if lines and same_line(lines[-1], store):
         lines[-1].extend(store)
         return False
     lines.append(store)
     return True
 
 
+def same_line(one: Transaction, store: Transaction) -> bool:
+    """Whether a store goes into the line of an adapter that another one begins or fills."""
+    line = adapter_of(store.device).line
+    return one.address // line == store.address // line
+
+
 def _read_head(burst: Trigger) -> None:
-    head = burst.writes[0].data
-    if len(head) >= HEAD_BYTES:
-        burst.index = int.from_bytes(head[1:3], "big")
-        burst.qpn = int.from_bytes(head[4:7], "big")
+    data, adapter = burst.writes[0].data, adapter_of(burst.device)
+    if len(data) >= adapter.head:
+        _, _, burst.index, burst.qpn = adapter.send_head(data)

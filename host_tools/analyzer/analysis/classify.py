@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.mlx4.uar import (
-    CQ_DOORBELL,
-    EQ_DOORBELL,
-    PAGE_SIZE,
-    SEND_DOORBELL,
-    UAR_AREA_SIZE,
-)
-from bluebridge.host_tools.analyzer.analysis.transaction import Role, Tlp, Transaction
-from bluebridge.host_tools.analyzer.bridges import family
+from bluebridge.host_tools.analyzer.devices.registry import model_of
+from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 
 _BOTH: dict[What, Role] = {
     What.WINDOW: Role.WINDOW,
@@ -59,7 +52,6 @@ _PLAIN: dict[Kind, tuple[Tlp, Role, bool]] = {
     Kind.BLUEFLAME: (Tlp.NONE, Role.ENTRY, False),
 }
 MSI_BYTES = 4
-EQS_OF_PAGE = 4
 
 
 def transaction_of(event: Event) -> Transaction:
@@ -91,18 +83,7 @@ def transaction_of(event: Event) -> Transaction:
 
 def _register(event: Event) -> tuple[Role, int]:
     """Role of a register write, and the number of the queue that it names, 0 for none."""
-    if family(event.device):  # a bridge or a DMA engine
-        return (Role.WINDOW if event.bar else Role.REGISTER_WRITE), 0
-    if event.bar != 2:
-        return Role.REGISTER_WRITE, 0
-    offset = event.address
-    if offset >= UAR_AREA_SIZE:
-        return Role.BLUEFLAME, 0
-    page, register = divmod(offset, PAGE_SIZE)
-    if register == SEND_DOORBELL:
-        return Role.DOORBELL, int.from_bytes(event.data[:3], "big")
-    if register == CQ_DOORBELL:
-        return Role.CQ_ARM, int.from_bytes(event.data[1:4], "big")
-    if EQ_DOORBELL <= register < EQ_DOORBELL + 8 * EQS_OF_PAGE:
-        return Role.EQ_ARM, page * EQS_OF_PAGE + (register - EQ_DOORBELL) // 8
-    return Role.REGISTER_WRITE, 0
+    adapter = model_of(event.device).adapter
+    if adapter is not None:
+        return adapter.written(event)
+    return (Role.WINDOW if event.bar else Role.REGISTER_WRITE), 0

@@ -10,8 +10,8 @@ from bluebridge.device.buslog.reader import Event
 from bluebridge.host_tools.analyzer.analysis.assembly import TransferAssembler
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
 from bluebridge.host_tools.analyzer.analysis.response_times import P99, Times
-from bluebridge.host_tools.analyzer.analysis.transaction import Role, Tlp, Transaction
 from bluebridge.host_tools.analyzer.analysis.transfer import Transfer
+from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 
 WAYS = ("writes to the adapter", "reads of registers", "reads of memory", "writes to memory",
         "interrupts", "messages")  # fmt: skip

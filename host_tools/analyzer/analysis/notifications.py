@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bluebridge.device.layout.mlx4.eqe import EventType
-from bluebridge.host_tools.analyzer.analysis.transaction import Transaction
 from bluebridge.host_tools.analyzer.analysis.transfer import Transfer
-
-COMP = int(EventType.COMP)
+from bluebridge.host_tools.analyzer.devices.model import EventKind
+from bluebridge.host_tools.analyzer.devices.registry import adapter_of
+from bluebridge.host_tools.analyzer.transaction import Transaction
 
 
 @dataclass(slots=True)
@@ -43,10 +42,10 @@ class CompletionNotifications:
         queue = one.device, one.obj
         self._entries.pop(queue, None)
         self._latest[one.device] = queue
-        if len(one.data) < 8 or one.data[1] != COMP:
+        found = adapter_of(one.device).event(one.data)
+        if found.kind is not EventKind.COMPLETION or found.number is None:
             return
-        cqn = int.from_bytes(one.data[5:8], "big")
-        link = self._completions.pop((one.device, cqn), None)
+        link = self._completions.pop((one.device, found.number), None)
         if link is not None and not link.transfer.given:
             self._entries[queue] = _append(one, link)
 

@@ -8,13 +8,13 @@ from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
-from bluebridge.host_tools.analyzer.analysis.transaction import Role, Transaction
 from bluebridge.host_tools.analyzer.analysis.transfer import PostedBy, Transfer
 from bluebridge.host_tools.analyzer.ntrdma.batches import BatchFinder
 from bluebridge.host_tools.analyzer.ntrdma.publications import Stored
 from bluebridge.host_tools.analyzer.ntrdma.requests import Batch, Work
 from bluebridge.host_tools.analyzer.ntrdma.stores import Begin, Carrier
 from bluebridge.host_tools.analyzer.ntrdma.text import name
+from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 
 
 class NtrdmaTransfers:

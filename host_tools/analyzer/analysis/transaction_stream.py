@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 from bluebridge.device.buslog.reader import Event
-from bluebridge.device.layout.mlx4.uar import BLUEFLAME_LINE
+from bluebridge.host_tools.analyzer.analysis.blueflame_stores import same_line
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
-from bluebridge.host_tools.analyzer.analysis.transaction import Role, Transaction
+from bluebridge.host_tools.analyzer.devices.registry import adapter_of
+from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 
 
 def transactions(events: Iterable[Event]) -> Iterator[Transaction]:
@@ -28,7 +29,7 @@ def transactions(events: Iterable[Event]) -> Iterator[Transaction]:
                 one = line
             else:
                 held.append(one)
-            if one.length < BLUEFLAME_LINE:
+            if one.length < adapter_of(one.device).line:
                 lines[one.device] = one
         else:
             held.append(one)
@@ -39,7 +40,4 @@ def transactions(events: Iterable[Event]) -> Iterator[Transaction]:
 
 
 def _extends(line: Transaction, store: Transaction) -> bool:
-    return (
-        line.address + line.length == store.address
-        and line.address // BLUEFLAME_LINE == store.address // BLUEFLAME_LINE
-    )
+    return line.address + line.length == store.address and same_line(line, store)

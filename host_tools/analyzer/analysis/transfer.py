@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
-from bluebridge.host_tools.analyzer.analysis.transaction import Role, Tlp, Transaction
+from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 
 
 class PostedBy(Enum):
@@ -127,3 +127,8 @@ class TimeModel(Protocol):
 
     def cpu(self, transfer: Transfer) -> float:
         """Modelled microseconds that posting costs the sender's processor."""
+
+
+def modelled(transfer: Transfer, model: TimeModel) -> float | None:
+    """Modelled microseconds from posting to the end of the last transaction."""
+    return max((time for time in model.times(transfer) if time is not None), default=None)

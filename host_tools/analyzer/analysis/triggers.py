@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import deque
 
 from bluebridge.host_tools.analyzer.analysis.blueflame_stores import Trigger
-from bluebridge.host_tools.analyzer.analysis.transaction import Transaction
 from bluebridge.host_tools.analyzer.analysis.transfer import PostedBy, Transfer
+from bluebridge.host_tools.analyzer.transaction import Transaction
 
 MAX_WAITING = 16
 """Writes of one queue pair that wait for their entry; older ones are dropped."""

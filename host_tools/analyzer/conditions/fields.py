@@ -10,9 +10,10 @@ from typing import Final
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.buslog.record import HEAD
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.mlx4 import cqe
 from bluebridge.device.layout.net.operations import Syndrome
+from bluebridge.host_tools.analyzer.devices.registry import adapter_of
 from bluebridge.host_tools.analyzer.event_lines import KINDS
+from bluebridge.host_tools.analyzer.transaction import OK
 
 Value = int | str
 Describe = Callable[[Event], str]
@@ -22,7 +23,6 @@ _STATUS: Final = re.compile(r" ([A-Z][A-Z_]+) \d+ us(?::|$)")
 """How a firmware command ended, in its line."""
 _SYNDROME_AT: Final = 2
 """In the values of `HEAD`."""
-OK: Final = "OK"
 
 
 def _kind(event: Event) -> list[Value]:
@@ -52,8 +52,7 @@ def _syndrome(event: Event) -> list[Value]:
         code = HEAD.unpack_from(event.data)[_SYNDROME_AT]
         rnr = code & 0x60 == Syndrome.RNR_NAK
         return _named(Syndrome, code, Syndrome.RNR_NAK if rnr else code)
-    failed = _failed_completion(event)
-    return [] if failed is None else _named(cqe.CompletionStatus, failed, failed)
+    return _failed_completion(event)
 
 
 def _status(event: Event) -> list[Value]:
@@ -63,18 +62,16 @@ def _status(event: Event) -> list[Value]:
         return [found[1]] if found else []
     if event.what is not What.CQE or event.kind is not Kind.DMA_WRITE:
         return []
-    failed = _failed_completion(event)
-    return [OK, 0] if failed is None else _named(cqe.CompletionStatus, failed, failed)
+    return _failed_completion(event) or [OK, 0]
 
 
-def _failed_completion(event: Event) -> int | None:
-    """The syndrome of a completion in error; None for any other event."""
-    data = event.data[-cqe.CQE_SIZE :]
-    if event.what is not What.CQE or len(data) < cqe.CQE_SIZE:
-        return None
-    if event.kind is not Kind.DMA_WRITE or cqe.CQE.get(data, "opcode") != cqe.OPCODE_ERROR:
-        return None
-    return cqe.ERROR_CQE.get(data, "syndrome")
+def _failed_completion(event: Event) -> list[Value]:
+    """The status of a completion in error; nothing for any other event."""
+    if event.what is not What.CQE or event.kind is not Kind.DMA_WRITE:
+        return []
+    adapter = adapter_of(event.device)
+    code = adapter.failure(event.data)
+    return [] if code is None else _named(adapter.statuses, code, code)
 
 
 def _named(names: type[IntEnum], code: int, of_name: int) -> list[Value]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.reader import Event, LogReader
-from bluebridge.host_tools.analyzer.bridges import family
 from bluebridge.host_tools.analyzer.conditions.condition import Condition
+from bluebridge.host_tools.analyzer.devices.registry import beyond_adapters
 from bluebridge.host_tools.analyzer.ntrdma.decoder import Decoder
 from bluebridge.host_tools.analyzer.ntrdma.stores import KINDS
 from bluebridge.host_tools.analyzer.rtrs import decoder as rtrs
@@ -23,7 +23,7 @@ class LiveWords:
 
     def __init__(self, reader: LogReader, *, at_end: bool) -> None:
         self._describe = rtrs.decoder_of_live(reader)
-        self.in_order = any(family(device) for device in reader.meta["devices"])
+        self.in_order = beyond_adapters(reader.meta["devices"])
         before = LogReader(reader.folder).events(Filter(KINDS)) if at_end else iter(())
         self._ntrdma = Decoder(before) if self.in_order else None
         self._last: tuple[int, str] = (-1, "")

@@ -9,6 +9,7 @@ from pathlib import Path
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ntrdma.work import COMPLETION, WorkCode
+from bluebridge.host_tools.analyzer.devices.model import DeviceKind
 from bluebridge.host_tools.analyzer.ntrdma.areas import INDEX_OF, Queue, Use
 from bluebridge.host_tools.analyzer.ntrdma.entries import send_of
 from bluebridge.host_tools.analyzer.ntrdma.ports import Place, Ports
@@ -55,8 +56,8 @@ class BatchFinder:
             return self._ready()
         if event.kind is Kind.MMIO_WRITE:
             machine, kind = self._finder.machine(event.device)
-            if kind:
-                self.ports.scratchpad(event, machine, kind)
+            if kind is DeviceKind.BRIDGE:
+                self.ports.scratchpad(event, machine)
         return _NOTHING
 
     def skip(self, events: Iterable[Event]) -> None:

@@ -8,7 +8,8 @@ from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR, DESCRIPTOR_SIZE
-from bluebridge.host_tools.analyzer.bridges import family
+from bluebridge.host_tools.analyzer.devices.model import DeviceKind
+from bluebridge.host_tools.analyzer.devices.registry import beyond_adapters
 from bluebridge.host_tools.analyzer.ntrdma.areas import Use
 from bluebridge.host_tools.analyzer.ntrdma.ports import Ports
 from bluebridge.host_tools.analyzer.ntrdma.stores import KINDS, StoreFinder
@@ -24,7 +25,7 @@ def decoder_of(reader: LogReader, wanted: Filter, describe: Describe) -> Describ
     read as well, and nothing of it is kept but what the ports have told. Raises `LogError` on
     damaged segments.
     """
-    if not any(family(device) for device in reader.meta["devices"]):
+    if not beyond_adapters(reader.meta["devices"]):
         return describe
     before = iter(()) if wanted.everything else LogReader(reader.folder).events(Filter(KINDS))
     decoder = Decoder(before)
@@ -82,7 +83,8 @@ class Decoder:
 
     def _register(self, event: Event) -> str:
         machine, kind = self._finder.machine(event.device)
-        index = self._ports.scratchpad(event, machine, kind) if kind else None
+        bridge = kind is DeviceKind.BRIDGE
+        index = self._ports.scratchpad(event, machine) if bridge else None
         return "" if index is None else scratchpad_text(index, event.data)
 
     def _descriptor(self, event: Event) -> str:

@@ -6,14 +6,18 @@ All of it is what guests wrote, so nothing is believed that cannot be.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from bluebridge.device.buslog.reader import Event
-from bluebridge.device.layout.ntb.models import BY_LOG_SUFFIX
+from bluebridge.device.layout.ntb.uses import RegisterUse
+from bluebridge.device.layout.ntb.uses import Use as BridgeUse
 from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma import port
 from bluebridge.device.layout.ntrdma.commands import CommandCode
 from bluebridge.device.layout.ntrdma.port import CONF_BLOCK, INIT_BLOCK, PEER_INFO, Spad
+from bluebridge.host_tools.analyzer.devices.model import DeviceModel
+from bluebridge.host_tools.analyzer.devices.registry import model_of
 from bluebridge.host_tools.analyzer.ntrdma import resources
 from bluebridge.host_tools.analyzer.ntrdma.areas import RINGS, Area, Queue, Use
 from bluebridge.host_tools.analyzer.ntrdma.entries import Entry, taken
@@ -24,16 +28,19 @@ from bluebridge.host_tools.analyzer.ntrdma.stores import Store
 MOST_QUEUES = 1 << 12
 MOST_PIECES = 1 << 10
 WORD = 4
-_SPADS = {
-    suffix: {
-        block.at("spad", index): index
-        for block in model.blocks
-        if block.name == "PEER_SPAD"
+
+
+@cache
+def _scratchpads(model: DeviceModel) -> dict[int, int]:
+    """The peer's scratchpads that NTRDMA uses, by the offsets of their registers in a bridge."""
+    uses = {} if model.uses is None else model.uses.registers
+    return {
+        block.at(register.name, index): index
+        for block in model.blocks[0]
+        for register in block.registers
+        if uses.get((block.name, register.name)) == RegisterUse(BridgeUse.PEER_SCRATCHPAD)
         for index in Spad
     }
-    for suffix, model in BY_LOG_SUFFIX.items()
-}
-"""The peer's scratchpads that NTRDMA uses, by the family of the bridge and their register."""
 
 
 class Place(NamedTuple):
@@ -107,10 +114,10 @@ class Ports:
 
     # -- scratchpads ----------------------------------------------------------------------------
 
-    def scratchpad(self, event: Event, machine: str, kind: str) -> int | None:
+    def scratchpad(self, event: Event, machine: str) -> int | None:
         """Which of the peer's scratchpads a register write is to, if it is one of NTRDMA's."""
-        index = _SPADS.get(kind, {}).get(event.address) if event.bar == 0 else None
-        if index is None or len(event.data) != WORD:
+        index = _scratchpads(model_of(event.device)).get(event.address)
+        if event.bar or index is None or len(event.data) != WORD:
             return None
         memory, value = self.memory(machine), int.from_bytes(event.data, "little")
         if index == Spad.VERSION:

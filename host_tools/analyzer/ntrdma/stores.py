@@ -5,7 +5,8 @@ from __future__ import annotations
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.ioat import registers as ioat
-from bluebridge.host_tools.analyzer.bridges import family
+from bluebridge.host_tools.analyzer.devices.model import DeviceKind
+from bluebridge.host_tools.analyzer.devices.registry import model_of
 
 KINDS = frozenset((Kind.MMIO_WRITE, Kind.DMA_READ, Kind.DMA_WRITE, Kind.RESET))
 """The kinds of events that a `StoreFinder` looks at."""
@@ -74,7 +75,7 @@ class StoreFinder:
     """Takes events in order; what it keeps does not grow with them."""
 
     def __init__(self) -> None:
-        self._machines: dict[str, tuple[str, str]] = {}
+        self._machines: dict[str, tuple[str, DeviceKind]] = {}
         self._begins: dict[tuple[str, int], Begin] = {}
         self._copies: dict[tuple[str, int], Carrier] = {}
         self._active: Carrier | None = None
@@ -97,21 +98,21 @@ class StoreFinder:
             self._active = None
         return None
 
-    def machine(self, device: str) -> tuple[str, str]:
-        """The machine that a device of the log is in, and the device's family."""
+    def machine(self, device: str) -> tuple[str, DeviceKind]:
+        """The machine that a device of the log is in, and the device's kind."""
         found = self._machines.get(device)
         if found is None:
-            found = self._machines[device] = device.partition(".")[0], family(device)
+            found = self._machines[device] = device.partition(".")[0], model_of(device).kind
         return found
 
     def _register(self, event: Event) -> None:
         machine, kind = self.machine(event.device)
         self._active = None
-        if kind == ioat.LOG_SUFFIX:
+        if kind is DeviceKind.ENGINE:
             number = _COUNTS.get(event.address)
             if number is not None and event.bar == 0:
                 self._begins[event.device, number] = Begin(event)
-        elif kind and event.bar:
+        elif kind is DeviceKind.BRIDGE and event.bar:
             self._active = Carrier(machine, event)
 
     def _descriptor(self, event: Event) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from bluebridge.device.layout.pci import BAR_64BIT, HEADER
-from bluebridge.host_tools.analyzer.analysis.transaction import Tlp, Transaction
+from bluebridge.host_tools.analyzer.transaction import Tlp, Transaction
 
 FIRST: Final = HEADER.field("bar0").offset
 COUNT: Final = 6

@@ -16,12 +16,12 @@ from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.packets.carriers import Frame, frames_of
 from bluebridge.device.packets.message import PacketError, WireMessage
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
-from bluebridge.host_tools.analyzer.analysis.transaction import Tlp, Transaction
 from bluebridge.host_tools.analyzer.analysis.transaction_stream import transactions
 from bluebridge.host_tools.analyzer.output import STANDARD_OUTPUT, opened
 from bluebridge.host_tools.analyzer.pcap.bar_bases import BarBases
 from bluebridge.host_tools.analyzer.pcap.file import PcapngWriter
 from bluebridge.host_tools.analyzer.pcap.tlp_packets import BusPackets
+from bluebridge.host_tools.analyzer.transaction import Tlp, Transaction
 
 ROCE = {"v1": 1, "v2": 2}
 _OWN_OPTIONS = ("roce", "cut", "tlp")

@@ -20,14 +20,14 @@ from bluebridge.device.packets import tlp
 from bluebridge.device.packets.carriers import Frame
 from bluebridge.device.packets.exported_pdu import tags
 from bluebridge.device.packets.packer import Packer
-from bluebridge.host_tools.analyzer.analysis.transaction import (
+from bluebridge.host_tools.analyzer.pcap.bar_bases import BarBases
+from bluebridge.host_tools.analyzer.transaction import (
     MAX_PAYLOAD,
     Role,
     Tlp,
     Transaction,
     split,
 )
-from bluebridge.host_tools.analyzer.pcap.bar_bases import BarBases
 
 PURPOSES: Final = {role: Purpose[role.name] for role in Role if role.name in Purpose.__members__}
 """The number of each role that can be in a capture; others are `Purpose.OTHER`."""

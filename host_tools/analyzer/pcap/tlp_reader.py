@@ -20,8 +20,8 @@ from bluebridge.device.layout.pcie.pseudo_header import (
 )
 from bluebridge.device.layout.pcie.tlp import BY_TYPE, MAX_DWORDS, TlpType
 from bluebridge.device.packets.exported_pdu import tags
-from bluebridge.host_tools.analyzer.analysis.transaction import Role, Tlp, Transaction
 from bluebridge.host_tools.analyzer.pcap import pcapng_reader
+from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 
 _EXPORTED: Final = tags(DISSECTOR)
 _KINDS: Final = {

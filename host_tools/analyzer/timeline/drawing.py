@@ -11,10 +11,9 @@ from operator import attrgetter
 from typing import Final
 
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
-from bluebridge.host_tools.analyzer.analysis.transaction import Role, Transaction
-from bluebridge.host_tools.analyzer.analysis.transaction_table import purpose
 from bluebridge.host_tools.analyzer.timeline.marks import Argument, Mark, Shape, nanoseconds
 from bluebridge.host_tools.analyzer.timeline.tracks import Tracks, function_of
+from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 
 DATA_SHOWN: Final = 16
 """Bytes of data in the arguments of a transaction, at most."""
@@ -98,7 +97,7 @@ class Drawing:
         for place in places:
             one = activity.transactions[place]
             mark = Mark(
-                nanoseconds(one.time), Shape.INSTANT, track, _short(purpose(one)),
+                nanoseconds(one.time), Shape.INSTANT, track, _short(one.purpose),
                 one.role.value, _details(activity, one),
             )  # fmt: skip
             drawn[place] = mark

@@ -11,12 +11,11 @@ from operator import attrgetter
 from typing import Final
 
 from bluebridge.host_tools.analyzer.activity import Activity
-from bluebridge.host_tools.analyzer.analysis.transaction import Role, Transaction
-from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel, Transfer
-from bluebridge.host_tools.analyzer.analysis.work_requests import modelled
+from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel, Transfer, modelled
 from bluebridge.host_tools.analyzer.timeline.lanes import Lanes
 from bluebridge.host_tools.analyzer.timeline.marks import Mark, Shape, nanoseconds
 from bluebridge.host_tools.analyzer.timeline.tracks import TrackWriter, machine_of
+from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 
 _PLACES: Final = ("to the adapter", "to the host", "port")
 MODEL_PIDS: Final = 100

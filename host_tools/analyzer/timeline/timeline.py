@@ -11,7 +11,6 @@ from operator import attrgetter
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityAssembler
-from bluebridge.host_tools.analyzer.analysis.view import Options
 from bluebridge.host_tools.analyzer.timeline import counters
 from bluebridge.host_tools.analyzer.timeline.drawing import Drawing
 from bluebridge.host_tools.analyzer.timeline.marks import Argument, Mark, Shape
@@ -20,6 +19,7 @@ from bluebridge.host_tools.analyzer.timeline.overview import overview
 from bluebridge.host_tools.analyzer.timeline.sampling import DEFAULT_LIMIT, Stretch, stretches
 from bluebridge.host_tools.analyzer.timeline.trace_file import TraceFile
 from bluebridge.host_tools.analyzer.timeline.tracks import Tracks
+from bluebridge.host_tools.analyzer.views.view import Options
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from bluebridge.device.layout.ioat.registers import LOG_SUFFIX
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
-from bluebridge.host_tools.analyzer.bridges import family
+from bluebridge.host_tools.analyzer.devices.registry import model_of
 from bluebridge.host_tools.analyzer.timeline.lanes import Lanes
 
 NAMES: Final = {
@@ -68,7 +67,8 @@ class Tracks:
         if name not in self._functions:
             rank = self._order.setdefault(name, len(self._order) + 1)
             process = self._process(machine_of(name), rank)
-            self._functions[name] = self._writer.track(f"{_sort(name)} {name}", process, rank)
+            title = f"{model_of(name).kind.value} {name}"
+            self._functions[name] = self._writer.track(title, process, rank)
         return self._functions[name]
 
     def lanes(self, function: str, activity: Activity) -> Lanes:
@@ -130,10 +130,3 @@ def function_of(device: str) -> str:
 def machine_of(device: str) -> str:
     """The machine of a function: `a.dma` is one of a."""
     return function_of(device).partition(".")[0]
-
-
-def _sort(function: str) -> str:
-    suffix = family(function)
-    if not suffix:
-        return "HCA"
-    return "DMA engine" if suffix == LOG_SUFFIX else "bridge"

@@ -12,7 +12,7 @@ from bluebridge.device.layout.ntb.models import GEN4
 from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
 from bluebridge.guest.protocols.ntrdma.perf import LATENCY_BYTES
 from bluebridge.host_tools.analyzer.analysis import Transfer, transfers
-from bluebridge.host_tools.analyzer.analysis.work_requests import modelled
+from bluebridge.host_tools.analyzer.analysis.transfer import modelled
 from bluebridge.host_tools.analyzer.model import load
 from bluebridge.host_tools.analyzer.ntrdma.batches import batches
 from bluebridge.host_tools.analyzer.ntrdma.counts import (

@@ -14,20 +14,14 @@ from bluebridge.device.buslog.record import WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.cqe import ERROR_CQE, OPCODE_ERROR, CompletionStatus
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL, UAR_AREA_SIZE
-from bluebridge.host_tools.analyzer.activity.traffic_view import Traffic
-from bluebridge.host_tools.analyzer.analysis import (
-    PostedBy,
-    Role,
-    Tlp,
-    Transfer,
-    transaction_table,
-    transfers,
-)
+from bluebridge.host_tools.analyzer.analysis import PostedBy, Role, Tlp, Transfer, transfers
 from bluebridge.host_tools.analyzer.analysis.assembly import assembled
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
-from bluebridge.host_tools.analyzer.analysis.transaction import pieces, split
 from bluebridge.host_tools.analyzer.analysis.transaction_stream import transactions
-from bluebridge.host_tools.analyzer.analysis.work_requests import line, tree
+from bluebridge.host_tools.analyzer.transaction import pieces, split
+from bluebridge.host_tools.analyzer.views import transactions as transaction_table
+from bluebridge.host_tools.analyzer.views.traffic import Traffic
+from bluebridge.host_tools.analyzer.views.work_requests import line, tree
 from tests.models.analysis_log import CQN, EQN, PAGE, QPN, A, B, Sender
 
 WORK = 1 << WORK_DEVICE_SHIFT | QPN << WORK_QPN_SHIFT

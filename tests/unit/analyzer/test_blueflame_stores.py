@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bluebridge.host_tools.analyzer.analysis.blueflame_stores import BlueFlameStores, Trigger
-from bluebridge.host_tools.analyzer.analysis.transaction import Role, Tlp, Transaction
+from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 
 PAGE = 0x882000
 

@@ -7,6 +7,7 @@ import pytest
 from bluebridge.device.dma import engine
 from bluebridge.device.layout import pci
 from bluebridge.device.layout.mlx4 import bar0
+from bluebridge.device.layout.ntb import gen1 as gen1_layout
 from bluebridge.device.ntb import gen1, gen4, switchtec
 from bluebridge.device.ntb.shape import Wanted
 from bluebridge.device.pci.capabilities import Capability, Express, MsiX, PowerManagement
@@ -67,12 +68,12 @@ def test_words_of_an_access(offset: int, data: str, text: str) -> None:
 
 
 def test_a_bridge_of_the_first_generation_has_more() -> None:
-    assert config_text(0xD4, b"\x11", 1, "ntb1") == "PPD=0x11"
+    assert config_text(0xD4, b"\x11", 1, gen1_layout.USES.config) == "PPD=0x11"
     assert (
-        config_text(0xD0, b"\x14\x20", 2, "ntb1")
+        config_text(0xD0, b"\x14\x20", 2, gen1_layout.USES.config)
         == "primary BAR2 size=0x14, primary BAR4 size=0x20"
     )
-    assert config_text(0x1A2, b"\0\x20", 2, "ntb1") == "NTB link status=0x2000"
+    assert config_text(0x1A2, b"\0\x20", 2, gen1_layout.USES.config) == "NTB link status=0x2000"
 
 
 def test_a_read_of_all_of_it() -> None:

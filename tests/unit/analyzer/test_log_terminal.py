@@ -16,10 +16,10 @@ from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.server.log_control import LogCommands
 from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer import terminal
-from bluebridge.host_tools.analyzer.analysis.views import VIEWS
 from bluebridge.host_tools.analyzer.conditions import Condition
 from bluebridge.host_tools.analyzer.conditions.live_search import LiveSearch
 from bluebridge.host_tools.analyzer.event_lines import table_line
+from bluebridge.host_tools.analyzer.views.table import VIEWS
 from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.commands.copy_progress import CopyProgress
 from tests.models.analysis_log import A, Sender

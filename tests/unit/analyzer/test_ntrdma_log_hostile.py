@@ -14,8 +14,8 @@ from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.ntrdma.commands import COMMAND_SIZE, CommandCode
 from bluebridge.device.layout.ntrdma.work import WorkCode
-from bluebridge.host_tools.analyzer.analysis.view import Options
-from bluebridge.host_tools.analyzer.analysis.views import VIEWS
+from bluebridge.host_tools.analyzer.views.table import VIEWS
+from bluebridge.host_tools.analyzer.views.view import Options
 from tests.models.ntrdma_log import BLOCK, COMMANDS, RESPONSES, SENDS, Pair
 
 INTERESTING = (0, 1, 15, 16, 31, 32, 0x3FF, 0x400, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF)

@@ -18,8 +18,8 @@ from bluebridge.device.layout.net import rnbd, rtrs
 from bluebridge.device.layout.net.cm import IP_HEADER_SIZE, REJ, REP, REQ, CmAttribute
 from bluebridge.device.layout.net.mad import MAD, MgmtClass
 from bluebridge.device.layout.net.operations import Op
-from bluebridge.host_tools.analyzer.analysis.view import Options
-from bluebridge.host_tools.analyzer.analysis.views import VIEWS
+from bluebridge.host_tools.analyzer.views.table import VIEWS
+from bluebridge.host_tools.analyzer.views.view import Options
 from tests.models.capture_traffic import IPV4_A, IPV4_B, MAC_A, MAC_B, Cable
 
 CLIENT, SERVER = 0x49, 0x52

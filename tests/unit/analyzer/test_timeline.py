@@ -15,7 +15,6 @@ from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer.activity import ActivityAssembler
-from bluebridge.host_tools.analyzer.activity.traffic_view import Traffic
 from bluebridge.host_tools.analyzer.timeline import picture, timeline
 from bluebridge.host_tools.analyzer.timeline.counters import outstanding
 from bluebridge.host_tools.analyzer.timeline.drawing import Drawing
@@ -24,6 +23,7 @@ from bluebridge.host_tools.analyzer.timeline.overview import BLOCK_EVENTS, MOST_
 from bluebridge.host_tools.analyzer.timeline.sampling import stretches
 from bluebridge.host_tools.analyzer.timeline.trace_file import TraceFile
 from bluebridge.host_tools.analyzer.timeline.tracks import Tracks
+from bluebridge.host_tools.analyzer.views.traffic import Traffic
 from tests.models.analysis_log import Sender
 from tests.models.trace_reader import TraceReader
 from tests.unit.analyzer.test_analysis import EVENTS

@@ -17,7 +17,6 @@ from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.device.layout.pcie.pseudo_header import Flags, Purpose
 from bluebridge.device.layout.pcie.tlp import TlpType
 from bluebridge.host_tools.analyzer import log_command as cli
-from bluebridge.host_tools.analyzer.analysis.transaction import Role, Tlp, Transaction
 from bluebridge.host_tools.analyzer.analysis.transaction_stream import transactions
 from bluebridge.host_tools.analyzer.pcap.bar_bases import BarBases
 from bluebridge.host_tools.analyzer.pcap.export import export
@@ -25,6 +24,7 @@ from bluebridge.host_tools.analyzer.pcap.file import PcapngWriter
 from bluebridge.host_tools.analyzer.pcap.pcapng_reader import packets
 from bluebridge.host_tools.analyzer.pcap.tlp_packets import PURPOSES, BusPackets
 from bluebridge.host_tools.analyzer.pcap.tlp_reader import TlpPacket, read_transactions, tlp_packets
+from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 from bluebridge.host_tools.cli import main
 from tests.models import bus_traffic, capture_traffic
 

@@ -18,13 +18,13 @@ from bluebridge.device.fabric.messages import Request
 from bluebridge.device.layout.pcie.pseudo_header import DISSECTOR, PSEUDO_HEADER, Purpose
 from bluebridge.device.layout.pcie.tlp import BY_TYPE
 from bluebridge.device.packets.exported_pdu import tags
-from bluebridge.host_tools.analyzer.analysis.transaction import Role, Tlp
 from bluebridge.host_tools.analyzer.analysis.transaction_stream import transactions
 from bluebridge.host_tools.analyzer.pcap import dissector
 from bluebridge.host_tools.analyzer.pcap.export import export
 from bluebridge.host_tools.analyzer.pcap.pcapng_reader import packets
 from bluebridge.host_tools.analyzer.pcap.tlp_packets import PURPOSES
 from bluebridge.host_tools.analyzer.pcap.tlp_reader import read_transactions
+from bluebridge.host_tools.analyzer.transaction import Role, Tlp
 from tests.models import bus_traffic, capture_traffic
 from tests.tshark import tshark
 

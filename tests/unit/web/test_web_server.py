@@ -13,7 +13,7 @@ import pytest
 
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools import cli
-from bluebridge.host_tools.analyzer.analysis.transaction import Role, Tlp, Transaction
+from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 from bluebridge.host_tools.web import book as book_module
 from bluebridge.host_tools.web.book import Book, Query
 from bluebridge.host_tools.web.places import peers, way

@@ -9,7 +9,7 @@ from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.host_tools.analyzer.analysis.assembly import assembled
 from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel, Transfer
-from bluebridge.host_tools.analyzer.bridges import family
+from bluebridge.host_tools.analyzer.devices.registry import beyond_adapters
 from bluebridge.host_tools.analyzer.ntrdma.stores import KINDS
 
 
@@ -33,7 +33,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One view; `bluebridge.host_tools.analyzer.analysis.views` lists all of them.
+    """One view; `bluebridge.host_tools.analyzer.views.table` lists all of them.
 
     `summary` is what `--help` says of it. `lines` gives the lines that are printed and may raise
     `LogError`. The flags say what it takes: `event_options` for --decode and --pcap,
@@ -60,7 +60,7 @@ def before_wanted(reader: LogReader, options: Options) -> Iterator[Event]:
     Empty when there is nothing before them, or no bridge in the log. Raises `LogError`.
     """
     wanted = options.wanted
-    if not (wanted.first or wanted.since) or not any(map(family, reader.meta["devices"])):
+    if not (wanted.first or wanted.since) or not beyond_adapters(reader.meta["devices"]):
         return
     for event in LogReader(reader.folder).events(Filter(KINDS)):
         if event.number >= wanted.first and event.time >= (wanted.since or 0.0):

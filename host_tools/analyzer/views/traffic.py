@@ -15,14 +15,14 @@ from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.host_tools.analyzer.activity.activity import Activity
 from bluebridge.host_tools.analyzer.activity.bridge_assembly import BridgeAssembler
 from bluebridge.host_tools.analyzer.activity.bridge_row import bridge_row
-from bluebridge.host_tools.analyzer.analysis import json_rows
 from bluebridge.host_tools.analyzer.analysis.assembly import TransferAssembler
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
 from bluebridge.host_tools.analyzer.analysis.response_times import P99, Times
-from bluebridge.host_tools.analyzer.analysis.transaction import Role, Tlp, Transaction
 from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel, Transfer
-from bluebridge.host_tools.analyzer.analysis.view import Options, View, wanted_events
-from bluebridge.host_tools.analyzer.bridges import family
+from bluebridge.host_tools.analyzer.devices.registry import model_of
+from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
+from bluebridge.host_tools.analyzer.views import json_rows
+from bluebridge.host_tools.analyzer.views.view import Options, View, wanted_events
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Traffic:
     def add(self, events: Iterable[Event]) -> None:
         """Count events; those of work requests and bridges together with their causes."""
         for event in events:
-            if family(event.device):
+            if not model_of(event.device).is_adapter:
                 for activity in self._bridges.feed(event, transaction_of(event)):
                     self._activity(activity)
                 continue
@@ -116,7 +116,7 @@ class Traffic:
 
     def _part(self, one: Transaction, cause: Transaction | None, gap: float | None) -> None:
         row = self._row((one.device, one.role.value, cause.role.value if cause else ""))
-        row.count += one.stores if family(one.device) else 1
+        row.count += 1 if model_of(one.device).is_adapter else one.stores
         row.bytes += one.length
         row.first = row.first or one.number
         if cause is not None:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from itertools import islice
 
 from bluebridge.device.buslog.reader import LogError, LogReader
-from bluebridge.host_tools.analyzer.activity import activity_view
 from bluebridge.host_tools.analyzer.activity.assembler import activities, in_order
 from bluebridge.host_tools.analyzer.activity.bridge_row import BridgeRow, bridge_row
-from bluebridge.host_tools.analyzer.analysis import json_rows
-from bluebridge.host_tools.analyzer.analysis.view import Options, View
-from bluebridge.host_tools.analyzer.bridges import family
+from bluebridge.host_tools.analyzer.devices.registry import beyond_adapters
+from bluebridge.host_tools.analyzer.views import json_rows
+from bluebridge.host_tools.analyzer.views.activities import row as activity_row
+from bluebridge.host_tools.analyzer.views.activities import tree
+from bluebridge.host_tools.analyzer.views.view import Options, View
 
 HEADER = (
     f"{'event':>8} {'timestamp':>13} {'answer us':>10} {'wall us':>10} {'dev':6} {'what':15} "
@@ -35,7 +36,7 @@ def line(row: BridgeRow) -> str:
 
 def json_row(row: BridgeRow, *, transactions: bool) -> json_rows.Row:
     """A row for JSON."""
-    found = activity_view.row(row.activity, transactions=transactions)
+    found = activity_row(row.activity, transactions=transactions)
     answer = None if row.answer_us is None else round(row.answer_us, 3)
     return found | {
         "what": row.what,
@@ -98,7 +99,7 @@ def _rows(reader: LogReader, options: Options) -> Iterator[BridgeRow]:
 
 
 def _lines(reader: LogReader, options: Options) -> Iterator[str]:
-    if not any(map(family, reader.meta["devices"])):
+    if not beyond_adapters(reader.meta["devices"]):
         raise LogError(f"{reader.folder} has no bridge and no DMA engine: see --view wr")
     found = islice(_rows(reader, options), options.limit)
     if options.json:
@@ -111,7 +112,7 @@ def _lines(reader: LogReader, options: Options) -> Iterator[str]:
         summary.add(row)
         yield line(row)
         if options.tree:
-            yield from activity_view.tree(row.activity)
+            yield from tree(row.activity)
     yield ""
     yield from summary.lines()
 

@@ -8,9 +8,9 @@ from itertools import islice
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.host_tools.analyzer.activity.activity import Activity
 from bluebridge.host_tools.analyzer.activity.assembler import activities, in_order
-from bluebridge.host_tools.analyzer.analysis import json_rows
-from bluebridge.host_tools.analyzer.analysis.transaction import Role, Tlp, Transaction
-from bluebridge.host_tools.analyzer.analysis.view import Options, View
+from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
+from bluebridge.host_tools.analyzer.views import json_rows
+from bluebridge.host_tools.analyzer.views.view import Options, View
 
 HEADER = f"{'event':>8} {'timestamp':>13} {'us':>10} {'dev':5} {'kind':15} {'after':>8} what"
 _PLACE = f"{'':8} {'':13} {'':10}"

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 
 from bluebridge.device.buslog.reader import Event, LogReader
-from bluebridge.host_tools.analyzer.analysis import json_rows
-from bluebridge.host_tools.analyzer.analysis.transaction import Role, Tlp, Transaction, split
 from bluebridge.host_tools.analyzer.analysis.transaction_stream import transactions
-from bluebridge.host_tools.analyzer.analysis.view import Options, View
 from bluebridge.host_tools.analyzer.decode import decode
+from bluebridge.host_tools.analyzer.transaction import Tlp, Transaction, split
+from bluebridge.host_tools.analyzer.views import json_rows
+from bluebridge.host_tools.analyzer.views.view import Options, View
 
 UPSTREAM, DOWNSTREAM = "102/1 : Type", "104/1 : Type"
 SHOWN = 20
@@ -50,9 +50,9 @@ def lines(log: Iterable[Transaction], words: Words = lambda one: "") -> Iterator
 
 def _rows(one: Transaction, delta: float, decoded: str) -> Iterator[str]:
     """The lines of a transaction; one of more than `PIECES` requests has one line."""
-    reads, text = one.tlp is Tlp.MEMORY_READ, f"{purpose(one):27} {decoded}"
+    reads, text = one.tlp is Tlp.MEMORY_READ, f"{one.purpose:27} {decoded}"
     if one.requests > PIECES:
-        text = f"{purpose(one)}, in {one.requests} pieces {decoded}"
+        text = f"{one.purpose}, in {one.requests} pieces {decoded}"
         requests = completions = [one.length]
     else:
         requests = [*split(one.address, one.length, one.limit)] or [one.length]
@@ -70,24 +70,6 @@ def _pieces(one: Transaction, lengths: list[int]) -> Iterator[tuple[int, int, by
     for length in lengths:
         yield at, length, bytes(one.data[at : at + length])
         at += length
-
-
-def purpose(one: Transaction) -> str:
-    """Role and object of the transaction in words."""
-    if one.text:
-        return one.text
-    text = one.role.value
-    if one.stores > 1:
-        text += f", {one.stores} stores"
-    if one.role in (Role.DOORBELL, Role.WQE, Role.PAYLOAD_READ, Role.PAYLOAD_WRITE):
-        text += f" of QP {one.obj:#x}"
-    elif one.is_vector:
-        text += f", vector {one.address}"
-    elif one.role in (Role.CQE, Role.CQ_ARM):
-        text += f" of CQ {one.obj:#x}"
-    elif one.role in (Role.EQE, Role.EQ_ARM):
-        text += f" of EQ {one.obj}"
-    return text
 
 
 def words(address: int, length: int) -> str:

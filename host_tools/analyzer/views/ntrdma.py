@@ -8,9 +8,7 @@ from itertools import islice
 
 from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.device.layout.ntrdma.work import WorkStatus
-from bluebridge.host_tools.analyzer.analysis import json_rows
-from bluebridge.host_tools.analyzer.analysis.view import Options, View, before_wanted, wanted_events
-from bluebridge.host_tools.analyzer.bridges import family
+from bluebridge.host_tools.analyzer.devices.registry import beyond_adapters
 from bluebridge.host_tools.analyzer.ntrdma.batches import BatchFinder
 from bluebridge.host_tools.analyzer.ntrdma.counts import (
     Costs,
@@ -22,6 +20,8 @@ from bluebridge.host_tools.analyzer.ntrdma.counts import (
 )
 from bluebridge.host_tools.analyzer.ntrdma.requests import Batch
 from bluebridge.host_tools.analyzer.ntrdma.text import name
+from bluebridge.host_tools.analyzer.views import json_rows
+from bluebridge.host_tools.analyzer.views.view import Options, View, before_wanted, wanted_events
 
 COLUMNS = ("descr.", "data", "entries", "index", "bells", "MSIs")
 _SIDE = " ".join(f"{column:>7}" for column in COLUMNS)
@@ -113,7 +113,7 @@ def _means(row: Costs, counts: Counts) -> str:
 
 
 def _lines(reader: LogReader, options: Options) -> Iterator[str]:
-    if not any(map(family, reader.meta["devices"])):
+    if not beyond_adapters(reader.meta["devices"]):
         raise LogError(
             f"{reader.folder} has no bridge, which NTRDMA goes through: --view wr shows the work "
             "requests of an HCA"

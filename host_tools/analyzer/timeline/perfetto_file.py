@@ -9,8 +9,8 @@ from importlib import import_module
 from pathlib import Path
 
 from bluebridge.device.buslog.reader import LogError, LogReader
-from bluebridge.host_tools.analyzer.analysis.view import Options
 from bluebridge.host_tools.analyzer.output import opened
+from bluebridge.host_tools.analyzer.views.view import Options
 
 GZIP_LEVEL = 4
 """Half of the time of the default, and files a few percent longer."""

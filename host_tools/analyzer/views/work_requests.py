@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 
 from bluebridge.device.buslog.reader import LogError, LogReader
-from bluebridge.host_tools.analyzer.analysis import json_rows
-from bluebridge.host_tools.analyzer.analysis.transaction import Role, Tlp, Transaction
-from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel, Transfer
-from bluebridge.host_tools.analyzer.analysis.view import Options, View, wanted_transfers
-from bluebridge.host_tools.analyzer.bridges import family
+from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel, Transfer, modelled
+from bluebridge.host_tools.analyzer.devices.registry import model_of
+from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
+from bluebridge.host_tools.analyzer.views import json_rows
+from bluebridge.host_tools.analyzer.views.view import Options, View, wanted_transfers
 
 Tally = tuple[int, int]
 """Number of transactions and their bytes."""
@@ -81,11 +81,6 @@ def line(transfer: Transfer, model: TimeModel | None) -> str:
         f"{transfer.opcode:13} {transfer.length:7} {transfer.posted_by.value:13} | {sides} | "
         f"{theirs} |{times}  {transfer.status}"
     ).rstrip()
-
-
-def modelled(transfer: Transfer, model: TimeModel) -> float | None:
-    """Modelled microseconds from posting to the end of the last transaction."""
-    return max((time for time in model.times(transfer) if time is not None), default=None)
 
 
 def tree(transfer: Transfer, model: TimeModel | None) -> Iterator[str]:
@@ -192,7 +187,7 @@ def _found(reader: LogReader, options: Options) -> Iterator[Transfer]:
         none = False
         yield transfer
     devices = reader.meta["devices"]
-    if none and devices and all(map(family, devices)):
+    if none and devices and not any(model_of(device).is_adapter for device in devices):
         raise LogError(
             f"{reader.folder} has no HCA, and no request of NTRDMA in what was read: "
             "--view bridge shows stores, descriptors and doorbells"

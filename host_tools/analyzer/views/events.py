@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from itertools import islice
 
 from bluebridge.device.buslog.reader import LogReader
-from bluebridge.host_tools.analyzer.analysis.view import Options, View
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.event_lines import (
     HEADER,
@@ -18,6 +17,7 @@ from bluebridge.host_tools.analyzer.event_lines import (
 )
 from bluebridge.host_tools.analyzer.ntrdma import decoder as ntrdma
 from bluebridge.host_tools.analyzer.rtrs import decoder as rtrs
+from bluebridge.host_tools.analyzer.views.view import Options, View
 
 
 def _lines(reader: LogReader, options: Options) -> Iterator[str]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 
-from bluebridge.host_tools.analyzer.analysis.transaction import Transaction
 from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel, Transfer
+from bluebridge.host_tools.analyzer.transaction import Transaction
 
 Row = dict[str, object]
 

@@ -10,6 +10,8 @@ MAX_PAYLOAD = 256
 """Bytes of one write or completion at most, cut at its multiples (the study's figure 4.5)."""
 MAX_READ = 512
 """Bytes of one read request at most, cut at its multiples, from the same figure."""
+OK = "OK"
+"""The status of what ended well."""
 VECTORS = 2048
 """Vectors of an MSI-X table at most."""
 
@@ -114,6 +116,24 @@ class Transaction:
         if self.is_vector:
             return "MSI-X"
         return self.role.value if self.tlp is Tlp.NONE else self.tlp.value
+
+    @property
+    def purpose(self) -> str:
+        """Role and object in words, unless `text` says more."""
+        if self.text:
+            return self.text
+        text = self.role.value
+        if self.stores > 1:
+            text += f", {self.stores} stores"
+        if self.role in (Role.DOORBELL, Role.WQE, Role.PAYLOAD_READ, Role.PAYLOAD_WRITE):
+            text += f" of QP {self.obj:#x}"
+        elif self.is_vector:
+            text += f", vector {self.address}"
+        elif self.role in (Role.CQE, Role.CQ_ARM):
+            text += f" of CQ {self.obj:#x}"
+        elif self.role in (Role.EQE, Role.EQ_ARM):
+            text += f" of EQ {self.obj}"
+        return text
 
     @property
     def completions(self) -> int:

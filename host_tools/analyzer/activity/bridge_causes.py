@@ -1,0 +1,68 @@
+"""What events of bridges and DMA engines can be effects of."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind
+from bluebridge.host_tools.analyzer.activity.part import MAX_PARTS
+from bluebridge.host_tools.analyzer.activity.resets import PAUSE_SECONDS
+from bluebridge.host_tools.analyzer.transaction import Transaction
+
+
+class Cause(Protocol):
+    """An access, store, doorbell or descriptor that is under way."""
+
+    def effect(self, one: Transaction) -> bool:
+        """List something with what caused it; False where this cannot have caused it."""
+
+    def end(self) -> Activity | None:
+        """Nothing more follows at once; the activity, if it is complete by that."""
+
+
+def mark_remote(activity: Activity, one: Transaction) -> None:
+    """Note whether a transaction is on another machine's bus than the activity's."""
+    one.remote = one.device.partition(".")[0] != activity.device.partition(".")[0]
+
+
+class Access:
+    """An access of a register or of config space, a reset, a change of the link.
+
+    `unmasks`: it changes which doorbells interrupt.
+    """
+
+    def __init__(self, activity: Activity, *, unmasks: bool = False) -> None:
+        self.activity = activity
+        self.unmasks = unmasks
+        self._place = 0  # of the last access, if they are of config space
+
+    def effect(self, one: Transaction) -> bool:
+        """List what follows from it."""
+        if len(self.activity.transactions) >= MAX_PARTS:
+            return False
+        mark_remote(self.activity, one)
+        self.activity.add(one, self._place)
+        return True
+
+    def end(self) -> Activity:
+        """Nothing more follows."""
+        return self.activity
+
+    def continues(self, one: Transaction) -> bool:
+        """Whether an access of config space is in a row with this one, as drivers make them."""
+        run = self.activity
+        return (
+            run.kind is ActivityKind.CONFIG
+            and run.device == one.device
+            and one.time - run.end < PAUSE_SECONDS
+            and len(run.transactions) < MAX_PARTS
+        )
+
+    def go_on(self, one: Transaction) -> None:
+        """Add the next access of config space."""
+        self._place = self.activity.add(one)
+
+    @property
+    def changes_link(self) -> bool:
+        """Whether it has changed the link, which interrupts on both sides."""
+        return self.activity.kind in (ActivityKind.LINK, ActivityKind.RESET)

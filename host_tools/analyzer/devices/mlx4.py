@@ -1,0 +1,209 @@
+"""The row of ConnectX-3 adapters: registers, doorbells, commands, entries of their queues."""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.mlx4 import bar0, cqe, eqe, uar
+from bluebridge.device.layout.mlx4.commands import name_of
+from bluebridge.device.layout.mlx4.eqe import EventType
+from bluebridge.device.layout.mlx4.wqe import DS_MASK, SendOpcode
+from bluebridge.host_tools.analyzer.devices.mlx4_entries import receive_entry, send_entry
+from bluebridge.host_tools.analyzer.devices.model import (
+    Adapter,
+    CommandRegister,
+    Completed,
+    Data,
+    DeviceKind,
+    DeviceModel,
+    EventKind,
+    Place,
+    QueueEvent,
+    SendHead,
+    named,
+)
+from bluebridge.host_tools.analyzer.transaction import OK, Role
+
+_OPCODE = 0xFFF
+_EQS_OF_PAGE = 4
+_COMPLETED = Struct(">I20xH")
+"""QPN and index of a completion entry: fields `qpn` and `wqe_index` of `CQE`."""
+_OPCODES = {int(opcode): opcode.name for opcode in SendOpcode}
+_SYNDROMES = {int(syndrome): syndrome.name for syndrome in cqe.CompletionStatus}
+_EVENTS: dict[int, EventKind] = {
+    EventType.COMP: EventKind.COMPLETION,
+    EventType.CMD: EventKind.COMMAND,
+    EventType.PORT_CHANGE: EventKind.PORT,
+    EventType.PORT_MNG_CHG: EventKind.PORT,
+    **dict.fromkeys(
+        (
+            EventType.CQ_ERROR,
+            EventType.WQ_CATAS_ERROR,
+            EventType.LOCAL_CATAS_ERROR,
+            EventType.ECC_DETECT,
+            EventType.EQ_OVERFLOW,
+            EventType.WQ_INVALID_REQUEST,
+            EventType.WQ_ACCESS_ERROR,
+            EventType.SRQ_CATAS_ERROR,
+            EventType.RECOVERABLE_ERROR,
+        ),
+        EventKind.FAULT,
+    ),
+}
+
+
+def _register_words(place: Place, value: int) -> str | None:
+    """Event queues by their number, commands by their name."""
+    block, index, register = place
+    if block is uar.UAR and register.name.startswith("eq"):
+        eqn = index * _EQS_OF_PAGE + int(register.name[2:])
+        return f"EQ {eqn} {register.decode(value).partition(' ')[2]}".strip()
+    if register.name == "control":
+        return f"{block.name}.{register.decode(value)} ({name_of(value & _OPCODE)})"
+    return None
+
+
+def _written(event: Event) -> tuple[Role, int]:
+    if event.bar != 2:
+        return Role.REGISTER_WRITE, 0
+    offset = event.address
+    if offset >= uar.UAR_AREA_SIZE:
+        return Role.BLUEFLAME, 0
+    page, register = divmod(offset, uar.PAGE_SIZE)
+    if register == uar.SEND_DOORBELL:
+        return Role.DOORBELL, int.from_bytes(event.data[:3], "big")
+    if register == uar.CQ_DOORBELL:
+        return Role.CQ_ARM, int.from_bytes(event.data[1:4], "big")
+    if uar.EQ_DOORBELL <= register < uar.EQ_DOORBELL + 8 * _EQS_OF_PAGE:
+        return Role.EQ_ARM, page * _EQS_OF_PAGE + (register - uar.EQ_DOORBELL) // 8
+    return Role.REGISTER_WRITE, 0
+
+
+def _send_head(data: Data) -> SendHead:
+    code = data[3] & 0x1F
+    return SendHead(
+        _OPCODES.get(code, hex(code)),
+        (data[7] & DS_MASK) * 16,
+        int.from_bytes(data[1:3], "big"),
+        int.from_bytes(data[4:7], "big"),
+    )
+
+
+def _failure(data: Data) -> int | None:
+    entry = data[-cqe.CQE_SIZE :]
+    if len(entry) < cqe.CQE_SIZE or entry[cqe.OWNER_OFFSET] & cqe.OPCODE_MASK != cqe.OPCODE_ERROR:
+        return None
+    return cqe.ERROR_CQE.get(entry, "syndrome")
+
+
+def _completed(data: Data) -> Completed | None:
+    entry = bytes(data[-cqe.CQE_SIZE :])  # the second half of a large entry
+    if len(entry) < cqe.CQE_SIZE or not entry[cqe.OWNER_OFFSET] & cqe.IS_SEND_BIT:
+        return None
+    qpn, index = _COMPLETED.unpack_from(entry)
+    syndrome = _failure(entry)
+    status = OK if syndrome is None else _SYNDROMES.get(syndrome, hex(syndrome))
+    return Completed(qpn & 0xFFFFFF, index, status)
+
+
+def _event(data: Data) -> QueueEvent:
+    code = data[1] if len(data) > 1 else -1
+    kind = _EVENTS.get(code, EventKind.OTHER)
+    if kind is EventKind.COMPLETION:
+        return QueueEvent(kind, int.from_bytes(data[5:8], "big") if len(data) >= 8 else None)
+    if kind not in (EventKind.COMMAND, EventKind.PORT) or len(data) < eqe.EQE_SIZE:
+        return QueueEvent(kind)
+    if kind is EventKind.COMMAND:
+        return QueueEvent(kind, eqe.CMD_EQE.get(data, "token"))
+    port = eqe.BY_TYPE[code].get(data, "port")
+    if code != EventType.PORT_CHANGE:
+        return QueueEvent(kind, port)
+    return QueueEvent(kind, port, "active" if data[3] == eqe.PORT_ACTIVE else "down")
+
+
+def _cqe_words(event: Event) -> str:
+    data = event.data[-cqe.CQE_SIZE :]  # the second half of a large entry
+    if len(data) < cqe.CQE_SIZE:
+        return f"CQE of CQ {event.obj:#x}"
+    get = cqe.CQE.get
+    head = f"CQE cqn={event.obj:#x} qpn={get(data, 'qpn'):#x}"
+    send, opcode = get(data, "is_send"), get(data, "opcode")
+    if opcode == cqe.OPCODE_ERROR:
+        syndrome = cqe.ERROR_CQE.get(data, "syndrome")
+        side = "send" if send else "receive"
+        return f"{head} {side} ERROR {named(cqe.CompletionStatus, syndrome)}"
+    if send:
+        return f"{head} send {named(SendOpcode, opcode)} wqe={get(data, 'wqe_index')}"
+    return f"{head} receive {named(cqe.RecvOpcode, opcode)} bytes={get(data, 'byte_count')}"
+
+
+def _eqe_words(event: Event) -> str:
+    if len(event.data) < eqe.EQE_SIZE:
+        return f"EQE of EQ {event.obj}"
+    kind = eqe.EQE.get(event.data, "type")
+    table = eqe.BY_TYPE.get(kind, eqe.EQE)
+    own = [
+        f"{item.name}={table.get(event.data, item.name):#x}"
+        for item in table
+        if item.name not in ("type", "subtype", "owner") and not item.raw
+    ]
+    return f"EQE eqn={event.obj} {named(EventType, kind)} {' '.join(own)}".strip()
+
+
+def _mailbox(event: Event) -> str:
+    side = "input" if event.what == What.MAILBOX_IN else "output"
+    return f"{side} mailbox of {name_of(event.obj)}"
+
+
+def _record(event: Event) -> str:
+    value = int.from_bytes(event.data[:4], "big")
+    return f"doorbell record of {event.obj:#x} = {value:#x}"
+
+
+def _send_words(event: Event) -> str:
+    datagram = event.what is What.UD_WQE
+    return f"WQE qpn={event.obj:#x} {send_entry(event.data, event.length, datagram=datagram)}"
+
+
+MLX4 = DeviceModel(
+    DeviceKind.ADAPTER,
+    "",
+    "HCA",
+    {0: bar0.BLOCKS, 2: uar.BLOCKS},
+    words={
+        What.SQ_WQE: _send_words,
+        What.UD_WQE: _send_words,
+        What.RQ_WQE: lambda event: f"RQ WQE qpn={event.obj:#x} {receive_entry(event.data)}",
+        What.SRQ_WQE: lambda event: f"SRQ WQE srqn={event.obj:#x} {receive_entry(event.data[16:])}",
+        What.CQE: _cqe_words,
+        What.EQE: _eqe_words,
+        What.DOORBELL_RECORD: _record,
+        What.MAILBOX_IN: _mailbox,
+        What.MAILBOX_OUT: _mailbox,
+    },
+    register_words=_register_words,
+    adapter=Adapter(
+        line=uar.BLUEFLAME_LINE,
+        head=8,
+        page=uar.blueflame_page,
+        send_head=_send_head,
+        completed=_completed,
+        failure=_failure,
+        statuses=cqe.CompletionStatus,
+        flushed=cqe.CompletionStatus.WR_FLUSH_ERR,
+        event=_event,
+        written=_written,
+        command=CommandRegister(
+            bar=0,
+            base=bar0.HCR_BASE,
+            end=bar0.HCR_BASE + bar0.HCR.size,
+            token_end=bar0.HCR.at("token") + 4,
+            go=bar0.HCR_GO,
+            event=bar0.HCR_EVENT,
+            name=lambda control: name_of(control & _OPCODE),
+        ),
+        reset=(0, bar0.RESET_OFFSET),
+    ),
+)

@@ -1,0 +1,179 @@
+"""The form of a row of the registry: what the analyzer has to know of a model of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.fields import Register, RegisterBlock
+from bluebridge.device.layout.ntb.uses import Uses
+from bluebridge.host_tools.analyzer.transaction import Role
+
+Data = bytes | bytearray
+Words = Callable[[Event], str]
+
+
+class DeviceKind(Enum):
+    """Kinds of devices; the values are the words of the timeline."""
+
+    ADAPTER = "HCA"
+    BRIDGE = "bridge"
+    ENGINE = "DMA engine"
+
+
+class Place(NamedTuple):
+    """A register that an access meets: its block, the number of the block's copy, the register."""
+
+    block: RegisterBlock
+    copy: int
+    register: Register
+
+
+class SendHead(NamedTuple):
+    """The head of a send entry: operation, bytes of the entry, low 16 bits of its slot, QPN.
+
+    An entry in a ring need not contain slot and QPN; one that software stores into the adapter
+    does.
+    """
+
+    operation: str
+    size: int
+    slot: int
+    qpn: int
+
+
+class Completed(NamedTuple):
+    """A completion of a send entry: QPN, low 16 bits of its slot, `OK` or an error's name."""
+
+    qpn: int
+    slot: int
+    status: str
+
+
+class EventKind(Enum):
+    """Kinds of entries of event queues."""
+
+    COMPLETION = "completion"
+    COMMAND = "command"
+    PORT = "port"
+    FAULT = "fault"
+    OTHER = "other"
+
+
+class QueueEvent(NamedTuple):
+    """An entry of an event queue.
+
+    `number` is that of the completion queue or port, or the token of the command; None if the log
+    has not kept it. `state` is the new one of a port where the entry says it.
+    """
+
+    kind: EventKind
+    number: int | None = None
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRegister:
+    """The register in BAR `bar` that firmware commands are written into, big-endian.
+
+    Its last word, which ends at `end`, starts a command by bit `go` and asks for a completion event
+    by bit `event`. The word that ends at `token_end` has the command's token in its upper half.
+    """
+
+    bar: int
+    base: int
+    end: int
+    token_end: int
+    go: int
+    event: int
+    name: Callable[[int], str]
+    """The name of a command, by the last word."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Adapter:
+    """Queues, commands and reset of a model of adapters, as a log has them."""
+
+    line: int
+    """Bytes in which software stores whole send entries into the adapter."""
+    head: int
+    """Bytes of a send entry that `send_head` needs."""
+    page: Callable[[int], int]
+    """Gives the number of the page that a whole send entry is stored into, by its offset."""
+    send_head: Callable[[Data], SendHead]
+    completed: Callable[[Data], Completed | None]
+    """Reads a completion entry; None for one of a receive, or one that is not whole."""
+    failure: Callable[[Data], int | None]
+    """Gives the status code of a completion in error; None for any other."""
+    statuses: type[IntEnum]
+    """The codes that `failure` gives."""
+    flushed: int
+    """The code of a work request that ended with its queue pair, without a message."""
+    event: Callable[[Data], QueueEvent]
+    written: Callable[[Event], tuple[Role, int]]
+    """Gives the role of a register write, and the number of the queue that it names, 0 for none."""
+    command: CommandRegister
+    reset: tuple[int, int]
+    """BAR and offset of the register that resets the function."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceModel:
+    """One model of devices: how it is named in a log, and the tables that it is decoded with."""
+
+    kind: DeviceKind
+    suffix: str
+    """What follows `GUEST.` in the name of the device; empty for adapters named by their guest."""
+    title: str
+    """What lists of functions call it."""
+    blocks: Mapping[int, tuple[RegisterBlock, ...]]
+    """Registers by BAR. Other BARs of a bridge or an engine are windows."""
+    words: Mapping[What, Words] = field(default_factory=dict)
+    """Describes what the device reads and writes in memory, where the model decides its form."""
+    register_words: Callable[[Place, int], str | None] = lambda place, value: None
+    """Describes the value of a register of which the tables say too little."""
+    config: tuple[tuple[int, int, str], ...] = ()
+    """Registers of its own in config space: offset, bytes, name."""
+    adapter: Adapter | None = None
+    uses: Uses | None = None
+    """What software does with a bridge's registers."""
+
+    @property
+    def is_adapter(self) -> bool:
+        """Whether it has queue pairs, in contrast to bridges and DMA engines."""
+        return self.kind is DeviceKind.ADAPTER
+
+    def find(self, bar: int, address: int) -> Place | None:
+        """The register at an offset of a BAR."""
+        for block in self.blocks.get(bar, ()):
+            found = block.find(address)
+            if found is not None:
+                return Place(block, *found)
+        return None
+
+    def access(self, event: Event) -> str:
+        """Describe an access of a BAR."""
+        found = self.find(event.bar, event.address)
+        if found is None:
+            if self.is_adapter or event.bar in self.blocks:
+                return f"BAR{event.bar}+{event.address:#x}"
+            return f"window BAR{event.bar} at {event.address:#x}"
+        block, index, register = found
+        place = f"{block.name}[{index}]" if block.stride else block.name
+        if event.length * 8 != register.width:
+            return f"{place}.{register.name} part={event.data.hex()}"
+        value = int.from_bytes(event.data, block.order)
+        words = self.register_words(found, value)
+        return f"{place}.{register.decode(value)}" if words is None else words
+
+
+def named(names: type[IntEnum], value: int) -> str:
+    """The name of a number, or the number in hexadecimal."""
+    try:
+        return names(value).name
+    except ValueError:
+        return hex(value)

@@ -1,0 +1,57 @@
+"""The registry of device models: a new card or bridge is a row here, and its tables.
+
+Rows of bridges follow from `bluebridge.device.layout.ntb.models`: a new one needs nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from bluebridge.device.layout.ntb.models import MODELS as BRIDGES
+from bluebridge.device.layout.ntb.models import BridgeModel
+from bluebridge.host_tools.analyzer.devices.ioat import IOAT
+from bluebridge.host_tools.analyzer.devices.mlx4 import MLX4
+from bluebridge.host_tools.analyzer.devices.model import Adapter, DeviceKind, DeviceModel
+
+
+def bridge_row(model: BridgeModel) -> DeviceModel:
+    """The row of a model of bridges."""
+    return DeviceModel(
+        DeviceKind.BRIDGE,
+        model.log_suffix,
+        f"bridge, {model.name}",
+        {0: model.blocks},
+        config=model.uses.config,
+        uses=model.uses,
+    )
+
+
+MODELS = {row.suffix: row for row in (MLX4, IOAT, *map(bridge_row, BRIDGES))}
+"""By what follows the dot in a device's name in the log."""
+
+
+@lru_cache(maxsize=256)
+def model_of(device: str) -> DeviceModel:
+    """The model of a device, by its name in the log.
+
+    `a.ntb4-2` is the second bridge of that model in guest a. A name that says nothing of a model,
+    such as `a`, `b/2` or `a.1`, is that of a ConnectX-3.
+    """
+    suffix = device.rpartition(".")[2].partition("-")[0] if "." in device else ""
+    return MODELS.get(suffix, MLX4)
+
+
+def adapter_of(device: str) -> Adapter:
+    """How queues of a device look in the log; those of a bridge, which has none, as a ConnectX-3's.
+
+    A damaged log may name any device in any event.
+    """
+    found = model_of(device).adapter or MLX4.adapter
+    assert found is not None
+    return found
+
+
+def beyond_adapters(devices: Iterable[str]) -> bool:
+    """Whether bridges or DMA engines are among the devices of a log."""
+    return not all(model_of(device).is_adapter for device in devices)

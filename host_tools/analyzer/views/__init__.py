@@ -1,0 +1,1 @@
+"""The views of `bluebridge log`: a module with a `VIEW` for each, listed in `table`."""
