@@ -49,7 +49,7 @@ class WrongRequest(ImageError):
 
 
 @dataclass(frozen=True)
-class Request:
+class ModuleRequest:
     """The module to build; all paths are checked, absolute and without symbolic links."""
 
     folder: Path
@@ -102,7 +102,7 @@ def check(
     make_arguments: Sequence[str] = (),
     symvers: Sequence[Path] = (),
     readable: Sequence[Path] = (),
-) -> Request:
+) -> ModuleRequest:
     """The checked request; raises `WrongRequest`. Builds nothing."""
     source = _existing_folder(folder)
     if not any((source / name).is_file() for name in ("Kbuild", "Makefile")):
@@ -124,7 +124,7 @@ def check(
         raise WrongRequest(
             "--symvers and KBUILD_EXTRA_SYMBOLS exclude each other", "give one of them"
         )
-    return Request(
+    return ModuleRequest(
         source,
         tuple(make_arguments),
         tuple(path.resolve() for path in symvers),
@@ -188,7 +188,7 @@ def _remove_stale(folder: Path) -> None:
             os.close(handle)
 
 
-def _copy_in(request: Request, root: Path) -> Path:
+def _copy_in(request: ModuleRequest, root: Path) -> Path:
     """Copy source and symvers into the sandbox; the path of the module's source there."""
     tree = root / sandbox_path(request.folder)
     for folder in request.readable:
@@ -206,7 +206,7 @@ def _copy_in(request: Request, root: Path) -> Path:
     return tree
 
 
-def _command(request: Request, headers: str, there: str) -> list[str]:
+def _command(request: ModuleRequest, headers: str, there: str) -> list[str]:
     arguments = [f"-j{os.cpu_count() or 1}", "-C", headers, f"M={there}"]
     if request.symvers:
         names = " ".join(f"/symvers/{number}" for number in range(len(request.symvers)))
@@ -214,7 +214,9 @@ def _command(request: Request, headers: str, there: str) -> list[str]:
     return ["sh", "-c", _BUILD, there, *arguments, *request.make_arguments]
 
 
-def _check_result(request: Request, done: bool, printed: str, modules: Sequence[Path]) -> None:
+def _check_result(
+    request: ModuleRequest, done: bool, printed: str, modules: Sequence[Path]
+) -> None:
     """Raise `BuildFailed` if the build failed or built no module, else print its warnings."""
     if not done:
         lines = [line.strip() for line in printed.splitlines() if line.strip()]

@@ -30,7 +30,7 @@ class Handle:
     names: list[tuple[str, Node]] | None = None
 
 
-class Connection:
+class FuseConnection:
     """Serves `root` on the connection `fd`, which it owns from now on.
 
     `fd` is what `mount` gives: non-blocking, a request for each read, an answer for each write.

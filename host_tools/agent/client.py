@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from bluebridge.guest.agent.frames import PAYLOAD_BYTES
 from bluebridge.host_tools.agent import ports
 from bluebridge.host_tools.agent.command import Command, Completed, Sink, spell
-from bluebridge.host_tools.agent.connection import Connection
+from bluebridge.host_tools.agent.connection import AgentConnection
 from bluebridge.host_tools.agent.errors import AgentError, AgentForgot, AgentRefused
 from bluebridge.host_tools.agent.identity import Identity
 from bluebridge.host_tools.processes.alarms import Alarm, first
@@ -32,7 +32,7 @@ Moved = Callable[[int], None]
 class Agent:
     """The agent of one guest. Several threads may use it, and commands may overlap."""
 
-    def __init__(self, connection: Connection, port: ports.Port | None = None) -> None:
+    def __init__(self, connection: AgentConnection, port: ports.Port | None = None) -> None:
         """Talk over a connection that is synchronised; programs use `connect`."""
         self.guest = connection.guest
         self._connection = connection
@@ -51,7 +51,7 @@ class Agent:
         `alarms` are looked at in this and all later waits. Raises `AgentError` or what they report.
         """
         port = ports.acquire(guest, sockets, min(timeout, 10.0), partial(first, alarms))
-        connection = Connection(guest, port.connection)
+        connection = AgentConnection(guest, port.connection)
         connection.alarms += alarms
         agent = cls(connection, port)
         try:

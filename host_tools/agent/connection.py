@@ -31,7 +31,7 @@ _SILENCE = 30.0
 _SEND_SECONDS = 30
 
 
-class Connection:
+class AgentConnection:
     """Frames to and from one agent. All waits look at `alarms` and notice a guest that hangs."""
 
     def __init__(self, guest: str, connection: socket.socket, silence: float = _SILENCE) -> None:

@@ -40,7 +40,7 @@ _FOREVER = 10 * 365 * 86400.0
 
 
 @dataclass(frozen=True)
-class Request:
+class KrpingRequest:
     """Two checked krping strings and the addresses that follow from them."""
 
     server: str
@@ -54,7 +54,7 @@ class Request:
     """The back end of NTRDMA; empty for HCAs."""
 
     @classmethod
-    def parse(cls, server: str, client: str, back_end: str = "") -> Request:
+    def parse(cls, server: str, client: str, back_end: str = "") -> KrpingRequest:
         """Check both strings before anything boots; raises `UsageError` in one line."""
         listening, asking = _options(server, "server"), _options(client, "client")
         if not listening.server:
@@ -151,7 +151,7 @@ class Outcome:
 
     server: Side
     client: Side
-    request: Request
+    request: KrpingRequest
     log: Path
 
     @property
@@ -195,7 +195,7 @@ class Outcome:
         }
 
 
-def run(pair: Pair, request: Request, timeout: float | None = None) -> Outcome:
+def run(pair: Pair, request: KrpingRequest, timeout: float | None = None) -> Outcome:
     """Run krping between the guests of a booted pair.
 
     Raises `LabError` when a guest, the server or a program fails without a result.
@@ -246,7 +246,7 @@ def main(options: argparse.Namespace) -> int:
     """The command; returns 0 only if every iteration was validated on both sides."""
     progress = Reporter(quiet=options.quiet)
     back_end = options.backend if options.provider == NTRDMA else ""
-    request = Request.parse(options.server, options.client, back_end)
+    request = KrpingRequest.parse(options.server, options.client, back_end)
     pair = Pair(_config(options), progress)
     try:
         with pair:

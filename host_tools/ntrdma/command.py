@@ -152,7 +152,7 @@ def _ethernet(options: argparse.Namespace) -> None:
 
 
 def _demo(options: argparse.Namespace) -> None:
-    request = krping.Request.parse(f"server,{KRPING}", f"client,{KRPING}", options.backend)
+    request = krping.KrpingRequest.parse(f"server,{KRPING}", f"client,{KRPING}", options.backend)
     with Pair(_config(options), Reporter(quiet=options.quiet)) as pair:
         _title(f"{PINGS} pings of krping, unchanged, over NTRDMA")
         outcome = krping.run(pair, request)

@@ -15,7 +15,7 @@ from bluebridge.host_tools.progress import Reporter
 from bluebridge.host_tools.sweep import page, plot
 from bluebridge.host_tools.sweep.bar import Bar
 from bluebridge.host_tools.sweep.journal import Journal
-from bluebridge.host_tools.sweep.request import PAGE, Request, check_files
+from bluebridge.host_tools.sweep.request import PAGE, SweepRequest, check_files
 from bluebridge.host_tools.sweep.rows import Row
 from bluebridge.host_tools.sweep.run import measure
 
@@ -24,7 +24,7 @@ WALL = ("PacketSize", "LatTypical", "LatBest", "LatWorst")
 OTHER = ("BlueFlame", "Path")
 
 
-def table_text(request: Request, rows: Iterable[Row], *, csv: bool) -> str:
+def table_text(request: SweepRequest, rows: Iterable[Row], *, csv: bool) -> str:
     """Two lines of comment, then a block of rows for each setting.
 
     Blocks are two empty lines apart: gnuplot's `index 0`, `index 1`.
@@ -44,7 +44,7 @@ def table_text(request: Request, rows: Iterable[Row], *, csv: bool) -> str:
     return "\n".join(head) + "\n" + "\n\n\n".join(blocks) + "\n"
 
 
-def _cells(request: Request, row: Row) -> Sequence[str]:
+def _cells(request: SweepRequest, row: Row) -> Sequence[str]:
     wall = (f"{value:.2f}" for value in (row.wall.typical, row.wall.best, row.wall.worst))
     modelled = (f"{row.modelled[name]:.3f}" for name in request.profiles)
     path = row.path.replace(" ", "-")
@@ -56,7 +56,7 @@ def main(options: argparse.Namespace) -> int:
 
     Raises `LabError`, for a plot that cannot be drawn before anything is measured.
     """
-    request = Request.of(options)
+    request = SweepRequest.of(options)
     check_files(options)
     if options.plot:
         plot.require()  # before minutes of measuring
@@ -74,7 +74,7 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def _models(request: Request) -> dict[str, Model]:
+def _models(request: SweepRequest) -> dict[str, Model]:
     """The profiles, under the names they were asked for. Raises `UsageError`."""
     try:
         return {name: load(name) for name in request.profiles}
@@ -83,7 +83,10 @@ def _models(request: Request) -> dict[str, Model]:
 
 
 def _measure(
-    request: Request, journal: Journal, models: Mapping[str, Model], options: argparse.Namespace
+    request: SweepRequest,
+    journal: Journal,
+    models: Mapping[str, Model],
+    options: argparse.Namespace,
 ) -> None:
     total = len(request.settings) * len(request.sizes)
     with Bar(total, quiet=options.quiet) as bar:
@@ -93,14 +96,14 @@ def _measure(
         measure(request, journal, models, bar, options.log)
 
 
-def _tell(request: Request, journal: Journal) -> None:
+def _tell(request: SweepRequest, journal: Journal) -> None:
     """Where a sweep that ends early can go on."""
     if kept := journal.kept():
         total = len(request.settings) * len(request.sizes)
         print(f"{kept} of {total} are kept in {journal.path}: the same command goes on from there")
 
 
-def _write(request: Request, rows: Sequence[Row], options: argparse.Namespace) -> None:
+def _write(request: SweepRequest, rows: Sequence[Row], options: argparse.Namespace) -> None:
     _replace(options.output, lambda path: _text(path, request, rows, csv=options.csv))
     print(f"written: {options.output}")
     for target in options.plot:
@@ -108,11 +111,11 @@ def _write(request: Request, rows: Sequence[Row], options: argparse.Namespace) -
         print(f"written: {target}")
 
 
-def _text(path: Path, request: Request, rows: Sequence[Row], *, csv: bool) -> None:
+def _text(path: Path, request: SweepRequest, rows: Sequence[Row], *, csv: bool) -> None:
     path.write_text(table_text(request, rows, csv=csv))
 
 
-def _plot(path: Path, request: Request, rows: Sequence[Row]) -> None:
+def _plot(path: Path, request: SweepRequest, rows: Sequence[Row]) -> None:
     (page if path.suffix == PAGE else plot).save(request, rows, path)
 
 

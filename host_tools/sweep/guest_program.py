@@ -12,7 +12,7 @@ from typing import Any
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.sweep.request import Request
+from bluebridge.host_tools.sweep.request import SweepRequest
 from bluebridge.host_tools.sweep.rows import Wall
 
 _SECONDS = 120.0
@@ -74,7 +74,7 @@ class Program:
 class GuestProgram:
     """Measures payloads on a pair whose HCAs vfio-pci has."""
 
-    def __init__(self, pair: Pair, request: Request, setting: str) -> None:
+    def __init__(self, pair: Pair, request: SweepRequest, setting: str) -> None:
         self._count = request.iterations
         words = (
             f"python3 -m bluebridge.guest.latency --blueflame {setting} --inline {request.inline}"

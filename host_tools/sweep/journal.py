@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from bluebridge.host_tools.errors import UsageError
-from bluebridge.host_tools.sweep.request import Request
+from bluebridge.host_tools.sweep.request import SweepRequest
 from bluebridge.host_tools.sweep.rows import Row
 
 SUFFIX = ".part"
@@ -22,7 +22,7 @@ class Journal:
     Raises `UsageError` when the file belongs to a sweep of other options or one that still runs.
     """
 
-    def __init__(self, output: Path, request: Request) -> None:
+    def __init__(self, output: Path, request: SweepRequest) -> None:
         self.path = output.with_name(output.name + SUFFIX)
         self._request = request
         self.rows: list[Row] = []

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 
 from bluebridge.host_tools.sweep import plot
-from bluebridge.host_tools.sweep.request import Request
+from bluebridge.host_tools.sweep.request import SweepRequest
 from bluebridge.host_tools.sweep.rows import Row
 from bluebridge.host_tools.sweep.thresholds import thresholds
 
@@ -20,7 +20,7 @@ thead { position: sticky; top: 0; background: #eee }
 """
 
 
-def save(request: Request, rows: Sequence[Row], path: Path) -> None:
+def save(request: SweepRequest, rows: Sequence[Row], path: Path) -> None:
     """Write the page. Raises `LabError` without matplotlib."""
     title = f"Latency sweep, {request.minimum} to {request.maximum} bytes"
     steps = "".join(
@@ -38,7 +38,7 @@ def save(request: Request, rows: Sequence[Row], path: Path) -> None:
     )
 
 
-def _wall(request: Request, rows: Sequence[Row]) -> str:
+def _wall(request: SweepRequest, rows: Sequence[Row]) -> str:
     head = ["payload"] + [
         f"{setting}: {word}"
         for setting in request.settings
@@ -52,7 +52,7 @@ def _wall(request: Request, rows: Sequence[Row]) -> str:
     )
 
 
-def _modelled(request: Request, rows: Sequence[Row]) -> str:
+def _modelled(request: SweepRequest, rows: Sequence[Row]) -> str:
     head = ["payload"] + [
         f"{setting}: {word}" for setting in request.settings for word in ("way", *request.profiles)
     ]
@@ -65,7 +65,10 @@ def _modelled(request: Request, rows: Sequence[Row]) -> str:
 
 
 def _table(
-    request: Request, rows: Sequence[Row], head: Sequence[str], cells: Callable[[Row], list[str]]
+    request: SweepRequest,
+    rows: Sequence[Row],
+    head: Sequence[str],
+    cells: Callable[[Row], list[str]],
 ) -> str:
     by_place = {(row.setting, row.size): row for row in rows}
     lines = []

@@ -12,7 +12,7 @@ from bluebridge.host_tools.lab.config import ADDRESSES
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.programs import perftest
 from bluebridge.host_tools.programs.perftest import BEST, TYPICAL, WORST
-from bluebridge.host_tools.sweep.request import Request
+from bluebridge.host_tools.sweep.request import SweepRequest
 from bluebridge.host_tools.sweep.rows import Wall
 
 _SECONDS = 180.0
@@ -22,7 +22,7 @@ _ATTEMPTS = 20
 class Perftest:
     """Measures payloads on a pair that has the kernel's drivers."""
 
-    def __init__(self, pair: Pair, request: Request) -> None:
+    def __init__(self, pair: Pair, request: SweepRequest) -> None:
         self._pair = pair
         self._request = request
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.sweep.request import Request
+from bluebridge.host_tools.sweep.request import SweepRequest
 from bluebridge.host_tools.sweep.rows import Row
 from bluebridge.host_tools.sweep.thresholds import Threshold, thresholds
 
@@ -34,7 +34,7 @@ def require() -> None:
         raise LabError("matplotlib is missing", mend) from error
 
 
-def save(request: Request, rows: Sequence[Row], path: Path) -> None:
+def save(request: SweepRequest, rows: Sequence[Row], path: Path) -> None:
     """Write a picture in the format of the file's ending. Raises `LabError` without matplotlib."""
     figure = _figure(request, rows)
     buffer = io.BytesIO()
@@ -43,7 +43,7 @@ def save(request: Request, rows: Sequence[Row], path: Path) -> None:
     path.write_bytes(buffer.getvalue())
 
 
-def svg(request: Request, rows: Sequence[Row]) -> str:
+def svg(request: SweepRequest, rows: Sequence[Row]) -> str:
     """The picture as an `<svg>` element."""
     buffer = io.StringIO()
     _figure(request, rows).savefig(buffer, format="svg", metadata=_NOTHING)
@@ -51,7 +51,7 @@ def svg(request: Request, rows: Sequence[Row]) -> str:
     return text[text.index("<svg") :]
 
 
-def _figure(request: Request, rows: Sequence[Row]) -> Figure:
+def _figure(request: SweepRequest, rows: Sequence[Row]) -> Figure:
     require()
     import matplotlib
     from matplotlib.figure import Figure
@@ -72,11 +72,11 @@ def _figure(request: Request, rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def _program(request: Request) -> str:
+def _program(request: SweepRequest) -> str:
     return "ib_write_lat" if request.tool == "perftest" else "Python driver"
 
 
-def _wall(panel: Axes, request: Request, rows: Sequence[Row]) -> None:
+def _wall(panel: Axes, request: SweepRequest, rows: Sequence[Row]) -> None:
     """Typical as a line, best as a thinner one; the worst would dwarf both."""
     for setting in request.settings:
         kept = _of(rows, setting)
@@ -89,7 +89,7 @@ def _wall(panel: Axes, request: Request, rows: Sequence[Row]) -> None:
     panel.set_yscale("log")  # a busy host makes outliers of a hundred times
 
 
-def _modelled(panel: Axes, request: Request, rows: Sequence[Row], name: str) -> None:
+def _modelled(panel: Axes, request: SweepRequest, rows: Sequence[Row], name: str) -> None:
     for setting in request.settings:
         kept = _of(rows, setting)
         panel.plot(
@@ -105,7 +105,7 @@ def _modelled(panel: Axes, request: Request, rows: Sequence[Row], name: str) -> 
     panel.set_ylim(bottom=0)
 
 
-def _steps(panel: Axes, request: Request, *, named: bool) -> None:
+def _steps(panel: Axes, request: SweepRequest, *, named: bool) -> None:
     """Where the driver changes its way (see `thresholds`)."""
     steps = thresholds(request)
     for step in steps:

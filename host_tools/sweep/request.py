@@ -25,7 +25,7 @@ PAGE = ".html"
 
 
 @dataclass(frozen=True)
-class Request:
+class SweepRequest:
     """A sweep. Two sweeps of equal requests may continue each other."""
 
     minimum: int
@@ -39,7 +39,7 @@ class Request:
     profiles: tuple[str, ...] = PROFILES
 
     @classmethod
-    def of(cls, options: argparse.Namespace) -> Request:
+    def of(cls, options: argparse.Namespace) -> SweepRequest:
         """Return the request of a command line. Raises `UsageError` for one that cannot be."""
         request = cls(
             options.min,

@@ -16,14 +16,14 @@ from bluebridge.host_tools.sweep.guest_program import GuestProgram
 from bluebridge.host_tools.sweep.journal import Journal
 from bluebridge.host_tools.sweep.modelled import Watch
 from bluebridge.host_tools.sweep.perftest import Perftest
-from bluebridge.host_tools.sweep.request import Request
+from bluebridge.host_tools.sweep.request import SweepRequest
 from bluebridge.host_tools.sweep.rows import Row
 
 Tool = Perftest | GuestProgram
 
 
 def measure(
-    request: Request, journal: Journal, models: Mapping[str, Model], bar: Bar, log: Path | None
+    request: SweepRequest, journal: Journal, models: Mapping[str, Model], bar: Bar, log: Path | None
 ) -> None:
     """Measure what the journal lacks. Raises `LabError`; what was measured is in the journal."""
     for setting, sizes in journal.todo():
@@ -37,14 +37,14 @@ def measure(
                 bar.row(row)
 
 
-def _row(request: Request, setting: str, size: int, tool: Tool, watch: Watch) -> Row:
+def _row(request: SweepRequest, setting: str, size: int, tool: Tool, watch: Watch) -> Row:
     watch.begin()
     wall = tool.measure(size)
     modelled = watch.end(size, 2 * request.iterations)
     return Row(setting, size, wall, modelled.path, modelled.times)
 
 
-def _config(request: Request, setting: str, log: Path | None) -> LabConfig:
+def _config(request: SweepRequest, setting: str, log: Path | None) -> LabConfig:
     advertised = "off" if setting == "off" else "on"
     return LabConfig(
         log=_unused(log.absolute(), setting) if log else None,
@@ -59,7 +59,7 @@ def _unused(log: Path, setting: str) -> Path:
     return next(path for name in names if not (path := log / name).exists())
 
 
-def _tool(pair: Pair, request: Request, setting: str) -> Tool:
+def _tool(pair: Pair, request: SweepRequest, setting: str) -> Tool:
     if request.tool == "perftest":
         return Perftest(pair, request)
     return GuestProgram(pair, request, setting)

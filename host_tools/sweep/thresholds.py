@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bluebridge.device.layout.mlx4.uar import BLUEFLAME_LINE
-from bluebridge.host_tools.sweep.request import Request
+from bluebridge.host_tools.sweep.request import SweepRequest
 
 _CONTROL = 16
 _REMOTE = 16
@@ -46,7 +46,7 @@ def blueflame_end(buffer: int, inline: int) -> int:
     return max((each for each in range(inline + 1) if entry_bytes(each) <= buffer), default=0)
 
 
-def thresholds(request: Request) -> list[Threshold]:
+def thresholds(request: SweepRequest) -> list[Threshold]:
     """Return all steps within the sweep's range, in ascending order."""
     end = blueflame_end(request.buffer, request.inline)
     found = [

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from mmap import mmap
 from types import TracebackType
 
-from bluebridge.host_tools.vfio_user.connection import Connection
+from bluebridge.host_tools.vfio_user.connection import ServerConnection
 from bluebridge.host_tools.vfio_user.messages import (
     DMA_RW,
     NO_REPLY,
@@ -23,7 +23,7 @@ from bluebridge.host_tools.vfio_user.messages import (
 )
 
 
-class Client(Connection):
+class Client(ServerConnection):
     """Connected on construction; `negotiate=False` leaves the version exchange to the caller."""
 
     def __init__(

@@ -28,7 +28,7 @@ from bluebridge.host_tools.vfio_user.messages import (
 )
 
 
-class Connection:
+class ServerConnection:
     """One socket, one thread. Nothing is sent on construction."""
 
     def __init__(self, path: str | os.PathLike[str], timeout: float = TIMEOUT) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import wraps
 from typing import Any
 
-from bluebridge.host_tools.vfio_user.connection import Connection
+from bluebridge.host_tools.vfio_user.connection import ServerConnection
 from tests.fuzz import served
 from tests.fuzz.sockets import FORMS, File, Kind
 from tests.fuzz.steps import Step, encode
@@ -46,9 +46,9 @@ class Wire:
     def listen(self) -> None:
         """Watch clients and servers."""
         _before(ServerProcess, "__init__", self._serves)
-        _before(Connection, "__init__", self._opens)
-        _before(Connection, "send", self._sends)
-        _before(Connection, "close", self._closes)
+        _before(ServerConnection, "__init__", self._opens)
+        _before(ServerConnection, "send", self._sends)
+        _before(ServerConnection, "close", self._closes)
         _before(socket.socket, "shutdown", self._shuts)
 
     def _serves(self, _: object, module: str, words: Sequence[str], *more: object) -> None:
@@ -64,7 +64,7 @@ class Wire:
             paths = [found[1] for text in given if (found := re.search("socket=([^,]+)", text))]
         self.functions |= {path: (kind, number) for number, path in enumerate(paths)}
 
-    def _opens(self, client: Connection, path: Any, *_: object) -> None:
+    def _opens(self, client: ServerConnection, path: Any, *_: object) -> None:
         found = self.functions.get(os.fspath(path))
         if found is None or self.kind not in (None, found[0]):
             self.clean = False
@@ -73,7 +73,7 @@ class Wire:
         number = self._numbers[id(client)] = len(self._numbers) % MOST_CLIENTS
         self.steps.append(Step(Kind.OPEN, number, (found[1],)))
 
-    def _sends(self, client: Connection, data: bytes, fds: Sequence[int] = ()) -> None:
+    def _sends(self, client: ServerConnection, data: bytes, fds: Sequence[int] = ()) -> None:
         number = self._numbers.get(id(client))
         if number is None:
             self.clean = False
@@ -83,7 +83,7 @@ class Wire:
             if [_same(step, last) for last in self.steps[-POLLS:]] != [True] * POLLS:
                 self.steps.append(step)
 
-    def _closes(self, client: Connection) -> None:
+    def _closes(self, client: ServerConnection) -> None:
         number = self._numbers.get(id(client))
         if number is not None:
             self.steps.append(Step(Kind.CLOSE, number))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bluebridge.guest.fuse import messages as wire
-from bluebridge.guest.fuse.connection import Connection
+from bluebridge.guest.fuse.connection import FuseConnection
 from bluebridge.guest.fuse.inodes import ROOT
 from bluebridge.guest.fuse.messages import Opcode
 from bluebridge.guest.fuse.tree import Directory
@@ -24,7 +24,7 @@ class TreePeer:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.setblocking(False)
         theirs.setblocking(False)
-        self.connection = Connection(theirs.detach(), root)
+        self.connection = FuseConnection(theirs.detach(), root)
         self._unique = 0
         self._answers: dict[int, tuple[int, bytes]] = {}
         self._closed = False

@@ -20,7 +20,7 @@ from bluebridge.guest.agent.loop import Handler, Loop
 from bluebridge.guest.agent.served_port import ServedPort
 from bluebridge.guest.agent.server import Server
 from bluebridge.host_tools.agent import Agent
-from bluebridge.host_tools.agent.connection import Connection
+from bluebridge.host_tools.agent.connection import AgentConnection
 
 _PATIENCE = 20.0
 
@@ -65,7 +65,7 @@ class ScriptedPort:
         self.swallow = b""
         """What is never to arrive: the portion with these bytes gets lost, once."""
         self.served = ServedPort(self._guest.fileno(), self.loop, Server(str(root)).operation)
-        self.connection = Connection("a", self._client)
+        self.connection = AgentConnection("a", self._client)
 
     def up(self, most: int = 1 << 20, wait: bool = True) -> None:
         """Bytes from the host into the port; the first ones are waited for if `wait`."""

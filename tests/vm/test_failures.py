@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.krping.command import Request, run
+from bluebridge.host_tools.krping.command import KrpingRequest, run
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from tests.vm.conftest import BOOT_SECONDS, Tool, alive
 
@@ -34,7 +34,7 @@ def test_a_guest_panics_under_a_run(lab: Lab) -> None:
         pids = [pair.server.pid, *(machine.pid for machine in pair.machines)]
         folder = pair.folder
         pair.a.console.run("((sleep 4; echo c > /proc/sysrq-trigger) </dev/null >/dev/null 2>&1 &)")
-        run(pair, Request.parse(SERVER, CLIENT))
+        run(pair, KrpingRequest.parse(SERVER, CLIENT))
     assert not any(alive(pid) for pid in pids)
     assert not folder.exists()
     assert "sysrq: Trigger a crash" in (pair.logs / "console-a.log").read_text(errors="replace")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bluebridge.host_tools.krping import command
-from bluebridge.host_tools.krping.command import Request
+from bluebridge.host_tools.krping.command import KrpingRequest
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.images.guest_modules import MODULES
@@ -30,7 +30,7 @@ def test_each_hot_module_is_compiled_unless_sources_are_asked_for(guest_a: Vm) -
 
 
 def test_krping_gives_the_same_either_way(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = Request.parse(f"server,{OPTIONS}", f"client,{OPTIONS}")
+    request = KrpingRequest.parse(f"server,{OPTIONS}", f"client,{OPTIONS}")
     compiled = command.run(pair, request)
     assert compiled.ok, (compiled.failure(), compiled.server.output, compiled.client.output)
     monkeypatch.setattr(command, "_PROGRAM", PURE)

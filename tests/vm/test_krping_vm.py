@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.host_tools.krping.command import Request, run
+from bluebridge.host_tools.krping.command import KrpingRequest, run
 from bluebridge.host_tools.lab.pair import Pair
 from tests.vm.conftest import BOOT_SECONDS, Tool
 
@@ -74,7 +74,7 @@ def test_endless_until_ctrl_c(tool: Callable[..., Tool], tmp_path: Path) -> None
     ],
 )
 def test_modes(pair: Pair, options: str) -> None:
-    outcome = run(pair, Request.parse(f"{SERVER},{options}", f"{CLIENT},{options}"))
+    outcome = run(pair, KrpingRequest.parse(f"{SERVER},{options}", f"{CLIENT},{options}"))
     assert outcome.ok, (outcome.failure(), outcome.server.output, outcome.client.output)
     if "verbose" in options:
         assert "ping data (64B max): |rdma-ping-9: " in outcome.client.output
@@ -90,7 +90,7 @@ def test_modes(pair: Pair, options: str) -> None:
     ],
 )
 def test_benchmarks_of_krping(pair: Pair, options: str) -> None:
-    outcome = run(pair, Request.parse(f"{SERVER},{options}", f"{CLIENT},{options}"))
+    outcome = run(pair, KrpingRequest.parse(f"{SERVER},{options}", f"{CLIENT},{options}"))
     assert outcome.ok, (outcome.failure(), outcome.server.output, outcome.client.output)
 
 

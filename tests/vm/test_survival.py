@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.host_tools.krping.command import Request, run
+from bluebridge.host_tools.krping.command import KrpingRequest, run
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
@@ -117,7 +117,7 @@ def test_a_killed_guest_comes_back_to_its_device(pair: Pair) -> None:
     assert "RETRY_EXC_ERR" in said and said.endswith("ended with 1")
     pair.restart("a")
     server, client = f"server,{ADDRESS}", f"client,{ADDRESS},count=20,validate"
-    report = run(pair, Request.parse(server, client))
+    report = run(pair, KrpingRequest.parse(server, client))
     assert report.ok, report
 
 

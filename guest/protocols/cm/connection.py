@@ -56,7 +56,7 @@ class Notice:
     message: Message | None = None
 
 
-class Connection:
+class CmConnection:
     """One connection. `local_id` is ours, `remote_id` the peer's (0 until known)."""
 
     def __init__(

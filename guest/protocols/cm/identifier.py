@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from bluebridge.device.layout.net.cm import RejectReason
 from bluebridge.device.layout.net.roce import ip_gid
-from bluebridge.guest.protocols.cm.connection import Connection, Notice, State
+from bluebridge.guest.protocols.cm.connection import CmConnection, Notice, State
 from bluebridge.guest.protocols.cm.event_queue import CmEvents
 from bluebridge.guest.protocols.cm.events import CmError, ConnParam, EventType
 from bluebridge.guest.protocols.cm.messages import MalformedMessage, Message, parse_ip_header
@@ -72,7 +72,7 @@ class CmId:
         self._path_qp = path_qp
         self._owns_events = events is None
         self._listener: CmId | None = None
-        self._connection: Connection | None = None
+        self._connection: CmConnection | None = None
         self._request: Message | None = None
         self._param = ConnParam()
         self._psn = secrets.randbits(PSN_BITS)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from bluebridge.device.layout.net.cm import CmAttribute
-from bluebridge.guest.protocols.cm.connection import Connection, Notice
+from bluebridge.guest.protocols.cm.connection import CmConnection, Notice
 from bluebridge.guest.protocols.cm.events import CmError
 from bluebridge.guest.protocols.cm.messages import Message
 from bluebridge.guest.protocols.cm.transport import LocalPort, Peer
@@ -88,7 +88,7 @@ class ConnectionTable:
             self._next_port = port + 1 if port < LAST_PORT else FIRST_EPHEMERAL_PORT
             return port
 
-    def new_connection(self, owner: Owner, peer: Peer) -> Connection:
+    def new_connection(self, owner: Owner, peer: Peer) -> CmConnection:
         """A connection with a fresh id whose notices go to `owner`; call under `lock`."""
         while self._next_id in self._owners or self._next_id == 0:
             self._next_id = (self._next_id + 1) & 0xFFFFFFFF
@@ -96,7 +96,7 @@ class ConnectionTable:
         self._next_id = (local_id + 1) & 0xFFFFFFFF
         tid = secrets.randbits(32) << 32 | local_id
         self._owners[local_id] = owner
-        return Connection(local_id, tid, peer, self._send, time.monotonic, owner.notice)
+        return CmConnection(local_id, tid, peer, self._send, time.monotonic, owner.notice)
 
     def add_request(self, message: Message, peer: Peer, owner: Owner) -> None:
         """`owner` answers the REQ `message`; call under `lock`."""

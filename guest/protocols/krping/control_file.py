@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from bluebridge.guest.fuse.connection import Connection
+from bluebridge.guest.fuse.connection import FuseConnection
 from bluebridge.guest.fuse.tree import Answer, File, directory
 
 FILE_SIZE = 1 << 16
@@ -34,7 +34,7 @@ class ControlFile:
     def __init__(self, fd: int, name: str, commands: Commands) -> None:
         self._commands = commands
         file = File(commands.read, self._write, FILE_SIZE, FILE_MODE)
-        self._connection = Connection(fd, directory({name: file}))
+        self._connection = FuseConnection(fd, directory({name: file}))
         self._writers: list[threading.Thread] = []
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 

@@ -1,4 +1,4 @@
-"""`python3 -m bluebridge.guest.protocols.rnbd`: block devices over RTRS.
+"""Block devices over RTRS.
 
 Words behind `python3 -m bluebridge.guest.protocols.rnbd`:
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from bluebridge.host_tools.campaigns.bench.figures import GIB
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.krping.command import Outcome, Request, run
+from bluebridge.host_tools.krping.command import KrpingRequest, Outcome, run
 from bluebridge.host_tools.lab.pair import Pair
 
 _ADDRESS = "addr=192.168.69.127,port=9999"
@@ -20,7 +20,7 @@ def krping(pair: Pair, options: str) -> Outcome:
     """One krping run with the same options on both sides; raises `LabError` if it failed."""
     outcome = run(
         pair,
-        Request.parse(f"server,{_ADDRESS},{options}", f"client,{_ADDRESS},{options}"),
+        KrpingRequest.parse(f"server,{_ADDRESS},{options}", f"client,{_ADDRESS},{options}"),
         timeout=3600,
     )
     if not outcome.ok:

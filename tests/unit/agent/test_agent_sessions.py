@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from bluebridge.guest.agent import PROTOCOL, frames
 from bluebridge.guest.agent.frames import Kind, encode, encode_object
 from bluebridge.host_tools.agent import Agent, AgentBusy, AgentError, AgentLost, AgentSilent
-from bluebridge.host_tools.agent.connection import Connection
+from bluebridge.host_tools.agent.connection import AgentConnection
 from bluebridge.host_tools.errors import LabError
 from tests.models.agent_port import AgentPort, agent_port
 
@@ -277,7 +277,7 @@ def test_a_guest_that_hangs(tmp_path: Path, late: float) -> None:
     stub = _Stub(path, script)
     raw = socket.socket(socket.AF_UNIX)
     raw.connect(str(path))
-    connection = Connection("a", raw, silence=0.5)
+    connection = AgentConnection("a", raw, silence=0.5)
     connection.synchronise(5)
     with pytest.raises(AgentSilent, match="guest a: no answer"):
         connection.open({"op": "ping"}, "ping").result()

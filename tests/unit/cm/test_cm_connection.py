@@ -12,7 +12,7 @@ from bluebridge.guest.protocols.cm.connection import (
     RESEND_SECONDS,
     STALE_SECONDS,
     TIMEWAIT_SECONDS,
-    Connection,
+    CmConnection,
     Notice,
     State,
 )
@@ -45,8 +45,8 @@ class Pair:
         def clock() -> float:
             return self.now
 
-        self.active = Connection(1, 11, PEER, to_passive, clock, self.active_news.append)
-        self.passive = Connection(2, 22, PEER, to_active, clock, self.passive_news.append)
+        self.active = CmConnection(1, 11, PEER, to_passive, clock, self.active_news.append)
+        self.passive = CmConnection(2, 22, PEER, to_active, clock, self.passive_news.append)
 
     def requested(self) -> None:
         """Up to the REQ at the passive end."""

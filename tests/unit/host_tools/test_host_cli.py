@@ -16,7 +16,7 @@ from bluebridge.guest.protocols.krping.options import next_address
 from bluebridge.host_tools import arguments, cli
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.krping import addresses
-from bluebridge.host_tools.krping.command import Request, Side
+from bluebridge.host_tools.krping.command import KrpingRequest, Side
 from bluebridge.host_tools.machine.qemu_arguments import (
     Emulator,
     GuestSize,
@@ -32,7 +32,7 @@ CLIENT = "client,addr=192.168.69.127,port=9999,count=3,validate"
 
 
 def test_request() -> None:
-    request = Request.parse(SERVER, CLIENT)
+    request = KrpingRequest.parse(SERVER, CLIENT)
     assert (request.server_ip, request.client_ip) == ("192.168.69.127", "192.168.69.128")
     assert request.count == 3
     assert "--ip 192.168.69.128" in request.command(server=False)
@@ -40,7 +40,7 @@ def test_request() -> None:
 
 
 def test_a_server_on_every_address_gets_the_one_the_client_asks_for() -> None:
-    request = Request.parse("server,addr=0.0.0.0,port=9999", CLIENT)
+    request = KrpingRequest.parse("server,addr=0.0.0.0,port=9999", CLIENT)
     assert request.server_ip == "192.168.69.127"
 
 

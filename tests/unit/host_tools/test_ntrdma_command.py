@@ -8,7 +8,7 @@ import pytest
 
 from bluebridge.host_tools import arguments
 from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.krping.command import Request
+from bluebridge.host_tools.krping.command import KrpingRequest
 from bluebridge.host_tools.ntrdma import network
 from bluebridge.host_tools.ntrdma.command import main
 from bluebridge.host_tools.ntrdma.interfaces import Interfaces
@@ -73,11 +73,11 @@ def test_processes_have_no_bridge() -> None:
 
 def test_krping_names_its_provider() -> None:
     server, client = (f"{side},addr=10.0.0.1,port=9,count=1" for side in ("server", "client"))
-    plain = Request.parse(server, client)
+    plain = KrpingRequest.parse(server, client)
     assert "--provider" not in plain.command(server=True)
-    other = Request.parse(server, client, "ntb+cpu")
+    other = KrpingRequest.parse(server, client, "ntb+cpu")
     assert "--provider ntrdma --backend ntb+cpu --ip 10.0.0.2" in other.command(server=False)
-    over_tcp = Request.parse(server, client, "tcp")
+    over_tcp = KrpingRequest.parse(server, client, "tcp")
     places = [f"--backend {role}:10.9.0.1:" for role in "sc"]
     assert places[0] in over_tcp.command(server=True)
     assert places[1] in over_tcp.command(server=False)

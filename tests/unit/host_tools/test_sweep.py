@@ -17,11 +17,11 @@ from bluebridge.host_tools.arguments import parse
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.sweep import command, page, perftest, plot
 from bluebridge.host_tools.sweep.journal import Journal
-from bluebridge.host_tools.sweep.request import Request, check_files
+from bluebridge.host_tools.sweep.request import SweepRequest, check_files
 from bluebridge.host_tools.sweep.rows import Row, Wall
 from bluebridge.host_tools.sweep.thresholds import blueflame_end, entry_bytes, lines, thresholds
 
-SMALL = Request(4, 24, 10, ("on", "off"))
+SMALL = SweepRequest(4, 24, 10, ("on", "off"))
 
 
 def row(setting: str, size: int) -> Row:
@@ -32,8 +32,8 @@ def row(setting: str, size: int) -> Row:
 ROWS = [row(setting, size) for setting in SMALL.settings for size in SMALL.sizes]
 
 
-def asked(*words: str) -> Request:
-    return Request.of(parse(["sweep", *words]))
+def asked(*words: str) -> SweepRequest:
+    return SweepRequest.of(parse(["sweep", *words]))
 
 
 def test_without_options_it_is_the_study_s_script() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from bluebridge.host_tools.arguments import parse
 from bluebridge.host_tools.campaigns import blueflame_study as study
-from bluebridge.host_tools.sweep.request import Request
+from bluebridge.host_tools.sweep.request import SweepRequest
 
 SWEEPS = [
     f"{name}.dat" for name in ("latencyResult", "system-x", "first-attempt", "size-rule", "sends")
@@ -42,6 +42,6 @@ def test_a_step_that_fails_ends_it_and_leaves_no_half_of_a_file(
 
 def test_each_of_its_sweeps_can_be() -> None:
     for each in study.SWEEPS:
-        request = Request.of(parse(["sweep", *each.words.split()]))
+        request = SweepRequest.of(parse(["sweep", *each.words.split()]))
         assert "off" in request.settings
         assert len(request.settings) == 2

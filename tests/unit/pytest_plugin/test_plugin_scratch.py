@@ -95,17 +95,17 @@ ERRORS = """
         return call()
 
     def test_direct(lab):
-        ask(lambda: command.Request.parse("server,port=1,nonsense", "client"))
+        ask(lambda: command.KrpingRequest.parse("server,port=1,nonsense", "client"))
 
     def test_as_a_cause(lab):
         try:
-            command.Request.parse("client", "client")
+            command.KrpingRequest.parse("client", "client")
         except Exception as error:
             raise ValueError("mine") from error
 
     @pytest.fixture
     def setup(lab):
-        command.Request.parse("nonsense", "")
+        command.KrpingRequest.parse("nonsense", "")
 
     def test_setup(setup):
         pass

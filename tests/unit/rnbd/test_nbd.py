@@ -28,7 +28,7 @@ from bluebridge.guest.protocols.rnbd.nbd.stream import (
     REQUEST_MAGIC,
     Command,
     CommandFlag,
-    Request,
+    NbdRequest,
     RequestStream,
     ServerFlag,
     StreamError,
@@ -38,15 +38,15 @@ from tests.models.rnbd.loopback import Loopback
 SECTORS = 2048
 
 
-def packed(request: Request, data: bytes = b"") -> bytes:
+def packed(request: NbdRequest, data: bytes = b"") -> bytes:
     """A request as the kernel sends it."""
     return REQUEST.pack(REQUEST_MAGIC, *request) + data
 
 
-def fed(stream: RequestStream, data: bytes, pieces: list[int]) -> list[tuple[Request, bytes]]:
+def fed(stream: RequestStream, data: bytes, pieces: list[int]) -> list[tuple[NbdRequest, bytes]]:
     """Requests and their data of a stream in pieces; WRITEs of cookie 13 are skipped."""
-    found: list[tuple[Request, bytes]] = []
-    writing: tuple[Request, bytearray] | None = None
+    found: list[tuple[NbdRequest, bytes]] = []
+    writing: tuple[NbdRequest, bytearray] | None = None
     while data:
         space = stream.space()
         count = min(pieces.pop(0) if pieces else len(data), len(space), len(data))
@@ -81,7 +81,9 @@ def test_a_stream_in_pieces(seed: int) -> None:
         length = 0 if command == Command.FLUSH else chance.choice((512, 4096, 40960))
         cookie = 13 if chance.random() < 0.2 else number + 100
         data = chance.randbytes(length) if command == Command.WRITE else b""
-        expected.append((Request(chance.randrange(3), command, cookie, number * 512, length), data))
+        expected.append(
+            (NbdRequest(chance.randrange(3), command, cookie, number * 512, length), data)
+        )
     stream = b"".join(packed(*item) for item in expected)
     pieces = [chance.choice((1, 5, 27, 28, 29, 700, 100000)) for _ in range(1000)]
     skipped = [(item, b"" if item.cookie == 13 else data) for item, data in expected]
@@ -230,14 +232,14 @@ def test_more_requests_than_permits(kernel: Kernel) -> None:
     """Sixty writes, a flush and sixty reads at once, with four permits."""
     data = [bytes([number]) * 16384 for number in range(60)]
     sent = b"".join(
-        packed(Request(0, Command.WRITE, number, number * 16384, 16384), data[number])
+        packed(NbdRequest(0, Command.WRITE, number, number * 16384, 16384), data[number])
         for number in range(60)
     )
     assert replies(kernel.exchange(sent), {}) == dict.fromkeys(range(60), (0, b""))
     reads = {
-        number: Request(0, Command.READ, number, number * 16384, 16384) for number in range(60)
+        number: NbdRequest(0, Command.READ, number, number * 16384, 16384) for number in range(60)
     }
-    flush = packed(Request(0, Command.FLUSH, 1000, 0, 0))
+    flush = packed(NbdRequest(0, Command.FLUSH, 1000, 0, 0))
     answer = kernel.exchange(flush + b"".join(packed(read) for read in reads.values()))
     found = replies(answer, dict.fromkeys(reads, 16384))
     assert found.pop(1000) == (0, b"")
@@ -247,9 +249,9 @@ def test_more_requests_than_permits(kernel: Kernel) -> None:
 def test_operations_without_data(kernel: Kernel) -> None:
     before = len(kernel.loopback.transport.seen)
     requests = [
-        Request(0, Command.TRIM, 1, 4096, 8192),
-        Request(CommandFlag.NO_HOLE, Command.WRITE_ZEROES, 2, 512, 1024),
-        Request(CommandFlag.FUA, Command.WRITE_ZEROES, 3, 512, 1024),
+        NbdRequest(0, Command.TRIM, 1, 4096, 8192),
+        NbdRequest(CommandFlag.NO_HOLE, Command.WRITE_ZEROES, 2, 512, 1024),
+        NbdRequest(CommandFlag.FUA, Command.WRITE_ZEROES, 3, 512, 1024),
     ]
     found = replies(kernel.exchange(b"".join(map(packed, requests))), {})
     assert found == {1: (0, b""), 2: (0, b""), 3: (0, b"")}
@@ -264,10 +266,10 @@ def test_operations_without_data(kernel: Kernel) -> None:
 def test_requests_that_are_refused(kernel: Kernel) -> None:
     """Too long, unknown, beyond the end: an error each, and the stream goes on."""
     long = 16384 + 512
-    sent = packed(Request(0, Command.WRITE, 1, 0, long), bytes(long))
-    sent += packed(Request(0, 9, 2, 0, 0))
-    sent += packed(Request(0, Command.READ, 3, SECTORS * 512, 512))
-    sent += packed(Request(0, Command.READ, 4, 0, 512))
+    sent = packed(NbdRequest(0, Command.WRITE, 1, 0, long), bytes(long))
+    sent += packed(NbdRequest(0, 9, 2, 0, 0))
+    sent += packed(NbdRequest(0, Command.READ, 3, SECTORS * 512, 512))
+    sent += packed(NbdRequest(0, Command.READ, 4, 0, 512))
     assert replies(kernel.exchange(sent), {4: 512}) == {
         1: (errno.EINVAL, b""),
         2: (errno.EINVAL, b""),
@@ -278,12 +280,12 @@ def test_requests_that_are_refused(kernel: Kernel) -> None:
 
 def test_without_a_path_requests_fail(kernel: Kernel) -> None:
     kernel.loopback.link_down()
-    sent = packed(Request(0, Command.WRITE, 1, 0, 512), bytes(512))
-    sent += packed(Request(0, Command.READ, 2, 0, 512))
+    sent = packed(NbdRequest(0, Command.WRITE, 1, 0, 512), bytes(512))
+    sent += packed(NbdRequest(0, Command.READ, 2, 0, 512))
     assert replies(kernel.exchange(sent), {}) == {1: (errno.EIO, b""), 2: (errno.EIO, b"")}
     kernel.loopback.link_up()
     kernel.step()
-    again = kernel.exchange(packed(Request(0, Command.READ, 3, 0, 512)))
+    again = kernel.exchange(packed(NbdRequest(0, Command.READ, 3, 0, 512)))
     assert replies(again, {3: 512}) == {3: (0, bytes(512))}
 
 
@@ -291,10 +293,10 @@ def test_without_a_path_requests_fail(kernel: Kernel) -> None:
 def test_the_end_of_a_device(kernel: Kernel, end: str) -> None:
     """Whatever ends it, it ends once and gives everything back."""
     sent = {
-        "disconnect": packed(Request(0, Command.DISC, 0, 0, 0)) * 2,
+        "disconnect": packed(NbdRequest(0, Command.DISC, 0, 0, 0)) * 2,
         "hang up": b"",
         "noise": b"no request at all, 28 bytes!",
-        "half a write": packed(Request(0, Command.WRITE, 1, 0, 512), bytes(100)),
+        "half a write": packed(NbdRequest(0, Command.WRITE, 1, 0, 512), bytes(100)),
     }[end]
     kernel.socket.send(sent)
     if end in ("hang up", "half a write"):

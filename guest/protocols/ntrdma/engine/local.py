@@ -19,7 +19,7 @@ from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import RECEIVING, Domain, QueuePair, Rings
 from bluebridge.guest.protocols.ntrdma.engine.regions import Region
 from bluebridge.guest.protocols.ntrdma.engine.remote import MOST_DOMAINS
-from bluebridge.guest.protocols.ntrdma.engine.sends import Request
+from bluebridge.guest.protocols.ntrdma.engine.sends import SendRequest
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 from bluebridge.guest.verbs.enums import WcStatus, WrOpcode
 from bluebridge.guest.verbs.errors import VerbsError
@@ -157,7 +157,7 @@ class LocalResources:
         else:
             self.deregister(region.domain, valid.key, done)
 
-    def begin(self, pair: QueuePair, request: Request) -> None:
+    def begin(self, pair: QueuePair, request: SendRequest) -> None:
         """Carry out the first request of a queue pair, which is not for the peer."""
         wr = request.local
         assert wr is not None
@@ -180,7 +180,7 @@ class LocalResources:
                 return
         self._end_local(pair, WcStatus.MW_BIND_ERR)
 
-    def _local_ending(self, pair: QueuePair, request: Request) -> Done:
+    def _local_ending(self, pair: QueuePair, request: SendRequest) -> Done:
         epoch = pair.epoch
 
         def done(good: bool) -> None:

@@ -23,7 +23,7 @@ from bluebridge.guest.protocols.ntrdma.engine.regions import (
 )
 from bluebridge.guest.protocols.ntrdma.engine.remote import RemoteResources
 from bluebridge.guest.protocols.ntrdma.engine.remote_pair import CorruptRing, RemotePair
-from bluebridge.guest.protocols.ntrdma.engine.sends import Request
+from bluebridge.guest.protocols.ntrdma.engine.sends import SendRequest
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 from bluebridge.guest.verbs.enums import AccessFlags, WcStatus
 from bluebridge.guest.verbs.values import Sge
@@ -58,7 +58,7 @@ class _Ends(Exception):
 class LocalWork(Protocol):
     """Carries out requests that are not for the peer."""
 
-    def begin(self, pair: QueuePair, request: Request) -> None:
+    def begin(self, pair: QueuePair, request: SendRequest) -> None:
         """The first request of a queue pair, with `pair.local_busy` until it has ended."""
 
     def fail(self, pair: QueuePair) -> None:
@@ -112,7 +112,7 @@ class Requester:
         waits = not sends.queue or sends.held_by_reads(sends.queue[0])
         return going and not waits and now >= pair.resume_at
 
-    def _try(self, pair: QueuePair, request: Request, now: float) -> bool:
+    def _try(self, pair: QueuePair, request: SendRequest, now: float) -> bool:
         """Carry out one request; False when those behind it have to wait."""
         try:
             entry = self._place(pair, request)
@@ -148,7 +148,7 @@ class Requester:
 
     # -- one request ----------------------------------------------------------------------------
 
-    def _place(self, pair: QueuePair, request: Request) -> bytes:
+    def _place(self, pair: QueuePair, request: SendRequest) -> bytes:
         """Copy the data of a request; the entry that tells of it.
 
         If that is of an error, the pair is stopped.
@@ -184,7 +184,7 @@ class Requester:
         pair.stopped = status is not WorkStatus.OK
         return self._entry(request, status, receive_key)
 
-    def _own_memory(self, pair: QueuePair, request: Request) -> list[Segment]:
+    def _own_memory(self, pair: QueuePair, request: SendRequest) -> list[Segment]:
         """Where the data of a request is, or where a read puts it."""
         if request.staged is not None:
             return request.staged
@@ -194,7 +194,7 @@ class Requester:
         except Refused as refused:
             raise _Ends from refused
 
-    def _remote_memory(self, twin: RemotePair, request: Request) -> list[Segment]:
+    def _remote_memory(self, twin: RemotePair, request: SendRequest) -> list[Segment]:
         """What a write or a read is about, at the peer."""
         right = _READ if request.code is WorkCode.READ else _WRITE
         if not twin.access & right:
@@ -220,7 +220,7 @@ class Requester:
             raise Refused(WorkStatus.INVALIDATION)
         self._remote.drop_region(twin, key)
 
-    def _entry(self, request: Request, status: WorkStatus, receive_key: int) -> bytes:
+    def _entry(self, request: SendRequest, status: WorkStatus, receive_key: int) -> bytes:
         code = request.code
         assert code is not None
         return pack_send(

@@ -57,7 +57,7 @@ STATUSES: dict[int, WcStatus] = {
 _SIGNALED, _SOLICITED = int(SendFlags.SIGNALED), int(SendFlags.SOLICITED)
 
 
-class Request:
+class SendRequest:
     """A posted request, copied since users change theirs as soon as it is posted.
 
     `staged` is where inline data was put; `local` is the request if it is carried out here, for
@@ -105,9 +105,9 @@ class SendQueue:
         consumed: Word,
     ) -> None:
         self.capacity, self.pieces = max(1, capacity), pieces
-        self.queue: deque[Request] = deque()
+        self.queue: deque[SendRequest] = deque()
         """Posted, and nothing done yet."""
-        self.flying: deque[Request] = deque()
+        self.flying: deque[SendRequest] = deque()
         """Sent to the peer, which has not completed them."""
         self.consumed_word = consumed
         self.produced = 0
@@ -145,7 +145,7 @@ class SendQueue:
         length = staged[0][1] if staged else sum(piece[1] for piece in pieces)
         flags = int(wr.send_flags)
         self.queue.append(
-            Request(
+            SendRequest(
                 self._posted,
                 wr.wr_id,
                 LOCAL[wr.opcode] if code is None else _OPCODES[code],
@@ -173,7 +173,7 @@ class SendQueue:
 
     # -- sending --------------------------------------------------------------------------------
 
-    def held_by_reads(self, request: Request) -> bool:
+    def held_by_reads(self, request: SendRequest) -> bool:
         """Whether it has to wait for reads that are flying."""
         return request.fenced and any(each.code is WorkCode.READ for each in self.flying)
 
@@ -221,7 +221,7 @@ class SendQueue:
         self._broken = True
         self.failed()
 
-    def _complete(self, request: Request, status: WcStatus, length: int = 0) -> None:
+    def _complete(self, request: SendRequest, status: WcStatus, length: int = 0) -> None:
         if status is WcStatus.SUCCESS:
             if not request.signaled:
                 return

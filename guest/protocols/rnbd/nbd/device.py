@@ -19,7 +19,7 @@ from bluebridge.guest.protocols.rnbd.nbd.loop import Loop
 from bluebridge.guest.protocols.rnbd.nbd.stream import (
     Command,
     CommandFlag,
-    Request,
+    NbdRequest,
     RequestStream,
     StreamError,
     pack_reply,
@@ -61,9 +61,9 @@ class NbdDevice:
         self._step = step
         self._ended = ended
         self._stream = RequestStream()
-        self._waiting: Request | None = None
-        self._writing: tuple[Request, Permit] | None = None
-        self._flights: dict[int, Request] = {}
+        self._waiting: NbdRequest | None = None
+        self._writing: tuple[NbdRequest, Permit] | None = None
+        self._flights: dict[int, NbdRequest] = {}
         self._next_tag = 0
         self._output: deque[tuple[memoryview, Permit | None]] = deque()
         self._events = 0
@@ -153,7 +153,7 @@ class NbdDevice:
             if due is None or not self._start(due):
                 return
 
-    def _start(self, request: Request) -> bool:
+    def _start(self, request: NbdRequest) -> bool:
         """Begin with a request; False if it waits for a permit, or if there is no more to come."""
         self._waiting = None
         if request.command == Command.DISC:
@@ -173,17 +173,17 @@ class NbdDevice:
             self._submit(request, permit)
         return True
 
-    def _too_long(self, request: Request) -> bool:
+    def _too_long(self, request: NbdRequest) -> bool:
         moves_data = request.command in (Command.READ, Command.WRITE)
         return moves_data and request.length > self._client.max_io_size
 
-    def _refuse(self, request: Request) -> None:
+    def _refuse(self, request: NbdRequest) -> None:
         if request.command == Command.WRITE:
             self._stream.skip_data(request.length)
         self._output.append((memoryview(pack_reply(request.cookie, EINVAL)), None))
         self._send()
 
-    def _submit(self, request: Request, permit: Permit) -> None:
+    def _submit(self, request: NbdRequest, permit: Permit) -> None:
         tag = self._next_tag
         self._next_tag += 1
         self._flights[tag] = request

@@ -47,7 +47,7 @@ class ServerFlag(IntFlag):
     CAN_MULTI_CONN = 256
 
 
-class Request(NamedTuple):
+class NbdRequest(NamedTuple):
     """A request: `offset` and `length` in bytes."""
 
     flags: int
@@ -102,7 +102,7 @@ class RequestStream:
             self._end += count
             self._drop()
 
-    def next(self) -> Request | None:
+    def next(self) -> NbdRequest | None:
         """The next request that came whole; raises `StreamError`."""
         if not self.data_complete or self._end - self._start < REQUEST.size:
             return None
@@ -110,7 +110,7 @@ class RequestStream:
         if magic != REQUEST_MAGIC:
             raise StreamError(f"{magic:#x} in place of a request")
         self._start += REQUEST.size
-        return Request(flags, command, *rest)
+        return NbdRequest(flags, command, *rest)
 
     def take_data(self, into: memoryview) -> None:
         """The data of the WRITE belongs to `into`, which has its length."""

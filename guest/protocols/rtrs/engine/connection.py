@@ -5,7 +5,7 @@ from __future__ import annotations
 from bluebridge.guest.protocols.rtrs.engine.send_queue import SendQueue
 
 
-class Connection:
+class EngineConnection:
     """A queue pair: its `number` is the engine's name for it, `cid` its number in the path."""
 
     def __init__(self, number: int, cid: int, queue: SendQueue) -> None:

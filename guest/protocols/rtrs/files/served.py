@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from bluebridge.guest.fuse.connection import Connection
+from bluebridge.guest.fuse.connection import FuseConnection
 from bluebridge.guest.fuse.mount import mounted_at, need_fuse
 from bluebridge.guest.fuse.tree import Directory
 
@@ -45,7 +45,7 @@ def served(loop: Loop, place: str, tree: Directory, log: Callable[[str], None]) 
 
 @contextlib.contextmanager
 def _registered(loop: Loop, fd: int, tree: Directory) -> Iterator[None]:
-    connection = Connection(fd, tree)
+    connection = FuseConnection(fd, tree)
 
     def ready(events: int) -> None:
         if not connection.on_readable():

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from bluebridge.guest.protocols.rtrs.engine.interface import Engine
-from bluebridge.guest.protocols.rtrs.transport.connection import RECEIVE, Connection
+from bluebridge.guest.protocols.rtrs.transport.connection import RECEIVE, VerbsConnection
 from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.protocols.rtrs.transport.loop import Loop
 from bluebridge.guest.verbs import CompletionQueue, Wc, WcStatus
@@ -32,19 +32,19 @@ class Completions:
     def __init__(self, told: Told, interfaces: Interfaces, loop: Loop) -> None:
         self._told = told
         self._now: Callable[[], float] = loop.now
-        self._unarmed: dict[int, Connection] = {}
-        self._by_queue: dict[CompletionQueue, Connection] = {}
+        self._unarmed: dict[int, VerbsConnection] = {}
+        self._by_queue: dict[CompletionQueue, VerbsConnection] = {}
         self._channels = [interface.channel for interface in interfaces.all]
         for channel in self._channels:
             loop.register(channel.fileno(), select.EPOLLIN, self._events)
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: VerbsConnection) -> None:
         """Look at its queue from now on."""
         assert connection.cq is not None
         self._unarmed[connection.number] = connection
         self._by_queue[connection.cq] = connection
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: VerbsConnection) -> None:
         """Forget a completion queue that is about to go."""
         self._unarmed.pop(connection.number, None)
         if connection.cq is not None:
@@ -66,7 +66,7 @@ class Completions:
                 connection.cq.req_notify()
         self._unarmed.clear()
 
-    def take(self, connection: Connection) -> bool:
+    def take(self, connection: VerbsConnection) -> bool:
         """Tell the engine of completions of one connection; whether there were any."""
         if connection.cq is None or connection.closing:
             return False
@@ -77,7 +77,7 @@ class Completions:
             self._tell(connection, wc)
         return bool(completions)
 
-    def _tell(self, connection: Connection, wc: Wc) -> None:
+    def _tell(self, connection: VerbsConnection, wc: Wc) -> None:
         engine, number = self._told.engine, connection.number
         if wc.status is not _SUCCESS:
             if wc.status is not _FLUSHED:

@@ -30,7 +30,7 @@ _RECEIVE_STRIDE = 64
 _WITH_IMM, _WITH_INV = int(WcFlags.WITH_IMM), int(WcFlags.WITH_INV)
 
 
-class Connection:
+class VerbsConnection:
     """A connection of number `number` on `interface`; `open` gives it a queue pair."""
 
     def __init__(self, number: int, interface: Interface, cm_id: CmId) -> None:

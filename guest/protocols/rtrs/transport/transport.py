@@ -28,7 +28,7 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
 )
 from bluebridge.guest.protocols.rtrs.engine.interface import Engine
 from bluebridge.guest.protocols.rtrs.transport.completions import Completions
-from bluebridge.guest.protocols.rtrs.transport.connection import Connection
+from bluebridge.guest.protocols.rtrs.transport.connection import VerbsConnection
 from bluebridge.guest.protocols.rtrs.transport.interfaces import AddressError, Interface, Interfaces
 from bluebridge.guest.protocols.rtrs.transport.loop import Loop, Timer
 from bluebridge.guest.protocols.rtrs.transport.requests import WorkRequests
@@ -67,7 +67,7 @@ class Transport:
         self._loop = loop
         self._work_requests = work_requests
         self.upper = upper
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, VerbsConnection] = {}
         self._numbers: dict[CmId, int] = {}
         self._opening: dict[int, Open] = {}
         self._completions = Completions(self, interfaces, loop)
@@ -92,7 +92,7 @@ class Transport:
     def adopt(self, event: CmEvent, number: int) -> AddressPair:
         """The connection that `event` asks for has `number` from now on; source is the client."""
         interface = self._interfaces.towards(event.id.address, "")
-        self._connections[number] = Connection(number, interface, event.id)
+        self._connections[number] = VerbsConnection(number, interface, event.id)
         self._numbers[event.id] = number
         return AddressPair(event.id.peer_address, event.id.address)
 
@@ -100,7 +100,7 @@ class Transport:
         """The interface of a connection that exists."""
         return self._connections[connection].interface
 
-    def connection(self, number: int) -> Connection | None:
+    def connection(self, number: int) -> VerbsConnection | None:
         """Return a connection that exists."""
         return self._connections.get(number)
 
@@ -203,7 +203,7 @@ class Transport:
             self.engine.connect_failed(number, CANNOT_REACH, self._loop.now())
             return
         cm_id = interface.manager.create_id(interface.events)
-        self._connections[number] = Connection(number, interface, cm_id)
+        self._connections[number] = VerbsConnection(number, interface, cm_id)
         self._numbers[cm_id] = number
         self._opening[number] = action
         resolve = threading.Thread(

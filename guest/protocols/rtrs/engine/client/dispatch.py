@@ -14,7 +14,7 @@ from bluebridge.guest.protocols.rtrs.engine.client.policies import (
     RoundRobin,
     least,
 )
-from bluebridge.guest.protocols.rtrs.engine.client.requests import NOWHERE, Request
+from bluebridge.guest.protocols.rtrs.engine.client.requests import NOWHERE, ClientRequest
 from bluebridge.guest.protocols.rtrs.engine.client.shared import Shared
 from bluebridge.guest.protocols.rtrs.engine.client.traffic import Traffic
 
@@ -28,7 +28,7 @@ class Dispatch:
         self._turns = RoundRobin()
         self._policy = ROUND_ROBIN
         self.policy = shared.settings.mp_policy
-        self._stranded: list[Request] = []
+        self._stranded: list[ClientRequest] = []
         """Requests that are in flight on no path."""
 
     @property
@@ -42,7 +42,7 @@ class Dispatch:
             raise ValueError(f"{policy!r} is none of {', '.join(POLICIES)}")
         self._policy = policy
 
-    def start(self, request: Request) -> int:
+    def start(self, request: ClientRequest) -> int:
         """Send a request on a connected path; ECONNABORTED if there is none that takes it."""
         paths, policy = self._paths, self._policy
         counted = policy == MIN_INFLIGHT
@@ -92,7 +92,7 @@ class Dispatch:
         self._turns.removed(self._paths, path.number)
         self._paths.remove(path)
 
-    def _count(self, request: Request) -> None:
+    def _count(self, request: ClientRequest) -> None:
         for path in self._paths:
             if path.number == request.path:
                 path.statistics.failovers += 1

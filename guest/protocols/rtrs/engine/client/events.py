@@ -6,20 +6,20 @@ import errno
 
 from bluebridge.guest.protocols.rtrs.engine.actions import LinkInfo, Received
 from bluebridge.guest.protocols.rtrs.engine.client.path import Path
-from bluebridge.guest.protocols.rtrs.engine.connection import Connection
+from bluebridge.guest.protocols.rtrs.engine.connection import EngineConnection
 
 
 class ConnectionEvents:
     """The part of an `Engine` that is about connections; those that are gone are passed over."""
 
     def __init__(self) -> None:
-        self._connections: dict[int, tuple[Path, Connection]] = {}
+        self._connections: dict[int, tuple[Path, EngineConnection]] = {}
 
-    def connection_opened(self, path: Path, connection: Connection) -> None:
+    def connection_opened(self, path: Path, connection: EngineConnection) -> None:
         """Lead the connection's events to the path."""
         self._connections[connection.number] = path, connection
 
-    def connection_gone(self, connection: Connection) -> None:
+    def connection_gone(self, connection: EngineConnection) -> None:
         """Expect no more events of the connection."""
         del self._connections[connection.number]
 

@@ -25,7 +25,7 @@ from bluebridge.guest.protocols.rtrs.engine.client.messages import (
     Response,
 )
 from bluebridge.guest.protocols.rtrs.engine.client.shared import Shared
-from bluebridge.guest.protocols.rtrs.engine.connection import Connection
+from bluebridge.guest.protocols.rtrs.engine.connection import EngineConnection
 from bluebridge.guest.protocols.rtrs.engine.send_queue import SIGNALED, SendQueue
 
 
@@ -59,7 +59,7 @@ class Handshake:
         self._addresses = addresses
         self._attempt = attempt
         self.first = first
-        self.connections: list[Connection] = []
+        self.connections: list[EngineConnection] = []
         self.response: Response | None = None
         self.regions: list[Region] | None = None
 
@@ -69,14 +69,14 @@ class Handshake:
         last = self.connections[-1]
         return last.established and last.cid == self._shared.settings.cpus
 
-    def open_next(self) -> Connection:
+    def open_next(self) -> EngineConnection:
         """Ask for one more connection."""
         shared, cid = self._shared, len(self.connections)
         settings, depth = shared.settings, max(1, shared.queue_depth)
         sizes = limits(cid, depth, settings.max_work_requests)
         number = shared.new_connection()
         queue = SendQueue(shared.outbox, number, sizes.send, depth)
-        connection = Connection(number, cid, queue)
+        connection = EngineConnection(number, cid, queue)
         self.connections.append(connection)
         request = messages.connection_request(
             cid, settings.cpus + 1, self._attempt, self._uuid, shared.uuid, self.first
@@ -84,7 +84,7 @@ class Handshake:
         shared.outbox.add(Open(number, self._addresses, settings.port, request, sizes))
         return connection
 
-    def established(self, connection: Connection, data: bytes) -> None:
+    def established(self, connection: EngineConnection, data: bytes) -> None:
         """Take CONN_RSP; connection 0's says how large everything is.
 
         Raises `MessageError`, `DepthChanged`, `MemoryError`.
@@ -110,7 +110,7 @@ class Handshake:
         shared.outbox.add(PostReceive(first.number, 1, length))
         first.queue.post([Send(messages.info_request(shared.name), None, SIGNALED)], True)
 
-    def buffers(self, connection: Connection, received: Received) -> list[Buffer]:
+    def buffers(self, connection: EngineConnection, received: Received) -> list[Buffer]:
         """Take INFO_RSP. Raises `MessageError`."""
         plain = not received.write and received.immediate is None and received.invalidated is None
         if self.response is None or connection.cid or not plain:

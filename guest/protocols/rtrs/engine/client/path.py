@@ -21,7 +21,7 @@ from bluebridge.guest.protocols.rtrs.engine.client.retries import Retries
 from bluebridge.guest.protocols.rtrs.engine.client.shared import Shared
 from bluebridge.guest.protocols.rtrs.engine.client.states import Phase, State
 from bluebridge.guest.protocols.rtrs.engine.client.traffic import Broken, Traffic
-from bluebridge.guest.protocols.rtrs.engine.connection import Connection
+from bluebridge.guest.protocols.rtrs.engine.connection import EngineConnection
 from bluebridge.guest.protocols.rtrs.engine.heartbeat import MESSAGE, Beat, Heartbeat
 from bluebridge.guest.protocols.rtrs.engine.statistics import Statistics
 
@@ -29,10 +29,10 @@ from bluebridge.guest.protocols.rtrs.engine.statistics import Statistics
 class Owner(Protocol):
     """The session, as far as its paths tell it something."""
 
-    def connection_opened(self, path: Path, connection: Connection) -> None:
+    def connection_opened(self, path: Path, connection: EngineConnection) -> None:
         """Events of the connection are the path's."""
 
-    def connection_gone(self, connection: Connection) -> None:
+    def connection_gone(self, connection: EngineConnection) -> None:
         """No more events."""
 
     def path_connected(self, path: Path, now: float) -> None:
@@ -73,7 +73,7 @@ class Path:
         self.traffic: Traffic | None = None
         self._uuid = messages.new_uuid(shared.random)
         self._handshake: Handshake | None = None
-        self._connections: list[Connection] = []
+        self._connections: list[EngineConnection] = []
         self._phase = Phase.IDLE
         self._connects = 0
         """Attempts to connect in the path's life."""
@@ -150,7 +150,9 @@ class Path:
 
     # -- events ------------------------------------------------------------------------------
 
-    def established(self, connection: Connection, data: bytes, link: LinkInfo, now: float) -> None:
+    def established(
+        self, connection: EngineConnection, data: bytes, link: LinkInfo, now: float
+    ) -> None:
         """One more connection is there; after the last one, INFO_REQ."""
         handshake = self._handshake
         if self.state is not State.CONNECTING or handshake is None:
@@ -176,7 +178,7 @@ class Path:
         error = messages.refusal(data) or errno.ECONNRESET
         self.fail(error, f"refused: {errno.errorcode.get(error, error)}", now)
 
-    def disconnected(self, connection: Connection, now: float) -> None:
+    def disconnected(self, connection: EngineConnection, now: float) -> None:
         """The peer has ended a connection, or knows that we have."""
         connection.disconnected = True
         if self._phase is Phase.GRACE:
@@ -184,7 +186,7 @@ class Path:
         else:
             self.fail(errno.ECONNRESET, "disconnected", now)
 
-    def received(self, connection: Connection, received: Received, now: float) -> None:
+    def received(self, connection: EngineConnection, received: Received, now: float) -> None:
         """A receive completed."""
         try:
             if self.traffic is not None:
@@ -194,14 +196,14 @@ class Path:
         except (Broken, MessageError) as error:
             self.fail(errno.ECONNRESET, str(error), now)
 
-    def sent(self, connection: Connection, token: int) -> None:
+    def sent(self, connection: EngineConnection, token: int) -> None:
         """A signaled work request completed."""
         if self.traffic is not None:
             self.traffic.sent(connection, token)
         elif self._phase is Phase.INFO:
             connection.queue.completed()
 
-    def drained(self, connection: Connection, now: float) -> None:
+    def drained(self, connection: EngineConnection, now: float) -> None:
         """A connection uses no memory any more."""
         connection.drained = True
         if self._phase is Phase.DRAINING and all(one.drained for one in self._connections):
@@ -231,7 +233,7 @@ class Path:
         self.hca, self.port = link.hca, link.port
         self.addresses = AddressPair(link.source, self.addresses.destination)
 
-    def _take_info(self, connection: Connection, received: Received, now: float) -> None:
+    def _take_info(self, connection: EngineConnection, received: Received, now: float) -> None:
         handshake = self._handshake
         assert handshake is not None and handshake.response is not None
         buffers = handshake.buffers(connection, received)

@@ -10,7 +10,7 @@ NOWHERE: Final = -1
 """Instead of a path: in flight, but its path is broken and no other is connected yet."""
 
 
-class Request:
+class ClientRequest:
     """The request that uses a slot: kept until its answer, since another path may repeat it."""
 
     def __init__(self, slot: int) -> None:

@@ -9,7 +9,7 @@ from bluebridge.device.layout.net.rtrs import NAME_BYTES
 from bluebridge.guest.protocols.rtrs.engine.actions import ClientMemory
 from bluebridge.guest.protocols.rtrs.engine.alarms import Alarms
 from bluebridge.guest.protocols.rtrs.engine.client.messages import Response, new_uuid
-from bluebridge.guest.protocols.rtrs.engine.client.requests import Request
+from bluebridge.guest.protocols.rtrs.engine.client.requests import ClientRequest
 from bluebridge.guest.protocols.rtrs.engine.outbox import Outbox
 from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings
 
@@ -65,7 +65,7 @@ class Shared:
         self.outbox = Outbox()
         self.alarms = Alarms()
         self.permits: Permits | None = None
-        self.requests: list[Request] = []
+        self.requests: list[ClientRequest] = []
         """The requests by their slot."""
         self.queue_depth = 0
         self.max_io_size = 0
@@ -91,7 +91,7 @@ class Shared:
             self.max_io_size = self.slot_size = size
             self.header_size = header
             self.permits = Permits(self.queue_depth)
-            self.requests = [Request(slot) for slot in range(self.queue_depth)]
+            self.requests = [ClientRequest(slot) for slot in range(self.queue_depth)]
         self.max_io_size = min(self.max_io_size, response.max_io_size)
 
     def forget_slots(self) -> None:

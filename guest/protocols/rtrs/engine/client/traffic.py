@@ -30,9 +30,9 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     WriteRequest,
 )
 from bluebridge.guest.protocols.rtrs.engine.client.messages import Buffer, Response
-from bluebridge.guest.protocols.rtrs.engine.client.requests import Request
+from bluebridge.guest.protocols.rtrs.engine.client.requests import ClientRequest
 from bluebridge.guest.protocols.rtrs.engine.client.shared import Shared
-from bluebridge.guest.protocols.rtrs.engine.connection import Connection
+from bluebridge.guest.protocols.rtrs.engine.connection import EngineConnection
 from bluebridge.guest.protocols.rtrs.engine.formats import (
     NEW_KEY,
     next_key,
@@ -81,7 +81,7 @@ class Traffic:
         self._new_rkey = response.new_rkey
         self._offset_bits = offset_bits(response.queue_depth)
         self._receive_length = RKEY_RSP.size if response.new_rkey else 0
-        self._connections: Sequence[Connection] = ()
+        self._connections: Sequence[EngineConnection] = ()
         self._regions: Sequence[Region] = ()
         self._keys: list[int] = []
         self._registered: list[bool] = []
@@ -91,7 +91,10 @@ class Traffic:
         """Connections are being drained: answers count, nothing is posted any more."""
 
     def begin(
-        self, connections: Sequence[Connection], regions: Sequence[Region], buffers: list[Buffer]
+        self,
+        connections: Sequence[EngineConnection],
+        regions: Sequence[Region],
+        buffers: list[Buffer],
     ) -> None:
         """The path is connected: post what takes the answers.
 
@@ -107,7 +110,7 @@ class Traffic:
             depth = self._queue_depth if connection.cid else SERVICE_QUEUE_DEPTH
             self._outbox.add(PostReceive(connection.number, 2 * depth, self._receive_length))
 
-    def start(self, request: Request, counted: bool) -> int:
+    def start(self, request: ClientRequest, counted: bool) -> int:
         """Send a request; a positive errno if it cannot be. `counted`: in `inflight`."""
         others = len(self._connections) - 1
         cid = 0 if request.admin or not others else request.cpu % others + 1
@@ -126,7 +129,7 @@ class Traffic:
             self._statistics.inflight += 1
         return 0
 
-    def take_back(self, request: Request) -> bool:
+    def take_back(self, request: ClientRequest) -> bool:
         """The path is broken and drained: whether this request of it has to be repeated.
 
         It is over if only the end of its key was waited for: no key of the path is valid now.
@@ -139,7 +142,7 @@ class Traffic:
             self._statistics.inflight -= 1
         return True
 
-    def received(self, connection: Connection, received: Received, now: float) -> None:
+    def received(self, connection: EngineConnection, received: Received, now: float) -> None:
         """A receive completed. Raises `Broken`."""
         self._heartbeat.heard()
         if not self.closing:
@@ -161,7 +164,7 @@ class Traffic:
         elif kind == _HB_ACK:
             self._heartbeat.acknowledged(now)
 
-    def sent(self, connection: Connection, token: int) -> None:
+    def sent(self, connection: EngineConnection, token: int) -> None:
         """A signaled work request completed."""
         if not self.closing:
             connection.queue.completed()
@@ -178,7 +181,7 @@ class Traffic:
         token = queue.token()
         queue.post([WriteImmediate(immediate, token)], token != 0)
 
-    def _write(self, request: Request, connection: Connection) -> int:
+    def _write(self, request: ClientRequest, connection: EngineConnection) -> int:
         user, length, slot = request.user, request.length, request.slot
         offset = length + len(user)
         if len(user) + _WRITE_BYTES > self._max_header or offset + _WRITE_BYTES > self._chunk_size:
@@ -199,7 +202,7 @@ class Traffic:
         queue.post([write], token != 0)
         return 0
 
-    def _read(self, request: Request, connection: Connection) -> int:
+    def _read(self, request: ClientRequest, connection: EngineConnection) -> int:
         user, length, slot = request.user, request.length, request.slot
         offset = length + len(user)
         header = len(user) + _READ_BYTES + (_DESCRIPTOR_BYTES if length else 0)
@@ -258,7 +261,7 @@ class Traffic:
         else:
             self._finish(request, failed)
 
-    def _invalidate(self, request: Request, failed: int) -> None:
+    def _invalidate(self, request: ClientRequest, failed: int) -> None:
         """The server left the key alone: end it before the slot is anybody else's."""
         request.invalidating = True
         request.errno = failed
@@ -269,7 +272,7 @@ class Traffic:
                 token = FIRST_SLOT_TOKEN + request.slot
                 connection.queue.post([Invalidate(self._keys[request.slot], token)], True)
 
-    def _finish(self, request: Request, failed: int) -> None:
+    def _finish(self, request: ClientRequest, failed: int) -> None:
         request.path = 0
         request.invalidating = False
         if request.counted:

@@ -29,7 +29,7 @@ class Refused(Exception):
         self.errno = errno
 
 
-class Request(NamedTuple):
+class ConnectionRequest(NamedTuple):
     """The private data of a REQ, CONN_REQ."""
 
     cid: int
@@ -43,7 +43,7 @@ class Request(NamedTuple):
     first: bool
 
 
-def parse_request(data: bytes) -> Request:
+def parse_request(data: bytes) -> ConnectionRequest:
     """CONN_REQ. Raises `Refused` with the kernel's ECONNRESET for whatever is wrong with it."""
     if len(data) < CONN_REQ.size:
         raise Refused(errno.ECONNRESET, f"connection request of {len(data)} bytes")
@@ -54,7 +54,7 @@ def parse_request(data: bytes) -> Request:
     cid, total = CONN_REQ.get(data, "cid"), CONN_REQ.get(data, "cid_num")
     if total > MAX_CONNECTIONS or cid >= total:
         raise Refused(errno.ECONNRESET, f"connection {cid} of {total}")
-    return Request(
+    return ConnectionRequest(
         cid,
         total,
         CONN_REQ.get(data, "recon_cnt"),

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from bluebridge.guest.protocols.rtrs.engine.connection import Connection
+from bluebridge.guest.protocols.rtrs.engine.connection import EngineConnection
 from bluebridge.guest.protocols.rtrs.engine.server.requests import Message
 
 
 class Operation:
     """A request from its immediate to its response; `offset` is where its message begins."""
 
-    def __init__(self, path: Answering, connection: Connection, chunk: int, offset: int) -> None:
+    def __init__(
+        self, path: Answering, connection: EngineConnection, chunk: int, offset: int
+    ) -> None:
         self.path = path
         self.connection = connection
         self.chunk = chunk

@@ -20,13 +20,13 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     Send,
 )
 from bluebridge.guest.protocols.rtrs.engine.alarms import Alarm
-from bluebridge.guest.protocols.rtrs.engine.connection import Connection
+from bluebridge.guest.protocols.rtrs.engine.connection import EngineConnection
 from bluebridge.guest.protocols.rtrs.engine.heartbeat import MESSAGE, Beat, Heartbeat
 from bluebridge.guest.protocols.rtrs.engine.send_queue import SIGNALED, SendQueue
 from bluebridge.guest.protocols.rtrs.engine.server.limits import chunks_per_region, limits
 from bluebridge.guest.protocols.rtrs.engine.server.messages import (
+    ConnectionRequest,
     Refused,
-    Request,
     parse_info,
 )
 from bluebridge.guest.protocols.rtrs.engine.server.operations import Operation
@@ -42,7 +42,7 @@ from bluebridge.guest.protocols.rtrs.engine.statistics import Statistics
 class Owner(Protocol):
     """The server, as far as its paths tell it something."""
 
-    def connection_gone(self, connection: Connection) -> None:
+    def connection_gone(self, connection: EngineConnection) -> None:
         """No more events."""
 
     def name_taken(self, name: str, session: Session) -> bool:
@@ -67,7 +67,7 @@ class Path:
         owner: Owner,
         session: Session,
         number: int,
-        request: Request,
+        request: ConnectionRequest,
         connection: int,
         addresses: AddressPair,
         now: float,
@@ -86,7 +86,7 @@ class Path:
         self.statistics = Statistics()
         self.heartbeat = Heartbeat(timing.missed_heartbeats)
         self._count = request.total
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, EngineConnection] = {}
         """The connections by cid."""
         self._traffic: Traffic | None = None
         self._name = ""
@@ -98,7 +98,7 @@ class Path:
         )
         shared.alarms.set(number, Alarm.STATE, now + timing.establish)
 
-    def request(self, number: int, request: Request) -> Connection:
+    def request(self, number: int, request: ConnectionRequest) -> EngineConnection:
         """Accept a connection of this path. Raises `Refused`."""
         if self.state is not State.CONNECTING:
             raise Refused(errno.ECONNRESET, f"the path is {self.state.value}")
@@ -109,7 +109,7 @@ class Path:
         shared, cid = self._shared, request.cid
         sizes = limits(cid, shared.settings)
         queue = SendQueue(shared.outbox, number, sizes.send, shared.settings.queue_depth)
-        connection = Connection(number, cid, queue)
+        connection = EngineConnection(number, cid, queue)
         self._connections[cid] = connection
         shared.outbox.add(Prepare(number, sizes))
         if not cid:
@@ -139,13 +139,13 @@ class Path:
 
     # -- events ------------------------------------------------------------------------------
 
-    def established(self, connection: Connection, link: LinkInfo) -> None:
+    def established(self, connection: EngineConnection, link: LinkInfo) -> None:
         """A connection is up."""
         connection.established = True
         if not connection.cid:
             self.hca, self.port = link.hca, link.port
 
-    def received(self, connection: Connection, received: Received, now: float) -> None:
+    def received(self, connection: EngineConnection, received: Received, now: float) -> None:
         """A receive completed: the first one is INFO_REQ."""
         try:
             if self.state is State.CONNECTED and self._traffic is not None:
@@ -155,7 +155,7 @@ class Path:
         except (BadRequest, ValueError) as error:
             self.close(str(error))
 
-    def sent(self, connection: Connection, token: int, now: float) -> None:
+    def sent(self, connection: EngineConnection, token: int, now: float) -> None:
         """A signaled work request completed."""
         try:
             if self.state is State.CONNECTED and self._traffic is not None:
@@ -167,7 +167,7 @@ class Path:
         except BadRequest as error:
             self.close(str(error))
 
-    def drained(self, connection: Connection) -> None:
+    def drained(self, connection: EngineConnection) -> None:
         """A connection uses no memory any more."""
         connection.drained = True
         self._end_if_idle()
@@ -208,7 +208,7 @@ class Path:
             self._owner.connection_gone(connection)
         self._owner.path_closed(self, self._traffic is not None)
 
-    def _introduce(self, connection: Connection, received: Received, now: float) -> None:
+    def _introduce(self, connection: EngineConnection, received: Received, now: float) -> None:
         """INFO_REQ: everything is there, so the client may know the chunks."""
         if received.write or received.immediate is not None or connection.cid:
             raise BadRequest("no info request")

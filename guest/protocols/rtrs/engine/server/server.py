@@ -17,11 +17,11 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     SessionDown,
     SessionUp,
 )
-from bluebridge.guest.protocols.rtrs.engine.connection import Connection
+from bluebridge.guest.protocols.rtrs.engine.connection import EngineConnection
 from bluebridge.guest.protocols.rtrs.engine.interface import PathStatus, SessionStatus
 from bluebridge.guest.protocols.rtrs.engine.server.messages import (
+    ConnectionRequest,
     Refused,
-    Request,
     parse_request,
     refusal,
 )
@@ -40,7 +40,7 @@ class Server:
         self._sessions: dict[bytes, Session] = {}
         """The sessions by UUID."""
         self._paths: dict[int, Path] = {}
-        self._connections: dict[int, tuple[Path, Connection]] = {}
+        self._connections: dict[int, tuple[Path, EngineConnection]] = {}
         self._last_session = 0
         self._last_path = 0
         self._closing = False
@@ -152,7 +152,7 @@ class Server:
 
     # -- what paths tell (`path.Owner`) -----------------------------------------------------------
 
-    def connection_gone(self, connection: Connection) -> None:
+    def connection_gone(self, connection: EngineConnection) -> None:
         """No more events."""
         del self._connections[connection.number]
 
@@ -188,7 +188,7 @@ class Server:
     # -- inside ------------------------------------------------------------------------------------
 
     def _path_for(
-        self, request: Request, connection: int, addresses: AddressPair, now: float
+        self, request: ConnectionRequest, connection: int, addresses: AddressPair, now: float
     ) -> Path:
         """The path of a request, new if need be. Raises `Refused`."""
         if self._closing:
@@ -216,7 +216,7 @@ class Server:
         if any(path.addresses == addresses for path in paths):
             raise Refused(errno.EEXIST, "a path between these addresses is there")
 
-    def _new_session(self, request: Request) -> Session:
+    def _new_session(self, request: ConnectionRequest) -> Session:
         settings = self._shared.settings
         self._last_session += 1
         number = self._last_session
@@ -227,7 +227,7 @@ class Server:
     def _new_path(
         self,
         session: Session,
-        request: Request,
+        request: ConnectionRequest,
         connection: int,
         addresses: AddressPair,
         now: float,

@@ -26,7 +26,7 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     WriteChunk,
     WriteImmediate,
 )
-from bluebridge.guest.protocols.rtrs.engine.connection import Connection
+from bluebridge.guest.protocols.rtrs.engine.connection import EngineConnection
 from bluebridge.guest.protocols.rtrs.engine.formats import NEW_KEY, next_key
 from bluebridge.guest.protocols.rtrs.engine.heartbeat import ACKNOWLEDGEMENT, Heartbeat
 from bluebridge.guest.protocols.rtrs.engine.send_queue import FIRST_SLOT_TOKEN
@@ -85,7 +85,7 @@ class Traffic:
         shared: Shared,
         session: Session,
         path: int,
-        connections: Sequence[Connection],
+        connections: Sequence[EngineConnection],
         keys: list[int],
         statistics: Statistics,
         heartbeat: Heartbeat,
@@ -117,7 +117,7 @@ class Traffic:
         """Return the operations in progress."""
         return self._operations.values()
 
-    def received(self, connection: Connection, received: Received, now: float) -> None:
+    def received(self, connection: EngineConnection, received: Received, now: float) -> None:
         """A receive completed. Raises `BadRequest`."""
         self._heartbeat.heard()
         immediate = received.immediate
@@ -132,7 +132,7 @@ class Traffic:
         elif kind == _HB_ACK:
             self._heartbeat.acknowledged(now)
 
-    def sent(self, connection: Connection, token: int) -> None:
+    def sent(self, connection: EngineConnection, token: int) -> None:
         """A signaled work request completed. Raises `BadRequest`."""
         connection.queue.completed()
         if token < FIRST_SLOT_TOKEN:
@@ -171,7 +171,7 @@ class Traffic:
         chain = response(operation, message, self._session.number, renewal, token)
         queue.post(chain, token != 0)
 
-    def _requested(self, connection: Connection, payload: int) -> None:
+    def _requested(self, connection: EngineConnection, payload: int) -> None:
         chunk = payload >> self._offset_bits
         offset = payload & (1 << self._offset_bits) - 1
         if chunk >= self._depth or offset >= self._chunk_size:
