@@ -49,7 +49,9 @@ def _one(text: str, module: str, passes_on: bool = False) -> Subcommand:
 
 def _beside(text: str, package: str) -> Subcommand:
     """A command with a package of its own, its options beside it."""
-    return Subcommand(text, f"{_TOOLS}.{package}.command", f"{_TOOLS}.{package}.options")
+    return Subcommand(
+        text, f"{_TOOLS}.{package}.{package}_command", f"{_TOOLS}.{package}.{package}_options"
+    )
 
 
 _COMMANDS = f"{_TOOLS}.commands"

@@ -9,7 +9,6 @@ Failures are `AgentError`, which is a `LabError`: one line for the user.
 """
 
 from bluebridge.host_tools.agent.client import Agent
-from bluebridge.host_tools.agent.command import Command, Completed
 from bluebridge.host_tools.agent.errors import (
     AgentBusy,
     AgentCommandFailed,
@@ -20,6 +19,7 @@ from bluebridge.host_tools.agent.errors import (
     AgentSilent,
     CommandTimedOut,
 )
+from bluebridge.host_tools.agent.guest_command import Command, Completed
 from bluebridge.host_tools.agent.identity import Identity
 
 __all__ = [

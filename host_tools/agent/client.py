@@ -14,9 +14,9 @@ from typing import Any, BinaryIO
 
 from bluebridge.guest.agent.frames import PAYLOAD_BYTES
 from bluebridge.host_tools.agent import ports
-from bluebridge.host_tools.agent.command import Command, Completed, Sink, spell
 from bluebridge.host_tools.agent.connection import AgentConnection
 from bluebridge.host_tools.agent.errors import AgentError, AgentForgot, AgentRefused
+from bluebridge.host_tools.agent.guest_command import Command, Completed, Sink, spell
 from bluebridge.host_tools.agent.identity import Identity
 from bluebridge.host_tools.processes.alarms import Alarm, first
 

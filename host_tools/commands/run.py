@@ -14,7 +14,7 @@ from types import FrameType
 from typing import BinaryIO
 
 from bluebridge.host_tools.agent import AgentError, AgentRefused, AgentSilent, CommandTimedOut
-from bluebridge.host_tools.agent.command import Command
+from bluebridge.host_tools.agent.guest_command import Command
 from bluebridge.host_tools.commands import terminal
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import guests

@@ -14,7 +14,7 @@ from bluebridge.host_tools.keeper import end_record
 from bluebridge.host_tools.keeper.launch import launch
 from bluebridge.host_tools.keeper.plan import Plan
 from bluebridge.host_tools.keeper.record import PairRecord, guest_names
-from bluebridge.host_tools.lab import options as lab_options
+from bluebridge.host_tools.lab import lab_options
 from bluebridge.host_tools.lab.artefacts import debug_archive, ensure_artefacts
 from bluebridge.host_tools.lab.config import LIMITS, LabConfig
 from bluebridge.host_tools.processes.termination import termination_as_exception

@@ -12,8 +12,7 @@ from bluebridge.device.server import option_table
 from bluebridge.device.server.bridge_options import BridgeOptions
 from bluebridge.device.server.options import ServerOptions, log_limit
 from bluebridge.host_tools.errors import UsageError
-from bluebridge.host_tools.lab import log_stopper
-from bluebridge.host_tools.lab import options as lab_options
+from bluebridge.host_tools.lab import lab_options, log_stopper
 from bluebridge.host_tools.lab.config import KERNEL, MAX_HCAS, SIDES
 
 _HARDWARE = ("link", "sm", "ports", "blueflame", "blueflame_size", "pro", "capture", "log_limit")

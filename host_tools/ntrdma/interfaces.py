@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from bluebridge.host_tools.agent.command import Command
+from bluebridge.host_tools.agent.guest_command import Command
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.pair import Pair

@@ -8,7 +8,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from bluebridge.host_tools.agent.command import Command
+from bluebridge.host_tools.agent.guest_command import Command
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine.vm import Vm
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
 from bluebridge.guest.providers import NTRDMA
-from bluebridge.host_tools.agent.command import Command
+from bluebridge.host_tools.agent.guest_command import Command
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.config import NTRDMA_ADDRESSES, LabConfig
 from bluebridge.host_tools.lab.hca_addresses import port_addresses

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.krping.command import KrpingRequest, run
+from bluebridge.host_tools.krping.krping_command import KrpingRequest, run
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from tests.vm.conftest import BOOT_SECONDS, Tool, alive
 

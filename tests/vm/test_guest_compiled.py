@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bluebridge.host_tools.krping import command
-from bluebridge.host_tools.krping.command import KrpingRequest
+from bluebridge.host_tools.krping import krping_command as command
+from bluebridge.host_tools.krping.krping_command import KrpingRequest
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.images.guest_modules import MODULES

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.host_tools.krping.command import KrpingRequest, run
+from bluebridge.host_tools.krping.krping_command import KrpingRequest, run
 from bluebridge.host_tools.lab.pair import Pair
 from tests.vm.conftest import BOOT_SECONDS, Tool
 

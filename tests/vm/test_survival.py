@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.host_tools.krping.command import KrpingRequest, run
+from bluebridge.host_tools.krping.krping_command import KrpingRequest, run
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm

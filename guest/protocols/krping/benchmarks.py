@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from bluebridge.guest.protocols.krping.errors import KrpingError
-from bluebridge.guest.protocols.krping.options import Test
+from bluebridge.guest.protocols.krping.option_string import Test
 from bluebridge.guest.protocols.krping.resources import Resources
 from bluebridge.guest.protocols.krping.state import State
 from bluebridge.guest.verbs import SendWr, WrOpcode

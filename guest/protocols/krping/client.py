@@ -6,7 +6,7 @@ import time
 
 from bluebridge.guest.protocols.krping.benchmarks import bench_client
 from bluebridge.guest.protocols.krping.errors import KrpingError
-from bluebridge.guest.protocols.krping.options import Test
+from bluebridge.guest.protocols.krping.option_string import Test
 from bluebridge.guest.protocols.krping.pattern import ping_data, shown
 from bluebridge.guest.protocols.krping.registrations import register_again
 from bluebridge.guest.protocols.krping.resources import Resources

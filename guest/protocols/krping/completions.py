@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bluebridge.guest.protocols.krping.options import Test
+from bluebridge.guest.protocols.krping.option_string import Test
 from bluebridge.guest.protocols.krping.progress import Progress
 from bluebridge.guest.protocols.krping.resources import ADVERTISEMENT, Resources
 from bluebridge.guest.protocols.krping.state import State, after_advertisement, after_go_ahead

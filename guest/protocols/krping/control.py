@@ -23,7 +23,7 @@ from bluebridge.guest.fuse.mount import mounted, need_fuse
 from bluebridge.guest.protocols.krping.control_file import ControlFile
 from bluebridge.guest.protocols.krping.host import host_of, open_hca
 from bluebridge.guest.protocols.krping.log import Log
-from bluebridge.guest.protocols.krping.options import OptionError, parse
+from bluebridge.guest.protocols.krping.option_string import OptionError, parse
 from bluebridge.guest.protocols.krping.result import Result
 from bluebridge.guest.protocols.krping.thread import KrpingThread
 from bluebridge.guest.provider_options import add_provider_options, open_chosen

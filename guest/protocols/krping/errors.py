@@ -9,7 +9,7 @@ import os
 from bluebridge.device.layout.net.cm import RejectReason
 from bluebridge.guest.connections import PREFIX_LENGTHS
 from bluebridge.guest.protocols.cm import CmEvent, EventType
-from bluebridge.guest.protocols.krping.options import Options
+from bluebridge.guest.protocols.krping.option_string import Options
 
 
 class KrpingError(Exception):

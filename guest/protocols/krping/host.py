@@ -12,7 +12,7 @@ from bluebridge.guest.protocols.cm import ConnectionManager
 from bluebridge.guest.protocols.krping.client import Client
 from bluebridge.guest.protocols.krping.errors import Cancelled, KrpingError
 from bluebridge.guest.protocols.krping.log import Log
-from bluebridge.guest.protocols.krping.options import OptionError, Options, parse
+from bluebridge.guest.protocols.krping.option_string import OptionError, Options, parse
 from bluebridge.guest.protocols.krping.result import Result
 from bluebridge.guest.protocols.krping.server import Server
 from bluebridge.guest.protocols.krping.thread import KrpingThread

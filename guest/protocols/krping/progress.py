@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bluebridge.guest.protocols.krping.log import Log
-from bluebridge.guest.protocols.krping.options import Options
+from bluebridge.guest.protocols.krping.option_string import Options
 from bluebridge.guest.protocols.krping.state import State
 from bluebridge.guest.protocols.krping.stats import Latencies, Stats
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bluebridge.guest.protocols.krping.benchmarks import bench_server
 from bluebridge.guest.protocols.krping.errors import KrpingError
-from bluebridge.guest.protocols.krping.options import Test
+from bluebridge.guest.protocols.krping.option_string import Test
 from bluebridge.guest.protocols.krping.pattern import ping_data, shown
 from bluebridge.guest.protocols.krping.resources import Resources
 from bluebridge.guest.protocols.krping.state import State

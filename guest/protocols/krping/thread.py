@@ -12,7 +12,7 @@ from bluebridge.guest.protocols.cm import CmEvent, CmId, ConnectionManager, Conn
 from bluebridge.guest.protocols.krping.completions import completed
 from bluebridge.guest.protocols.krping.errors import Cancelled, KrpingError, explain
 from bluebridge.guest.protocols.krping.log import Log
-from bluebridge.guest.protocols.krping.options import Options
+from bluebridge.guest.protocols.krping.option_string import Options
 from bluebridge.guest.protocols.krping.progress import Progress
 from bluebridge.guest.protocols.krping.resources import Resources
 from bluebridge.guest.protocols.krping.state import State

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS, NTB_CPU, WORDS
 from bluebridge.guest.protocols.ntrdma.ethernet.interface import Interface
-from bluebridge.guest.protocols.ntrdma.ethernet.options import EthernetOptions
+from bluebridge.guest.protocols.ntrdma.ethernet.interface_options import EthernetOptions
 from bluebridge.guest.protocols.ntrdma.ethernet.tap import Tap
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.protocols.ntrdma.transports.back_end import BackEnd

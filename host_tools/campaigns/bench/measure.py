@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from bluebridge.host_tools.campaigns.bench.figures import GIB
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.krping.command import KrpingRequest, Outcome, run
+from bluebridge.host_tools.krping.krping_command import KrpingRequest, Outcome, run
 from bluebridge.host_tools.lab.pair import Pair
 
 _ADDRESS = "addr=192.168.69.127,port=9999"

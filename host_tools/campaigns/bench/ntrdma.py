@@ -27,7 +27,7 @@ from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.ntrdma.command import perf
+from bluebridge.host_tools.ntrdma.ntrdma_command import perf
 from bluebridge.host_tools.progress import Progress
 
 ROUNDS = 5

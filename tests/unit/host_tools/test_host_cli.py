@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 import bluebridge
-from bluebridge.guest.protocols.krping.options import next_address
+from bluebridge.guest.protocols.krping.option_string import next_address
 from bluebridge.host_tools import arguments, cli
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.krping import addresses
-from bluebridge.host_tools.krping.command import KrpingRequest, Side
+from bluebridge.host_tools.krping.krping_command import KrpingRequest, Side
 from bluebridge.host_tools.machine.qemu_arguments import (
     Emulator,
     GuestSize,

@@ -8,11 +8,11 @@ import pytest
 
 from bluebridge.host_tools import arguments
 from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.krping.command import KrpingRequest
+from bluebridge.host_tools.krping.krping_command import KrpingRequest
 from bluebridge.host_tools.ntrdma import network
-from bluebridge.host_tools.ntrdma.command import main
 from bluebridge.host_tools.ntrdma.interfaces import Interfaces
 from bluebridge.host_tools.ntrdma.network import Measured
+from bluebridge.host_tools.ntrdma.ntrdma_command import main
 
 
 def test_perf_over_tcp(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,8 @@ from bluebridge.device.mlx4.settings.config import BLUEFLAME_REGISTERS
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.arguments import parse
 from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.sweep import command, page, perftest, plot
+from bluebridge.host_tools.sweep import page, perftest, plot
+from bluebridge.host_tools.sweep import sweep_command as command
 from bluebridge.host_tools.sweep.journal import Journal
 from bluebridge.host_tools.sweep.request import SweepRequest, check_files
 from bluebridge.host_tools.sweep.rows import Row, Wall

@@ -11,7 +11,7 @@ from rich.console import Console
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.host_tools.analyzer.analysis.live_rates import LiveRates
-from bluebridge.host_tools.watch.command import LATEST, picture
+from bluebridge.host_tools.watch.watch_command import LATEST, picture
 from tests.models.analysis_log import Sender
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bluebridge.guest.protocols.krping.__main__ import own_address
-from bluebridge.guest.protocols.krping.options import (
+from bluebridge.guest.protocols.krping.option_string import (
     MAX_SIZE,
     MemMode,
     OptionError,

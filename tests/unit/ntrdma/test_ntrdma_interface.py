@@ -18,7 +18,7 @@ import pytest
 
 from bluebridge.guest.connections import open_connections
 from bluebridge.guest.protocols.ntrdma.ethernet.addresses import addresses_of, parse
-from bluebridge.guest.protocols.ntrdma.ethernet.options import EthernetOptions
+from bluebridge.guest.protocols.ntrdma.ethernet.interface_options import EthernetOptions
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.protocols.ntrdma.transports.tcp import TcpTransport
 from bluebridge.guest.verbs import VerbsError

@@ -89,7 +89,7 @@ def test_a_failure_shows_its_transcript_and_its_folder(pytester: pytest.Pytester
 
 ERRORS = """
     import pytest
-    from bluebridge.host_tools.krping import command
+    from bluebridge.host_tools.krping import krping_command as command
 
     def ask(call):
         return call()
@@ -118,11 +118,11 @@ def test_tracebacks_end_where_the_users_code_ends(pytester: pytest.Pytester) -> 
     result = pytester.runpytest()
     result.assert_outcomes(failed=2, errors=1)
     shown = result.stdout.str()
-    assert "host_tools/krping/command.py" not in shown
+    assert "host_tools/krping/krping_command.py" not in shown
     assert "OptionError" not in shown
     result.stdout.fnmatch_lines(["test_it.py:8: *", "test_it.py:5: *", "test_it.py:8: UsageError"])
     result.stdout.fnmatch_lines(["*test_it.py:12: UsageError", "*ValueError: mine"])
-    assert "host_tools/krping/command.py" in pytester.runpytest("--full-trace").stdout.str()
+    assert "host_tools/krping/krping_command.py" in pytester.runpytest("--full-trace").stdout.str()
 
 
 def test_an_interrupted_test_keeps_its_folder(tmp_path: Path) -> None:

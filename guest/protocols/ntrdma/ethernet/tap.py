@@ -13,7 +13,7 @@ import subprocess
 
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.protocols.ntrdma.ethernet.addresses import addresses_of, mac_of
-from bluebridge.guest.protocols.ntrdma.ethernet.options import EthernetOptions
+from bluebridge.guest.protocols.ntrdma.ethernet.interface_options import EthernetOptions
 
 DEVICE = "/dev/net/tun"
 QUEUED_FRAMES = 2000

@@ -15,10 +15,10 @@ from pathlib import Path
 from bluebridge.device.layout.ntb.models import BY_NAME
 from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.protocols.ntrdma.back_ends import NTB_CPU
-from bluebridge.guest.protocols.ntrdma.ethernet.options import DEFAULT_MTU
+from bluebridge.guest.protocols.ntrdma.ethernet.interface_options import DEFAULT_MTU
 from bluebridge.guest.protocols.ntrdma.perf import TESTS
 from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.krping import command as krping
+from bluebridge.host_tools.krping import krping_command as krping
 from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair

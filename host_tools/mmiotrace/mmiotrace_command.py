@@ -13,7 +13,7 @@ from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.mmiotrace import session
 from bluebridge.host_tools.mmiotrace.compare import Verdict, compare, logged
-from bluebridge.host_tools.mmiotrace.options import TRACE
+from bluebridge.host_tools.mmiotrace.mmiotrace_options import TRACE
 from bluebridge.host_tools.mmiotrace.trace import parse
 from bluebridge.host_tools.processes.termination import termination_as_exception
 from bluebridge.host_tools.progress import Progress, Reporter

@@ -17,8 +17,8 @@ from bluebridge.host_tools.web.app import Site, serve
 from bluebridge.host_tools.web.book import Book
 from bluebridge.host_tools.web.lab import Lab, find
 from bluebridge.host_tools.web.live import Live
-from bluebridge.host_tools.web.options import SAVED
 from bluebridge.host_tools.web.save import page
+from bluebridge.host_tools.web.web_options import SAVED
 
 _NICE = 10
 """The guests come first."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from bluebridge.guest.protocols.krping.options import (
+from bluebridge.guest.protocols.krping.option_string import (
     OptionError,
     Options,
     Test,
@@ -24,8 +24,7 @@ from bluebridge.guest.providers import HCA, NTRDMA
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.krping.addresses import server_address
 from bluebridge.host_tools.krping.last_iteration import last_iteration
-from bluebridge.host_tools.lab import ntrdma
-from bluebridge.host_tools.lab import options as lab_options
+from bluebridge.host_tools.lab import lab_options, ntrdma
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
