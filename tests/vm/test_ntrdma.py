@@ -105,18 +105,14 @@ def test_a_short_row_of_the_matrix(tool: Callable[..., Tool]) -> None:
     bluebridge.assert_nothing_left()
 
 
-@pytest.mark.parametrize(
-    ("times", "reboots"), [("3", 0), pytest.param("8", 1, marks=pytest.mark.long)]
-)
-def test_one_side_lives_on(
-    tool: Callable[..., Tool], tmp_path: Path, times: str, reboots: int
-) -> None:
+@pytest.mark.parametrize("times", ["3", pytest.param("8", marks=pytest.mark.long)])
+def test_one_side_lives_on(tool: Callable[..., Tool], tmp_path: Path, times: str) -> None:
     """Killed and reloaded in three states, and rebooted; no register beside own traffic."""
     log = tmp_path / "log"
     words = ("--times", times, "--model", "intel-gen1", "--quiet", "--log", str(log))
     bluebridge = tool("ntrdma", "survive", *words)
     status, output = bluebridge.finish()
     assert status == 0, bluebridge.errors
-    assert f"rebooted: {reboots} times" in output
+    assert "rebooted: 1 times" in output
     assert "accesses that would have hung the hardware: 0" in output
     bluebridge.assert_nothing_left()
