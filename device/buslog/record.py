@@ -45,6 +45,11 @@ def segment_name(number: int) -> str:
     return f"events-{number:06}.bin"
 
 
+def function_of(device: str) -> str:
+    """The function that a device of the log is part of: `a/2` is the second port of `a`."""
+    return device.partition("/")[0]
+
+
 def host_of(device: str) -> str:
     """The guest of a device: `a` of `a`, `a/2`, `a.1` and `a.ntb`."""
-    return device.partition("/")[0].partition(".")[0]
+    return function_of(device).partition(".")[0]

@@ -14,7 +14,7 @@ from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.marks import find_mark
 from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.host_tools.analyzer import terminal
-from bluebridge.host_tools.analyzer.comparison.report import compare
+from bluebridge.host_tools.analyzer.comparison import compare
 from bluebridge.host_tools.analyzer.event_lines import KINDS
 from bluebridge.host_tools.analyzer.pcap import dissector, export
 from bluebridge.host_tools.analyzer.timeline import perfetto_file

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bluebridge.device.buslog.record import host_of
+from bluebridge.device.buslog.record import function_of, host_of
 from bluebridge.host_tools.analyzer.devices.model import DeviceKind
 from bluebridge.host_tools.analyzer.devices.registry import model_of
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
@@ -21,11 +21,6 @@ class Function:
     kind: str
     title: str
     ports: tuple[str, ...]
-
-
-def function_of(device: str) -> str:
-    """The function that a port belongs to: `a` of `a/2`."""
-    return device.partition("/")[0]
 
 
 def hosts(devices: Iterable[str]) -> dict[str, list[Function]]:

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bluebridge.device.buslog.reader import Event, LogError
-from bluebridge.device.buslog.record import TEXT_KINDS
+from bluebridge.device.buslog.record import TEXT_KINDS, function_of
 from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.analyzer.activity import Activity
 from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.transaction import Transaction
-from bluebridge.host_tools.web.places import function_of, way
+from bluebridge.host_tools.web.places import way
 
 MOST_STEPS = 2000
 """Steps of an activity in the page; a line says when it had more."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bluebridge.device.buslog.reader import Event
+from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.ntb.uses import Use
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind, begun
 from bluebridge.host_tools.analyzer.activity.bridge_causes import Access, Cause
@@ -51,7 +52,7 @@ class BridgeAccesses:
         return found
 
     def _peers_machine(self, device: str) -> str:
-        return self._peer(device).partition(".")[0] or "the peer"
+        return host_of(self._peer(device)) or "the peer"
 
     def bells(self, device: str) -> Doorbells:
         """The doorbells that the peer has rung on a function."""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from bluebridge.device.buslog.reader import Event
+from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind, begun
 from bluebridge.host_tools.analyzer.activity.bridge_accesses import BridgeAccesses
@@ -194,7 +195,7 @@ class BridgeAssembler:
 
     def _window_read(self, event: Event, one: Transaction) -> None:
         """The peer's memory is read: by the engine, or by an access that is logged next."""
-        one.text = f"of {one.address:#x} of {_machine(one)}"
+        one.text = f"of {one.address:#x} of {host_of(one.device)}"
         cause = self._cause
         if isinstance(cause, EngineChannel) and cause.mover is not None:
             cause.effect(one)
@@ -214,10 +215,10 @@ class BridgeAssembler:
         elif what is What.COMPLETION:
             self._enter(event.device, event.obj).completed(one)
         elif what is What.WINDOW:
-            one.text = f"to {one.address:#x} of {_machine(one)}"
+            one.text = f"to {one.address:#x} of {host_of(one.device)}"
             self._effect(event, one)
         elif what is What.MESSAGE:
-            one.text = f"interrupt message {event.data[::-1].hex()} to {_machine(one)}"
+            one.text = f"interrupt message {event.data[::-1].hex()} to {host_of(one.device)}"
             self._effect(event, one)
         else:
             self._alone(event, one)
@@ -277,7 +278,3 @@ class BridgeAssembler:
         if access.activity.kind is ActivityKind.ACCESS:
             access.activity.kind, access.activity.title = ActivityKind.LINK, one.text
         self._effect(event, one)
-
-
-def _machine(one: Transaction) -> str:
-    return one.device.partition(".")[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from bluebridge.device.buslog.record import host_of
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.activity.part import MAX_PARTS
 from bluebridge.host_tools.analyzer.activity.resets import PAUSE_SECONDS
@@ -22,7 +23,7 @@ class Cause(Protocol):
 
 def mark_remote(activity: Activity, one: Transaction) -> None:
     """Note whether a transaction is on another machine's bus than the activity's."""
-    one.remote = one.device.partition(".")[0] != activity.device.partition(".")[0]
+    one.remote = host_of(one.device) != host_of(activity.device)
 
 
 class Access:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bluebridge.device.buslog.record import host_of
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.devices.registry import model_of
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
@@ -59,15 +60,10 @@ def bridge_row(activity: Activity) -> BridgeRow | None:
     return _of_registers(activity)
 
 
-def machine(device: str) -> str:
-    """The machine of a function."""
-    return device.partition(".")[0]
-
-
 def _place(one: Transaction) -> str:
     if one.role is Role.INTERRUPT:
-        return f"{machine(one.device)} interrupt {one.address:#x}"
-    return f"{machine(one.device)} {one.address:#x}"
+        return f"{host_of(one.device)} interrupt {one.address:#x}"
+    return f"{host_of(one.device)} {one.address:#x}"
 
 
 def _since(activity: Activity, one: Transaction | None) -> float | None:
@@ -84,7 +80,7 @@ def _of_window(activity: Activity) -> BridgeRow:
         activity,
         "store" if store else "load",
         root.length,
-        machine(root.device),
+        host_of(root.device),
         f"BAR{root.bar}+{root.address:#x}",
         _place(arrivals[0]) if arrivals else "-",
         ANSWERS[ActivityKind.STORE] if store else "",
@@ -97,7 +93,7 @@ def _of_descriptor(activity: Activity) -> BridgeRow:
     reads = [one for one in parts if one.role is Role.COPY_READ]
     writes = [one for one in parts if one.role is Role.COPY_WRITE]
     done = next((one for one in parts if one.role is Role.COMPLETION_WORD), None)
-    source = _place(reads[0]) if reads else machine(activity.device)
+    source = _place(reads[0]) if reads else host_of(activity.device)
     if beyond := _beyond(parts, Tlp.MEMORY_READ):
         source += f" ({beyond})"
     return BridgeRow(
@@ -127,12 +123,12 @@ def _of_registers(activity: Activity) -> BridgeRow:
     notes = [one.text for one in activity.transactions[1:] if one.role is Role.NOTE]
     effect = ", ".join(notes[:3]) or "-"
     if interrupt is not None:
-        effect = f"{machine(interrupt.device)} vector {interrupt.address}"
+        effect = f"{host_of(interrupt.device)} vector {interrupt.address}"
     return BridgeRow(
         activity,
         _what(activity),
         root.length if root.tlp is not Tlp.NONE else 0,
-        machine(activity.device),
+        host_of(activity.device),
         activity.title,
         effect,
         ANSWERS[activity.kind] if doorbell else "",

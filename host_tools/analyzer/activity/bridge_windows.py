@@ -5,6 +5,7 @@ A store is in the log before its arrival, a read behind it: a read is logged whe
 
 from __future__ import annotations
 
+from bluebridge.device.buslog.record import host_of
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.activity.bridge_causes import mark_remote
 from bluebridge.host_tools.analyzer.activity.part import MAX_PARTS
@@ -97,7 +98,7 @@ class WindowAccess:
         found = f"{way} {root.length} bytes BAR{root.bar}+{root.address:#x}"
         if last is None:
             return found
-        machine = last.device.partition(".")[0]
+        machine = host_of(last.device)
         if last.role is Role.INTERRUPT:
             return f"{found} {sign} interrupt message of {machine}"
         first = next(one for one in self.activity.transactions if one is not root)

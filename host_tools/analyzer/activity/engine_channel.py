@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.ioat import registers as ioat
 from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR, DESCRIPTOR_SIZE
 from bluebridge.device.layout.ioat.registers import State
@@ -256,5 +257,5 @@ def _through_windows(activity: Activity) -> str:
         through = [one for one in activity.transactions if one.remote and one.tlp is tlp]
         if through:
             first = through[0]
-            words += f", {way} {first.address:#x} of {first.device.partition('.')[0]}"
+            words += f", {way} {first.address:#x} of {host_of(first.device)}"
     return words

@@ -13,7 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from bluebridge.device.buslog.reader import Event, LogReader
-from bluebridge.device.buslog.record import HEAD, INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
+from bluebridge.device.buslog.record import (
+    HEAD,
+    INDEX_MASK,
+    WORK_DEVICE_SHIFT,
+    WORK_QPN_SHIFT,
+    function_of,
+)
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.net.operations import Syndrome
 from bluebridge.device.packets.message import RELIABLE
@@ -205,7 +211,7 @@ class TransferAssembler:
             self._settle_up_to(event.number, transfer)
 
     def _answered(self, event: Event, transfer: Transfer) -> None:
-        transfer.peer = transfer.peer or _machine(event.device)
+        transfer.peer = transfer.peer or function_of(event.device)
         if len(event.data) >= HEAD.size:
             syndrome = HEAD.unpack_from(event.data)[2]
             if syndrome == Syndrome.ACK:
@@ -292,11 +298,6 @@ def assembled(
     yield from ntrdma.finish()
 
 
-def _machine(device: str) -> str:
-    """The machine a port belongs to: `a/2` is the second port of a."""
-    return device.partition("/")[0]
-
-
 def _add(transfer: Transfer, one: Transaction) -> None:
     transfer.take(one)
     if one.remote and one.on_bus and not transfer.peer:
@@ -308,7 +309,7 @@ def _is_remote(transfer: Transfer, one: Transaction) -> bool:
 
     When a port sends to itself, what happens between request and response is the peer's.
     """
-    if one.role is Role.RESPONSE or _machine(one.device) != transfer.device:
+    if one.role is Role.RESPONSE or function_of(one.device) != transfer.device:
         return True
     return (
         one.role is not Role.REQUEST

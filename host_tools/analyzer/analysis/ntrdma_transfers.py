@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from bluebridge.device.buslog.reader import Event
+from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
@@ -149,7 +150,7 @@ class _Tree:
 
     def _put(self, event: Event, cause: Transaction | None, repeated: bool) -> Transaction:
         one = transaction_of(event)
-        one.remote = event.device.partition(".")[0] != self._machine
+        one.remote = host_of(event.device) != self._machine
         one.repeated = repeated
         self._parts.append((one, cause))
         return one

@@ -7,15 +7,20 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from bluebridge.device.buslog.reader import LogError
 from bluebridge.host_tools.analyzer.model.model import Model, load
 from bluebridge.host_tools.analyzer.model.profile import NAMES, ProfileError, built_in, read_profile
-from bluebridge.host_tools.analyzer.model.rows import size_rows, study_rows
-from bluebridge.host_tools.analyzer.model.samples import Samples, read_samples
-from bluebridge.host_tools.analyzer.model.study import TABLES
-from bluebridge.host_tools.analyzer.model.tables import size_lines, study_lines
+from bluebridge.host_tools.analyzer.model.samples import Samples, SendGroup, read_samples
+from bluebridge.host_tools.analyzer.model.study import TABLES, StudyTable
+from bluebridge.host_tools.analyzer.model.tables import (
+    compare,
+    size_lines,
+    sorted_groups,
+    study_lines,
+)
 
 DEFAULT = "system-x"
 
@@ -108,3 +113,40 @@ def _lines(arguments: argparse.Namespace, logs: Sequence[Samples]) -> Iterator[s
         yield from size_lines(model, logs, arguments.folders)
     else:
         yield from study_lines(table, model, logs)
+
+
+Row = dict[str, object]
+
+
+def size_rows(folders: Sequence[Path], logs: Sequence[Samples]) -> Iterator[Row]:
+    """A row for each log, operation, payload and way of posting; times in microseconds."""
+    for number, (operation, size, way), group in sorted_groups(logs):
+        head: Row = {
+            "folder": str(folders[number - 1]),
+            "operation": operation,
+            "payload": size,
+            "way": way.value,
+        }
+        yield head | _means(group)
+
+
+def _means(group: SendGroup) -> Row:
+    sends, counts = group.sends, group.counts
+    return {
+        "sends": sends,
+        "stores": counts.store / sends,
+        "writes": counts.write / sends,
+        "entries": counts.turn / sends,
+        "reads": counts.read / sends,
+        "cqes": counts.completion / sends,
+        "modelled_us": group.latency / sends,
+        "cpu_us": group.cpu / sends,
+        "wall_us": group.wall / sends,
+    }
+
+
+def study_rows(table: StudyTable, logs: Sequence[Samples]) -> Iterator[Row]:
+    """A row for each row of a table of the study: `study` has its values, the rest is modelled."""
+    for each in compare(table, logs):
+        modelled = asdict(each)
+        yield {"table": table.title, "study": modelled.pop("row"), **modelled}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bluebridge.device.buslog.reader import Event
+from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.ioat import registers as ioat
 from bluebridge.host_tools.analyzer.devices.model import DeviceKind
@@ -102,7 +103,7 @@ class StoreFinder:
         """The machine that a device of the log is in, and the device's kind."""
         found = self._machines.get(device)
         if found is None:
-            found = self._machines[device] = device.partition(".")[0], model_of(device).kind
+            found = self._machines[device] = host_of(device), model_of(device).kind
         return found
 
     def _register(self, event: Event) -> None:

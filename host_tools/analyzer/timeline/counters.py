@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Final
 
+from bluebridge.device.buslog.record import function_of
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.timeline.marks import Mark, Shape, nanoseconds
 from bluebridge.host_tools.analyzer.timeline.overview import Rates
-from bluebridge.host_tools.analyzer.timeline.tracks import Tracks, function_of
+from bluebridge.host_tools.analyzer.timeline.tracks import Tracks
 
 OUTSTANDING: Final = {
     ActivityKind.WORK_REQUEST: "outstanding work requests",

@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Final
 
+from bluebridge.device.buslog.record import function_of
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.timeline.marks import Argument, Mark, Shape, nanoseconds
-from bluebridge.host_tools.analyzer.timeline.tracks import Tracks, function_of
+from bluebridge.host_tools.analyzer.timeline.tracks import Tracks
 from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 
 DATA_SHOWN: Final = 16

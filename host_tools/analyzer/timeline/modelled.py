@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Final
 
+from bluebridge.device.buslog.record import host_of
 from bluebridge.host_tools.analyzer.activity import Activity
 from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel, Transfer, modelled
 from bluebridge.host_tools.analyzer.timeline.lanes import Lanes
 from bluebridge.host_tools.analyzer.timeline.marks import Mark, Shape, nanoseconds
-from bluebridge.host_tools.analyzer.timeline.tracks import TrackWriter, machine_of
+from bluebridge.host_tools.analyzer.timeline.tracks import TrackWriter
 from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 
 _PLACES: Final = ("to the adapter", "to the host", "port")
@@ -63,7 +64,7 @@ class ModelledTime:
                 ("modelled_ns", round(done * 1e3)),
                 ("request_ns", round(whole * 1e3)),
             ]
-            found.append((begin, end, machine_of(one.device), _place(one), mark))
+            found.append((begin, end, host_of(one.device), _place(one), mark))
         return found
 
     def _track(self, machine: str, place: str) -> Lanes:

@@ -8,8 +8,8 @@ from itertools import zip_longest
 from typing import Final
 
 from bluebridge.device.buslog.reader import Head
+from bluebridge.device.buslog.record import function_of
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.host_tools.analyzer.timeline.tracks import function_of
 
 BLOCK_EVENTS: Final = 1024
 MOST_BINS: Final = 4096

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from bluebridge.device.buslog.record import function_of, host_of
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.devices.registry import model_of
 from bluebridge.host_tools.analyzer.timeline.lanes import Lanes
@@ -66,7 +67,7 @@ class Tracks:
         """The group of a function's tracks, below its machine."""
         if name not in self._functions:
             rank = self._order.setdefault(name, len(self._order) + 1)
-            process = self._process(machine_of(name), rank)
+            process = self._process(host_of(name), rank)
             title = f"{model_of(name).kind.value} {name}"
             self._functions[name] = self._writer.track(title, process, rank)
         return self._functions[name]
@@ -120,13 +121,3 @@ class Tracks:
             return "work requests of further QPs"
         known.add(name)
         return name
-
-
-def function_of(device: str) -> str:
-    """The function that a name in the log is part of: `a/2` is the second port of a."""
-    return device.partition("/")[0]
-
-
-def machine_of(device: str) -> str:
-    """The machine of a function: `a.dma` is one of a."""
-    return function_of(device).partition(".")[0]

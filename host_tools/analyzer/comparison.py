@@ -1,0 +1,200 @@
+"""Two logs compared, as `bluebridge log --diff A B` does: where they differ first, in order.
+
+Of an event two runs have in common its line, without what differs from run to run.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from bluebridge.device.buslog.filter import Filter
+from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.host_tools.analyzer.event_lines import KINDS, Describe, narrow_line
+from bluebridge.host_tools.analyzer.ntrdma import decoder as ntrdma
+from bluebridge.host_tools.analyzer.rtrs import decoder as rtrs
+
+Stream = tuple[str, str]
+"""A function by its name in the log, and the kind of its events; of DMA and messages, what for."""
+
+LEAST_LARGE: Final = 0x10000
+"""A hexadecimal number from here on is taken for an address, a key or another chosen number."""
+CHOSEN: Final = frozenset(("psn", "tid", "rkey", "lkey", "key", "path", "session", "mkey"))
+"""Fields whose numbers are chosen anew in each run, however small."""
+_NUMBER: Final = re.compile(r"(?:([A-Za-z_]+)=)?0x([0-9a-f]+)")
+_TIME: Final = re.compile(r"\b\d+(?:\.\d+)? (?:us|ms|s)\b")
+_DMA: Final = KINDS["dma"] | KINDS["wire"] | KINDS["blueflame"]
+_GROUPS: Final = {kind: name for name, kinds in KINDS.items() for kind in kinds if kind not in _DMA}
+
+
+def stream_of(event: Event) -> Stream:
+    """Whose events are compared in order with this one: others may come between in any order."""
+    kind = event.kind
+    if kind in _DMA:
+        name = event.kind.name.lower().replace("_", " ")
+        return event.device, f"{name} {event.what.name.lower().replace('_', ' ')}"
+    return event.device, _GROUPS[kind]
+
+
+_SCATTERED: Final = frozenset((What.OTHER, What.OWNERSHIP))
+"""Transfers of which each is as long as the memory happens to be in one piece; and no transfers."""
+
+
+class Comparable:
+    """Lines of one stream; chosen numbers in them are replaced by the order of appearance.
+
+    Each chosen number of the stream stays in memory: one forgotten would, when it comes again, be
+    numbered as if it were new, by when it was forgotten and not by what the driver did.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], int] = {}
+
+    def line(self, event: Event, words: Describe) -> str:
+        """An event without time, place in memory and data."""
+        text = _TIME.sub("", words(event)) if event.kind is Kind.COMMAND else words(event)
+        text = f"{event.kind.name} {_NUMBER.sub(self._number, text)}"
+        return f"{text} [{event.length}]" if event.what not in _SCATTERED else text
+
+    def _number(self, found: re.Match[str]) -> str:
+        name, digits = found[1] or "", found[2]
+        if int(digits, 16) < LEAST_LARGE and name not in CHOSEN:
+            return found[0]
+        number = self._known.setdefault((name, digits), len(self._known) + 1)
+        return f"{name}=#{number}" if name else f"#{number}"
+
+
+_READS: Final = frozenset((Kind.MMIO_READ, Kind.CONFIG_READ))
+HASH_MASK: Final = (1 << 64) - 1
+
+
+@dataclass(slots=True)
+class Lines:
+    """A stream's lines as 64-bit hashes, and the number of the event of each.
+
+    Reads of a register that repeat, as those do that wait for something, stand once,
+    so do the pieces of memory that a queue is filled in.
+    """
+
+    hashes: array[int] = field(default_factory=lambda: array("Q"))
+    numbers: array[int] = field(default_factory=lambda: array("Q"))
+    normal: Comparable = field(default_factory=Comparable)
+
+    def add(self, event: Event, words: Describe) -> None:
+        """The next event of the stream."""
+        code = hash(self.normal.line(event, words)) & HASH_MASK
+        may_repeat = event.kind in _READS or event.what is What.OWNERSHIP
+        if not may_repeat or not self.hashes or self.hashes[-1] != code:
+            self.hashes.append(code)
+            self.numbers.append(event.number)
+
+
+def streams(events: Iterator[Event], words: Describe) -> dict[Stream, Lines]:
+    """All streams of a log.
+
+    16 bytes for each event stay in memory, and each address, key or other chosen number of a
+    stream once, since it may come again until the log's end.
+    """
+    found: dict[Stream, Lines] = {}
+    for event in events:
+        found.setdefault(stream_of(event), Lines()).add(event, words)
+    return found
+
+
+def first_difference(one: Lines, other: Lines) -> int | None:
+    """Index of the first line in which two streams differ; None if they are alike."""
+    common = min(len(one.hashes), len(other.hashes))
+    for index in range(common):
+        if one.hashes[index] != other.hashes[index]:
+            return index
+    return None if len(one.hashes) == len(other.hashes) else common
+
+
+CONTEXT = 4
+"""Lines of the stream shown before and after the first one that differs."""
+_NOTHING = Lines()
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where a stream differs first: index of the line in both, the event there or at its end."""
+
+    stream: Stream
+    index: int
+    one: Lines
+    other: Lines
+
+    @property
+    def place(self) -> int:
+        """Number of the first event that differs: the lower one of both logs.
+
+        A log that has no more of the stream says nothing of when the next was due.
+        """
+        both = (self.one.numbers, self.other.numbers)
+        return min(numbers[self.index] for numbers in both if self.index < len(numbers))
+
+    def __str__(self) -> str:
+        places = " and ".join(_place(lines, self.index) for lines in (self.one, self.other))
+        return f"{' '.join(self.stream)}: {self.index} lines alike, then {places}"
+
+
+def compare(one: LogReader, other: LogReader) -> tuple[bool, Iterator[str]]:
+    """Whether the logs are alike, and the lines that say so. Raises `LogError`."""
+    left, right = _streams(one), _streams(other)
+    found = []
+    for stream in sorted(left.keys() | right.keys()):
+        pair = left.get(stream, _NOTHING), right.get(stream, _NOTHING)
+        index = first_difference(*pair)
+        if index is not None:
+            found.append(Difference(stream, index, *pair))
+    if not found:
+        lines = sum(len(each.hashes) for each in left.values())
+        return True, iter([f"alike: {lines} lines of {len(left)} kinds and functions"])
+    found.sort(key=lambda each: each.place)
+    return False, _report(one, other, found, len(left.keys() | right.keys()))
+
+
+def _streams(reader: LogReader) -> dict[Stream, Lines]:
+    return streams(iter(reader), _words(reader, Filter()))
+
+
+def _words(reader: LogReader, wanted: Filter) -> Describe:
+    return ntrdma.decoder_of(reader, wanted, rtrs.decoder_of(reader, wanted))
+
+
+def _report(
+    one: LogReader, other: LogReader, found: Sequence[Difference], kinds: int
+) -> Iterator[str]:
+    first = found[0]
+    yield f"the first difference: {first}"
+    for reader, lines in ((one, first.one), (other, first.other)):
+        yield f"in {reader.folder}:"
+        yield from _context(reader, first, lines)
+    if len(found) > 1:
+        yield "later ones, of other kinds and functions:"
+        yield from (f"  {each}" for each in found[1:])
+    yield f"{kinds - len(found)} of {kinds} kinds and functions are alike"
+
+
+def _context(reader: LogReader, difference: Difference, lines: Lines) -> Iterator[str]:
+    """The lines of the stream around the first that differs, which has a `>`."""
+    index = difference.index
+    numbers = lines.numbers[max(0, index - CONTEXT) : index + CONTEXT + 1]
+    wanted = Filter(first=numbers[0]) if numbers else Filter()
+    words = _words(reader, wanted)
+    for event in reader.events(wanted) if numbers else ():
+        if event.number in numbers and stream_of(event) == difference.stream:
+            here = index < len(lines.numbers) and event.number == lines.numbers[index]
+            yield f"{'>' if here else ' '} {event.number:>8} {narrow_line(event, words=words)}"
+        if event.number >= numbers[-1]:
+            break
+    if index >= len(lines.numbers):
+        yield ">   (no more)"
+
+
+def _place(lines: Lines, index: int) -> str:
+    return f"event {lines.numbers[index]}" if index < len(lines.numbers) else "no more"

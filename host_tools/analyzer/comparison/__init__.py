@@ -1,1 +1,0 @@
-"""Two logs compared: `bluebridge log --diff A B`."""
