@@ -1,8 +1,7 @@
 """The emulated ConnectX-3: `device.device.Hca` is the function behind the PCI endpoint.
 
-A room imports only from those before it: `settings`, `memory`, `rings`, `ports`, `pairs`,
-`connected`, `datagrams`, `ethernet`, `pair_factory`, `queue_pairs`, `registers`, `adapter`,
-`commands`, `device`.
+It is a face of the engines in `device/rdma` and `device/ethernet`: `rings` read and write its
+entries, `pairs` and `ports` its contexts, `words` has its numbers for what the engines say.
 `adapter.Adapter` wires the parts; `commands` carry firmware commands out on them; doorbells come
-in through `registers` and go to `queue_pairs` and `rings`.
+in through `registers` and go to `rings`.
 """

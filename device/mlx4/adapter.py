@@ -14,22 +14,27 @@ from bluebridge.device.mlx4.memory.lent_pages import AUXILIARY_PAGES, FIRMWARE_P
 from bluebridge.device.mlx4.memory.protection_entry import PD_BITS
 from bluebridge.device.mlx4.memory.protection_table import ProtectionTable
 from bluebridge.device.mlx4.pair_factory import PairFactory
-from bluebridge.device.mlx4.ports.infiniband_port import InfinibandPort
-from bluebridge.device.mlx4.ports.interface_counters import InterfaceCounters
+from bluebridge.device.mlx4.pairs.hca_pair import HcaPair
+from bluebridge.device.mlx4.pairs.spreading import spreader_of
+from bluebridge.device.mlx4.ports.events import PortEventWriter
 from bluebridge.device.mlx4.ports.multicast_groups import MulticastGroups
-from bluebridge.device.mlx4.ports.port import Port
-from bluebridge.device.mlx4.queue_pairs import QueuePairs
 from bluebridge.device.mlx4.registers.doorbells import UserAccessRegion
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueues
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
 from bluebridge.device.mlx4.rings.ring_buffer import RingPages
-from bluebridge.device.mlx4.rings.shared_receive_queues import SharedReceiveQueues
+from bluebridge.device.mlx4.rings.shared_receive_queues import SharedReceiveRings
+from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS
 from bluebridge.device.mlx4.settings.config import HcaConfig
 from bluebridge.device.mlx4.settings.parameters import Parameters
 from bluebridge.device.mlx4.settings.refusal import CommandError
 from bluebridge.device.mlx4.steering.registrations import Registrations
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.memory.regions import MemoryRegions
+from bluebridge.device.rdma.pairs.role import Role
+from bluebridge.device.rdma.ports.infiniband_port import InfinibandPort
+from bluebridge.device.rdma.ports.interface_counters import InterfaceCounters
+from bluebridge.device.rdma.ports.port import Port
+from bluebridge.device.rdma.queue_pairs import QueuePairs
 
 
 class Adapter:
@@ -48,16 +53,16 @@ class Adapter:
         self.firmware_pages = LentPages(FIRMWARE_PAGES)
         self.auxiliary_pages = LentPages(AUXILIARY_PAGES)
         self.ring_pages = RingPages(bus, self.icm)
-        self.counters = InterfaceCounters()
+        self.counters = InterfaceCounters(INTERFACE_COUNTERS)
         self.eqs = EventQueues(bus, self.ring_pages, self.parameters, config.msix_vectors)
         self.cqs = CompletionQueues(bus, self.ring_pages, self.eqs, self.parameters)
-        self.srqs = SharedReceiveQueues(bus, self.ring_pages, self.eqs, self.parameters)
+        self.srqs = SharedReceiveRings(bus, self.ring_pages, self.eqs, self.parameters)
         self.regions = MemoryRegions(self.parameters, reserved_lkey=RESERVED_LKEY, pd_bits=PD_BITS)
         self.mpt = ProtectionTable(self.icm, self.parameters, self.regions)
         self.multicast = MulticastGroups(self.parameters)
         self.rules = Registrations(self.parameters)
         self.ports = tuple(self._port(n, fabric) for n, fabric in enumerate(fabrics, 1))
-        factory = PairFactory(
+        self._factory = PairFactory(
             bus=bus,
             pages=self.ring_pages,
             regions=self.regions,
@@ -67,9 +72,7 @@ class Adapter:
             ports=self.ports,
             counters=self.counters,
         )
-        self.qps = QueuePairs(
-            bus, self.parameters, self.regions, self.multicast, self.rules, factory
-        )
+        self.qps = QueuePairs(bus, self.parameters, self.regions, self.multicast)
         self.uar = UserAccessRegion(
             bus, config.features, self.parameters, qps=self.qps, cqs=self.cqs, eqs=self.eqs
         )
@@ -79,9 +82,11 @@ class Adapter:
             port.attach(self.qps.receive)
 
     def _port(self, number: int, fabric: Fabric) -> Port:
+        events, mac = PortEventWriter(self.eqs), self.config.mac_of(number)
         if self.config.link is LinkLayer.INFINIBAND:
-            return InfinibandPort(number, fabric, self.config, self.bus, self.eqs, self.node)
-        return Port(number, fabric, self.config, self.bus, self.eqs)
+            guid = self.config.port_guid(number)
+            return InfinibandPort(number, fabric, mac, self.bus, events, node=self.node, guid=guid)
+        return Port(number, fabric, mac, self.bus, events)
 
     def _describe(self) -> None:
         self.node.description = self.config.node_description.encode("utf-8")
@@ -96,6 +101,21 @@ class Adapter:
         if not 1 <= number <= len(self.ports):
             raise CommandError(Status.BAD_INDEX, f"port {number}")
         return self.ports[number - 1]
+
+    def create_pair(self, qpn: int, context: bytearray) -> None:
+        """RST2INIT_QP.
+
+        Raises `CommandError` (BAD_PARAM, ICM_ERROR, EXCEED_LIM) and what `QueuePairs.check_free`
+        raises.
+        """
+        self.qps.check_free(qpn)
+        qp = self._factory.make(qpn, context, self.qps.failed.add)
+        self.qps.add(qp, spreader_of(context) if qp.role is Role.RSS else None)
+
+    def pair(self, qpn: int) -> HcaPair | None:
+        """The queue pair with exactly this number, generation bits included."""
+        qp = self.qps.get(qpn)
+        return qp if isinstance(qp, HcaPair) else None
 
     def clear(self) -> None:
         """Forget every object, as CLOSE_HCA does: no DMA and no interrupt from now on."""

@@ -8,29 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from bluebridge.device.ethernet.sender import EthernetSender
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.contexts import QPC, WORK_RING_UNIT
-from bluebridge.device.mlx4.connected.requester import Requester
-from bluebridge.device.mlx4.connected.responder import Responder
-from bluebridge.device.mlx4.connected.xrc_responder import XrcResponder
-from bluebridge.device.mlx4.datagrams.sender import DatagramSender
-from bluebridge.device.mlx4.ethernet.sender import EthernetSender
-from bluebridge.device.mlx4.pairs.queue_pair import QueuePair
+from bluebridge.device.mlx4.pairs.hca_pair import HcaPair
 from bluebridge.device.mlx4.pairs.ring_geometry import ring_geometry
-from bluebridge.device.mlx4.pairs.role import DATAGRAMS, Role, role_of
-from bluebridge.device.mlx4.pairs.unconnected_responder import UnconnectedResponder
-from bluebridge.device.mlx4.ports.interface_counters import InterfaceCounters
-from bluebridge.device.mlx4.ports.port import Port
+from bluebridge.device.mlx4.pairs.role_of import role_of
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueues
-from bluebridge.device.mlx4.rings.completions import Completions
+from bluebridge.device.mlx4.rings.completions import CompletionWriter
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
-from bluebridge.device.mlx4.rings.receive_queue import ReceiveQueue
+from bluebridge.device.mlx4.rings.receive_queue import ReceiveRing
 from bluebridge.device.mlx4.rings.ring_buffer import RingPages
-from bluebridge.device.mlx4.rings.send_queue import SendQueue
-from bluebridge.device.mlx4.rings.shared_receive_queues import SharedReceiveQueues
+from bluebridge.device.mlx4.rings.send_queue import SendRing
+from bluebridge.device.mlx4.rings.shared_receive_queues import SharedReceiveRings
+from bluebridge.device.mlx4.rings.work_requests import (
+    ConnectedReader,
+    DatagramReader,
+    EntryReader,
+    FrameReader,
+    PacketReader,
+)
 from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rdma.connected.requester import Requester
+from bluebridge.device.rdma.connected.responder import Responder
+from bluebridge.device.rdma.connected.xrc_responder import XrcResponder
+from bluebridge.device.rdma.datagrams.sender import DatagramSender
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
+from bluebridge.device.rdma.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.pairs.role import CONNECTED, DATAGRAMS, Role
+from bluebridge.device.rdma.pairs.unconnected_responder import UnconnectedResponder
+from bluebridge.device.rdma.ports.interface_counters import InterfaceCounters
+from bluebridge.device.rdma.ports.port import Port
 
 
 class PairFactory:
@@ -44,7 +53,7 @@ class PairFactory:
         regions: MemoryRegions,
         eqs: EventQueues,
         cqs: CompletionQueues,
-        srqs: SharedReceiveQueues,
+        srqs: SharedReceiveRings,
         ports: Sequence[Port],
         counters: InterfaceCounters,
     ) -> None:
@@ -57,14 +66,14 @@ class PairFactory:
         self._ports = ports
         self._counters = counters
 
-    def make(self, qpn: int, context: bytearray, failed: Callable[[QueuePair], None]) -> QueuePair:
+    def make(self, qpn: int, context: bytearray, failed: Callable[[QueuePair], None]) -> HcaPair:
         """A queue pair with its engines and rings, and no state set yet.
 
         `failed` is called when it goes to ERR. Raises `CommandError`: BAD_PARAM, ICM_ERROR,
         EXCEED_LIM.
         """
         role = role_of(qpn, context, self._ports[0].special_qpn_base)
-        qp = QueuePair(
+        qp = HcaPair(
             qpn,
             role,
             context,
@@ -86,11 +95,11 @@ class PairFactory:
         pd, reserved = QPC.get(context, "pd"), bool(QPC.get(context, "reserved_lkey"))
         return LocalMemory(self._bus, self._regions, pd, qpn, reserved_lkey=reserved)
 
-    def _completions(self, qpn: int, context: bytearray) -> Completions:
+    def _completions(self, qpn: int, context: bytearray) -> CompletionWriter:
         sends, receives = QPC.get(context, "cqn_send"), QPC.get(context, "cqn_recv")
-        return Completions(self._bus, self._cqs, self._eqs, qpn, sends, receives)
+        return CompletionWriter(self._bus, self._cqs, self._eqs, qpn, sends, receives)
 
-    def _attach_engines(self, qp: QueuePair) -> None:
+    def _attach_engines(self, qp: HcaPair) -> None:
         qp.responder = UnconnectedResponder()
         if qp.connected:
             qp.engine = Requester(qp)
@@ -100,19 +109,21 @@ class PairFactory:
             qp.engine = DatagramSender(qp)
         else:
             qp.engine = EthernetSender(qp)
+        if not qp.connected:
+            qp.engine.next_psn = QPC.get(qp.context, "next_send_psn")
 
-    def _attach_rings(self, qp: QueuePair) -> None:
+    def _attach_rings(self, qp: HcaPair) -> None:
         """Find both rings in the one buffer that the context names."""
         get, context = QPC.get, qp.context
         sends, receives, length = ring_geometry(context, qp.role)
         shift = get(context, "log_page_size") + 12
         start = get(context, "page_offset") * WORK_RING_UNIT
         buffer = self._pages.buffer(get(context, "mtt_addr"), shift, length, start)
-        qp.sq = SendQueue(
+        qp.sq = SendRing(
             self._bus,
-            qp.completions,
             qp,
             qp.engine,
+            _reader_of(qp.role),
             buffer,
             base=sends.base,
             log_size=sends.log_size,
@@ -121,4 +132,13 @@ class PairFactory:
         )
         if receives is not None:
             record = get(context, "doorbell_record") & ~3
-            qp.rq = ReceiveQueue(self._bus, qp.qpn, qp.pd, buffer, *receives, record)
+            qp.rq = ReceiveRing(self._bus, qp.qpn, qp.pd, buffer, *receives, record)
+
+
+def _reader_of(role: Role) -> EntryReader:
+    """What reads the send entries of queue pairs with this role."""
+    if role in CONNECTED:
+        return ConnectedReader()
+    if role is Role.UD:
+        return DatagramReader()
+    return PacketReader() if role in DATAGRAMS else FrameReader()

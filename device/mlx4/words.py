@@ -4,8 +4,26 @@ from __future__ import annotations
 
 from typing import Final
 
+from bluebridge.device.ethernet.frames.verdicts import (
+    FINDINGS,
+    HAS_OPTIONS,
+    IP_GOOD,
+    IS_FRAGMENT,
+    IS_IPV4,
+    IS_IPV6,
+    IS_TCP,
+    IS_UDP,
+)
 from bluebridge.device.layout.mlx4.commands import Status
+from bluebridge.device.layout.mlx4.contexts import QpState
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus as Syndrome
+from bluebridge.device.layout.mlx4.cqe import FrameStatus, RecvOpcode
+from bluebridge.device.layout.mlx4.eqe import EventType
+from bluebridge.device.layout.mlx4.wqe import SendOpcode
+from bluebridge.device.layout.net.operations import Op
+from bluebridge.device.rdma import operations
 from bluebridge.device.rdma.refusal import Reason
+from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, PairState
 
 STATUSES: Final = {
     Reason.BAD_PARAMETER: Status.BAD_PARAM,
@@ -20,3 +38,90 @@ STATUSES: Final = {
     Reason.UNANSWERED: Status.BAD_PKT,
 }
 """How a command ends that a part of the adapter refuses."""
+
+STATES: Final = {
+    PairState.RST: QpState.RST,
+    PairState.INIT: QpState.INIT,
+    PairState.RTR: QpState.RTR,
+    PairState.RTS: QpState.RTS,
+    PairState.SQER: QpState.SQER,
+    PairState.SQD: QpState.SQD,
+    PairState.ERR: QpState.ERR,
+}
+"""The state of a queue pair in its context."""
+
+SYNDROMES: Final = {
+    CompletionStatus.LOCAL_LENGTH_ERR: int(Syndrome.LOCAL_LENGTH_ERR),
+    CompletionStatus.LOCAL_QP_OP_ERR: int(Syndrome.LOCAL_QP_OP_ERR),
+    CompletionStatus.LOCAL_PROT_ERR: int(Syndrome.LOCAL_PROT_ERR),
+    CompletionStatus.WR_FLUSH_ERR: int(Syndrome.WR_FLUSH_ERR),
+    CompletionStatus.MW_BIND_ERR: int(Syndrome.MW_BIND_ERR),
+    CompletionStatus.BAD_RESP_ERR: int(Syndrome.BAD_RESP_ERR),
+    CompletionStatus.LOCAL_ACCESS_ERR: int(Syndrome.LOCAL_ACCESS_ERR),
+    CompletionStatus.REMOTE_INVAL_REQ_ERR: int(Syndrome.REMOTE_INVAL_REQ_ERR),
+    CompletionStatus.REMOTE_ACCESS_ERR: int(Syndrome.REMOTE_ACCESS_ERR),
+    CompletionStatus.REMOTE_OP_ERR: int(Syndrome.REMOTE_OP_ERR),
+    CompletionStatus.TRANSPORT_RETRY_EXC_ERR: int(Syndrome.TRANSPORT_RETRY_EXC_ERR),
+    CompletionStatus.RNR_RETRY_EXC_ERR: int(Syndrome.RNR_RETRY_EXC_ERR),
+}
+"""The syndrome of a completion in error."""
+
+EVENTS: Final = {
+    AsyncEvent.COMM_EST: EventType.COMM_EST,
+    AsyncEvent.SQ_DRAINED: EventType.SQ_DRAINED,
+    AsyncEvent.WQ_CATAS_ERROR: EventType.WQ_CATAS_ERROR,
+    AsyncEvent.WQ_INVALID_REQUEST: EventType.WQ_INVALID_REQUEST,
+    AsyncEvent.WQ_ACCESS_ERROR: EventType.WQ_ACCESS_ERROR,
+    AsyncEvent.SRQ_QP_LAST_WQE: EventType.SRQ_QP_LAST_WQE,
+}
+"""The type of an event about a queue pair."""
+
+_OPCODES: Final = {
+    operations.NOP: SendOpcode.NOP,
+    operations.SEND_INV: SendOpcode.SEND_INVAL,
+    operations.WRITE: SendOpcode.RDMA_WRITE,
+    operations.WRITE_IMM: SendOpcode.RDMA_WRITE_IMM,
+    operations.SEND: SendOpcode.SEND,
+    operations.SEND_IMM: SendOpcode.SEND_IMM,
+    operations.LARGE_SEND: SendOpcode.LSO,
+    operations.READ: SendOpcode.RDMA_READ,
+    operations.COMPARE_SWAP: SendOpcode.ATOMIC_CS,
+    operations.FETCH_ADD: SendOpcode.ATOMIC_FA,
+    operations.MASKED_COMPARE_SWAP: SendOpcode.MASKED_ATOMIC_CS,
+    operations.MASKED_FETCH_ADD: SendOpcode.MASKED_ATOMIC_FA,
+    operations.BIND: SendOpcode.BIND_MW,
+    operations.REGISTER: SendOpcode.FAST_REG_MR,
+    operations.INVALIDATE: SendOpcode.LOCAL_INVAL,
+}
+SEND_OPCODES: Final = tuple(int(_OPCODES[operation]) for operation in range(len(_OPCODES)))
+"""The opcode of a send entry and of its completion, by operation."""
+
+UNKNOWN: Final = -1
+OPERATIONS: Final = tuple(
+    next((operation for operation, known in _OPCODES.items() if known == opcode), UNKNOWN)
+    for opcode in range(32)
+)
+"""The operation of a send entry, by opcode; `UNKNOWN` for codes that no driver uses."""
+
+RECEIVE_OPCODES: Final = {
+    Op.SEND: int(RecvOpcode.SEND),
+    Op.SEND_IMM: int(RecvOpcode.SEND_WITH_IMM),
+    Op.SEND_INV: int(RecvOpcode.SEND_WITH_INVALIDATE),
+    Op.WRITE_IMM: int(RecvOpcode.RDMA_WRITE_WITH_IMM),
+}
+"""The opcode of a receive's completion, by what the peer sent."""
+
+_FRAME_STATUS: Final = {
+    IS_IPV4: FrameStatus.IPV4,
+    IS_FRAGMENT: FrameStatus.IPV4_FRAGMENT,
+    IS_IPV6: FrameStatus.IPV6,
+    HAS_OPTIONS: FrameStatus.IPV4_OPTIONS,
+    IS_TCP: FrameStatus.TCP,
+    IS_UDP: FrameStatus.UDP,
+    IP_GOOD: FrameStatus.IP_OK,
+}
+FRAME_STATUSES: Final = tuple(
+    sum(int(status) for bit, status in _FRAME_STATUS.items() if found & bit)
+    for found in range(1 << FINDINGS)
+)
+"""The status of a frame's completion, by all findings on it."""

@@ -11,7 +11,8 @@ class Settings:
 
     The parts of an adapter share one object, which its face fills. `unicast_steering`: groups name
     the queue pairs of unicast addresses, too; `flow_steering`: rules name queue pairs in place of
-    groups; `ipoib_checksums`: completions of datagrams tell of IP packets in them.
+    groups, for the queue pairs of UD in `datagram_range` of unicast messages, too;
+    `ipoib_checksums`: completions of datagrams tell of IP packets in them.
     """
 
     log_qps: int = 0
@@ -19,3 +20,4 @@ class Settings:
     unicast_steering: bool = False
     flow_steering: bool = False
     ipoib_checksums: bool = False
+    datagram_range: range = range(0)

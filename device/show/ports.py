@@ -7,11 +7,12 @@ from dataclasses import asdict
 
 from bluebridge.device.fabric.subnet.port import PortAgent
 from bluebridge.device.layout.net.roce import NO_GID
-from bluebridge.device.mlx4.ports.frame_counters import Direction
-from bluebridge.device.mlx4.ports.infiniband_port import InfinibandPort
-from bluebridge.device.mlx4.ports.interface_counters import InterfaceCounters
-from bluebridge.device.mlx4.ports.port import Port
+from bluebridge.device.mlx4.ports.properties import properties
 from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS
+from bluebridge.device.rdma.ports.frame_counters import Direction
+from bluebridge.device.rdma.ports.infiniband_port import InfinibandPort
+from bluebridge.device.rdma.ports.interface_counters import InterfaceCounters
+from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.show.table import Row
 
 _QUANTITIES = ("frames", "octets", "multicast", "broadcast")
@@ -41,7 +42,7 @@ class PortTable:
             "cable": port.cable,
             "open": port.tables.open,
             "link_up": port.link_up,
-            "properties": port.properties(),
+            "properties": properties(port),
             **_addresses(port),
             "special_qpn": port.special_qpn_base,
             "counters": _frames(port),

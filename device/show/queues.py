@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bluebridge.device.layout.mlx4.contexts import QpState
-from bluebridge.device.mlx4.commands.qp_commands import context_of
-from bluebridge.device.mlx4.connected.requester import Requester
-from bluebridge.device.mlx4.pairs.queue_pair import QueuePair
-from bluebridge.device.mlx4.queue_pairs import QueuePairs
+from bluebridge.device.mlx4.commands.qp_commands import card_state, context_of
+from bluebridge.device.mlx4.pairs.hca_pair import HcaPair
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueues
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
-from bluebridge.device.mlx4.rings.shared_receive_queues import SharedReceiveQueues
+from bluebridge.device.mlx4.rings.receive_queue import ReceiveRing
+from bluebridge.device.mlx4.rings.send_queue import SendRing
+from bluebridge.device.mlx4.rings.shared_receive_queues import SharedReceiveRings
+from bluebridge.device.rdma.connected.requester import Requester
+from bluebridge.device.rdma.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.queue_pairs import QueuePairs
 from bluebridge.device.show.table import Row
 
 
@@ -35,19 +37,18 @@ class QueuePairTable:
     def row(self, number: int) -> Row | None:
         """Context, service, queues, and what waits for an answer."""
         qp = self._qps.get(number)
-        if qp is None:
+        if not isinstance(qp, HcaPair):
             return None
-        drains = qp.state is QpState.SQD and not qp.engine.idle
         row: Row = {
             "lqpn": number,
             "type": qp.role.value,
-            "state": (QpState.SQDRAINING if drains else qp.state).name,
+            "state": card_state(qp).name,
             "context": context_of(qp).hex(),
             **_requests(qp),
         }
-        if qp.sq is not None:
+        if isinstance(qp.sq, SendRing):
             row["sq"] = {"size": 1 << qp.sq.log_size, "next": qp.sq.index, "rung": qp.sq.rung}
-        if qp.rq is not None:
+        if isinstance(qp.rq, ReceiveRing):
             row["rq"] = {
                 "size": qp.rq.mask + 1, "producer": qp.rq.head, "consumer": qp.rq.index
             }  # fmt: skip
@@ -97,7 +98,7 @@ class CompletionQueueTable:
 class SharedReceiveQueueTable:
     """The shared receive queues of an HCA, by SRQN."""
 
-    def __init__(self, srqs: SharedReceiveQueues) -> None:
+    def __init__(self, srqs: SharedReceiveRings) -> None:
         self._srqs = srqs
 
     def numbers(self) -> Sequence[int]:

@@ -7,10 +7,10 @@ from typing import Any
 from bluebridge.device.dma.engine import DmaEngine
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.mlx4.device import Hca
-from bluebridge.device.mlx4.ports.port import Port
 from bluebridge.device.ntb.gen1 import Gen1Bridge
 from bluebridge.device.ntb.gen4 import Gen4Bridge
 from bluebridge.device.ntb.switchtec import SwitchtecBridge
+from bluebridge.device.rdma.ports.port import Port
 from tests.fuzz import adapters, crossings
 from tests.fuzz.guests import PAGE, TICK, Kind
 from tests.fuzz.tape import Tape

@@ -10,7 +10,7 @@ from typing import Any
 from bluebridge.device.dma.engine import DmaEngine
 from bluebridge.device.fabric.subnet.traps import TrapSender
 from bluebridge.device.mlx4.device import Hca
-from bluebridge.device.mlx4.ports.port import Port
+from bluebridge.device.rdma.ports.port import Port
 from tests.fuzz import notes
 from tests.fuzz.notes import BRIDGES
 from tests.fuzz.tape import Tape

@@ -11,8 +11,8 @@ from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.mlx4.device import Hca
-from bluebridge.device.mlx4.ports.port import Port
 from bluebridge.device.mlx4.settings.config import Features, HcaConfig
+from bluebridge.device.rdma.ports.port import Port
 from tests.models.fake_host import FakeHost
 from tests.models.watched_fabric import WatchedFabric
 

@@ -13,7 +13,7 @@ from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.layout.mlx4.wqe import AV, DATAGRAM, SendOpcode
 from bluebridge.device.layout.net.mad import MAD_SIZE, Method, MgmtClass
 from bluebridge.device.layout.net.roce import BTH, DETH, GRH, GSI_QKEY, BthOpcode
-from bluebridge.device.mlx4.ports.infiniband_port import InfinibandPort
+from bluebridge.device.rdma.ports.infiniband_port import InfinibandPort
 from tests.models.fake_host import FakeHost
 from tests.models.rdma_node import PD, SPECIAL_BASE, Node, TestQp, Wc, data, inline
 from tests.models.watched_fabric import WatchedFabric

@@ -9,7 +9,7 @@ from random import Random
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.layout.mlx4.cqe import RecvOpcode
-from bluebridge.device.mlx4.pairs.costs import FIRST_PART_BYTES, MOST_GROWTH, WHOLE_BYTES
+from bluebridge.device.rdma.pairs.costs import FIRST_PART_BYTES, MOST_GROWTH, WHOLE_BYTES
 from tests.models.fake_host import FakeTimer
 from tests.models.rdma_node import Node, Pair, SendOpcode, TestQp, data, remote
 

@@ -10,9 +10,9 @@ from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.ports import ACCESS_REG, PTYS, PTYS_ETHERNET, PTYS_ID, LinkMode
 from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
-from bluebridge.device.mlx4.ports.port import Port
-from bluebridge.device.mlx4.ports.port_tables import LINK_MODES
+from bluebridge.device.mlx4.ports.properties import LINK_MODES, link_modes
 from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.rdma.ports.port import Port
 
 QUERY, WRITE = 1, 2
 
@@ -36,7 +36,7 @@ def access_register(adapter: Adapter, command: Command) -> bytes:
 
 
 def _ptys(port: Port) -> bytes:
-    modes = port.tables.link_modes
+    modes = link_modes(port)
     used = modes & LinkMode.CR4_40G or modes
     return bytes(
         PTYS.pack(

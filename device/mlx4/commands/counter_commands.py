@@ -5,6 +5,7 @@ from __future__ import annotations
 from bluebridge.device.layout.mlx4.commands import MODIFIER_RESET_COUNTER, Opcode, Status
 from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
+from bluebridge.device.mlx4.ports.statistics import interface_statistics
 from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS
 from bluebridge.device.mlx4.settings.refusal import CommandError
 
@@ -14,7 +15,11 @@ def query_if_stat(adapter: Adapter, command: Command) -> bytes:
     index = command.in_modifier & ~MODIFIER_RESET_COUNTER
     if index >= INTERFACE_COUNTERS:
         raise CommandError(Status.BAD_INDEX, f"counter {index:#x}")
-    return adapter.counters.read(index, clear=bool(command.in_modifier & MODIFIER_RESET_COUNTER))
+    counter = adapter.counters.of(index)
+    answer = interface_statistics(counter)
+    if command.in_modifier & MODIFIER_RESET_COUNTER:
+        counter.clear()
+    return answer
 
 
 RULES: dict[int, Rule] = {Opcode.QUERY_IF_STAT: Rule(query_if_stat)}

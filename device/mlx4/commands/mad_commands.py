@@ -31,9 +31,9 @@ from bluebridge.device.layout.net.mad import (
 from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
 from bluebridge.device.mlx4.ports.cable import CableError, read_cable
-from bluebridge.device.mlx4.ports.infiniband_port import InfinibandPort
-from bluebridge.device.mlx4.ports.port import Port
 from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.rdma.ports.infiniband_port import InfinibandPort
+from bluebridge.device.rdma.ports.port import Port
 
 GID_PREFIX = 0xFE80 << 48
 SMP_DATA_BYTES = 64

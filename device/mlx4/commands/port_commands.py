@@ -6,9 +6,11 @@ from bluebridge.device.layout.mlx4.capabilities import QUERY_PORT, VLAN_TABLE_EN
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
-from bluebridge.device.mlx4.ports.frame_counters import FrameCounters
+from bluebridge.device.mlx4.ports.properties import properties
+from bluebridge.device.mlx4.ports.statistics import ethernet_statistics, flow_statistics
 from bluebridge.device.mlx4.settings.parameters import HighRate
 from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.rdma.ports.frame_counters import FrameCounters
 
 HIGH_RATES = (HighRate.DYNAMIC, HighRate.STATIC)
 MCAST_CONFIG, MCAST_DISABLE, MCAST_ENABLE = 0, 1, 2
@@ -22,7 +24,7 @@ def query_port(adapter: Adapter, command: Command) -> bytes:
     parameters = adapter.parameters
     return bytes(
         QUERY_PORT.pack(
-            adapter.port_of(command.in_modifier).properties(),
+            properties(adapter.port_of(command.in_modifier)),
             high_rate_steering=parameters.flow_steering and parameters.high_rate in HIGH_RATES,
         )
     )
@@ -65,9 +67,9 @@ def dump_eth_stats(adapter: Adapter, command: Command) -> bytes:
     """The port's counters; bit 8 zeroes them afterwards, bit 12 asks for those of pauses."""
     port = adapter.port_of(command.in_modifier & 0xFF)
     if command.in_modifier & STATS_FLOW_CONTROL:
-        return port.flow.mailbox()
+        return flow_statistics(port.flow)
     tables = port.tables
-    answer = tables.counters.mailbox()
+    answer = ethernet_statistics(tables.counters)
     if command.in_modifier & STATS_RESET:
         tables.counters = FrameCounters()
     return answer
@@ -85,7 +87,7 @@ def conf_special_qp(adapter: Adapter, command: Command) -> None:
 def sense_port(adapter: Adapter, command: Command) -> int:
     """What the other end of the cable is: the port's own kind, or nothing."""
     port = adapter.port_of(command.in_modifier)
-    return port.properties()["supported_types"] if port.cable else 0
+    return properties(port)["supported_types"] if port.cable else 0
 
 
 def set_node(adapter: Adapter, command: Command) -> None:

@@ -15,10 +15,14 @@ from bluebridge.device.layout.mlx4.commands import MODIFIER_SQD_EVENT, Opcode, O
 from bluebridge.device.layout.mlx4.contexts import QPC, QPC_MAILBOX_OFFSET, QPC_SIZE, QpState
 from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
-from bluebridge.device.mlx4.pairs.queue_pair import QueuePair
-from bluebridge.device.mlx4.pairs.role import Role
-from bluebridge.device.mlx4.queue_pairs import QPN_MASK, empty_context
+from bluebridge.device.mlx4.pairs.hca_pair import HcaPair
+from bluebridge.device.mlx4.rings.receive_queue import ReceiveRing
+from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.mlx4.words import STATES
+from bluebridge.device.rdma.pairs.role import Role
+from bluebridge.device.rdma.queue_pairs import QPN_MASK
+from bluebridge.device.rdma.vocabulary import PairState
 
 OPTIONAL: dict[OptPar, tuple[str, ...]] = {
     OptPar.ALT_PATH: ("alt_path",),
@@ -57,17 +61,17 @@ def _take_if_set(target: bytearray, source: bytes, *names: str) -> None:
             _take(target, source, name)
 
 
-def _merge_optional(qp: QueuePair, source: bytes, mask: int) -> None:
+def _merge_optional(qp: HcaPair, source: bytes, mask: int) -> None:
     for bit, names in OPTIONAL.items():
         if mask >> bit & 1:
             _take(qp.context, source, *names)
 
 
-def _merge_nothing(qp: QueuePair, source: bytes, mask: int) -> None:
+def _merge_nothing(qp: HcaPair, source: bytes, mask: int) -> None:
     """Transitions that change what the mask says and no more."""
 
 
-def _merge_rtr(qp: QueuePair, source: bytes, mask: int) -> None:
+def _merge_rtr(qp: HcaPair, source: bytes, mask: int) -> None:
     """INIT2RTR: the path and what the responder needs."""
     _take(qp.context, source, "remote_qpn", "next_recv_psn", "rra_max")
     _take_if_set(qp.context, source, "mtu_msgmax", "roce_mode")
@@ -87,7 +91,7 @@ def _merge_rtr(qp: QueuePair, source: bytes, mask: int) -> None:
     qp.responder.psn = QPC.get(source, "next_recv_psn")
 
 
-def _merge_rts(qp: QueuePair, source: bytes, mask: int) -> None:
+def _merge_rts(qp: HcaPair, source: bytes, mask: int) -> None:
     """RTR2RTS: what the requester needs."""
     _take(qp.context, source, "next_send_psn")
     _take_if_set(qp.context, source, "pri_ack_timeout", "retry_count", "rnr_retry", "sra_max")
@@ -97,27 +101,27 @@ def _merge_rts(qp: QueuePair, source: bytes, mask: int) -> None:
 class Transition(NamedTuple):
     """Where a command may start, where it ends, and what it takes from its mailbox."""
 
-    sources: tuple[QpState, ...]
-    target: QpState
-    merge: Callable[[QueuePair, bytes, int], None]
+    sources: tuple[PairState, ...]
+    target: PairState
+    merge: Callable[[HcaPair, bytes, int], None]
 
 
 TRANSITIONS: dict[int, Transition] = {
-    Opcode.INIT2INIT_QP: Transition((QpState.INIT,), QpState.INIT, _merge_nothing),
-    Opcode.INIT2RTR_QP: Transition((QpState.INIT,), QpState.RTR, _merge_rtr),
-    Opcode.RTR2RTS_QP: Transition((QpState.RTR,), QpState.RTS, _merge_rts),
-    Opcode.RTS2RTS_QP: Transition((QpState.RTS,), QpState.RTS, _merge_nothing),
-    Opcode.SQERR2RTS_QP: Transition((QpState.SQER,), QpState.RTS, _merge_nothing),
-    Opcode.RTS2SQD_QP: Transition((QpState.RTS, QpState.SQD), QpState.SQD, _merge_nothing),
-    Opcode.SQD2SQD_QP: Transition((QpState.SQD,), QpState.SQD, _merge_nothing),
-    Opcode.SQD2RTS_QP: Transition((QpState.SQD,), QpState.RTS, _merge_nothing),
+    Opcode.INIT2INIT_QP: Transition((PairState.INIT,), PairState.INIT, _merge_nothing),
+    Opcode.INIT2RTR_QP: Transition((PairState.INIT,), PairState.RTR, _merge_rtr),
+    Opcode.RTR2RTS_QP: Transition((PairState.RTR,), PairState.RTS, _merge_rts),
+    Opcode.RTS2RTS_QP: Transition((PairState.RTS,), PairState.RTS, _merge_nothing),
+    Opcode.SQERR2RTS_QP: Transition((PairState.SQER,), PairState.RTS, _merge_nothing),
+    Opcode.RTS2SQD_QP: Transition((PairState.RTS, PairState.SQD), PairState.SQD, _merge_nothing),
+    Opcode.SQD2SQD_QP: Transition((PairState.SQD,), PairState.SQD, _merge_nothing),
+    Opcode.SQD2RTS_QP: Transition((PairState.SQD,), PairState.RTS, _merge_nothing),
 }
 
 
-def _find(adapter: Adapter, command: Command) -> QueuePair:
+def _find(adapter: Adapter, command: Command) -> HcaPair:
     """The queue pair a command names; BAD_QP_STATE when it is in RST, which is all it can be."""
     qpn = command.in_modifier & QPN_MASK
-    qp = adapter.qps.get(qpn)
+    qp = adapter.pair(qpn)
     if qp is None:
         raise CommandError(Status.BAD_QP_STATE, f"QP {qpn:#x} is in RST")
     return qp
@@ -132,7 +136,7 @@ def _mailbox(command: Command) -> tuple[int, bytes]:
 def create(adapter: Adapter, command: Command) -> None:
     """RST2INIT_QP: the whole context is taken over."""
     _, context = _mailbox(command)
-    adapter.qps.create(command.in_modifier & QPN_MASK, bytearray(context))
+    adapter.create_pair(command.in_modifier & QPN_MASK, bytearray(context))
 
 
 def modify(adapter: Adapter, command: Command) -> None:
@@ -148,7 +152,7 @@ def modify(adapter: Adapter, command: Command) -> None:
     transition.merge(qp, context, mask)
     _merge_optional(qp, context, mask)
     qp.load()
-    if transition.target is QpState.SQD:
+    if transition.target is PairState.SQD:
         qp.drain(event=bool(command.in_modifier & MODIFIER_SQD_EVENT))
     else:
         qp.set_state(transition.target)
@@ -167,24 +171,34 @@ def to_reset(adapter: Adapter, command: Command) -> None:
 def query(adapter: Adapter, command: Command) -> bytes:
     """QUERY_QP: the context with the live counters."""
     qpn = command.in_modifier & QPN_MASK
-    qp = adapter.qps.get(qpn)
+    qp = adapter.pair(qpn)
     if qp is None:
         return bytes(QPC_MAILBOX_OFFSET) + empty_context(qpn)
     return bytes(QPC_MAILBOX_OFFSET) + context_of(qp)
 
 
-def context_of(qp: QueuePair) -> bytes:
+def empty_context(qpn: int) -> bytes:
+    """The context of a queue pair in RST, as QUERY_QP shows it."""
+    return bytes(QPC.pack(local_qpn=qpn))
+
+
+def card_state(qp: HcaPair) -> QpState:
+    """The state of a queue pair as its context tells it."""
+    drains = qp.state is PairState.SQD and not qp.engine.idle
+    return QpState.SQDRAINING if drains else STATES[qp.state]
+
+
+def context_of(qp: HcaPair) -> bytes:
     """The context of a queue pair with the live counters."""
     context = bytearray(qp.context)
     QPC.set(context, "local_qpn", qp.qpn)
-    if qp.state is QpState.SQD and not qp.engine.idle:
-        QPC.set(context, "state", int(QpState.SQDRAINING))
+    QPC.set(context, "state", int(card_state(qp)))
     QPC.set(context, "next_recv_psn", qp.responder.psn)
     QPC.set(context, "msn", qp.responder.msn)
     QPC.set(context, "next_send_psn", qp.engine.next_psn)
-    if qp.sq is not None:
+    if isinstance(qp.sq, SendRing):
         QPC.set(context, "sq_wqe_counter", qp.sq.index & 0xFFFF)
-    if qp.rq is not None:
+    if isinstance(qp.rq, ReceiveRing):
         QPC.set(context, "rq_wqe_counter", qp.rq.index)
     return bytes(context)
 

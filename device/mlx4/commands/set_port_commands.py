@@ -18,20 +18,22 @@ from bluebridge.device.layout.mlx4.commands import Opcode, SetPort, Status
 from bluebridge.device.layout.mlx4.ports import ROCE_ADDRESS, ROCE_ADDRESS_SIZE, SET_PORT_IB
 from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
-from bluebridge.device.mlx4.ports.port import ETHERNET_OVERHEAD, MAX_MTU, Port
-from bluebridge.device.mlx4.ports.port_tables import Steering
+from bluebridge.device.mlx4.ports.properties import set_capabilities
 from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.rdma.ports.port import MAX_MTU, Port
+from bluebridge.device.rdma.ports.port_tables import Steering
 
 FORM_IB, FORM_ETHERNET = 0, 1
 GENERAL_MTU_VALID, GENERAL_PPRX_VALID, GENERAL_PPTX_VALID = 1, 2, 4
 PAUSE_ON = 1 << 7
+ETHERNET_OVERHEAD = 26  # header, two VLAN tags, FCS: what software adds to its MTU
 
 
 def set_port(adapter: Adapter, command: Command) -> None:
     """Choose the sub-form: op modifier 1, bits 15:8 of the input modifier."""
     port = adapter.port_of(command.in_modifier & 0xFF)
     if command.op_modifier == FORM_IB:
-        port.set_capabilities(command.mailbox(SET_PORT_IB.size))
+        set_capabilities(port, command.mailbox(SET_PORT_IB.size))
         return
     form = _FORMS.get(command.in_modifier >> 8 & 0xFF)
     if command.op_modifier != FORM_ETHERNET or form is None or port.link is not LinkLayer.ETHERNET:

@@ -6,14 +6,14 @@ from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import SRQC_SIZE
 from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
-from bluebridge.device.mlx4.rings.shared_receive_queues import SharedReceiveQueue
+from bluebridge.device.mlx4.rings.shared_receive_queues import SharedReceiveRing
 from bluebridge.device.mlx4.settings.refusal import CommandError
 
 SRQN_MASK = 0xFFFFFF
 LIMIT_MASK = 0xFFFF
 
 
-def _find(adapter: Adapter, command: Command) -> SharedReceiveQueue:
+def _find(adapter: Adapter, command: Command) -> SharedReceiveRing:
     srq = adapter.srqs.get(command.in_modifier & SRQN_MASK)
     if srq is None:
         raise CommandError(Status.BAD_INDEX, f"SRQ {command.in_modifier & SRQN_MASK:#x}")

@@ -6,9 +6,9 @@ from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, Opcode, Status
 from bluebridge.device.layout.mlx4.steering import UD_RANGE
 from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
-from bluebridge.device.mlx4.pairs.role import CONNECTED
 from bluebridge.device.mlx4.settings.refusal import CommandError
-from bluebridge.device.mlx4.steering import rule as steering
+from bluebridge.device.mlx4.steering.rule_entry import rule_of
+from bluebridge.device.rdma.pairs.role import CONNECTED
 
 
 def attach(adapter: Adapter, command: Command) -> int:
@@ -22,7 +22,7 @@ def attach(adapter: Adapter, command: Command) -> int:
     _check_mode(adapter)
     if command.in_modifier > MAILBOX_SIZE // 4:
         raise CommandError(Status.BAD_PARAM, f"a rule of {command.in_modifier} words")
-    rule = steering.Rule(command.mailbox(4 * command.in_modifier))
+    rule = rule_of(command.mailbox(4 * command.in_modifier))
     port = adapter.port_of(rule.port)
     if rule.qpn >> adapter.parameters.log_qps:
         raise CommandError(Status.BAD_INDEX, f"QP {rule.qpn:#x}")
@@ -45,7 +45,7 @@ def set_datagram_range(adapter: Adapter, command: Command) -> None:
     first, last = UD_RANGE.get(words, "first"), UD_RANGE.get(words, "last")
     if last < first or last >> adapter.parameters.log_qps:
         raise CommandError(Status.BAD_PARAM, f"queue pairs {first:#x} to {last:#x}")
-    adapter.rules.datagram_range = range(first, last + 1)
+    adapter.parameters.datagram_range = range(first, last + 1)
 
 
 def _check_mode(adapter: Adapter) -> None:

@@ -62,7 +62,7 @@ CAPABILITIES = (
         QUERY_PORT,
         (
             (
-                told("ports/port.py: Port.properties"),
+                told("ports/properties.py: ethernet"),
                 "link_up autoneg suggested_type supported_types ib_mtu eth_mtu link_speed "
                 "max_width log_max_gids log_max_pkeys log_max_vlans log_max_macs max_tc max_vl mac",
             ),

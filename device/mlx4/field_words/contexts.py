@@ -9,7 +9,7 @@ from bluebridge.device.mlx4.field_words.word import TableWords, checked, ignored
 _ENTRY = "memory/protection_entry.py: region_of_entry"
 _EQS = "rings/event_queues.py: EventQueues"
 _CQ = "rings/completion_queues.py: CompletionQueue"
-_SRQ = "rings/shared_receive_queues.py: SharedReceiveQueue"
+_SRQ = "rings/shared_receive_queues.py: SharedReceiveRing"
 _FIRMWARE = "commands/firmware_commands.py"
 _STATUS = "software's word on who owns the queue; the command says so"
 
@@ -84,7 +84,7 @@ CONTEXTS = (
         RSS,
         (
             (
-                used("ethernet/receive_scaling.py: Spreader.__init__"),
+                used("pairs/spreading.py: spreader_of"),
                 "log_table_size base_qpn default_qpn hash_fn flags key base_qpn_udp",
             ),
         ),

@@ -6,11 +6,9 @@ from bluebridge.device.layout.mlx4 import cqe, eqe, wqe
 from bluebridge.device.mlx4.field_words.word import TableWords, ignored, told, used
 
 _PARSE = "rings/work_requests.py"
-_SENDER = "ethernet/sender.py: EthernetSender"
-_COMPLETIONS = "rings/completions.py: Completions"
-_LOCAL = "connected/local_operations.py"
+_COMPLETIONS = "rings/completions.py: CompletionWriter"
 _EVENTS = "rings/event_queues.py: EventQueues"
-_OWNER = used("rings/send_queue.py: SendQueue._peek", by_position=True)
+_OWNER = used("rings/send_queue.py: SendRing._peek", by_position=True)
 _TOLD = told(f"{_EVENTS}.post_numbered", by_position=True)
 _TYPE = told(f"{_EVENTS}.post_async", by_position=True)
 _PRIORITY = "priorities and rates do not differ"
@@ -20,25 +18,28 @@ ENTRIES = (
         wqe.CTRL,
         (
             (_OWNER, "owner"),
-            (used("rings/send_queue.py: SendQueue._execute", by_position=True), "ds"),
-            (used(f"{_PARSE}: parse_header", by_position=True), "opcode immediate"),
-            (used(f"{_PARSE}: SendWqe.signalled", by_position=True), "cqe"),
-            (used(f"{_PARSE}: SendWqe.fence", by_position=True), "fence"),
-            (used(f"{_PARSE}: SendWqe.solicited", by_position=True), "solicited"),
+            (used("rings/send_queue.py: SendRing._execute", by_position=True), "ds"),
+            (used(f"{_PARSE}: parse_connected", by_position=True), "opcode immediate"),
+            (used(f"{_PARSE}: parse_connected", by_position=True), "cqe"),
+            (used(f"{_PARSE}: parse_connected", by_position=True), "fence"),
+            (used(f"{_PARSE}: parse_connected", by_position=True), "solicited"),
             (used("registers/blueflame.py: BlueFlame._push", by_position=True), "send_index"),
-            (used(f"{_SENDER}._send", "as an opcode of its own", by_position=True), "lso"),
             (
-                used("ethernet/offloads.py: tagged", by_position=True),
+                used(f"{_PARSE}: FrameReader.read", "as an opcode of its own", by_position=True),
+                "lso",
+            ),
+            (
+                used("rings/work_requests.py: FrameReader.read", by_position=True),
                 "vlan_tag insert_vlan",
             ),
             (
-                used("ethernet/offloads.py: with_checksums", by_position=True),
+                used("rings/work_requests.py: FrameReader.read", by_position=True),
                 "tcp_udp_csum ip_csum",
             ),
-            (used(f"{_SENDER}._returns", "of frames", by_position=True), "loopback"),
+            (used(f"{_PARSE}: FrameReader.read", "of frames", by_position=True), "loopback"),
             (
                 used(
-                    "connected/requester.py: Requester.transmit",
+                    "rings/work_requests.py: parse_connected",
                     "of XRC; of frames it is part of the destination",
                     by_position=True,
                 ),
@@ -51,9 +52,9 @@ ENTRIES = (
         wqe.MLX_CTRL,
         (
             (_OWNER, "owner"),
-            (used("rings/send_queue.py: SendQueue._execute", by_position=True), "ds"),
-            (used(f"{_PARSE}: parse_header", by_position=True), "opcode"),
-            (used(f"{_PARSE}: SendWqe.signalled", by_position=True), "cqe"),
+            (used("rings/send_queue.py: SendRing._execute", by_position=True), "ds"),
+            (used(f"{_PARSE}: PacketReader.read", by_position=True), "opcode"),
+            (used(f"{_PARSE}: PacketReader.read", by_position=True), "cqe"),
             (ignored("the packet's own headers say it"), "vl15 sl rlid slr"),
             (ignored("the check sum is that of the fabric, whatever stands there"), "icrc"),
             (ignored(_PRIORITY), "sched_prio static_rate"),
@@ -76,13 +77,15 @@ ENTRIES = (
         wqe.INLINE_SEG,
         ((used(f"{_PARSE}: parse_data", by_position=True), "inline byte_count"),),
     ),
-    TableWords(wqe.LOCAL_INVAL, ((used(f"{_LOCAL}: _invalidate"), "key"),)),
+    TableWords(wqe.LOCAL_INVAL, ((used(f"{_PARSE}: _local", by_position=True), "key"),)),
     TableWords(
         wqe.FAST_REG,
         (
-            (used(f"{_LOCAL}: _register"), "flags key page_list start length"),
-            (used(f"{_LOCAL}: _register", by_position=True), "page_shift"),
-            (used(f"{_LOCAL}: _register", "MW_BIND_ERR unless 0"), "offset"),
+            (
+                used(f"{_PARSE}: registration_of"),
+                "flags key page_list start length page_shift",
+            ),
+            (used(f"{_PARSE}: registration_of", "MW_BIND_ERR unless 0"), "offset"),
         ),
     ),
     TableWords(
@@ -98,19 +101,17 @@ ENTRIES = (
         wqe.AV,
         (
             (
-                used("datagrams/sender.py: DatagramSender._addressed", by_position=True),
+                used("rings/work_requests.py: DatagramReader.read", by_position=True),
                 "pd",
             ),
             (
-                used("ports/roce_routes.py: datagram_route"),
+                used("ports/paths.py: path_of_vector"),
                 "g_slid gid_index hop_limit tclass flow_label dgid",
             ),
-            (used("ports/roce_routes.py: _tagged"), "vlan_present"),
-            (used("ports/infiniband_port.py: InfinibandPort._addressed"), "dlid"),
+            (used("ports/paths.py: _tagged"), "vlan_present"),
+            (used("ports/paths.py: path_of_vector"), "dlid"),
             (
-                used(
-                    "ports/infiniband_port.py: InfinibandPort._addressed", "RoCE: as the PCP says"
-                ),
+                used("ports/paths.py: path_of_vector", "RoCE: as the PCP says"),
                 "sl",
             ),
             (ignored("a datagram leaves by the queue pair's own port"), "port"),
@@ -122,7 +123,7 @@ ENTRIES = (
         wqe.DATAGRAM,
         (
             (
-                used("datagrams/sender.py: DatagramSender._addressed", by_position=True),
+                used("rings/work_requests.py: DatagramReader.read", by_position=True),
                 "av dqpn qkey vlan dmac",
             ),
         ),
@@ -131,7 +132,7 @@ ENTRIES = (
         wqe.SRQ_NEXT,
         (
             (
-                used("rings/shared_receive_queues.py: SharedReceiveQueue.take", by_position=True),
+                used("rings/shared_receive_queues.py: SharedReceiveRing.take", by_position=True),
                 "next_wqe_index",
             ),
         ),
@@ -223,14 +224,14 @@ ENTRIES = (
     ),
     TableWords(
         eqe.PORT_EQE,
-        ((_TYPE, "type subtype"), (told("ports/port.py: Port._report"), "port")),
+        ((_TYPE, "type subtype"), (told("ports/events.py: PortEventWriter.link_changed"), "port")),
     ),
     TableWords(
         eqe.PORT_MNG_EQE,
         (
             (_TYPE, "type subtype"),
             (
-                told("ports/infiniband_events.py: management_events"),
+                told("ports/events.py: PortEventWriter.management_changed"),
                 "port sm_lid lid changed sm_sl gid_prefix",
             ),
         ),

@@ -41,19 +41,19 @@ PORTS = (
         ports.ETH_STATS,
         (
             (
-                told("ports/frame_counters.py: FrameCounters.mailbox", by_position=True),
+                told("ports/statistics.py: ethernet_statistics", by_position=True),
                 "rx_broadcast_* rx_multicast_* rx_unicast_* rx_octets_* rx_frames_* "
                 "tx_broadcast_* tx_multicast_* tx_unicast_* tx_octets_* tx_frames_* tx_dropped",
             ),
             (
-                told("ports/frame_counters.py: FrameCounters.mailbox"),
+                told("ports/statistics.py: ethernet_statistics"),
                 "rx_dropped rx_no_buffer rx_total_frames",
             ),
         ),
     ),
     TableWords(
         ports.FLOW_STATS,
-        ((told("ports/flow_control.py: FlowControl.mailbox"), "rx_* tx_*"),),
+        ((told("ports/statistics.py: flow_statistics"), "rx_* tx_*"),),
     ),
     TableWords(
         ports.ROCE_ADDRESS,
@@ -78,7 +78,7 @@ PORTS = (
         ports.IF_COUNTER,
         (
             (
-                told("ports/interface_counters.py: InterfaceCounters.read"),
+                told("ports/statistics.py: interface_statistics"),
                 "interfaces rx_frames rx_bytes tx_frames tx_bytes",
             ),
             (ignored("told as 0: there is no other mode"), "mode"),
@@ -92,7 +92,7 @@ PORTS = (
         ports.SET_PORT_IB,
         (
             (
-                used("ports/infiniband_port.py: InfinibandPort.set_capabilities"),
+                used("ports/properties.py: set_capabilities"),
                 "change_mtu change_vl mtu vl_count reset_qkey_violations capabilities",
             ),
             (ignored("the table always has 128 places"), "pkey_table_size"),

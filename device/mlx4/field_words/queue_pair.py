@@ -5,8 +5,8 @@ from __future__ import annotations
 from bluebridge.device.layout.mlx4.contexts import PATH, QPC
 from bluebridge.device.mlx4.field_words.word import TableWords, ignored, told, used
 
-_LOAD = used("pairs/queue_pair.py: QueuePair.load")
-_ROUTE = used("ports/roce_routes.py: connected_route")
+_LOAD = used("pairs/hca_pair.py: HcaPair.load")
+_ROUTE = used("ports/paths.py: path_of_context")
 _GEOMETRY = used("pairs/ring_geometry.py: ring_geometry")
 _RINGS = used("pair_factory.py: PairFactory._attach_rings")
 _QUERY = told("commands/qp_commands.py: context_of")
@@ -23,9 +23,9 @@ QUEUE_PAIR = (
                 _LOAD,
                 "pd mtu msg_max uar remote_qpn qkey xrcd use_srq srqn fast_reg_enable remote_read "
                 "remote_write remote_atomic min_rnr_timer retry_count rnr_retry sra_max rra_max "
-                "no_vlan_strip keep_fcs pri_ack_timeout pri_counter_index pri_port",
+                "pri_pkey_index no_vlan_strip keep_fcs pri_ack_timeout pri_counter_index pri_port",
             ),
-            (used("pairs/role.py: role_of"), "service rss mtu_msgmax"),
+            (used("pairs/role_of.py: role_of"), "service rss mtu_msgmax"),
             (_GEOMETRY, "log_rq_size log_rq_stride log_sq_size log_sq_stride"),
             (_RINGS, "page_offset log_page_size mtt_addr doorbell_record"),
             (used("pair_factory.py: PairFactory._memory"), "reserved_lkey"),
@@ -38,10 +38,9 @@ QUEUE_PAIR = (
                 "pri_flow_label pri_rgid pri_sched_queue pri_vlan_index pri_dmac",
             ),
             (
-                used("ports/infiniband_port.py: InfinibandPort.connected_route", "on InfiniBand"),
+                used("ports/paths.py: path_of_context", "on InfiniBand"),
                 "pri_grh pri_rlid",
             ),
-            (used("ports/infiniband_port.py: InfinibandPort._pkey"), "pri_pkey_index"),
             (_QUERY, "state local_qpn msn rq_wqe_counter sq_wqe_counter"),
             (
                 ignored("the port decides; Linux names another one in RTR2RTS"),

@@ -6,7 +6,7 @@ from bluebridge.device.layout.mlx4 import steering
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.mlx4.field_words.word import TableWords, checked, used
 
-_RULE = "steering/rule.py"
+_RULE = "steering/rule_entry.py"
 _HEAD = (
     checked(f"{_RULE}: _match", Status.BAD_PARAM, "the headers there are", by_position=True),
     "size id",
@@ -17,10 +17,10 @@ STEERING = (
         steering.RULE_CONTROL,
         (
             (
-                used(f"{_RULE}: Rule.__init__"),
+                used(f"{_RULE}: rule_of"),
                 "priority allow_loopback exclusive last_first port qpn",
             ),
-            (checked(f"{_RULE}: Rule.__init__", Status.BAD_PARAM, "RuleMode"), "mode"),
+            (checked(f"{_RULE}: rule_of", Status.BAD_PARAM, "RuleMode"), "mode"),
         ),
     ),
     TableWords(

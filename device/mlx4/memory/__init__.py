@@ -1,1 +1,1 @@
-"""Whose bytes are where: ICM, regions, windows, scatter and gather lists, transfers."""
+"""ICM, the pages of a driver, and entries of the memory protection table."""

@@ -1,1 +1,1 @@
-"""One queue pair without its engines."""
+"""Queue pairs as their contexts describe them."""

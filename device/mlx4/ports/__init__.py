@@ -1,1 +1,1 @@
-"""Ports: link, addresses, headers, groups, counters."""
+"""Paths, events, statistics and groups of ports as drivers read and write them; the cable."""

@@ -16,11 +16,12 @@ from typing import Final
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, UAR_AREA_SIZE
 from bluebridge.device.layout.mlx4.wqe import DS_MASK
-from bluebridge.device.mlx4.queue_pairs import QueuePairs
+from bluebridge.device.mlx4.pairs.hca_pair import HcaPair
 from bluebridge.device.mlx4.registers.write_combining import FULL, Line, OpenLine
-from bluebridge.device.mlx4.rings.send_queue import SendQueue
+from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.mlx4.settings.config import Features
 from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rdma.queue_pairs import QueuePairs
 from bluebridge.device.throttle import Throttle
 
 HEAD: Final = Struct(">II")
@@ -162,10 +163,11 @@ class BlueFlame:
         word0, word1 = HEAD.unpack_from(entry)
         qpn, index = word1 >> 8, word0 >> 8 & INDEX_MASK
         qp = self._qps.get(qpn)
-        queue = None if qp is None else qp.sq
-        if qp is None or queue is None:
+        if not isinstance(qp, HcaPair) or not isinstance(qp.sq, SendRing):
             self._note_some(f"BlueFlame page {number}: QP {qpn:#x} has no send queue", qpn)
-        elif qp.uar != number:
+            return
+        queue = qp.sq
+        if qp.uar != number:
             self._fetch(queue, entry, number, f"the page of QP {qpn:#x} is {qp.uar}")
         elif queue.accepts(word0 >> 31, index):
             address = UAR_AREA_SIZE + number * PAGE_SIZE + buffer
@@ -189,14 +191,14 @@ class BlueFlame:
             return
         qpn = HEAD.unpack_from(entry)[1] >> 8
         qp = self._qps.get(qpn)
-        if qp is not None and qp.sq is not None:
+        if qp is not None and isinstance(qp.sq, SendRing):
             self._fetch(qp.sq, entry, register.page, reason)
 
-    def _fetch(self, queue: SendQueue, entry: bytes | bytearray, number: int, reason: str) -> None:
+    def _fetch(self, queue: SendRing, entry: bytes | bytearray, number: int, reason: str) -> None:
         self._note(queue, entry, number, f"{reason}: fetched instead")
         queue.ring()
 
-    def _note(self, queue: SendQueue, entry: bytes | bytearray, number: int, text: str) -> None:
+    def _note(self, queue: SendRing, entry: bytes | bytearray, number: int, text: str) -> None:
         """What became of an entry; each has at least one store in the log already."""
         word0, word1 = HEAD.unpack_from(entry)
         ahead = ((word0 >> 8) - queue.index + BEHIND) & INDEX_MASK

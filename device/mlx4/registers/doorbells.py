@@ -17,13 +17,15 @@ from bluebridge.device.layout.mlx4.uar import (
     SEND_DOORBELL,
     UAR_AREA_SIZE,
 )
-from bluebridge.device.mlx4.queue_pairs import QueuePairs
+from bluebridge.device.mlx4.pairs.hca_pair import HcaPair
 from bluebridge.device.mlx4.registers.blueflame import BlueFlame
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueues
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
+from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.mlx4.settings.config import Features
 from bluebridge.device.mlx4.settings.parameters import Parameters
 from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rdma.queue_pairs import QueuePairs
 
 PAGE_SHIFT: Final = PAGE_SIZE.bit_length() - 1
 EQ_DOORBELL_END: Final = EQ_DOORBELL + 4 * 8
@@ -68,7 +70,7 @@ class UserAccessRegion:
         value = int.from_bytes(data, "big")
         if register == SEND_DOORBELL and len(data) == 4:
             self._blueflame.fence(page, "a doorbell", value >> 8)
-            self._qps.doorbell(page, value >> 8)
+            self._send(page, value >> 8)
         elif CQ_DOORBELL <= register < CQ_DOORBELL + 8:
             self._cq(page, register, value, len(data))
         elif EQ_DOORBELL <= register < EQ_DOORBELL_END and not register & 7 and len(data) == 4:
@@ -77,6 +79,12 @@ class UserAccessRegion:
     def read(self, offset: int) -> None:
         """A read of BAR2, where nothing is to be read: it only pushes stores out before it."""
         self._blueflame.fence(offset % UAR_AREA_SIZE >> PAGE_SHIFT, "a read")
+
+    def _send(self, page: int, qpn: int) -> None:
+        """A send doorbell: walk the ring, if it is there and the page is its own."""
+        qp = self._qps.get(qpn)
+        if isinstance(qp, HcaPair) and isinstance(qp.sq, SendRing) and qp.uar == page:
+            qp.sq.ring()
 
     def _cq(self, page: int, register: int, value: int, length: int) -> None:
         """The 8-byte CQ doorbell comes in one piece, or as two halves in ascending order."""

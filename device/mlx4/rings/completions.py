@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
+from bluebridge.device.ethernet.frames.verdicts import L4_GOOD
+from bluebridge.device.fabric.addresses import LinkLayer
+from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.layout.mlx4.cqe import IS_SEND_BIT, OPCODE_ERROR
+from bluebridge.device.layout.mlx4.cqe import GRH_PRESENT, IS_SEND_BIT, L4_CHECKED, OPCODE_ERROR
+from bluebridge.device.layout.net.ethernet import NO_VLAN
+from bluebridge.device.layout.net.operations import Op
+from bluebridge.device.layout.net.roce import GRH_SIZE
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueues
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
+from bluebridge.device.mlx4.words import (
+    EVENTS,
+    FRAME_STATUSES,
+    RECEIVE_OPCODES,
+    SEND_OPCODES,
+    SYNDROMES,
+)
 from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rdma.pairs.completions import Completions, Verdict
+from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus
+from bluebridge.device.rdma.work import ReceiveWork
 
 _CQE: Final = Struct(">III8xIH5xB")
 _DATAGRAM_CQE: Final = Struct(">IIIH6sIHH3xB")
 _FRAME_CQE: Final = Struct(">II4xH2xHBBIHH3xB")
 _ERROR_CQE: Final = Struct(">I20xHBB3xB")
 
+_FINDINGS: Final = Struct(">HxB")
+"""Behind the sender's LID in a completion: status bits, and how far the L4 checksum was checked."""
 VLAN_PRESENT: Final = 1 << 29
 SERVICE_VLAN_PRESENT: Final = 1 << 30
+_TAG_BITS: Final = (0, VLAN_PRESENT, SERVICE_VLAN_PRESENT)
+_GRH_PRESENT: Final = int(GRH_PRESENT)
+_L4_CHECKED: Final = int(L4_CHECKED)
+_IS_SEND_BIT: Final = int(IS_SEND_BIT)
 VENDOR_SYNDROME: Final = 0x77
 
 
-class Completions:
+class CompletionWriter(Completions):
     """Writes the completions and the asynchronous events of one queue pair.
 
     `send_cqn` and `recv_cqn` are the numbers of its completion queues; one that does not exist
@@ -30,9 +52,9 @@ class Completions:
     `lost`, later, in the server's loop.
     """
 
-    __slots__ = ("_bus", "_cqs", "_eqs", "_losing", "_qpn", "_recv_cqn", "_send_cqn", "lost")
-
-    lost: Callable[[], None]
+    __slots__ = (
+        "_bus", "_collected", "_cqs", "_eqs", "_losing", "_qpn", "_recv_cqn", "_send_cqn",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -50,91 +72,120 @@ class Completions:
         self._send_cqn = send_cqn
         self._recv_cqn = recv_cqn
         self._losing = False
+        self._collected: list[bytes] = []
 
     # -- sends --------------------------------------------------------------------------------
 
-    def complete_send(self, index: int, opcode: int, length: int) -> None:
+    def complete_send(self, index: int, operation: int, length: int) -> None:
         """A successful send work request; `index` is its free-running number."""
         self._bus.concern(self._qpn, index)
-        cqe = _CQE.pack(self._qpn, 0, 0, length, index & 0xFFFF, IS_SEND_BIT | opcode)
-        self._post(self._send_cqn, cqe)
+        opcode = _IS_SEND_BIT | SEND_OPCODES[operation]
+        self._post(self._send_cqn, _CQE.pack(self._qpn, 0, 0, length, index & 0xFFFF, opcode))
 
-    def fail_send(self, index: int, status: int) -> None:
+    def fail_send(self, index: int, status: CompletionStatus) -> None:
         """A send work request that failed or is flushed; also one that is not signalled."""
         self._bus.concern(self._qpn, index)
-        self._post(self._send_cqn, self._error(index, status, IS_SEND_BIT), error=True)
+        self._post(self._send_cqn, self._error(index, status, _IS_SEND_BIT), error=True)
 
-    def post_sends(self, entries: list[bytes]) -> None:
-        """Entries of `send_cqe` in order, with one event for all of them if one is due."""
+    def collect_send(self, index: int, operation: int, length: int) -> None:
+        """A successful send work request whose completion waits for `post_collected`."""
+        opcode = _IS_SEND_BIT | SEND_OPCODES[operation]
+        self._collected.append(_CQE.pack(self._qpn, 0, 0, length, index & 0xFFFF, opcode))
+
+    def post_collected(self) -> None:
+        """Complete the sends that were collected, with one event for all of them."""
+        entries, self._collected = self._collected, []
         self._post_many(self._send_cqn, entries)
+
+    def forget_collected(self) -> None:
+        """Complete none of the sends that were collected."""
+        self._collected = []
 
     # -- receives -----------------------------------------------------------------------------
 
     def complete_receive(
         self,
         index: int,
-        opcode: int,
+        op: Op,
         length: int,
         source: int,
-        immediate: int = 0,
-        solicited: bool = False,
-        cqn: int | None = None,
+        immediate: int,
+        solicited: bool,
+        cqn: int = -1,
     ) -> None:
         """A receive of a connected queue pair; `immediate` may be an invalidated rkey.
 
         `source` is the peer's number, or that of the XRC SRQ whose completion queue is `cqn`.
         """
+        opcode = RECEIVE_OPCODES[op]
         cqe = _CQE.pack(self._qpn, immediate, source, length, index & 0xFFFF, opcode)
-        self._post(self._recv_cqn if cqn is None else cqn, cqe, solicited)
+        self._post(self._recv_cqn if cqn < 0 else cqn, cqe, solicited)
 
     def complete_datagram(
         self,
         index: int,
-        opcode: int,
-        length: int,
-        immediate: int,
-        source: int,
-        address: bytes,
-        sl_vid: int,
-        solicited: bool = False,
-        checksum: int = 0,
+        message: Datagram,
+        link: LinkLayer,
+        path_bits: int,
+        pkey_index: int,
+        found: tuple[int, int] | None,
     ) -> None:
-        """A datagram; `length` counts the 40 GRH bytes, `source` is the word with the sender's QPN.
+        """A datagram: software answers to the sender that it reads here; the length counts a GRH.
 
-        `address` is the sender's MAC address, or its LID with what was found in a packet of IPoIB:
-        both stand at the same place. `checksum` is that packet's, as `frame_cqe` has it.
+        The sender's MAC address and its LID with what was found in a packet of IPoIB stand at the
+        same place.
         """
-        vlan = VLAN_PRESENT if sl_vid & 0xFFF else 0
+        route, immediate = message.route, message.immediate
+        opcode = RECEIVE_OPCODES[Op.SEND if immediate is None else Op.SEND_IMM]
+        qpn, source, address, checksum = self._qpn, message.source_qpn, route.smac, 0
+        if link is LinkLayer.INFINIBAND:
+            source |= _GRH_PRESENT * bool(message.grh) | path_bits << 24
+            sl_vid = route.service_level << 12
+        else:
+            source |= _GRH_PRESENT
+            sl_vid = route.service_level << 13
+            if route.vlan != NO_VLAN:
+                sl_vid |= route.vlan & 0xFFF
+        if sl_vid & 0xFFF:
+            qpn |= VLAN_PRESENT
+        if found is not None:
+            flags, checksum = found
+            address += _FINDINGS.pack(FRAME_STATUSES[flags], _L4_CHECKED if flags & L4_GOOD else 0)
         cqe = _DATAGRAM_CQE.pack(
-            vlan | self._qpn,
-            immediate,
+            qpn,
+            pkey_index if immediate is None else immediate,
             source,
             sl_vid,
             address,
-            length,
+            GRH_SIZE + len(message.payload),
             index & 0xFFFF,
             checksum,
             opcode,
         )
-        self._post(self._recv_cqn, cqe, solicited)
+        self._post(self._recv_cqn, cqe, message.solicited)
 
-    def fail_receive(self, index: int, status: int, cqn: int | None = None) -> None:
-        """A receive work request that failed or is flushed; `cqn` as in `complete_receive`."""
-        self._post(self._recv_cqn if cqn is None else cqn, self._error(index, status), error=True)
-
-    def post_receives(self, entries: list[bytes]) -> None:
-        """Entries of `frame_cqe` in order, with one event for all of them if one is due."""
+    def complete_frames(
+        self, receives: Sequence[tuple[ReceiveWork, bytes]], verdicts: Sequence[Verdict]
+    ) -> None:
+        """Ethernet frames in order, with one event for all of them if one is due."""
+        entries: list[bytes] = []
+        for (work, frame), verdict in zip(receives, verdicts, strict=True):
+            entries.append(frame_cqe(self._qpn, work.index, len(frame), verdict))
         self._post_many(self._recv_cqn, entries)
+
+    def fail_receive(self, index: int, status: CompletionStatus, cqn: int = -1) -> None:
+        """A receive work request that failed or is flushed; `cqn` as in `complete_receive`."""
+        self._post(self._recv_cqn if cqn < 0 else cqn, self._error(index, status), error=True)
 
     # -- both ---------------------------------------------------------------------------------
 
-    def event(self, event: int) -> None:
+    def event(self, event: AsyncEvent) -> None:
         """An asynchronous event about the queue pair."""
-        self._eqs.post_numbered(event, self._qpn)
+        self._eqs.post_numbered(EVENTS[event], self._qpn)
 
-    def _error(self, index: int, status: int, side: int = 0) -> bytes:
+    def _error(self, index: int, status: CompletionStatus, side: int = 0) -> bytes:
         return _ERROR_CQE.pack(
-            self._qpn, index & 0xFFFF, VENDOR_SYNDROME, status, side | OPCODE_ERROR
+            self._qpn, index & 0xFFFF, VENDOR_SYNDROME, SYNDROMES[status], side | OPCODE_ERROR
         )
 
     def _post(self, cqn: int, cqe: bytes, solicited: bool = False, error: bool = False) -> None:
@@ -170,27 +221,18 @@ class Completions:
         self._bus.note(Kind.NOTE, text, obj=self._qpn)
 
 
-def send_cqe(qpn: int, index: int, opcode: int, length: int) -> bytes:
-    """The entry of a successful send work request, for engines that write many at once."""
-    return _CQE.pack(qpn, 0, 0, length, index & 0xFFFF, IS_SEND_BIT | opcode)
-
-
-def frame_cqe(
-    qpn: int,
-    index: int,
-    length: int,
-    vlan: tuple[int, int],
-    status: int,
-    verdict: tuple[int, int],
-    rss_hash: int,
-) -> bytes:
-    """The entry of an Ethernet frame of `length` bytes.
-
-    `vlan` are the bit that says which kind of tag was stripped, 0 for none, and the tag; `status`
-    are `FrameStatus` bits, `verdict` the byte and the checksum that tell of the L4 checksum.
-    """
-    present, tag = vlan
-    checked, checksum = verdict
+def frame_cqe(qpn: int, index: int, length: int, verdict: Verdict) -> bytes:
+    """The entry of an Ethernet frame of `length` bytes."""
+    kind, tag, found, checksum, rss_hash = verdict
     return _FRAME_CQE.pack(
-        present | qpn, rss_hash, tag, status, 0, checked, length, index & 0xFFFF, checksum, 1
+        _TAG_BITS[kind] | qpn,
+        rss_hash,
+        tag,
+        FRAME_STATUSES[found],
+        0,
+        _L4_CHECKED if found & L4_GOOD else 0,
+        length,
+        index & 0xFFFF,
+        checksum,
+        1,
     )

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.mlx4.rings.ring_buffer import QueueBuffer
 from bluebridge.device.mlx4.rings.work_requests import parse_receive
 from bluebridge.device.pci.bus import DmaError, HostBus
-from bluebridge.device.rdma.memory.scatter_gather import Sge
+from bluebridge.device.rdma.pairs.queues import OwnReceiveQueue
+from bluebridge.device.rdma.work import ReceiveWork
 
 COUNTER_MASK: Final = 0xFFFF
 
 
-@dataclass(slots=True)
-class ReceiveWqe:
-    """A receive request that was taken off its queue."""
-
-    index: int
-    sges: list[Sge]
-    pd: int
-
-
-class ReceiveQueue:
+class ReceiveRing(OwnReceiveQueue):
     """The receive half of a queue pair.
 
     `base` is the byte offset of the ring in `buffer`, `shift` the logarithm of its stride.
@@ -85,7 +76,7 @@ class ReceiveQueue:
         self._bus.note_dma(Kind.DMA_READ, self.record, 4, word, What.DOORBELL_RECORD, self._qpn)
         return True
 
-    def take(self) -> ReceiveWqe | None:
+    def take(self) -> ReceiveWork | None:
         """The next entry, which is consumed; None when there is none. Raises `DmaError`."""
         if not self.waiting():
             return None
@@ -93,11 +84,11 @@ class ReceiveQueue:
         offset = self.base + ((index & self.mask) << self.shift)
         raw = self.buffer.read(offset, 1 << self.shift, What.RQ_WQE, self._qpn)
         self.index = (index + 1) & COUNTER_MASK
-        return ReceiveWqe(index, parse_receive(raw), self._pd)
+        return ReceiveWork(index, parse_receive(raw), self._pd)
 
-    def take_many(self, count: int) -> list[ReceiveWqe]:
+    def take_many(self, count: int) -> list[ReceiveWork]:
         """The next entries, at most `count`, which are consumed. Raises `DmaError`."""
-        taken: list[ReceiveWqe] = []
+        taken: list[ReceiveWork] = []
         size = 1 << self.shift
         while len(taken) < count and self.available(count - len(taken)):
             slot = self.index & self.mask
@@ -106,7 +97,7 @@ class ReceiveQueue:
             offset = self.base + (slot << self.shift)
             raw = self.buffer.read(offset, some << self.shift, What.RQ_WQE, self._qpn)
             for at in range(0, some << self.shift, size):
-                taken.append(ReceiveWqe(self.index, parse_receive(raw[at : at + size]), self._pd))
+                taken.append(ReceiveWork(self.index, parse_receive(raw[at : at + size]), self._pd))
                 self.index = (self.index + 1) & COUNTER_MASK
         return taken
 

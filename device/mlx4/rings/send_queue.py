@@ -3,75 +3,46 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final, Protocol
+from typing import Final
 
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.mlx4.contexts import QpState
-from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.wqe import DS_MASK
-from bluebridge.device.mlx4.rings.completions import Completions
 from bluebridge.device.mlx4.rings.ring_buffer import QueueBuffer
-from bluebridge.device.mlx4.rings.work_requests import slots_of
+from bluebridge.device.mlx4.rings.work_requests import EntryReader, slots_of
 from bluebridge.device.pci.bus import DmaError, HostBus
+from bluebridge.device.rdma.pairs.costs import COST_LIMIT
+from bluebridge.device.rdma.pairs.engines import SendEngine
+from bluebridge.device.rdma.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.pairs.queues import SendQueue
+from bluebridge.device.rdma.vocabulary import CompletionStatus, PairState
+from bluebridge.device.rdma.work import WorkError
 
 BUDGET: Final = 64
 """Entries carried out in one go before other work of the server gets its turn."""
 
-COST_LIMIT: Final = 64 << 20
-"""Bytes of messages after which other work gets its turn, however many doorbells they took."""
-
 _HEADER: Final = Struct(">II")
-_FLUSHING: Final = (QpState.ERR, QpState.SQER)
+_FLUSHING: Final = (PairState.ERR, PairState.SQER)
 
 
-class Executor(Protocol):
-    """What carries out the entries of a send queue."""
-
-    def execute(self, raw: bytes, index: int) -> None:
-        """Carry out the entry `raw`, whose free-running number is `index`."""
-
-    def blocked(self) -> bool:
-        """Whether the next entry has to wait; the executor runs the queue when it need not."""
-
-    def finish(self) -> None:
-        """The walk of the ring is over for now: send what was collected during it."""
-
-
-class Owner(Protocol):
-    """The queue pair of a send queue.
-
-    `spent` counts what its messages cost, in bytes, until `COST_LIMIT` is reached.
-    """
-
-    state: QpState
-    spent: int
-
-    @property
-    def qpn(self) -> int:
-        """Its number, for the log."""
-
-    def ring_lost(self) -> None:
-        """The ring is no memory any more; the queue pair is to fail."""
-
-
-class SendQueue:
+class SendRing(SendQueue):
     """The send half of a queue pair. `index` counts slots since RESET and never wraps here.
 
-    `base` is the byte offset of the ring in `buffer`, `shift` the logarithm of its stride, `what`
-    how the log calls its entries.
+    `reader` reads its entries for the `engine` of its queue pair, the `owner`. `base` is the byte
+    offset of the ring in `buffer`, `shift` the logarithm of its stride, `what` how the log calls
+    its entries.
     """
 
     __slots__ = (
-        "_bus", "_completions", "_executor", "_given", "_owner", "_rung", "_running", "_scheduled",
-        "base", "buffer", "index", "log_size", "shift", "what",
+        "_bus", "_engine", "_given", "_owner", "_reader", "_rung", "_running", "_scheduled", "base",
+        "buffer", "index", "log_size", "shift", "what",
     )  # fmt: skip
 
     def __init__(
         self,
         bus: HostBus,
-        completions: Completions,
-        owner: Owner,
-        executor: Executor,
+        owner: QueuePair,
+        engine: SendEngine,
+        reader: EntryReader,
         buffer: QueueBuffer,
         *,
         base: int,
@@ -80,9 +51,9 @@ class SendQueue:
         what: What,
     ) -> None:
         self._bus = bus
-        self._completions = completions
         self._owner = owner
-        self._executor = executor
+        self._engine = engine
+        self._reader = reader
         self.buffer = buffer
         self.base = base
         self.log_size = log_size
@@ -125,7 +96,7 @@ class SendQueue:
             self._vanished(fault)
             return
         finally:
-            self._executor.finish()
+            self._engine.finish()
             self._running = False
         if more:
             self._scheduled = True
@@ -136,7 +107,7 @@ class SendQueue:
         return (
             index == self.index & 0xFFFF
             and owner == self.index >> self.log_size & 1
-            and self._owner.state is QpState.RTS
+            and self._owner.state is PairState.RTS
             and not self._running
             and not self._scheduled
         )
@@ -153,7 +124,7 @@ class SendQueue:
     def _again(self) -> None:
         self._scheduled = False
         self._owner.spent = 0
-        if self._owner.state is not QpState.RST:
+        if self._owner.state is not PairState.RST:
             self.run()
 
     def _walk(self) -> bool:
@@ -163,15 +134,15 @@ class SendQueue:
         another entry follows is looked up before one is carried out: software that sees its
         completion posts the next one at once, and that has a doorbell of its own.
         """
-        owner, executor = self._owner, self._executor
+        owner, engine = self._owner, self._engine
         header, known = None, False
         for _ in range(BUDGET):
             if owner.spent >= COST_LIMIT:
                 return True
             state = owner.state
-            if state is QpState.RTS:
-                if executor.blocked():
-                    if owner.state is QpState.RTS:
+            if state is PairState.RTS:
+                if engine.blocked():
+                    if owner.state is PairState.RTS:
                         return owner.spent >= COST_LIMIT  # the rest of a large send
                     continue  # what was blocked failed
                 if self._given is not None:
@@ -199,7 +170,7 @@ class SendQueue:
             return False
         index = self.index
         self.index += min(slots_of(header, self.shift), 1 << self.log_size)
-        self._completions.fail_send(index, CompletionStatus.WR_FLUSH_ERR)
+        self._owner.completions.fail_send(index, CompletionStatus.WR_FLUSH_ERR)
         return True
 
     def _peek(self, index: int) -> int | None:
@@ -212,7 +183,7 @@ class SendQueue:
         return None if word0 >> 31 != index >> self.log_size & 1 else word1
 
     def _execute(self, word1: int) -> None:
-        """Read the body, now that the ownership bit was seen, and hand it to the executor."""
+        """Read the body, now that the ownership bit was seen, and hand it to the engine."""
         index = self.index
         length = (word1 & DS_MASK) * 16
         self.index = index + slots_of(word1, self.shift)
@@ -224,7 +195,7 @@ class SendQueue:
         if raw[0] >> 7 != index >> self.log_size & 1 or raw[7] & DS_MASK != word1 & DS_MASK:
             self.reject(index, "the entry changed while it was read")
             return
-        self._executor.execute(raw, index)
+        self._hand_over(raw, index)
 
     def _execute_given(self, entry: bytes) -> None:
         """An entry of the length it states; its VLAN fields held the QP number and say nothing."""
@@ -232,7 +203,16 @@ class SendQueue:
         index = self.index
         self.index = index + slots_of(entry[7], self.shift)
         self._bus.concern(self._owner.qpn, index)
-        self._executor.execute(b"%b\0\0\0%b" % (entry[:4], entry[7:]), index)
+        self._hand_over(b"%b\0\0\0%b" % (entry[:4], entry[7:]), index)
+
+    def _hand_over(self, raw: bytes, index: int) -> None:
+        """Give an entry to the engine, or say that it makes no sense."""
+        try:
+            work = self._reader.read(raw, index)
+        except WorkError as error:
+            self._engine.refuse(index, error)
+        else:
+            self._engine.execute(work)
 
     def _read(self, index: int, length: int) -> bytes:
         start = (index & ((1 << self.log_size) - 1)) << self.shift
@@ -249,7 +229,7 @@ class SendQueue:
         qpn = self._owner.qpn
         self._bus.concern(qpn, index)
         self._bus.note(Kind.NOTE, f"QP {qpn:#x} WQE {index}: {reason}", obj=qpn)
-        self._executor.execute(b"", index)
+        self._hand_over(b"", index)
 
     def _vanished(self, fault: DmaError) -> None:
         """The ring itself is no memory any more: nothing can be flushed, only an event tells."""

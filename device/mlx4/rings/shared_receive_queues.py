@@ -12,17 +12,19 @@ from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import SRQC, WORK_RING_UNIT
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
-from bluebridge.device.mlx4.rings.receive_queue import COUNTER_MASK, ReceiveWqe
+from bluebridge.device.mlx4.rings.receive_queue import COUNTER_MASK
 from bluebridge.device.mlx4.rings.ring_buffer import RingPages
 from bluebridge.device.mlx4.rings.work_requests import parse_receive
 from bluebridge.device.mlx4.settings.parameters import Parameters
 from bluebridge.device.mlx4.settings.refusal import CommandError
 from bluebridge.device.pci.bus import DmaError, HostBus
+from bluebridge.device.rdma.pairs.queues import SharedReceiveQueue, SharedReceiveQueues
+from bluebridge.device.rdma.work import ReceiveWork
 
 NEXT_SIZE: Final = 16
 
 
-class SharedReceiveQueue:
+class SharedReceiveRing(SharedReceiveQueue):
     """One SRQ. `current` is the entry that is next, `consumed` counts those taken, mod 2**16."""
 
     __slots__ = (
@@ -32,15 +34,11 @@ class SharedReceiveQueue:
         "_known",
         "buffer",
         "consumed",
-        "cqn",
         "current",
         "limit",
         "log_size",
-        "pd",
         "record",
         "shift",
-        "srqn",
-        "xrcd",
     )
 
     def __init__(
@@ -87,7 +85,7 @@ class SharedReceiveQueue:
         """Whether an entry is posted."""
         return self._known != self.consumed or self._available() > 0
 
-    def take(self) -> ReceiveWqe | None:
+    def take(self) -> ReceiveWork | None:
         """The next entry of the list, which is consumed; None without one. Raises `DmaError`."""
         if not self.waiting():
             return None
@@ -97,11 +95,11 @@ class SharedReceiveQueue:
         self.consumed = (self.consumed + 1) & COUNTER_MASK
         if self.limit:
             self._check_limit()
-        return ReceiveWqe(index, parse_receive(raw[NEXT_SIZE:]), self.pd)
+        return ReceiveWork(index, parse_receive(raw[NEXT_SIZE:]), self.pd)
 
-    def take_many(self, count: int) -> list[ReceiveWqe]:
+    def take_many(self, count: int) -> list[ReceiveWork]:
         """The next entries, at most `count`, which are consumed. Raises `DmaError`."""
-        taken: list[ReceiveWqe] = []
+        taken: list[ReceiveWork] = []
         while len(taken) < count and (entry := self.take()) is not None:
             taken.append(entry)
         return taken
@@ -129,7 +127,7 @@ class SharedReceiveQueue:
         return (known - self.consumed) & COUNTER_MASK
 
 
-class SharedReceiveQueues:
+class SharedReceiveRings(SharedReceiveQueues):
     """The shared receive queues of one HCA."""
 
     def __init__(
@@ -139,7 +137,7 @@ class SharedReceiveQueues:
         self._pages = pages
         self._eqs = eqs
         self._parameters = parameters
-        self._queues: dict[int, SharedReceiveQueue] = {}
+        self._queues: dict[int, SharedReceiveRing] = {}
 
     def reset(self) -> None:
         """Forget all queues."""
@@ -149,7 +147,7 @@ class SharedReceiveQueues:
         """The numbers of all queues, oldest first."""
         return list(self._queues)
 
-    def get(self, srqn: int) -> SharedReceiveQueue | None:
+    def get(self, srqn: int) -> SharedReceiveRing | None:
         """The queue `srqn` if hardware owns it."""
         return self._queues.get(srqn)
 
@@ -159,7 +157,7 @@ class SharedReceiveQueues:
             raise CommandError(Status.BAD_INDEX, f"SRQ {srqn:#x}")
         if srqn in self._queues:
             raise CommandError(Status.BAD_RES_STATE, f"SRQ {srqn:#x} is in use")
-        self._queues[srqn] = SharedReceiveQueue(self._bus, self._eqs, self._pages, srqn, context)
+        self._queues[srqn] = SharedReceiveRing(self._bus, self._eqs, self._pages, srqn, context)
 
     def destroy(self, srqn: int) -> None:
         """HW2SW_SRQ: queue pairs that still name it receive nothing any more."""

@@ -1,28 +1,62 @@
-"""Work queue entries as the engines see them, parsed from bytes that were read once.
+"""Work queue entries as drivers write them, read from bytes that were fetched once.
 
 Layouts: `device.layout.mlx4.wqe`; the formats here are those tables, compiled for the hot path.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from struct import Struct
-from typing import ClassVar, Final
+from typing import Final
 
-from bluebridge.device.layout.mlx4.cqe import CompletionStatus
+from bluebridge.device.ethernet.frames.offloads import IP_CHECKSUM, L4_CHECKSUM
+from bluebridge.device.ethernet.sender import MAX_FRAME
 from bluebridge.device.layout.mlx4.wqe import (
     CQE_REQUEST,
     CTRL_SIZE,
     DS_MASK,
     FENCE,
+    FORCE_LOOPBACK,
     INLINE,
+    INSERT_CVLAN,
+    INSERT_SVLAN,
     INVALID_LKEY,
+    IP_CSUM,
     SOLICITED,
     BindFlag,
-    SendOpcode,
 )
+from bluebridge.device.layout.net.ethernet import ETHERTYPE_SERVICE_VLAN, ETHERTYPE_VLAN
+from bluebridge.device.mlx4.memory.protection_entry import rights_of_fast_register
+from bluebridge.device.mlx4.words import OPERATIONS
+from bluebridge.device.rdma.datagrams.sender import MAX_PAYLOAD
 from bluebridge.device.rdma.memory.rights import Rights
 from bluebridge.device.rdma.memory.scatter_gather import Sge
 from bluebridge.device.rdma.memory.windows import Binding
+from bluebridge.device.rdma.operations import (
+    ATOMICS,
+    BIND,
+    INVALIDATE,
+    LARGE_SEND,
+    LOCAL,
+    MASKED_COMPARE_SWAP,
+    MASKED_FETCH_ADD,
+    NOP,
+    READ,
+    REGISTER,
+    SEND,
+    SEND_IMM,
+    SEND_INV,
+    WRITE,
+    WRITE_IMM,
+)
+from bluebridge.device.rdma.work import (
+    DatagramWork,
+    FrameWork,
+    PacketWork,
+    Registration,
+    SendWork,
+    WorkError,
+)
 
 CTRL: Final = Struct(">IIII")
 RADDR: Final = Struct(">QI4x")
@@ -32,171 +66,241 @@ DATA: Final = Struct(">IIQ")
 PAIR: Final = Struct(">IIQ4xI8x")
 """Two data segments, of the second one the key."""
 DATAGRAM: Final = Struct(">32sIIH6s")
-BIND: Final = Struct(">IIIIQQ")
-LARGE_SEND: Final = Struct(">HH")
+BIND_SEGMENT: Final = Struct(">IIIIQQ")
+LARGE_SEND_SEGMENT: Final = Struct(">HH")
 FAST_REG: Final = Struct(">IIQQQII")
 
+_ADDRESSED: Final = Struct(">I28xII")
+"""Of the same: the word with the protection domain, queue pair, Q_Key."""
 OPCODE_MASK: Final = 0x1F
+_LOW_24_BITS: Final = 0xFFFFFF
+_BOTH_CHECKSUMS: Final = IP_CHECKSUM | L4_CHECKSUM
 LENGTH_MASK: Final = 0x7FFFFFFF
-
-NOP: Final = int(SendOpcode.NOP)
-SEND_INVAL: Final = int(SendOpcode.SEND_INVAL)
-RDMA_WRITE: Final = int(SendOpcode.RDMA_WRITE)
-RDMA_WRITE_IMM: Final = int(SendOpcode.RDMA_WRITE_IMM)
-SEND: Final = int(SendOpcode.SEND)
-SEND_IMM: Final = int(SendOpcode.SEND_IMM)
-RDMA_READ: Final = int(SendOpcode.RDMA_READ)
-ATOMIC_CS: Final = int(SendOpcode.ATOMIC_CS)
-ATOMIC_FA: Final = int(SendOpcode.ATOMIC_FA)
-MASKED_CS: Final = int(SendOpcode.MASKED_ATOMIC_CS)
-MASKED_FA: Final = int(SendOpcode.MASKED_ATOMIC_FA)
-FAST_REG_MR: Final = int(SendOpcode.FAST_REG_MR)
-LOCAL_INVAL: Final = int(SendOpcode.LOCAL_INVAL)
-LSO: Final = int(SendOpcode.LSO)
-BIND_MW: Final = int(SendOpcode.BIND_MW)
 
 _BIND_RIGHTS: Final = (
     (int(BindFlag.REMOTE_READ), int(Rights.REMOTE_READ)),
     (int(BindFlag.REMOTE_WRITE), int(Rights.REMOTE_WRITE)),
     (int(BindFlag.REMOTE_ATOMIC), int(Rights.REMOTE_ATOMIC)),
 )
-SENDS: Final = frozenset((SEND, SEND_IMM, SEND_INVAL))
-WRITES: Final = frozenset((RDMA_WRITE, RDMA_WRITE_IMM))
-ATOMICS: Final = frozenset((ATOMIC_CS, ATOMIC_FA, MASKED_CS, MASKED_FA))
-LOCAL: Final = frozenset((NOP, FAST_REG_MR, LOCAL_INVAL, BIND_MW))
+_KEY_OFFSET: Final = 8
+_ADDRESS: Final = CTRL_SIZE
+_ADDRESS_END: Final = CTRL_SIZE + 32
+_TAG: Final = CTRL_SIZE + 40
+_DATAGRAM_END: Final = CTRL_SIZE + DATAGRAM.size
+OWN_QKEY: Final = 1 << 31
+_SENDS: Final = frozenset((SEND, SEND_IMM, SEND_INV))
+_WRITES: Final = frozenset((WRITE, WRITE_IMM))
+_DATAGRAMS: Final = frozenset((SEND, SEND_IMM, LARGE_SEND))
+_FRAMES: Final = frozenset((SEND, LARGE_SEND))
+_CQE_REQUEST: Final = int(CQE_REQUEST)
+_FENCE: Final = int(FENCE)
+_SOLICITED: Final = int(SOLICITED)
+_CHECKSUMS: Final = int(IP_CSUM).bit_length() - 1
+"""Place of the two bits of checksums, which are in the order of those of `offloads`."""
+_TAG_TYPES: Final = {INSERT_CVLAN: ETHERTYPE_VLAN, INSERT_SVLAN: ETHERTYPE_SERVICE_VLAN}
 
 
-class WqeError(Exception):
-    """A work queue entry that no driver would write; `status` is for its completion."""
+class EntryReader(ABC):
+    """Reads the entries of one send queue; which class depends on the role of its queue pair."""
 
-    status: ClassVar[CompletionStatus] = CompletionStatus.LOCAL_QP_OP_ERR
+    __slots__ = ()
 
-
-class TooLongError(WqeError):
-    """A message that is longer than its queue pair may send."""
-
-    status: ClassVar[CompletionStatus] = CompletionStatus.LOCAL_LENGTH_ERR
+    @abstractmethod
+    def read(self, raw: bytes, index: int) -> SendWork:
+        """The work request of an entry; raises `WorkError` for garbage."""
 
 
-class SendWqe:
-    """One send work request, and what the requester remembers of it until it completes.
+class ConnectedReader(EntryReader):
+    """Entries of RC, UC and XRC queue pairs."""
 
-    `parts` is the gather list in order: SGEs, and `bytes` for inline data; `length` its bytes.
-    `atomic` are the operands in the order of `fabric.messages.Request.atomic`. `segment` is the
-    remainder of the entry for opcodes with one special segment. `status` is 0 or the one
-    of a completion in error that waits for its turn.
-    """
+    __slots__ = ()
 
-    __slots__ = (
-        "atomic",
-        "flags",
-        "immediate",
-        "index",
-        "length",
-        "opcode",
-        "packets",
-        "parts",
-        "psn",
-        "remote_address",
-        "rkey",
-        "segment",
-        "status",
-        "word1",
-    )
-
-    def __init__(self, index: int, opcode: int, word1: int, flags: int, immediate: int) -> None:
-        self.index = index
-        self.opcode = opcode
-        self.word1 = word1
-        self.flags = flags
-        self.immediate = immediate
-        self.parts: list[Sge | bytes] = []
-        self.length = 0
-        self.remote_address = 0
-        self.rkey = 0
-        self.atomic = (0, 0, 0, 0)
-        self.segment = b""
-        self.psn = 0
-        self.packets = 1
-        self.status = 0
-
-    @property
-    def signalled(self) -> bool:
-        """Whether success is to be completed too."""
-        return self.flags & CQE_REQUEST == CQE_REQUEST
-
-    @property
-    def fence(self) -> bool:
-        """Whether earlier reads and atomics must be done first."""
-        return bool(self.word1 & FENCE)
-
-    @property
-    def solicited(self) -> bool:
-        """Whether the receiver's completion is a solicited event."""
-        return bool(self.flags & SOLICITED)
-
-    @property
-    def returns_data(self) -> bool:
-        """Whether the answer carries data: a read or an atomic."""
-        return self.opcode == RDMA_READ or self.opcode in ATOMICS
+    def read(self, raw: bytes, index: int) -> SendWork:
+        """The work request of an entry; raises `WorkError` for garbage."""
+        return parse_connected(raw, index)
 
 
-def parse_header(raw: bytes, index: int) -> SendWqe:
-    """The control segment of an entry; raises `WqeError` when it is too short."""
+class DatagramReader(EntryReader):
+    """Entries of UD queue pairs."""
+
+    __slots__ = ()
+
+    def read(self, raw: bytes, index: int) -> SendWork:
+        """The work request of an entry; raises `WorkError` for garbage."""
+        word0, word1, flags, immediate = _control(raw)
+        operation = OPERATIONS[word0 & OPCODE_MASK]
+        work = DatagramWork(
+            index,
+            operation,
+            flags & _CQE_REQUEST == _CQE_REQUEST,
+            word1 & _FENCE != 0,
+            flags & _SOLICITED != 0,
+            immediate,
+        )
+        if operation == NOP:
+            return work
+        if operation not in _DATAGRAMS:
+            raise WorkError(f"opcode {word0 & OPCODE_MASK:#x}")
+        if len(raw) < _DATAGRAM_END:
+            raise WorkError("no datagram segment")
+        first, target, qkey = _ADDRESSED.unpack_from(raw, _ADDRESS)
+        work.address = raw[_ADDRESS:_ADDRESS_END] + raw[_TAG:_DATAGRAM_END]
+        work.address_pd = first & _LOW_24_BITS
+        work.target_qpn = target & _LOW_24_BITS
+        work.qkey = qkey
+        work.own_qkey = qkey & OWN_QKEY != 0
+        if operation == LARGE_SEND:
+            parse_large_send(work, raw, _DATAGRAM_END, MAX_PAYLOAD)
+        else:
+            work.checksums = flags >> _CHECKSUMS & _BOTH_CHECKSUMS
+            parse_data(work, raw, _DATAGRAM_END)
+        return work
+
+
+class PacketReader(EntryReader):
+    """Entries of QP0 and QP1, whose software builds whole packets."""
+
+    __slots__ = ()
+
+    def read(self, raw: bytes, index: int) -> SendWork:
+        """The work request of an entry; raises `WorkError` for garbage."""
+        word0, word1, flags, immediate = _control(raw)
+        operation = OPERATIONS[word0 & OPCODE_MASK]
+        work = SendWork(
+            index,
+            operation,
+            flags & _CQE_REQUEST == _CQE_REQUEST,
+            word1 & _FENCE != 0,
+            flags & _SOLICITED != 0,
+            immediate,
+        )
+        if operation == NOP:
+            return work
+        if operation not in _DATAGRAMS:
+            raise WorkError(f"opcode {word0 & OPCODE_MASK:#x}")
+        if operation == LARGE_SEND:
+            raise WorkError("a large send of management datagrams")
+        parse_data(work, raw, CTRL_SIZE)
+        return work
+
+
+class FrameReader(EntryReader):
+    """Entries of Ethernet queue pairs (Linux `en_tx.c: mlx4_en_xmit`)."""
+
+    __slots__ = ()
+
+    def read(self, raw: bytes, index: int) -> SendWork:
+        """The work request of an entry; raises `WorkError` for garbage."""
+        word0, word1, flags, immediate = _control(raw)
+        operation = OPERATIONS[word0 & OPCODE_MASK]
+        work = FrameWork(
+            index,
+            operation,
+            flags & _CQE_REQUEST == _CQE_REQUEST,
+            word1 & _FENCE != 0,
+            flags & _SOLICITED != 0,
+            immediate,
+        )
+        if operation == NOP:
+            return work
+        if operation not in _FRAMES:
+            raise WorkError(f"opcode {word0 & OPCODE_MASK:#x}")
+        work.tag_type = _TAG_TYPES.get(word1 >> 8 & (INSERT_CVLAN | INSERT_SVLAN), 0)
+        work.tag = word1 >> 16
+        work.loopback = flags & FORCE_LOOPBACK != 0
+        high = flags >> 16
+        if high or immediate:
+            work.repeated = high.to_bytes(2, "big") + immediate.to_bytes(4, "big")
+        if operation == LARGE_SEND:
+            parse_large_send(work, raw, CTRL_SIZE, MAX_FRAME)
+        else:
+            work.checksums = flags >> _CHECKSUMS & _BOTH_CHECKSUMS
+            parse_data(work, raw, CTRL_SIZE)
+        return work
+
+
+def _control(raw: bytes) -> tuple[int, int, int, int]:
+    """The control segment of an entry; raises `WorkError` when it is too short."""
     if len(raw) < CTRL_SIZE:
-        raise WqeError(f"{len(raw)} bytes")
-    word0, word1, flags, immediate = CTRL.unpack_from(raw)
-    return SendWqe(index, word0 & OPCODE_MASK, word1, flags, immediate)
+        raise WorkError(f"{len(raw)} bytes")
+    return CTRL.unpack_from(raw)
 
 
-def parse_connected(raw: bytes, index: int) -> SendWqe:
-    """An entry of an RC or UC queue pair; raises `WqeError` for garbage."""
-    wqe = parse_header(raw, index)
-    opcode = wqe.opcode
+def parse_connected(raw: bytes, index: int) -> SendWork:
+    """An entry of an RC, UC or XRC queue pair; raises `WorkError` for garbage."""
+    word0, word1, flags, immediate = _control(raw)
+    operation = OPERATIONS[word0 & OPCODE_MASK]
+    work = SendWork(
+        index,
+        operation,
+        flags & _CQE_REQUEST == _CQE_REQUEST,
+        word1 & _FENCE != 0,
+        flags & _SOLICITED != 0,
+        immediate,
+    )
+    work.srqn = flags >> 8
     position = CTRL_SIZE
-    if opcode in SENDS:
+    if operation in _SENDS:
         pass
-    elif opcode in WRITES or opcode == RDMA_READ:
-        position = _remote(wqe, raw, position)
-    elif opcode in ATOMICS:
-        position = _atomic(wqe, raw, _remote(wqe, raw, position))
-    elif opcode in LOCAL:
-        wqe.segment = raw[CTRL_SIZE:]
-        return wqe
+    elif operation in _WRITES or operation == READ:
+        position = _remote(work, raw, position)
+    elif operation in ATOMICS:
+        position = _atomic(work, raw, _remote(work, raw, position))
+    elif operation in LOCAL:
+        _local(work, raw)
+        return work
     else:
-        raise WqeError(f"opcode {opcode:#x}")
-    parse_data(wqe, raw, position)
-    if wqe.returns_data and any(isinstance(part, bytes) for part in wqe.parts):
-        raise WqeError("inline data where the answer is to be stored")
-    return wqe
+        raise WorkError(f"opcode {word0 & OPCODE_MASK:#x}")
+    parse_data(work, raw, position)
+    if work.returns_data and any(isinstance(part, bytes) for part in work.parts):
+        raise WorkError("inline data where the answer is to be stored")
+    return work
 
 
-def _remote(wqe: SendWqe, raw: bytes, position: int) -> int:
+def _local(work: SendWork, raw: bytes) -> None:
+    """The segment of a local operation; one that is too short leaves the work less than whole."""
+    size = len(raw) - CTRL_SIZE
+    if work.operation == INVALIDATE:
+        work.whole = size >= _KEY_OFFSET + 4
+        if work.whole:
+            start = CTRL_SIZE + _KEY_OFFSET
+            work.rkey = int.from_bytes(raw[start : start + 4], "big")
+    elif work.operation == BIND:
+        work.whole = size >= BIND_SEGMENT.size
+        if work.whole:
+            work.binding = binding_of(raw[CTRL_SIZE:])
+    elif work.operation == REGISTER:
+        work.whole = size >= FAST_REG.size
+        if work.whole:
+            work.registration = registration_of(raw[CTRL_SIZE:])
+
+
+def _remote(work: SendWork, raw: bytes, position: int) -> int:
     end = position + RADDR.size
     if end > len(raw):
-        raise WqeError("no remote address segment")
-    wqe.remote_address, wqe.rkey = RADDR.unpack_from(raw, position)
+        raise WorkError("no remote address segment")
+    work.remote_address, work.rkey = RADDR.unpack_from(raw, position)
     return end
 
 
-def _atomic(wqe: SendWqe, raw: bytes, position: int) -> int:
-    layout = MASKED_ATOMIC if wqe.opcode == MASKED_CS else ATOMIC
+def _atomic(work: SendWork, raw: bytes, position: int) -> int:
+    layout = MASKED_ATOMIC if work.operation == MASKED_COMPARE_SWAP else ATOMIC
     end = position + layout.size
     if end > len(raw):
-        raise WqeError("no atomic segment")
+        raise WorkError("no atomic segment")
     operands = layout.unpack_from(raw, position)
-    if wqe.opcode == MASKED_CS:
-        wqe.atomic = operands
-    elif wqe.opcode == MASKED_FA:  # add and field boundaries
-        wqe.atomic = (operands[0], 0, operands[1], 0)
+    if work.operation == MASKED_COMPARE_SWAP:
+        work.atomic = operands
+    elif work.operation == MASKED_FETCH_ADD:  # add and field boundaries
+        work.atomic = (operands[0], 0, operands[1], 0)
     else:
-        wqe.atomic = (operands[0], operands[1], 0, 0)
+        work.atomic = (operands[0], operands[1], 0, 0)
     return end
 
 
-def parse_data(wqe: SendWqe, raw: bytes, position: int) -> None:
-    """Append the data and inline segments from `position` on; raises `WqeError`."""
-    end, total, parts = len(raw), 0, wqe.parts
+def parse_data(work: SendWork, raw: bytes, position: int) -> None:
+    """Append the data and inline segments from `position` on; raises `WorkError`."""
+    end, total, parts = len(raw), 0, work.parts
     while position + 4 <= end:
         if position + 16 <= end:
             count, lkey, address = DATA.unpack_from(raw, position)
@@ -206,34 +310,41 @@ def parse_data(wqe: SendWqe, raw: bytes, position: int) -> None:
             count &= LENGTH_MASK
             start = position + 4
             if start + count > end:
-                raise WqeError(f"{count} inline bytes are more than the entry holds")
+                raise WorkError(f"{count} inline bytes are more than the entry holds")
             if count:
                 parts.append(raw[start : start + count])
             position = (start + count + 15) & ~15
         else:
             if position + 16 > end:
-                raise WqeError("half a data segment")
+                raise WorkError("half a data segment")
             if count:
                 parts.append((lkey, address, count))
             position += 16
         total += count
-    wqe.length = total
+    work.length = total
 
 
-def parse_large_send(wqe: SendWqe, raw: bytes, position: int, limit: int) -> tuple[int, bytes]:
-    """The segment of a large send and the data behind it: payload bytes of each piece, headers.
+def parse_large_send(work: PacketWork, raw: bytes, position: int, limit: int) -> None:
+    """The segment of a large send and the data behind it.
 
-    Raises `WqeError` for pieces of nothing, or of more than `limit` bytes with their headers.
+    Raises `WorkError` for pieces of nothing, or of more than `limit` bytes with their headers.
     """
-    start = position + LARGE_SEND.size
+    start = position + LARGE_SEND_SEGMENT.size
     if len(raw) < start:
-        raise WqeError("no segment for the headers of a large send")
-    mss, size = LARGE_SEND.unpack_from(raw, position)
+        raise WorkError("no segment for the headers of a large send")
+    mss, size = LARGE_SEND_SEGMENT.unpack_from(raw, position)
     end = start + size
     if end > len(raw) or not mss or mss + size > limit:
-        raise WqeError(f"a large send of {mss} bytes behind {size} bytes of headers")
-    parse_data(wqe, raw, (end + 15) & ~15)
-    return mss, raw[start:end]
+        raise WorkError(f"a large send of {mss} bytes behind {size} bytes of headers")
+    parse_data(work, raw, (end + 15) & ~15)
+    work.mss, work.header = mss, raw[start:end]
+
+
+def registration_of(segment: bytes) -> Registration:
+    """What a fast registration segment asks for (Linux `ib/qp.c: set_reg_seg`)."""
+    flags, key, page_list, start, length, offset, page_shift = FAST_REG.unpack_from(segment)
+    rights = int(rights_of_fast_register(flags))
+    return Registration(key, start, length, offset, page_shift, rights, page_list)
 
 
 def binding_of(segment: bytes) -> Binding:
@@ -241,7 +352,7 @@ def binding_of(segment: bytes) -> Binding:
 
     Linux `mlx4/mr.c: mlx4_mw_enable`, rdma-core `providers/mlx4/qp.c: set_bind_seg`.
     """
-    access, kind, rkey, lkey, va, length = BIND.unpack_from(segment)
+    access, kind, rkey, lkey, va, length = BIND_SEGMENT.unpack_from(segment)
     rights = 0
     for flag, right in _BIND_RIGHTS:
         if access & flag:

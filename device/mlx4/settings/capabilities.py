@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
+from bluebridge.device.ethernet.rules.table import MAX_EQUAL_RULES
 from bluebridge.device.layout.mlx4.capabilities import (
     QUERY_DEV_CAP,
     RESERVED_LKEY,
@@ -51,9 +52,6 @@ MAX_ICM_BYTES: Final = 1 << 40
 
 INTERFACE_COUNTERS = 256
 """Counters that the paths of queue pairs may name (QUERY_IF_STAT)."""
-
-MAX_EQUAL_RULES = 24
-"""Queue pairs that one and the same rule may name: what Linux has entries of 128 bytes for."""
 
 HIGH_RATE_FIRST, HIGH_RATE_COUNT = 1 << 6, 1 << 8
 """Queue pairs that static A0 rules may name: those behind the reserved ones."""

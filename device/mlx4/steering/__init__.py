@@ -1,1 +1,1 @@
-"""Device-managed flow steering: rules that drivers attach, and which queue pairs they name."""
+"""Rules of device-managed flow steering as drivers write them."""

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from typing import Final
 
+from bluebridge.device.ethernet.rules.fields import ADDRESS_BITS, INFINIBAND
+from bluebridge.device.ethernet.rules.rule import Rule, RuleMode
+from bluebridge.device.ethernet.rules.table import Entry, RuleTable
 from bluebridge.device.layout.mlx4.commands import Status
-from bluebridge.device.layout.mlx4.steering import RuleMode
 from bluebridge.device.mlx4.settings.capabilities import HIGH_RATE_COUNT, HIGH_RATE_FIRST
 from bluebridge.device.mlx4.settings.parameters import HighRate, Parameters
 from bluebridge.device.mlx4.settings.refusal import CommandError
-from bluebridge.device.mlx4.steering.fields import ADDRESS_BITS, INFINIBAND
-from bluebridge.device.mlx4.steering.rule import Rule
-from bluebridge.device.mlx4.steering.table import Entry, RuleTable
 
 MAX_RULES: Final = 1 << 16
 """Rules at a time: Linux asks INIT_HCA for 2^17 (MLX4_FS_NUM_MCG), whatever is offered."""
 
 
 class Registrations:
-    """Rules that drivers attached, and the queue pairs of UD that rules are looked up for."""
+    """Rules that drivers attached."""
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
         self._rules: dict[int, tuple[RuleTable, Rule, Entry | None]] = {}
         self._last = 0
-        self.datagram_range = range(0)
 
     def __len__(self) -> int:
         return len(self._rules)
@@ -32,7 +30,6 @@ class Registrations:
     def reset(self) -> None:
         """No rules; their ports forget them by themselves."""
         self._rules.clear()
-        self.datagram_range = range(0)
 
     def attach(self, table: RuleTable, rule: Rule) -> int:
         """Take in a rule for the port with this table: its number, never 0.

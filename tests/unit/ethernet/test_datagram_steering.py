@@ -8,7 +8,7 @@ from bluebridge.device.layout.mlx4.capabilities import INIT_HCA
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.steering import RuleHeader
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
-from bluebridge.device.mlx4.pairs.costs import MESSAGE_COST
+from bluebridge.device.rdma.pairs.costs import MESSAGE_COST
 from tests.models.ib_node import IbNode, Subnet, datagram_segment
 from tests.models.rdma_node import inline
 from tests.models.steering_rules import USER, RuleNode, infiniband, ipv4, ports

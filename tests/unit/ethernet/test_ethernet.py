@@ -6,11 +6,11 @@ from struct import pack
 
 import pytest
 
+from bluebridge.device.ethernet.frames.frame import ones_complement
 from bluebridge.device.layout.mlx4.commands import Opcode, SetPort
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, CompletionStatus, FrameStatus
 from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST, FORCE_LOOPBACK, IP_CSUM, TCP_UDP_CSUM
-from bluebridge.device.mlx4.ethernet.frame import ones_complement
 from tests.models.hca_driver import ALL_RIGHTS
 from tests.models.rdma_node import (
     LOG_SQ,

@@ -10,7 +10,7 @@ from bluebridge.device.layout.mlx4.capabilities import SET_PORT_GENERAL
 from bluebridge.device.layout.mlx4.commands import Opcode, SetPort
 from bluebridge.device.layout.mlx4.ports import FLOW_STATS
 from bluebridge.device.layout.net.ethernet import PAUSE, PAUSE_ADDRESS
-from bluebridge.device.mlx4.ports.flow_control import MAX_HELD, MOST_LOOKS, POLL_SECONDS
+from bluebridge.device.rdma.ports.flow_control import MAX_HELD, MOST_LOOKS, POLL_SECONDS
 from tests.models.rdma_node import Node, Pair, SendOpcode, inline
 from tests.unit.ethernet.test_ethernet import ethernet_qp, steer
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from bluebridge.device.ethernet.rules.fields import BY_ADDRESS, BY_TRANSPORT
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.steering import RuleHeader, RuleMode
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
 from bluebridge.device.layout.net.ethernet import PAUSE, PAUSE_ADDRESS
-from bluebridge.device.mlx4.steering.fields import BY_ADDRESS, BY_TRANSPORT
 from tests.models.rdma_node import inline
 from tests.models.steering_rings import FIRST, GROUP, NOBODY, OTHER, SECOND, THIRD, Rings
 from tests.models.steering_rules import ETHTOOL, USER, RuleNode, infiniband, ipv4, ports, to

@@ -6,15 +6,15 @@ from struct import pack
 
 import pytest
 
+from bluebridge.device.ethernet.frames.frame import FrameHeaders
+from bluebridge.device.ethernet.frames.segmentation import LargeSendHeaders
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, QUERY_DEV_CAP, DevFlag
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, CompletionStatus, FrameStatus
 from bluebridge.device.layout.mlx4.wqe import IP_CSUM, TCP_UDP_CSUM, SendOpcode
 from bluebridge.device.layout.net.ipoib import IPOIB
 from bluebridge.device.layout.net.roce import GRH_SIZE
-from bluebridge.device.mlx4.ethernet.frame import FrameHeaders
-from bluebridge.device.mlx4.ethernet.segmentation import LargeSendHeaders
-from bluebridge.device.mlx4.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from tests.models.ib_node import IbNode, Subnet, datagram_segment
 from tests.models.rdma_node import Wc, data
 from tests.unit.ethernet.test_large_sends import ipv4_headers, ipv6_headers

@@ -6,12 +6,12 @@ from struct import pack, unpack_from
 
 import pytest
 
+from bluebridge.device.ethernet.frames.frame import FrameHeaders
+from bluebridge.device.ethernet.frames.segmentation import LargeSendHeaders, SegmentError
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, CompletionStatus, FrameStatus
 from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST, IP_CSUM, TCP_UDP_CSUM, SendOpcode
-from bluebridge.device.mlx4.ethernet.frame import FrameHeaders
-from bluebridge.device.mlx4.ethernet.segmentation import LargeSendHeaders, SegmentError
-from bluebridge.device.mlx4.ethernet.steering import SteerType
+from bluebridge.device.mlx4.ports.multicast_groups import SteerType
 from tests.models.rdma_node import Node, Pair, TestQp, data
 from tests.unit.ethernet.test_ethernet import ethernet_qp, steer
 from tests.unit.ethernet.test_steering import B0Node, default

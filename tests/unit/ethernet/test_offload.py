@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bluebridge.device.layout.mlx4.wqe import INSERT_CVLAN, INSERT_SVLAN
-from bluebridge.device.mlx4.ethernet.frame import FrameHeaders, ones_complement
-from bluebridge.device.mlx4.ethernet.offloads import fill_ip_checksum, fill_l4_checksum, tagged
+from bluebridge.device.ethernet.frames.frame import FrameHeaders, ones_complement
+from bluebridge.device.ethernet.frames.offloads import fill_ip_checksum, fill_l4_checksum, tagged
+from bluebridge.device.layout.net.ethernet import ETHERTYPE_SERVICE_VLAN, ETHERTYPE_VLAN
 
 
 def naive_checksum(raw: bytes) -> int:
@@ -61,7 +61,7 @@ def ip_frame(payload: bytes, protocol: int = 17) -> bytearray:
 @pytest.mark.parametrize("protocol", [6, 17])
 @pytest.mark.parametrize("payload", [b"", b"odd", b"x" * 100])
 def test_filled_checksums_verify(payload: bytes, protocol: int) -> None:
-    frame = bytearray(tagged(bytes(ip_frame(payload, protocol)), 5 << 16 | INSERT_CVLAN << 8))
+    frame = bytearray(tagged(bytes(ip_frame(payload, protocol)), ETHERTYPE_VLAN, 5))
     frame += bytes(7)  # padding is not covered
     packet = FrameHeaders(frame)
     fill_ip_checksum(frame, packet)
@@ -90,11 +90,9 @@ def test_long_sums_are_folded_right(raw: bytes) -> None:
 
 def test_tags() -> None:
     frame = bytes(range(12)) + b"\x08\0"
-    assert tagged(frame, 0x1234 << 16) is frame
-    assert tagged(frame, 0x6005 << 16 | INSERT_CVLAN << 8) == (
-        bytes(range(12)) + b"\x81\0\x60\x05\x08\0"
-    )
-    assert tagged(frame, 7 << 16 | INSERT_SVLAN << 8)[12:16] == b"\x88\xa8\0\x07"
+    assert tagged(frame, 0, 0x1234) is frame
+    assert tagged(frame, ETHERTYPE_VLAN, 0x6005) == (bytes(range(12)) + b"\x81\0\x60\x05\x08\0")
+    assert tagged(frame, ETHERTYPE_SERVICE_VLAN, 7)[12:16] == b"\x88\xa8\0\x07"
 
 
 @pytest.mark.parametrize("flip", [14, 20, 24, 30, 40])

@@ -10,9 +10,9 @@ from struct import pack
 
 import pytest
 
+from bluebridge.device.ethernet.frames.frame import FrameHeaders
+from bluebridge.device.ethernet.frames.offloads import fill_ip_checksum, fill_l4_checksum
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, FrameStatus
-from bluebridge.device.mlx4.ethernet.frame import FrameHeaders
-from bluebridge.device.mlx4.ethernet.offloads import fill_ip_checksum, fill_l4_checksum
 from tests.models.rdma_node import Pair, SendOpcode, data
 from tests.unit.ethernet.test_ethernet import ethernet_qp, steer
 from tests.unit.ethernet.test_offload import ip_frame

@@ -7,11 +7,12 @@ from struct import pack
 
 import pytest
 
+from bluebridge.device.ethernet.frames.frame import FrameHeaders
+from bluebridge.device.ethernet.frames.receive_scaling import MAX_FLOWS, toeplitz, xor_hash
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import QPC, RSS, RSS_OFFSET, RssFlag, ServiceType
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE
-from bluebridge.device.mlx4.ethernet.frame import FrameHeaders
-from bluebridge.device.mlx4.ethernet.receive_scaling import MAX_FLOWS, Spreader, toeplitz, xor_hash
+from bluebridge.device.mlx4.pairs.spreading import spreader_of
 from tests.models.rdma_node import Node, Pair, SendOpcode, TestQp, inline
 from tests.unit.ethernet.test_ethernet import BROADCAST, ethernet_qp, steer
 from tests.unit.ethernet.test_offload import ip_frame
@@ -101,18 +102,18 @@ def tcp(protocol: int = 6) -> bytearray:
 )
 def test_fields_follow_the_context(flags: int, protocol: int, expected: int) -> None:
     frame = tcp(protocol)
-    value, qpn = Spreader(context(0x100, 3, flags)).choose(frame, FrameHeaders(frame))
+    value, qpn = spreader_of(context(0x100, 3, flags)).choose(frame, FrameHeaders(frame))
     assert (value, qpn) == (expected, 0x100 + (expected & 7))
 
 
 def test_fragments_go_where_their_addresses_say() -> None:
     frame = tcp()
     frame[20:22] = b"\x20\0"
-    assert Spreader(context(0x100, 3)).choose(frame, FrameHeaders(frame))[0] == 0x323E8FC2
+    assert spreader_of(context(0x100, 3)).choose(frame, FrameHeaders(frame))[0] == 0x323E8FC2
 
 
 def test_flows_are_not_remembered_without_end() -> None:
-    spreader = Spreader(context(0x100, 3, hash_fn=0))
+    spreader = spreader_of(context(0x100, 3, hash_fn=0))
     for number in range(MAX_FLOWS + 2):
         frame = tcp()
         frame[26:30] = pack(">I", number)

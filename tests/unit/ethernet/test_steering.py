@@ -10,7 +10,7 @@ from bluebridge.device.layout.mlx4.capabilities import INIT_HCA
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE
 from bluebridge.device.layout.mlx4.ports import MCG
-from bluebridge.device.mlx4.ethernet.steering import SteerType, group_of
+from bluebridge.device.mlx4.ports.multicast_groups import SteerType, group_of
 from tests.models.rdma_node import Node, Pair, SendOpcode, TestQp, inline
 from tests.unit.ethernet.test_ethernet import BROADCAST, ethernet_qp
 

@@ -7,21 +7,21 @@ from collections.abc import Iterator
 
 import pytest
 
+from bluebridge.device.ethernet.sender import EthernetSender
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import ServiceType
-from bluebridge.device.mlx4.connected.requester import Requester
-from bluebridge.device.mlx4.connected.responder import Responder
-from bluebridge.device.mlx4.connected.xrc_responder import XrcResponder
-from bluebridge.device.mlx4.datagrams.sender import DatagramSender
-from bluebridge.device.mlx4.ethernet.sender import EthernetSender
-from bluebridge.device.mlx4.pairs.queue_pair import QueuePair
-from bluebridge.device.mlx4.queue_pairs import PORTION
-from bluebridge.device.mlx4.rings.send_queue import SendQueue
+from bluebridge.device.mlx4.pairs.hca_pair import HcaPair
+from bluebridge.device.mlx4.rings.send_queue import SendRing
+from bluebridge.device.rdma.connected.requester import Requester
+from bluebridge.device.rdma.connected.responder import Responder
+from bluebridge.device.rdma.connected.xrc_responder import XrcResponder
+from bluebridge.device.rdma.datagrams.sender import DatagramSender
+from bluebridge.device.rdma.queue_pairs import PORTION
 from tests.models.rdma_node import Pair, SendOpcode, inline
 
 PARTS = (
-    QueuePair, SendQueue, Requester, Responder, XrcResponder, DatagramSender, EthernetSender,
+    HcaPair, SendRing, Requester, Responder, XrcResponder, DatagramSender, EthernetSender,
 )  # fmt: skip
 
 
@@ -67,16 +67,16 @@ def test_a_queue_pair_that_waits_for_an_answer_leaves_nothing() -> None:
 def test_a_reset_frees_many_in_portions() -> None:
     pair = Pair()
     node = pair.a
-    template = node.adapter.qps.get(pair.qa.qpn)
+    template = node.adapter.pair(pair.qa.qpn)
     assert template is not None
-    before = alive(QueuePair) - 1
+    before = alive(HcaPair) - 1
     for number in range(3 * PORTION - 1):
-        node.adapter.qps.create(0x300 + number, bytearray(template.context))
+        node.adapter.create_pair(0x300 + number, bytearray(template.context))
     del template
     node.write32(bar0.RESET_OFFSET, bar0.RESET_VALUE)
     assert not len(node.adapter.qps)
     for left in (3, 2, 1, 0):
-        assert alive(QueuePair) - before == left * PORTION
+        assert alive(HcaPair) - before == left * PORTION
         node.host.turn()
 
 

@@ -23,7 +23,7 @@ from bluebridge.device.layout.net.mad import (
     MgmtClass,
     SmpAttribute,
 )
-from bluebridge.device.mlx4.ports.port import MAX_GROUP_ADDRESSES
+from bluebridge.device.rdma.ports.port import MAX_GROUP_ADDRESSES
 from tests.models.hca_commands import MAC
 from tests.models.hca_driver import Driver
 
@@ -262,7 +262,11 @@ def test_multicast_records_and_their_chain(driver: Driver) -> None:
     second = MCG.pack(members=2, gid=group) + bytes.fromhex("0000060040000700")
     driver.command(Opcode.WRITE_MCG, bytes(second), 4096)
     assert driver.adapter.multicast.members(group) == [(0x600, False), (0x700, True)]
-    assert driver.adapter.multicast.members(group, 2) == []
+    MCG.set(second, "protocol", 2)
+    driver.command(Opcode.WRITE_MCG, bytes(second), 4096)
+    assert driver.adapter.multicast.members(group) == []
+    MCG.set(second, "protocol", 0)
+    driver.command(Opcode.WRITE_MCG, bytes(second), 4096)
     assert driver.query(Opcode.READ_MCG, 4096)[: len(second)] == bytes(second)
     MCG.set(second, "next_index", bucket)
     MCG.set(second, "gid", other)

@@ -14,9 +14,9 @@ import pytest
 from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.mlx4 import cqe, wqe
 from bluebridge.device.layout.net import roce
-from bluebridge.device.mlx4.ports import datagram_headers, network_headers
 from bluebridge.device.mlx4.rings import completions
 from bluebridge.device.mlx4.rings import work_requests as device_wqe
+from bluebridge.device.rdma.ports import datagram_headers, network_headers
 from bluebridge.guest.drivers.hca.posting import wqe as guest_wqe
 from bluebridge.guest.drivers.hca.queues import cq as guest_cq
 from bluebridge.guest.drivers.hca.queues import srq as guest_srq

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP, DevFlag
 from bluebridge.device.layout.mlx4.commands import MODIFIER_RESET_COUNTER, Opcode, Status
 from bluebridge.device.layout.mlx4.ports import IF_COUNTER
-from bluebridge.device.mlx4.ports.interface_counters import HEADERS
+from bluebridge.device.mlx4.ports.statistics import HEADERS
 from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS
 from tests.models.rdma_node import Node, Pair, SendOpcode, data, inline, remote
 

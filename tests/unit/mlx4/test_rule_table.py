@@ -7,11 +7,12 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bluebridge.device.ethernet.rules.rule import Rule
+from bluebridge.device.ethernet.rules.table import Entry, RuleTable
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.steering import RULE_CONTROL, RuleHeader
 from bluebridge.device.mlx4.settings.refusal import CommandError
-from bluebridge.device.mlx4.steering.rule import Rule
-from bluebridge.device.mlx4.steering.table import Entry, RuleTable
+from bluebridge.device.mlx4.steering.rule_entry import rule_of
 from tests.models.steering_rules import ethernet, infiniband, ipv4, ports, vxlan
 
 HEADERS = (ethernet(), infiniband(), ipv4(), ports(RuleHeader.TCP), ports(RuleHeader.UDP), vxlan(0))
@@ -38,7 +39,7 @@ def rules(draw: st.DrawFn) -> Rule:
         qpn=draw(st.integers(1, 4)),
     )
     header = ethernet(dmac=address.to_bytes(6, "big"), dmac_mask=mask.to_bytes(6, "big"))
-    return Rule(bytes(control) + header)
+    return rule_of(bytes(control) + header)
 
 
 def expected(attached: list[Attached], number: int) -> set[int]:
@@ -89,10 +90,10 @@ def test_equal_rules_keep_the_place_of_the_first() -> None:
     """By the order of attaching among rules of one priority that overlap."""
     table = RuleTable()
     control = RULE_CONTROL.pack(qpn=1)
-    first = table.add(Rule(bytes(control) + ethernet(dmac_mask=(1).to_bytes(6, "big"))))
-    second = table.add(Rule(bytes(control) + ethernet(dmac_mask=(2).to_bytes(6, "big"))))
+    first = table.add(rule_of(bytes(control) + ethernet(dmac_mask=(1).to_bytes(6, "big"))))
+    second = table.add(rule_of(bytes(control) + ethernet(dmac_mask=(2).to_bytes(6, "big"))))
     late = bytes(RULE_CONTROL.pack(qpn=2, last_first=1))
-    third = table.add(Rule(late + ethernet(dmac_mask=(4).to_bytes(6, "big"))))
+    third = table.add(rule_of(late + ethernet(dmac_mask=(4).to_bytes(6, "big"))))
     assert first is not None and second is not None and third is not None
     assert third.order < first.order < second.order
     assert table.find(0) is third
@@ -114,7 +115,7 @@ def mailboxes(draw: st.DrawFn) -> bytes:
 @given(mailboxes())
 def test_any_bytes_are_a_rule_or_a_bad_parameter(raw: bytes) -> None:
     try:
-        rule = Rule(raw)
+        rule = rule_of(raw)
     except CommandError as error:
         assert error.status == Status.BAD_PARAM
     else:

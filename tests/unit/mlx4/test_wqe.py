@@ -11,9 +11,18 @@ from hypothesis import strategies as st
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.net.operations import Op
-from bluebridge.device.mlx4.connected.atomics import MASK, operate
 from bluebridge.device.mlx4.rings import work_requests
+from bluebridge.device.mlx4.rings.send_queue import SendRing
+from bluebridge.device.rdma.connected.atomics import MASK, operate
+from bluebridge.device.rdma.work import WorkError
 from tests.models.rdma_node import Pair, SendOpcode, data, inline, remote
+
+READERS = (
+    work_requests.ConnectedReader(),
+    work_requests.DatagramReader(),
+    work_requests.PacketReader(),
+    work_requests.FrameReader(),
+)
 
 
 def header(opcode: int, ds: int) -> bytes:
@@ -23,10 +32,10 @@ def header(opcode: int, ds: int) -> bytes:
 
 @given(st.binary(max_size=1024))
 def test_garbage_never_raises_anything_else(raw: bytes) -> None:
-    for parse in (work_requests.parse_connected, work_requests.parse_header):
+    for reader in READERS:
         try:
-            entry = parse(raw, 0)
-        except work_requests.WqeError:
+            entry = reader.read(raw, 0)
+        except WorkError:
             continue
         assert entry.length == sum(
             len(part) if isinstance(part, bytes) else part[2] for part in entry.parts
@@ -57,7 +66,7 @@ def test_empty_segments_and_inline_chunks() -> None:
     ],
 )
 def test_entries_that_make_no_sense(raw: bytes) -> None:
-    with pytest.raises(work_requests.WqeError):
+    with pytest.raises(WorkError):
         work_requests.parse_connected(raw, 0)
 
 
@@ -108,7 +117,7 @@ def test_ring_that_vanished_is_reported_once() -> None:
     pair = Pair().connect()
     qp = pair.a.adapter.qps.get(pair.qa.qpn)
     assert qp is not None
-    assert qp.sq is not None
+    assert isinstance(qp.sq, SendRing)
     qp.sq.buffer.pages[:] = [1 << 50] * len(qp.sq.buffer.pages)
     pair.a.doorbell(pair.qa.qpn)
     pair.a.doorbell(pair.qa.qpn)

@@ -11,7 +11,7 @@ from bluebridge.device.layout.mlx4.contexts import QpState, ServiceType
 from bluebridge.device.layout.mlx4.cqe import CQE
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.wqe import INVALID_LKEY
-from bluebridge.device.mlx4.pairs.costs import LEAST_PART_BYTES, MOST_PART_BYTES, WHOLE_BYTES
+from bluebridge.device.rdma.pairs.costs import LEAST_PART_BYTES, MOST_PART_BYTES, WHOLE_BYTES
 from tests.models.long_messages import (
     HIGH,
     LONG,

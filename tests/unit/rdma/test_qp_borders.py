@@ -8,6 +8,8 @@ import pytest
 
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.cqe import RecvOpcode
+from bluebridge.device.mlx4.rings.receive_queue import ReceiveRing
+from bluebridge.device.mlx4.rings.send_queue import SendRing
 from tests.models.rdma_node import Node, Pair, SendOpcode, data, inline, remote
 from tests.unit.rdma.test_qp_protection import statuses
 
@@ -74,7 +76,7 @@ def test_an_entry_whose_header_lies_across_a_border(pair: Pair) -> None:
     pair.a.host.map(BORDER + 4, 4092)
     qp = pair.a.adapter.qps.get(pair.qa.qpn)
     assert qp is not None
-    assert qp.sq is not None
+    assert isinstance(qp.sq, SendRing)
     qp.sq.buffer.pages[:] = [BORDER - 4096 * slot for slot in range(len(qp.sq.buffer.pages))]
     pair.qa.address = BORDER
     pair.a.host.poke(BORDER + 128, pack(">I", 1 << 31))  # the slot behind it is software's
@@ -86,7 +88,7 @@ def test_a_doorbell_record_across_a_border(pair: Pair) -> None:
     border_memory(pair.b, BORDER + 0x102)
     qp = pair.b.adapter.qps.get(pair.qb.qpn)
     assert qp is not None
-    assert qp.rq is not None
+    assert isinstance(qp.rq, ReceiveRing)
     qp.rq.record = pair.qb.record = BORDER + 0x100
     target, rkey = pair.b.memory(4096)
     pair.b.post_recv(pair.qb, [(rkey, target, 16)])

@@ -51,6 +51,17 @@ def test_every_import_is_one_that_the_table_allows(graph: house.Graph) -> None:
     assert wrong == []
 
 
+def test_no_engine_knows_a_card(graph: house.Graph) -> None:
+    """Whatever the table says: a second face needs no line in them."""
+    engines, cards = ("device.rdma", "device.ethernet"), ("device.mlx4", "device.layout.mlx4")
+    assert [
+        f"{importer} -> {target}"
+        for importer, targets in sorted(graph.items())
+        for target in sorted(targets)
+        if importer.startswith(engines) and target.startswith(cards)
+    ] == []
+
+
 def test_no_row_names_a_room_that_it_does_not_import(graph: house.Graph) -> None:
     used = {
         (house.room_of(importer, ROOMS), house.room_of(target, ROOMS))

@@ -65,5 +65,5 @@ def test_the_page_says_what_the_model_is() -> None:
 
 
 def test_a_place_that_is_gone_would_be_seen() -> None:
-    assert not defines("device/mlx4/queue_pairs.py", "no_such_name")
+    assert not defines("device/rdma/queue_pairs.py", "no_such_name")
     assert not defines("device/mlx4/no_such_file.py", "receive")

@@ -1,0 +1,1 @@
+"""The engines of Ethernet frames, which know no card."""

@@ -1,0 +1,165 @@
+"""Large sends: one TCP segment of up to 64 KiB becomes frames (Linux `en_tx.c: mlx4_en_xmit`).
+
+Software gives the headers of the first frame; each frame gets a copy with its own lengths, IP
+identification, sequence number, flags and checksums.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from bluebridge.device.ethernet.frames.frame import (
+    HEADER_BYTES,
+    IPV4_CHECKSUM,
+    IPV4_HEADER,
+    IPV6_HEADER,
+    ONES,
+    TCP,
+    checksum_of,
+    ones_sum,
+)
+from bluebridge.device.layout.net.ethernet import (
+    ETHERTYPE_IPV4,
+    ETHERTYPE_IPV6,
+    ETHERTYPE_SERVICE_VLAN,
+    ETHERTYPE_VLAN,
+    HEADER_SIZE,
+)
+from bluebridge.device.layout.net.ipoib import HEADER_SIZE as IPOIB_HEADER
+from bluebridge.device.rdma.work import WorkError
+
+FIN: Final = 1
+PSH: Final = 8
+CWR: Final = 128
+LAST_ONLY: Final = FIN | PSH
+_TCP_SEQUENCE: Final = 4
+_TCP_OFFSET: Final = 12
+_TCP_FLAGS: Final = 13
+_TCP_CHECKSUM: Final = 16
+_IPV4_LENGTH: Final = 2
+_IPV4_ID: Final = 4
+_IPV4_PROTOCOL: Final = 9
+_IPV6_LENGTH: Final = 4
+_IPV6_NEXT: Final = 6
+_IPV6_OPTIONS: Final = (0, 43, 60)  # hop by hop, routing, destination
+_U16: Final = Struct(">H")
+_U32: Final = Struct(">I")
+_LENGTH_ID: Final = Struct(">HH")
+
+
+class SegmentError(WorkError):
+    """Headers that no large send can be cut with."""
+
+
+class LargeSendHeaders:
+    """The headers of a large send, taken apart once.
+
+    Raises `SegmentError` unless they are Ethernet and VLAN tags or (`ipoib`) the header of IPoIB,
+    IPv4 or IPv6, and TCP to the end.
+    """
+
+    __slots__ = ("_ip_sum", "_network", "_tcp", "_tcp_sum", "_template", "_v4", "first_id", "size")
+
+    def __init__(self, header: bytes, *, ipoib: bool = False) -> None:
+        self._template = template = bytearray(header)
+        self.size = len(header)
+        if ipoib:
+            self._network, kind = IPOIB_HEADER, int.from_bytes(header[:2], "big")
+        else:
+            self._network, kind = _network(header)
+        self._v4 = kind == ETHERTYPE_IPV4
+        if self._v4:
+            self._tcp = self._begin_ipv4(template)
+        elif kind == ETHERTYPE_IPV6:
+            self.first_id, self._ip_sum = 0, 0
+            self._tcp = _transport_ipv6(header, self._network)
+        else:
+            raise SegmentError(f"ethertype {kind:#06x} cannot be cut into segments")
+        tcp = self._tcp
+        if tcp + HEADER_BYTES[TCP] > self.size or tcp + (header[tcp + _TCP_OFFSET] >> 4) * 4 != (
+            self.size
+        ):
+            raise SegmentError("the headers do not end with a TCP header")
+        _U16.pack_into(template, tcp + _TCP_CHECKSUM, 0)
+        # everything but length, sequence number and flags: those are added per frame
+        self._tcp_sum = (
+            ones_sum(template[tcp:])
+            + ones_sum(self._addresses())
+            + TCP
+            - _U32.unpack_from(template, tcp + _TCP_SEQUENCE)[0]
+            - template[tcp + _TCP_FLAGS]
+        )
+
+    def _begin_ipv4(self, template: bytearray) -> int:
+        start = self._network
+        if start + IPV4_HEADER > self.size or template[start] >> 4 != 4:
+            raise SegmentError("no IPv4 header")
+        header = (template[start] & 15) * 4
+        if header < IPV4_HEADER or template[start + _IPV4_PROTOCOL] != TCP:
+            raise SegmentError("only TCP can be cut into segments")
+        self.first_id = _U16.unpack_from(template, start + _IPV4_ID)[0]
+        _LENGTH_ID.pack_into(template, start + _IPV4_LENGTH, 0, 0)
+        _U16.pack_into(template, start + IPV4_CHECKSUM, 0)
+        self._ip_sum = ones_sum(template[start : start + header])
+        return start + header
+
+    def _addresses(self) -> bytes:
+        start = self._network
+        if self._v4:
+            return bytes(self._template[start + 12 : start + 20])
+        return bytes(self._template[start + 8 : start + 40])
+
+    def cut(self, payload: bytes, mss: int) -> list[bytes]:
+        """The frames that carry `payload`, at most `mss` bytes each; no payload is one frame."""
+        template, network, tcp = self._template, self._network, self._tcp
+        (sequence,) = _U32.unpack_from(template, tcp + _TCP_SEQUENCE)
+        flags, identification = template[tcp + _TCP_FLAGS], self.first_id
+        tcp_size, ip_size = self.size - tcp, self.size - network
+        header = bytearray(template)
+        frames: list[bytes] = []
+        total, start = len(payload), 0
+        while True:
+            part = payload[start : start + mss]
+            size, end = len(part), start + len(part)
+            own = flags if end >= total else flags & ~LAST_ONLY
+            if start:
+                own &= ~CWR
+            if self._v4:
+                length = ip_size + size
+                _LENGTH_ID.pack_into(header, network + _IPV4_LENGTH, length, identification)
+                value = checksum_of(self._ip_sum + length + identification)
+                _U16.pack_into(header, network + IPV4_CHECKSUM, value)
+                identification = identification + 1 & ONES
+            else:
+                _U16.pack_into(header, network + _IPV6_LENGTH, ip_size - IPV6_HEADER + size)
+            _U32.pack_into(header, tcp + _TCP_SEQUENCE, sequence)
+            header[tcp + _TCP_FLAGS] = own
+            value = checksum_of(self._tcp_sum + tcp_size + size + sequence + own + ones_sum(part))
+            _U16.pack_into(header, tcp + _TCP_CHECKSUM, value)
+            frames.append(bytes(header) + part)
+            if end >= total:
+                return frames
+            sequence, start = sequence + size & 0xFFFFFFFF, end
+
+
+def _network(header: bytes) -> tuple[int, int]:
+    """Offset of the network header behind VLAN tags, and its ethertype."""
+    if len(header) < HEADER_SIZE:
+        raise SegmentError(f"{len(header)} bytes of headers")
+    position, kind = HEADER_SIZE, _U16.unpack_from(header, HEADER_SIZE - 2)[0]
+    while kind in (ETHERTYPE_VLAN, ETHERTYPE_SERVICE_VLAN) and position + 4 <= len(header):
+        kind = _U16.unpack_from(header, position + 2)[0]
+        position += 4
+    return position, kind
+
+
+def _transport_ipv6(header: bytes, start: int) -> int:
+    if start + IPV6_HEADER > len(header) or header[start] >> 4 != 6:
+        raise SegmentError("no IPv6 header")
+    protocol, position = header[start + _IPV6_NEXT], start + IPV6_HEADER
+    while protocol in _IPV6_OPTIONS and position + 8 <= len(header):
+        protocol, position = header[position], position + 8 * (header[position + 1] + 1)
+    if protocol != TCP:
+        raise SegmentError("only TCP can be cut into segments")
+    return position

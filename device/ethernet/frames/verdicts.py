@@ -1,0 +1,48 @@
+"""What the adapter finds in a packet that came in, for its completion."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bluebridge.device.ethernet.frames.frame import ONES, TCP, UDP, Frame, FrameHeaders
+
+IS_IPV4: Final = 1 << 0
+IS_FRAGMENT: Final = 1 << 1
+IS_IPV6: Final = 1 << 2
+HAS_OPTIONS: Final = 1 << 3
+IS_TCP: Final = 1 << 4
+IS_UDP: Final = 1 << 5
+IP_GOOD: Final = 1 << 6
+L4_GOOD: Final = 1 << 7
+"""Findings: what a packet is, and which checksums are right."""
+FINDINGS: Final = 8
+"""How many bits findings have."""
+
+_TRANSPORT: Final = {TCP: IS_TCP, UDP: IS_UDP}
+
+
+def findings(frame: Frame, headers: FrameHeaders, good: bool) -> tuple[int, int]:
+    """Findings on a packet, and its L4 checksum: all ones if right, or what software goes on with.
+
+    `good`: the sending adapter computed the checksums itself. Linux `en_rx.c:
+    mlx4_en_process_rx_cq, check_csum`: CHECKSUM_UNNECESSARY and _COMPLETE.
+    """
+    if not headers.version:
+        return 0, 0
+    if headers.version == 4:
+        found = IS_IPV4
+        if headers.fragment:
+            found |= IS_FRAGMENT
+        if headers.options:
+            found |= HAS_OPTIONS
+    else:
+        found = IS_IPV6
+    if headers.whole:
+        found |= _TRANSPORT[headers.protocol]
+    if good:
+        return found | IP_GOOD | L4_GOOD, ONES
+    if headers.header_is_good(frame):
+        found |= IP_GOOD
+    if headers.transport_is_good(frame):
+        return found | L4_GOOD, ONES
+    return found, headers.partial_sum(frame)

@@ -1,0 +1,243 @@
+"""The rules of one port, ordered for looking packets up."""
+
+from __future__ import annotations
+
+from bisect import insort
+from typing import Final
+
+from bluebridge.device.ethernet.rules.fields import (
+    ADDRESS_BITS,
+    BY_ADDRESS,
+    INFINIBAND,
+    VLAN,
+    depth_of,
+)
+from bluebridge.device.ethernet.rules.rule import Rule, RuleMode
+from bluebridge.device.rdma.refusal import Reason, Refusal
+
+MAX_EQUAL_RULES: Final = 24
+"""Queue pairs that one and the same rule may name: what Linux has entries of 128 bytes for."""
+MAX_MASKS: Final = 32
+"""Different masks of the rules of a port: each costs a look at every packet, some 0.1 us, which the
+sender's `pairs.costs` have to cover."""
+
+_SEQUENCE_BITS: Final = 48
+_MIDDLE: Final = 1 << _SEQUENCE_BITS - 1
+_TAG_BITS: Final = 0xFFFF << VLAN
+
+Member = tuple[int, bool]
+"""Number of a queue pair, and whether it refuses what it sent itself."""
+
+
+class Entry:
+    """All rules of one priority that match the same packets.
+
+    `order` is lower the earlier the entry counts; `members` are in the order they came, one for
+    each rule, and `targets` names each queue pair once. `names_address`: all bits of the
+    destination address are matched, `names_tag`: the tag of VLAN is.
+    """
+
+    __slots__ = (
+        "exclusive", "mask", "members", "names_address", "names_tag", "order", "targets", "value",
+    )  # fmt: skip
+
+    def __init__(self, rule: Rule, order: int) -> None:
+        self.order = order
+        self.mask = rule.mask
+        self.value = rule.value
+        self.exclusive = rule.exclusive
+        self.names_address = rule.mask & ADDRESS_BITS == ADDRESS_BITS
+        self.names_tag = bool(rule.mask & _TAG_BITS)
+        self.members: list[Member] = []
+        self.targets: list[Member] = []
+
+    def __lt__(self, other: Entry) -> bool:
+        return self.order < other.order
+
+    def join(self, member: Member) -> None:
+        """One more rule."""
+        self.members.append(member)
+        self._count()
+
+    def quit(self, member: Member) -> None:
+        """One rule less."""
+        self.members.remove(member)
+        self._count()
+
+    def _count(self) -> None:
+        self.targets = list(dict(self.members).items())
+
+
+class _SameMask:
+    """Entries with one mask, by their value; `first` is no later than the order of any of them."""
+
+    __slots__ = ("entries", "first", "mask")
+
+    def __init__(self, mask: int, first: int) -> None:
+        self.mask = mask
+        self.first = first
+        self.entries: dict[int, list[Entry]] = {}
+
+
+class RuleTable:
+    """Which queue pairs of one port get a packet.
+
+    `depth` is how far into an Ethernet frame the rules look (`fields.depth_of`), `sniffers` says
+    whether there are any that want copies of what comes in, `mirrors` the same of what the port
+    sends. Rules of InfiniBand are not looked at for frames (`_frame_groups`), none of which they
+    match.
+    """
+
+    __slots__ = (
+        "_frame_groups", "_groups", "_modes", "_sequence", "depth", "mirrors", "sniffers",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self._sequence = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """No rules."""
+        self._groups: list[_SameMask] = []
+        self._frame_groups: list[_SameMask] = []
+        self._modes: dict[RuleMode, list[Member]] = {}
+        self.depth = BY_ADDRESS
+        self.sniffers = self.mirrors = False
+
+    # -- changes --------------------------------------------------------------------------------
+
+    def add(self, rule: Rule) -> Entry | None:
+        """Take a rule in; returns the entry it belongs to, None where its mode needs none.
+
+        Raises `Refusal`, and has changed nothing then: LIMIT when there are too many masks or
+        members, BUSY when the same rule is another queue pair's alone.
+        """
+        member = rule.qpn, not rule.allow_loopback
+        if rule.mode is not RuleMode.REGULAR:
+            self._add_mode(rule.mode, member)
+            return None
+        entry = self._entry(rule) or self._insert(rule)
+        entry.join(member)
+        return entry
+
+    def _add_mode(self, mode: RuleMode, member: Member) -> None:
+        members = self._modes.setdefault(mode, [])
+        if len(members) >= MAX_EQUAL_RULES:
+            raise Refusal(Reason.LIMIT, f"{MAX_EQUAL_RULES} rules of {mode.name}")
+        members.append(member)
+        self._summarise()
+
+    def remove(self, rule: Rule, entry: Entry | None) -> None:
+        """Forget a rule; `entry` is what `add` returned."""
+        member = rule.qpn, not rule.allow_loopback
+        if entry is None:
+            self._modes[rule.mode].remove(member)
+        else:
+            entry.quit(member)
+            if not entry.members:
+                self._drop(entry)
+        self._summarise()
+
+    def _entry(self, rule: Rule) -> Entry | None:
+        """The entry of equal rules, if there is one that the rule may join."""
+        group = self._group(rule.mask)
+        same = group.entries.get(rule.value, []) if group is not None else []
+        for entry in same:
+            if entry.order >> _SEQUENCE_BITS == rule.priority:
+                if entry.exclusive or rule.exclusive:
+                    raise Refusal(Reason.BUSY, "the rule is one queue pair's alone")
+                if len(entry.members) >= MAX_EQUAL_RULES:
+                    raise Refusal(Reason.LIMIT, f"{MAX_EQUAL_RULES} equal rules")
+                return entry
+        return None
+
+    def _insert(self, rule: Rule) -> Entry:
+        self._sequence += 1
+        place = _MIDDLE - self._sequence if rule.last_first else _MIDDLE + self._sequence
+        order = rule.priority << _SEQUENCE_BITS | place
+        group = self._group(rule.mask)
+        if group is None:
+            if len(self._groups) >= MAX_MASKS:
+                raise Refusal(Reason.LIMIT, f"{MAX_MASKS} different masks")
+            group = _SameMask(rule.mask, order)
+            self._groups.append(group)
+        entry = Entry(rule, order)
+        insort(group.entries.setdefault(rule.value, []), entry)
+        group.first = min(group.first, order)
+        self._summarise()
+        return entry
+
+    def _drop(self, entry: Entry) -> None:
+        group = self._group(entry.mask)
+        if group is None:
+            return
+        same = group.entries[entry.value]
+        same.remove(entry)
+        if not same:
+            del group.entries[entry.value]
+        if not group.entries:
+            self._groups.remove(group)
+
+    def _group(self, mask: int) -> _SameMask | None:
+        for group in self._groups:
+            if group.mask == mask:
+                return group
+        return None
+
+    def _summarise(self) -> None:
+        self._groups.sort(key=_first_of)
+        frames = [group for group in self._groups if not group.mask & INFINIBAND]
+        self._frame_groups = frames
+        self.depth = max([depth_of(group.mask) for group in frames], default=BY_ADDRESS)
+        self.sniffers = any(self._modes.get(mode) for mode in _COPIES)
+        self.mirrors = bool(self._modes.get(RuleMode.MIRROR_SENT))
+
+    # -- packets --------------------------------------------------------------------------------
+
+    def find(self, number: int) -> Entry | None:
+        """The entry that an Ethernet frame with these fields belongs to."""
+        return _first_match(self._frame_groups, number)
+
+    def find_datagram(self, number: int) -> Entry | None:
+        """The entry that a datagram with these fields belongs to."""
+        return _first_match(self._groups, number)
+
+    def of_mode(self, mode: RuleMode) -> list[Member]:
+        """Queue pairs that rules of one mode name."""
+        return self._modes.get(mode, [])
+
+    def default(self, address: int) -> list[Member]:
+        """Who gets an Ethernet frame that no rule matches; `address` is its first byte."""
+        everything = self.of_mode(RuleMode.ALL_DEFAULT)
+        if not address & 1:
+            return everything
+        groups = self.of_mode(RuleMode.MULTICAST_DEFAULT)
+        return everything + groups if groups else everything
+
+    def copies(self, address: int) -> list[Member]:
+        """Who gets a copy of each Ethernet frame that comes in, besides those it is for."""
+        kind = RuleMode.MULTICAST_SNIFFER if address & 1 else RuleMode.UNICAST_SNIFFER
+        return self.of_mode(RuleMode.MIRROR_RECEIVED) + self.of_mode(kind)
+
+
+_COPIES: Final = (
+    RuleMode.MIRROR_RECEIVED,
+    RuleMode.UNICAST_SNIFFER,
+    RuleMode.MULTICAST_SNIFFER,
+)
+
+
+def _first_match(groups: list[_SameMask], number: int) -> Entry | None:
+    """The entry that counts first of those for a number; `groups` are in the order of `first`."""
+    best: Entry | None = None
+    for group in groups:
+        if best is not None and best.order < group.first:
+            break
+        found = group.entries.get(number & group.mask)
+        if found is not None and (best is None or found[0].order < best.order):
+            best = found[0]
+    return best
+
+
+def _first_of(group: _SameMask) -> int:
+    return group.first

@@ -1,0 +1,190 @@
+"""The send engine of Ethernet queue pairs: frames out, with the offloads of mlx4_en.
+
+Frames and completions of one walk of the ring leave together: a burst costs the receiver one
+event, and the sender one. Linux `en_tx.c: mlx4_en_xmit, mlx4_en_process_tx_cq`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from bluebridge.device.ethernet.frames.offloads import tagged, with_checksums
+from bluebridge.device.ethernet.frames.segmentation import LargeSendHeaders
+from bluebridge.device.ethernet.steering import rule_for
+from bluebridge.device.fabric.messages import Frames, Train
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.net.ethernet import HEADER_SIZE, MIN_FRAME
+from bluebridge.device.pci.bus import DmaError
+from bluebridge.device.rdma.memory.rights import AccessError
+from bluebridge.device.rdma.operations import LARGE_SEND, NOP
+from bluebridge.device.rdma.pairs.costs import COPY_COST, COST_LIMIT, FRAME_COST
+from bluebridge.device.rdma.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.pairs.unconnected_sender import UnconnectedSender
+from bluebridge.device.rdma.vocabulary import CompletionStatus
+from bluebridge.device.rdma.work import FrameWork, SendWork, WorkError
+
+MAX_FRAME: Final = 9728
+MAX_SEND: Final = 1 << 19
+"""Payload of one large send: what Linux may ask for (`GSO_MAX_SIZE`)."""
+MAX_SEGMENTS: Final = 8192
+BURST: Final = 128
+"""Frames after which a burst leaves, so that the receiver's processor starts on them."""
+
+
+class EthernetSender(UnconnectedSender):
+    """Sends the entries of one ring; that of an RSS queue pair has none.
+
+    `_rest` are bursts of a large send that wait for the next turn: its share of time was over.
+    The burst goes to the wire, or (`_loop`) back to the port; with `_also_back` to both.
+    """
+
+    __slots__ = ("_address", "_also_back", "_collected", "_frames", "_loop", "_rest", "_trains")
+
+    def __init__(self, qp: QueuePair) -> None:
+        super().__init__(qp)
+        self._address = b""
+        self._loop = False
+        self._also_back = False
+        self._frames = 0
+        self._trains: list[Train] = []
+        self._rest: deque[Train] = deque()
+        self._collected = False
+
+    def execute(self, work: SendWork) -> None:
+        """Send one entry, or complete it in error; `finish` follows at the end of the walk."""
+        try:
+            if work.operation != NOP:
+                self._send(work)
+        except WorkError as error:
+            self.refuse(work.index, error)
+        except (AccessError, DmaError) as fault:
+            self.finish()
+            self._fail(work.index, CompletionStatus.LOCAL_PROT_ERR, fault)
+        else:
+            if work.signalled:
+                self._collected = True
+                self._qp.completions.collect_send(work.index, work.operation, work.length)
+
+    def refuse(self, index: int, error: WorkError) -> None:
+        """Complete an entry that makes no sense in error, behind those before it."""
+        self.finish()
+        self._fail(index, error.status, error)
+
+    def blocked(self) -> bool:
+        """Whether the port pauses, or a large send is not over; the queue runs again after it."""
+        flow, queue = self._qp.port.flow, self._qp.sq
+        if flow.paused and queue is not None:
+            flow.wait(self._qp.qpn, queue.run)
+            return True
+        if self._rest:
+            self._send_rest()
+            return bool(self._rest)
+        return False
+
+    def finish(self) -> None:
+        """Send the burst: frames first, then the completions of their entries."""
+        if self._trains:
+            self._send_burst()
+        if self._collected and not self._rest:
+            self._collected = False
+            self._qp.completions.post_collected()
+
+    def stop(self) -> None:
+        """2RST: what was not sent is forgotten."""
+        self._trains, self._frames = [], 0
+        self._collected = False
+        self._qp.completions.forget_collected()
+        self._rest.clear()
+
+    def abort(self) -> None:
+        """2ERR: what is left of a large send is dropped, and its entry completes as a success."""
+        if self._rest:
+            self._rest.clear()
+            self.finish()
+
+    def _send_burst(self) -> None:
+        trains, self._trains, self._frames = self._trains, [], 0
+        port, loop = self._qp.port, self._loop
+        own = self._qp.qpn if loop else -1
+        copies = port.send_frames(Frames(self._address, trains, own), loop=loop)
+        if self._also_back:
+            copies += port.return_frames(Frames(self._address, trains, self._qp.qpn))
+        self._qp.spent += COPY_COST * copies
+
+    def _send_rest(self) -> None:
+        """Send bursts of a large send, as many as the queue's share of time allows."""
+        qp, rest = self._qp, self._rest
+        while rest and qp.spent < COST_LIMIT:
+            train = rest.popleft()
+            qp.spent += FRAME_COST * len(train.frames)
+            self._trains.append(train)
+            self._send_burst()
+
+    def _send(self, work: SendWork) -> None:
+        if not isinstance(work, FrameWork):
+            raise WorkError("no frame")
+        train = self._segments(work) if work.operation == LARGE_SEND else self._frame(work)
+        frames = train.frames
+        address = frames[0][:6]
+        loop, back = self._returns(work, frames[0])
+        large = len(frames) > BURST
+        way = address, loop, back
+        if large or self._frames >= BURST or way != (self._address, self._loop, self._also_back):
+            self.finish()
+            self._address, self._loop, self._also_back = way
+        if large:
+            for start in range(0, len(frames), BURST):
+                self._rest.append(Train(frames[start : start + BURST], train.good))
+            self._send_rest()
+            return
+        self._trains.append(train)
+        self._frames += len(frames)
+        self._qp.spent += FRAME_COST * len(frames)
+
+    def _returns(self, work: FrameWork, frame: bytes) -> tuple[bool, bool]:
+        """Whether a frame goes back to its port only, and whether there and to the wire as well.
+
+        Only what is said to come back does, and what has its destination repeated by its
+        entry if the port itself has that or a rule for the frame: for loopback tests Linux
+        does so (`en_tx.c`: MLX4_EN_FLAG_ENABLE_HW_LOOPBACK), user space always does (rdma-core
+        `providers/mlx4/qp.c: mlx4_post_send`). A rule that does not name the whole address says
+        nothing of who else has it.
+        """
+        if work.loopback:
+            return True, False
+        address = work.repeated
+        if not address:
+            return False, False
+        group = bool(frame[0] & 1)
+        port = self._qp.port
+        if address in port.mac_addresses:
+            return not group, group
+        entry = rule_for(port, frame)
+        if entry is None:
+            return False, False
+        alone = entry.names_address and not group
+        return alone, not alone
+
+    def _gather(self, work: FrameWork) -> bytes:
+        """What the entry sends, read once: software may change it while it is on its way."""
+        return b"".join(self._qp.memory.gather(work.parts, note=True, what=What.FRAME))
+
+    def _frame(self, work: FrameWork) -> Train:
+        if not HEADER_SIZE <= work.length <= MAX_FRAME:
+            raise WorkError(f"a frame of {work.length} bytes")
+        frame = tagged(self._gather(work), work.tag_type, work.tag)
+        good = False
+        if work.checksums:
+            frame, good = with_checksums(frame, work.checksums)
+        return Train([frame.ljust(MIN_FRAME, b"\0")], good)
+
+    def _segments(self, work: FrameWork) -> Train:
+        mss, header = work.mss, work.header
+        if work.length > MAX_SEND or work.length > mss * MAX_SEGMENTS:
+            raise WorkError(f"a large send of {work.length} bytes, {mss} in each frame")
+        headers = LargeSendHeaders(tagged(header, work.tag_type, work.tag))
+        frames = headers.cut(self._gather(work), mss)
+        frames[-1] = frames[-1].ljust(MIN_FRAME, b"\0")
+        work.length += len(header)
+        return Train(frames, True)

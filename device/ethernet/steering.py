@@ -1,0 +1,70 @@
+"""Which queue pairs get an Ethernet frame.
+
+Three ways, as INIT_HCA says. A0: RQP_CALC names one queue pair for the port's addresses. B0: groups
+of the multicast table name queue pairs per address, unicast ones too, and default records those
+that want everything (Linux `mlx4/mcg.c`, `en_netdev.c: mlx4_en_uc_steer_add`). Device-managed:
+the first rule by priority that matches a frame names them (`mlx4_flow_attach`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bluebridge.device.ethernet.frames.frame_fields import number_of
+from bluebridge.device.ethernet.rules.rule import RuleMode
+from bluebridge.device.ethernet.rules.table import Entry
+from bluebridge.device.rdma.ports.groups import Groups
+from bluebridge.device.rdma.ports.port import Port
+from bluebridge.device.rdma.settings import Settings
+
+
+def targets(port: Port, frame: bytes, groups: Groups, settings: Settings) -> Sequence[int]:
+    """Numbers of the queue pairs that get a copy of `frame` by A0 or B0; empty for none."""
+    if settings.unicast_steering:
+        return _targets_b0(port, frame, groups)
+    steering = port.steering
+    if steering.promiscuous is not None:
+        return (steering.promiscuous,)
+    if not port.admits(frame):
+        return ()
+    if frame[0] & 1:
+        qpn = steering.multicast
+    else:
+        qpn = steering.unicast if frame[:6] in port.mac_addresses else None
+    return () if qpn is None else (qpn,)
+
+
+def _targets_b0(port: Port, frame: bytes, groups: Groups) -> Sequence[int]:
+    address = frame[:6]
+    everything = groups.frame_default(port.number, address)
+    if not everything and not port.admits(frame):
+        return ()
+    members = groups.frame_members(port.number, address)
+    return [qpn for qpn, _ in members] if members else everything
+
+
+def targets_by_rules(port: Port, frame: bytes, sender: int = -1) -> Sequence[int]:
+    """The same by the rules of a port; `sender` is its own queue pair that sent the frame, or -1.
+
+    The VLAN filter holds where neither the rule names a tag nor a queue pair wants all frames.
+    """
+    rules = port.rules
+    entry = rule_for(port, frame)
+    if entry is None:
+        members = rules.default(frame[0])
+    elif entry.names_tag or port.admits_tag(frame) or rules.of_mode(RuleMode.ALL_DEFAULT):
+        members = entry.targets
+    else:
+        members = []
+    if rules.sniffers:
+        members = members + rules.copies(frame[0])
+    if len(members) == 1:  # mostly
+        qpn, refuses_own = members[0]
+        return () if refuses_own and qpn == sender else (qpn,)
+    return list(dict.fromkeys(qpn for qpn, own in members if not (own and qpn == sender)))
+
+
+def rule_for(port: Port, frame: bytes) -> Entry | None:
+    """The equal rules of a port that are for a frame."""
+    rules = port.rules
+    return rules.find(number_of(frame, rules.depth))

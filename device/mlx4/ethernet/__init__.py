@@ -1,1 +1,0 @@
-"""The engines of Ethernet frames."""

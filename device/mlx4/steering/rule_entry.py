@@ -1,0 +1,172 @@
+"""Rules as drivers write them (Linux `mlx4/mcg.c: mlx4_flow_attach`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bluebridge.device.ethernet.rules import fields
+from bluebridge.device.ethernet.rules.rule import Rule, RuleMode
+from bluebridge.device.layout.mlx4.commands import Status
+from bluebridge.device.layout.mlx4.steering import (
+    RULE_CONTROL,
+    RULE_ETHERNET,
+    RULE_HEADERS,
+    RULE_INFINIBAND,
+    RULE_IPV4,
+    RULE_PORTS,
+    RULE_VXLAN,
+    RuleHeader,
+)
+from bluebridge.device.layout.mlx4.steering import RuleMode as CardMode
+from bluebridge.device.mlx4.settings.refusal import CommandError
+
+FULL_TYPE: Final = 0xFFFF
+_LAYERS: Final = {
+    RuleHeader.ETHERNET: 1,
+    RuleHeader.INFINIBAND: 1,
+    RuleHeader.IPV4: 2,
+    RuleHeader.TCP: 3,
+    RuleHeader.UDP: 3,
+    RuleHeader.VXLAN: 4,
+}
+_MODES: Final = {
+    int(CardMode.REGULAR): RuleMode.REGULAR,
+    int(CardMode.ALL_DEFAULT): RuleMode.ALL_DEFAULT,
+    int(CardMode.MULTICAST_DEFAULT): RuleMode.MULTICAST_DEFAULT,
+    int(CardMode.MIRROR_RECEIVED): RuleMode.MIRROR_RECEIVED,
+    int(CardMode.MIRROR_SENT): RuleMode.MIRROR_SENT,
+    int(CardMode.UNICAST_SNIFFER): RuleMode.UNICAST_SNIFFER,
+    int(CardMode.MULTICAST_SNIFFER): RuleMode.MULTICAST_SNIFFER,
+}
+
+
+class Match:
+    """Which packets a rule is for: those whose number (`fields`) has `value` where `mask` is set.
+
+    Built header by header; raises `CommandError` (BAD_PARAM) for one that is out of order.
+    """
+
+    __slots__ = ("_base", "_layer", "mask", "value")
+
+    def __init__(self) -> None:
+        self.mask = 0
+        self.value = 0
+        self._base = 0
+        self._layer = 0
+
+    def add(self, kind: RuleHeader, raw: bytes) -> None:
+        """Take one header of the rule in.
+
+        That of InfiniBand may come twice: Linux puts an empty one in front of each rule
+        (`ib/main.c: __mlx4_ib_create_default_rules`).
+        """
+        layer = _LAYERS[kind]
+        least = layer if kind is RuleHeader.INFINIBAND else layer - 1
+        if self._layer > least or (kind in _OUTER_ONLY and self._base):
+            raise CommandError(Status.BAD_PARAM, f"{kind.name} header out of order")
+        self._layer = layer
+        if kind is RuleHeader.ETHERNET:
+            self._ethernet(raw)
+        elif kind is RuleHeader.INFINIBAND:
+            self._infiniband(raw)
+        elif kind is RuleHeader.IPV4:
+            self._ipv4(raw)
+        elif kind is RuleHeader.VXLAN:
+            self._vxlan(raw)
+        else:
+            self._ports(raw, fields.TCP if kind is RuleHeader.TCP else fields.UDP)
+
+    def _want(self, position: int, value: int, mask: int) -> None:
+        shift = position + self._base
+        self.mask |= mask << shift
+        self.value |= (value & mask) << shift
+
+    def _want_raw(self, position: int, value: bytes, mask: bytes) -> None:
+        self._want(position, int.from_bytes(value, "big"), int.from_bytes(mask, "big"))
+
+    def _want_flag(self, flag: int) -> None:
+        self._want(0, flag, flag)
+
+    def _ethernet(self, raw: bytes) -> None:
+        get, get_raw = RULE_ETHERNET.get, RULE_ETHERNET.get_raw
+        self._want_raw(fields.DMAC, get_raw(raw, "dmac"), get_raw(raw, "dmac_mask"))
+        self._want_raw(fields.SMAC, get_raw(raw, "smac"), get_raw(raw, "smac_mask"))
+        self._want(fields.VLAN, get(raw, "vlan"), get(raw, "vlan_mask"))
+        if get(raw, "match_type"):
+            self._want(fields.ETHERTYPE, get(raw, "ethertype"), FULL_TYPE)
+
+    def _infiniband(self, raw: bytes) -> None:
+        get, get_raw = RULE_INFINIBAND.get, RULE_INFINIBAND.get_raw
+        self._want_flag(fields.INFINIBAND)
+        self._want_raw(fields.DGID, get_raw(raw, "dgid"), get_raw(raw, "dgid_mask"))
+        qpn = get(raw, "qpn")
+        if qpn:  # Linux says 0 with a full mask for "any" (mlx4_ib's default rules)
+            self._want(fields.QPN, qpn, get(raw, "qpn_mask"))
+
+    def _ipv4(self, raw: bytes) -> None:
+        get_raw = RULE_IPV4.get_raw
+        self._want_flag(fields.IPV4)
+        for position, name in (fields.DESTINATION, "destination"), (fields.SOURCE, "source"):
+            self._want_raw(position, get_raw(raw, name), get_raw(raw, f"{name}_mask"))
+
+    def _ports(self, raw: bytes, protocol: int) -> None:
+        get = RULE_PORTS.get
+        self._want_flag(protocol)
+        for position, name in (
+            (fields.DESTINATION_PORT, "destination"),
+            (fields.SOURCE_PORT, "source"),
+        ):
+            self._want(position, get(raw, name), get(raw, f"{name}_mask"))
+
+    def _vxlan(self, raw: bytes) -> None:
+        get = RULE_VXLAN.get
+        self._want_flag(fields.VXLAN)
+        self._want(fields.VNI, get(raw, "vni"), get(raw, "vni_mask"))
+        self._base, self._layer = fields.INNER, 0
+
+
+_OUTER_ONLY: Final = frozenset((RuleHeader.INFINIBAND, RuleHeader.VXLAN))
+
+
+def rule_of(raw: bytes) -> Rule:
+    """The rule in the bytes of a mailbox, all of which are its own.
+
+    Raises `CommandError` (BAD_PARAM) for a mode or header that is unknown or out of order, and for
+    sizes that are not those of the headers.
+    """
+    get = RULE_CONTROL.get
+    if len(raw) < RULE_CONTROL.size:
+        raise CommandError(Status.BAD_PARAM, f"a rule of {len(raw)} bytes")
+    mode = _MODES.get(get(raw, "mode"))
+    if mode is None:
+        raise CommandError(Status.BAD_PARAM, f"mode {get(raw, 'mode')}")
+    match = _match(raw)
+    return Rule(
+        mode,
+        match.mask,
+        match.value,
+        port=get(raw, "port"),
+        qpn=get(raw, "qpn"),
+        priority=get(raw, "priority"),
+        allow_loopback=bool(get(raw, "allow_loopback")),
+        exclusive=bool(get(raw, "exclusive")),
+        last_first=bool(get(raw, "last_first")),
+    )
+
+
+def _match(raw: bytes) -> Match:
+    """What the headers behind the control segment ask for."""
+    match, position = Match(), RULE_CONTROL.size
+    while position < len(raw):
+        word = raw[position : position + 4]
+        size = 4 * word[0]
+        kind = int.from_bytes(word[2:4], "big")
+        table = RULE_HEADERS.get(RuleHeader(kind)) if kind in _KINDS else None
+        if table is None or size != table.size or position + size > len(raw):
+            raise CommandError(Status.BAD_PARAM, f"header {kind:#x} of {size} bytes")
+        match.add(RuleHeader(kind), raw[position : position + size])
+        position += size
+    return match
+
+
+_KINDS: Final = frozenset(int(kind) for kind in RULE_HEADERS)

@@ -1,0 +1,24 @@
+"""How many packets requests take, and how refusals become completions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bluebridge.device.layout.net.operations import Syndrome
+from bluebridge.device.rdma.vocabulary import CompletionStatus
+
+HALF: Final = 1 << 23
+"""Sequence numbers less than this ahead are the future, all others the past."""
+
+NAK_STATUS: Final = {
+    int(Syndrome.NAK_INVALID_REQUEST): CompletionStatus.REMOTE_INVAL_REQ_ERR,
+    int(Syndrome.NAK_REMOTE_ACCESS): CompletionStatus.REMOTE_ACCESS_ERR,
+    int(Syndrome.NAK_REMOTE_OPERATION): CompletionStatus.REMOTE_OP_ERR,
+    int(Syndrome.NAK_INVALID_RD): CompletionStatus.BAD_RESP_ERR,
+}
+"""Completion status by syndrome of the NAK."""
+
+
+def packets_of(length: int, mtu: int) -> int:
+    """How many packets a message of `length` bytes takes; an empty one takes one."""
+    return (length + mtu - 1) // mtu or 1

@@ -1,0 +1,383 @@
+"""The requester of a connected queue pair: sends requests, completes them in order.
+
+Rules: InfiniBand vol. 1, 9.7.5 and 9.9.2. Messages are whole, so a request is answered as one;
+PSNs still advance by the packets the path MTU makes of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from bluebridge.device import pieces
+from bluebridge.device.fabric.messages import Payload, Request, Response
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.net.operations import Syndrome
+from bluebridge.device.layout.net.roce import PSN_MASK
+from bluebridge.device.pci.bus import DmaError
+from bluebridge.device.rdma.connected import local_operations
+from bluebridge.device.rdma.connected.part_sender import PartSender
+from bluebridge.device.rdma.connected.request_tables import (
+    HALF,
+    NAK_STATUS,
+    packets_of,
+)
+from bluebridge.device.rdma.connected.retry import Retry
+from bluebridge.device.rdma.memory.rights import AccessError
+from bluebridge.device.rdma.memory.transfer import note_runs
+from bluebridge.device.rdma.operations import ATOMICS, LOCAL, NOP, OPS, READ, UNRELIABLE
+from bluebridge.device.rdma.pairs.costs import MESSAGE_COST, PIECE_COST, WHOLE_BYTES
+from bluebridge.device.rdma.pairs.engines import SendEngine
+from bluebridge.device.rdma.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.pairs.role import RELIABLE, Role
+from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, PairState
+from bluebridge.device.rdma.work import SendWork, WorkError
+
+WINDOW: Final = 128
+"""Requests that may wait for an answer at once."""
+
+ATOMIC_SIZE: Final = 8
+_KIND: Final = 0x60  # of a syndrome: ACK, RNR NAK or NAK
+
+
+class Requester(SendEngine):
+    """Requests of one queue pair. `pending` are those unanswered, oldest first.
+
+    `next_psn` is the PSN of the next request. A request that fails locally waits in `pending`
+    until the ones before it are done, since completions come in order.
+
+    The fabric answers at once, an adapter would not have the answer to one read before it sends the
+    next of the same walk of the ring. `_burst` counts those that would be under way together.
+    """
+
+    __slots__ = (
+        "_burst", "_failing", "_held", "_parts", "_qp", "_reads", "_reliable", "_stalled", "_xrc",
+        "pending", "retry",
+    )  # fmt: skip
+
+    def __init__(self, qp: QueuePair) -> None:
+        self._qp = qp
+        self._reliable = qp.role in RELIABLE
+        self._xrc = qp.role is Role.XRC
+        self._held: SendWork | None = None  # read from the ring, must wait
+        self._failing = False  # a local failure is pending, nothing follows it
+        self._stalled = False  # the walk of the ring stopped because of this engine
+        self._reads = 0
+        self._burst = 0
+        self.pending: deque[SendWork] = deque()
+        self.next_psn = 0
+        self.retry = Retry(qp, self)
+        self._parts = PartSender(qp)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request waits for its answer."""
+        return not self.pending
+
+    # -- SendEngine ---------------------------------------------------------------------------
+
+    def execute(self, work: SendWork) -> None:
+        """Carry out an entry, or hold it when it must wait."""
+        if self._must_wait(work):
+            self._held = work
+        else:
+            self._start(work)
+
+    def refuse(self, index: int, error: WorkError) -> None:
+        """An entry that makes no sense fails when its turn comes."""
+        qp = self._qp
+        qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {index}: {error}", obj=qp.qpn)
+        self._reject(SendWork(index, NOP), error.status)
+
+    def blocked(self) -> bool:
+        """Whether the next entry has to wait for answers or for a timer."""
+        self._stalled = self._is_blocked()
+        return self._stalled
+
+    def _is_blocked(self) -> bool:
+        if self._failing or self.retry.waiting or self.retry.resending:
+            return True
+        work = self._held
+        if work is None:
+            return False
+        if self._must_wait(work):
+            return True
+        self._held = None
+        self._start(work)
+        return self._failing or self.retry.waiting or self._qp.state is not PairState.RTS
+
+    def finish(self) -> None:
+        """Requests go out one by one; the answers to those of this walk have time to come."""
+        self._burst = 0
+
+    def abort(self) -> None:
+        """Flush all that is outstanding."""
+        flushed = list(self.pending)
+        if self._held is not None:
+            flushed.append(self._held)
+        self.stop()
+        for work in flushed:
+            self._qp.completions.fail_send(work.index, CompletionStatus.WR_FLUSH_ERR)
+
+    def stop(self) -> None:
+        """Forget all that is outstanding."""
+        self.pending.clear()
+        self._held = None
+        self._failing = False
+        self._reads = 0
+        self.retry.cancel()
+
+    def close(self) -> None:
+        """The timer is all that refers to this engine."""
+        self.retry.close()
+
+    # -- sending ------------------------------------------------------------------------------
+
+    def _must_wait(self, work: SendWork) -> bool:
+        if not self.pending:
+            return False
+        if work.length > WHOLE_BYTES or self.pending[0].length > WHOLE_BYTES:
+            return True  # what moves in parts is under way alone
+        if work.operation in LOCAL or len(self.pending) >= WINDOW:
+            return True  # invalidation and registration wait for whoever may use the region
+        if self._reads:
+            return work.fence or (work.returns_data and self._reads >= self._qp.read_limit)
+        return False
+
+    def _start(self, work: SendWork) -> None:
+        qp = self._qp
+        operation = work.operation
+        if work.fence or operation in LOCAL:
+            self._burst = 0  # it waits for all answers
+        if operation in LOCAL:
+            status = local_operations.execute(qp, work)
+            if status:
+                self._reject(work, status)
+            elif work.signalled:
+                qp.completions.complete_send(work.index, operation, 0)
+            return
+        if not self._reliable and operation not in UNRELIABLE:
+            self._reject(work, CompletionStatus.LOCAL_QP_OP_ERR)
+            return
+        if work.length > qp.max_message or (operation in ATOMICS and work.length != ATOMIC_SIZE):
+            self._reject(work, CompletionStatus.LOCAL_LENGTH_ERR)
+            return
+        work.psn = self.next_psn
+        work.packets = packets_of(work.length, qp.mtu)
+        self.next_psn = (work.psn + work.packets) & PSN_MASK
+        self.pending.append(work)
+        if work.returns_data:
+            self._reads += 1
+        if work.length > WHOLE_BYTES:
+            self._start_parts(work)
+            return
+        self.transmit(work, note=True)
+        if not self._reliable:
+            if self.pending and not work.status:
+                self._complete_head()
+        elif self.pending:
+            self.retry.start()
+
+    def transmit(self, work: SendWork, *, note: bool) -> None:
+        """Send a request, or send it again; its local memory is checked each time."""
+        qp = self._qp
+        qp.bus.concern(qp.qpn, work.index)  # it may have waited
+        if work.length > WHOLE_BYTES:
+            self._transmit_part(work)
+            return
+        payload: Payload = ()
+        try:
+            if work.returns_data:
+                count = len(qp.bus.views(qp.memory.scatter(work.parts, work.length)))
+            else:
+                payload = qp.memory.gather(work.parts, note=note)
+                count = len(payload)
+        except (AccessError, DmaError) as error:
+            self._forbidden(work, error)
+            return
+        request = Request(
+            OPS[work.operation],
+            qp.route,
+            qp.qpn,
+            qp.remote_qpn,
+            work.psn,
+            work.packets,
+            work.length,
+            payload,
+            work.remote_address,
+            work.rkey,
+            work.immediate,
+            work.solicited,
+            self._reliable,
+            work.atomic,
+            work.srqn if self._xrc else None,
+            ahead=self._ahead(note) if work.returns_data else 0,
+        )
+        qp.spent += MESSAGE_COST + PIECE_COST * count + work.length
+        if work.returns_data:
+            qp.traffic.sent(1, 0)
+        else:
+            qp.traffic.sent(work.packets, work.length)
+        qp.port.send(request)
+
+    def _ahead(self, first: bool) -> int:
+        """How many reads and atomics are under way in front of the one that is sent now.
+
+        `first`: not sent again, so that all others in `pending` are in front of it.
+        """
+        ahead = max(self._burst, self._reads - 1) if first else self._burst
+        self._burst += 1
+        return min(ahead, self._qp.read_limit - 1)
+
+    def _start_parts(self, work: SendWork) -> None:
+        """Begin with a message that is too long to move in one go; nothing else is pending."""
+        try:
+            self._parts.begin(work)
+        except AccessError as error:
+            self._forbidden(work, error)
+            return
+        self._transmit_part(work)
+        if self._reliable and self.pending:
+            self.retry.start()
+
+    def _transmit_part(self, work: SendWork) -> None:
+        """Send the part that is due: the next one, or the last one again."""
+        qp = self._qp
+        try:
+            request = self._parts.request(work, self._reliable, self._xrc)
+        except (AccessError, DmaError) as error:
+            self._forbidden(work, error)
+            return
+        qp.port.send(request)
+        if not self._reliable and self.pending and self.pending[0] is work:
+            self._part_done(work)
+            self._go_on()
+
+    def _part_done(self, work: SendWork) -> None:
+        """A part has moved: the next one has its turn later, or the message is done."""
+        if self._parts.advance(work):
+            self._complete_head()
+        else:
+            self.retry.progress()
+            self.retry.proceed()
+
+    def _forbidden(self, work: SendWork, error: Exception) -> None:
+        qp = self._qp
+        qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {work.index}: {error}", obj=qp.qpn)
+        self._fail_in_turn(work, CompletionStatus.LOCAL_PROT_ERR)
+
+    def _reject(self, work: SendWork, status: CompletionStatus) -> None:
+        """A request that cannot even be sent: it fails when its turn comes."""
+        self.pending.append(work)
+        self._fail_in_turn(work, status)
+
+    def _fail_in_turn(self, work: SendWork, status: CompletionStatus) -> None:
+        work.status = status
+        self._failing = True
+        if self.pending and self.pending[0] is work:
+            self.fail(status)
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def receive(self, response: Response) -> None:
+        """An answer of the responder; those to nothing pending are ignored."""
+        qp = self._qp
+        if qp.state not in (PairState.RTS, PairState.SQD) or not self._reliable:
+            return
+        if not self._acknowledge_before(response.psn):
+            return
+        qp.traffic.rx_packets += response.packets if response.read else 1
+        syndrome = response.syndrome
+        if syndrome & _KIND == Syndrome.RNR_NAK:
+            self._burst = 0
+            self.retry.not_ready(syndrome & 0x1F)
+        elif syndrome == Syndrome.NAK_PSN:
+            self.retry.sequence_error()
+        elif syndrome & _KIND:
+            self.fail(NAK_STATUS.get(syndrome, CompletionStatus.BAD_RESP_ERR))
+        elif self.pending[0].psn == response.psn:
+            self._acknowledge(response)
+        self._go_on()
+
+    def _acknowledge_before(self, psn: int) -> bool:
+        """Complete what an answer to `psn` acknowledges by the way; whether more is to be done.
+
+        An answer skips reads only if theirs was lost: then all is sent again from there.
+        """
+        pending = self.pending
+        while pending and pending[0].psn != psn:
+            head = pending[0]
+            if (psn - head.psn) & PSN_MASK >= HALF or head.status or head.length > WHOLE_BYTES:
+                return False
+            if head.returns_data:
+                self.retry.sequence_error()
+                return False
+            self._complete_head()
+        return bool(pending)
+
+    def _acknowledge(self, response: Response) -> None:
+        work = self.pending[0]
+        try:
+            if work.length > WHOLE_BYTES:
+                if self._parts.take(work, response.payload):
+                    self._part_done(work)
+                else:
+                    self.fail(CompletionStatus.BAD_RESP_ERR)
+                return
+            if work.operation == READ:
+                if pieces.size(response.payload) != work.length:
+                    self.fail(CompletionStatus.BAD_RESP_ERR)
+                    return
+                self._store(work, response.payload)
+                self._qp.traffic.rx_bytes += work.length
+            elif work.operation in ATOMICS:
+                if response.atomic_original is None:
+                    self.fail(CompletionStatus.BAD_RESP_ERR)
+                    return
+                # operands travel big-endian, memory holds them as the host does
+                original = response.atomic_original.to_bytes(ATOMIC_SIZE, "little")
+                self._store(work, [memoryview(original)])
+        except (AccessError, DmaError):
+            self.fail(CompletionStatus.LOCAL_PROT_ERR)
+            return
+        self._complete_head()
+
+    def _store(self, work: SendWork, source: Payload) -> None:
+        qp = self._qp
+        runs = qp.memory.scatter(work.parts, work.length)
+        if not runs:
+            return
+        views = qp.bus.views(runs)
+        pieces.copy(views, source)
+        note_runs(qp.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
+
+    def _complete_head(self) -> None:
+        work = self.pending.popleft()
+        if work.returns_data:
+            self._reads -= 1
+        self.retry.progress()
+        if work.signalled:
+            self._qp.completions.complete_send(work.index, work.operation, work.length)
+        if self.pending and self.pending[0].status:
+            self.fail(CompletionStatus(self.pending[0].status))
+
+    def fail(self, status: CompletionStatus) -> None:
+        """The oldest request failed: complete it in error and flush the rest."""
+        qp = self._qp
+        if not self.pending:
+            return
+        work = self.pending.popleft()
+        qp.completions.fail_send(work.index, status)
+        qp.enter_send_error()
+
+    def _go_on(self) -> None:
+        """After an answer: entries that waited may run now."""
+        qp = self._qp
+        if qp.state is PairState.RTS:
+            if self.pending:
+                self.retry.start()
+            if self._stalled and qp.sq is not None:
+                qp.sq.run()
+        elif qp.state is PairState.SQD and not self.pending and qp.sqd_event:
+            qp.sqd_event = False
+            qp.completions.event(AsyncEvent.SQ_DRAINED)

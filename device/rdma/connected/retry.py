@@ -1,0 +1,244 @@
+"""Retransmission: acknowledge timeouts, receivers that are not ready, gaps in the sequence."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, Protocol
+
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.net.roce import PSN_MASK, RNR_TIMER_US, ack_timeout_us
+from bluebridge.device.pci.bus import Timer
+from bluebridge.device.rdma.connected.request_tables import HALF
+from bluebridge.device.rdma.pairs.costs import COST_LIMIT
+from bluebridge.device.rdma.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.ports.pacing import Pacing
+from bluebridge.device.rdma.vocabulary import CompletionStatus, PairState
+from bluebridge.device.rdma.work import SendWork
+
+FOREVER: Final = 7
+"""RNR retry count that means without limit."""
+
+MIN_TIMEOUT: Final = 0.001
+"""Seconds; shorter acknowledge timeouts mean nothing to a server that shares its CPU."""
+
+HOLD_SECONDS: Final = 0.001
+"""RNR timer code 0 means 655.36 ms, far too long to stand for "no hurry", which is how the RDMA
+connection manager uses it. A request that meets it is offered again every millisecond, or as often
+as the port's pacing permits, and only after that time a retry counts as used."""
+
+
+BATCH: Final = 16
+"""Requests sent again in one go before other work of the server gets its turn."""
+
+
+class Requests(Protocol):
+    """The requests that are sent again. `pending` are those without an answer, oldest first."""
+
+    pending: deque[SendWork]
+
+    def transmit(self, work: SendWork, *, note: bool) -> None:
+        """Send a request again; `note` logs the DMA reads."""
+
+    def fail(self, status: CompletionStatus) -> None:
+        """Complete the oldest request in error and flush the rest."""
+
+
+class NoRequests:
+    """The requests of a queue pair that is gone."""
+
+    __slots__ = ("pending",)
+
+    def __init__(self) -> None:
+        self.pending: deque[SendWork] = deque()
+
+    def transmit(self, work: SendWork, *, note: bool) -> None:
+        """There are none."""
+
+    def fail(self, status: CompletionStatus) -> None:
+        """There are none."""
+
+
+_NONE: Final = NoRequests()
+
+
+class Retry:
+    """The retry counters and the one timer of a requester.
+
+    `waiting` is true from the decision to send again, or to send a next part, until its turn comes,
+    `resending` while requests go out again: nothing else is sent then.
+    """
+
+    __slots__ = (
+        "_held",
+        "_next",
+        "_pacing",
+        "_qp",
+        "_requests",
+        "_retries",
+        "_rnr",
+        "_timer",
+        "resending",
+        "waiting",
+    )
+
+    def __init__(self, qp: QueuePair, requests: Requests) -> None:
+        self._qp = qp
+        self._requests: Requests = requests
+        self._timer: Timer | None = None
+        self._retries = 0
+        self._rnr = 0
+        self._held = 0.0  # seconds of offers to a receiver with timer code 0
+        self._pacing: Pacing | None = None  # of the port, while a receiver is not ready
+        self._next: int | None = None  # PSN where the next batch goes on
+        self.waiting = False
+        self.resending = False
+
+    @property
+    def retries(self) -> int:
+        """Repetitions of the oldest request because no answer came, or the peer missed one."""
+        return self._retries
+
+    @property
+    def rnr_retries(self) -> int:
+        """Repetitions of the oldest request because the peer had no receive posted."""
+        return self._rnr
+
+    def cancel(self) -> None:
+        """Stop the timer and forget all counts."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._leave_pacing()
+        self._retries = self._rnr = 0
+        self._held = 0.0
+        self._next = None
+        self.waiting = False
+
+    def close(self) -> None:
+        """Forget the requests for good; the timer was cancelled."""
+        self._requests = _NONE
+
+    def progress(self) -> None:
+        """A request was answered: every count starts anew."""
+        self.cancel()
+
+    def proceed(self) -> None:
+        """Send the oldest request's next part once other work of the server had its turn."""
+        self.waiting = True
+        self._timer = self._qp.bus.call_later(0, self._retransmit)
+
+    def start(self) -> None:
+        """Wait for the answer to what was sent; without a timeout in the context, for ever."""
+        if self._timer is not None or self.waiting or not self._qp.ack_timeout:
+            return
+        seconds = max(ack_timeout_us(self._qp.ack_timeout) / 1e6, MIN_TIMEOUT)
+        self._timer = self._qp.bus.call_later(seconds, self._expired)
+
+    def _expired(self) -> None:
+        self._timer = None
+        if self._requests.pending and self._alive():
+            self._again(f"no answer, retry {self._retries + 1} of {self._qp.retry_count}")
+
+    def sequence_error(self) -> None:
+        """The responder misses a request: send all again that is pending."""
+        if not self.waiting:
+            self._stop_timer()
+            self._again("sequence error, sending again")
+
+    def _again(self, why: str) -> None:
+        qp = self._qp
+        if self._retries >= qp.retry_count:
+            qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: retries are used up", obj=qp.qpn)
+            self._requests.fail(CompletionStatus.TRANSPORT_RETRY_EXC_ERR)
+            return
+        self._retries += 1
+        qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: {why}", obj=qp.qpn)
+        # not from here: the answer that brought us may be one of many in a row
+        self.waiting = True
+        self._timer = qp.bus.call_later(0, self._retransmit)
+
+    def not_ready(self, code: int) -> None:
+        """An RNR NAK: wait as long as the receiver asked, then send all again."""
+        qp = self._qp
+        if self.waiting:
+            return
+        self._stop_timer()
+        seconds = RNR_TIMER_US[code] / 1e6
+        if code == 0:
+            first, seconds = not self._held, HOLD_SECONDS
+        else:
+            first = True
+        if first:
+            if qp.rnr_retry != FOREVER and self._rnr >= qp.rnr_retry:
+                qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: RNR retries are used up", obj=qp.qpn)
+                self._requests.fail(CompletionStatus.RNR_RETRY_EXC_ERR)
+                return
+            self._rnr += 1
+            text = f"QP {qp.qpn:#x}: RNR NAK, retry {self._rnr} in {RNR_TIMER_US[code] / 1e3:g} ms"
+            text += ", offered every millisecond" if code == 0 else ""
+            qp.bus.note(Kind.NOTE, text, obj=qp.qpn)
+        self.waiting = True
+        self._pacing = qp.port.pacing
+        seconds = self._pacing.enter(seconds)
+        if code == 0:
+            self._held += seconds
+            if self._held >= RNR_TIMER_US[0] / 1e6:
+                self._held = 0.0
+        self._timer = qp.bus.call_later(seconds, self._retransmit)
+
+    def _leave_pacing(self) -> None:
+        if self._pacing is not None:
+            self._pacing.leave()
+            self._pacing = None
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _alive(self) -> bool:
+        return self._qp.state in (PairState.RTS, PairState.SQD)
+
+    def _retransmit(self) -> None:
+        """Send everything pending again, batch by batch, until one meets an obstacle."""
+        qp = self._qp
+        self._timer = None
+        self._leave_pacing()
+        self.waiting = False
+        qp.spent = 0
+        self.resending = True
+        try:
+            following = self._batch()
+        finally:
+            self.resending = False
+        if following is not None:
+            self._next = following
+            self.waiting = True
+            self._timer = qp.bus.call_later(0, self._retransmit)
+        elif self._alive():
+            if self._requests.pending:
+                self.start()
+            if not self.waiting and qp.sq is not None:
+                qp.sq.run()
+
+    def _batch(self) -> int | None:
+        """Send some requests again; the PSN of the next one that is due, if any."""
+        qp, requests = self._qp, self._requests
+        start, self._next = self._next, None
+        sent = 0
+        for work in list(requests.pending):
+            if self.waiting or not self._alive() or work.status:
+                return None
+            if start is not None and _before(work.psn, start):
+                continue  # an earlier batch
+            if not requests.pending or _before(work.psn, requests.pending[0].psn):
+                continue  # answered by now
+            if sent == BATCH or qp.spent >= COST_LIMIT:
+                return work.psn
+            requests.transmit(work, note=False)
+            sent += 1
+        return None
+
+
+def _before(psn: int, other: int) -> bool:
+    return (psn - other) & PSN_MASK >= HALF

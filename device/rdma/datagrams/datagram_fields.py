@@ -1,0 +1,34 @@
+"""Datagrams and the rules of flow steering (`ethernet.rules.fields`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from bluebridge.device.ethernet.frames.frame import FrameHeaders
+from bluebridge.device.ethernet.frames.frame_fields import transport_number
+from bluebridge.device.ethernet.rules import fields
+from bluebridge.device.ethernet.rules.table import Member
+from bluebridge.device.fabric.messages import Datagram
+from bluebridge.device.layout.net.ipoib import HEADER_SIZE
+from bluebridge.device.rdma.ports.port import Port
+
+_NOBODY: Final[Sequence[Member]] = ()
+
+
+def steered(port: Port, message: Datagram) -> Sequence[Member]:
+    """The queue pairs that the rules of a port give a datagram to."""
+    entry = port.rules.find_datagram(number_of(message))
+    return _NOBODY if entry is None else entry.targets
+
+
+def number_of(message: Datagram) -> int:
+    """Destination GID and queue pair; addresses and ports of IPoIB."""
+    payload = message.payload
+    headers = FrameHeaders(payload, HEADER_SIZE)
+    return (
+        fields.INFINIBAND
+        | int.from_bytes(message.route.dgid, "big") << fields.DGID
+        | message.target_qpn << fields.QPN
+        | transport_number(payload, headers)
+    )

@@ -1,0 +1,143 @@
+"""Datagrams in: for a UD queue pair, QP0, QP1, or the members of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from bluebridge.device import pieces
+from bluebridge.device.ethernet.frames.frame import FrameHeaders
+from bluebridge.device.ethernet.frames.verdicts import findings
+from bluebridge.device.fabric.addresses import LinkLayer, is_group
+from bluebridge.device.fabric.messages import Datagram
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.net.ipoib import HEADER_SIZE
+from bluebridge.device.layout.net.roce import GRH_SIZE, GSI_QKEY, GSI_QPN, SMI_QPN
+from bluebridge.device.pci.bus import DmaError
+from bluebridge.device.rdma.datagrams.datagram_fields import steered
+from bluebridge.device.rdma.datagrams.sender import MAX_PAYLOAD
+from bluebridge.device.rdma.memory.rights import AccessError
+from bluebridge.device.rdma.memory.transfer import note_runs
+from bluebridge.device.rdma.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.pairs.role import DATAGRAMS, Role
+from bluebridge.device.rdma.ports.groups import Groups
+from bluebridge.device.rdma.ports.port import Port
+from bluebridge.device.rdma.settings import Settings
+from bluebridge.device.rdma.vocabulary import RECEIVING, CompletionStatus
+from bluebridge.device.rdma.work import ReceiveWork
+
+NO_GRH: Final = bytes(GRH_SIZE)
+MAX_MAD: Final = 256
+
+
+class DatagramReceiver:
+    """Gives the datagrams of the fabric to the queue pairs of one HCA.
+
+    `find` is the queue pair with a number, if there is one; `groups` are the multicast groups,
+    where `settings` do not say that rules stand in their place.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[int], QueuePair | None],
+        groups: Groups,
+        settings: Settings,
+    ) -> None:
+        self._find = find
+        self._groups = groups
+        self._settings = settings
+
+    def receive(self, port: Port, message: Datagram) -> int:
+        """A datagram that came in by `port`; what nobody wants is dropped.
+
+        Returns how many members its group or its rule has, 0 if it is for one queue pair.
+        """
+        if is_group(message.route.dmac):
+            own = message.route.smac in port.mac_addresses
+            if self._settings.flow_steering:
+                members = steered(port, message)
+            else:
+                members = self._groups.members(message.route.dgid)
+            for qpn, refuses_own in members:
+                if not (own and refuses_own and qpn == message.source_qpn):
+                    self._deliver(port, qpn, message)
+            return len(members)
+        if message.target_qpn == SMI_QPN and message.source_qpn != SMI_QPN:
+            return 0  # subnet management is between QP0s, not with a user's queue pair
+        if self._settings.flow_steering and message.target_qpn in self._settings.datagram_range:
+            members = steered(port, message)
+            for qpn, _ in members:
+                self._deliver(port, qpn, message)
+            return len(members)
+        special = {SMI_QPN: port.smi_qpn, GSI_QPN: port.gsi_qpn}
+        self._deliver(port, special.get(message.target_qpn, message.target_qpn), message)
+        return 0
+
+    def _deliver(self, port: Port, qpn: int, message: Datagram) -> None:
+        qp = self._find(qpn)
+        if qp is None or qp.role not in DATAGRAMS or qp.state not in RECEIVING:
+            return
+        if qp.port is not port:
+            return
+        limit = MAX_PAYLOAD if qp.role is Role.UD else MAX_MAD
+        if not _admits_key(qp, message) or len(message.payload) > limit:
+            _drop(qp, "Q_Key or length")
+            return
+        pkey_index = port.pkey_index(qp.pkey_index, message)
+        if pkey_index is None:
+            _drop(qp, "P_Key")
+            return
+        work = _take(qp)
+        if work is None:
+            _drop(qp, "no receive")
+        elif _store(qp, work, message):
+            found = None
+            if self._settings.ipoib_checksums and port.link is LinkLayer.INFINIBAND:
+                packet = message.payload
+                found = findings(packet, FrameHeaders(packet, HEADER_SIZE), message.good)
+            bits = port.path_bits(message)
+            qp.completions.complete_datagram(
+                work.index, message, port.link, bits, pkey_index, found
+            )
+
+
+def _drop(qp: QueuePair, why: str) -> None:
+    qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: datagram dropped, {why}", obj=qp.qpn)
+
+
+def _admits_key(qp: QueuePair, message: Datagram) -> bool:
+    """QP0 has no Q_Key, QP1 a well-known one."""
+    if qp.role is Role.SMI:
+        return True
+    return message.qkey == (GSI_QKEY if qp.role is Role.GSI else qp.qkey)
+
+
+def _take(qp: QueuePair) -> ReceiveWork | None:
+    queue = qp.receives
+    try:
+        return queue.take() if queue is not None else None
+    except DmaError:
+        return None
+
+
+def _store(qp: QueuePair, work: ReceiveWork, message: Datagram) -> bool:
+    """Scatter GRH and payload; whether that went, else the queue pair is in error."""
+    length = GRH_SIZE + len(message.payload)
+    if length > sum(sge[2] for sge in work.sges):
+        return _fail(qp, work, CompletionStatus.LOCAL_LENGTH_ERR)
+    try:
+        runs = qp.memory.scatter(work.sges, length, work.pd)
+        views = qp.bus.views(runs)
+    except (AccessError, DmaError):
+        return _fail(qp, work, CompletionStatus.LOCAL_PROT_ERR)
+    pieces.copy(views, [message.grh or NO_GRH, message.payload])
+    qp.traffic.received(1, len(message.payload))
+    what = What.PAYLOAD if qp.role is Role.UD else What.MAD
+    note_runs(qp.bus, Kind.DMA_WRITE, runs, views, what, qp.qpn)
+    return True
+
+
+def _fail(qp: QueuePair, work: ReceiveWork, status: CompletionStatus) -> bool:
+    qp.completions.fail_receive(work.index, status)
+    qp.enter_error()
+    return False

@@ -1,0 +1,169 @@
+"""Datagrams out: UD queue pairs, and QP0 and QP1 whose software builds the headers itself."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from bluebridge.device.ethernet.frames.offloads import with_checksums
+from bluebridge.device.ethernet.frames.segmentation import LargeSendHeaders
+from bluebridge.device.fabric.addresses import LinkLayer
+from bluebridge.device.fabric.messages import Datagram, Route
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.net.ipoib import HEADER_SIZE
+from bluebridge.device.layout.net.roce import GSI_QPN, NO_GID, SMI_QPN
+from bluebridge.device.rdma.operations import LARGE_SEND, SEND_IMM
+from bluebridge.device.rdma.pairs.costs import COST_LIMIT, MESSAGE_COST
+from bluebridge.device.rdma.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.pairs.role import Role
+from bluebridge.device.rdma.pairs.unconnected_sender import UnconnectedSender
+from bluebridge.device.rdma.ports.datagram_headers import HeaderError, LostPacketError
+from bluebridge.device.rdma.ports.network_headers import build_network_header
+from bluebridge.device.rdma.work import DatagramWork, SendWork, TooLongError, WorkError
+
+_SPECIAL_QPNS: Final = {Role.SMI: SMI_QPN, Role.GSI: GSI_QPN}
+MAX_ROUTES: Final = 64
+MAX_PAYLOAD: Final = 4096
+"""Bytes of a datagram: the largest path MTU."""
+MAX_GSO_LOG: Final = 18
+MAX_LARGE_SEND: Final = 1 << MAX_GSO_LOG
+"""Bytes of one large send."""
+MAX_PIECES: Final = 512
+"""Datagrams of one large send."""
+
+
+class DatagramSender(UnconnectedSender):
+    """The send engine of UD queue pairs, QP0 and QP1.
+
+    `_rest` are datagrams of a large send that wait for the next turn: its share of time was over.
+    They own their bytes, so the entry is complete before they left.
+    """
+
+    __slots__ = ("_gids", "_macs", "_psn", "_rest", "_routes")
+
+    def __init__(self, qp: QueuePair) -> None:
+        super().__init__(qp)
+        self._psn = 0
+        self._rest: deque[Datagram] = deque()
+        self._routes: dict[bytes, Route] = {}
+        self._macs: object = None  # the tables that `_routes` were made with
+        self._gids: object = None
+
+    def _send(self, work: SendWork) -> None:
+        qp = self._qp
+        if isinstance(work, DatagramWork):
+            if work.operation == LARGE_SEND:
+                self._send_large(work)
+                return
+            payload = self._gather(work, What.PAYLOAD)
+            good = False
+            if work.checksums:
+                payload, good = with_checksums(payload, work.checksums, HEADER_SIZE)
+            (message,) = self._addressed(work, [payload], good)
+        else:
+            packet = self._gather(work, What.MAD)
+            try:
+                message = qp.port.parse_packet(packet, qp.qkey)
+            except LostPacketError as lost:
+                qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {work.index}: {lost}", obj=qp.qpn)
+                return
+            # QP1's helper for RoCE v2 sends as itself: mlx4_ib_create_qp, roce_v2_gsi.
+            if message.source_qpn not in (_SPECIAL_QPNS[qp.role], qp.qpn):
+                raise HeaderError(f"{qp.role.name} sends as QP {message.source_qpn:#x}")
+        self._hand_over(message)
+
+    def _hand_over(self, message: Datagram) -> None:
+        qp = self._qp
+        qp.traffic.sent(1, len(message.payload))
+        copies = qp.port.send(message)
+        qp.spent += MESSAGE_COST * (1 + copies)
+
+    def _send_large(self, work: DatagramWork) -> None:
+        """A TCP segment of IPoIB, cut into datagrams with headers and checksums of their own."""
+        qp, mss = self._qp, work.mss
+        if work.length > min(qp.max_message, MAX_LARGE_SEND) or work.length > mss * MAX_PIECES:
+            raise TooLongError(f"a large send of {work.length} bytes, {mss} in each datagram")
+        payload = b"".join(qp.memory.gather(work.parts, note=True, what=What.PAYLOAD))
+        packets = LargeSendHeaders(work.header, ipoib=True).cut(payload, mss)
+        self._rest.extend(self._addressed(work, packets, True))
+        self._send_rest()
+        work.length += len(work.header)
+
+    def _send_rest(self) -> None:
+        """Send datagrams of a large send, as many as the queue's share of time allows."""
+        qp, rest = self._qp, self._rest
+        while rest and qp.spent < COST_LIMIT:
+            self._hand_over(rest.popleft())
+
+    def blocked(self) -> bool:
+        """Whether a large send is not over; the queue runs again after it."""
+        self._send_rest()
+        return bool(self._rest)
+
+    def abort(self) -> None:
+        """2ERR: what is left of a large send is dropped."""
+        self._rest.clear()
+
+    def stop(self) -> None:
+        """2RST: what is left of a large send is forgotten."""
+        self._rest.clear()
+
+    def _gather(self, work: SendWork, what: What) -> bytes:
+        """The bytes of the message."""
+        qp = self._qp
+        limit = min(qp.max_message, MAX_PAYLOAD) if qp.role is Role.UD else MAX_PAYLOAD
+        if work.length > limit:
+            raise TooLongError(f"a message of {work.length} bytes")
+        return b"".join(qp.memory.gather(work.parts, note=True, what=what))
+
+    def _addressed(self, work: DatagramWork, payloads: list[bytes], good: bool) -> list[Datagram]:
+        """UD messages by the address of their work request."""
+        qp = self._qp
+        if work.address_pd != qp.pd:
+            raise WorkError(f"an address vector of PD {work.address_pd}, not {qp.pd}")
+        route = self._route(work.address)
+        immediate = work.immediate if work.operation == SEND_IMM else None
+        first = self._psn + 1
+        self._psn = self._psn + len(payloads) & 0xFFFFFF
+        return [
+            Datagram(
+                route=route,
+                source_qpn=qp.qpn,
+                target_qpn=work.target_qpn,
+                qkey=qp.qkey if work.own_qkey else work.qkey,
+                psn=psn & 0xFFFFFF,
+                grh=_header(route, len(payload), immediate is not None),
+                payload=payload,
+                immediate=immediate,
+                solicited=work.solicited,
+                pkey=route.pkey,
+                good=good,
+            )
+            for psn, payload in enumerate(payloads, first)
+        ]
+
+    def _route(self, address: bytes) -> Route:
+        """The way to an address; on Ethernet it is worked out once for each queue pair."""
+        qp = self._qp
+        port, tables, routes = qp.port, qp.port.tables, self._routes
+        if port.link is not LinkLayer.ETHERNET:
+            known = port.known_route(address, qp.pkey_index)
+            if known is not None:
+                return known
+            return port.learn_route(address, qp.read_path(address), qp.pkey_index)
+        if tables.macs is not self._macs or tables.gids is not self._gids:
+            routes.clear()
+            self._macs, self._gids = tables.macs, tables.gids
+        route = routes.get(address)
+        if route is None:
+            if len(routes) >= MAX_ROUTES:
+                routes.clear()
+            route = routes[address] = port.learn_route(
+                address, qp.read_path(address), qp.pkey_index
+            )
+        return route
+
+
+def _header(route: Route, payload: int, immediate: bool) -> bytes:
+    """On InfiniBand there is a GRH only where the address asks for it."""
+    return b"" if route.dgid == NO_GID else build_network_header(route, payload, immediate)

@@ -1,0 +1,101 @@
+"""How engines tell software what became of its work requests."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from bluebridge.device.fabric.addresses import LinkLayer
+from bluebridge.device.fabric.messages import Datagram
+from bluebridge.device.layout.net.operations import Op
+from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus
+from bluebridge.device.rdma.work import ReceiveWork
+
+Verdict = tuple[int, int, int, int, int]
+"""What a completion says of a frame: kind of the tag that was stripped (`NO_TAG`, `CUSTOMER_TAG`,
+`SERVICE_TAG`) and the tag, findings and checksum (`ethernet.frames.verdicts`), RSS hash."""
+
+NO_TAG, CUSTOMER_TAG, SERVICE_TAG = range(3)
+
+
+class Completions(ABC):
+    """Completions and asynchronous events of one queue pair.
+
+    `lost` is called, later, when a completion queue takes no entry any more.
+    """
+
+    __slots__ = ("lost",)
+
+    lost: Callable[[], None]
+
+    # -- sends --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def complete_send(self, index: int, operation: int, length: int) -> None:
+        """A successful send work request; `index` is its free-running number."""
+
+    @abstractmethod
+    def fail_send(self, index: int, status: CompletionStatus) -> None:
+        """A send work request that failed or is flushed; also one that is not signalled."""
+
+    @abstractmethod
+    def collect_send(self, index: int, operation: int, length: int) -> None:
+        """A successful send work request whose completion waits for `post_collected`."""
+
+    @abstractmethod
+    def post_collected(self) -> None:
+        """Complete the sends that were collected, with one event for all of them."""
+
+    @abstractmethod
+    def forget_collected(self) -> None:
+        """Complete none of the sends that were collected."""
+
+    # -- receives -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def complete_receive(
+        self,
+        index: int,
+        op: Op,
+        length: int,
+        source: int,
+        immediate: int,
+        solicited: bool,
+        cqn: int = -1,
+    ) -> None:
+        """A receive of a connected queue pair; `immediate` may be an invalidated rkey.
+
+        `source` is the peer's number, or that of the XRC SRQ whose completion queue is `cqn`.
+        """
+
+    @abstractmethod
+    def complete_datagram(
+        self,
+        index: int,
+        message: Datagram,
+        link: LinkLayer,
+        path_bits: int,
+        pkey_index: int,
+        found: tuple[int, int] | None,
+    ) -> None:
+        """A datagram that came by a port with this `link` to its LID with these path bits.
+
+        `pkey_index` is where its P_Key stands, `found` what its packet of IPoIB was found to be
+        (`ethernet.frames.verdicts`) where software wants to know.
+        """
+
+    @abstractmethod
+    def complete_frames(
+        self, receives: Sequence[tuple[ReceiveWork, bytes]], verdicts: Sequence[Verdict]
+    ) -> None:
+        """Ethernet frames in order, with one event for all of them if one is due."""
+
+    @abstractmethod
+    def fail_receive(self, index: int, status: CompletionStatus, cqn: int = -1) -> None:
+        """A receive work request that failed or is flushed; `cqn` as in `complete_receive`."""
+
+    # -- both ---------------------------------------------------------------------------------
+
+    @abstractmethod
+    def event(self, event: AsyncEvent) -> None:
+        """An asynchronous event about the queue pair."""

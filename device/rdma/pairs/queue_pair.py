@@ -1,0 +1,215 @@
+"""One queue pair: what software said of it, and its state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Final
+
+from bluebridge.device.fabric.messages import Route
+from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rdma.memory.regions import MemoryRegions
+from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
+from bluebridge.device.rdma.pairs.closed_engine import CLOSED
+from bluebridge.device.rdma.pairs.completions import Completions
+from bluebridge.device.rdma.pairs.engines import ReceiveEngine, SendEngine
+from bluebridge.device.rdma.pairs.queues import (
+    OwnReceiveQueue,
+    ReceiveQueue,
+    SendQueue,
+    SharedReceiveQueues,
+)
+from bluebridge.device.rdma.pairs.role import CONNECTED, DATAGRAMS, Role
+from bluebridge.device.rdma.pairs.unconnected_responder import UnconnectedResponder
+from bluebridge.device.rdma.ports.interface_counters import InterfaceCounter
+from bluebridge.device.rdma.ports.path import Path
+from bluebridge.device.rdma.ports.port import Port
+from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, PairState
+
+DEFAULT_MTU: Final = 1024
+DEFAULT_LOG_MESSAGE: Final = 30
+SEND_ERROR: Final = DATAGRAMS | {Role.UC}
+"""Roles of queue pairs whose receive queue goes on after a failed send."""
+FLUSH_BUDGET: Final = 256
+"""Receives flushed in one go, whatever the number of queue pairs."""
+
+
+class QueuePair(ABC):
+    """One queue pair that hardware owns.
+
+    The face sets what its context says (the attributes from `pd` to `path`) and calls `reroute`.
+    `bus`, `regions`, `memory` and `completions` are what its engines work with. Whoever makes it
+    attaches `engine`, `responder` and, where there are any, the queues `sq` and `rq`. `spent`
+    counts what its messages cost, in bytes, until `costs.COST_LIMIT` is reached.
+    """
+
+    __slots__ = (
+        "_failed", "_srqs", "ack_timeout", "answer_limit", "bus", "completions", "connected",
+        "engine", "established", "fast_register", "keep_fcs", "last_wqe_told", "max_message",
+        "memory", "min_rnr_timer", "mtu", "path", "pd", "pkey_index", "port", "qkey", "qpn",
+        "read_limit", "regions", "remote_atomic", "remote_qpn", "remote_read", "remote_write",
+        "responder", "retry_count", "rnr_retry", "role", "route", "rq", "spent", "sq", "sqd_event",
+        "srqn", "state", "strip_vlan", "traffic", "xrcd",
+    )  # fmt: skip
+
+    engine: SendEngine
+    responder: ReceiveEngine
+    route: Route
+
+    def __init__(
+        self,
+        qpn: int,
+        role: Role,
+        *,
+        bus: HostBus,
+        regions: MemoryRegions,
+        memory: LocalMemory,
+        completions: Completions,
+        srqs: SharedReceiveQueues,
+        port: Port,
+        traffic: InterfaceCounter,
+        failed: Callable[[QueuePair], None],
+    ) -> None:
+        self.qpn = qpn
+        self.role = role
+        self.bus = bus
+        self.regions = regions
+        self.memory = memory
+        self.completions = completions
+        self._srqs = srqs
+        self._failed = failed
+        self.connected = role in CONNECTED
+        self.state = PairState.INIT
+        self.established = False
+        self.last_wqe_told = False
+        self.sqd_event = False
+        self.spent = 0
+        self.sq: SendQueue | None = None
+        self.rq: OwnReceiveQueue | None = None
+        self.pd = 0
+        self.port = port
+        self.traffic = traffic
+        self.remote_qpn = 0
+        self.mtu = DEFAULT_MTU
+        self.max_message = 1 << DEFAULT_LOG_MESSAGE
+        self.qkey = 0
+        self.pkey_index = 0
+        self.xrcd = 0
+        self.srqn: int | None = None
+        self.fast_register = False
+        self.remote_read = self.remote_write = self.remote_atomic = False
+        self.min_rnr_timer = 0
+        self.retry_count = self.rnr_retry = 0
+        self.ack_timeout = 0
+        self.read_limit = self.answer_limit = 1
+        self.strip_vlan = True
+        self.keep_fcs = False
+        self.path = Path()
+        completions.lost = self.completions_lost
+
+    @abstractmethod
+    def read_path(self, address: bytes) -> Path:
+        """Where a datagram goes whose `DatagramWork.address` this is."""
+
+    @abstractmethod
+    def read_pages(self, page_list: int, count: int) -> list[int]:
+        """The addresses in a list of pages in guest memory; raises `DmaError`."""
+
+    def dismantle(self) -> None:
+        """Take a queue pair in RST apart, which nobody finds any more.
+
+        Its parts refer to each other: without this only Python's collector would free them.
+        """
+        self.engine.close()
+        self.engine = CLOSED
+        self.responder = UnconnectedResponder()
+        self.sq = self.rq = None
+        self.completions.lost = _nothing
+
+    def reroute(self) -> None:
+        """Take over the addresses that the port has now."""
+        self.route = self.port.connected_route(self.path, self.pkey_index)
+
+    @property
+    def receives(self) -> ReceiveQueue | None:
+        """The queue that receive entries come from."""
+        return self.rq if self.srqn is None else self._srqs.get(self.srqn)
+
+    # -- states -------------------------------------------------------------------------------
+
+    def set_state(self, state: PairState) -> None:
+        """Change the state; doorbells that came too early count now."""
+        self.state = state
+        if state is PairState.RTS and self.sq is not None:
+            self.sq.go_on()
+
+    def drain(self, *, event: bool) -> None:
+        """SQD: stop sending; `event` asks for one when nothing is outstanding any more."""
+        self.set_state(PairState.SQD)
+        idle = self.engine.idle
+        self.sqd_event = event and not idle
+        if event and idle:
+            self.completions.event(AsyncEvent.SQ_DRAINED)
+
+    def enter_error(self, event: AsyncEvent | None = None) -> None:
+        """Go to ERR and flush; `event` tells software why, if it was not asked.
+
+        A completion in error, if there is one, was written before: it comes first.
+        """
+        if self.state is PairState.ERR and self.rq is not None:
+            self._failed(self)  # who says so once more posts receives, as ib_drain_rq does
+        if self.state in (PairState.ERR, PairState.RST):
+            return
+        self.set_state(PairState.ERR)
+        if event is not None:
+            self.completions.event(event)
+        self.engine.abort()
+        if self.sq is not None:
+            self.sq.go_on()
+        self.responder.abort()
+        self.flush_receives(FLUSH_BUDGET)
+        if self.srqn is not None and not self.last_wqe_told:
+            self.last_wqe_told = True
+            self.completions.event(AsyncEvent.SRQ_QP_LAST_WQE)
+        if self.rq is not None:
+            self._failed(self)
+
+    def enter_send_error(self) -> None:
+        """After a failed send: unreliable services flush the send queue only and may go on.
+
+        InfiniBand vol. 1, 10.3.1, Send Queue Error state.
+        """
+        if self.role not in SEND_ERROR:
+            self.enter_error()
+        elif self.state in (PairState.RTS, PairState.SQD):
+            self.set_state(PairState.SQER)
+            self.engine.abort()
+            if self.sq is not None:
+                self.sq.run()
+
+    def ring_lost(self) -> None:
+        """The send queue is no guest memory any more."""
+        if self.state is not PairState.ERR:
+            self.completions.event(AsyncEvent.WQ_CATAS_ERROR)
+            self.enter_error()
+
+    def completions_lost(self) -> None:
+        """A completion queue is broken: work that cannot be completed is not done either.
+
+        InfiniBand vol. 1, 11.6.3.1: the queue pair goes to the error state, with an event.
+        """
+        self.enter_error(AsyncEvent.WQ_CATAS_ERROR)
+
+    def flush_receives(self, budget: int) -> int:
+        """Flush at most `budget` receives while in ERR, and count them."""
+        flushed = 0
+        queue = self.rq
+        if queue is not None:
+            while flushed < budget and self.state is PairState.ERR and queue.waiting():
+                self.completions.fail_receive(queue.drop(), CompletionStatus.WR_FLUSH_ERR)
+                flushed += 1
+        return flushed
+
+
+def _nothing() -> None:
+    pass

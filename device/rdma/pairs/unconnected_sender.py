@@ -1,0 +1,76 @@
+"""The common half of send engines without a connection: an entry is done when it was sent."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from bluebridge.device.fabric.messages import Response
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.pci.bus import DmaError
+from bluebridge.device.rdma.memory.rights import AccessError
+from bluebridge.device.rdma.operations import NOP
+from bluebridge.device.rdma.pairs.engines import SendEngine
+from bluebridge.device.rdma.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.vocabulary import CompletionStatus
+from bluebridge.device.rdma.work import SendWork, WorkError
+
+
+class UnconnectedSender(SendEngine):
+    """A send engine that waits for nothing; what differs is `_send`."""
+
+    __slots__ = ("_qp",)
+
+    def __init__(self, qp: QueuePair) -> None:
+        self._qp = qp
+        self.next_psn = 0  # told to software, not used
+
+    def execute(self, work: SendWork) -> None:
+        """Send one message, or complete its entry in error."""
+        try:
+            if work.operation != NOP:
+                self._send(work)
+        except WorkError as error:
+            self._fail(work.index, error.status, error)
+        except (AccessError, DmaError) as fault:
+            self._fail(work.index, CompletionStatus.LOCAL_PROT_ERR, fault)
+        else:
+            if work.signalled:
+                self._qp.completions.complete_send(work.index, work.operation, work.length)
+
+    def refuse(self, index: int, error: WorkError) -> None:
+        """Complete an entry that makes no sense in error."""
+        self._fail(index, error.status, error)
+
+    @property
+    def idle(self) -> bool:
+        """No message waits for an answer."""
+        return True
+
+    def receive(self, response: Response) -> None:
+        """Answers are for connected queue pairs: ignored."""
+
+    def blocked(self) -> bool:
+        """Messages wait for nothing."""
+        return False
+
+    def abort(self) -> None:
+        """Nothing is ever outstanding."""
+
+    def finish(self) -> None:
+        """Nothing is ever collected."""
+
+    def stop(self) -> None:
+        """Nothing is ever outstanding."""
+
+    def close(self) -> None:
+        """It has no parts that refer to it."""
+
+    @abstractmethod
+    def _send(self, work: SendWork) -> None:
+        """Send the message of a SEND; raises `WorkError`, `AccessError` or `DmaError`."""
+
+    def _fail(self, index: int, status: CompletionStatus, error: Exception) -> None:
+        qp = self._qp
+        qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {index}: {error}", obj=qp.qpn)
+        qp.completions.fail_send(index, status)
+        qp.enter_send_error()

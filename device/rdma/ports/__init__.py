@@ -1,0 +1,1 @@
+"""Ports: link, addresses, headers, counters."""

@@ -1,0 +1,235 @@
+"""Flow control of an Ethernet port: pause frames (IEEE 802.3 annex 31B) instead of losses.
+
+A frame that finds no receive waits in the port while the peer is asked to pause. Receives are
+posted in guest memory without a doorbell, so the port looks for them each millisecond. Both ends
+must have flow control on (SET_PORT, `ethtool -A`). A ring that is not refilled does not stop the
+network: it is given up after `MOST_LOOKS` looks, and its frames are dropped and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import Final, Protocol, Self
+
+from bluebridge.device.fabric.messages import Frames, Message, Train
+from bluebridge.device.layout.net.ethernet import (
+    ETHERTYPE_MAC_CONTROL,
+    PAUSE,
+    PAUSE_ADDRESS,
+    PAUSE_OPCODE,
+)
+from bluebridge.device.pci.bus import HostBus, Timer
+from bluebridge.device.rdma.ports.frame_counters import FrameCounters
+from bluebridge.device.rdma.vocabulary import RECEIVING, PairState
+
+POLL_SECONDS: Final = 0.001
+MOST_LOOKS: Final = 2000
+"""Looks without a new receive after which a ring is given up: some two seconds. A guest may not be
+scheduled for that long on a busy host, and a paused peer loses nothing (the transmit
+watchdog of mlx4_en is at 15 seconds: MLX4_EN_WATCHDOG_TIMEOUT)."""
+MAX_HELD: Final = 2048
+"""Frames that wait in a port."""
+QUANTUM_SECONDS: Final = 512 / 400e6
+"""A quantum lasts 512 bit times: those of a link as fast as this one really is."""
+ASK_QUANTA: Final = 16384
+ASK_AGAIN: Final = 8
+"""Looks after which the peer is asked again: well before its pause ends."""
+
+
+class FramePort(Protocol):
+    """What flow control uses of its port."""
+
+    @property
+    def counters(self) -> FrameCounters:
+        """Frames and octets since the last reset of the counters."""
+
+    def mac(self, index: int) -> bytes:
+        """Source address `index` of the port."""
+
+    def send(self, message: Message) -> int:
+        """Hand a message to the fabric; returns the copies that receivers made."""
+
+
+class ReceivingPair(Protocol):
+    """What flow control uses of a queue pair; one that was destroyed is in RST."""
+
+    @property
+    def qpn(self) -> int:
+        """Its number."""
+
+    @property
+    def state(self) -> PairState:
+        """Its state now."""
+
+
+class FrameBatch(Protocol):
+    """Frames on their way into the receive ring of `qp`; the length is how many are left."""
+
+    @property
+    def qp(self) -> ReceivingPair:
+        """Whose ring it is."""
+
+    def __len__(self) -> int: ...
+
+    def append(self, other: Self, room: int) -> int:
+        """Take at most `room` frames of `other` over; returns how many were not."""
+
+    def deliver(self) -> int:
+        """Put as many frames as there are receives into the ring; returns how many were lost."""
+
+
+class Held:
+    """Frames that wait for a ring. `looks` counts those since a receive was found last."""
+
+    __slots__ = ("batch", "looks")
+
+    def __init__(self, batch: FrameBatch) -> None:
+        self.batch = batch
+        self.looks = 0
+
+
+class PauseCounters:
+    """Pause frames of one direction, the time they took, and how often they started one."""
+
+    __slots__ = ("duration", "frames", "transitions")
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self.duration = 0.0
+        self.transitions = 0
+
+
+class FlowControl:
+    """Of one port. `sends`: may ask the peer to pause; `obeys`: pauses when it is asked to."""
+
+    def __init__(self, bus: HostBus, port: FramePort) -> None:
+        self._bus = bus
+        self._port = port
+        self._timer: Timer | None = None
+        self._resume_timer: Timer | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing waits, neither side pauses, flow control is off."""
+        for timer in (self._timer, self._resume_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._resume_timer = None
+        self.sends = self.obeys = False
+        self.paused = False
+        self._since = 0.0
+        self._asked_since = 0.0
+        self._looks = 0
+        self._held: dict[int, Held] = {}
+        self._given_up: set[int] = set()
+        self._waiting: dict[int, Callable[[], None]] = {}
+        self.rx, self.tx = PauseCounters(), PauseCounters()
+
+    # -- receiving ------------------------------------------------------------------------
+
+    def accept(self, batch: FrameBatch) -> None:
+        """Deliver frames, or hold them while their ring is empty; what is lost is counted."""
+        counters = self._port.counters.rx
+        qpn = batch.qp.qpn
+        if qpn in self._held:
+            counters.dropped += self._held[qpn].batch.append(batch, self._room())
+            return
+        before = len(batch)
+        counters.dropped += batch.deliver()
+        if len(batch) < before:
+            self._given_up.discard(qpn)
+        if not batch:
+            return
+        if not self.sends or qpn in self._given_up or len(batch) > self._room():
+            counters.dropped += len(batch)
+            return
+        self._held[qpn] = Held(batch)
+        if self._timer is None:
+            self._asked_since = monotonic()
+            self.tx.transitions += 1
+            self._ask(ASK_QUANTA)
+            self._looks = 0
+            self._timer = self._bus.call_later(POLL_SECONDS, self._look)
+
+    def _room(self) -> int:
+        return MAX_HELD - sum(len(held.batch) for held in self._held.values())
+
+    def _look(self) -> None:
+        """Whether receives came for what waits."""
+        self._timer = None
+        for qpn, held in list(self._held.items()):
+            if not self._retry(held):
+                del self._held[qpn]
+        if not self._held:
+            self.tx.duration += monotonic() - self._asked_since
+            self._ask(0)
+            return
+        self._looks += 1
+        if self._looks % ASK_AGAIN == 0:
+            self._ask(ASK_QUANTA)
+        self._timer = self._bus.call_later(POLL_SECONDS, self._look)
+
+    def _retry(self, held: Held) -> bool:
+        """Deliver what can be delivered; whether something still waits."""
+        batch, counters = held.batch, self._port.counters.rx
+        qp, before = batch.qp, len(batch)
+        if qp.state not in RECEIVING:
+            counters.dropped += before
+            return False
+        counters.dropped += batch.deliver()
+        if not batch:
+            return False
+        held.looks = held.looks + 1 if len(batch) == before else 0
+        if held.looks < MOST_LOOKS:
+            return True
+        counters.dropped += len(batch)
+        self._given_up.add(qp.qpn)
+        return False
+
+    def _ask(self, quanta: int) -> None:
+        frame = PAUSE.pack(
+            dmac=PAUSE_ADDRESS,
+            smac=self._port.mac(0),
+            ethertype=ETHERTYPE_MAC_CONTROL,
+            opcode=PAUSE_OPCODE,
+            quanta=quanta,
+        )
+        self.tx.frames += 1
+        self._port.send(Frames(PAUSE_ADDRESS, [Train([bytes(frame)])]))
+
+    # -- sending --------------------------------------------------------------------------
+
+    def receive(self, frame: bytes) -> None:
+        """A MAC control frame from the peer: software never sees those."""
+        if len(frame) < PAUSE.size or PAUSE.get(frame, "opcode") != PAUSE_OPCODE:
+            return
+        self.rx.frames += 1
+        if not self.obeys:
+            return
+        if self._resume_timer is not None:
+            self._resume_timer.cancel()
+            self._resume_timer = None
+        quanta = PAUSE.get(frame, "quanta")
+        if not quanta:
+            self._resume()
+            return
+        if not self.paused:
+            self.paused, self._since = True, monotonic()
+            self.rx.transitions += 1
+        seconds = quanta * QUANTUM_SECONDS
+        self._resume_timer = self._bus.call_later(seconds, self._resume)
+
+    def wait(self, qpn: int, run: Callable[[], None]) -> None:
+        """Queue pair `qpn` has something to send: `run` is called when the pause is over."""
+        self._waiting[qpn] = run
+
+    def _resume(self) -> None:
+        self._resume_timer = None
+        if not self.paused:
+            return
+        self.paused = False
+        self.rx.duration += monotonic() - self._since
+        waiting, self._waiting = self._waiting, {}
+        for run in waiting.values():
+            run()

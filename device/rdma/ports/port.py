@@ -1,0 +1,304 @@
+"""A port: link, address tables, A0 steering, counters, and its plug in a fabric.
+
+Software writes each table as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Final
+
+from bluebridge.device.ethernet.rules.table import RuleTable
+from bluebridge.device.fabric.addresses import LinkLayer
+from bluebridge.device.fabric.interface import Fabric
+from bluebridge.device.fabric.messages import Datagram, Frames, Message, Route
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.net.ethernet import VLAN_TAG_TYPES
+from bluebridge.device.layout.net.roce import NO_GID
+from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rdma.ports.events import PortEvents
+from bluebridge.device.rdma.ports.flow_control import FlowControl
+from bluebridge.device.rdma.ports.frame_counters import FrameCounters
+from bluebridge.device.rdma.ports.pacing import Pacing
+from bluebridge.device.rdma.ports.path import Path
+from bluebridge.device.rdma.ports.port_tables import Steering, Tables
+from bluebridge.device.rdma.ports.roce_headers import parse_datagram
+from bluebridge.device.rdma.ports.roce_routes import connected_route, datagram_route
+from bluebridge.device.rdma.refusal import Reason, Refusal
+
+MAX_MTU: Final = 9600
+MAX_GROUP_ADDRESSES: Final = 4096
+
+
+Deliver = Callable[["Port", Message], int]
+"""Takes a message that a port received; returns the copies made of it (`FabricPort.receive`)."""
+
+
+def _drop(port: Port, message: Message) -> int:
+    """What a port that is not attached does with messages."""
+    return 0
+
+
+class Port:
+    """Port `number`, from 1 on: a `FabricPort`.
+
+    `cable` says whether the fabric is plugged in; the rest comes from the guest. `burned_in` is
+    the MAC address of the port until its table has others. `rerouted` is called when addresses
+    that connections send from have changed. `rules` are those of device-managed flow steering.
+    """
+
+    link: ClassVar[LinkLayer] = LinkLayer.ETHERNET
+
+    def __init__(
+        self, number: int, fabric: Fabric, burned_in: bytes, bus: HostBus, events: PortEvents
+    ) -> None:
+        self._fabric = fabric
+        self._bus = bus
+        self._events = events
+        self._deliver: Deliver = _drop
+        self.rerouted: list[Callable[[Port], None]] = []
+        self.number = number
+        self.burned_in = burned_in
+        self._cable = True
+        self._tables = Tables(self.burned_in)
+        self.flow = FlowControl(bus, self)
+        self.pacing = Pacing()
+        self.rules = RuleTable()
+        self._own: frozenset[bytes] = frozenset((self.burned_in,))
+        self._noted = (True, False)  # cable and link, as the log has them
+
+    def attach(self, deliver: Deliver) -> None:
+        """Connect to the fabric: what it brings goes to `deliver` from now on."""
+        self._deliver = deliver
+        self._fabric.attach(self)
+        self._announce()
+
+    def reset(self) -> None:
+        """Tables empty, link down; the cable stays where it is."""
+        self._tables = Tables(self.burned_in)
+        self.rules.clear()
+        self.flow.reset()
+        self._own = frozenset((self.burned_in,))
+        self._announce()
+
+    def leave(self) -> None:
+        """Disconnect from the fabric for good."""
+        self._fabric.detach(self)
+
+    # -- traffic --------------------------------------------------------------------------
+
+    def send(self, message: Message) -> int:
+        """Hand a message to the fabric; returns the copies that receivers made."""
+        return self._fabric.send(self, message)
+
+    def send_frames(self, message: Frames, *, loop: bool) -> int:
+        """Ethernet frames, to the wire or (`loop`) back to this port; counted either way.
+
+        Returns the copies that receivers made.
+        """
+        sent = self._tables.counters.tx
+        for train in message.trains:
+            if self.link_up or loop:
+                sent.count(train.frames)
+            else:
+                sent.dropped += len(train.frames)
+        copies = 0
+        if self.rules.mirrors:
+            copies = self._deliver(self, Frames(message.address, message.trains, mirrored=True))
+        if loop:
+            return copies + self._deliver(self, message)
+        return copies + self._fabric.send(self, message)
+
+    def return_frames(self, message: Frames) -> int:
+        """Frames to a group that went to the wire, for those of this port that belong to it."""
+        return self._deliver(self, message)
+
+    def receive(self, message: Message) -> int:
+        """A message from the fabric; nothing happens while the link is down."""
+        if not (self._tables.open and self._cable):
+            return 0
+        self._bus.resume(message.work)
+        return self._deliver(self, message)
+
+    # -- link -----------------------------------------------------------------------------
+
+    @property
+    def link_up(self) -> bool:
+        """Whether INIT_PORT opened the port and the cable is in."""
+        return self._tables.open and self._cable
+
+    @property
+    def cable(self) -> bool:
+        """Whether the fabric is plugged in."""
+        return self._cable
+
+    def open(self) -> None:
+        """INIT_PORT. Idempotent, but the event is sent each time: drivers wait for it."""
+        self._tables.open = True
+        self._announce()
+        if self._cable:
+            self._events.link_changed(self.number, active=True)
+
+    def close(self) -> None:
+        """CLOSE_PORT."""
+        was_up = self.link_up
+        self._tables.open = False
+        self._announce()
+        if was_up:
+            self._events.link_changed(self.number, active=False)
+
+    def plug(self, cable: bool) -> None:
+        """Put the cable in or pull it out."""
+        was_up = self.link_up
+        self._cable = cable
+        self._announce()
+        if self.link_up != was_up:
+            self._events.link_changed(self.number, active=cable)
+
+    def _announce(self) -> None:
+        """Tell the fabric which addresses the port has and whether its link is up."""
+        self._note_link()
+        gids = {gid for gid in self._tables.gids if gid != NO_GID}
+        self._fabric.announce(self, self._own | gids, up=self.link_up)
+
+    def _note_link(self) -> None:
+        """Say in the log what changed of cable and link."""
+        state = (self._cable, self.link_up)
+        if state != self._noted:
+            self._noted = state
+            cable, link = "in" if state[0] else "out", "up" if state[1] else "down"
+            text = f"port {self.number}: cable {cable}, link {link}"
+            self._bus.note(Kind.LINK, text, self.number)
+
+    # -- addresses ------------------------------------------------------------------------
+
+    @property
+    def mac_addresses(self) -> frozenset[bytes]:
+        """The unicast addresses the port answers to: its table's, or the burned-in one."""
+        return self._own
+
+    def set_macs(self, macs: list[bytes | None]) -> None:
+        """Replace the MAC table; queue pairs name source addresses by its index."""
+        self._tables.macs = macs
+        self._own = frozenset(mac for mac in macs if mac) or frozenset((self.burned_in,))
+        self._announce()
+
+    def mac(self, index: int) -> bytes:
+        """Source address `index` of the table, the burned-in one where there is none."""
+        return self._tables.mac(index)
+
+    def set_gids(self, gids: list[bytes], versions: Sequence[int] = ()) -> None:
+        """Replace the GID table; `versions` are the RoCE versions of its entries, else 1."""
+        self._tables.gids = gids
+        self._tables.versions = versions
+        self._announce()
+
+    @property
+    def gids(self) -> Sequence[bytes]:
+        """The GID table; unused entries are 16 zero bytes."""
+        return self._tables.gids
+
+    def set_vlans(self, vlans: list[int | None]) -> None:
+        """Replace the VLAN table."""
+        self._tables.vlans = vlans
+
+    # -- paths ------------------------------------------------------------------------------
+
+    def connected_route(self, path: Path, pkey_index: int) -> Route:
+        """The way of a connection's messages; `pkey_index` is where its P_Key stands."""
+        return connected_route(self._tables, path)
+
+    def known_route(self, address: bytes, pkey_index: int) -> Route | None:
+        """The way of a datagram to an address that the port remembers: on Ethernet, none."""
+        return None
+
+    def learn_route(self, address: bytes, path: Path, pkey_index: int) -> Route:
+        """The way of a datagram to an address that says `path`."""
+        return datagram_route(self._tables, path)
+
+    def path_bits(self, message: Datagram) -> int:
+        """The path bits of the own LID that a datagram came to."""
+        return 0
+
+    def pkey_index(self, own: int, message: Datagram) -> int | None:
+        """Where the P_Key of a datagram stands in the table: there is but one on RoCE.
+
+        `own` is the place of the P_Key of the queue pair the datagram is for; None when it must not
+        get it.
+        """
+        return 0
+
+    def parse_packet(self, packet: bytes, own_qkey: int) -> Datagram:
+        """A packet whose headers software built; raises `HeaderError`, `LostPacketError`."""
+        return parse_datagram(packet, own_qkey)
+
+    # -- filters ----------------------------------------------------------------------------
+
+    def filter_multicast(self, address: bytes) -> None:
+        """Add a group address or broadcast; raises `Refusal` (LIMIT) when the list is full."""
+        wanted = self._tables.multicast_filter
+        if len(wanted) >= MAX_GROUP_ADDRESSES and address not in wanted:
+            raise Refusal(Reason.LIMIT, f"{MAX_GROUP_ADDRESSES} group addresses")
+        wanted.add(address)
+
+    def admits(self, frame: bytes) -> bool:
+        """Whether a frame passes the multicast and the VLAN filter.
+
+        Each passes everything until it is programmed; untagged frames have no VLAN to filter by.
+        Linux `en_netdev.c: mlx4_en_do_multicast` lists broadcast, too.
+        """
+        tables = self._tables
+        group = frame[0] & 1 and tables.multicast_filter_on
+        if group and frame[:6] not in tables.multicast_filter:
+            return False
+        return self.admits_tag(frame)
+
+    def admits_tag(self, frame: bytes) -> bool:
+        """Whether a frame passes the VLAN filter."""
+        tables = self._tables
+        if not tables.vlan_filter or frame[12:14] not in VLAN_TAG_TYPES or len(frame) < 16:
+            return True
+        vlan = int.from_bytes(frame[14:16], "big") & 0xFFF
+        return bool(tables.vlan_filter[-1 - vlan // 8] >> vlan % 8 & 1)  # VLAN 0 comes last
+
+    # -- the rest of what the guest sets ----------------------------------------------------
+
+    @property
+    def steering(self) -> Steering:
+        """Where Ethernet frames go."""
+        return self._tables.steering
+
+    @steering.setter
+    def steering(self, value: Steering) -> None:
+        self._tables.steering = value
+
+    @property
+    def tables(self) -> Tables:
+        """Filters, MTU, counters and capabilities as they stand."""
+        return self._tables
+
+    @property
+    def counters(self) -> FrameCounters:
+        """Frames and octets since reset."""
+        return self._tables.counters
+
+    @property
+    def special_qpn_base(self) -> int:
+        """First of the eight special QP numbers (CONF_SPECIAL_QP); 0 before."""
+        return self._tables.special_qpn_base
+
+    @special_qpn_base.setter
+    def special_qpn_base(self, value: int) -> None:
+        self._tables.special_qpn_base = value
+
+    @property
+    def gsi_qpn(self) -> int:
+        """The QP number behind QP1 on the wire; -1 before CONF_SPECIAL_QP."""
+        base = self._tables.special_qpn_base
+        return base + 1 + self.number if base else -1
+
+    @property
+    def smi_qpn(self) -> int:
+        """The QP number behind QP0 on the wire; -1 before CONF_SPECIAL_QP."""
+        base = self._tables.special_qpn_base
+        return base + self.number - 1 if base else -1

@@ -1,0 +1,177 @@
+"""The table of queue pairs: finds them by number and gives them what the fabric brings."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bluebridge.device.ethernet.frames.receive_scaling import Spreader
+from bluebridge.device.ethernet.receiver import FrameReceiver
+from bluebridge.device.fabric.messages import Datagram, Frames, Message, Request, Response, Route
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.ib.link import partitions_match
+from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rdma.datagrams.receiver import DatagramReceiver
+from bluebridge.device.rdma.memory.regions import MemoryRegions
+from bluebridge.device.rdma.pairs.failed_pairs import FailedPairs
+from bluebridge.device.rdma.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.pairs.role import DATAGRAMS
+from bluebridge.device.rdma.ports.groups import Groups
+from bluebridge.device.rdma.ports.port import Port
+from bluebridge.device.rdma.refusal import Reason, Refusal
+from bluebridge.device.rdma.settings import Settings
+from bluebridge.device.rdma.vocabulary import PairState
+from bluebridge.device.throttle import Throttle
+
+QPN_MASK: Final = 0xFFFFFF
+MAX_LIVE = 1 << 16
+"""Queue pairs at a time. The table cannot be the bound: Linux asks INIT_HCA for 2^18, whatever the
+capabilities say, and gives up when that is refused (`mlx4/main.c: default_profile`)."""
+
+PORTION: Final = 128
+"""Queue pairs that are freed in one turn of the loop: about a millisecond."""
+
+
+class QueuePairs:
+    """The queue pairs of one HCA, by their full 24-bit number; `failed` are those in ERR."""
+
+    def __init__(
+        self, bus: HostBus, settings: Settings, regions: MemoryRegions, groups: Groups
+    ) -> None:
+        self._bus = bus
+        self._settings = settings
+        self._regions = regions
+        self._pairs: dict[int, QueuePair] = {}
+        self._leaving: list[QueuePair] = []  # forgotten, not yet free
+        self._indices: dict[int, int] = {}  # index in the context table to full number
+        self._foreign_messages = Throttle()
+        self._datagrams = DatagramReceiver(self._pairs.get, groups, settings)
+        self._frames = FrameReceiver(self._pairs.get, groups, settings)
+        self.failed = FailedPairs(bus)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def reset(self) -> None:
+        """Forget all queue pairs; no completion and no DMA of theirs from now on.
+
+        Their windows are the regions' affair, which are reset, too.
+        """
+        pairs = list(self._pairs.values())
+        self._pairs.clear()
+        self._indices.clear()
+        self.failed.clear()
+        self._frames.clear()
+        for qp in pairs:
+            qp.state = PairState.RST
+            qp.engine.stop()
+        self._discard(pairs)
+
+    def get(self, qpn: int) -> QueuePair | None:
+        """The queue pair with exactly this number, generation bits included."""
+        return self._pairs.get(qpn)
+
+    def numbers(self) -> list[int]:
+        """The numbers of all queue pairs, oldest first."""
+        return list(self._pairs)
+
+    def _index(self, qpn: int) -> int:
+        """The place of a queue pair in the context table."""
+        return qpn & (1 << self._settings.log_qps) - 1
+
+    def check_free(self, qpn: int) -> None:
+        """Raise `Refusal` unless a queue pair with this number may be made.
+
+        BAD_PAIR_STATE when there is one, BAD_STATE when another has its place in the context table,
+        LIMIT when there are `MAX_LIVE`.
+        """
+        index = self._index(qpn)
+        if qpn in self._pairs:
+            raise Refusal(Reason.BAD_PAIR_STATE, f"QP {qpn:#x} is not in RST")
+        if index in self._indices:
+            raise Refusal(Reason.BAD_STATE, f"QP {self._indices[index]:#x} has this slot")
+        if len(self._pairs) >= MAX_LIVE:
+            raise Refusal(Reason.LIMIT, f"{MAX_LIVE} queue pairs are in use")
+
+    def add(self, qp: QueuePair, spreader: Spreader | None = None) -> None:
+        """Take in a queue pair, which is in INIT then; `spreader` is what one of RSS does."""
+        if spreader is not None:
+            self._frames.spread(qp.qpn, spreader)
+        self._pairs[qp.qpn] = qp
+        self._indices[self._index(qp.qpn)] = qp.qpn
+        qp.set_state(PairState.INIT)
+
+    def destroy(self, qpn: int) -> None:
+        """2RST: forget a queue pair at once and for good."""
+        qp = self._pairs.pop(qpn, None)
+        if qp is None:
+            return
+        self._indices.pop(self._index(qpn), None)
+        self.failed.remove(qpn)
+        self._frames.forget(qpn)
+        qp.state = PairState.RST
+        qp.engine.stop()
+        qp.sq = qp.rq = None  # their pages are free for others at once
+        self._discard([qp])
+        self._regions.forget_queue_pair(qpn)
+
+    def _discard(self, pairs: list[QueuePair]) -> None:
+        """Free queue pairs soon, `PORTION` in a turn: 2^16 of them take a while."""
+        if pairs and not self._leaving:
+            self._bus.call_next_turn(self._dismantle)
+        self._leaving += pairs
+
+    def _dismantle(self) -> None:
+        for _ in range(min(PORTION, len(self._leaving))):
+            self._leaving.pop().dismantle()
+        if self._leaving:
+            self._bus.call_next_turn(self._dismantle)
+
+    def reroute(self, port: Port) -> None:
+        """The addresses of a port changed: its queue pairs send from those it has now."""
+        for qp in self._pairs.values():
+            if qp.port is port and (qp.connected or qp.role in DATAGRAMS):
+                qp.reroute()
+
+    # -- the fabric ---------------------------------------------------------------------------
+
+    def receive(self, port: Port, message: Message) -> int:
+        """A message of a port's fabric for one of the queue pairs, or for none.
+
+        Returns the copies made of a datagram to a group or of frames (`FabricPort.receive`).
+        """
+        if isinstance(message, (Request, Response)):
+            qp = self._pairs.get(message.target_qpn)
+            if qp is None or not qp.connected:
+                return 0
+            route, own = message.route, qp.route
+            if (
+                route.smac != own.dmac
+                or route.sgid != own.dgid
+                or route.vlan != own.vlan
+                or qp.port is not port
+                or (route.pkey != own.pkey and not partitions_match(route.pkey, own.pkey))
+            ):
+                self._note_foreign(qp, route)
+            elif isinstance(message, Request):
+                qp.responder.receive(message)
+            else:
+                qp.engine.receive(message)
+        elif isinstance(message, Datagram):
+            return self._datagrams.receive(port, message)
+        elif isinstance(message, Frames):
+            return self._frames.receive(port, message)
+        return 0
+
+    def _note_foreign(self, qp: QueuePair, route: Route) -> None:
+        """Note in the log that a message for a connection is dropped: it is not from its peer.
+
+        Queue pair numbers, PSNs and keys are not secrets; the path in the context says who the
+        peer is (InfiniBand vol. 1, 9.6.1.2).
+        """
+        if qp.state is not PairState.INIT and self._foreign_messages.admits():
+            self._bus.note(
+                Kind.NOTE,
+                f"QP {qp.qpn:#x}: dropped a message of {route.smac.hex(':')}, not its peer "
+                f"({self._foreign_messages.count} so far)",
+                obj=qp.qpn,
+            )

@@ -1,0 +1,203 @@
+"""Work requests as engines see them: a face reads its entries and fills these in."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from bluebridge.device.rdma.memory.scatter_gather import Sge
+from bluebridge.device.rdma.memory.windows import Binding
+from bluebridge.device.rdma.operations import ATOMICS, READ
+from bluebridge.device.rdma.vocabulary import CompletionStatus
+
+
+class WorkError(Exception):
+    """A work request that no driver would post; `status` is for its completion."""
+
+    status: ClassVar[CompletionStatus] = CompletionStatus.LOCAL_QP_OP_ERR
+
+
+class TooLongError(WorkError):
+    """A message that is longer than its queue pair may send."""
+
+    status: ClassVar[CompletionStatus] = CompletionStatus.LOCAL_LENGTH_ERR
+
+
+class Registration:
+    """What a fast registration asks for: `length` bytes from `start` on under `key`.
+
+    `page_list` is the guest-physical address of the list of pages, which the face reads
+    (`QueuePair.read_pages`); `offset` is where the region begins in its first page, if it does not
+    begin where `start` says.
+    """
+
+    __slots__ = ("key", "length", "offset", "page_list", "page_shift", "rights", "start")
+
+    def __init__(
+        self,
+        key: int,
+        start: int,
+        length: int,
+        offset: int,
+        page_shift: int,
+        rights: int,
+        page_list: int,
+    ) -> None:
+        self.key = key
+        self.start = start
+        self.length = length
+        self.offset = offset
+        self.page_shift = page_shift
+        self.rights = rights
+        self.page_list = page_list
+
+
+class SendWork:
+    """One send work request, and what the requester remembers of it until it completes.
+
+    `operation` is one of `rdma.operations`. `parts` is the gather list in order: SGEs, and `bytes`
+    for inline data; `length` its bytes. `atomic` are the operands in the order of
+    `fabric.messages.Request.atomic`. `immediate` may be the key to invalidate at the peer, `rkey`
+    the one to invalidate here. `srqn` is the peer's SRQ, of XRC. `whole` is False where a local
+    operation lacks what it says how. `status` is 0 or that of a completion in error that waits for
+    its turn.
+    """
+
+    __slots__ = (
+        "atomic",
+        "binding",
+        "fence",
+        "immediate",
+        "index",
+        "length",
+        "operation",
+        "packets",
+        "parts",
+        "psn",
+        "registration",
+        "remote_address",
+        "rkey",
+        "signalled",
+        "solicited",
+        "srqn",
+        "status",
+        "whole",
+    )
+
+    def __init__(
+        self,
+        index: int,
+        operation: int,
+        signalled: bool = False,
+        fence: bool = False,
+        solicited: bool = False,
+        immediate: int = 0,
+    ) -> None:
+        self.index = index
+        self.operation = operation
+        self.signalled = signalled
+        self.fence = fence
+        self.solicited = solicited
+        self.immediate = immediate
+        self.parts: list[Sge | bytes] = []
+        self.length = 0
+        self.remote_address = 0
+        self.rkey = 0
+        self.atomic = (0, 0, 0, 0)
+        self.srqn = 0
+        self.whole = True
+        self.registration: Registration | None = None
+        self.binding: Binding | None = None
+        self.psn = 0
+        self.packets = 1
+        self.status = 0
+
+    @property
+    def returns_data(self) -> bool:
+        """Whether the answer carries data: a read or an atomic."""
+        return self.operation == READ or self.operation in ATOMICS
+
+
+class PacketWork(SendWork):
+    """A message whose packets the adapter may complete.
+
+    `checksums` are bits of `ethernet.frames.offloads`. A large send is cut into pieces of `mss`
+    bytes behind copies of `header`.
+    """
+
+    __slots__ = ("checksums", "header", "mss")
+
+    def __init__(
+        self,
+        index: int,
+        operation: int,
+        signalled: bool = False,
+        fence: bool = False,
+        solicited: bool = False,
+        immediate: int = 0,
+    ) -> None:
+        super().__init__(index, operation, signalled, fence, solicited, immediate)
+        self.checksums = 0
+        self.header = b""
+        self.mss = 0
+
+
+class DatagramWork(PacketWork):
+    """A datagram; `address` is how its entry says where to, which `QueuePair.read_path` reads.
+
+    `address_pd` is the protection domain of that address. The own Q_Key of the queue pair is sent
+    where `own_qkey` says so, else `qkey`.
+    """
+
+    __slots__ = ("address", "address_pd", "own_qkey", "qkey", "target_qpn")
+
+    def __init__(
+        self,
+        index: int,
+        operation: int,
+        signalled: bool = False,
+        fence: bool = False,
+        solicited: bool = False,
+        immediate: int = 0,
+    ) -> None:
+        super().__init__(index, operation, signalled, fence, solicited, immediate)
+        self.address = b""
+        self.address_pd = 0
+        self.own_qkey = False
+        self.qkey = 0
+        self.target_qpn = 0
+
+
+class FrameWork(PacketWork):
+    """An Ethernet frame; a tag of type `tag_type` (0: none) is inserted with the value `tag`.
+
+    `loopback` sends it back to the port only. `repeated` is the destination address where the
+    entry repeats it, for frames that may come back.
+    """
+
+    __slots__ = ("loopback", "repeated", "tag", "tag_type")
+
+    def __init__(
+        self,
+        index: int,
+        operation: int,
+        signalled: bool = False,
+        fence: bool = False,
+        solicited: bool = False,
+        immediate: int = 0,
+    ) -> None:
+        super().__init__(index, operation, signalled, fence, solicited, immediate)
+        self.loopback = False
+        self.repeated = b""
+        self.tag = 0
+        self.tag_type = 0
+
+
+class ReceiveWork:
+    """A receive request that was taken off its queue; `pd` is the domain of its keys."""
+
+    __slots__ = ("index", "pd", "sges")
+
+    def __init__(self, index: int, sges: list[Sge], pd: int) -> None:
+        self.index = index
+        self.sges = sges
+        self.pd = pd
