@@ -1,0 +1,312 @@
+"""The smallest face of the engines: one ring, one doorbell, one kind of completion.
+
+A toy adapter has one queue pair. Its driver writes 32-byte entries into a ring and stores the
+number of entries into the doorbell; completions are 16 bytes each. It shares nothing with any card
+but `device.rdma` and the fabric, and it is all that an adapter needs to speak with another.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from enum import IntEnum
+from struct import Struct
+
+from bluebridge.device.fabric.addresses import LinkLayer
+from bluebridge.device.fabric.interface import Fabric
+from bluebridge.device.fabric.messages import Datagram
+from bluebridge.device.fabric.subnet.port import Change, PortAgent
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.net.operations import Op
+from bluebridge.device.layout.net.roce import ipv4_gid
+from bluebridge.device.rdma import operations
+from bluebridge.device.rdma.connected.requester import Requester
+from bluebridge.device.rdma.connected.responder import Responder
+from bluebridge.device.rdma.memory.region import MemoryRegion
+from bluebridge.device.rdma.memory.regions import MemoryRegions
+from bluebridge.device.rdma.memory.rights import ALL_RIGHTS
+from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
+from bluebridge.device.rdma.pairs.completions import Completions, Verdict
+from bluebridge.device.rdma.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.pairs.queues import (
+    OwnReceiveQueue,
+    SendQueue,
+    SharedReceiveQueue,
+    SharedReceiveQueues,
+)
+from bluebridge.device.rdma.pairs.role import Role
+from bluebridge.device.rdma.ports.events import PortEvents
+from bluebridge.device.rdma.ports.groups import Groups
+from bluebridge.device.rdma.ports.interface_counters import InterfaceCounter
+from bluebridge.device.rdma.ports.path import Path
+from bluebridge.device.rdma.ports.port import Port
+from bluebridge.device.rdma.queue_pairs import QueuePairs
+from bluebridge.device.rdma.settings import Settings
+from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, PairState
+from bluebridge.device.rdma.work import ReceiveWork, SendWork, WorkError
+from tests.models.fake_host import FakeHost
+
+ENTRY = Struct("<BxHIQQII")
+"""Kind, nothing, nothing, length, own address, peer's address, own key, peer's key."""
+COMPLETION = Struct("<IIII")
+"""1 for a valid one, number of the entry, status, length."""
+ENTRIES = 16
+QPN = 7
+PD = 3
+FIRST_PSN = 100
+
+
+class Kind(IntEnum):
+    """What an entry asks for."""
+
+    RECEIVE = 1
+    SEND = 2
+    WRITE = 3
+    READ = 4
+
+
+_OPERATIONS = {
+    Kind.SEND: operations.SEND, Kind.WRITE: operations.WRITE, Kind.READ: operations.READ
+}  # fmt: skip
+
+
+class ToyCompletions(Completions):
+    """Writes completions one behind the other; sends that are collected are written at once."""
+
+    def __init__(self, host: FakeHost, address: int) -> None:
+        self._host = host
+        self._next = address
+        self.events: list[AsyncEvent] = []
+
+    def _write(self, index: int, status: int, length: int) -> None:
+        self._host.write(self._next, COMPLETION.pack(1, index, status, length), What.CQE)
+        self._next += COMPLETION.size
+
+    def complete_send(self, index: int, operation: int, length: int) -> None:
+        self._write(index, 0, length)
+
+    def fail_send(self, index: int, status: CompletionStatus) -> None:
+        self._write(index, status, 0)
+
+    def collect_send(self, index: int, operation: int, length: int) -> None:
+        self._write(index, 0, length)
+
+    def post_collected(self) -> None:
+        """None wait."""
+
+    def forget_collected(self) -> None:
+        """None wait."""
+
+    def complete_receive(
+        self,
+        index: int,
+        op: Op,
+        length: int,
+        source: int,
+        immediate: int,
+        solicited: bool,
+        cqn: int = -1,
+    ) -> None:
+        self._write(index, 0, length)
+
+    def complete_datagram(
+        self,
+        index: int,
+        message: Datagram,
+        link: LinkLayer,
+        path_bits: int,
+        pkey_index: int,
+        found: tuple[int, int] | None,
+    ) -> None:
+        self._write(index, 0, len(message.payload))
+
+    def complete_frames(
+        self, receives: Sequence[tuple[ReceiveWork, bytes]], verdicts: Sequence[Verdict]
+    ) -> None:
+        for work, frame in receives:
+            self._write(work.index, 0, len(frame))
+
+    def fail_receive(self, index: int, status: CompletionStatus, cqn: int = -1) -> None:
+        self._write(index, status, 0)
+
+    def event(self, event: AsyncEvent) -> None:
+        self.events.append(event)
+
+
+class ToyReceives(OwnReceiveQueue):
+    """Receives that came through the ring."""
+
+    def __init__(self) -> None:
+        self.posted: deque[ReceiveWork] = deque()
+
+    def waiting(self) -> bool:
+        return bool(self.posted)
+
+    def take(self) -> ReceiveWork | None:
+        return self.posted.popleft() if self.posted else None
+
+    def take_many(self, count: int) -> list[ReceiveWork]:
+        return [self.posted.popleft() for _ in range(min(count, len(self.posted)))]
+
+    def drop(self) -> int:
+        return self.posted.popleft().index
+
+
+class ToyRing(SendQueue):
+    """The one ring: entries from `_done` to `posted` are new."""
+
+    def __init__(self, host: FakeHost, address: int, qp: QueuePair, receives: ToyReceives) -> None:
+        self._host = host
+        self._address = address
+        self._qp = qp
+        self._receives = receives
+        self._done = 0
+        self.posted = 0
+
+    def go_on(self) -> None:
+        self.run()
+
+    def run(self) -> None:
+        qp = self._qp
+        while self._done < self.posted:
+            index = self._done
+            if qp.state is PairState.ERR:
+                self._done += 1
+                qp.completions.fail_send(index, CompletionStatus.WR_FLUSH_ERR)
+            elif qp.state is PairState.RTS and not qp.engine.blocked():
+                self._done += 1
+                self._carry_out(index)
+            else:
+                break
+        qp.engine.finish()
+
+    def _carry_out(self, index: int) -> None:
+        at = self._address + index % ENTRIES * ENTRY.size
+        raw = self._host.read(at, ENTRY.size, What.SQ_WQE)
+        kind, _, length, address, remote, lkey, rkey = ENTRY.unpack(raw)
+        if kind == Kind.RECEIVE:
+            self._receives.posted.append(ReceiveWork(index, [(lkey, address, length)], PD))
+        elif kind not in _OPERATIONS:
+            self._qp.engine.refuse(index, WorkError(f"an entry of kind {kind}"))
+        else:
+            work = SendWork(index, _OPERATIONS[Kind(kind)], signalled=True)
+            work.parts, work.length = [(lkey, address, length)], length
+            work.remote_address, work.rkey = remote, rkey
+            self._qp.engine.execute(work)
+
+
+class ToyPair(QueuePair):
+    """The queue pair, which sends no datagrams and registers nothing."""
+
+    def read_path(self, address: bytes) -> Path:
+        raise NotImplementedError
+
+    def read_pages(self, page_list: int, count: int) -> list[int]:
+        raise NotImplementedError
+
+
+class Nothing(PortEvents, Groups, SharedReceiveQueues):
+    """What a toy does not have."""
+
+    def link_changed(self, number: int, *, active: bool) -> None:
+        """Nobody is told."""
+
+    def management_changed(self, agent: PortAgent, change: Change) -> None:
+        """Nobody is told."""
+
+    def members(self, gid: bytes) -> list[tuple[int, bool]]:
+        return []
+
+    def frame_members(self, port: int, address: bytes) -> list[tuple[int, bool]]:
+        return []
+
+    def frame_default(self, port: int, address: bytes) -> list[int]:
+        return []
+
+    def get(self, srqn: int) -> SharedReceiveQueue | None:
+        return None
+
+
+class Toy:
+    """An adapter of this kind in a host of its own, and the driver of it."""
+
+    def __init__(self, fabric: Fabric, number: int) -> None:
+        self.host = host = FakeHost(f"toy{number}")
+        self.mac = bytes((2, 0, 0, 0, 10, number))
+        self.gid = ipv4_gid(bytes((192, 168, 69, number)))
+        nothing = Nothing()
+        settings = Settings(log_qps=4, log_mpts=8)
+        self._regions = MemoryRegions(settings, reserved_lkey=0, pd_bits=24)
+        self.port = Port(1, fabric, self.mac, host, nothing)
+        qps = QueuePairs(host, settings, self._regions, nothing)
+        self._ring = host.allocate(ENTRIES * ENTRY.size)
+        self._completions = host.allocate(4096)
+        completions = ToyCompletions(host, self._completions)
+        self.events = completions.events
+        self.qp = ToyPair(
+            QPN,
+            Role.RC,
+            bus=host,
+            regions=self._regions,
+            memory=LocalMemory(host, self._regions, PD, QPN, reserved_lkey=False),
+            completions=completions,
+            srqs=nothing,
+            port=self.port,
+            traffic=InterfaceCounter(),
+            failed=qps.failed.add,
+        )
+        self.qp.pd = PD
+        receives = ToyReceives()
+        self._queue = ToyRing(host, self._ring, self.qp, receives)
+        self.qp.sq, self.qp.rq = self._queue, receives
+        self.qp.engine, self.qp.responder = Requester(self.qp), Responder(self.qp)
+        qps.add(self.qp)
+        self.port.attach(qps.receive)
+        self.port.set_gids([self.gid])
+        self.port.open()
+        self._posted = 0
+
+    def connect(self, mac: bytes, gid: bytes, qpn: int) -> None:
+        """Bring the queue pair to RTS towards a peer."""
+        qp = self.qp
+        qp.remote_qpn, qp.path.mac, qp.path.gid, qp.path.hop_limit = qpn, mac, gid, 64
+        qp.path.roce = 1
+        qp.remote_read = qp.remote_write = True
+        qp.ack_timeout, qp.retry_count, qp.rnr_retry = 14, 2, 7
+        qp.engine.next_psn = qp.responder.psn = FIRST_PSN
+        qp.reroute()
+        qp.set_state(PairState.RTS)
+
+    def memory(self, length: int, index: int) -> tuple[int, int]:
+        """Fresh pages, and the key of a region over them whose addresses are their own."""
+        address, key = self.host.allocate(length), index << 8
+        region = MemoryRegion(
+            index, key, PD, ALL_RIGHTS, address, length, 12,
+            physical=True, fast=False, may_invalidate=False, free=False, max_pages=0,
+        )  # fmt: skip
+        self._regions.add(region)
+        return address, key
+
+    def post(
+        self, kind: int, local: tuple[int, int], length: int, remote: tuple[int, int] = (0, 0)
+    ) -> None:
+        """Write an entry and ring the doorbell; `local` and `remote` are address and key."""
+        raw = ENTRY.pack(kind, 0, length, local[0], remote[0], local[1], remote[1])
+        self.host.poke(self._ring + self._posted % ENTRIES * ENTRY.size, raw)
+        self._posted += 1
+        self.doorbell(self._posted)
+
+    def doorbell(self, posted: int) -> None:
+        """The one register: how many entries the driver has written."""
+        self._queue.posted = posted
+        self._queue.run()
+
+    def completions(self) -> list[tuple[int, int, int]]:
+        """Number, status and length of all completions there are."""
+        found = []
+        for at in range(self._completions, self._completions + 4096, COMPLETION.size):
+            valid, *values = COMPLETION.unpack(self.host.peek(at, COMPLETION.size))
+            if not valid:
+                break
+            found.append((values[0], values[1], values[2]))
+        return found
