@@ -10,8 +10,6 @@ from bluebridge.guest.drivers.hca.context import Context
 from bluebridge.guest.verbs import (
     AccessFlags,
     QpState,
-    RecvWr,
-    SendWr,
     Sge,
     VerbsError,
     WcStatus,
@@ -132,48 +130,6 @@ def test_end_of_the_region_is_bad(pair: tuple[Player, Player]) -> None:
 # -- sends and receives --------------------------------------------------------------------------
 
 
-def test_message_longer_than_the_receive(pair: tuple[Player, Player]) -> None:
-    a, b = pair
-    b.receive(1, 0, 100)
-    b.receive(2)
-    a.send(WrOpcode.SEND, [a.sge(0, 101)])
-    a.expect(INVALID)
-    first, second = b.expect(WcStatus.LOC_LEN_ERR, FLUSH)
-    assert (first.wr_id, second.wr_id) == (1, 2)
-    b.wait_state(QpState.ERR)
-    untouched(a, b)
-
-
-@pytest.mark.parametrize(
-    "lkey", ["wrong key byte", "another domain", "no local write"], ids=lambda name: name
-)
-def test_receive_into_bad_memory(pair: tuple[Player, Player], lkey: str) -> None:
-    a, b = pair
-    keys = {
-        "wrong key byte": b.mr.lkey ^ 1,
-        "another domain": b.ctx.alloc_pd().reg_mr(b.address, SIZE).lkey,
-        "no local write": b.pd.reg_mr(b.address, SIZE, access=0).lkey,
-    }
-    b.qp.post_recv(RecvWr(1, [b.sge(0, 100, keys[lkey])]))
-    a.send(WrOpcode.SEND, [a.sge(0, 50)])
-    a.expect(OPERATION)
-    b.expect(PROTECTION)
-    b.wait_state(QpState.ERR)
-    untouched(a, b)
-
-
-def test_no_receive(contexts: tuple[Context, Context]) -> None:
-    """RNR NAK: the retries of the requester are all it costs, the responder lives."""
-    a, b = Player(contexts[0]), Player(contexts[1])
-    fill(a, b)
-    a.connect(b, rnr_retry=1)
-    b.connect(a)
-    a.send(WrOpcode.RDMA_WRITE_WITH_IMM, [a.sge(0, 8)], b, imm=1)
-    a.expect(WcStatus.RNR_RETRY_EXC_ERR)
-    assert b.qp.query_state() is QpState.RTS
-    untouched(a, b)
-
-
 def test_send_with_invalidate_of_a_foreign_key(pair: tuple[Player, Player]) -> None:
     """A peer may invalidate fast regions of this domain only."""
     a, b = pair
@@ -188,34 +144,6 @@ def test_send_with_invalidate_of_a_foreign_key(pair: tuple[Player, Player]) -> N
 
 
 # -- fast registration ---------------------------------------------------------------------------
-
-
-def test_register_twice(pair: tuple[Player, Player]) -> None:
-    _, b = pair
-    region = b.pd.alloc_fast_reg_mr(1)
-    wr = SendWr(1, WrOpcode.REG_MR, mr=region, pages=[b.address], access=7)
-    wr.iova, wr.length = b.address, 4096
-    b.qp.post_send([wr, wr])
-    b.expect(OK, BIND)
-    b.wait_state(QpState.ERR)
-
-
-def test_register_in_another_domain(pair: tuple[Player, Player]) -> None:
-    _, b = pair
-    region = b.ctx.alloc_pd().alloc_fast_reg_mr(1)
-    wr = SendWr(1, WrOpcode.REG_MR, mr=region, pages=[b.address], access=7)
-    wr.iova, wr.length = b.address, 4096
-    b.qp.post_send(wr)
-    b.expect(BIND)
-
-
-def test_register_more_pages_than_there_is_room_for(pair: tuple[Player, Player]) -> None:
-    _, b = pair
-    region = b.pd.alloc_fast_reg_mr(2)
-    wr = SendWr(1, WrOpcode.REG_MR, mr=region, pages=[b.address], access=7)
-    wr.iova, wr.length = b.address, 3 * 4096
-    b.qp.post_send(wr)
-    b.expect(BIND)
 
 
 @pytest.mark.parametrize("what", ["ordinary region", "wrong key byte"])

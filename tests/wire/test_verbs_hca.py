@@ -19,13 +19,15 @@ from tests.wire.conftest import StartServer
 
 
 class TestHca(VerbsContract):
-    """Two HCAs of one server."""
+    """Two HCAs of one server, and the loopback of one."""
 
-    @pytest.fixture
-    def devices(self, hca_buses: tuple[WireBus, WireBus]) -> Iterator[Devices]:
-        """Both HCAs, by the interface."""
+    @pytest.fixture(params=["two HCAs", "loopback"])
+    def devices(
+        self, request: pytest.FixtureRequest, hca_buses: tuple[WireBus, WireBus]
+    ) -> Iterator[Devices]:
+        """Both HCAs, or one of them twice, by the interface."""
         with open_device(hca_buses[0]) as a, open_device(hca_buses[1]) as b:
-            yield a, b
+            yield a, (b if request.param == "two HCAs" else a)
 
 
 def test_a_connectx3_pro_is_taken(start_server: StartServer, tmp_path: Path) -> None:

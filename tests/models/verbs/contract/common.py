@@ -18,7 +18,7 @@ Devices = tuple[Device, Device]
 Pair = tuple[Player, Player]
 LOCAL, WRITE, READ = AccessFlags.LOCAL_WRITE, AccessFlags.REMOTE_WRITE, AccessFlags.REMOTE_READ
 OK, FLUSH = WcStatus.SUCCESS, WcStatus.WR_FLUSH_ERR
-LENGTHS = (0, 1, 1025, SIZE)
+LENGTHS = (0, 1, 64, 1023, 1024, 1025, SIZE)
 
 
 def join(a: Player, b: Player, **rts: int) -> Pair:

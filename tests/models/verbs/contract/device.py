@@ -21,7 +21,7 @@ class TheDevice(OnDevices):
         assert attr.name == a.name
         assert attr.local_inv and attr.fast_reg
         assert a.query_port().active
-        assert a.address != b.address
+        assert (a.address == b.address) is (a is b)
         assert not a.health.lost
         a.health.check()
         assert a.port(1) is a
