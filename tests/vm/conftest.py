@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.host_tools.processes import process
+from tests.vm.lab_commands import Commands
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BOOT_SECONDS = 240
@@ -120,3 +121,11 @@ def _children(pid: int) -> dict[int, str]:
 def alive(pid: int) -> bool:
     """Whether a process exists."""
     return os.path.exists(f"/proc/{pid}")
+
+
+@pytest.fixture
+def bluebridge(tmp_path: Path) -> Iterator[Commands]:
+    """Commands with a registry of this test's own; nothing may be left after `down`."""
+    commands = Commands(tmp_path)
+    yield commands
+    commands.close()

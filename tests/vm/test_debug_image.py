@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.vm.lab_commands import PATIENCE, Commands
@@ -16,14 +13,6 @@ TRACE = (
     "trace-cmd record -e sched_switch sleep 0.2 >/dev/null; trace-cmd report"
 )
 BREAK = "gdb -q -batch -ex 'break write' -ex run -ex bt --args /usr/bin/python3 -c 'print(1)'"
-
-
-@pytest.fixture
-def bluebridge(tmp_path: Path) -> Iterator[Commands]:
-    """Commands with a registry of this test's own; nothing may be left after `down`."""
-    commands = Commands(tmp_path)
-    yield commands
-    commands.close()
 
 
 def test_the_tools_are_there_and_come_again_with_a_restart(bluebridge: Commands) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,14 +53,6 @@ def test_its_port_comes_up(lab: Lab, tmp_path: Path) -> None:
             machine.release()
             said = _wait_for(machine, LINK_UP)
         assert "iPXE" in said
-
-
-@pytest.fixture
-def bluebridge(tmp_path: Path) -> Iterator[Commands]:
-    """Commands with a registry of this test's own; nothing may be left after `down`."""
-    commands = Commands(tmp_path)
-    yield commands
-    commands.close()
 
 
 def test_a_pair_that_cannot_goes_on(bluebridge: Commands) -> None:

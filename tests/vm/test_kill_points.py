@@ -32,14 +32,6 @@ KRPING = "python3 -m bluebridge.guest.protocols.krping --ip"
 VICTIMS = {"server": "device server", "a": "guest a", "b": "guest b", "keeper": "keeper"}
 
 
-@pytest.fixture
-def bluebridge(tmp_path: Path) -> Iterator[Commands]:
-    """Commands with a registry of this test's own."""
-    commands = Commands(tmp_path)
-    yield commands
-    commands.close()
-
-
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
     """The points' registry; after the last point a pair comes up once more."""

@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,14 +14,6 @@ from tests.vm.lab_commands import PATIENCE, Commands
 
 pytestmark = pytest.mark.timeout(2 * PATIENCE)
 SERVER = "ibv_rc_pingpong -d mlx4_0 -g 1"
-
-
-@pytest.fixture
-def bluebridge(tmp_path: Path) -> Iterator[Commands]:
-    """Commands with a registry of this test's own; nothing may be left after `down`."""
-    commands = Commands(tmp_path)
-    yield commands
-    commands.close()
 
 
 def _shown(bluebridge: Commands, what: str) -> list[dict[str, Any]]:

@@ -17,14 +17,6 @@ from tests.vm.lab_commands import PATIENCE, Commands, alive
 pytestmark = pytest.mark.timeout(2 * PATIENCE)
 
 
-@pytest.fixture
-def bluebridge(tmp_path: Path) -> Iterator[Commands]:
-    """Commands with a registry of this test's own; nothing may be left after `down`."""
-    commands = Commands(tmp_path)
-    yield commands
-    commands.close()
-
-
 @pytest.fixture(scope="module")
 def village(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
     """Commands of tests each of which ends its pair; after the last one a pair comes up again."""

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-
-import pytest
-
 from bluebridge.guest.drivers.hca.context import Context
 from bluebridge.host_tools.vfio_user.bus import WireBus
+from tests.models.verbs.krping_contract import KrpingContract
 from tests.models.verbs.krping_pair import SERVER_IP, Side, both, start, until
 
 ADDRESS = f"addr={SERVER_IP},port=9999"
@@ -22,72 +18,10 @@ def free_memory(side: Side) -> int:
     return bus.available()
 
 
-@pytest.fixture
-def short_turns() -> Iterator[None]:
-    """Two sides that spin in one process must not wait long for the interpreter's lock."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(0.0002)
-    yield
-    sys.setswitchinterval(interval)
+class TestHca(KrpingContract):
+    """Two HCAs, on the fixture `sides` of this folder."""
 
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        "",
-        "size=64",
-        "size=1",
-        "size=4097",
-        "size=1048576",
-        "verbose",
-        "local_dma_lkey",
-        "mem_mode=dma",
-        "mem_mode=reg",
-        "mem_mode=reg,size=20000",
-        "mem_mode=reg,server_inv",
-        "mem_mode=reg,read_inv",
-        "mem_mode=reg,server_inv,read_inv,local_dma_lkey,size=5000",
-    ],
-)
-def test_every_iteration_is_right(sides: tuple[Side, Side], options: str) -> None:
-    """20 validated pings, counted alike on both sides."""
-    runs = both(sides, f"count=20,validate,{options}".rstrip(","))
-    served, asked = (run.result() for run in runs)
-    assert (served.ok, asked.ok) == (True, True), (served.error, asked.error)
-    assert served.iterations == asked.iterations == 20
-    assert served.validated == asked.validated == 20
-    assert asked.us_per_iteration is not None and asked.us_per_iteration["min"] > 0
-    assert (asked.stats["send_msgs"], asked.stats["recv_msgs"]) == (40, 40)
-    assert (served.stats["read_msgs"], served.stats["write_msgs"]) == (20, 20)
-    assert served.stats["read_bytes"] == served.stats["write_bytes"]
-    assert served.stats["name"] == "1-mlx4_0" and len(served.stats_line.split()) == 9
-
-
-@pytest.mark.usefixtures("short_turns")
-@pytest.mark.parametrize(
-    "options",
-    [
-        "wlat,size=8",
-        "wlat,size=1,local_dma_lkey",
-        "rlat,size=4096",
-        "rlat,poll,size=64",
-        "bw,size=65536,tx-depth=16",
-        "bw,duplex,size=10000,tx-depth=4",
-    ],
-)
-def test_benchmarks_end_with_a_result_line(sides: tuple[Side, Side], options: str) -> None:
-    """The module's result line, latencies, and every message counted."""
-    runs = both(sides, f"count=100,{options}")
-    served, asked = (run.result() for run in runs)
-    assert (served.ok, asked.ok) == (True, True), (served.error, asked.error)
-    assert asked.iterations == 100 and asked.us_per_iteration is not None
-    assert "krping: delta sec " in sides[1].text
-    size = int(options.partition("size=")[2].partition(",")[0])
-    kind = "read" if "rlat" in options else "write"
-    assert asked.stats[f"{kind}_msgs"] == 100
-    assert asked.stats[f"{kind}_bytes"] == 100 * size
-    if "duplex" in options or "wlat" in options:
-        assert served.stats["write_msgs"] == 100
+    device_name = "mlx4_0"
 
 
 def test_the_log_reads_like_the_modules(sides: tuple[Side, Side]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+
 import pytest
 
 from tests.models.verbs.krping_pair import SERVER_IP, Side, both, start
@@ -15,35 +18,71 @@ class KrpingContract:
 
     device_name: str
 
+    @pytest.fixture
+    def short_turns(self) -> Iterator[None]:
+        """Let two sides that spin in one process wait little for the interpreter's lock."""
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(0.0002)
+        yield
+        sys.setswitchinterval(interval)
+
     @pytest.mark.parametrize(
         "options",
         [
+            "",
             "size=64",
+            "size=1",
+            "size=4097",
             "size=100000",
+            "size=1048576",
+            "verbose",
             "local_dma_lkey",
+            "mem_mode=dma",
+            "mem_mode=reg",
             "mem_mode=reg,size=20000",
             "mem_mode=reg,server_inv",
+            "mem_mode=reg,read_inv",
             "mem_mode=reg,server_inv,read_inv,local_dma_lkey,size=5000",
         ],
     )
     def test_pings(self, sides: Sides, options: str) -> None:
         """20 validated pings, counted alike on both sides."""
-        served, asked = (run.result() for run in both(sides, f"count=20,validate,{options}"))
+        runs = both(sides, f"count=20,validate,{options}".rstrip(","))
+        served, asked = (run.result() for run in runs)
         assert (served.ok, asked.ok) == (True, True), (served.error, asked.error)
         assert served.iterations == asked.iterations == 20
         assert served.validated == asked.validated == 20
+        assert asked.us_per_iteration is not None and asked.us_per_iteration["min"] > 0
         assert (asked.stats["send_msgs"], asked.stats["recv_msgs"]) == (40, 40)
+        assert (served.stats["read_msgs"], served.stats["write_msgs"]) == (20, 20)
+        assert served.stats["read_bytes"] == served.stats["write_bytes"]
         assert served.stats["name"] == f"1-{self.device_name}"
+        assert len(served.stats_line.split()) == 9
 
+    @pytest.mark.usefixtures("short_turns")
     @pytest.mark.parametrize(
-        "options", ["rlat,size=4096", "wlat,size=8", "bw,size=65536,tx-depth=16"]
+        "options",
+        [
+            "wlat,size=8",
+            "wlat,size=1,local_dma_lkey",
+            "rlat,size=4096",
+            "rlat,poll,size=64",
+            "bw,size=65536,tx-depth=16",
+            "bw,duplex,size=10000,tx-depth=4",
+        ],
     )
     def test_benchmarks(self, sides: Sides, options: str) -> None:
-        """They end with the module's result line."""
-        served, asked = (run.result() for run in both(sides, f"count=50,{options}"))
+        """The module's result line, latencies, and every message counted."""
+        served, asked = (run.result() for run in both(sides, f"count=100,{options}"))
         assert (served.ok, asked.ok) == (True, True), (served.error, asked.error)
-        assert asked.iterations == 50
+        assert asked.iterations == 100 and asked.us_per_iteration is not None
         assert "krping: delta sec " in sides[1].text
+        size = int(options.partition("size=")[2].partition(",")[0])
+        kind = "read" if "rlat" in options else "write"
+        assert asked.stats[f"{kind}_msgs"] == 100
+        assert asked.stats[f"{kind}_bytes"] == 100 * size
+        if "duplex" in options or "wlat" in options:
+            assert served.stats["write_msgs"] == 100
 
     def test_nobody_listens(self, sides: Sides) -> None:
         """The connection manager's refusal reaches the user."""

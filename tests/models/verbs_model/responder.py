@@ -24,7 +24,10 @@ MASK = (1 << 64) - 1
 
 
 def atomic(opcode: SendOpcode, value: int, operands: tuple[int, int, int, int]) -> int:
-    """What is left of `value`: `operands` are swap or add, compare, mask of each."""
+    """Return what is left of `value`: `operands` are swap or add, compare, mask of each.
+
+    Atomics are written down here once more, bit by bit (Linux `include/rdma/ib_verbs.h`).
+    """
     first, compare, mask, compare_mask = operands
     if opcode is SendOpcode.ATOMIC_CS:
         return first if value == compare else value

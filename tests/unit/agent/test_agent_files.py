@@ -9,29 +9,13 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bluebridge.guest.agent.identity import virtio_nics
 from bluebridge.host_tools.agent import Agent, AgentError, AgentRefused, Identity
-from tests.models.agent_port import AgentPort, agent_port
-
-
-@pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentPort]:
-    """One agent for all tests here."""
-    with agent_port(tmp_path_factory.mktemp("agent")) as running:
-        yield running
-
-
-@pytest.fixture
-def agent(port: AgentPort) -> Iterator[Agent]:
-    """A fresh session."""
-    with port.connect() as connected:
-        yield connected
-        assert connected.ping()["operations"] == 0
+from tests.models.agent_port import AgentPort
 
 
 @pytest.mark.parametrize("size", [0, 1, 32_735, 32_736, 32_737, 262_144, 20_000_000])

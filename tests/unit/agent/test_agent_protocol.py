@@ -6,7 +6,6 @@ import io
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,22 +20,7 @@ from bluebridge.host_tools.agent import (
     CommandTimedOut,
 )
 from bluebridge.host_tools.errors import CommandFailed
-from tests.models.agent_port import AgentPort, agent_port
-
-
-@pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentPort]:
-    """One agent for all tests here: each must leave it usable."""
-    with agent_port(tmp_path_factory.mktemp("agent")) as running:
-        yield running
-
-
-@pytest.fixture
-def agent(port: AgentPort) -> Iterator[Agent]:
-    """A fresh session."""
-    with port.connect() as connected:
-        yield connected
-        assert connected.ping()["operations"] == 0
+from tests.models.agent_port import AgentPort
 
 
 def _until(condition: object, seconds: float = 10) -> None:

@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,13 +22,6 @@ from bluebridge.host_tools.agent import Agent, AgentBusy, AgentError, AgentLost,
 from bluebridge.host_tools.agent.connection import AgentConnection
 from bluebridge.host_tools.errors import LabError
 from tests.models.agent_port import AgentPort, agent_port
-
-
-@pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentPort]:
-    """One agent for all tests here: each must leave it usable."""
-    with agent_port(tmp_path_factory.mktemp("agent")) as running:
-        yield running
 
 
 def _until(condition: Callable[[], bool], seconds: float = 10) -> None:

@@ -33,12 +33,6 @@ BROADCAST = bytes.fromhex("ff12401bffff000000000000ffffffff")
 GROUP = bytes.fromhex("ff12401bffff00000000000000000001")
 
 
-@pytest.fixture
-def subnet() -> Subnet:
-    """A subnet in service."""
-    return Subnet()
-
-
 def query(
     table: Struct, attribute: int, method: int = Method.GET, *, modifier: int = 0, tid: int = 9,
     smkey: int = 0, **fields: Any,

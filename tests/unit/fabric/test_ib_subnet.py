@@ -33,12 +33,6 @@ SWITCH_LID = 1
 
 
 @pytest.fixture
-def managed() -> Subnet:
-    """A subnet in service."""
-    return Subnet()
-
-
-@pytest.fixture
 def wild() -> Subnet:
     """A subnet that nobody manages."""
     return Subnet(managed=False)
@@ -107,13 +101,13 @@ def test_smps_that_lead_nowhere_are_dropped(wild: Subnet, change: dict[str, int 
     assert wild.a.mads(wild.a.smi) == wild.b.mads(wild.b.smi) == []
 
 
-def test_the_manager_gives_lids_and_brings_links_into_service(managed: Subnet) -> None:
-    assert (managed.a.agent.lid, managed.b.agent.lid) == (2, 3)
-    assert [node.agent.state for node in (managed.a, managed.b)] == [4, 4]
-    assert managed.a.agent.get("sm_lid") == SWITCH_LID
-    ports = managed.fabric.switch.node.ports
+def test_the_manager_gives_lids_and_brings_links_into_service(subnet: Subnet) -> None:
+    assert (subnet.a.agent.lid, subnet.b.agent.lid) == (2, 3)
+    assert [node.agent.state for node in (subnet.a, subnet.b)] == [4, 4]
+    assert subnet.a.agent.get("sm_lid") == SWITCH_LID
+    ports = subnet.fabric.switch.node.ports
     assert [ports[number].state for number in range(4)] == [4, 4, 4, 1]
-    table = managed.fabric.switch.node.forwarding
+    table = subnet.fabric.switch.node.forwarding
     assert {lid: table[lid] for lid in (1, 2, 3, 9)} == {1: 0, 2: 1, 3: 2, 9: 8}
 
 
@@ -126,54 +120,54 @@ def test_service_comes_some_time_after_the_link() -> None:
     assert subnet.a.agent.state == 4
 
 
-def test_a_link_has_the_mtu_that_both_ends_can(managed: Subnet) -> None:
+def test_a_link_has_the_mtu_that_both_ends_can(subnet: Subnet) -> None:
     """IPXE limits its port to 2048 bytes: `hermon.c: hermon_ib_open`."""
-    node = managed.a
+    node = subnet.a
     node.command(Opcode.CLOSE_PORT, 0, 1)
     node.command(Opcode.SET_PORT, bytes(SET_PORT_IB.pack(change_mtu=1, mtu=MTU_2048)), 1)
     node.command(Opcode.INIT_PORT, 0, 1)
-    managed.clock.run(10)
+    subnet.clock.run(10)
     assert (node.agent.lid, node.agent.state) == (2, 4)
-    links = [node.agent, managed.fabric.switch.node.ports[1], managed.b.agent]
+    links = [node.agent, subnet.fabric.switch.node.ports[1], subnet.b.agent]
     assert [link.get("neighbour_mtu") for link in links] == [MTU_2048, MTU_2048, MTU_4096]
-    managed.b.hca.reset()  # and the manager goes on
-    managed.b.agent.open()
-    managed.clock.run(10)
-    assert managed.b.agent.state == 4
+    subnet.b.hca.reset()  # and the manager goes on
+    subnet.b.agent.open()
+    subnet.clock.run(10)
+    assert subnet.b.agent.state == 4
 
 
-def test_a_port_that_comes_back_has_its_lid_again(managed: Subnet) -> None:
-    managed.b.hca.reset()
-    assert (managed.b.agent.lid, managed.b.agent.state) == (0, 1)
-    third = IbNode("c", 3, managed.fabric)
-    managed.clock.run(10)
+def test_a_port_that_comes_back_has_its_lid_again(subnet: Subnet) -> None:
+    subnet.b.hca.reset()
+    assert (subnet.b.agent.lid, subnet.b.agent.state) == (0, 1)
+    third = IbNode("c", 3, subnet.fabric)
+    subnet.clock.run(10)
     assert third.agent.lid == 4
-    managed.b.agent.open()
-    managed.clock.run(10)
-    assert managed.b.agent.lid == 3
-    managed.b.hca.close()
-    assert managed.fabric.topology.by_lid(b"\0\3") is None
+    subnet.b.agent.open()
+    subnet.clock.run(10)
+    assert subnet.b.agent.lid == 3
+    subnet.b.hca.close()
+    assert subnet.fabric.topology.by_lid(b"\0\3") is None
 
 
-def test_management_by_lid(managed: Subnet) -> None:
-    a = managed.a
+def test_management_by_lid(subnet: Subnet) -> None:
+    a = subnet.a
     a.send_mad(a.smi, SWITCH_LID, smp(SmpAttribute.NODE_INFO), 0)
     a.send_mad(a.smi, SWITCH_LID, smp(SwitchAttribute.SM_INFO), 0)
     (first, node), (_, manager) = a.mads(a.smi)
     assert NODE_INFO.get(SMP.get_raw(node, "data"), "node_type") == 2
     assert first.raw[14:16] == SWITCH_LID.to_bytes(2, "big")
     info = SM_INFO.unpack(SMP.get_raw(manager, "data"))
-    assert (info["state"], info["guid"]) == (3, managed.fabric.switch.agent.guid)
+    assert (info["state"], info["guid"]) == (3, subnet.fabric.switch.agent.guid)
     a.send_mad(a.smi, 3, smp(SmpAttribute.NODE_INFO), 0)
-    assert len(managed.b.mads(managed.b.smi)) == 1
+    assert len(subnet.b.mads(subnet.b.smi)) == 1
     a.send_mad(a.smi, 2, smp(SmpAttribute.NODE_INFO), 0)
     assert len(a.mads(a.smi)) == 1  # to itself
     a.send_mad(a.smi, 77, smp(SmpAttribute.NODE_INFO), 0)
     assert a.mads(a.smi) == []
 
 
-def test_performance_counters_of_the_switch(managed: Subnet) -> None:
-    a = managed.a
+def test_performance_counters_of_the_switch(subnet: Subnet) -> None:
+    a = subnet.a
     header = MAD.pack(
         base_version=1, mgmt_class=MgmtClass.PERF, class_version=1, method=1, attr_id=0x12
     )
@@ -252,15 +246,15 @@ def test_the_multicast_table_of_the_switch(wild: Subnet) -> None:
     assert wild.fabric.switch.node.multicast[0xC000] == 0b110 << 16 | 0b110
 
 
-def test_a_capability_that_changes_is_told_to_the_manager(managed: Subnet) -> None:
+def test_a_capability_that_changes_is_told_to_the_manager(subnet: Subnet) -> None:
     seen: list[Message] = []
 
     def note(source: FabricPort, message: Message) -> bool:
         seen.append(message)
         return True
 
-    managed.watched.watch = note
-    managed.a.agent.set_capabilities(0x10002)
+    subnet.watched.watch = note
+    subnet.a.agent.set_capabilities(0x10002)
     (message,) = seen
     assert isinstance(message, Datagram)
     assert NOTICE.get(SMP.get_raw(message.payload, "data"), "trap") == 144
@@ -273,16 +267,16 @@ def test_the_switch_has_only_so_many_ports() -> None:
         IbNode("b", 2, fabric)
 
 
-def test_the_manager_mends_what_somebody_else_set(managed: Subnet) -> None:
+def test_the_manager_mends_what_somebody_else_set(subnet: Subnet) -> None:
     """Root in a guest can send any SMP; the next sweep puts things right."""
     table = bytes(64)
     request = smp(SwitchAttribute.LINEAR_FORWARDING, method=Method.SET, payload=table, path=b"\1")
-    explore(managed.a, request)
+    explore(subnet.a, request)
     info = PORT_INFO.pack(lid=77, sm_lid=5)
-    explore(managed.a, smp(SmpAttribute.PORT_INFO, 0, method=Method.SET, payload=info, path=b"\1"))
-    own = managed.fabric.switch.agent
+    explore(subnet.a, smp(SmpAttribute.PORT_INFO, 0, method=Method.SET, payload=info, path=b"\1"))
+    own = subnet.fabric.switch.agent
     assert own.lid == 77
-    managed.clock.run(1)
+    subnet.clock.run(1)
     assert (own.lid, own.state) == (SWITCH_LID, 4)
-    managed.a.send_mad(managed.a.smi, 3, smp(SmpAttribute.NODE_INFO), 0)
-    assert len(managed.b.mads(managed.b.smi)) == 1
+    subnet.a.send_mad(subnet.a.smi, 3, smp(SmpAttribute.NODE_INFO), 0)
+    assert len(subnet.b.mads(subnet.b.smi)) == 1

@@ -21,12 +21,6 @@ GROUP_LID = 0xC001
 GROUP = bytes.fromhex("ff12401bffff00000000000000000001")
 
 
-@pytest.fixture
-def subnet() -> Subnet:
-    """A subnet in service."""
-    return Subnet()
-
-
 def connect(subnet: Subnet, **more: int) -> tuple[TestQp, TestQp]:
     """RC queue pairs of both guests, in RTS."""
     a, b = subnet.a, subnet.b

@@ -24,12 +24,6 @@ SWITCH_LID = 1
 KEY = 0x1122334455667788
 
 
-@pytest.fixture
-def subnet() -> Subnet:
-    """A subnet in service."""
-    return Subnet()
-
-
 def disabling(port: int) -> bytearray:
     """What takes the link of a port of the switch down."""
     info = PORT_INFO.pack(physical_state=PHYSICAL_DISABLED)
