@@ -29,7 +29,7 @@ class Background:
         self._thread.start()
 
     def put(self, batch: Batch) -> bool:
-        """Hand a batch over; whether there was room for it."""
+        """Hand a batch over; return whether there was room for it."""
         with self._lock:
             if self._waiting + len(batch.data) > self._most:
                 return False
@@ -44,7 +44,7 @@ class Background:
         written.wait()
 
     def close(self) -> None:
-        """End the thread when all is written."""
+        """Write all batches that were handed over, and end the thread."""
         self._batches.put(None)
         self._thread.join()
 

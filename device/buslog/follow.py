@@ -25,7 +25,7 @@ class Follower:
             self.skip()
 
     def skip(self) -> None:
-        """Go to the end; the index has the number of events before its last entry."""
+        """Go to the log's end; the index has the number of events before its last entry."""
         paths = sorted(self._reader.folder.glob(SEGMENT_GLOB))
         index = read_index(paths[-1]) if paths else []
         if index and (paths[-1] != self._segment or index[-1][2] > self._position):
@@ -91,7 +91,7 @@ class Follower:
 
     @property
     def number(self) -> int:
-        """Number of the next event."""
+        """Number that the next event will have."""
         return self._number
 
     def _rest(self, path: Path) -> Iterator[Event]:

@@ -19,12 +19,12 @@ _NOTES: Final = Filter(frozenset((Kind.NOTE,)))
 
 
 def mark_text(text: str) -> str:
-    """The text of the note that is the mark `text`."""
+    """Make the text of the note that is the mark `text`."""
     return _PREFIX + text
 
 
 def marked(event: Event) -> str | None:
-    """The text of the mark that an event is, None if it is none."""
+    """Return the text of the mark that an event is, None for any other event."""
     if event.kind is not Kind.NOTE or not event.text.startswith(_PREFIX):
         return None
     return event.text.removeprefix(_PREFIX)

@@ -49,7 +49,7 @@ class NativeRecords(Records):
         work: int,
         data: bytes,
     ) -> None:
-        """One event now; all of `data` is kept."""
+        """Note an event with the time of now, and all of `data`."""
         self._record(device, kind, bar, what, obj, address, length, len(data), work)
         self._writer.write(data)
 
@@ -72,7 +72,7 @@ class NativeRecords(Records):
         before: bytes,
         payload: bytes,
     ) -> None:
-        """A message that leaves a port now: `HEAD`, the bytes `before` the payload, the payload."""
+        """Note a message that leaves a port: `HEAD`, what is `before` its payload, the payload."""
         kept = _HEAD_SIZE + len(before) + len(payload)
         self._record(device, _WIRE, 0, what, target_qpn, address, length, kept, work)
         writer = self._writer
@@ -108,11 +108,11 @@ class NativeRecords(Records):
         self._writer.write(packed)
 
     def size(self) -> int:
-        """Bytes that were collected."""
+        """Bytes of records that `take` has not given out yet."""
         return len(self._writer)
 
     def take(self) -> bytes:
-        """All records; none are left."""
+        """Give out all records collected since the last call, in order."""
         taken = self._writer.getvalue()
         self._writer.truncate(0)
         self.count = 0

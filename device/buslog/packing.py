@@ -53,7 +53,7 @@ class Records:
         work: int,
         data: bytes,
     ) -> None:
-        """One event now; all of `data` is kept."""
+        """Note an event with the time of now, and all of `data`."""
         when = self._noted()
         self._packed += (
             _pack_event(when, device, kind, bar, what, obj, address, length, len(data), work) + data
@@ -78,7 +78,7 @@ class Records:
         before: bytes,
         payload: bytes,
     ) -> None:
-        """A message that leaves a port now: `HEAD`, the bytes `before` the payload, the payload."""
+        """Note a message that leaves a port: `HEAD`, what is `before` its payload, the payload."""
         kept = HEAD.size + len(before) + len(payload)
         self._packed += b"".join((
             _pack_message(
@@ -101,7 +101,7 @@ class Records:
         obj: int,
         work: int,
     ) -> None:
-        """One event now for each of the first `count` runs; at most `most` bytes of each are kept.
+        """Note an event for each of the first `count` runs, with at most `most` bytes of each.
 
         `views` have the bytes of all runs, in order.
         """
@@ -110,11 +110,11 @@ class Records:
             self._add(pieces.pack(runs, views, count, most, head[:_ADDRESS], head[_WORK:]))
 
     def size(self) -> int:
-        """Bytes that were collected."""
+        """Bytes of records that `take` has not given out yet."""
         return len(self._packed)
 
     def take(self) -> bytes:
-        """All records; none are left."""
+        """Give out all records collected since the last call, in order."""
         taken = bytes(self._packed)
         self._packed.clear()
         self.count = 0

@@ -1,4 +1,4 @@
-"""Where to begin reading a log: found by the indices of its segments, few of which are read."""
+"""Places to begin reading a log at, found by the indices of its segments, few of which are read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IndexEntry = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class SegmentPosition:
-    """Where to begin in a segment; `number` is that of the event there, None if unknown."""
+    """A place to begin reading a segment at, with the number of the event there if known."""
 
     path: Path
     offset: int
@@ -28,7 +28,7 @@ class SegmentPosition:
 
 
 def positions(folder: Path, limit: int | None, first: int) -> Iterator[SegmentPosition]:
-    """Where to begin in each segment of the log in `folder`, oldest first.
+    """Find a place to begin at in each segment of the log in `folder`, oldest first.
 
     Left out is what the indices show to be before time `limit` (monotonic ns) or before event
     number `first`. The index of a segment is read when the segment's turn comes.

@@ -30,7 +30,7 @@ class LogError(Exception):
 
 @dataclass(slots=True)
 class Event:
-    """One event. `time` is in seconds since the log began, `data` may be only its beginning.
+    """An event of a log: `time` in seconds since it began, `data` or only the beginning of it.
 
     `work` names the work request it belongs to (`bluebridge.device.buslog.record`), 0 for none.
     """
@@ -95,7 +95,7 @@ class LogReader:
 
     @property
     def dropped_text(self) -> str:
-        """One line about the events that were deleted."""
+        """A line that tells the user which events were deleted, and how to keep more."""
         events, size = self.meta.get("events_dropped", 0), self.meta.get("bytes_dropped", 0)
         return (
             f"the oldest {events} events ({size / (1 << 20):.1f} MiB) were deleted to keep the log "
@@ -150,7 +150,7 @@ class LogReader:
         raise LogError(f"the log has no event {number}: {there}")
 
     def tail(self, segments: int = 2) -> Iterator[Event]:
-        """The events of the last segments only."""
+        """Read the events of the last segments only."""
         last = deque(positions(self.folder, None, 0), segments)
         return self._events(last, None, self._records)
 

@@ -34,7 +34,7 @@ OPERANDS: Final = Struct("<QQQQ")
 
 
 def read_message(event: Event) -> WireMessage:
-    """What a record of `Kind.WIRE` says; raises `LogError` when it is damaged."""
+    """Read the message in a record of `Kind.WIRE`; raises `LogError` when it is damaged."""
     message = WireMessage(event.what, event.length, event.data)
     if event.what == What.FRAME:
         return message

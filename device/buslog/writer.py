@@ -45,11 +45,11 @@ class EventLog:
     work = 0
 
     def device(self, name: str) -> int:
-        """Number of the device called `name` in records."""
+        """Return the number that records have for the device called `name`."""
         return 0
 
     def functions_of(self, guest: str) -> list[str]:
-        """The devices of a guest that the log has; the one called as the guest, its HCA, first."""
+        """Name the devices of a guest that the log has, first its HCA, called as the guest."""
         return []
 
     def record(
@@ -63,7 +63,7 @@ class EventLog:
         what: int = _OTHER,
         obj: int = 0,
     ) -> None:
-        """One event; `data` are its bytes, or their beginning."""
+        """Note an event; `data` are its bytes, or their beginning."""
 
     def keep(
         self,
@@ -76,7 +76,7 @@ class EventLog:
         what: int = _OTHER,
         obj: int = 0,
     ) -> None:
-        """One event of which all of `data` is kept."""
+        """Note an event of which all of `data` is kept, whatever the log's limit."""
 
     def transfers(
         self,
@@ -89,7 +89,7 @@ class EventLog:
         what: int,
         obj: int,
     ) -> None:
-        """One event for each of the first `count` runs, with at most `most` bytes of `views`."""
+        """Note an event for each of the first `count` runs, at most `most` bytes of `views`."""
 
     def message(
         self,
@@ -109,7 +109,7 @@ class EventLog:
         before: bytes,
         payload: bytes,
     ) -> None:
-        """A message that leaves a port (`bluebridge.device.buslog.wire`).
+        """Note a message that leaves a port (`bluebridge.device.buslog.wire`).
 
         `before` are the bytes after `HEAD` and before the payload; all of both is kept.
         """
@@ -118,7 +118,7 @@ class EventLog:
         """Call `action` at the first event after each `hand_over` or `flush`."""
 
     def write_behind(self) -> None:
-        """From now on a thread writes: a slow disk holds nobody."""
+        """Have a thread write from now on, so that a slow disk holds nobody."""
 
     def hand_over(self) -> None:
         """Have all collected events written."""
@@ -127,15 +127,15 @@ class EventLog:
         """Write all collected events."""
 
     def stop(self, why: str) -> bool:
-        """End the log with a note that says why; whether there was one that had not ended."""
+        """End the log with a note that says why; return whether one had not ended yet."""
         return False
 
     def close(self) -> None:
-        """Flush and end."""
+        """Write all collected events and end the log."""
 
 
 class FileLog(EventLog):
-    """Writes to `folder`, which is made; raises OSError when that is impossible.
+    """A log in `folder`, which is made; raises OSError when that is impossible.
 
     A log in the folder is replaced; other files of its names raise FileExistsError.
 
@@ -167,7 +167,7 @@ class FileLog(EventLog):
         return self._segments.device(name)
 
     def functions_of(self, guest: str) -> list[str]:
-        """As `EventLog.functions_of`."""
+        """Name the devices of a guest that the log has, first its HCA, called as the guest."""
         found = [name for name in self._segments.names if host_of(name) == guest]
         return sorted(found, key=lambda name: name != guest)
 
@@ -182,7 +182,7 @@ class FileLog(EventLog):
         what: int = _OTHER,
         obj: int = 0,
     ) -> None:
-        """One event; at most `capture` bytes of `data` are kept (all of a text)."""
+        """Note an event; at most `capture` bytes of `data` are kept, of a text all."""
         kept: Data = data
         if len(data) > self.capture and kind not in TEXT_KINDS:
             kept = data[: self.capture]
@@ -201,7 +201,7 @@ class FileLog(EventLog):
         what: int = _OTHER,
         obj: int = 0,
     ) -> None:
-        """One event of which all of `data` is kept."""
+        """Note an event of which all of `data` is kept, whatever the log's limit."""
         if self.stopped:
             return
         records = self._records
@@ -219,7 +219,7 @@ class FileLog(EventLog):
         what: int,
         obj: int,
     ) -> None:
-        """One event for each of the first `count` runs, with at most `most` bytes of `views`."""
+        """Note an event for each of the first `count` runs, at most `most` bytes of `views`."""
         if self.stopped:
             return
         records, kept = self._records, min(most, self.capture)
@@ -244,7 +244,7 @@ class FileLog(EventLog):
         before: bytes,
         payload: bytes,
     ) -> None:
-        """A message that leaves a port, its payload already cut to what is to be kept."""
+        """Note a message that leaves a port; its payload is cut already to what is to be kept."""
         if self.stopped:
             return
         records = self._records
@@ -265,7 +265,7 @@ class FileLog(EventLog):
             self.hand_over()
 
     def write_behind(self) -> None:
-        """From now on a thread writes. Call it in the sandbox: threads have that of their maker."""
+        """Have a thread write. Call it in the sandbox: threads have that of their maker."""
         if self._behind is None:
             self.flush()
             self._behind = Background(self._segments.write)
@@ -302,7 +302,7 @@ class FileLog(EventLog):
             self._behind.wait()
 
     def stop(self, why: str) -> bool:
-        """End the log with a note that says why; whether it had not ended yet.
+        """End the log with a note that says why; return whether it had not ended yet.
 
         Later events are dropped. Raises OSError when the meta file cannot be written.
         """
@@ -317,7 +317,7 @@ class FileLog(EventLog):
         return True
 
     def close(self) -> None:
-        """Flush and close."""
+        """Write all collected events and close the files."""
         self.flush()
         if self._behind is not None:
             self._behind.close()

@@ -31,10 +31,10 @@ def is_group(address: bytes) -> bool:
 
 
 def lid_bytes(lid: int) -> bytes:
-    """A LID as an address."""
+    """Write a LID as an address, 2 bytes in network order."""
     return lid.to_bytes(LID_SIZE, "big")
 
 
 def lid_of(address: bytes) -> int:
-    """An address as a LID."""
+    """Read the LID in an address of 2 bytes."""
     return int.from_bytes(address, "big")

@@ -65,7 +65,7 @@ class CapturedFabric:
         self._limit = max(PAYLOAD_BYTES, events.capture)
 
     def attach(self, port: FabricPort) -> None:
-        """Connect a port."""
+        """Connect a port to the fabric behind, with its link down."""
         self._fabric.attach(port)
 
     def detach(self, port: FabricPort) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Word(NamedTuple):
-    """One condition of a rule: `name=value`, its form and what it means."""
+    """A condition that a rule can have: `name=value`, its form and its meaning."""
 
     name: str
     form: str

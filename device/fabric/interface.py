@@ -1,4 +1,4 @@
-"""What connects ports, and what a port is to it: the interface a network transport implements.
+"""The interface that a network transport implements, and that of the ports it connects.
 
 A `Fabric` carries whole messages (`bluebridge.device.fabric.messages`) between the ports attached
 to it. `CapturedFabric` is a decorator: a `Fabric` in front of another one for one port. A network
@@ -40,7 +40,7 @@ class FabricPort(Protocol):
 
 
 class Fabric(Protocol):
-    """What connects ports."""
+    """A network: it connects ports and carries their messages."""
 
     def attach(self, port: FabricPort) -> None:
         """Connect a port, whose link is down until it announces another state."""

@@ -116,7 +116,7 @@ class LocalFabric:
         return genuine
 
     def trespasses(self, port: FabricPort) -> tuple[int, int]:
-        """Of a port: messages dropped as they came from another's address, addresses refused."""
+        """Count a port's messages dropped as they came from another's address, and its claims."""
         refused = self._ownership.refused if self._ownership is not None else {}
         return self._spoofed_by.get(port, 0), refused.get(port, 0)
 

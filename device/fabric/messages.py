@@ -1,4 +1,4 @@
-"""What travels between two HCAs.
+"""Messages that travel between two HCAs.
 
 Messages are whole InfiniBand messages, not packets: PSNs advance by the number of packets the
 path MTU would have made of them, so that a capture can cut them up again. Very long ones travel in
@@ -44,7 +44,7 @@ long."""
 
 @dataclass(slots=True)
 class Part:
-    """Which part of a message a request moves, if that is too long for one turn of the loop.
+    """The part of a message that a request moves, if that is too long for one turn of the loop.
 
     The request's `psn`, `packets`, `length`, `remote_address` and `payload` are those of the part,
     all else of it is the message's. `offset` is where the part begins in the message of `total`
@@ -129,7 +129,7 @@ class Request:
 
 @dataclass(slots=True, init=False)
 class Response:
-    """What a responder says to an RC request: `psn` is that of the request it answers.
+    """The answer of a responder to an RC request, whose `psn` it has.
 
     `packets` is how many the request took (a read: its answer), `read` says that `payload` is
     what a read asked for, even if that is nothing. `xrc`: it comes from an XRC queue pair. `part`

@@ -1,4 +1,4 @@
-"""Which port an address belongs to: what one tenant has, no other may use.
+"""The owner of each address: what one tenant has, no other may use.
 
 Addresses are MAC addresses and GIDs. A port's first announcement names the address that was burned
 into it, which stays its own whatever it announces later, with its link down too. Others belong to
@@ -27,7 +27,7 @@ class Ownership:
         self._owners: dict[bytes, FabricPort] = {}
 
     def announce(self, port: FabricPort, addresses: Set[bytes]) -> None:
-        """What a port answers to from now on."""
+        """Note that a port answers to these addresses from now on, and settle who owns which."""
         wanted = frozenset(addresses)
         self._burned_in.setdefault(port, wanted)
         if self._wanted.get(port) != wanted:
@@ -38,7 +38,7 @@ class Ownership:
                 self.refused[port] = self.refused.get(port, 0) + refused
 
     def forget(self, port: FabricPort) -> None:
-        """A port has left."""
+        """Give the addresses of a port that has left to who wants them next."""
         self._burned_in.pop(port, None)
         self._wanted.pop(port, None)
         self.refused.pop(port, None)

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_function(option: str, text: str) -> FunctionSpec:
-    """`name=a,socket=PATH`; raises `ValueError` with one line."""
+    """Parse `name=a,socket=PATH`; raises `ValueError` with one line."""
     values: dict[str, str] = {}
     for part in NEXT_KEY.split(text):
         key, _, value = part.partition("=")
@@ -37,7 +37,7 @@ def parse_function(option: str, text: str) -> FunctionSpec:
 
 
 def bridge_spec(arguments: argparse.Namespace) -> BridgeSpec:
-    """What the options ask for. Raises `ValueError`."""
+    """Make the bridges and engines that the options ask for. Raises `ValueError`."""
     return BridgeSpec(
         [parse_function("--ntb", text) for text in arguments.ntb],
         [parse_function("--dma", text) for text in arguments.dma],

@@ -22,7 +22,7 @@ from bluebridge.device.server.option_table import option
 
 @dataclass(frozen=True, slots=True)
 class BridgeOptions:
-    """How the bridge of a server is, and how its DMA engines take a closed window.
+    """The options for a server's bridge, and for how its DMA engines take a closed window.
 
     Which options go together is not checked here: the server refuses what does not when it starts.
     """

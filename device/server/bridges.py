@@ -25,7 +25,7 @@ from bluebridge.device.show.table import Tables
 
 @dataclass(frozen=True, slots=True)
 class FunctionSpec:
-    """One function to serve: the guest it is in, its socket."""
+    """A function to serve: the guest it is in, its socket."""
 
     name: str
     socket: Path
@@ -53,7 +53,7 @@ class Hosts:
 
 
 class Bridges:
-    """Endpoints and models as `spec` says; raises ValueError for one bridge, or three."""
+    """The endpoints and bridges of `spec`; raises ValueError for one bridge, or three."""
 
     def __init__(self, spec: BridgeSpec, hosts: Hosts, loop: EventLoop, events: EventLog) -> None:
         if len(spec.bridges) not in (0, 2):
@@ -95,7 +95,7 @@ class Bridges:
             yield Alias(lenders[peer.name], bridge, spec.options.model.window_bars[1])
 
     def close(self) -> None:
-        """Stop serving."""
+        """Close the sockets of all endpoints."""
         for endpoint in self.endpoints:
             endpoint.close()
 

@@ -76,7 +76,7 @@ class ControlCommands:
         }
 
     def execute(self, line: str) -> list[str]:
-        """Execute one line; the lines that answer it, of which the last one is `ok` or an error."""
+        """Execute one line; return the answer's lines, of which the last is `ok` or an error."""
         words = line.split()
         action = self._words.get(words[0]) if words else None
         if action is None:
@@ -127,7 +127,7 @@ class ControlCommands:
         return name, int(number or "1")
 
     def link_name(self, text: str) -> str:
-        """The link that `NAME[/PORT]` says, with its port; raises `ValueError`."""
+        """Name the link that `NAME[/PORT]` says, with its port; raises `ValueError`."""
         name, number = self._port(text)
         return f"{name}/{number}"
 
@@ -201,7 +201,7 @@ class ControlSocket:
         self._loop.add_reader(self._socket.fileno(), self._accept)
 
     def close(self) -> None:
-        """Stop listening and remove the socket."""
+        """End listening and remove the socket."""
         if self._resting is not None:
             self._resting.cancel()
         for number in list(self._clients):

@@ -40,7 +40,7 @@ class FaultCommands:
         }
 
     def link_of(self, words: Sequence[str]) -> str:
-        """The link or HCA that a line names, also by the number of a rule; empty for none."""
+        """Name the link or HCA that a line is about, by name or number of a rule; else empty."""
         name = words[1] if len(words) > 1 else ""
         if name.isdecimal() and len(name) <= _DIGITS:
             return next((at for at, rule in self._faults.table() if rule.number == int(name)), "")

@@ -45,7 +45,7 @@ class Networks:
                     network.switch.send_through(wrap(network, _switch_name(number, port)))
 
     def of(self, link: LinkLayer, number: int = 0) -> list[StagedFabric]:
-        """The networks that ports 1, 2… of an adapter with this link and number are on."""
+        """Return the networks that ports 1, 2… of an adapter with this link and number are on."""
         return self._networks[link, number]
 
 

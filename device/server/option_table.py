@@ -39,12 +39,12 @@ _OPTION = "option"
 
 
 def option(default: Any, text: str, **more: Any) -> Any:
-    """A field of a table: its default, its help, and other fields of `Option`."""
+    """Make a field of a table: its default, its help, and other fields of `Option`."""
     return field(default=default, metadata={_OPTION: Option(text, **more)})
 
 
 def flag(name: str) -> str:
-    """The word on a command line of the field `name`: `--blueflame-size`."""
+    """Write the field `name` as a command line has it: `--blueflame-size`."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -76,7 +76,7 @@ def add_arguments(
 def given(
     table: type[Table], arguments: argparse.Namespace, names: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """The options that a parsed command line names, by field, in the order of the fields."""
+    """Return the options that a parsed command line names, by field, in the order of the fields."""
     found = {each.name: getattr(arguments, each.name) for each in _chosen(table, names)}
     return {
         name: tuple(value) if isinstance(value, list) else value
@@ -88,12 +88,12 @@ def given(
 def of_arguments(
     table: type[_T], arguments: argparse.Namespace, names: Collection[str] | None = None
 ) -> _T:
-    """The options of a parsed command line; what it does not name has its default."""
+    """Make the options of a parsed command line; those it does not name have their defaults."""
     return table(**given(table, arguments, names))
 
 
 def words(options: Table) -> list[str]:
-    """The words of a command line that ask for `options`: of each that is not its default."""
+    """Write the options that differ from their defaults as words of a command line."""
     found: list[str] = []
     for each in fields(options):
         value = getattr(options, each.name)

@@ -17,7 +17,7 @@ from bluebridge.device.server.option_table import option
 
 
 def byte_count(text: str) -> int:
-    """A number of bytes, 0 or more; raises `argparse.ArgumentTypeError`."""
+    """Parse a number of bytes, 0 or more; raises `argparse.ArgumentTypeError`."""
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text} is no number of bytes, 0 or more")
     return int(text)
@@ -29,7 +29,7 @@ LEAST_LOG = 1 << 20
 
 
 def log_limit(text: str) -> int:
-    """A size as `4GiB` or in bytes, at least `LEAST_LOG`; `argparse.ArgumentTypeError`."""
+    """Parse a size, `4GiB` or bytes, at least `LEAST_LOG`; raises `argparse.ArgumentTypeError`."""
     unit = _UNITS.get(text[-3:], 1)
     size = byte_count(text if unit == 1 else text[:-3]) * unit
     if size < LEAST_LOG:
@@ -39,7 +39,7 @@ def log_limit(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """How all HCAs of a server are, and what it records.
+    """The options for all HCAs of a server, and for what it records.
 
     Values are not checked here: the server refuses wrong ones when it starts.
     """

@@ -54,7 +54,7 @@ BARS = (
 
 @dataclass(frozen=True, slots=True)
 class HcaSpec:
-    """One HCA to serve: its name in the log, its socket, its MAC address, its link layer."""
+    """An HCA to serve: its name in the log, its socket, its MAC address, its link layer."""
 
     name: str
     socket: Path
@@ -65,12 +65,12 @@ class HcaSpec:
 
 
 def log_name(name: str, port: int) -> str:
-    """What the bus log calls a port of an HCA."""
+    """Return the name of a port of an HCA in the bus log."""
     return name if port == 1 else f"{name}/{port}"
 
 
 class Server:
-    """All devices of one process, and a socket for `control` if wanted.
+    """The devices of one process, and a socket for `control` if wanted.
 
     Raises OSError when a socket cannot be served, ValueError when a network has no room.
     """

@@ -21,14 +21,14 @@ class Sampler:
         self._stacks: Counter[str] = Counter()
 
     def start(self) -> None:
-        """Count from zero."""
+        """Begin to count stacks, from zero."""
         self._stacks.clear()
         signal.signal(signal.SIGPROF, self._sample)
         signal.siginterrupt(signal.SIGPROF, False)
         signal.setitimer(signal.ITIMER_PROF, INTERVAL_SECONDS, INTERVAL_SECONDS)
 
     def stop(self, file: Path) -> None:
-        """Stop, and write `file`; raises OSError.
+        """End counting and write the stacks to `file`; raises OSError.
 
         A line is `module.function;module.function;… COUNT`, the outermost function first.
         """

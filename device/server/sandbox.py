@@ -1,4 +1,4 @@
-"""What the server gives up once it is ready, since its guests run other people's drivers.
+"""The sandbox of the server: what it gives up when ready, since guests run others' drivers.
 
 A hole in the device then reaches the guests of this server, which share it anyway, and the log, but
 no program, no other file, no network. Nothing of it can be taken back. What this machine does not
@@ -56,7 +56,7 @@ _FASTEST = 2
 
 
 def missing() -> list[str]:
-    """What would not be in force on this machine, a line each."""
+    """List the protections that would not be in force on this machine, a line each."""
     lines = []
     if importlib.util.find_spec("pyseccomp") is None:
         lines.append("no seccomp: the Python package pyseccomp is not installed")
@@ -70,7 +70,7 @@ def missing() -> list[str]:
 
 
 def enter(removable: Sequence[Path], writable: Sequence[Path]) -> list[str]:
-    """Give everything else up; what could not be, a line each.
+    """Give up the rights that serving does not need; return what is not in force, a line each.
 
     `removable` are folders whose files may be removed (sockets), `writable` those where any may be
     made. Raises OSError if the kernel refuses what it has.

@@ -40,7 +40,7 @@ class Listing:
     done: int = 0
 
     def rest(self) -> Iterator[tuple[str, Table, int]]:
-        """Functions, their tables and the numbers that were not told yet."""
+        """List functions, their tables and the numbers that were not told yet."""
         skip = self.done
         for name, table, numbers in self.tables:
             for position in range(min(skip, len(numbers)), len(numbers)):

@@ -13,7 +13,7 @@ from bluebridge.device.pyvfio_user import DmaRegion, MappedFile, Protection
 
 
 class Alias:
-    """What a bridge shows of its peer's memory: the longest stretch that one file holds.
+    """Lends a bridge the memory of its peer to map: the longest stretch that one file holds.
 
     Of a guest's memory that is all from 1 MiB to its end below 4 GiB; what is left over is trapped
     as usual.

@@ -32,7 +32,7 @@ _GROUPS: Final = {kind: name for name, kinds in KINDS.items() for kind in kinds 
 
 
 def stream_of(event: Event) -> Stream:
-    """Whose events are compared in order with this one: others may come between in any order."""
+    """Return the stream of an event: those of other streams may come between in any order."""
     kind = event.kind
     if kind in _DMA:
         name = event.kind.name.lower().replace("_", " ")
@@ -55,7 +55,7 @@ class Comparable:
         self._known: dict[tuple[str, str], int] = {}
 
     def line(self, event: Event, words: Describe) -> str:
-        """An event without time, place in memory and data."""
+        """Describe an event without time, place in memory and data."""
         text = _TIME.sub("", words(event)) if event.kind is Kind.COMMAND else words(event)
         text = f"{event.kind.name} {_NUMBER.sub(self._number, text)}"
         return f"{text} [{event.length}]" if event.what not in _SCATTERED else text
@@ -85,7 +85,7 @@ class Lines:
     normal: Comparable = field(default_factory=Comparable)
 
     def add(self, event: Event, words: Describe) -> None:
-        """The next event of the stream."""
+        """Add the next event of the stream."""
         code = hash(self.normal.line(event, words)) & HASH_MASK
         may_repeat = event.kind in _READS or event.what is What.OWNERSHIP
         if not may_repeat or not self.hashes or self.hashes[-1] != code:
@@ -94,7 +94,7 @@ class Lines:
 
 
 def streams(events: Iterator[Event], words: Describe) -> dict[Stream, Lines]:
-    """All streams of a log.
+    """Sort the events of a log into its streams.
 
     16 bytes for each event stay in memory, and each address, key or other chosen number of a
     stream once, since it may come again until the log's end.
@@ -121,7 +121,7 @@ _NOTHING = Lines()
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where a stream differs first: index of the line in both, the event there or at its end."""
+    """The first difference of a stream: the line's index in both, the event there or at its end."""
 
     stream: Stream
     index: int
@@ -143,7 +143,7 @@ class Difference:
 
 
 def compare(one: LogReader, other: LogReader) -> tuple[bool, Iterator[str]]:
-    """Whether the logs are alike, and the lines that say so. Raises `LogError`."""
+    """Compare two logs: whether they are alike, and the lines that say so. Raises `LogError`."""
     left, right = _streams(one), _streams(other)
     found = []
     for stream in sorted(left.keys() | right.keys()):

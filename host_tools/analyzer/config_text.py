@@ -77,7 +77,7 @@ REGISTERS: tuple[ConfigRegister, ...] = (
 def config_text(
     offset: int, data: bytes, length: int, more: Iterable[tuple[int, int, str]] = ()
 ) -> str:
-    """What an access of `length` bytes at `offset` read or wrote; `data` may be shorter.
+    """Describe an access of `length` bytes at `offset`; `data` may be shorter.
 
     `more` are registers that only this model has: offset, bytes, name.
     """

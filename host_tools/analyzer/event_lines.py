@@ -1,4 +1,4 @@
-"""One event as a line: of a table in the manner of a PCIe analyzer, or of JSON."""
+"""An event as a line of a table in the manner of a PCIe analyzer, or of JSON."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _place(event: Event) -> str:
 
 
 def table_line(event: Event, *, decoded: bool = True, words: Describe = decode) -> str:
-    """One line of the table, in the columns of `HEADER`; `words` describes the event."""
+    """Write an event in the columns of `HEADER`; `words` describes it."""
     direction, kind = _DIRECTION_TYPE[event.kind]
     text = event.text
     data = "" if text else event.data[:_SHOWN].hex()
@@ -81,13 +81,13 @@ def table_line(event: Event, *, decoded: bool = True, words: Describe = decode) 
 
 
 def plain_line(event: Event, words: Describe = decode) -> str:
-    """The line without time, length and data: what an expression is looked for in."""
+    """Write an event without time, length and data, as expressions are looked for in it."""
     direction, kind = _DIRECTION_TYPE[event.kind]
     return " ".join((event.device, direction, kind, _place(event), words(event)))
 
 
 def narrow_line(event: Event, *, decoded: bool = True, words: Describe = decode) -> str:
-    """As `table_line` without data, in the columns of `NARROW_HEADER`: the words tell the most."""
+    """Write an event without data, in the columns of `NARROW_HEADER`: the words tell the most."""
     direction, kind = _DIRECTION_TYPE[event.kind]
     tail = event.text or (words(event) if decoded else "")
     line = f"{event.time:13.6f} {event.device:3} {direction:9} {kind:7} {_place(event):>12} {tail}"
@@ -95,7 +95,7 @@ def narrow_line(event: Event, *, decoded: bool = True, words: Describe = decode)
 
 
 def json_line(event: Event, *, decoded: bool = True, words: Describe = decode) -> str:
-    """One JSON object: stable field names, numbers as numbers, data in hex."""
+    """Write an event as a JSON object: stable field names, numbers as numbers, data in hex."""
     row: dict[str, object] = {
         "t": round(event.time, 9),
         "device": event.device,

@@ -26,7 +26,7 @@ _MODELLED = " or ".join(view.name for view in VIEWS.values() if view.modelled)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     parser.add_argument(
         "folder",
         nargs="?",

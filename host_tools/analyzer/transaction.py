@@ -1,4 +1,4 @@
-"""One bus transaction, as a PCIe analyzer between the adapter and its host would show it."""
+"""A bus transaction, as a PCIe analyzer between the adapter and its host would show it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Tlp(Enum):
 
 
 class Role(Enum):
-    """What a transaction is for; the values are the words of the views."""
+    """The purposes of transactions; the values are the words of the views."""
 
     DOORBELL = "doorbell"
     BLUEFLAME = "BlueFlame write"
@@ -137,12 +137,12 @@ class Transaction:
 
     @property
     def completions(self) -> int:
-        """How many completions answer it, if it is a read."""
+        """Number of completions that answer it, 0 unless it is a read."""
         return pieces(self.address, self.length) if self.tlp is Tlp.MEMORY_READ else 0
 
     @property
     def requests(self) -> int:
-        """How many writes or read requests it takes on the bus."""
+        """Number of writes or read requests that it takes on the bus."""
         return pieces(self.address, self.length, self.limit) or 1
 
     @property
@@ -160,12 +160,12 @@ class Transaction:
 
 
 def pieces(address: int, length: int, limit: int = MAX_PAYLOAD) -> int:
-    """How many pieces `split` makes."""
+    """Count the pieces that `split` makes."""
     return -(-(address % limit + length) // limit) if length else 0
 
 
 def split(address: int, length: int, limit: int = MAX_PAYLOAD) -> Iterator[int]:
-    """Lengths of the pieces of at most `limit` bytes that end at its multiples."""
+    """Cut a range into pieces of at most `limit` bytes that end at its multiples; their lengths."""
     while length > 0:
         piece = min(length, limit - address % limit)
         yield piece

@@ -29,14 +29,14 @@ class Kept:
 
 
 def size_of(message: Message) -> int:
-    """Bytes that an own copy of a message takes."""
+    """Count the bytes that a copy of a message takes."""
     if isinstance(message, (Request, Response)):
         return MESSAGE_BYTES + sum(view.nbytes for view in message.payload)
     return MESSAGE_BYTES + length_of(message)
 
 
 def own(message: Message) -> Message:
-    """A copy that stays as it is whatever its sender does with its memory."""
+    """Copy a message, so that it stays as it is whatever its sender does with its memory."""
     copy: Message
     if isinstance(message, (Request, Response)):
         copy = replace(message, payload=_own_bytes(message.payload))

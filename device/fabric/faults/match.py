@@ -1,4 +1,4 @@
-"""Which messages a fault rule is about."""
+"""The conditions by which a fault rule chooses messages."""
 
 from __future__ import annotations
 

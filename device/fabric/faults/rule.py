@@ -1,4 +1,4 @@
-"""One fault rule: what it does to which messages of a link, and how often it did."""
+"""A fault rule: the messages of a link that it takes, its action, and how often it acted."""
 
 from __future__ import annotations
 

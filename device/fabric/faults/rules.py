@@ -1,4 +1,4 @@
-"""All fault rules of a server, by their numbers."""
+"""The fault rules of a server, by their numbers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class FaultRules:
         self._links[name] = LinkFaults(port, device), stage
 
     def add(self, name: str, rule: Rule) -> int:
-        """Put a rule into force; its number. Raises `ValueError` when there are too many."""
+        """Put a rule into force and return its number. Raises `ValueError` for too many."""
         if name not in self._links:
             raise ValueError(f"there is no link {name!r}, but {', '.join(self._links)}")
         if len(self._rules) >= MOST_RULES:
@@ -48,13 +48,13 @@ class FaultRules:
         return rule.number
 
     def release(self, number: int) -> None:
-        """Deliver what a rule keeps; it stays in force. Raises `ValueError`."""
+        """Deliver the messages that a rule keeps; it stays in force. Raises `ValueError`."""
         name, rule = self._find(number)
         link, stage = self._links[name]
         stage.release(link, rule)
 
     def remove(self, number: int) -> None:
-        """End a rule; what it keeps is delivered. Raises `ValueError`."""
+        """End a rule and deliver the messages that it keeps. Raises `ValueError`."""
         name, rule = self._find(number)
         link, stage = self._links[name]
         del self._rules[number]
@@ -67,7 +67,7 @@ class FaultRules:
                 self.remove(number)
 
     def table(self) -> list[tuple[str, Rule]]:
-        """The rules in the order they came, with the names of their links."""
+        """List the rules in the order they came, each with the name of its link."""
         return list(self._rules.values())
 
     def _find(self, number: int) -> tuple[str, Rule]:

@@ -1,4 +1,4 @@
-"""The stage in front of delivery: what the fault rules of a network's links make of a message."""
+"""The stage in front of delivery: it applies the fault rules of a network's links to messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Later = Callable[[float, Callable[[], None]], object]
 
 
 class LinkFaults:
-    """The rules of one link, oldest first, and how much waits on it."""
+    """The rules of one link, oldest first, and the messages and bytes that wait on it."""
 
     __slots__ = ("bytes", "device", "messages", "port", "rules")
 
@@ -32,14 +32,14 @@ class LinkFaults:
         self.bytes = 0
 
     def rule_for(self, message: Message, direction: str) -> Rule | None:
-        """The oldest rule that takes a message."""
+        """Find the oldest rule that takes a message in this direction, None for none."""
         for rule in self.rules:
             if rule.takes(message, direction):
                 return rule
         return None
 
     def room_for(self, size: int) -> bool:
-        """Whether one more message may wait."""
+        """Tell whether one more message of this size may wait."""
         return self.messages < MOST_KEPT and self.bytes + size <= MOST_KEPT_BYTES
 
 
@@ -64,7 +64,7 @@ class FaultStage:
         self._fabric.stage = self
 
     def remove(self, link: LinkFaults, rule: Rule) -> None:
-        """End a rule: what it kept is delivered."""
+        """End a rule of a link and deliver what it kept."""
         link.rules.remove(rule)
         if not link.rules:
             del self._links[link.port]
@@ -73,14 +73,14 @@ class FaultStage:
         self.release(link, rule)
 
     def release(self, link: LinkFaults, rule: Rule) -> None:
-        """Deliver what a rule keeps, in the order it came, over as many turns as it takes."""
+        """Deliver the messages that a rule keeps, in order, over as many turns as it takes."""
         for serial in list(rule.kept):
             self._deliver_after(0.0, link, rule, serial)
 
     def admit(
         self, source: FabricPort, targets: Sequence[FabricPort], message: Message
     ) -> tuple[Sequence[FabricPort], int]:
-        """Who gets a message now, once for each time; and the copies the rules made of it."""
+        """Return who gets a message now, once for each time, and how many copies the rules made."""
         link = self._links.get(source)
         copies = 0
         others = [target for target in targets if target is not source]

@@ -1,4 +1,4 @@
-"""What fault rules can tell of a message."""
+"""The traits of a message that fault rules can ask for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WITH_IMMEDIATE: Final = (Op.SEND_IMM, Op.WRITE_IMM)
 
 
 def kind_of(message: Message) -> str:
-    """One of `fault_words.KINDS`."""
+    """Return the kind of a message, one of `fault_words.KINDS`."""
     if isinstance(message, Request):
         return "request"
     if isinstance(message, Response):
@@ -27,7 +27,7 @@ def kind_of(message: Message) -> str:
 
 
 def opcode_of(message: Message) -> str:
-    """The operation of a request, or one of `fault_words.ANSWERS`; empty for frames."""
+    """Name the operation of a request, or one of `fault_words.ANSWERS`; empty for frames."""
     if isinstance(message, Request):
         return message.op.name
     if isinstance(message, Response):
@@ -49,17 +49,17 @@ def _answer(message: Response) -> str:
 
 
 def source_qpn(message: Message) -> int:
-    """Who sent it, or `NONE`."""
+    """Return the QPN that a message comes from, `NONE` for frames."""
     return message.source_qpn if isinstance(message, (Request, Datagram)) else NONE
 
 
 def target_qpn(message: Message) -> int:
-    """Whom it is for, or `NONE`."""
+    """Return the QPN that a message is for, `NONE` for frames."""
     return NONE if isinstance(message, Frames) else message.target_qpn
 
 
 def length_of(message: Message) -> int:
-    """Bytes of the message, whole even if it moves in parts; of all frames of a burst."""
+    """Count the bytes of a message, whole even if it moves in parts, or of all its frames."""
     if isinstance(message, Frames):
         return sum(len(frame) for train in message.trains for frame in train.frames)
     if isinstance(message, Datagram):
@@ -72,7 +72,7 @@ def length_of(message: Message) -> int:
 
 
 def immediate_of(message: Message) -> int:
-    """The immediate value, or `NONE`."""
+    """Return the immediate value of a message, `NONE` where it has none."""
     if isinstance(message, Request):
         return message.immediate if message.op in _WITH_IMMEDIATE else NONE
     if isinstance(message, Datagram) and message.immediate is not None:
@@ -81,7 +81,7 @@ def immediate_of(message: Message) -> int:
 
 
 def beginning_of(message: Message, length: int) -> bytes:
-    """The first bytes of a message, at most `length`; none of a later part."""
+    """Return the first bytes of a message, at most `length`; none of a later part."""
     if isinstance(message, Frames):
         frames = [frame for train in message.trains for frame in train.frames]
         return frames[0][:length] if frames else b""
@@ -96,7 +96,7 @@ def beginning_of(message: Message, length: int) -> bytes:
 
 
 def cm_attribute(message: Message) -> int:
-    """Which message of the connection manager a MAD is, or `NONE`."""
+    """Return the attribute of a MAD of the connection manager, `NONE` for other messages."""
     if not isinstance(message, Datagram) or message.target_qpn != GSI_QPN:
         return NONE
     data = message.payload

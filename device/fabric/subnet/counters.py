@@ -1,4 +1,4 @@
-"""What a port counts, as performance management reports it."""
+"""The counters of a port, as performance management reports them."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ class PortCounters:
     link_downed: int = 0
 
     def sent(self, packets: int, words: int, group: bool) -> None:
-        """A message left."""
+        """Count a message that left through the port."""
         self.xmit_packets += packets
         self.xmit_data += words
         if group:
             self.multicast_xmit_packets += packets
 
     def received(self, packets: int, words: int, group: bool) -> None:
-        """A message came."""
+        """Count a message that came in through the port."""
         self.rcv_packets += packets
         self.rcv_data += words
         if group:
             self.multicast_rcv_packets += packets
 
     def reset(self) -> None:
-        """All zero."""
+        """Set all counters to zero."""
         for name in asdict(self):
             setattr(self, name, 0)
 

@@ -16,7 +16,7 @@ _RETURN = SMP.field("return_path").offset
 
 
 class Fate(Enum):
-    """What becomes of an SMP in a switch."""
+    """The ways in which a switch can treat an SMP."""
 
     HERE = auto()  # for the switch's own agent
     PORT = auto()  # out of a port, to the other end of its cable
@@ -25,7 +25,7 @@ class Fate(Enum):
 
 
 class Step(NamedTuple):
-    """Where an SMP goes, with the port or the LID, and its bytes with the hop noted."""
+    """The next step of an SMP: its fate, the port or the LID, its bytes with the hop noted."""
 
     fate: Fate
     where: int = 0

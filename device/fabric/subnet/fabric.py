@@ -22,13 +22,13 @@ SWITCH_PORTS = 8
 
 
 class Watcher(Protocol):
-    """What is called for events in the subnet: a subnet manager, a sender of traps."""
+    """Is called for events in the subnet: a subnet manager, a sender of traps."""
 
     def changed(self, agent: PortAgent, change: Change) -> None:
-        """A port changed."""
+        """Take notice that a port changed."""
 
     def left(self, agent: PortAgent) -> None:
-        """A port was detached from the fabric."""
+        """Take notice that a port was detached from the fabric."""
 
 
 Cable = tuple[PortCounters, PortCounters]
@@ -83,7 +83,7 @@ class InfinibandFabric(LocalFabric):
             watcher.left(end.agent)
 
     def announce(self, port: FabricPort, addresses: Set[bytes], *, up: bool) -> None:
-        """Nothing: LIDs and link states are those of the agents, whose changes are listened to."""
+        """Do nothing: LIDs and link states are those of the agents, which are listened to."""
 
     def _changed(self, agent: PortAgent, change: Change) -> None:
         self._ways.clear()
@@ -187,7 +187,7 @@ class InfinibandFabric(LocalFabric):
             _agent(source).counters.xmit_discards += packets
 
     def by_lid(self, lid: int) -> PortAgent | None:
-        """The end port with a LID."""
+        """Find the end port that has a LID, None for none."""
         return None if lid >= FIRST_GROUP_LID else self.topology.by_lid(lid.to_bytes(2, "big"))
 
 

@@ -46,7 +46,7 @@ class GroupError(Exception):
 
 @dataclass(slots=True)
 class Group:
-    """One group. `members` are join states by port; `record` is what they agreed on."""
+    """A multicast group: `members` are join states by port, `record` is what they agreed on."""
 
     record: bytearray
     lasting: bool = False
@@ -62,7 +62,7 @@ class Group:
 
 
 class Groups:
-    """All groups. `masks` is the switch's table: egress ports by group LID."""
+    """The multicast groups. `masks` is the switch's table: egress ports by group LID."""
 
     def __init__(self, masks: dict[int, int]) -> None:
         self._masks = masks
@@ -103,13 +103,13 @@ class Groups:
         return record
 
     def forget(self, port: PortAgent) -> None:
-        """A port is out of service."""
+        """Remove a port that is out of service from all groups."""
         for group in list(self._groups.values()):
             if port in group.members:
                 self._drop(group, port, FULL | NON_MEMBER | SEND_ONLY | SEND_ONLY_FULL)
 
     def records(self, *, members: bool) -> Iterator[bytes]:
-        """One record for each group, or for each of its members."""
+        """Give a record for each group, or for each of its members."""
         for group in self._groups.values():
             if members:
                 yield from (group.member_record(port) for port in group.members)

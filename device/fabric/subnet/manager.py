@@ -58,7 +58,7 @@ class SubnetManager:
     # -- Manager ------------------------------------------------------------------------------
 
     def sm_info(self) -> bytes:
-        """SMInfo."""
+        """Give the manager's SMInfo."""
         self._activity += 1
         return bytes(
             SM_INFO.pack(
@@ -70,7 +70,7 @@ class SubnetManager:
         )
 
     def administer(self, request: Datagram) -> None:
-        """A MAD for the subnet administrator."""
+        """Take a MAD for the subnet administrator."""
         asker = self._fabric.topology.by_lid(request.route.smac)
         if id(asker) in self._unconfirmed:
             self._askers.add(id(asker))

@@ -1,4 +1,4 @@
-"""Which records a query wants: its component mask says which fields of its example count."""
+"""The component mask of a query: it says which fields of its example a record has to match."""
 
 from __future__ import annotations
 

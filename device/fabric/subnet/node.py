@@ -36,7 +36,7 @@ class Node:
         return self.kind == SWITCH
 
     def info(self, port: int) -> bytes:
-        """NodeInfo, asked for through `port`."""
+        """Pack the NodeInfo that is answered to a request through `port`."""
         own = self.ports[0] if self.is_switch else self.ports[port]
         return bytes(
             NODE_INFO.pack(
@@ -55,5 +55,5 @@ class Node:
         )
 
     def described(self) -> bytes:
-        """NodeDescription."""
+        """Pack the NodeDescription."""
         return self.description[:DESCRIPTION_SIZE].ljust(DESCRIPTION_SIZE, b"\0")

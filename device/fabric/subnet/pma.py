@@ -24,7 +24,7 @@ _GROUPS = ("multicast_xmit_packets", "multicast_rcv_packets")
 
 
 def answer(node: Node, ingress: int, mad: bytes) -> bytes | None:
-    """The response to a performance management MAD; None when there is none."""
+    """Answer a performance management MAD; None for one that gets no response."""
     method = MAD.get(mad, "method")
     if method not in (Method.GET, Method.SET):
         return None

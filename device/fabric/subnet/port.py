@@ -1,4 +1,4 @@
-"""One InfiniBand port as subnet management sees it: PortInfo, tables, state, cable.
+"""An InfiniBand port as subnet management sees it: PortInfo, tables, state, cable.
 
 Rules: InfiniBand vol. 1, 14.2.5.6 (PortInfo) and 7.2 (states of a link).
 """
@@ -35,7 +35,7 @@ ARBITRATION_ENTRIES = 8
 
 
 class Change(IntFlag):
-    """What a Set changed; the low bits are those of the adapter's event (`EQE.PORT_MNG_CHG`)."""
+    """The change that a Set made; the low bits are those of the adapter's `EQE.PORT_MNG_CHG`."""
 
     SM_LID = 1 << 0
     GID_PREFIX = 1 << 1
@@ -63,7 +63,7 @@ Listener = Callable[["PortAgent", Change], None]
 
 
 class PortAgent:
-    """A port. `number` is its number in its node, `end_port` says whether it has LIDs.
+    """The agent of a port: `number` is that in its node, `end_port` says whether it has LIDs.
 
     `link_up` says whether the cable carries anything, `carries_data` whether that may be more than
     subnet management. `listeners` are called after every change. `peer` is the port at
@@ -97,7 +97,7 @@ class PortAgent:
         self.power_on()
 
     def power_on(self) -> None:
-        """Everything as it is before anybody set anything; the cable stays."""
+        """Put everything back as it is before anybody set anything; the cable stays."""
         self._open = self._disabled = False
         self.guids = [self._guid, *[0] * (self._guid_count - 1)]
         self.pkeys = [0xFFFF, *[0] * (self._pkey_count - 1)]
@@ -132,12 +132,12 @@ class PortAgent:
         self.train()
 
     def get(self, name: str) -> int:
-        """A field of PortInfo."""
+        """Read a field of PortInfo."""
         return PORT_INFO.get(self.info, name)
 
     @property
     def guid(self) -> int:
-        """The port GUID."""
+        """The GUID of this port, 8 bytes as a number."""
         return self.guids[0]
 
     @property
@@ -152,17 +152,17 @@ class PortAgent:
 
     @property
     def capabilities(self) -> int:
-        """The capability mask."""
+        """The capability mask of PortInfo."""
         return self.get("capabilities")
 
     def set_capabilities(self, mask: int) -> None:
-        """What software says about itself: that it is a subnet manager, for example."""
+        """Take over what software says of itself, such as that it is a subnet manager."""
         if mask != self.capabilities:
             self.put("capabilities", mask)
             self._tell(Change.CAPABILITIES)
 
     def gid(self, index: int) -> bytes:
-        """GID `index`; zeros where there is none."""
+        """Return GID number `index`, zeros where there is none."""
         guid = self.guids[index] if index < len(self.guids) else 0
         return (self.get("gid_prefix") << 64 | guid).to_bytes(16, "big") if guid else bytes(16)
 
@@ -174,7 +174,7 @@ class PortAgent:
         self.train()
 
     def disconnect(self) -> None:
-        """Remove the cable."""
+        """Remove the cable of the port."""
         peer, self.peer = self.peer, None
         self.train()
         if peer is not None:
@@ -187,17 +187,17 @@ class PortAgent:
         self.train()
 
     def always_up(self) -> None:
-        """Of port 0 of a switch, which has no cable: its link stays up, whatever is set."""
+        """Keep the link of port 0 of a switch up, whatever is set: it has no cable."""
         self._always_up = True
         self.put("physical_state", PHYSICAL_LINK_UP)
         self.put("state", LINK_INIT)
 
     def ready(self) -> bool:
-        """Whether this end would have the link up."""
+        """Tell whether this end of the cable would have the link up."""
         return self._open and not self._disabled
 
     def train(self) -> None:
-        """Find out whether the link is up now; both ends follow."""
+        """Find out whether the link is up now, and have both ends of the cable follow."""
         for end in (self, self.peer):
             if end is not None:
                 end.follow_link()
@@ -223,7 +223,7 @@ class PortAgent:
     # -- PortInfo -----------------------------------------------------------------------------
 
     def set_info(self, data: bytes) -> None:
-        """Set(PortInfo): raises `BadField`, and then nothing changed."""
+        """Carry out Set(PortInfo); raises `BadField`, and then nothing changed."""
         port_info.check(self.info, data, end_port=self.end_port)
         named = port_info.apply(self.info, data, end_port=self.end_port)
         changes = Change(0)
@@ -251,7 +251,7 @@ class PortAgent:
     # -- tables -------------------------------------------------------------------------------
 
     def set_pkeys(self, block: int, values: list[int]) -> None:
-        """Set(P_KeyTable); what lies behind the table's end is ignored."""
+        """Carry out Set(P_KeyTable); what lies behind the table's end is ignored."""
         start = block * len(values)
         before = list(self.pkeys)
         for index, value in enumerate(values, start):
@@ -261,11 +261,11 @@ class PortAgent:
             self._tell(Change.PKEYS)
 
     def confirm_pkeys(self) -> None:
-        """A Set(P_KeyTable) that changes nothing: an event too, on which the driver reads again."""
+        """Tell of a Set(P_KeyTable) that changed nothing: the driver reads again for it."""
         self._tell(Change.PKEYS)
 
     def set_guids(self, block: int, values: list[int]) -> None:
-        """Set(GUIDInfo); the first GUID is burned in."""
+        """Carry out Set(GUIDInfo), except for the first GUID, which is burned in."""
         start = block * len(values)
         before = list(self.guids)
         for index, value in enumerate(values, start):
@@ -275,18 +275,18 @@ class PortAgent:
             self._tell(Change.GUIDS)
 
     def set_sl2vl(self, entering: int, table: bytes) -> None:
-        """Set(SLtoVLMappingTable) for packets that enter the node at port `entering`."""
+        """Carry out Set(SLtoVLMappingTable) for packets that enter the node at port `entering`."""
         changed = self.sl2vl.get(entering) != table
         self.sl2vl[entering] = table
         if changed:
             self._tell(Change.SL2VL)
 
     def changed(self) -> None:
-        """The node's forwarding tables changed."""
+        """Tell who listens that the node's forwarding tables changed."""
         self._tell(Change.ROUTES)
 
     def put(self, name: str, value: int) -> None:
-        """Store a field of PortInfo without further ado."""
+        """Store a field of PortInfo without checks and without telling anybody."""
         PORT_INFO.set(self.info, name, value)
         if name in ("state", "physical_state"):
             self._remember()

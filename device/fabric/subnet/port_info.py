@@ -42,7 +42,7 @@ class BadField(Exception):
 
 
 def check(info: bytes | bytearray, data: bytes, *, end_port: bool) -> None:
-    """Whether a port with PortInfo `info` can take `data`; raises `BadField`."""
+    """Raise `BadField` unless a port with PortInfo `info` can take `data`."""
     get = PORT_INFO.get
     state, now = get(data, "state"), get(info, "state")
     allowed = {
@@ -67,7 +67,7 @@ def check(info: bytes | bytearray, data: bytes, *, end_port: bool) -> None:
 
 
 def apply(info: bytearray, data: bytes, *, end_port: bool) -> list[str]:
-    """Take over what `data` says, states apart; the fields of interest that changed."""
+    """Take over what `data` says, states apart, and return which fields of interest changed."""
     get = PORT_INFO.get
     changed = []
     for name in _END_PORT_ONLY if end_port else ():

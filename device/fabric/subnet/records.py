@@ -35,7 +35,7 @@ def _lid(value: int) -> bytes:
 
 
 def nodes(fabric: InfinibandFabric) -> Iterator[bytes]:
-    """NodeRecord: one for each end port."""
+    """Give a NodeRecord for each end port."""
     for node, port in fabric.topology.addressed():
         yield _lid(port.lid) + bytes(2) + node.info(port.number) + node.described()
 
@@ -48,13 +48,13 @@ def _ports(fabric: InfinibandFabric) -> Iterator[tuple[int, PortAgent]]:
 
 
 def port_infos(fabric: InfinibandFabric) -> Iterator[bytes]:
-    """PortInfoRecord: one for each port, of switches too."""
+    """Give a PortInfoRecord for each port, of switches too."""
     for lid, port in _ports(fabric):
         yield _lid(lid) + bytes((port.number, 0)) + bytes(port.info)
 
 
 def pkey_tables(fabric: InfinibandFabric) -> Iterator[bytes]:
-    """PKeyTableRecord: one for each block of each port's table."""
+    """Give a PKeyTableRecord for each block of each port's table."""
     for lid, port in _ports(fabric):
         for block in range(-(-len(port.pkeys) // PKEY_BLOCK)):
             keys = port.pkeys[block * PKEY_BLOCK : (block + 1) * PKEY_BLOCK]
@@ -63,7 +63,7 @@ def pkey_tables(fabric: InfinibandFabric) -> Iterator[bytes]:
 
 
 def guid_infos(fabric: InfinibandFabric) -> Iterator[bytes]:
-    """GUIDInfoRecord: one for each block of each end port's table."""
+    """Give a GUIDInfoRecord for each block of each end port's table."""
     for _, port in fabric.topology.addressed():
         for block in range(-(-len(port.guids) // GUID_BLOCK)):
             guids = port.guids[block * GUID_BLOCK : (block + 1) * GUID_BLOCK]
@@ -72,13 +72,13 @@ def guid_infos(fabric: InfinibandFabric) -> Iterator[bytes]:
 
 
 def switch_infos(fabric: InfinibandFabric) -> Iterator[bytes]:
-    """SwitchInfoRecord."""
+    """Give the SwitchInfoRecord of the switch."""
     node = fabric.switch.node
     yield _lid(node.ports[0].lid) + bytes(2) + bytes(node.switch_info)
 
 
 def forwarding(fabric: InfinibandFabric) -> Iterator[bytes]:
-    """LinearForwardingTableRecord: the blocks that are in use."""
+    """Give a LinearForwardingTableRecord for each block that is in use."""
     node = fabric.switch.node
     for block in range(max(node.forwarding, default=0) // FORWARDING_BLOCK + 1):
         first = block * FORWARDING_BLOCK
@@ -88,7 +88,7 @@ def forwarding(fabric: InfinibandFabric) -> Iterator[bytes]:
 
 
 def links(fabric: InfinibandFabric) -> Iterator[bytes]:
-    """LinkRecord: each cable, seen from both ends."""
+    """Give a LinkRecord for each cable, seen from both ends."""
     own = fabric.switch.agent.lid
     for port, end in fabric.topology.links():
         yield bytes(LINK_RECORD.pack(
@@ -100,13 +100,13 @@ def links(fabric: InfinibandFabric) -> Iterator[bytes]:
 
 
 def sm_infos(fabric: InfinibandFabric) -> Iterator[bytes]:
-    """SMInfoRecord: the manager in the switch."""
+    """Give the SMInfoRecord of the manager in the switch."""
     if fabric.switch.manager is not None:
         yield _lid(fabric.switch.agent.lid) + bytes(2) + fabric.switch.manager.sm_info()
 
 
 def common_pkey(one: PortAgent, other: PortAgent) -> int:
-    """The first P_Key of a port that reaches a peer; 0 when they share no partition."""
+    """Find the first P_Key of a port that reaches a peer; 0 when they share no partition."""
     for key in one.pkeys:
         if any(partitions_match(key, theirs) for theirs in other.pkeys):
             return key
@@ -114,7 +114,7 @@ def common_pkey(one: PortAgent, other: PortAgent) -> int:
 
 
 def path(source: PortAgent, target: PortAgent, pkey: int) -> bytes:
-    """PathRecord between two end ports."""
+    """Give the PathRecord between two end ports."""
     return bytes(
         PATH_RECORD.pack(
             dgid=target.gid(0),
@@ -136,7 +136,7 @@ def path(source: PortAgent, target: PortAgent, pkey: int) -> bytes:
 
 
 def paths(fabric: InfinibandFabric) -> Iterator[bytes]:
-    """PathRecord: each pair of end ports, both ways, and each to itself."""
+    """Give a PathRecord for each pair of end ports, both ways, and for each to itself."""
     ends = [port for _, port in fabric.topology.addressed()]
     for source, target in product(ends, ends):
         pkey = common_pkey(source, target)

@@ -52,7 +52,7 @@ class RmppSender:
         transfer.sent = 1
 
     def control(self, message: Datagram) -> None:
-        """An ACK, STOP or ABORT of a receiver."""
+        """Take an ACK, STOP or ABORT of a receiver."""
         key = _key(message)
         transfer = self._transfers.get(key)
         if transfer is None:
@@ -73,7 +73,7 @@ def _key(message: Datagram) -> Key:
 
 
 def segments_of(header: bytes, data: bytes) -> list[bytes]:
-    """The MADs of a transfer. `header` is the SA's, without anything of RMPP in it."""
+    """Cut a transfer into MADs; `header` is that of the SA, without anything of RMPP in it."""
     pieces = [data[at : at + SA_DATA_SIZE] for at in range(0, len(data), SA_DATA_SIZE)] or [b""]
     segments = []
     for number, piece in enumerate(pieces, 1):

@@ -12,13 +12,13 @@ Key = tuple[int, bytes, int]
 
 
 class Services:
-    """All service records, each with the port that registered it; a lease lasts as long as that."""
+    """The service records, each with the port that registered it; a lease ends with the port."""
 
     def __init__(self) -> None:
         self._records: dict[Key, tuple[PortAgent, bytes]] = {}
 
     def register(self, port: PortAgent, record: bytes) -> bool:
-        """Add or replace a record; false when there is no room."""
+        """Add or replace a record; return False when there is no room."""
         key = _key(record)
         if key not in self._records and len(self._records) >= MAX_SERVICES:
             return False
@@ -26,16 +26,16 @@ class Services:
         return True
 
     def withdraw(self, record: bytes) -> bytes | None:
-        """Remove a record; the one that was there."""
+        """Remove a record and return the one that was there."""
         _, found = self._records.pop(_key(record), (None, None))
         return found
 
     def forget(self, port: PortAgent) -> None:
-        """A port is out of service."""
+        """Remove the records of a port that is out of service."""
         self._records = {key: item for key, item in self._records.items() if item[0] is not port}
 
     def records(self) -> list[bytes]:
-        """All of them."""
+        """List all service records."""
         return [record for _, record in self._records.values()]
 
 

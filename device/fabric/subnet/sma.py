@@ -58,18 +58,18 @@ class _Query:
         return port
 
     def read_only(self) -> None:
-        """Refuse a Set."""
+        """Refuse a Set of an attribute that can only be read."""
         if self.data is not None:
             raise Refused(SmpStatus.BAD_METHOD)
 
     def switch_only(self) -> None:
-        """Refuse what only switches have."""
+        """Refuse an attribute that only switches have."""
         if not self.node.is_switch:
             raise Refused(SmpStatus.BAD_ATTRIBUTE)
 
 
 def answer(node: Node, ingress: int, smp: bytes, *, trusted: bool = False) -> bytes | None:
-    """The response to an SMP that came in at port `ingress`; None when there is none.
+    """Answer an SMP that came in at port `ingress`; None for one that gets no response.
 
     A `trusted` one needs no M_Key. The direction bit of a directed route is left to who sends the
     response.

@@ -39,13 +39,13 @@ Send = Callable[[FabricPort, Message], int]
 
 
 class Manager(Protocol):
-    """What the switch's agents use of the subnet manager in it."""
+    """The subnet manager in a switch, as the switch's agents use it."""
 
     def sm_info(self) -> bytes:
-        """SMInfo."""
+        """Give the manager's SMInfo."""
 
     def administer(self, request: Datagram) -> None:
-        """A MAD for the subnet administrator."""
+        """Take a MAD for the subnet administrator."""
 
 
 class SwitchPort:
@@ -56,7 +56,7 @@ class SwitchPort:
         self._switch = switch
 
     def receive(self, message: Message) -> int:
-        """An SMP on a directed route; nothing else ends here."""
+        """Take an SMP on a directed route; nothing else ends at this port."""
         if isinstance(message, Datagram):
             self._switch.smp(message, self.agent.number)
         return 0
@@ -93,11 +93,11 @@ class Switch:
 
     @property
     def agent(self) -> PortAgent:
-        """Port 0."""
+        """The agent of port 0."""
         return self.node.ports[0]
 
     def receive(self, message: Message) -> int:
-        """What is addressed to the switch's own LID."""
+        """Take a message that is addressed to the switch's own LID."""
         if not isinstance(message, Datagram) or len(message.payload) != MAD_SIZE:
             return 0
         if message.target_qpn == SMI_QPN:
@@ -107,7 +107,7 @@ class Switch:
         return 0
 
     def smp(self, message: Datagram, ingress: int) -> None:
-        """A subnet management packet that came in at a port."""
+        """Carry out or forward a subnet management packet that came in at a port."""
         packet = message.payload
         if len(packet) != SMP_SIZE or message.target_qpn != SMI_QPN:
             return

@@ -1,4 +1,4 @@
-"""Who is in the subnet: a switch, and the nodes whose ports are plugged into it."""
+"""The members of a subnet: a switch, and the nodes whose ports are plugged into it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class EndPort(FabricPort, Protocol):
 
     @property
     def agent(self) -> PortAgent:
-        """What subnet management reads and sets."""
+        """The agent of the port, which subnet management reads and sets."""
 
     @property
     def node(self) -> Node:
@@ -23,26 +23,26 @@ class EndPort(FabricPort, Protocol):
 
 
 class Topology:
-    """Nodes and end ports. `switch` is the one switch everything hangs on."""
+    """The nodes and end ports of a subnet. `switch` is the one switch everything hangs on."""
 
     def __init__(self, switch: Node) -> None:
         self.switch = switch
         self._ends: list[EndPort] = []
 
     def add(self, end: EndPort) -> None:
-        """An end port joined."""
+        """Note that an end port joined the subnet."""
         self._ends.append(end)
 
     def remove(self, end: EndPort) -> None:
-        """An end port left."""
+        """Note that an end port left the subnet."""
         self._ends = [other for other in self._ends if other is not end]
 
     def ends(self) -> list[EndPort]:
-        """All end ports of HCAs, in the order they came."""
+        """The end ports of HCAs, in the order they came."""
         return list(self._ends)
 
     def end_of(self, agent: PortAgent) -> EndPort | None:
-        """The end port that `agent` is about."""
+        """Find the end port that has this agent."""
         return next((end for end in self._ends if end.agent is agent), None)
 
     def addressed(self) -> Iterator[tuple[Node, PortAgent]]:
@@ -55,18 +55,18 @@ class Topology:
                 yield end.node, end.agent
 
     def by_lid(self, lid: bytes) -> PortAgent | None:
-        """The end port that answers to a LID."""
+        """Find the end port that answers to a LID, None for none."""
         return next((port for _, port in self.addressed() if lid in port.lids), None)
 
     def by_gid(self, gid: bytes) -> PortAgent | None:
-        """The end port with a GID."""
+        """Find the end port that has a GID, None for none."""
         for _, port in self.addressed():
             if any(port.gid(index) == gid for index in range(len(port.guids)) if any(gid)):
                 return port
         return None
 
     def links(self) -> Iterator[tuple[PortAgent, PortAgent]]:
-        """Every cable that carries something, from the switch's end."""
+        """List every cable whose link is up, as seen from the switch's end."""
         for port in self.switch.ports.values():
             if port.peer is not None and port.link_up:
                 yield port, port.peer

@@ -37,7 +37,7 @@ class TrapSender:
         fabric.watchers.append(self)
 
     def changed(self, agent: PortAgent, change: Change) -> None:
-        """A link of the switch came up or went down; states that a manager sets cause no trap."""
+        """Send a trap when a link came up or went down, not when a manager set its state."""
         own = agent.number and self._fabric.switch.node.ports.get(agent.number) is agent
         if own and change & Change.STATE and agent.state in (LINK_DOWN, LINK_INIT):
             self._tid += 1
@@ -45,10 +45,10 @@ class TrapSender:
             self._send(self._tid)
 
     def left(self, agent: PortAgent) -> None:
-        """A port was detached: its link state has already caused a trap."""
+        """Do nothing for a port that was detached: its link state has already caused a trap."""
 
     def repressed(self) -> None:
-        """The manager has repressed the trap: it is not sent again."""
+        """Stop repeating a trap that the manager has repressed."""
         self._left = 0
 
     def _send(self, tid: int) -> None:

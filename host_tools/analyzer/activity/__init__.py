@@ -1,4 +1,4 @@
-"""One model of the bus for all views: what happened, each event of a log in exactly one of them."""
+"""The model of the bus that all views share: each event of a log is in exactly one activity."""
 
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.activity.assembler import (

@@ -1,4 +1,4 @@
-"""One activity: a work request, a firmware command, a reset, an access, with its transactions."""
+"""An activity: a work request, a firmware command, a reset, an access, with its transactions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ActivityKind(Enum):
 
 @dataclass(slots=True)
 class Activity:
-    """What happened: `transactions` in the order of the log, a tree by their `parent`.
+    """Something that happened: `transactions` in the log's order, a tree by their `parent`.
 
     `number` is that of its first event, so activities are numbered in the order in which they
     began, with gaps. `begin` and `end` are in seconds since the log began. `status` is empty, `OK`
@@ -54,26 +54,26 @@ class Activity:
 
     @property
     def duration_us(self) -> float:
-        """From the first transaction to the last, in microseconds by the server's clock."""
+        """Microseconds from the first transaction to the last, by the server's clock."""
         return (self.end - self.begin) * 1e6
 
     @property
     def mark_of(self) -> str | None:
-        """Whose mark it is, a guest's or with an empty name the pair's; None if it is no mark."""
+        """The guest whose mark it is, empty for a mark of the pair; None for anything else."""
         if self.kind is not ActivityKind.NOTE or not self.title.startswith(MARK.decode()):
             return None
         return "" if self.transactions[0].bar == MARK_OF_PAIR else host_of(self.device)
 
     def concerns(self, device: str) -> bool:
-        """Whether it is listed for a device: its own activities, marks of its guest and pair."""
+        """Tell whether a device's list has it: own activities, marks of its guest and pair."""
         return self.device == device or self.mark_of in ("", host_of(device))
 
     def tree(self) -> Iterator[tuple[int, int]]:
-        """Places in `transactions` with their depth, parents before children."""
+        """List places in `transactions` with their depth, parents before children."""
         return tree_of(self.transactions)
 
     def add(self, one: Transaction, parent: int | None = None) -> int:
-        """Append a transaction caused by that at place `parent`; its place."""
+        """Append a transaction caused by that at place `parent` and return its place."""
         one.parent, one.given = parent, True
         self.transactions.append(one)
         if one.time > self.end:
@@ -82,7 +82,7 @@ class Activity:
 
 
 def begun(one: Transaction, kind: ActivityKind, title: str) -> Activity:
-    """An activity that begins with a transaction."""
+    """Begin an activity with a transaction."""
     activity = Activity(one.number, kind, one.device, title, one.time, one.time)
     activity.add(one)
     return activity

@@ -42,7 +42,7 @@ class ActivityAssembler:
         self._bridges = BridgeAssembler(devices)
 
     def feed(self, event: Event) -> list[Activity]:
-        """The activities that are complete after `event`."""
+        """Take the next event and return the activities that are complete by it."""
         one = transaction_of(event)
         given = _NO_TRANSFERS
         if not model_of(event.device).is_adapter:
@@ -60,7 +60,7 @@ class ActivityAssembler:
         return found or ready
 
     def finish(self) -> list[Activity]:
-        """All that are left."""
+        """Return the activities that wait for more at the log's end."""
         rest = [of_transfer(each) for each in self._transfers.finish()]
         self._release(None)
         return [*rest, *self._hcas.finish(), *self._bridges.finish()]
@@ -82,7 +82,7 @@ class ActivityAssembler:
 
 
 def activities(folder: Path | LogReader, wanted: Filter | None = None) -> Iterator[Activity]:
-    """The activities of a log in the order of completion; raises `LogError`.
+    """Give the activities of a log in the order of completion; raises `LogError`.
 
     Of `wanted`, the times and the first event choose the events that are assembled, the device the
     activities.
@@ -96,7 +96,7 @@ def activities(folder: Path | LogReader, wanted: Filter | None = None) -> Iterat
 
 
 def in_order(found: Iterable[Activity], waiting: int = 4096) -> Iterator[Activity]:
-    """Activities in the order in which they began, as far as `waiting` of them tell.
+    """Sort activities by when they began, as far as `waiting` of them tell.
 
     One that lasted while that many others were completed comes late.
     """

@@ -55,27 +55,27 @@ class BridgeAccesses:
         return host_of(self._peer(device)) or "the peer"
 
     def bells(self, device: str) -> Doorbells:
-        """The doorbells that the peer has rung on a function."""
+        """Return the doorbells of a function that its peer rings."""
         found = self.doorbells.get(device)
         if found is None:
             found = self.doorbells[device] = Doorbells(uses_of(device), self._given)
         return found
 
     def channel(self, device: str, number: int) -> EngineChannel:
-        """A channel of a DMA engine."""
+        """Return a channel of a DMA engine."""
         found = self.channels.get((device, number))
         if found is None:
             found = self.channels[device, number] = EngineChannel(number, self._given)
         return found
 
     def shown(self, event: Event) -> RegisterAccess | None:
-        """The peer's register that an access of a window meets, where the model shows registers."""
+        """Find the peer's register that an access of a window meets, if the model shows any."""
         peer = self._peer(event.device)
         offset = self._places.shown_register(event, peer)
         return None if offset is None else register_access(peer, offset, event.data)
 
     def store(self, one: Transaction, met: RegisterAccess | None) -> Cause:
-        """A store into a window, which may meet a register of the peer."""
+        """Take a store into a window, which may meet a register of the peer."""
         if met is None:
             return WindowAccess(one, [])
         if met.use is Use.PENDING:
@@ -85,12 +85,12 @@ class BridgeAccesses:
         return WindowAccess(one, [], f"{met.words} of the peer")
 
     def load(self, event: Event, one: Transaction, arrivals: list[Transaction]) -> Cause:
-        """A load from a window; `arrivals` are the reads at the peer that answered it."""
+        """Take a load from a window; `arrivals` are the reads at the peer that answered it."""
         met = None if arrivals else self.shown(event)
         return WindowAccess(one, arrivals, "" if met is None else f"{met.words} of the peer")
 
     def read(self, event: Event, one: Transaction) -> None:
-        """A read of a register."""
+        """Take a read of a register: it is complete, alone or with the doorbell it is about."""
         found = register_access(event.device, event.address, event.data)
         one.text = decode(event)
         if self._reacts(one, found, clears=False):
@@ -101,7 +101,7 @@ class BridgeAccesses:
         self._given.append(activity)
 
     def write(self, event: Event, one: Transaction) -> Cause | None:
-        """A write of a register."""
+        """Take a write of a register; return what may follow from it, None when nothing can."""
         found = register_access(event.device, event.address, event.data)
         one.text = decode(event)
         if model_of(event.device).kind is DeviceKind.ENGINE:

@@ -59,7 +59,7 @@ class BridgeAssembler:
         }
 
     def feed(self, event: Event, one: Transaction) -> list[Activity]:
-        """The activities that are complete after `event`."""
+        """Take the next event and return the activities that are complete by it."""
         if event.number != self._last + 1:
             self._end()
         self._last = event.number
@@ -71,7 +71,7 @@ class BridgeAssembler:
         return self._taken()
 
     def finish(self) -> list[Activity]:
-        """All that are left."""
+        """Return the activities that wait for more at the log's end."""
         self._end()
         for channel in self._accesses.channels.values():
             channel.finish()

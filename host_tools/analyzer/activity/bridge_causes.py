@@ -1,4 +1,4 @@
-"""What events of bridges and DMA engines can be effects of."""
+"""Causes of what bridges and DMA engines do: accesses that are under way."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Cause(Protocol):
         """List something with what caused it; False where this cannot have caused it."""
 
     def end(self) -> Activity | None:
-        """Nothing more follows at once; the activity, if it is complete by that."""
+        """Note that nothing more follows at once; return the activity if it is complete by that."""
 
 
 def mark_remote(activity: Activity, one: Transaction) -> None:
@@ -38,7 +38,7 @@ class Access:
         self._place = 0  # of the last access, if they are of config space
 
     def effect(self, one: Transaction) -> bool:
-        """List what follows from it."""
+        """List a transaction that follows from the access."""
         if len(self.activity.transactions) >= MAX_PARTS:
             return False
         mark_remote(self.activity, one)
@@ -46,11 +46,11 @@ class Access:
         return True
 
     def end(self) -> Activity:
-        """Nothing more follows."""
+        """Return the activity, which is complete."""
         return self.activity
 
     def continues(self, one: Transaction) -> bool:
-        """Whether an access of config space is in a row with this one, as drivers make them."""
+        """Tell whether an access of config space is in a row with this, as drivers make them."""
         run = self.activity
         return (
             run.kind is ActivityKind.CONFIG
@@ -65,5 +65,5 @@ class Access:
 
     @property
     def changes_link(self) -> bool:
-        """Whether it has changed the link, which interrupts on both sides."""
+        """Tell whether it has changed the link, which interrupts on both sides."""
         return self.activity.kind in (ActivityKind.LINK, ActivityKind.RESET)

@@ -31,20 +31,20 @@ class Rung:
         self.answered = False
 
     def interrupt(self, one: Transaction, bits: int, cause: int) -> None:
-        """The interrupt of some of the bits, caused by the transaction at that place."""
+        """List the interrupt of some of the bits, caused by the transaction at place `cause`."""
         self.parent = self.activity.add(one, cause)
         self.interrupted |= bits
         self.last = one.time
 
     def reaction(self, one: Transaction, clears: int) -> None:
-        """The guest reads pending bits or clears some."""
+        """List an access by which the guest reads pending bits, or clears those of `clears`."""
         self.activity.add(one, self.parent)
         self.bits &= ~clears
         self.answered = True
         self.last = one.time
 
     def unmasked(self, access: Activity) -> int:
-        """The guest unmasks the doorbell: that access is a part of it, with the place given."""
+        """List the access by which the guest unmasks the doorbell, and return its place."""
         first, *effects = access.transactions
         place = self.activity.add(first, 0)
         first.remote = True
@@ -61,10 +61,10 @@ class Rung:
         return True
 
     def end(self) -> None:
-        """It waits for the guest still."""
+        """Do nothing: a doorbell still waits for the guest."""
 
     def finished(self) -> Activity:
-        """The activity with its status."""
+        """Return the activity with its status."""
         if not self.activity.status:
             done = self.interrupted or self.answered
             self.activity.status = OK if done else "no interrupt"
@@ -72,7 +72,7 @@ class Rung:
 
 
 class Doorbells:
-    """What the peer has rung on one function; bits from `Uses.first_message` on are messages."""
+    """The doorbells that the peer has rung on one function, and its messages as further bits."""
 
     def __init__(self, uses: Uses, given: list[Activity]) -> None:
         """`given` gets the activities that are complete."""
@@ -83,11 +83,11 @@ class Doorbells:
         self._given = given
 
     def set_vector(self, bit: int, vector: int) -> None:
-        """Software chose the vector of a bit."""
+        """Note the MSI-X vector that software chose for a bit."""
         self._vectors[bit] = vector
 
     def bits_of(self, vector: int) -> int:
-        """The bits that this vector announces; all where the log does not say."""
+        """Return the bits that a vector announces, all of them where the log does not say."""
         each = self._uses.doorbells_per_vector
         if each:
             return ((1 << each) - 1) << vector * each
@@ -96,7 +96,7 @@ class Doorbells:
         return sum(1 << bit for bit, chosen in self._vectors.items() if chosen == vector)
 
     def ring(self, activity: Activity, bits: int) -> Rung:
-        """The peer rings; who rang the same bits before and was not seen is given out."""
+        """Begin a ring; one of the same bits before that was not seen is given out."""
         rung = Rung(activity, bits)
         for each in self._rung:
             each.bits &= ~bits
@@ -105,11 +105,11 @@ class Doorbells:
         return rung
 
     def message_bit(self, slot: int) -> int:
-        """The bit that stands for a message slot."""
+        """Return the bit that stands for a message slot, from `Uses.first_message` on."""
         return 1 << self._uses.first_message + slot
 
     def message(self, activity: Activity, slot: int) -> Rung:
-        """The peer sends a message; those before it in the slot come first."""
+        """Begin a message of the peer; those before it in the slot come first."""
         bit = self.message_bit(slot)
         before = [each for each in self._rung if each.bits & bit]
         if len(before) >= MOST_WAITING:
@@ -120,7 +120,7 @@ class Doorbells:
         return rung
 
     def waiting(self, bits: int) -> Rung | None:
-        """The first whose interrupt for some of the bits has not come; messages repeat theirs."""
+        """Find the first ring whose interrupt for some of the bits has not come."""
         for each in self._rung:
             if each.bits & bits & ~each.interrupted:
                 return each
@@ -128,14 +128,14 @@ class Doorbells:
         return found if found and len(found.activity.transactions) < MOST_PARTS else None
 
     def delivered(self, bits: int) -> Rung | None:
-        """The first with some of the bits; for messages the one in the slot."""
+        """Find the first ring with some of the bits; of messages the one in the slot."""
         for each in self._rung:
             if each.bits & bits:
                 return each
         return None
 
     def reaction(self, one: Transaction, bits: int, *, clears: bool) -> bool:
-        """The guest reads set bits, or clears them; whether it is listed with a doorbell."""
+        """Take a read of set bits, or a write that clears them; return whether it was listed."""
         found = self.delivered(bits)
         if found is None:
             return False
@@ -156,19 +156,19 @@ class Doorbells:
                 each.answered = True
 
     def expire(self, before: float) -> None:
-        """Give out those of which nothing was seen since that time, in seconds."""
+        """Give out the rings of which nothing was seen since that time, in seconds."""
         for each in self._rung:
             if each.last < before:
                 each.bits = 0
         self._sweep()
 
     def reset(self) -> None:
-        """Give out all; vectors are those of power-on."""
+        """Give out all rings and forget the vectors that software chose."""
         self._vectors.clear()
         self.finish()
 
     def finish(self) -> None:
-        """Give out all."""
+        """Give out all rings."""
         self._given += [each.finished() for each in self._rung]
         self._rung = []
 

@@ -29,7 +29,7 @@ class RegisterAccess:
 
     @property
     def words(self) -> str:
-        """Block and register, as the decoder writes them."""
+        """Name block and register, as the decoder writes them."""
         return f"{self.block}.{self.name}"
 
     @property
@@ -42,12 +42,12 @@ _NOTHING = RegisterAccess(_OTHER, "", 0, "", 0)
 
 
 def uses_of(device: str) -> Uses:
-    """What software does with the registers of a bridge; nothing for other devices."""
+    """Return the uses of a bridge's registers, none for other devices."""
     return model_of(device).uses or _NO_USES
 
 
 def register_access(device: str, address: int, data: bytes) -> RegisterAccess:
-    """The access of `data` at an offset of BAR0 of a device."""
+    """Find the register that an access of `data` at an offset of BAR0 meets."""
     found = model_of(device).find(0, address)
     if found is None:
         return _NOTHING

@@ -27,7 +27,7 @@ ANSWERS = {
 
 @dataclass(frozen=True, slots=True)
 class BridgeRow:
-    """`source` and `target` are machine and address; `translated` what the target is at the peer.
+    """A row: `source`, `target` are machine and address, `translated` is the target at the peer.
 
     `answer_us` is the time to the first answer, None without one: a store's arrival, a descriptor's
     completion word, a doorbell's interrupt. `until` says what that is.
@@ -44,7 +44,7 @@ class BridgeRow:
 
 
 def bridge_row(activity: Activity) -> BridgeRow | None:
-    """The row of an activity; None for those of other functions, and accesses without effect."""
+    """Make the row of an activity; None for other functions, and accesses without effect."""
     if model_of(activity.device).is_adapter:
         return None
     kind = activity.kind

@@ -40,7 +40,7 @@ class WindowAccess:
         self._last: Transaction | None = arrivals[-1] if arrivals else None
 
     def continues(self, one: Transaction) -> bool:
-        """Whether the access goes on where this run ends, by the same kind of access."""
+        """Tell whether an access goes on where this run ends, in the same way."""
         root = self._root
         return (
             one.tlp is root.tlp
@@ -54,7 +54,7 @@ class WindowAccess:
         )
 
     def go_on(self, one: Transaction, arrivals: list[Transaction]) -> None:
-        """The next access of the run."""
+        """Add the next access of the run, and what arrived for it."""
         join(self._root, one)
         self.activity.end = max(self.activity.end, one.time)
         for each in arrivals:
@@ -81,7 +81,7 @@ class WindowAccess:
         self.activity.add(one, self._place)
 
     def end(self) -> Activity:
-        """The activity with its status."""
+        """Return the activity with its title and status."""
         activity = self.activity
         if not self._to_register:
             activity.title = self._title()

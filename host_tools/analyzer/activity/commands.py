@@ -45,22 +45,22 @@ class CommandActivities:
 
     @property
     def current(self) -> int | None:
-        """Number of the command that is carried out, or was the last thing that happened."""
+        """Number of the command that runs, or was the last thing that happened; None for none."""
         if self._running is not None and self._go is not None:
             return self._running.number
         return self._last
 
     def accessed(self) -> None:
-        """The host accessed something else."""
+        """Note that the host accessed something else than the command register."""
         self._last = None
 
     def covers(self, event: Event) -> bool:
-        """Whether an event is an access of the command register."""
+        """Tell whether an event is an access of the command register."""
         register = self._register
         return event.bar == register.bar and register.base <= event.address < register.end
 
     def access(self, event: Event, one: Transaction) -> None:
-        """An access of the command register."""
+        """Take an access of the command register."""
         self._last = None
         if event.kind is Kind.MMIO_WRITE:
             self._write(event, one)
@@ -72,14 +72,14 @@ class CommandActivities:
                 self._settle_reads()
 
     def memory(self, event: Event, one: Transaction) -> bool:
-        """Whether a transfer from or to memory belongs to the command that is carried out."""
+        """Take a transfer if it belongs to the command that runs; return whether it does."""
         if self._running is None or self._go is None:
             return False
         self._activities.join(self._running, event, one, self._go)
         return True
 
     def record(self, event: Event, one: Transaction) -> None:
-        """The log's record of a command that is done."""
+        """Take the log's record of a command that is done."""
         activity, self._running = self._running, None
         self._close_done()
         if activity is None:
@@ -97,7 +97,7 @@ class CommandActivities:
     def announced(
         self, event: Event, one: Transaction, token: int | None
     ) -> tuple[Activity, int] | None:
-        """The command that an event queue entry announces, with the entry's place in it.
+        """Find the command that an event queue entry announces, with the entry's place in it.
 
         `token` is None for an entry of which the log has only the beginning.
         """
@@ -110,12 +110,12 @@ class CommandActivities:
         return None if place is None else (done, place)
 
     def expire(self, before: int | None) -> None:
-        """No command followed the reads before that event, all if None."""
+        """Give up waiting for a command behind the reads before that event, behind all if None."""
         if self._reads and (before is None or self._reads[0][1].number < before):
             self._settle_reads()
 
     def stop(self) -> None:
-        """A reset, or the end of the log."""
+        """End the command that runs, for a reset or the end of the log."""
         self._close_done()
         if self._running is not None:
             if self._go is not None:
@@ -142,7 +142,7 @@ class CommandActivities:
             running.title = register.name(self._control)
 
     def stop_running(self) -> None:
-        """A command was not carried out before the next one was written."""
+        """End a command that was not carried out before the next one was written."""
         if self._running is not None:
             self._activities.complete(self._running)
             self._running = None

@@ -46,7 +46,7 @@ class Running:
 
     @property
     def over(self) -> bool:
-        """Whether only a completion word and an interrupt can follow."""
+        """Tell whether only a completion word and an interrupt can follow."""
         return self.done or self.left == 0
 
 
@@ -63,7 +63,7 @@ class EngineChannel:
         self._given = given
 
     def write(self, one: Transaction, name: str, value: int) -> Activity | None:
-        """A write of one of its registers: an activity of its own, unless it rings."""
+        """Take a write of one of its registers: an activity of its own, unless it rings."""
         if name == "dma_count":
             self._ring(one, value)
             return None
@@ -120,12 +120,12 @@ class EngineChannel:
         return wanted - (self._fetched or 0) & COUNT_BITS
 
     def begin_chain(self) -> None:
-        """Software wrote the chain's address, or reset the channel: counting starts anew."""
+        """Count descriptors anew: software wrote the chain's address, or reset the channel."""
         self._fetched = 0
         self.finish()
 
     def fetched(self, one: Transaction) -> None:
-        """The engine fetched a descriptor."""
+        """Begin the descriptor that the engine fetched."""
         self.close()
         activity, parent = self._next_activity(one)
         size = None
@@ -170,7 +170,7 @@ class EngineChannel:
         return ring
 
     def copied(self, one: Transaction) -> None:
-        """Bytes were read, or written."""
+        """List a read or a write of the copy under way."""
         running = self.running or self._without_entry(one)
         if len(running.activity.transactions) >= MOST_PARTS:
             self._given.append(running.activity)
@@ -202,7 +202,7 @@ class EngineChannel:
         return self.running
 
     def completed(self, one: Transaction) -> None:
-        """The completion word was written."""
+        """List the write of the completion word."""
         running = self.running or self._without_entry(one)
         state = one.data[0] & 7 if one.data else State.ACTIVE
         known = State(state).name if state in tuple(State) else hex(state)
@@ -218,7 +218,7 @@ class EngineChannel:
         return True
 
     def halted(self, one: Transaction) -> None:
-        """A note that the channel has stopped with an error."""
+        """List the note that the channel has stopped with an error."""
         running = self.running
         if running is None:
             activity, parent = self._next_activity(one)
@@ -240,7 +240,7 @@ class EngineChannel:
             self._given.append(running.activity)
 
     def finish(self) -> None:
-        """Give out everything."""
+        """Give out the descriptor under way, and the counts without descriptors."""
         self.close()
         while self._rings:
             self._release(self._rings.popleft())

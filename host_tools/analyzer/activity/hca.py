@@ -30,7 +30,7 @@ class FunctionActivities:
         self._failure: int | None = None  # number of the internal error since the last reset
 
     def feed(self, event: Event, one: Transaction) -> None:
-        """One event."""
+        """Take the next event of the function."""
         kind = event.kind
         self._commands.expire(event.number - WINDOW)
         if kind is Kind.CONFIG_READ or kind is Kind.CONFIG_WRITE:
@@ -49,7 +49,7 @@ class FunctionActivities:
             self._other(event, one)
 
     def finish(self) -> None:
-        """The log ends: nothing waits any more."""
+        """End what waits for more, at the log's end."""
         self._resets.other()
         self._commands.stop()
 
@@ -111,7 +111,7 @@ class HcaActivities:
         self._functions: dict[str, FunctionActivities] = {}
 
     def feed(self, event: Event, one: Transaction) -> None:
-        """An event that no work request takes."""
+        """Take an event that no work request takes."""
         function = self._functions.get(event.device)
         if function is None:
             function = FunctionActivities(adapter_of(event.device), self._activities)
@@ -119,18 +119,18 @@ class HcaActivities:
         function.feed(event, one)
 
     def late(self, event: Event, one: Transaction) -> None:
-        """A write, an entry or a note of the past that no work request has taken."""
+        """Take a write, an entry or a note of the past that no work request has taken."""
         self._activities.complete(lone(event, one))
 
     def ready(self, number: int) -> list[Activity]:
-        """The activities that are complete after event `number`."""
+        """Return the activities that are complete after event `number`."""
         activities = self._activities
         if activities.idle:
             return _NOTHING
         return activities.taken(number - WINDOW)
 
     def finish(self) -> list[Activity]:
-        """All that are left."""
+        """Return the activities that wait for more at the log's end."""
         for function in self._functions.values():
             function.finish()
         return self._activities.rest()

@@ -36,14 +36,14 @@ class InterruptActivities:
         self._arm: int | None = None  # number of the doorbell, when that came last
 
     def reset(self) -> None:
-        """The queues are gone."""
+        """Forget the queues, which a reset has removed."""
         self._entries.clear()
         self._served.clear()
         self._completions.clear()
         self._latest = self._arm = None
 
     def entry(self, event: Event, one: Transaction, cause: int | None) -> None:
-        """An event queue entry; `cause` is the number of what the device was just doing."""
+        """Take an event queue entry; `cause` is the number of what the device was just doing."""
         entry = self._adapter.event(event.data)
         found = None
         if entry.kind is EventKind.COMMAND:
@@ -63,7 +63,7 @@ class InterruptActivities:
         self._latest, self._arm = one.obj, None
 
     def link(self, event: Event, one: Transaction, cause: int | None) -> None:
-        """A cable or the link of a port changed; event queue entries follow."""
+        """Take a change of a cable or of a port's link; event queue entries follow."""
         activity = lone(event, one)
         activity.cause = cause
         self._activities.open(activity, event.number)
@@ -72,13 +72,13 @@ class InterruptActivities:
         self._links[event.address] = activity
 
     def completion(self, one: Transaction, number: int) -> None:
-        """A completion entry, or the doorbell of its queue, of activity `number`."""
+        """Take a completion entry, or the doorbell of its queue, of activity `number`."""
         if len(self._completions) > MAX_QUEUES:
             self._completions.clear()
         self._completions[one.obj] = number
 
     def interrupt(self, event: Event, one: Transaction) -> None:
-        """An interrupt: of the entry that was written last, or of the queue that was armed last."""
+        """Take an interrupt: of the entry written last, or of the queue armed last."""
         queue, self._latest = self._latest, None
         arm, self._arm = self._arm, None
         found = self._entries.pop(queue, None) if queue is not None else None
@@ -91,7 +91,7 @@ class InterruptActivities:
         self._activities.complete(activity)
 
     def armed(self, event: Event, one: Transaction) -> None:
-        """A doorbell of an event queue: an interrupt that follows is of that queue."""
+        """Take a doorbell of an event queue; an interrupt that follows is of that queue."""
         activity = lone(event, one)
         activity.cause = self._served.get(one.obj)
         self._activities.complete(activity)

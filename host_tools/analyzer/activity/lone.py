@@ -39,12 +39,12 @@ _QUEUE_ENTRIES = (What.CQE, What.EQE)
 
 
 def lone(event: Event, one: Transaction) -> Activity:
-    """An event that belongs to nothing else."""
+    """Make an activity of an event that belongs to nothing else."""
     return started(event, one, _KINDS[event.kind])
 
 
 def started(event: Event, one: Transaction, kind: ActivityKind) -> Activity:
-    """An activity that begins with an event, whose words are its title."""
+    """Begin an activity with an event, whose words are its title."""
     if not one.text:
         one.text = _words(event, one)
     way = _WAYS.get(event.kind)
@@ -61,7 +61,7 @@ def _words(event: Event, one: Transaction) -> str:
 
 
 def of_transfer(transfer: Transfer) -> Activity:
-    """A work request; its notes' events follow its transactions."""
+    """Make the activity of a work request; its notes' events follow its transactions."""
     parts = transfer.transactions + transfer.noted if transfer.noted else transfer.transactions
     begin, number = parts[0].time, parts[0].number
     end = begin

@@ -1,4 +1,4 @@
-"""What the parts of the model share: the activity that an event can still be added to."""
+"""Activities that an event can still be added to, as all parts of the model share them."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class OpenActivities:
         self._control: int | None = None  # number of the event
 
     def open(self, activity: Activity, number: int) -> None:
-        """Wait for what follows event `number`."""
+        """Have an activity wait for what follows event `number`."""
         self._open[activity.number] = activity, number
 
     def complete(self, activity: Activity) -> None:
-        """Nothing follows."""
+        """End an activity, to which nothing is added any more."""
         self._open.pop(activity.number, None)
         self._complete.append(activity)
 
     def is_open(self, activity: Activity | None) -> bool:
-        """Whether it waits still."""
+        """Tell whether an activity still waits for more."""
         return activity is not None and activity.number in self._open
 
     def join(
@@ -53,12 +53,12 @@ class OpenActivities:
         return activity.add(one, parent)
 
     def control(self, event: Event, one: Transaction) -> None:
-        """A word of the control socket."""
+        """Take a word of the control socket, which may cause what follows."""
         self._complete.append(lone(event, one))
         self._control = event.number
 
     def accessed(self) -> None:
-        """The host accesses a device: what follows is not by the control socket."""
+        """Note that the host accesses a device: what follows is not by the control socket."""
         self._control = None
 
     @property
@@ -67,7 +67,7 @@ class OpenActivities:
         return self._control
 
     def taken(self, before: int) -> list[Activity]:
-        """What is complete, also because nothing was added since event `before`."""
+        """Give out activities that are complete, and those without an event since `before`."""
         while self._open:
             activity, last = next(iter(self._open.values()))
             if last >= before:
@@ -78,11 +78,11 @@ class OpenActivities:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is open or complete."""
+        """Tell whether nothing is open or complete."""
         return not self._open and not self._complete
 
     def rest(self) -> list[Activity]:
-        """All, complete or not."""
+        """Give out all activities, complete or not."""
         for activity, _ in list(self._open.values()):
             self.complete(activity)
         return self.taken(0)

@@ -34,17 +34,17 @@ class ResetActivities:
         self._before: int | None = None  # number of the reset after which nothing else happened
 
     def covers(self, event: Event) -> bool:
-        """Whether an event is a store into the reset register."""
+        """Tell whether an event is a store into the reset register."""
         bar, offset = self._register
         return event.bar == bar and event.address <= offset < event.address + event.length
 
     def store(self, event: Event, one: Transaction) -> None:
-        """A store into the reset register."""
+        """Keep a store into the reset register until the reset that it causes."""
         self.other()
         self._store = event, one
 
     def config(self, event: Event, one: Transaction) -> None:
-        """An access of config space."""
+        """Take an access of config space, one of a run or the first of another."""
         self._end_store()
         run = self._run
         if run is None or not self._continues(run, one):
@@ -56,7 +56,7 @@ class ResetActivities:
             self._activities.join(run, event, one)
 
     def note(self, event: Event, one: Transaction) -> bool:
-        """Whether a note says what the config access or the reset before it changed."""
+        """Take a note that says what config access or reset before changed, else return False."""
         if not event.text.startswith(BUS_MASTER):
             return False
         run = self._run
@@ -71,7 +71,7 @@ class ResetActivities:
         return True
 
     def reset(self, event: Event, one: Transaction, failure: int | None) -> None:
-        """The function was reset; `failure` is the number of the internal error before."""
+        """Take a reset of the function; `failure` is the number of the internal error before."""
         store, self._store = self._store, None
         cause = self._written(one)
         self._end_run()
@@ -94,7 +94,7 @@ class ResetActivities:
         return run.number if one.time - run.end <= RESET_SECONDS else None
 
     def other(self) -> None:
-        """Something else happens."""
+        """End the run of config accesses and the wait for a reset: something else happens."""
         self._end_store()
         self._end_run()
         self._before = None

@@ -66,11 +66,11 @@ class TransferAssembler:
         self._began = 0
 
     def feed(self, event: Event) -> list[Transfer]:
-        """The work requests that are complete after `event`."""
+        """Take the next event and return the work requests that are complete by it."""
         return self.take(event, transaction_of(event))
 
     def take(self, event: Event, one: Transaction) -> list[Transfer]:
-        """The same; `one` is the event as a transaction, which is marked when it is taken."""
+        """Do as `feed`; `one` is the event as a transaction, which is marked when it is taken."""
         role = one.role
         if event.kind is Kind.MMIO_WRITE or event.kind is Kind.MMIO_READ:
             self._triggers.access()
@@ -93,19 +93,19 @@ class TransferAssembler:
         return self._ready(event.number)
 
     def next_number(self) -> int:
-        """The number of a work request that begins now."""
+        """Count a work request that begins now and return its number."""
         self._began += 1
         return self._began - 1
 
     def done(self) -> list[Transfer]:
-        """The completed ones, without waiting for their event entries and interrupts."""
+        """Return the completed ones, without waiting for their event entries and interrupts."""
         while self._done:
             self._give(self._done.popleft()[1])
         given, self._given = self._given, []
         return given
 
     def finish(self) -> list[Transfer]:
-        """All that are left, complete or not, in the order in which they began."""
+        """Return the work requests that are left, complete or not, in the order they began."""
         self._triggers.access()
         rest = sorted(self._open.values(), key=lambda transfer: transfer.number)
         self._open.clear()
@@ -275,7 +275,7 @@ class TransferAssembler:
 
 
 def transfers(folder: Path | LogReader) -> Iterator[Transfer]:
-    """The work requests of a log in the order of completion; raises `LogError`."""
+    """Give the work requests of a log in the order of completion; raises `LogError`."""
     reader = folder if isinstance(folder, LogReader) else LogReader(folder)
     return assembled(reader, reader.meta["devices"])
 
@@ -283,7 +283,7 @@ def transfers(folder: Path | LogReader) -> Iterator[Transfer]:
 def assembled(
     events: Iterable[Event], devices: Sequence[str], before: Iterable[Event] = ()
 ) -> Iterator[Transfer]:
-    """The work requests of `events`; `devices` are the names in the log's meta file.
+    """Give the work requests of `events`; `devices` are the names in the log's meta file.
 
     `before` are events that were before these, out of which NTRDMA's ports are known.
     """

@@ -15,7 +15,7 @@ from bluebridge.host_tools.analyzer.transaction import Transaction
 
 @dataclass(slots=True)
 class Trigger:
-    """What posts a work request: a doorbell, or the stores of a BlueFlame entry.
+    """A write that posts a work request: a doorbell, or the stores of a BlueFlame entry.
 
     `index` has the low 16 bits of the work request's index, None for a doorbell and while they are
     not stored yet. `owner` is the work request, once found.

@@ -51,7 +51,7 @@ class LiveRates:
         self.latest: deque[Transfer] = deque(maxlen=latest)
 
     def add(self, events: Iterable[Event]) -> None:
-        """Count events."""
+        """Count events into the interval that runs."""
         interval = self._interval
         for event in events:
             interval.events += 1
@@ -62,7 +62,7 @@ class LiveRates:
             self._request(transfer)
 
     def next_interval(self) -> Interval:
-        """The counts since the last call."""
+        """Return the counts since the last call and begin another interval."""
         interval, self._interval = self._interval, Interval()
         return interval
 

@@ -30,11 +30,11 @@ class NtrdmaTransfers:
         self._finder.skip(events)
 
     def feed(self, event: Event) -> list[Transfer]:
-        """The work requests that are complete after `event`."""
+        """Take the next event and return the work requests that are complete by it."""
         return self._transfers(self._finder.feed(event))
 
     def finish(self) -> list[Transfer]:
-        """All that are left."""
+        """Return the work requests that are left at the log's end."""
         return self._transfers(self._finder.finish())
 
     def _transfers(self, batches: list[Batch]) -> list[Transfer]:

@@ -1,4 +1,4 @@
-"""One work request and the transactions on both buses that it caused."""
+"""A work request and the transactions on both buses that it caused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 
 
 class PostedBy(Enum):
-    """What made the device process the work request; the values are the words of the views."""
+    """The ways in which a work request is posted; the values are the words of the views."""
 
     DOORBELL = "doorbell"
     BLUEFLAME = "BlueFlame"
@@ -58,7 +58,7 @@ class Transfer:
         self.transactions.append(one)
 
     def take_note(self, one: Transaction) -> None:
-        """Add a note."""
+        """Add a note about the work request, and its event."""
         self.notes.append(one.text)
         if not one.given:
             one.taken = True
@@ -88,20 +88,20 @@ class Transfer:
         ]
 
     def count(self, *roles: Role, remote: bool | None = None) -> int:
-        """Number of transactions that `of` gives."""
+        """Count the transactions that `of` gives."""
         return len(self.of(*roles, remote=remote))
 
     def on_bus(self) -> list[Transaction]:
-        """The transactions that cross a PCIe bus."""
+        """List the transactions that cross a PCIe bus."""
         return [each for each in self.transactions if each.tlp not in (Tlp.MESSAGE, Tlp.NONE)]
 
     def tree(self) -> Iterator[tuple[int, int]]:
-        """Places in `transactions` with their depth, parents before children."""
+        """List places in `transactions` with their depth, parents before children."""
         return tree_of(self.transactions)
 
 
 def tree_of(transactions: Sequence[Transaction]) -> Iterator[tuple[int, int]]:
-    """Places with their depth, parents before children."""
+    """List places of transactions with their depth, parents before children."""
     children: dict[int | None, list[int]] = {}
     for place, each in enumerate(transactions):
         children.setdefault(each.parent, []).append(place)
@@ -126,7 +126,7 @@ class TimeModel(Protocol):
         """
 
     def cpu(self, transfer: Transfer) -> float:
-        """Modelled microseconds that posting costs the sender's processor."""
+        """Return the modelled microseconds that posting costs the sender's processor."""
 
 
 def modelled(transfer: Transfer, model: TimeModel) -> float | None:

@@ -29,13 +29,13 @@ class Triggers:
         self._fresh: Trigger | None = None  # the doorbell being carried out
 
     def doorbell(self, write: Transaction) -> None:
-        """A doorbell of queue pair `write.obj`."""
+        """Take a doorbell of queue pair `write.obj`."""
         queue = write.device, write.obj
         self._fresh = Trigger(write.device, write.obj, None, [write])
         self._push(queue, self._fresh)
 
     def access(self) -> None:
-        """The host accesses a device: the last doorbell has been carried out.
+        """Note that the host accesses a device: the last doorbell has been carried out.
 
         If no entry was fetched for it, it belongs to the newest entry that was found.
         """
@@ -51,11 +51,11 @@ class Triggers:
             self._attach(transfer, fresh)
 
     def burst(self, burst: Trigger) -> None:
-        """Stores of an entry whose head is complete."""
+        """Take the stores of an entry whose head is complete."""
         self._push((burst.device, burst.qpn), burst)
 
     def late(self, burst: Trigger, transfer: Transfer) -> None:
-        """Stores of an entry that was fetched before they arrived.
+        """Take the stores of an entry that was fetched before they arrived.
 
         A doorbell that it was given then belongs to an entry that was found.
         """
@@ -68,12 +68,12 @@ class Triggers:
         self._attach(transfer, burst)
 
     def another_line(self, burst: Trigger, line: Transaction) -> None:
-        """A further line of an entry that the device has taken."""
+        """Take a further line of an entry that the device has taken."""
         if burst.owner is not None and not burst.owner.given:
             burst.owner.take(line)
 
     def note(self, note: Transaction) -> None:
-        """A note about queue pair `note.obj` before the device fetches an entry."""
+        """Keep a note about queue pair `note.obj` until the device fetches an entry."""
         queue = note.device, note.obj
         if self._waiting.get(queue):
             self._notes.setdefault(queue, deque(maxlen=MAX_WAITING)).append(note)
@@ -99,7 +99,7 @@ class Triggers:
         self._attach(transfer, trigger)
 
     def forget(self, transfer: Transfer) -> None:
-        """The work request was given out."""
+        """Forget a work request that was given out."""
         found = self._found.get((transfer.device, transfer.qpn))
         if found and transfer.posted_by is PostedBy.FOUND and transfer in found:
             found.remove(transfer)

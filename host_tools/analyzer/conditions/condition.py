@@ -56,7 +56,7 @@ class Condition:
 
     @classmethod
     def parse(cls, text: str) -> Condition:
-        """Raises `ConditionError`."""
+        """Parse `kind=cqe status!=OK`; raises `ConditionError` that names what is wrong."""
         terms = [each.strip() for each in _split(text)]
         if not all(terms) or any(_STRAY.search(each) for each in terms):
             raise ConditionError(f"{text!r}: a condition is missing beside `and`")

@@ -54,7 +54,7 @@ class LiveSearch:
         return self._follower.skipped
 
     def new(self) -> Iterator[Event]:
-        """Those among the events recorded since the last call."""
+        """Find the events that fulfil the condition among those recorded since the last call."""
         for event in self._follower.new():
             if self.words.in_order:
                 self.words(event)

@@ -123,7 +123,7 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceModel:
-    """One model of devices: how it is named in a log, and the tables that it is decoded with."""
+    """A model of devices: how it is named in a log, and the tables that it is decoded with."""
 
     kind: DeviceKind
     suffix: str
@@ -148,7 +148,7 @@ class DeviceModel:
         return self.kind is DeviceKind.ADAPTER
 
     def find(self, bar: int, address: int) -> Place | None:
-        """The register at an offset of a BAR."""
+        """Find the register at an offset of a BAR, None for none."""
         for block in self.blocks.get(bar, ()):
             found = block.find(address)
             if found is not None:
@@ -172,7 +172,7 @@ class DeviceModel:
 
 
 def named(names: type[IntEnum], value: int) -> str:
-    """The name of a number, or the number in hexadecimal."""
+    """Name a number, in hexadecimal if it has no name."""
     try:
         return names(value).name
     except ValueError:

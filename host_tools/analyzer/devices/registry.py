@@ -16,7 +16,7 @@ from bluebridge.host_tools.analyzer.devices.model import Adapter, DeviceKind, De
 
 
 def bridge_row(model: BridgeModel) -> DeviceModel:
-    """The row of a model of bridges."""
+    """Make the row of a model of bridges."""
     return DeviceModel(
         DeviceKind.BRIDGE,
         model.log_suffix,
@@ -33,7 +33,7 @@ MODELS = {row.suffix: row for row in (MLX4, IOAT, *map(bridge_row, BRIDGES))}
 
 @lru_cache(maxsize=256)
 def model_of(device: str) -> DeviceModel:
-    """The model of a device, by its name in the log.
+    """Return the model of a device, by its name in the log.
 
     `a.ntb4-2` is the second bridge of that model in guest a. A name that says nothing of a model,
     such as `a`, `b/2` or `a.1`, is that of a ConnectX-3.
@@ -43,7 +43,7 @@ def model_of(device: str) -> DeviceModel:
 
 
 def adapter_of(device: str) -> Adapter:
-    """How queues of a device look in the log; those of a bridge, which has none, as a ConnectX-3's.
+    """Return the forms of a device's queues; of a bridge, which has none, those of a ConnectX-3.
 
     A damaged log may name any device in any event.
     """
@@ -53,5 +53,5 @@ def adapter_of(device: str) -> Adapter:
 
 
 def beyond_adapters(devices: Iterable[str]) -> bool:
-    """Whether bridges or DMA engines are among the devices of a log."""
+    """Tell whether bridges or DMA engines are among the devices of a log."""
     return not all(model_of(device).is_adapter for device in devices)

@@ -26,7 +26,7 @@ DEFAULT = "system-x"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     parser.add_argument(
         "folders", metavar="DIR", nargs="*", type=Path, help="folder of a run or of a bus log"
     )

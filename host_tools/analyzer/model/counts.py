@@ -48,7 +48,7 @@ class EventCounts:
         )
 
     def time(self, profile: Profile) -> float:
-        """Modelled microseconds."""
+        """Sum up the modelled microseconds of what was counted."""
         us = profile.us
         return (
             self.base * us.base

@@ -43,7 +43,7 @@ class Model:
         return self.latency_counts(transfer).time(self.profile)
 
     def latency_counts(self, transfer: Transfer) -> EventCounts:
-        """The events that make up `latency`, counted."""
+        """Count the events that make up `latency`."""
         done = self._done(transfer)
         for remote in (True, False):
             ends = [

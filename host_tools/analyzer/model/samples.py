@@ -38,7 +38,7 @@ class SendGroup:
     counts: EventCounts = field(default_factory=EventCounts)
 
     def add(self, transfer: Transfer, model: Model) -> None:
-        """Add one send."""
+        """Count a send into the group."""
         counts = model.latency_counts(transfer)
         self.sends += 1
         self.latency += counts.time(model.profile)
@@ -78,7 +78,7 @@ class Samples:
         )
 
     def cpu(self, low: int, high: int) -> float | None:
-        """As `latency`, of processor time."""
+        """Return the mean modelled microseconds of processor time, as `latency` does of latency."""
         return _mean(
             sum(each.cpu for each in groups) / sum(each.sends for each in groups)
             for groups in self.of_size(low, high).values()

@@ -1,4 +1,4 @@
-"""What the study measured: "Optimierung eines Linux I/O Treibers für System z", 2012.
+"""The measurements of the study "Optimierung eines Linux I/O Treibers für System z", 2012.
 
 Times are microseconds of `rdma_lat`, half a round trip; sizes are bytes of payload.
 """

@@ -1,4 +1,4 @@
-"""What bytes of a machine's memory are for, and the queue pairs that rings are of."""
+"""The areas of a machine's memory by what they are for, and the queue pairs that rings are of."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Use(Enum):
-    """What is stored to a place; the values are the words of the views."""
+    """The uses of memory that a peer stores to; the values are the words of the views."""
 
     BLOCK = "block"
     BELL = "bell"

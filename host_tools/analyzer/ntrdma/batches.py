@@ -45,7 +45,7 @@ class BatchFinder:
         """All stores so far, by the machine that stores and what for."""
 
     def feed(self, event: Event) -> list[Batch]:
-        """The batches that are complete after this event."""
+        """Take the next event and return the batches that are complete by it."""
         store = self._finder.feed(event)
         if store is not None:
             self._stores += 1
@@ -69,7 +69,7 @@ class BatchFinder:
         self._held = 0
 
     def finish(self) -> list[Batch]:
-        """All that are left, complete or not."""
+        """Return the batches that are left, complete or not."""
         rest = list(self._open)
         self._open.clear()
         return rest

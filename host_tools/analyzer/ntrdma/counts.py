@@ -1,4 +1,4 @@
-"""What requests of NTRDMA cost on the bus: descriptors, index writes, bells, interrupts."""
+"""Costs of NTRDMA's requests on the bus: descriptors, index writes, bells, interrupts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Counts:
 
     @property
     def stores(self) -> int:
-        """All of them."""
+        """Number of stores of all kinds."""
         return self.data + self.entries + self.indices + self.bells + self.interrupts
 
 
@@ -63,12 +63,12 @@ def sender_counts(batch: Batch) -> Counts:
 
 
 def peer_counts(batch: Batch) -> Counts:
-    """Those of the answers; an answer to several batches is counted with the first."""
+    """Count the stores of the answers; an answer to several batches is counted with the first."""
     return Counts.of(batch.own_answers)
 
 
 def operation(batch: Batch) -> str:
-    """What its requests are: a `WorkCode` name, `mixed`, or `?` when the log has no entry."""
+    """Name the operation of a batch: a `WorkCode`, `mixed`, or `?` when the log has no entry."""
     names = {"?" if each.op is None else name(WorkCode, each.op) for each in batch.works}
     return names.pop() if len(names) == 1 else "mixed"
 
@@ -95,18 +95,18 @@ class Costs:
         return self.sender + self.peer
 
     def per_request(self, count: int) -> float:
-        """A count of this row for each request."""
+        """Divide a count of this row by its number of requests."""
         return count / self.requests if self.requests else 0.0
 
 
 class CostTable:
-    """Sums up batches."""
+    """Sums up the costs of batches by machine, operation and size."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str, int], Costs] = {}
 
     def add(self, batch: Batch) -> None:
-        """Count one."""
+        """Count a batch into its row."""
         key = batch.sent.sender, operation(batch), len(batch.works)
         row = self._rows.get(key)
         if row is None:
@@ -116,12 +116,12 @@ class CostTable:
         row.peer += peer_counts(batch)
 
     def rows(self) -> list[Costs]:
-        """By machine, operation and size."""
+        """Return the rows in the order of machine, operation and size."""
         return [self._rows[key] for key in sorted(self._rows)]
 
 
 def costs(folder: Path | LogReader) -> list[Costs]:
-    """What the requests of a log cost, by machine, operation and batch size; raises `LogError`."""
+    """Sum up the costs of a log's requests, by machine, operation and size; raises `LogError`."""
     table = CostTable()
     for batch in batches(folder):
         table.add(batch)

@@ -19,7 +19,7 @@ Describe = Callable[[Event], str]
 
 
 def decoder_of(reader: LogReader, wanted: Filter, describe: Describe) -> Describe:
-    """What describes the wanted events, in order, in one line each, behind what `describe` says.
+    """Make a function that describes the wanted events, in order, behind what `describe` says.
 
     Where a port has its rings is told long before they are used: what is before a wanted event is
     read as well, and nothing of it is kept but what the ports have told. Raises `LogError` on
@@ -49,7 +49,7 @@ class Decoder:
         """By machine: its peer, and by how much a bus address differs from the peer's there."""
 
     def more(self, event: Event) -> str:
-        """What NTRDMA means by an event; empty for most. Events come in order."""
+        """Say what NTRDMA means by the next event; empty for most."""
         if event.kind not in KINDS:
             return ""
         self._catch_up(event.number)

@@ -1,4 +1,4 @@
-"""What the memory of one machine is for, as its NTRDMA port and its commands have told the peer."""
+"""The memory of a machine, as its NTRDMA port and its commands have told the peer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_AREAS = 1 << 15
 
 
 class Memory:
-    """One machine's. `block` is where its block is, `info` what the peer wrote there."""
+    """The memory of a machine: `block` is where its block is, `info` what the peer wrote there."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -38,7 +38,7 @@ class Memory:
         self._areas: dict[int, Area] = {}
 
     def restart(self) -> None:
-        """The machine's port begins anew: only its block stays."""
+        """Forget everything but the block: the machine's port begins anew."""
         block = self._areas.get(self.block)
         self._starts.clear()
         self._areas.clear()
@@ -49,7 +49,7 @@ class Memory:
         self.regions.clear()
 
     def name_bell(self, number: int, rung: str) -> None:
-        """What rings a bell."""
+        """Note which ring or command a bell is for."""
         if number < DOORBELLS:
             self.bells[number] = rung
 
@@ -84,7 +84,7 @@ class Memory:
             self._starts = sorted(self._areas)
 
     def area(self, address: int) -> Area | None:
-        """What the byte at an address is used for."""
+        """Find the area that an address is in, None where nothing was told."""
         place = bisect_right(self._starts, address) - 1
         if place < 0:
             return None

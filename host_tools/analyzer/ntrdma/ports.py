@@ -44,7 +44,7 @@ def _scratchpads(model: DeviceModel) -> dict[int, int]:
 
 
 class Place(NamedTuple):
-    """Where a store goes: what it is for, and what it belongs to."""
+    """The place that a store goes to: what it is for, and what it belongs to."""
 
     use: Use
     area: Area | None = None
@@ -61,7 +61,7 @@ class Place(NamedTuple):
 
 
 class Ports:
-    """What is known of each machine; `observe` stores in order."""
+    """The memories of all machines, as known by the stores that `observe` takes in order."""
 
     def __init__(self) -> None:
         self._memories: dict[str, Memory] = {}
@@ -74,7 +74,7 @@ class Ports:
         }
 
     def memory(self, machine: str) -> Memory:
-        """That of a machine, of which nothing may be known."""
+        """Return the memory of a machine, of which nothing may be known yet."""
         found = self._memories.get(machine)
         if found is None:
             found = self._memories[machine] = Memory(machine)
@@ -91,7 +91,7 @@ class Ports:
         return not self.known and any(each.speaks for each in self._memories.values())
 
     def place(self, store: Store) -> Place:
-        """What the next store is for; `observe` is called next."""
+        """Find the place that the next store goes to, before `observe` takes the store."""
         if store.is_message:
             return Place(Use.MESSAGE)
         place = self.at(store.receiver, store.event.address)
@@ -100,7 +100,7 @@ class Ports:
         return place._replace(entries=taken(place.area, store.event))
 
     def at(self, machine: str, address: int) -> Place:
-        """What an address of a machine's memory is for."""
+        """Find the place that an address of a machine's memory is in."""
         memory = self.memory(machine)
         area = memory.area(address)
         if area is not None:
@@ -115,7 +115,7 @@ class Ports:
     # -- scratchpads ----------------------------------------------------------------------------
 
     def scratchpad(self, event: Event, machine: str) -> int | None:
-        """Which of the peer's scratchpads a register write is to, if it is one of NTRDMA's."""
+        """Take a register write; return its number if it is to one of NTRDMA's peer scratchpads."""
         index = _scratchpads(model_of(event.device)).get(event.address)
         if event.bar or index is None or len(event.data) != WORD:
             return None

@@ -1,5 +1,4 @@
-"""Which stores of one machine belong together: data, entries, the index that tells of them, bell,
-interrupt."""
+"""Publications: data, entries, the index that tells of them, bell, interrupt, stored in a row."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ class Stored:
 
 @dataclass(slots=True, eq=False)
 class Publication:
-    """What one machine told the other with one index: entries, and the data of them before.
+    """A publication of one machine to the other by one index: entries, and the data before them.
 
     `use` is that of the ring, `count` how many entries the index tells of, None for one that cannot
     be. `message` is the interrupt that follows; `first_of_message` says whether no publication
@@ -48,7 +47,7 @@ class Publication:
 
     @property
     def told(self) -> list[Stored]:
-        """All stores but the data: entries, index, bells, interrupt."""
+        """The stores but those of data: entries, index, bells, interrupt."""
         last = [] if self.message is None else [self.message]
         return [*self.entries, self.index, *self.bells, *last]
 
@@ -64,7 +63,7 @@ _WITH_DATA = (Use.SENDS, Use.COMPLETIONS, Use.LENGTHS)
 
 
 class Turn:
-    """What one machine has stored and not told of yet, or told of and not interrupted for."""
+    """The stores of a machine that it has not told of yet, or told of and not interrupted for."""
 
     def __init__(self) -> None:
         self._data: deque[Stored] = deque(maxlen=MOST_WAITING)
@@ -72,7 +71,7 @@ class Turn:
         self._unannounced: deque[Publication] = deque(maxlen=MOST_UNANNOUNCED)
 
     def add(self, stored: Stored) -> None:
-        """Data, or entries of a ring."""
+        """Take a store of data, or of entries of a ring."""
         (self._data if stored.place.area is None else self._entries).append(stored)
 
     def publish(self, publication: Publication) -> None:
@@ -90,12 +89,12 @@ class Turn:
         self._unannounced.append(publication)
 
     def bell(self, stored: Stored) -> None:
-        """A bell for what was told last."""
+        """Take a store of a bell, for what was told last."""
         if self._unannounced and len(self._unannounced[-1].bells) < MOST_UNANNOUNCED:
             self._unannounced[-1].bells.append(stored)
 
     def interrupt(self, stored: Stored) -> None:
-        """An interrupt for all bells since the last one."""
+        """Take an interrupt, for all bells since the last one."""
         rung = [each for each in self._unannounced if each.bells]
         for number, publication in enumerate(rung):
             publication.message = stored

@@ -29,7 +29,7 @@ class Region:
 
 
 class Regions:
-    """Those that a machine has told the peer of."""
+    """The memory regions that a machine has told its peer of."""
 
     def __init__(self) -> None:
         self._regions: dict[tuple[int, int], Region] = {}
@@ -37,7 +37,7 @@ class Regions:
         """Start, end, offset in the region, and the region's domain and key; by their start."""
 
     def clear(self) -> None:
-        """All are gone."""
+        """Forget all regions."""
         self._regions.clear()
         self._segments.clear()
 
@@ -50,7 +50,7 @@ class Regions:
             self.append(region.domain, region.key, segments)
 
     def append(self, domain: int, key: int, segments: Sequence[Segment]) -> None:
-        """More segments of a region."""
+        """Add segments to a region."""
         region = self._regions.get((domain, key))
         if region is None or len(self._segments) + len(segments) > MOST_SEGMENTS:
             return
@@ -61,7 +61,7 @@ class Regions:
             offset += length
 
     def deregister(self, domain: int, key: int) -> None:
-        """A region is gone."""
+        """Forget a region."""
         region = self._regions.pop((domain, key), None)
         if region is None:
             return

@@ -33,7 +33,7 @@ class Work:
 
     @property
     def op(self) -> int | None:
-        """The `WorkCode`."""
+        """The operation of the request, a `WorkCode`; None when the log has no entry."""
         return None if self.entry is None else self.entry.op
 
 
@@ -53,12 +53,12 @@ class Batch:
 
     @property
     def queue(self) -> Queue:
-        """Whose requests they are."""
+        """The queue pair of the requests."""
         return self.works[0].queue
 
     @property
     def answers(self) -> list[Publication]:
-        """What answered them; one may answer other batches, too."""
+        """The publications that answered the requests; one may answer other batches, too."""
         return list(dict.fromkeys(each.answer for each in self.works if each.answer is not None))
 
 

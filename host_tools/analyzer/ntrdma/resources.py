@@ -1,4 +1,4 @@
-"""What blocks, commands and responses tell of a machine's memory."""
+"""Resources of a machine as its blocks, commands and responses tell of them."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Begin:
 
 
 class Carrier:
-    """What stores: a descriptor and the engine's copy, or a processor's store into the window.
+    """The means of a store: a descriptor with the engine's copy, or a store into the window.
 
     `events` are in order and include those of its stores; the last ones come after them.
     """
@@ -45,7 +45,7 @@ class Carrier:
         """Whether a work request has it among its transactions."""
 
     def add(self, event: Event) -> None:
-        """Something more that it did."""
+        """Add an event of the same descriptor or store."""
         if len(self.events) < MOST_EVENTS:
             self.events.append(event)
 

@@ -1,4 +1,4 @@
-"""What a store into a peer's memory says."""
+"""Words for stores into a peer's memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _WITH_IMMEDIATE = (WorkCode.SEND_INVALIDATE, WorkCode.SEND_IMMEDIATE, WorkCode.W
 
 
 def purpose(place: Place, receiver: Memory) -> str:
-    """What a place is for, in a few words."""
+    """Say what a place is for, in a few words."""
     if place.use is Use.BELL and place.area is not None:
         return _bell(receiver, place.offset // WORD)
     if place.use is Use.BLOCK and place.offset == _PING_AT:
@@ -78,7 +78,7 @@ def store_text(event: Event, place: Place, receiver: Memory) -> str:
 
 
 def scratchpad_text(index: int, data: bytes) -> str:
-    """A scratchpad of the peer's."""
+    """Describe the write of a scratchpad of the peer."""
     if index == Spad.PING:
         return _ping(data)
     return f"{Spad(index).name.lower().replace('_', ' ')} = {int.from_bytes(data, 'little'):#x}"

@@ -1,4 +1,4 @@
-"""Where the BARs of each function are, as far as the log's config accesses tell."""
+"""Addresses of the BARs of each function, as far as the log's config accesses tell."""
 
 from __future__ import annotations
 

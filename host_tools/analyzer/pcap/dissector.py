@@ -19,7 +19,7 @@ AS_ROOT: Final = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The option."""
+    """Declare the option of the command `log`."""
     parser.add_argument(
         "--dissector",
         type=Path,

@@ -30,7 +30,7 @@ _OTHER_OPTIONS = ("bar", "kind", "decode")
 
 @dataclass(slots=True)
 class Summary:
-    """What an export wrote; `partial` counts messages whose payload the log did not keep whole.
+    """Counts of an export; `partial` are messages whose payload the log did not keep whole.
 
     `packets` are those of the functions' buses, of `accesses`.
     """
@@ -44,7 +44,7 @@ class Summary:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of an export."""
+    """Declare the options of an export."""
     parser.add_argument(
         "--pcap",
         type=Path,

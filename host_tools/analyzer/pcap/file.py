@@ -29,7 +29,7 @@ class PcapngWriter:
         self._block(SECTION, body + _options((_APPLICATION, b"bluebridge")))
 
     def write(self, interface: str, time_ns: int, frame: Frame) -> None:
-        """One frame that left `interface` at `time_ns` nanoseconds since 1970."""
+        """Write a frame that left `interface` at `time_ns` nanoseconds since 1970."""
         data, length = frame.data, frame.length
         if frame.link == LINKTYPE_ERF:
             header = _erf_header(time_ns, len(data), length)

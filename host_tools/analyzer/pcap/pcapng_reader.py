@@ -20,7 +20,7 @@ _POWER_OF_TWO: Final = 0x80
 
 @dataclass(slots=True)
 class Packet:
-    """One packet: `length` bytes, of which `data` were captured; `time` in ns since 1970."""
+    """A packet: `length` bytes, of which `data` were captured; `time` in ns since 1970."""
 
     interface: str
     link: int

@@ -38,7 +38,7 @@ _WITH_DATA: Final = 0x40
 
 @dataclass(slots=True)
 class TlpPacket:
-    """One packet of a function's bus: its pseudo-header, and the TLP or the text.
+    """A packet of a function's bus: its pseudo-header, and the TLP or the text.
 
     `time` in ns since 1970; `kind` and `values`, the fields of the TLP's header, are None and empty
     for a text. `payload` is the text, or what was captured of the TLP's data.
@@ -53,7 +53,7 @@ class TlpPacket:
 
     @property
     def address(self) -> int:
-        """Of a request: that of its first byte."""
+        """The address of a request's first byte."""
         name = "address" if "address" in self.values else "register"
         return self.values[name] + _lead(self.values["first_enables"])
 
@@ -64,7 +64,7 @@ class TlpPacket:
 
     @property
     def asked(self) -> int:
-        """Of a request: how many bytes it reads or writes."""
+        """Number of bytes that a request reads or writes."""
         first, last = self.values["first_enables"], self.values["last_enables"]
         if self.dwords == 1:
             return first.bit_count()

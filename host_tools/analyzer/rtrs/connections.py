@@ -15,7 +15,7 @@ _SHOWN = 4  # bytes of an UUID
 
 @dataclass(eq=False)
 class Connection:
-    """One connection of a path; `queue_depth` is 0 until the server has said it."""
+    """A connection of a path; `queue_depth` is 0 until the server has said it."""
 
     cid: int
     queue_depth: int = 0
@@ -42,7 +42,7 @@ class Connections:
         return bool(self._sides)
 
     def observe(self, device: str, time: float, message: WireMessage) -> None:
-        """A datagram to queue pair 1, sent by `device`."""
+        """Take a datagram to queue pair 1, sent by `device`."""
         attribute, mad = _cm(message), message.payload
         if attribute == CmAttribute.REQ:
             asked = _private(REQ.get_raw(mad, "private_data", DATA_OFFSET)[IP_HEADER_SIZE:])
@@ -69,14 +69,14 @@ class Connections:
             sides.append(Side(since, connection, client))
 
     def find(self, device: str, qpn: int, time: float) -> Side | None:
-        """Whose a queue pair of a device was at that time; None: not one of RTRS."""
+        """Find the side that a queue pair of a device was at that time; None if not of RTRS."""
         sides = self._sides.get((device, qpn), [])
         place = bisect_right(sides, time, key=lambda side: side.since)
         return sides[place - 1] if place else None
 
 
 def cm_text(message: WireMessage) -> str:
-    """What a CM message says to RTRS; empty if it says nothing."""
+    """Describe the private data of a CM message of RTRS; empty for any other."""
     attribute, mad = _cm(message), message.payload
     if attribute == CmAttribute.REQ:
         return _request_text(

@@ -18,7 +18,7 @@ _WIRE = frozenset((Kind.WIRE,))
 
 
 def decoder_of(reader: LogReader, wanted: Filter) -> Callable[[Event], str]:
-    """What describes the wanted events in one line each.
+    """Make a function that describes the wanted events in one line each.
 
     The log's connections are looked for in all of it before: who set one up may be before the
     first wanted event, or on another device. Raises `LogError` on damaged segments.
@@ -34,7 +34,7 @@ def decoder_of(reader: LogReader, wanted: Filter) -> Callable[[Event], str]:
 
 
 def decoder_of_live(reader: LogReader) -> Callable[[Event], str]:
-    """What describes events of a log that is being written, in order, in one line each.
+    """Make a function that describes events of a log that is being written, in their order.
 
     Connections are those of the log up to now and those that the events themselves set up.
     """

@@ -1,4 +1,4 @@
-"""What a message of an RTRS connection says."""
+"""Words for messages of RTRS connections."""
 
 from __future__ import annotations
 

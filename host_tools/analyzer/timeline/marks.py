@@ -1,4 +1,4 @@
-"""What is drawn on a track: the beginning and end of a slice, an instant, a value of a counter."""
+"""Marks on a track: the beginning and end of a slice, an instant, a value of a counter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Shape(IntEnum):
 
 @dataclass(slots=True)
 class Mark:
-    """One thing on track `track` at `time`, in nanoseconds since the log began.
+    """A mark on track `track` at `time`, in nanoseconds since the log began.
 
     `flows` are numbers of arrows that begin here, `ended` of those that end here; `value` is that
     of a counter.

@@ -1,4 +1,4 @@
-"""What a whole log holds: bytes per second, and blocks of events to choose from."""
+"""An overview of a whole log: bytes per second, and blocks of events to choose from."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Overview:
 
     @property
     def events(self) -> int:
-        """Number of events."""
+        """Number of events in the log."""
         return sum(block.events for block in self.blocks)
 
 

@@ -18,7 +18,7 @@ _FILES = ("pcap", "perfetto")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the view."""
+    """Declare the option of the command `log`."""
     parser.add_argument(
         "--perfetto",
         type=Path,

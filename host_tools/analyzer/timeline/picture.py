@@ -46,16 +46,16 @@ class Names:
     tracks: dict[int, tuple[str, int]] = field(default_factory=dict)
 
     def process(self, name: str, pid: int) -> int:
-        """A process."""
+        """Note a process and return its number."""
         return self.track(name, 0, pid)
 
     def track(self, name: str, parent: int, rank: int) -> int:
-        """A track."""
+        """Note a track below another and return its number."""
         self.tracks[len(self.tracks) + 1] = f"{rank:04} {name}", parent
         return len(self.tracks)
 
     def counter(self, name: str, parent: int, rank: int, unit: str) -> int:
-        """A track of values."""
+        """Note a track of values and return its number."""
         return self.track(f"{name} {unit}", parent, rank)
 
     def row(self, number: int) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ def boxes(marks: Sequence[Mark]) -> Iterator[Box]:
 
 
 class Panel:
-    """One span of time: a row for each track that has something in it."""
+    """A span of time in a picture: a row for each track that has something in it."""
 
     def __init__(self, names: Names, found: Sequence[Box], span: Span, top: int) -> None:
         self._begin, self._end = (round(seconds * 1e9) for seconds in span)
@@ -112,7 +112,7 @@ class Panel:
         self._top, self.bottom = top, y + 12
 
     def svg(self) -> Iterator[str]:
-        """The elements of the panel."""
+        """Draw the panel as elements of SVG."""
         yield from self._axis()
         for y, name in self._rows:
             weight = "" if name.startswith("\u2002") else " font-weight='bold'"

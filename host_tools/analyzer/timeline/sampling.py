@@ -1,4 +1,4 @@
-"""Which events of a long log a timeline draws one by one."""
+"""The choice of the events of a long log that a timeline draws one by one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Stretch:
 
     @property
     def events(self) -> int:
-        """Number of events."""
+        """Number of events in the stretch."""
         return sum(block.events for block in self.blocks)
 
 

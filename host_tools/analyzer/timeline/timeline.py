@@ -24,7 +24,7 @@ from bluebridge.host_tools.analyzer.views.view import Options
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a timeline shows: `drawn` of the log's `events` one by one, in so many slices.
+    """Counts of a timeline: `drawn` of the log's `events` one by one, in so many slices.
 
     `cut` is the number of stretches of the log that are drawn if there are others, else 0.
     """

@@ -52,14 +52,14 @@ class TraceFile:
         first.first_packet_on_sequence = True
 
     def process(self, name: str, pid: int) -> int:
-        """A process; the number of its track."""
+        """Make a process and return the number of its track."""
         track = self._descriptor()
         track.process.pid, track.process.process_name = pid, name
         track.child_ordering = TrackDescriptor.ChildTracksOrdering.EXPLICIT
         return self._last_uuid
 
     def track(self, name: str, parent: int, rank: int) -> int:
-        """A track below another, in the order of `rank`; its number.
+        """Make a track below another, in the order of `rank`, and return its number.
 
         Neighbours of one name are drawn as one track with several rows.
         """
@@ -69,7 +69,7 @@ class TraceFile:
         return self._last_uuid
 
     def counter(self, name: str, parent: int, rank: int, unit: str) -> int:
-        """A track of values; its number."""
+        """Make a track of values and return its number."""
         track = self._descriptor(parent)
         track.name, track.sibling_order_rank = name, rank
         track.counter.unit_name = unit
@@ -89,7 +89,7 @@ class TraceFile:
                 self._describe(packet, event, mark)
 
     def close(self) -> None:
-        """Write the rest."""
+        """Write the packets that are still collected."""
         self._write(self._builder.serialize())
         self._builder, self._packets = TraceProtoBuilder(), 0
 

@@ -40,13 +40,13 @@ class TrackWriter(Protocol):
     """Makes tracks and returns their numbers, such as `TraceFile`."""
 
     def process(self, name: str, pid: int) -> int:
-        """A process."""
+        """Make a process and return the number of its track."""
 
     def track(self, name: str, parent: int, rank: int) -> int:
-        """A track below another."""
+        """Make a track below another and return its number."""
 
     def counter(self, name: str, parent: int, rank: int, unit: str) -> int:
-        """A track of values."""
+        """Make a track of values and return its number."""
 
 
 class Tracks:
@@ -64,7 +64,7 @@ class Tracks:
         self._queues: dict[str, set[str]] = {}
 
     def function(self, name: str) -> int:
-        """The group of a function's tracks, below its machine."""
+        """Return the group of a function's tracks, below its machine."""
         if name not in self._functions:
             rank = self._order.setdefault(name, len(self._order) + 1)
             process = self._process(host_of(name), rank)
@@ -73,12 +73,12 @@ class Tracks:
         return self._functions[name]
 
     def lanes(self, function: str, activity: Activity) -> Lanes:
-        """The lanes for what an activity does in a function."""
+        """Return the lanes for what an activity does in a function."""
         kind = activity.kind
         return self.named(function, self._name(function, activity), RANKS[kind])
 
     def named(self, function: str, name: str, rank: int = AFTER) -> Lanes:
-        """The lanes of a track of that name."""
+        """Return the lanes of a track of that name."""
         key = function, name
         if key not in self._lanes:
             parent = self.function(function)
@@ -86,7 +86,7 @@ class Tracks:
         return self._lanes[key]
 
     def overfull(self, function: str, activity: Activity) -> int:
-        """The track for activities that find no lane free."""
+        """Return the track for activities that find no lane free."""
         key = function, f"{self._name(function, activity)}, without duration"
         if key not in self._overfull:
             parent, rank = self.function(function), RANKS[activity.kind]
@@ -94,7 +94,7 @@ class Tracks:
         return self._overfull[key]
 
     def counter(self, function: str, name: str, unit: str) -> int:
-        """A counter of a function."""
+        """Return the counter of that name of a function."""
         key = function, name
         if key not in self._counters:
             parent = self.function(function)

@@ -17,7 +17,7 @@ _PLACE = f"{'':8} {'':13} {'':10}"
 
 
 def line(activity: Activity) -> str:
-    """The line of an activity, in the columns of `HEADER`; `after` is the event of its cause."""
+    """Write an activity in the columns of `HEADER`; `after` is the event of its cause."""
     cause = "" if activity.cause is None else f"#{activity.cause}"
     duration = f"{activity.duration_us:.1f}"
     return (
@@ -27,7 +27,7 @@ def line(activity: Activity) -> str:
 
 
 def tree(activity: Activity) -> Iterator[str]:
-    """Its transactions below each other, with microseconds since it began, and its notes.
+    """Write the transactions of an activity below each other, in microseconds, and its notes.
 
     None for an activity of one transaction, of which its own line says all.
     """
@@ -44,7 +44,7 @@ def tree(activity: Activity) -> Iterator[str]:
 
 
 def row(activity: Activity, *, transactions: bool) -> json_rows.Row:
-    """An activity for JSON."""
+    """Make the JSON row of an activity."""
     found: json_rows.Row = {
         "event": activity.number,
         "kind": activity.kind.value,

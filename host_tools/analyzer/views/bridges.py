@@ -22,7 +22,7 @@ HEADER = (
 
 
 def line(row: BridgeRow) -> str:
-    """The line of a row, in the columns of `HEADER`."""
+    """Write a row in the columns of `HEADER`."""
     activity = row.activity
     answer = "-" if row.answer_us is None else f"{row.answer_us:.1f}"
     path = f"{row.source} > {row.target}"
@@ -35,7 +35,7 @@ def line(row: BridgeRow) -> str:
 
 
 def json_row(row: BridgeRow, *, transactions: bool) -> json_rows.Row:
-    """A row for JSON."""
+    """Make the JSON row of a row."""
     found = activity_row(row.activity, transactions=transactions)
     answer = None if row.answer_us is None else round(row.answer_us, 3)
     return found | {
@@ -61,13 +61,13 @@ class Totals:
 
 
 class Summary:
-    """Counts and means by function and kind."""
+    """Sums up counts and means by function and kind."""
 
     def __init__(self) -> None:
         self._totals: dict[tuple[str, str, str], Totals] = {}
 
     def add(self, row: BridgeRow) -> None:
-        """Count a row."""
+        """Count a row into its function and kind."""
         totals = self._totals.setdefault((row.activity.device, row.what, row.until), Totals())
         totals.rows += 1
         totals.bytes += row.bytes
@@ -78,7 +78,7 @@ class Summary:
             totals.answer_us += row.answer_us
 
     def lines(self) -> Iterator[str]:
-        """The table of means."""
+        """Write the table of means."""
         yield (
             f"{'means by kind':22} {'count':>8} {'not OK':>8} {'bytes':>12} {'wall us':>10} "
             f"{'answer us':>10}  from what to what"

@@ -14,12 +14,12 @@ Row = dict[str, object]
 
 
 def line(row: Row) -> str:
-    """One line."""
+    """Write a row as a line of JSON."""
     return json.dumps(row)
 
 
 def transaction(one: Transaction) -> Row:
-    """A transaction; `parent` is the place of its cause among those of its activity."""
+    """Make the row of a transaction; `parent` is its cause's place among those of its activity."""
     row: Row = {
         "event": one.number,
         "t": round(one.time, 9),
@@ -48,7 +48,7 @@ def transaction(one: Transaction) -> Row:
 
 
 def transfer(one: Transfer, model: TimeModel | None, *, tree: bool) -> Row:
-    """A work request, with `tree` also its transactions."""
+    """Make the row of a work request, with `tree` also its transactions."""
     row: Row = {
         "wr": one.number,
         "device": one.device,

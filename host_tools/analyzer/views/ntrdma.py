@@ -41,7 +41,7 @@ FORGOTTEN = (
 
 
 def line(batch: Batch) -> str:
-    """The line of a batch; `event` is that of its index."""
+    """Write a batch in the columns of `HEADER`; `event` is that of its index."""
     length = sum(work.entry.length for work in batch.works if work.entry is not None)
     return (
         f"{batch.sent.index.store.event.number:8} {batch.sent.sender:3} {batch.queue.key:#8x} "
@@ -90,7 +90,7 @@ def _status(batch: Batch) -> str:
 
 
 def cost_lines(rows: list[Costs]) -> Iterator[str]:
-    """Means for each request, by machine, operation and batch size."""
+    """Write means for each request, by machine, operation and batch size."""
     yield (
         f"{'for each request':20} {'batch':>5} {'batches':>8} | sender: {'descr.':>7} {'index':>7} "
         f"{'MSIs':>7} | peer: {'descr.':>7} {'index':>7} {'MSIs':>7} | both: {'descr.':>7} "

@@ -131,7 +131,7 @@ class Traffic:
         return row
 
     def lines(self, device: str | None = None) -> Iterator[str]:
-        """The table, or one machine's part; the model's times have columns of their own."""
+        """Write the table, or one machine's part; the model's times have columns of their own."""
         head = f"{'dev':3} {'kind':26} {'after':22} {'count':>9} {'bytes':>12}"
         head += "".join(f" {name:>9}" for name in ("min us", "avg us", "max us", "p99 us"))
         if self._model is not None:
@@ -142,7 +142,7 @@ class Traffic:
                 yield self._line(key, self._rows[key])
 
     def rows(self, device: str | None = None) -> Iterator[json_rows.Row]:
-        """The table for JSON lines."""
+        """Make the JSON rows of the table, or of one machine's part."""
         for key in sorted(self._rows, key=lambda key: (key[0], -self._rows[key].count)):
             if device in (None, key[0]):
                 row = self._rows[key]

@@ -36,7 +36,7 @@ Words = Callable[[Transaction], str]
 
 
 def lines(log: Iterable[Transaction], words: Words = lambda one: "") -> Iterator[str]:
-    """The table without its header: a line for each request and each completion on the bus.
+    """Write a line for each request and each completion on the bus, without the header.
 
     `words` says what the register or the structure of a transaction has.
     """
@@ -73,7 +73,7 @@ def _pieces(one: Transaction, lengths: list[int]) -> Iterator[tuple[int, int, by
 
 
 def words(address: int, length: int) -> str:
-    """Length in words of 4 bytes, as the analyzer writes it: `0 7C`."""
+    """Write a length in words of 4 bytes, as the analyzer does: `0 7C`."""
     count = (address % 4 + length + 3) // 4
     return f"{count >> 8:X} {count & 0xFF:02X}"
 

@@ -15,7 +15,7 @@ from bluebridge.host_tools.analyzer.ntrdma.stores import KINDS
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to show of a log and how.
+    """The options of a view: which events to show, and how.
 
     `limit` bounds the rows, None shows all; `tree` adds the parts of each work request; `decoded`
     says in words what each event was; `json` gives JSON lines instead of a table.
@@ -33,7 +33,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One view; `bluebridge.host_tools.analyzer.views.table` lists all of them.
+    """A view, listed in `bluebridge.host_tools.analyzer.views.table`.
 
     `summary` is what `--help` says of it. `lines` gives the lines that are printed and may raise
     `LogError`. The flags say what it takes: `event_options` for --decode and --pcap,
@@ -50,12 +50,12 @@ class View:
 
 
 def wanted_events(reader: LogReader, options: Options) -> Iterator[Event]:
-    """The events of the wanted times, of all kinds and devices; raises `LogError`."""
+    """Read the events of the wanted times, of all kinds and devices; raises `LogError`."""
     return reader.events(replace(options.wanted, kinds=None, bar=None, device=None))
 
 
 def before_wanted(reader: LogReader, options: Options) -> Iterator[Event]:
-    """What comes before the wanted events, of the kinds that tell where NTRDMA has its rings.
+    """Read the events before the wanted ones, of kinds that tell where NTRDMA has its rings.
 
     Empty when there is nothing before them, or no bridge in the log. Raises `LogError`.
     """
@@ -69,7 +69,7 @@ def before_wanted(reader: LogReader, options: Options) -> Iterator[Event]:
 
 
 def wanted_transfers(reader: LogReader, options: Options) -> Iterator[Transfer]:
-    """The work requests of the wanted devices and times; raises `LogError`."""
+    """Assemble the work requests of the wanted devices and times; raises `LogError`."""
     device = options.wanted.device
     events, before = wanted_events(reader, options), before_wanted(reader, options)
     for transfer in assembled(events, reader.meta["devices"], before):

@@ -57,7 +57,7 @@ _LEFT = f"{'wr':>7} {'dev':3} {'qpn':>8} {'index':>7} {'operation':13} {'bytes':
 
 
 def header(model: TimeModel | None) -> list[str]:
-    """Two lines of column heads; with a model also those of its columns."""
+    """Write two lines of column heads; with a model also those of its columns."""
     times = f" {'wall us':>10}"
     above = f"{'':{len(_LEFT)}} | {'sender: count/bytes':{len(_SIDE)}} | {'peer: reads':>11}"
     if model is not None:
@@ -67,7 +67,7 @@ def header(model: TimeModel | None) -> list[str]:
 
 
 def line(transfer: Transfer, model: TimeModel | None) -> str:
-    """The table's line of a work request."""
+    """Write a work request as a line of the table."""
     own = BusCounts.of(each for each in transfer.transactions if not each.remote)
     peer = BusCounts.of(each for each in transfer.transactions if each.remote)
     sides = "  ".join(f"{_tally(each):>11}" for each in (own.down, own.reads, own.completions))
@@ -84,7 +84,7 @@ def line(transfer: Transfer, model: TimeModel | None) -> str:
 
 
 def tree(transfer: Transfer, model: TimeModel | None) -> Iterator[str]:
-    """The transactions of a work request as an indented tree, with a time column per machine."""
+    """Write a work request's transactions as an indented tree, with a time column per machine."""
     machines = [transfer.device, transfer.peer or "-"]
     begun: dict[bool, float] = {}
     for each in transfer.transactions:
@@ -128,7 +128,7 @@ def _us(value: float | None) -> str:
 
 @dataclass(slots=True)
 class Totals:
-    """Means over the work requests of one kind."""
+    """Sums over the work requests of one kind."""
 
     requests: int = 0
     sides: list[list[int]] = field(default_factory=lambda: [[0] * 5, [0] * 5])
@@ -138,14 +138,14 @@ class Totals:
 
 
 class Summary:
-    """Means by device, operation and `PostedBy`."""
+    """Sums up means by device, operation and `PostedBy`."""
 
     def __init__(self, model: TimeModel | None) -> None:
         self._model = model
         self._kinds: dict[tuple[str, str, str], Totals] = {}
 
     def add(self, transfer: Transfer) -> None:
-        """Count one work request."""
+        """Count a work request into its kind."""
         key = transfer.device, transfer.opcode, transfer.posted_by.value
         totals = self._kinds.setdefault(key, Totals())
         totals.requests += 1
@@ -161,7 +161,7 @@ class Summary:
             totals.cpu_us += self._model.cpu(transfer)
 
     def lines(self) -> Iterator[str]:
-        """The table of means."""
+        """Write the table of means."""
         yield (
             f"{'means by kind':29} {'count':>8} | sender {'writes':>7} {'reads':>6} {'compl.':>6} "
             f"{'to mem':>6} {'irq':>5} | peer {'reads':>6} {'to mem':>6} {'irq':>5} |"
