@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab import (
@@ -78,12 +77,7 @@ class Pair:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End guests, then the server, then remove the run folder."""
         self._stack.close()
 

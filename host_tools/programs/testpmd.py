@@ -6,7 +6,6 @@ import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from bluebridge.host_tools.agent import Command
@@ -66,12 +65,7 @@ class Testpmd:
         self._wait(f"{_PROMPT} {_LOG}", _READY_SECONDS)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._command is not None
         try:
             self._machine.run(f"echo quit > {_PIPE}")

@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.sweep.request import SweepRequest
@@ -37,12 +36,7 @@ class Journal:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self.kept():
             self.path.unlink(missing_ok=True)  # nothing to go on from
         self._file.close()

@@ -9,7 +9,6 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from mmap import mmap
-from types import TracebackType
 
 from bluebridge.host_tools.vfio_user.connection import ServerConnection
 from bluebridge.host_tools.vfio_user.messages import (
@@ -37,12 +36,7 @@ class Client(ServerConnection):
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def negotiate(self, major: int = 0, minor: int = 1, expect: int = 0) -> None:

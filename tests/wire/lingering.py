@@ -7,7 +7,6 @@ import os
 import socket
 import struct
 import threading
-from types import TracebackType
 
 from bluebridge.host_tools.vfio_user.client import Client
 
@@ -47,12 +46,7 @@ class LingeringSockets:
     def __enter__(self) -> LingeringSockets:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
         self._listener.close()
 

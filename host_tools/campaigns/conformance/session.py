@@ -7,7 +7,6 @@ import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from bluebridge.host_tools.agent import Command
@@ -84,12 +83,7 @@ class Session:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def _prepare(self, stack: contextlib.ExitStack) -> None:

@@ -7,7 +7,6 @@ import os
 import socket
 import struct
 from collections.abc import Mapping
-from types import TracebackType
 
 _HEADER = struct.Struct("=IHHII")
 """length, type, flags, sequence number, port."""
@@ -43,12 +42,7 @@ class GenericNetlink:
     def __enter__(self) -> GenericNetlink:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._socket.close()
 
     def ask(self, command: int, attributes: Attributes) -> Attributes:
