@@ -1,4 +1,7 @@
-"""krping's micro-benchmarks: write latency, read latency, write bandwidth."""
+"""krping's micro-benchmarks: write latency, read latency, write bandwidth.
+
+As in krping.c: krping_wlat_test_client, krping_rlat_test_client, krping_bw_test_client.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The handler of krping's completions: it counts them and sets the run's next state."""
+"""The handler of krping's completions: it counts them and sets the run's next state.
+
+As in krping.c: krping_cq_event_handler.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The resources of one krping thread: queue pair, completion queue, buffers and their keys."""
+"""Queue pair, completion queue, buffers, keys of a thread (krping.c: krping_setup_buffers)."""
 
 from __future__ import annotations
 

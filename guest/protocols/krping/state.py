@@ -1,4 +1,4 @@
-"""States of a krping thread, numbered as in krping's log lines."""
+"""States of a krping thread, numbered as in its log lines (krping.c: enum test_state)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The base of client and server: events of the connection manager, completions, waiting."""
+"""The base of client and server: events of the connection manager, completions, waiting.
+
+As in krping.c: krping_cma_event_handler.
+"""
 
 from __future__ import annotations
 

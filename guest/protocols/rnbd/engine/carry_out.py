@@ -1,4 +1,4 @@
-"""One I/O message of a client, checked and done on the backend of its device."""
+"""One I/O message of a client, checked and done on its device (rnbd-srv.c: process_rdma)."""
 
 from __future__ import annotations
 

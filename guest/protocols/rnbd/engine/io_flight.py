@@ -1,4 +1,7 @@
-"""One request of the block layer on its way, in parts if it is larger than a device takes."""
+"""One request of the block layer under way, in parts if it is larger than a device takes.
+
+As in the kernel's rnbd-clt.c: rnbd_client_xfer_request.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Messages about session and devices: over connection 0, as soon as there is a permit."""
+"""Messages about session and devices, over connection 0, as soon as there is a permit.
+
+As in the kernel's rnbd-clt.c: send_msg_sess_info, send_msg_open, send_msg_close.
+"""
 
 from __future__ import annotations
 

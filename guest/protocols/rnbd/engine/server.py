@@ -1,4 +1,7 @@
-"""The server: opens, reads and writes exports for the sessions of an RTRS server."""
+"""The server: opens, reads and writes exports for the sessions of an RTRS server.
+
+As in the kernel's rnbd-srv.c: process_msg_sess_info, process_msg_open, process_msg_close.
+"""
 
 from __future__ import annotations
 

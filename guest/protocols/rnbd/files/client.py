@@ -1,4 +1,4 @@
-"""The files of a client's devices, for one session."""
+"""The files of a client's devices, for one session, as in the kernel's rnbd-clt-sysfs.c."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line that is written to map_device, parsed as the kernel's client parses it."""
+"""The line written to map_device, parsed as by rnbd-clt-sysfs.c: rnbd_clt_parse_map_options."""
 
 from __future__ import annotations
 

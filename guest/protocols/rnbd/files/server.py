@@ -1,4 +1,4 @@
-"""The files of a server's exports that are open."""
+"""The files of a server's open exports, as in the kernel's rnbd-srv-sysfs.c."""
 
 from __future__ import annotations
 

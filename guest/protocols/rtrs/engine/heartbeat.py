@@ -1,4 +1,4 @@
-"""Heartbeats of a path: when to send one, and when the peer counts as dead."""
+"""Heartbeats of a path: one is due, or the peer counts as dead (rtrs.c: hb_work)."""
 
 from __future__ import annotations
 

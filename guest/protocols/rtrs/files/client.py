@@ -1,4 +1,4 @@
-"""The files of a client's session."""
+"""The files of a client's session, as in the kernel's rtrs-clt-sysfs.c."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a server's sessions."""
+"""The files of a server's sessions, as in the kernel's rtrs-srv-sysfs.c."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Requests of a session: which path each takes, and where it goes when that one breaks."""
+"""Requests of a session: the path that each takes, and the next one when that path breaks.
+
+As in the kernel's rtrs-clt.c: rtrs_clt_request, fail_all_outstanding_reqs.
+"""
 
 from __future__ import annotations
 

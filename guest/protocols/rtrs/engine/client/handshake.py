@@ -1,4 +1,7 @@
-"""Connecting a path: its connections, one after another, then INFO_REQ and INFO_RSP."""
+"""Connecting a path: one connection after another, then INFO_REQ and INFO_RSP.
+
+As in the kernel's rtrs-clt.c: init_conns, rtrs_rdma_conn_established, rtrs_send_path_info.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,11 @@ from bluebridge.guest.protocols.rtrs.engine.send_queue import SIGNALED, SendQueu
 
 
 def limits(cid: int, queue_depth: int, most: int) -> Limits:
-    """As the kernel's client has them; `most` is what the device can have.
+    """Return the sizes of a connection's queue pair (rtrs-clt.c: create_con_cq_qp).
 
-    Connection 0: a request and a registration for each, 2 for draining and heartbeats. Others:
-    request, registration and end of a key; two receives for each answer.
+    `most` is what the device can have. Connection 0: a request and a registration for each, 2 for
+    draining and heartbeats. Others: request, registration and end of a key; two receives for each
+    answer.
     """
     if not cid:
         size = min(most, SERVICE_QUEUE_DEPTH * 2 + 2)

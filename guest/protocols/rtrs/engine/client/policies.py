@@ -1,4 +1,7 @@
-"""Which path takes a request: round-robin, min-inflight, min-latency."""
+"""The policies by which a request takes a path: round-robin, min-inflight, min-latency.
+
+They are round-robin, min-inflight and min-latency.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ class Choice(Protocol):
 
 
 class RoundRobin:
-    """The path after the last one, connected or not; every CPU has a last one of its own."""
+    """The path after the last one, connected or not; every CPU has a last one of its own.
+
+    As in the kernel's rtrs-clt.c: get_next_path_rr.
+    """
 
     def __init__(self) -> None:
         self._last: dict[int, int] = {}
@@ -46,7 +52,10 @@ class RoundRobin:
         return index
 
     def removed(self, paths: Sequence[Choice], number: int) -> None:
-        """A path goes, still in `paths`: where it was the last one, its successor now is."""
+        """A path goes, still in `paths`: where it was the last one, its successor now is.
+
+        As in the kernel's rtrs-clt.c: rtrs_clt_remove_path_from_arr.
+        """
         places = [path.number for path in paths]
         successor = places[(places.index(number) + 1) % len(places)]
         for cpu, last in list(self._last.items()):

@@ -1,4 +1,4 @@
-"""How often, and when, a path that is broken is connected anew."""
+"""The attempts to connect a broken path anew (rtrs-clt.c: rtrs_clt_reconnect_work)."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings
 
 
 class Permits:
-    """A bit for each slot; the lowest free one is given out first, as the kernel's client does."""
+    """A bit for each slot, the lowest free one first (rtrs-clt.c: __rtrs_get_permit)."""
 
     def __init__(self, count: int) -> None:
         self.count = count

@@ -1,4 +1,4 @@
-"""States of a client's path, by the kernel's names, and what it waits for."""
+"""States of a client's path, by the kernel's names (rtrs-clt.h: rtrs_clt_state), and its phases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Requests and answers on a connected path: what goes into a chunk, what an immediate means."""
+"""Requests and answers on a connected path: the content of chunks, the meaning of immediates.
+
+As in the kernel's rtrs-clt.c: rtrs_clt_write_req, rtrs_clt_read_req, process_io_rsp.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A path of a server's session: it collects connections, runs from INFO_REQ on, and is closed."""
+"""A path of a server's session: it collects connections, runs from INFO_REQ on, and is closed.
+
+As in the kernel's rtrs-srv.c: create_con, process_info_req, rtrs_srv_close_work.
+"""
 
 from __future__ import annotations
 

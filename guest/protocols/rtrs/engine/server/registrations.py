@@ -1,4 +1,4 @@
-"""The registrations of a path's chunks, which are made once INFO_REQ has come."""
+"""The registrations of a path's chunks, made after INFO_REQ (rtrs-srv.c: process_info_req)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The server's engine: who may connect, and which session and path a connection belongs to."""
+"""The server's engine: it tells who may connect, and to which session and path.
+
+As in the kernel's rtrs-srv.c: rtrs_rdma_connect, get_or_create_srv.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States of a server's path, by the kernel's names."""
+"""States of a server's path, by the kernel's names (rtrs-srv.h: rtrs_srv_state)."""
 
 from __future__ import annotations
 

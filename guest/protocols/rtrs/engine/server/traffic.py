@@ -1,4 +1,7 @@
-"""Requests and responses on a connected path: the server's side of what immediates mean."""
+"""Requests and responses on a connected path: the server's side of what immediates mean.
+
+As in the kernel's rtrs-srv.c: rtrs_srv_rdma_done, process_io_req, rdma_write_sg.
+"""
 
 from __future__ import annotations
 
