@@ -80,7 +80,8 @@ COMMANDS = {
         "bluebridge.host_tools.analyzer.log_command",
     ),
     "model": _one(
-        "what a log's sends would take on real machines", "bluebridge.host_tools.analyzer.model.cli"
+        "what a log's sends would take on real machines",
+        "bluebridge.host_tools.analyzer.model.model_command",
     ),
     "sweep": _beside("latency against payload, with and without BlueFlame", "sweep"),
     "mmiotrace": _beside("hold the guest kernel's own record against the log", "mmiotrace"),

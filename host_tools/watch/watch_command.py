@@ -20,7 +20,6 @@ from bluebridge.host_tools.analyzer.analysis.live_rates import (
     Interval,
     LiveRates,
     Rate,
-    summary,
 )
 from bluebridge.host_tools.analyzer.analysis.transfer import Transfer
 from bluebridge.host_tools.analyzer.conditions import Condition, ConditionError
@@ -201,7 +200,7 @@ def _responses(interval: Interval) -> Table:
     for name in ("count", "min us", "avg us", "max us", "p99 us"):
         table.add_column(name, justify="right")
     for (device, opcode, way), times in sorted(interval.responses.items()):
-        cells = (f"{value:,.1f}" for value in summary(times))
+        cells = (f"{value:,.1f}" for value in times.summary())
         table.add_row(device, opcode, way, str(times.count), *cells)
     return table
 

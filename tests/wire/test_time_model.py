@@ -14,7 +14,8 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.verbs import WrOpcode
 from bluebridge.host_tools.analyzer.analysis import PostedBy, transfers
-from bluebridge.host_tools.analyzer.model import cli, load
+from bluebridge.host_tools.analyzer.model import load
+from bluebridge.host_tools.analyzer.model import model_command as cli
 from bluebridge.host_tools.analyzer.model.counts import link_share
 from bluebridge.host_tools.analyzer.model.profile import Constants
 from bluebridge.host_tools.analyzer.model.samples import Setting, read_samples

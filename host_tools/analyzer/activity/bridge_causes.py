@@ -6,7 +6,7 @@ from typing import Protocol
 
 from bluebridge.device.buslog.record import host_of
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind
-from bluebridge.host_tools.analyzer.activity.part import MAX_PARTS
+from bluebridge.host_tools.analyzer.activity.open_activities import MAX_PARTS
 from bluebridge.host_tools.analyzer.activity.resets import PAUSE_SECONDS
 from bluebridge.host_tools.analyzer.transaction import Transaction
 

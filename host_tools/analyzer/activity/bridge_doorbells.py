@@ -5,7 +5,7 @@ from __future__ import annotations
 from bluebridge.device.layout.ntb.uses import Uses
 from bluebridge.host_tools.analyzer.activity.activity import Activity
 from bluebridge.host_tools.analyzer.activity.bridge_causes import mark_remote
-from bluebridge.host_tools.analyzer.activity.part import MAX_PARTS
+from bluebridge.host_tools.analyzer.activity.open_activities import MAX_PARTS
 from bluebridge.host_tools.analyzer.transaction import OK, Transaction
 
 PATIENCE_SECONDS = 3.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bluebridge.device.buslog.record import host_of
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.activity.bridge_causes import mark_remote
-from bluebridge.host_tools.analyzer.activity.part import MAX_PARTS
+from bluebridge.host_tools.analyzer.activity.open_activities import MAX_PARTS
 from bluebridge.host_tools.analyzer.transaction import OK, Role, Tlp, Transaction
 
 MOST_STORES = 256

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bluebridge.device.buslog.reader import Event
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.activity.lone import lone, started
-from bluebridge.host_tools.analyzer.activity.part import OpenActivities
+from bluebridge.host_tools.analyzer.activity.open_activities import OpenActivities
 from bluebridge.host_tools.analyzer.transaction import Tlp, Transaction
 
 PAUSE_SECONDS = 0.01

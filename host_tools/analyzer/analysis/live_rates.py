@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from bluebridge.device.buslog.reader import Event
 from bluebridge.host_tools.analyzer.analysis.assembly import TransferAssembler
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
-from bluebridge.host_tools.analyzer.analysis.response_times import P99, Times
+from bluebridge.host_tools.analyzer.analysis.response_times import Times
 from bluebridge.host_tools.analyzer.analysis.transfer import Transfer
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 
@@ -95,8 +95,3 @@ def _way(one: Transaction) -> str:
     if one.tlp is Tlp.MEMORY_WRITE:
         return WAYS[3] if one.upstream else WAYS[0]
     return ""
-
-
-def summary(times: Times) -> tuple[float, float, float, float]:
-    """Least, mean, greatest and 99th percentile, in microseconds."""
-    return times.least, times.total / times.count, times.greatest, times.quantile(P99)

@@ -13,8 +13,8 @@ from bluebridge.host_tools.analyzer.analysis.transfer import PostedBy, Transfer
 from bluebridge.host_tools.analyzer.ntrdma.batches import BatchFinder
 from bluebridge.host_tools.analyzer.ntrdma.publications import Stored
 from bluebridge.host_tools.analyzer.ntrdma.requests import Batch, Work
+from bluebridge.host_tools.analyzer.ntrdma.store_text import name
 from bluebridge.host_tools.analyzer.ntrdma.stores import Begin, Carrier
-from bluebridge.host_tools.analyzer.ntrdma.text import name
 from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 
 

@@ -44,3 +44,7 @@ class Times:
                 upper = math.exp((place + 1) * _CLASS)
                 return max(self.least, min(upper, self.greatest))
         return self.greatest
+
+    def summary(self) -> tuple[float, float, float, float]:
+        """Least, mean, greatest and 99th percentile; there is at least one time."""
+        return self.least, self.total / self.count, self.greatest, self.quantile(P99)

@@ -30,8 +30,6 @@ _OPCODE = 0xFFF
 _EQS_OF_PAGE = 4
 _COMPLETED = Struct(">I20xH")
 """QPN and index of a completion entry: fields `qpn` and `wqe_index` of `CQE`."""
-_OPCODES = {int(opcode): opcode.name for opcode in SendOpcode}
-_SYNDROMES = {int(syndrome): syndrome.name for syndrome in cqe.CompletionStatus}
 _EVENTS: dict[int, EventKind] = {
     EventType.COMP: EventKind.COMPLETION,
     EventType.CMD: EventKind.COMMAND,
@@ -82,9 +80,8 @@ def _written(event: Event) -> tuple[Role, int]:
 
 
 def _send_head(data: Data) -> SendHead:
-    code = data[3] & 0x1F
     return SendHead(
-        _OPCODES.get(code, hex(code)),
+        named(SendOpcode, data[3] & 0x1F),
         (data[7] & DS_MASK) * 16,
         int.from_bytes(data[1:3], "big"),
         int.from_bytes(data[4:7], "big"),
@@ -104,7 +101,7 @@ def _completed(data: Data) -> Completed | None:
         return None
     qpn, index = _COMPLETED.unpack_from(entry)
     syndrome = _failure(entry)
-    status = OK if syndrome is None else _SYNDROMES.get(syndrome, hex(syndrome))
+    status = OK if syndrome is None else named(cqe.CompletionStatus, syndrome)
     return Completed(qpn & 0xFFFFFF, index, status)
 
 

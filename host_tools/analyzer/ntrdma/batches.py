@@ -16,8 +16,8 @@ from bluebridge.host_tools.analyzer.ntrdma.ports import Place, Ports
 from bluebridge.host_tools.analyzer.ntrdma.publications import Publication, Stored, Turn
 from bluebridge.host_tools.analyzer.ntrdma.requests import Batch, Work, deal_read, deal_sent
 from bluebridge.host_tools.analyzer.ntrdma.resources import WORD
+from bluebridge.host_tools.analyzer.ntrdma.store_text import purpose, store_text
 from bluebridge.host_tools.analyzer.ntrdma.stores import Store, StoreFinder
-from bluebridge.host_tools.analyzer.ntrdma.text import purpose, store_text
 
 LINGER = 64
 """Stores after which a batch that is answered is given out; until then its interrupt may follow."""

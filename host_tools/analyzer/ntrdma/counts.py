@@ -11,7 +11,7 @@ from bluebridge.device.layout.ntrdma.work import WorkCode
 from bluebridge.host_tools.analyzer.ntrdma.batches import batches
 from bluebridge.host_tools.analyzer.ntrdma.publications import Publication
 from bluebridge.host_tools.analyzer.ntrdma.requests import Batch
-from bluebridge.host_tools.analyzer.ntrdma.text import name
+from bluebridge.host_tools.analyzer.ntrdma.store_text import name
 
 
 @dataclass(frozen=True, slots=True)

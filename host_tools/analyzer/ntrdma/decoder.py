@@ -12,8 +12,8 @@ from bluebridge.host_tools.analyzer.devices.model import DeviceKind
 from bluebridge.host_tools.analyzer.devices.registry import beyond_adapters
 from bluebridge.host_tools.analyzer.ntrdma.areas import Use
 from bluebridge.host_tools.analyzer.ntrdma.ports import Ports
+from bluebridge.host_tools.analyzer.ntrdma.store_text import purpose, scratchpad_text, store_text
 from bluebridge.host_tools.analyzer.ntrdma.stores import KINDS, StoreFinder
-from bluebridge.host_tools.analyzer.ntrdma.text import purpose, scratchpad_text, store_text
 
 Describe = Callable[[Event], str]
 

@@ -19,7 +19,7 @@ from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
 from bluebridge.host_tools.analyzer.analysis.transaction_stream import transactions
 from bluebridge.host_tools.analyzer.output import STANDARD_OUTPUT, opened
 from bluebridge.host_tools.analyzer.pcap.bar_bases import BarBases
-from bluebridge.host_tools.analyzer.pcap.file import PcapngWriter
+from bluebridge.host_tools.analyzer.pcap.pcapng_writer import PcapngWriter
 from bluebridge.host_tools.analyzer.pcap.tlp_packets import BusPackets
 from bluebridge.host_tools.analyzer.transaction import Tlp, Transaction
 

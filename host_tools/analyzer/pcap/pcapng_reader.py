@@ -8,7 +8,7 @@ from struct import Struct
 from typing import BinaryIO, Final
 
 from bluebridge.device.buslog.reader import LogError
-from bluebridge.host_tools.analyzer.pcap.file import BYTE_ORDER, INTERFACE, PACKET, SECTION
+from bluebridge.host_tools.analyzer.pcap.pcapng_writer import BYTE_ORDER, INTERFACE, PACKET, SECTION
 
 MOST: Final = 1 << 28
 """Bytes of a block, far more than that of any packet."""

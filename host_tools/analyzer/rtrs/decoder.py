@@ -12,7 +12,7 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.net.roce import GSI_QPN
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.rtrs.connections import Connections, cm_text
-from bluebridge.host_tools.analyzer.rtrs.text import request_text
+from bluebridge.host_tools.analyzer.rtrs.message_text import request_text
 
 _WIRE = frozenset((Kind.WIRE,))
 

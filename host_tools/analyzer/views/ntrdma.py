@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from itertools import islice
 
 from bluebridge.device.buslog.reader import LogError, LogReader
@@ -19,7 +19,7 @@ from bluebridge.host_tools.analyzer.ntrdma.counts import (
     sender_counts,
 )
 from bluebridge.host_tools.analyzer.ntrdma.requests import Batch
-from bluebridge.host_tools.analyzer.ntrdma.text import name
+from bluebridge.host_tools.analyzer.ntrdma.store_text import name
 from bluebridge.host_tools.analyzer.views import json_rows
 from bluebridge.host_tools.analyzer.views.view import Options, View, before_wanted, wanted_events
 
@@ -66,17 +66,7 @@ def _row(batch: Batch) -> json_rows.Row:
 
 
 def _counts(counts: Counts) -> str:
-    return " ".join(
-        f"{each:7}"
-        for each in (
-            counts.descriptors,
-            counts.data,
-            counts.entries,
-            counts.indices,
-            counts.bells,
-            counts.interrupts,
-        )
-    )
+    return " ".join(f"{each:7}" for each in astuple(counts))
 
 
 def _status(batch: Batch) -> str:

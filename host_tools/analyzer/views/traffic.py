@@ -163,8 +163,7 @@ class Traffic:
         text = f"{device:3} {kind:26} {after:22} {row.count:9} {row.bytes:12}"
         wall = row.wall
         if wall.count:
-            values = (wall.least, wall.total / wall.count, wall.greatest, wall.quantile(P99))
-            text += "".join(f" {value:9.1f}" for value in values)
+            text += "".join(f" {value:9.1f}" for value in wall.summary())
         else:
             text += f" {'-':>9}" * 4
         if self._model is not None:
@@ -178,12 +177,8 @@ def _summary(times: Times) -> json_rows.Row | None:
     """A distribution for JSON, None if it is empty."""
     if not times.count:
         return None
-    return {
-        "min": round(times.least, 3),
-        "avg": round(times.total / times.count, 3),
-        "max": round(times.greatest, 3),
-        "p99": round(times.quantile(P99), 3),
-    }
+    values = (round(value, 3) for value in times.summary())
+    return dict(zip(("min", "avg", "max", "p99"), values, strict=True))
 
 
 def _gap(times: Sequence[float | None] | None, place: int, parent: int | None) -> float | None:

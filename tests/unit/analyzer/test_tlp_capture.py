@@ -20,8 +20,8 @@ from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer.analysis.transaction_stream import transactions
 from bluebridge.host_tools.analyzer.pcap.bar_bases import BarBases
 from bluebridge.host_tools.analyzer.pcap.export import export
-from bluebridge.host_tools.analyzer.pcap.file import PcapngWriter
 from bluebridge.host_tools.analyzer.pcap.pcapng_reader import packets
+from bluebridge.host_tools.analyzer.pcap.pcapng_writer import PcapngWriter
 from bluebridge.host_tools.analyzer.pcap.tlp_packets import PURPOSES, BusPackets
 from bluebridge.host_tools.analyzer.pcap.tlp_reader import TlpPacket, read_transactions, tlp_packets
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction

@@ -13,8 +13,8 @@ from bluebridge.device.layout.pcie.pseudo_header import DISSECTOR
 from bluebridge.device.packets.carriers import Frame
 from bluebridge.device.packets.exported_pdu import tags
 from bluebridge.host_tools.analyzer.pcap.dissector import NAME
-from bluebridge.host_tools.analyzer.pcap.file import PcapngWriter
 from bluebridge.host_tools.analyzer.pcap.pcapng_reader import packets
+from bluebridge.host_tools.analyzer.pcap.pcapng_writer import PcapngWriter
 from tests.tshark import tshark
 
 HOUSE = Path(__file__).parents[3]

@@ -8,7 +8,7 @@ from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityK
 from bluebridge.host_tools.analyzer.activity.commands import CommandActivities
 from bluebridge.host_tools.analyzer.activity.interrupts import InterruptActivities
 from bluebridge.host_tools.analyzer.activity.lone import lone
-from bluebridge.host_tools.analyzer.activity.part import WINDOW, OpenActivities
+from bluebridge.host_tools.analyzer.activity.open_activities import WINDOW, OpenActivities
 from bluebridge.host_tools.analyzer.activity.resets import ResetActivities
 from bluebridge.host_tools.analyzer.devices.model import Adapter
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of
