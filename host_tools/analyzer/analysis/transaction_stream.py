@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 from bluebridge.device.buslog.reader import Event
-from bluebridge.host_tools.analyzer.analysis.blueflame_stores import same_line
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
+from bluebridge.host_tools.analyzer.analysis.triggers import same_line
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of
 from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 

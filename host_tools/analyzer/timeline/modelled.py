@@ -13,9 +13,8 @@ from typing import Final
 from bluebridge.device.buslog.record import host_of
 from bluebridge.host_tools.analyzer.activity import Activity
 from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel, Transfer, modelled
-from bluebridge.host_tools.analyzer.timeline.lanes import Lanes
 from bluebridge.host_tools.analyzer.timeline.marks import Mark, Shape, nanoseconds
-from bluebridge.host_tools.analyzer.timeline.tracks import TrackWriter
+from bluebridge.host_tools.analyzer.timeline.tracks import Lanes, TrackWriter
 from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 
 _PLACES: Final = ("to the adapter", "to the host", "port")

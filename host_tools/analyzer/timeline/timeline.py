@@ -15,8 +15,12 @@ from bluebridge.host_tools.analyzer.timeline import counters
 from bluebridge.host_tools.analyzer.timeline.drawing import Drawing
 from bluebridge.host_tools.analyzer.timeline.marks import Argument, Mark, Shape
 from bluebridge.host_tools.analyzer.timeline.modelled import ModelledTime
-from bluebridge.host_tools.analyzer.timeline.overview import overview
-from bluebridge.host_tools.analyzer.timeline.sampling import DEFAULT_LIMIT, Stretch, stretches
+from bluebridge.host_tools.analyzer.timeline.overview import (
+    DEFAULT_LIMIT,
+    Stretch,
+    overview,
+    stretches,
+)
 from bluebridge.host_tools.analyzer.timeline.trace_file import TraceFile
 from bluebridge.host_tools.analyzer.timeline.tracks import Tracks
 from bluebridge.host_tools.analyzer.views.view import Options

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bluebridge.host_tools.analyzer.analysis.blueflame_stores import BlueFlameStores, Trigger
+from bluebridge.host_tools.analyzer.analysis.triggers import BlueFlameStores, Trigger
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 
 PAGE = 0x882000
