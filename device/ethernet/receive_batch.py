@@ -82,7 +82,7 @@ class Batch:
         return len(plan)
 
     def _plan(self, pairs: list[tuple[ReceiveWork, bytes]]) -> Plan:
-        """Where each frame goes, up to the first whose receive is too small or not its own."""
+        """Return where each frame goes, up to the first whose receive is too small or forbidden."""
         plan: Plan = []
         qp = self.qp
         known: dict[int, bool] = {}
@@ -135,7 +135,7 @@ class Batch:
 
 
 def _fits(entry: ReceiveWork, length: int) -> bool:
-    """Whether the scatter list of a receive holds `length` bytes."""
+    """Return True if the scatter list of a receive holds `length` bytes."""
     sges = entry.sges
     if sges and sges[0][2] >= length:
         return True

@@ -72,7 +72,7 @@ class EthernetSender(UnconnectedSender):
         self._fail(index, error.status, error)
 
     def blocked(self) -> bool:
-        """Whether the port pauses, or a large send is not over; the queue runs again after it."""
+        """Return True while the port pauses or a large send goes on; the queue runs afterwards."""
         flow, queue = self._qp.port.flow, self._qp.sq
         if flow.paused and queue is not None:
             flow.wait(self._qp.qpn, queue.run)
@@ -91,14 +91,14 @@ class EthernetSender(UnconnectedSender):
             self._qp.completions.post_collected()
 
     def stop(self) -> None:
-        """2RST: what was not sent is forgotten."""
+        """Forget what was not sent."""
         self._trains, self._frames = [], 0
         self._collected = False
         self._qp.completions.forget_collected()
         self._rest.clear()
 
     def abort(self) -> None:
-        """2ERR: what is left of a large send is dropped, and its entry completes as a success."""
+        """Drop what is left of a large send; its entry completes as a success."""
         if self._rest:
             self._rest.clear()
             self.finish()
@@ -143,7 +143,7 @@ class EthernetSender(UnconnectedSender):
         self._qp.spent += FRAME_COST * len(frames)
 
     def _returns(self, work: FrameWork, frame: bytes) -> tuple[bool, bool]:
-        """Whether a frame goes back to its port only, and whether there and to the wire as well.
+        """Return whether a frame goes back to its port only, and whether there and to the wire.
 
         Only what is said to come back does, and what has its destination repeated by its
         entry if the port itself has that or a rule for the frame: for loopback tests Linux
@@ -167,7 +167,7 @@ class EthernetSender(UnconnectedSender):
         return alone, not alone
 
     def _gather(self, work: FrameWork) -> bytes:
-        """What the entry sends, read once: software may change it while it is on its way."""
+        """Return the bytes to send, read once: software may change them on their way."""
         return b"".join(self._qp.memory.gather(work.parts, note=True, what=What.FRAME))
 
     def _frame(self, work: FrameWork) -> Train:

@@ -1,9 +1,9 @@
 """Which queue pairs get an Ethernet frame.
 
-Three ways, as INIT_HCA says. A0: RQP_CALC names one queue pair for the port's addresses. B0: groups
-of the multicast table name queue pairs per address, unicast ones too, and default records those
-that want everything (Linux `mlx4/mcg.c`, `en_netdev.c: mlx4_en_uc_steer_add`). Device-managed:
-the first rule by priority that matches a frame names them (`mlx4_flow_attach`).
+There are three ways, as `Settings` say. One queue pair has the port's addresses, another one all
+groups (A0 steering of `mlx4/main.c`); or groups name queue pairs per address, unicast ones too, and
+others want everything (B0: `mlx4/mcg.c`, `en_netdev.c: mlx4_en_uc_steer_add`); or the first rule by
+priority that matches a frame names them (`mlx4_flow_attach`).
 """
 
 from __future__ import annotations

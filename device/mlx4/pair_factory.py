@@ -14,6 +14,7 @@ from bluebridge.device.layout.mlx4.contexts import QPC, WORK_RING_UNIT
 from bluebridge.device.mlx4.pairs.hca_pair import HcaPair
 from bluebridge.device.mlx4.pairs.ring_geometry import ring_geometry
 from bluebridge.device.mlx4.pairs.role_of import role_of
+from bluebridge.device.mlx4.ports.properties import special_base
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueues
 from bluebridge.device.mlx4.rings.completions import CompletionWriter
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
@@ -72,7 +73,7 @@ class PairFactory:
         `failed` is called when it goes to ERR. Raises `CommandError`: BAD_PARAM, ICM_ERROR,
         EXCEED_LIM.
         """
-        role = role_of(qpn, context, self._ports[0].special_qpn_base)
+        role = role_of(qpn, context, special_base(self._ports[0]))
         qp = HcaPair(
             qpn,
             role,

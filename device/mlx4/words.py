@@ -1,4 +1,4 @@
-"""What the engines say, in the numbers of this card: codes of commands, events and entries."""
+"""The words of the engines in the numbers of this card: codes of commands, events and entries."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STATUSES: Final = {
     Reason.UNSUPPORTED: Status.BAD_SYS_STATE,
     Reason.UNANSWERED: Status.BAD_PKT,
 }
-"""How a command ends that a part of the adapter refuses."""
+"""The status of a command that a part of the adapter refuses."""
 
 STATES: Final = {
     PairState.RST: QpState.RST,

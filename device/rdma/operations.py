@@ -1,4 +1,4 @@
-"""What send work requests ask for, as plain integers: the first ten are those of `Op`."""
+"""Operations of send work requests, as plain integers: the first ten are those of `Op`."""
 
 from __future__ import annotations
 
@@ -28,4 +28,4 @@ ATOMICS: Final = frozenset((COMPARE_SWAP, FETCH_ADD, MASKED_COMPARE_SWAP, MASKED
 LOCAL: Final = frozenset((NOP, REGISTER, INVALIDATE, BIND))
 """Operations that stay inside of the adapter."""
 UNRELIABLE: Final = frozenset((SEND, SEND_IMM, WRITE, WRITE_IMM))
-"""What UC queue pairs may send."""
+"""Operations that UC queue pairs may ask for."""

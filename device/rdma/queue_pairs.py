@@ -101,7 +101,7 @@ class QueuePairs:
         qp.set_state(PairState.INIT)
 
     def destroy(self, qpn: int) -> None:
-        """2RST: forget a queue pair at once and for good."""
+        """Forget a queue pair, which goes to RST, at once and for good."""
         qp = self._pairs.pop(qpn, None)
         if qp is None:
             return

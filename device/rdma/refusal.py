@@ -1,4 +1,4 @@
-"""How a part of an adapter refuses what software asks for; the face has a code for each reason."""
+"""Refusals of what software asks for; the face has a code for each reason."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Reason(Enum):
-    """What is wrong with a request of software."""
+    """The fault of a request that is refused."""
 
     BAD_PARAMETER = "bad parameter"
     BAD_SIZE = "bad size"

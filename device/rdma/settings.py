@@ -1,4 +1,4 @@
-"""What software chose when it started an adapter, as far as the engines look at it."""
+"""The choices of software when it started an adapter, as far as engines look at them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Settings:
-    """How large tables are, as base-2 logarithms, and which features are in use.
+    """Sizes of tables, as base-2 logarithms, and the features that are in use.
 
     The parts of an adapter share one object, which its face fills. `unicast_steering`: groups name
     the queue pairs of unicast addresses, too; `flow_steering`: rules name queue pairs in place of

@@ -40,7 +40,7 @@ class CompletionStatus(IntEnum):
 
 
 class AsyncEvent(IntEnum):
-    """What software is told of a queue pair without a completion (vol. 1, 11.6.3)."""
+    """News about a queue pair that comes without a completion (vol. 1, 11.6.3)."""
 
     COMM_EST = 1
     SQ_DRAINED = 2

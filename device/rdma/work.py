@@ -23,7 +23,7 @@ class TooLongError(WorkError):
 
 
 class Registration:
-    """What a fast registration asks for: `length` bytes from `start` on under `key`.
+    """A fast registration: `length` bytes from `start` on are to be open to `key`.
 
     `page_list` is the guest-physical address of the list of pages, which the face reads
     (`QueuePair.read_pages`); `offset` is where the region begins in its first page, if it does not
@@ -113,7 +113,7 @@ class SendWork:
 
     @property
     def returns_data(self) -> bool:
-        """Whether the answer carries data: a read or an atomic."""
+        """True for a read or an atomic, whose answer carries data."""
         return self.operation == READ or self.operation in ATOMICS
 
 

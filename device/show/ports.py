@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from bluebridge.device.fabric.subnet.port import PortAgent
 from bluebridge.device.layout.net.roce import NO_GID
-from bluebridge.device.mlx4.ports.properties import properties
+from bluebridge.device.mlx4.ports.properties import properties, special_base
 from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS
 from bluebridge.device.rdma.ports.frame_counters import Direction
 from bluebridge.device.rdma.ports.infiniband_port import InfinibandPort
@@ -44,7 +44,7 @@ class PortTable:
             "link_up": port.link_up,
             "properties": properties(port),
             **_addresses(port),
-            "special_qpn": port.special_qpn_base,
+            "special_qpn": special_base(port),
             "counters": _frames(port),
             "rdma_counters": self._rdma(),
         }

@@ -57,7 +57,7 @@ FIRST_PSN = 100
 
 
 class Kind(IntEnum):
-    """What an entry asks for."""
+    """Kinds of entries."""
 
     RECEIVE = 1
     SEND = 2
@@ -206,7 +206,7 @@ class ToyPair(QueuePair):
 
 
 class Nothing(PortEvents, Groups, SharedReceiveQueues):
-    """What a toy does not have."""
+    """The parts that a toy does without."""
 
     def link_changed(self, number: int, *, active: bool) -> None:
         """Nobody is told."""

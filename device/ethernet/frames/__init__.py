@@ -1,1 +1,1 @@
-"""What stands in frames, and what an adapter does to them on their way."""
+"""The headers of frames, and what an adapter does to frames on their way."""

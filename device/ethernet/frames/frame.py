@@ -1,4 +1,4 @@
-"""What the adapter sees in an Ethernet frame: where its headers are, and whether they add up."""
+"""The headers of an Ethernet frame: where they are, and whether they add up."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def ones_complement(data: Frame, seed: int = 0) -> int:
 
 
 class FrameHeaders:
-    """Where the headers of one frame are, and what they say.
+    """The places of the headers of one frame, and what they say.
 
     `network` is the offset of the IP header, `version` 4, 6, or 0 for anything else; `protocol`
     the one behind it and `transport` its offset. `end` is where the IP packet ends: what follows
@@ -148,13 +148,13 @@ class FrameHeaders:
         return int.from_bytes(self.addresses(frame), "big") + self.protocol + size
 
     def header_is_good(self, frame: Frame) -> bool:
-        """Whether the checksum of the IPv4 header is right; IPv6 has none."""
+        """Return True if the checksum of the IPv4 header is right; IPv6 has none."""
         if self.version == 4:
             return not ones_complement(frame[self.network : self.transport])
         return self.version == 6
 
     def transport_is_good(self, frame: Frame) -> bool:
-        """Whether the checksum of a whole TCP or UDP packet is there and right."""
+        """Return True if the checksum of a whole TCP or UDP packet is there and right."""
         if not self.whole:
             return False
         field = self.transport + CHECKSUM_OFFSET[self.protocol]

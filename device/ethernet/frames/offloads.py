@@ -1,4 +1,4 @@
-"""What the adapter does to frames on their way out: checksums and VLAN tags (mlx4/en_tx.c)."""
+"""Checksums and VLAN tags of frames on their way out (Linux `mlx4/en_tx.c`)."""
 
 from __future__ import annotations
 

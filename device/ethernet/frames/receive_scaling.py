@@ -49,7 +49,7 @@ def xor_hash(data: bytes) -> int:
 
 
 class Spreader:
-    """What one RSS queue pair does: `choose` gives hash and queue pair number of a frame.
+    """The spreading of one RSS queue pair: `choose` gives hash and queue pair number of a frame.
 
     `hashed` are the headers that are, by the function of Toeplitz with `key`, or by XOR where that
     is None. Queue pairs are numbered from `base` on, 2**`log_size` of them, or from `base_udp` on

@@ -1,4 +1,4 @@
-"""What the adapter finds in a packet that came in, for its completion."""
+"""The findings of an adapter on a packet that came in, for its completion."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IP_GOOD: Final = 1 << 6
 L4_GOOD: Final = 1 << 7
 """Findings: what a packet is, and which checksums are right."""
 FINDINGS: Final = 8
-"""How many bits findings have."""
+"""Number of the bits that findings have."""
 
 _TRANSPORT: Final = {TCP: IS_TCP, UDP: IS_UDP}
 

@@ -41,7 +41,7 @@ BY_ADDRESS, BY_LINK, BY_TRANSPORT, BY_INNER = range(4)
 
 
 def depth_of(mask: int) -> int:
-    """How far into a frame the fields of a mask stand.
+    """Return how far into a frame the fields of a mask stand.
 
     `BY_ADDRESS`: its first six bytes, `BY_LINK`: the Ethernet header, `BY_TRANSPORT`: IP and
     transport headers, `BY_INNER`: a frame inside of VXLAN.

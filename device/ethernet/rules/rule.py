@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class RuleMode(IntEnum):
-    """What a rule is for."""
+    """The packets that a rule is for."""
 
     REGULAR = 0
     ALL_DEFAULT = 1

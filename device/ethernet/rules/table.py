@@ -207,7 +207,7 @@ class RuleTable:
         return self._modes.get(mode, [])
 
     def default(self, address: int) -> list[Member]:
-        """Who gets an Ethernet frame that no rule matches; `address` is its first byte."""
+        """Return who gets an Ethernet frame that no rule matches; `address` is its first byte."""
         everything = self.of_mode(RuleMode.ALL_DEFAULT)
         if not address & 1:
             return everything
@@ -215,7 +215,7 @@ class RuleTable:
         return everything + groups if groups else everything
 
     def copies(self, address: int) -> list[Member]:
-        """Who gets a copy of each Ethernet frame that comes in, besides those it is for."""
+        """Return who gets a copy of each Ethernet frame that comes in, besides those it is for."""
         kind = RuleMode.MULTICAST_SNIFFER if address & 1 else RuleMode.UNICAST_SNIFFER
         return self.of_mode(RuleMode.MIRROR_RECEIVED) + self.of_mode(kind)
 

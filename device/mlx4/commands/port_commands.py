@@ -6,7 +6,7 @@ from bluebridge.device.layout.mlx4.capabilities import QUERY_PORT, VLAN_TABLE_EN
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
-from bluebridge.device.mlx4.ports.properties import properties
+from bluebridge.device.mlx4.ports.properties import properties, set_special_base
 from bluebridge.device.mlx4.ports.statistics import ethernet_statistics, flow_statistics
 from bluebridge.device.mlx4.settings.parameters import HighRate
 from bluebridge.device.mlx4.settings.refusal import CommandError
@@ -81,7 +81,7 @@ def conf_special_qp(adapter: Adapter, command: Command) -> None:
     if base & 7 or base >> adapter.parameters.log_qps:
         raise CommandError(Status.BAD_PARAM, f"special QPs at {base:#x}")
     for port in adapter.ports:
-        port.special_qpn_base = base
+        set_special_base(port, base)
 
 
 def sense_port(adapter: Adapter, command: Command) -> int:

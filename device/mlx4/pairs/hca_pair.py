@@ -92,7 +92,7 @@ class HcaPair(QueuePair):
         self.reroute()
 
     def read_path(self, address: bytes) -> Path:
-        """Where a datagram goes: its address vector, and what follows that in the entry."""
+        """Return the path in an address vector and what follows it in the entry."""
         return path_of_vector(address)
 
     def read_pages(self, page_list: int, count: int) -> list[int]:

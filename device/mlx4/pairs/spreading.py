@@ -30,7 +30,7 @@ _HASHED: Final = {
 
 
 def spreader_of(context: bytes | bytearray) -> Spreader:
-    """What an RSS context asks for.
+    """Return the spreader that an RSS context asks for.
 
     Raises `CommandError` (BAD_PARAM) for what QUERY_DEV_CAP does not offer: a larger table,
     another hash, headers inside of tunnels (Linux `mlx4_en.h: MLX4_RSS_BY_INNER_HEADERS`).

@@ -73,15 +73,15 @@ class MulticastGroups(Groups):
         self._defaults[port, steer] = [qpn for qpn, _ in _members_of(record, count)]
 
     def frame_default(self, port: int, address: bytes) -> list[int]:
-        """Queue pairs that want all frames to groups, or all others, as the address is."""
+        """Return who wants all frames to groups, or all others, as the address is."""
         return self._defaults.get((port, _steer_of(address)), [])
 
     def frame_members(self, port: int, address: bytes) -> list[Member]:
-        """Who gets a copy of a frame to this MAC address."""
+        """Return who gets a copy of a frame to this MAC address."""
         return self._members(group_of(address, port, _steer_of(address)), PROTOCOL_ETHERNET)
 
     def members(self, gid: bytes) -> list[Member]:
-        """Who gets a copy of a datagram to the group `gid`."""
+        """Return who gets a copy of a datagram to the group `gid`."""
         return self._members(gid, 0)
 
     def _members(self, gid: bytes, protocol: int) -> list[Member]:

@@ -1,4 +1,4 @@
-"""What a port says of itself in QUERY_PORT, and how its limits are set."""
+"""The properties of a port as QUERY_PORT tells them, its limits and its special numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def link_modes(port: Port) -> int:
 
 
 def properties(port: Port) -> dict[str, int]:
-    """What QUERY_PORT says of a port."""
+    """Return the properties of a port that QUERY_PORT tells."""
     return infiniband(port) if isinstance(port, InfinibandPort) else ethernet(port)
 
 
@@ -65,6 +65,19 @@ def infiniband(port: InfinibandPort) -> dict[str, int]:
         "log_max_macs": 7,
         "max_vl": MAX_VLS,
     }
+
+
+def special_base(port: Port) -> int:
+    """First of the eight special QP numbers (CONF_SPECIAL_QP); 0 before."""
+    first = port.tables.smi_qpn
+    return 0 if first < 0 else first - port.number + 1
+
+
+def set_special_base(port: Port, base: int) -> None:
+    """Give a port its two of the special QP numbers from `base` on; 0 takes them back."""
+    tables = port.tables
+    tables.smi_qpn = base + port.number - 1 if base else -1
+    tables.gsi_qpn = base + port.number + 1 if base else -1
 
 
 def set_capabilities(port: Port, mailbox: bytes) -> None:

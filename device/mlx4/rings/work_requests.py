@@ -341,14 +341,14 @@ def parse_large_send(work: PacketWork, raw: bytes, position: int, limit: int) ->
 
 
 def registration_of(segment: bytes) -> Registration:
-    """What a fast registration segment asks for (Linux `ib/qp.c: set_reg_seg`)."""
+    """Return the registration that a segment asks for (Linux `ib/qp.c: set_reg_seg`)."""
     flags, key, page_list, start, length, offset, page_shift = FAST_REG.unpack_from(segment)
     rights = int(rights_of_fast_register(flags))
     return Registration(key, start, length, offset, page_shift, rights, page_list)
 
 
 def binding_of(segment: bytes) -> Binding:
-    """What a bind segment asks for.
+    """Return the binding that a segment asks for.
 
     Linux `mlx4/mr.c: mlx4_mw_enable`, rdma-core `providers/mlx4/qp.c: set_bind_seg`.
     """
@@ -379,5 +379,5 @@ def parse_receive(raw: bytes) -> list[Sge]:
 
 
 def slots_of(word1: int, stride_shift: int) -> int:
-    """How many slots of the ring an entry takes; garbage of size 0 takes one."""
+    """Count the slots of the ring that an entry takes; garbage of size 0 takes one."""
     return max(1, ((word1 & DS_MASK) * 16 + (1 << stride_shift) - 1) >> stride_shift)

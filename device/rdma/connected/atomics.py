@@ -10,7 +10,7 @@ MASK: Final = (1 << 64) - 1
 
 
 def operate(op: Op, value: int, operands: tuple[int, int, int, int]) -> int:
-    """What an atomic leaves in memory that held `value`.
+    """Return the number that an atomic leaves in memory that held `value`.
 
     `operands` are swap or add, compare, swap mask or field boundaries, compare mask. A set bit
     in the boundaries of a masked add is the top bit of a field: no carry leaves it (Linux

@@ -1,4 +1,4 @@
-"""What a responder does with messages that move in parts (`fabric.messages.Part`).
+"""The responder's part in messages that move in parts (`fabric.messages.Part`).
 
 Each part is checked and carried out like the packets of an adapter: a region that is gone when the
 next part comes refuses that. What concerns the message is done once: keys are checked for all of
@@ -59,7 +59,7 @@ class PartReceiver(ReceiveEngine):
 
     @abstractmethod
     def _range(self, request: Request, length: int) -> Sequence[Run]:
-        """Where `length` bytes of a read or a write begin at its remote address; raises `Nak`."""
+        """Return where `length` bytes at a read's or write's remote address lie; raises `Nak`."""
 
     @abstractmethod
     def _views(self, runs: Sequence[Run]) -> Sequence[memoryview]:
@@ -67,7 +67,7 @@ class PartReceiver(ReceiveEngine):
 
     @abstractmethod
     def _read(self, request: Request) -> Payload:
-        """What a read asks for; raises `Nak`."""
+        """Return the bytes that a read asks for; raises `Nak`."""
 
     @abstractmethod
     def _take(self) -> ReceiveWork:
@@ -75,7 +75,7 @@ class PartReceiver(ReceiveEngine):
 
     @abstractmethod
     def _invalidate(self, work: ReceiveWork, rkey: int) -> None:
-        """What a SEND_INV asks for; raises `Nak` after `work` was completed in error."""
+        """Invalidate the key of a SEND_INV; raises `Nak` after `work` was completed in error."""
 
     @abstractmethod
     def _complete_message(self, work: ReceiveWork, request: Request) -> None:

@@ -30,7 +30,7 @@ from bluebridge.device.rdma.work import SendWork
 
 
 class PartSender:
-    """Where the message that is under way is: one at a time.
+    """The place of the message that is under way: one at a time.
 
     Its `SendWork.psn` is the PSN of the part that is due, whose bytes begin at `_offset`. `_sent`
     is where the part began that was sent last: it is sent again when its answer does not come.
@@ -120,7 +120,7 @@ class PartSender:
 
 
 def _next_size(size: int, seconds: float) -> int:
-    """How many bytes the next part may have when a part of `size` bytes took so long to move.
+    """Return the bytes that the next part may have when one of `size` bytes took `seconds` to move.
 
     What would take two thirds of the time at the same speed, roughly: memory differs from part to
     part, and so does what else the machine does.

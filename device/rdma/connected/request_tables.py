@@ -1,4 +1,4 @@
-"""How many packets requests take, and how refusals become completions."""
+"""The packets that requests take, and the completions that refusals become."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ NAK_STATUS: Final = {
 
 
 def packets_of(length: int, mtu: int) -> int:
-    """How many packets a message of `length` bytes takes; an empty one takes one."""
+    """Count the packets that a message of `length` bytes takes; an empty one takes one."""
     return (length + mtu - 1) // mtu or 1

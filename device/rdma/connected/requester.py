@@ -71,7 +71,7 @@ class Requester(SendEngine):
 
     @property
     def idle(self) -> bool:
-        """Whether no request waits for its answer."""
+        """True while no request waits for its answer."""
         return not self.pending
 
     # -- SendEngine ---------------------------------------------------------------------------
@@ -90,7 +90,7 @@ class Requester(SendEngine):
         self._reject(SendWork(index, NOP), error.status)
 
     def blocked(self) -> bool:
-        """Whether the next entry has to wait for answers or for a timer."""
+        """Return True while the next entry has to wait for answers or for a timer."""
         self._stalled = self._is_blocked()
         return self._stalled
 
@@ -221,7 +221,7 @@ class Requester(SendEngine):
         qp.port.send(request)
 
     def _ahead(self, first: bool) -> int:
-        """How many reads and atomics are under way in front of the one that is sent now.
+        """Count the reads and atomics that are under way in front of the one that is sent now.
 
         `first`: not sent again, so that all others in `pending` are in front of it.
         """

@@ -178,7 +178,7 @@ class Responder(PartReceiver):
     # -- operations ---------------------------------------------------------------------------
 
     def _carry_out(self, request: Request) -> tuple[Payload, int | None]:
-        """What the answer carries: read data, or the value an atomic found."""
+        """Carry a request out; returns read data, and the value that an atomic found."""
         op = request.op
         if request.ahead >= self._qp.answer_limit:
             raise Nak(
@@ -202,14 +202,14 @@ class Responder(PartReceiver):
         return (), None
 
     def _range(self, request: Request, length: int) -> Sequence[Run]:
-        """Where `length` bytes of a read or a write begin at its remote address; raises `Nak`."""
+        """Return where `length` bytes at a read's or write's remote address lie; raises `Nak`."""
         qp = self._qp
         if request.op is Op.READ:
             return self._remote(request, qp.remote_read, _REMOTE_READ, length)
         return self._remote(request, qp.remote_write, _REMOTE_WRITE, length)
 
     def _remote(self, request: Request, allowed: bool, right: int, length: int) -> Sequence[Run]:
-        """Where the remote address of a request lies; raises `Nak`."""
+        """Return where the remote address of a request lies; raises `Nak`."""
         qp = self._qp
         if not allowed:
             raise Nak(

@@ -96,16 +96,16 @@ class DatagramSender(UnconnectedSender):
             self._hand_over(rest.popleft())
 
     def blocked(self) -> bool:
-        """Whether a large send is not over; the queue runs again after it."""
+        """Return True while a large send is not over; the queue runs again after it."""
         self._send_rest()
         return bool(self._rest)
 
     def abort(self) -> None:
-        """2ERR: what is left of a large send is dropped."""
+        """Drop what is left of a large send."""
         self._rest.clear()
 
     def stop(self) -> None:
-        """2RST: what is left of a large send is forgotten."""
+        """Forget what is left of a large send."""
         self._rest.clear()
 
     def _gather(self, work: SendWork, what: What) -> bytes:

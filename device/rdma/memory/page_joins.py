@@ -17,7 +17,7 @@ WORTH_JOINING: Final = 4
 
 
 def pieces_of(pages: array[int], size: int) -> tuple[array[int], array[int]]:
-    """Where pieces begin in a region of these pages of `size` bytes, and their addresses.
+    """Return where pieces begin in a region of these pages of `size` bytes, and their addresses.
 
     Bits of the pages below `size` are ignored. `pages` are not empty.
     """

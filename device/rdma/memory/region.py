@@ -18,7 +18,7 @@ MANY_PAGES: Final = 4096
 
 
 def pages_of(start: int, length: int, page_shift: int) -> int:
-    """How many pages of `1 << page_shift` bytes the addresses `start`..`start+length` touch."""
+    """Count the pages of `1 << page_shift` bytes that `start`..`start+length` touch."""
     return ((start + length - 1) >> page_shift) - (start >> page_shift) + 1 if length else 0
 
 
@@ -62,7 +62,7 @@ class MemoryRegion:
 
     @property
     def pieces(self) -> int:
-        """How many pieces the device has to remember."""
+        """The number of pieces that the device has to remember."""
         return 0 if self.window else len(self.starts)
 
     def translate(self, va: int, length: int) -> Sequence[Run]:

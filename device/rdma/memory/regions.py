@@ -118,7 +118,7 @@ class MemoryRegions:
         reserved_lkey_ok: bool = False,
         qpn: int = 0,
     ) -> Sequence[Run]:
-        """Where `length` bytes at `va` of the MR `key` are; raises `AccessError`.
+        """Return where `length` bytes at `va` of the MR `key` are; raises `AccessError`.
 
         `access` are the `Rights` needed, `pd` the PD of the queue pair. Zero bytes touch nothing
         and pass without a check. `reserved_lkey_ok`: the queue pair may use the reserved lkey,
@@ -144,7 +144,7 @@ class MemoryRegions:
         return region.translate(va, length)
 
     def is_everything(self, key: int, access: int, pd: int) -> bool:
-        """Whether a key gives all of guest memory under its own addresses: `resolve` adds nothing.
+        """Return True if a key gives all of guest memory under its own addresses.
 
         Drivers in the kernel have such an MR for their rings' buffers.
         """

@@ -1,4 +1,4 @@
-"""What a key permits."""
+"""The rights of keys."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Rights(IntFlag):
-    """What a memory region permits."""
+    """Accesses that a memory region permits."""
 
     LOCAL_READ = 1 << 10
     LOCAL_WRITE = 1 << 11

@@ -19,7 +19,7 @@ WRITE: Final = int(Rights.LOCAL_WRITE)
 
 
 def stretch(parts: Sequence[Sge | bytes], offset: int, length: int) -> list[Sge | bytes]:
-    """What of a scatter or gather list holds `length` bytes from byte `offset` on."""
+    """Return the part of a list that holds `length` bytes from byte `offset` on."""
     found: list[Sge | bytes] = []
     for part in parts:
         size = len(part) if isinstance(part, bytes) else part[2]
@@ -93,7 +93,7 @@ class LocalMemory:
     def scatter(
         self, sges: Sequence[Sge | bytes], length: int, pd: int | None = None
     ) -> Sequence[Run]:
-        """Where the first `length` bytes of a scatter list go: no more than that is looked at.
+        """Return where the first `length` bytes of a scatter list go: no more is looked at.
 
         `pd` is the protection domain of a receive that came from a shared receive queue. The
         caller knows that the list is long enough and, if it belongs to a send queue, without

@@ -1,4 +1,4 @@
-"""What the log has of the bytes that a message moved, once, from views to views."""
+"""The records in the log of the bytes that a message moved, once, from views to views."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.pci.bus import HostBus, Run
 
 NOTED: Final = 64
-"""How many bytes of a transfer go into the log."""
+"""Bytes of a transfer that go into the log."""
 
 NOTED_RUNS: Final = 256
-"""How many runs of a message are logged one by one; guests may cut it into as many as they like."""
+"""Runs of a message that are logged one by one; guests may cut it into as many as they like."""
 
 
 def note_runs(

@@ -12,7 +12,7 @@ from bluebridge.device.rdma.memory.rights import AccessError, Rights
 
 
 class Binding:
-    """What a bind request asks for: `length` bytes from `va` on of the MR `lkey`, under `rkey`."""
+    """A bind request: `length` bytes from `va` on of the MR `lkey` are to be open to `rkey`."""
 
     __slots__ = ("length", "lkey", "rights", "rkey", "second_type", "va", "zero_based")
 

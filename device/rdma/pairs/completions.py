@@ -1,4 +1,4 @@
-"""How engines tell software what became of its work requests."""
+"""The interface by which engines tell software what became of its work requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus
 from bluebridge.device.rdma.work import ReceiveWork
 
 Verdict = tuple[int, int, int, int, int]
-"""What a completion says of a frame: kind of the tag that was stripped (`NO_TAG`, `CUSTOMER_TAG`,
+"""Words of a completion about a frame: kind of the tag that was stripped (`NO_TAG`, `CUSTOMER_TAG`,
 `SERVICE_TAG`) and the tag, findings and checksum (`ethernet.frames.verdicts`), RSS hash."""
 
 NO_TAG, CUSTOMER_TAG, SERVICE_TAG = range(3)

@@ -1,4 +1,4 @@
-"""What work costs of a send queue's share (`QueuePair.spent`), as bytes that copy in that time.
+"""The cost of work in a send queue's share (`QueuePair.spent`), as bytes that copy in that time.
 
 And how long messages are cut, which would hold the server's loop too long.
 """
@@ -25,7 +25,7 @@ WHOLE_BYTES: Final = 4 << 20
 """Bytes of a message of a connected queue pair that move in one go; longer ones move in parts."""
 
 PART_SECONDS: Final = 0.002
-"""How long a part may take to move: parts are made smaller or larger as their memory demands."""
+"""Seconds that a part may take: parts are made smaller or larger as their memory demands."""
 
 FIRST_PART_BYTES: Final = WHOLE_BYTES
 LEAST_PART_BYTES: Final = 256 << 10
@@ -34,4 +34,4 @@ MOST_PART_BYTES: Final = 64 << 20
 path MTU."""
 
 MOST_GROWTH: Final = 4
-"""How many times as long as the part before one may be: a measurement may be wrong."""
+"""A part may be so many times as long as the one before: a measurement may be wrong."""

@@ -1,4 +1,4 @@
-"""What the two halves of a queue pair must offer; which class depends on its role."""
+"""The interfaces of the two halves of a queue pair; which class it has depends on its role."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SendEngine(ABC):
     @property
     @abstractmethod
     def idle(self) -> bool:
-        """Whether no request waits for its answer."""
+        """True while no request waits for its answer."""
 
     @abstractmethod
     def execute(self, work: SendWork) -> None:
@@ -30,7 +30,7 @@ class SendEngine(ABC):
 
     @abstractmethod
     def blocked(self) -> bool:
-        """Whether the next entry has to wait; the engine runs the queue when it need not."""
+        """Return True while the next entry has to wait; the engine runs the queue afterwards."""
 
     @abstractmethod
     def finish(self) -> None:

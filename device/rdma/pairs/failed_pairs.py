@@ -1,7 +1,7 @@
 """Queue pairs in error: receives that are posted later are completed as flushed, too.
 
 Consumers wait for these completions without end (Linux `ib/qp.c: mlx4_ib_drain_rq`), and a post
-to a receive queue rings no doorbell: so the receive queues of pairs in ERR are polled until 2RST.
+to a receive queue rings no doorbell: so the receive queues of pairs in ERR are polled until RST.
 """
 
 from __future__ import annotations

@@ -109,11 +109,11 @@ class QueuePair(ABC):
 
     @abstractmethod
     def read_path(self, address: bytes) -> Path:
-        """Where a datagram goes whose `DatagramWork.address` this is."""
+        """Return the path of a datagram whose `DatagramWork.address` this is."""
 
     @abstractmethod
     def read_pages(self, page_list: int, count: int) -> list[int]:
-        """The addresses in a list of pages in guest memory; raises `DmaError`."""
+        """Return the addresses in a list of pages in guest memory; raises `DmaError`."""
 
     def dismantle(self) -> None:
         """Take a queue pair in RST apart, which nobody finds any more.

@@ -28,7 +28,7 @@ class ReceiveQueue(ABC):
 
     @abstractmethod
     def waiting(self) -> bool:
-        """Whether a receive is posted."""
+        """Return True if a receive is posted."""
 
     @abstractmethod
     def take(self) -> ReceiveWork | None:

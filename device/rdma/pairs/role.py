@@ -1,4 +1,4 @@
-"""What a queue pair is for."""
+"""The roles of queue pairs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Role(Enum):
-    """What a queue pair is for."""
+    """The purpose of a queue pair: a service, QP0 or QP1, Ethernet, or spreading frames."""
 
     RC = "RC"
     UC = "UC"

@@ -7,7 +7,7 @@ from bluebridge.device.rdma.pairs.engines import ReceiveEngine
 
 
 class UnconnectedResponder(ReceiveEngine):
-    """Keeps the PSN of INIT2RTR for QUERY_QP; `msn` stays 0."""
+    """Keeps the PSN that software chose, which it may ask for; `msn` stays 0."""
 
     __slots__ = ()
 

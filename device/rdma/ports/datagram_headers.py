@@ -27,7 +27,7 @@ class LostPacketError(Exception):
 
 
 class Transport(NamedTuple):
-    """What BTH and DETH say. `pad` are the padding bytes, `end` is the offset of the payload."""
+    """The words of BTH and DETH. `pad` are padding bytes, `end` is the offset of the payload."""
 
     source_qpn: int
     target_qpn: int

@@ -1,4 +1,4 @@
-"""What a port tells its driver."""
+"""The interface by which ports tell their driver of changes."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A frame that finds no receive waits in the port while the peer is asked to pause. Receives are
 posted in guest memory without a doorbell, so the port looks for them each millisecond. Both ends
-must have flow control on (SET_PORT, `ethtool -A`). A ring that is not refilled does not stop the
+must have flow control on (`ethtool -A`). A ring that is not refilled does not stop the
 network: it is given up after `MOST_LOOKS` looks, and its frames are dropped and counted.
 """
 
@@ -38,7 +38,7 @@ ASK_AGAIN: Final = 8
 
 
 class FramePort(Protocol):
-    """What flow control uses of its port."""
+    """The part of a port that flow control uses."""
 
     @property
     def counters(self) -> FrameCounters:
@@ -52,7 +52,7 @@ class FramePort(Protocol):
 
 
 class ReceivingPair(Protocol):
-    """What flow control uses of a queue pair; one that was destroyed is in RST."""
+    """The part of a queue pair that flow control uses; one that was destroyed is in RST."""
 
     @property
     def qpn(self) -> int:
@@ -156,7 +156,7 @@ class FlowControl:
         return MAX_HELD - sum(len(held.batch) for held in self._held.values())
 
     def _look(self) -> None:
-        """Whether receives came for what waits."""
+        """Look whether receives came for the frames that wait."""
         self._timer = None
         for qpn, held in list(self._held.items()):
             if not self._retry(held):

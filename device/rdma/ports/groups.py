@@ -14,12 +14,12 @@ class Groups(ABC):
 
     @abstractmethod
     def members(self, gid: bytes) -> list[Member]:
-        """Who gets a copy of a datagram to the group `gid`."""
+        """Return who gets a copy of a datagram to the group `gid`."""
 
     @abstractmethod
     def frame_members(self, port: int, address: bytes) -> list[Member]:
-        """Who gets a copy of a frame to this MAC address, which may be one of a single station."""
+        """Return who gets a copy of a frame to this MAC address, be it a group's or a station's."""
 
     @abstractmethod
     def frame_default(self, port: int, address: bytes) -> list[int]:
-        """Queue pairs that want all frames to groups, or all others, as the address is."""
+        """Return who wants all frames to groups, or all others, as the address is."""

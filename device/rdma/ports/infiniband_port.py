@@ -89,18 +89,18 @@ class InfinibandPort(Port):
 
     @property
     def link_up(self) -> bool:
-        """Whether the cable carries anything; data passes once a subnet manager was here."""
+        """True while the cable carries anything; data passes once a subnet manager was here."""
         return self.agent.link_up
 
     def open(self) -> None:
-        """INIT_PORT: the link trains; a port that is in service already says so again."""
+        """Let the link train; a port that is in service already says so again."""
         self._tables.open = True
         if self.agent.state == LINK_ACTIVE:
             self._events.link_changed(self.number, active=True)
         self.agent.open(self._cable)
 
     def close(self) -> None:
-        """CLOSE_PORT."""
+        """Take the link down."""
         self._tables.open = False
         self.agent.open(False)
 
@@ -113,7 +113,7 @@ class InfinibandPort(Port):
     # -- management ---------------------------------------------------------------------------
 
     def answer_mad(self, request: bytes, *, trusted: bool) -> bytes:
-        """MAD_IFC: the port's agents; raises `Refusal` (UNANSWERED) where no agent answers.
+        """The answer of the port's agents; raises `Refusal` (UNANSWERED) where none answers.
 
         A `trusted` request needs no M_Key.
         """
@@ -199,7 +199,7 @@ class InfinibandPort(Port):
         return lid_of(lid) & (1 << self.agent.get("lmc")) - 1
 
     def pkey_index(self, own: int, message: Datagram) -> int | None:
-        """Where the P_Key stands: a UD queue pair has one, QP1 all, QP0 is in no partition."""
+        """Return where the P_Key stands: UD queue pairs have one, QP1 all, QP0 has no partition."""
         if message.target_qpn == 0:
             return 0
         if message.target_qpn == 1:

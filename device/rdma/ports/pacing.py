@@ -1,4 +1,4 @@
-"""How often the queue pairs of a port offer requests again to receivers that are not ready."""
+"""The pace at which queue pairs of a port offer requests again to receivers that are not ready."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Pacing:
         self._waiting = 0
 
     def enter(self, seconds: float) -> float:
-        """One more waits: how long, if its receiver asked for `seconds`."""
+        """Count one more that waits; returns for how long, if its receiver wants `seconds`."""
         self._waiting += 1
         return max(seconds, self._waiting * OFFER_SECONDS)
 
     def leave(self) -> None:
-        """One waits no longer."""
+        """Count one queue pair less that waits."""
         self._waiting -= 1

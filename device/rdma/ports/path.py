@@ -7,7 +7,7 @@ from bluebridge.device.layout.net.roce import NO_GID
 
 
 class Path:
-    """What a queue pair's context or an address says of the way of its messages.
+    """The way of messages as the context of a queue pair or an address describes it.
 
     `source` is the index of the source MAC address, or the path bits of the source LID; `mac` or
     `lid` is the destination. `gid_index` is the own GID, `gid` the peer's; InfiniBand has both

@@ -35,7 +35,7 @@ Deliver = Callable[["Port", Message], int]
 
 
 def _drop(port: Port, message: Message) -> int:
-    """What a port that is not attached does with messages."""
+    """Drop a message, as a port does that is not attached."""
     return 0
 
 
@@ -124,23 +124,23 @@ class Port:
 
     @property
     def link_up(self) -> bool:
-        """Whether INIT_PORT opened the port and the cable is in."""
+        """True while software has opened the port and the cable is in."""
         return self._tables.open and self._cable
 
     @property
     def cable(self) -> bool:
-        """Whether the fabric is plugged in."""
+        """True while the fabric is plugged in."""
         return self._cable
 
     def open(self) -> None:
-        """INIT_PORT. Idempotent, but the event is sent each time: drivers wait for it."""
+        """Bring the link up. Idempotent, but the event is sent each time: drivers wait for it."""
         self._tables.open = True
         self._announce()
         if self._cable:
             self._events.link_changed(self.number, active=True)
 
     def close(self) -> None:
-        """CLOSE_PORT."""
+        """Take the link down."""
         was_up = self.link_up
         self._tables.open = False
         self._announce()
@@ -221,7 +221,7 @@ class Port:
         return 0
 
     def pkey_index(self, own: int, message: Datagram) -> int | None:
-        """Where the P_Key of a datagram stands in the table: there is but one on RoCE.
+        """Return where the P_Key of a datagram stands in the table: there is but one on RoCE.
 
         `own` is the place of the P_Key of the queue pair the datagram is for; None when it must not
         get it.
@@ -242,7 +242,7 @@ class Port:
         wanted.add(address)
 
     def admits(self, frame: bytes) -> bool:
-        """Whether a frame passes the multicast and the VLAN filter.
+        """Return True if a frame passes the multicast and the VLAN filter.
 
         Each passes everything until it is programmed; untagged frames have no VLAN to filter by.
         Linux `en_netdev.c: mlx4_en_do_multicast` lists broadcast, too.
@@ -254,7 +254,7 @@ class Port:
         return self.admits_tag(frame)
 
     def admits_tag(self, frame: bytes) -> bool:
-        """Whether a frame passes the VLAN filter."""
+        """Return True if a frame passes the VLAN filter."""
         tables = self._tables
         if not tables.vlan_filter or frame[12:14] not in VLAN_TAG_TYPES or len(frame) < 16:
             return True
@@ -265,7 +265,7 @@ class Port:
 
     @property
     def steering(self) -> Steering:
-        """Where Ethernet frames go."""
+        """The queue pairs that Ethernet frames go to without groups and rules."""
         return self._tables.steering
 
     @steering.setter
@@ -283,22 +283,11 @@ class Port:
         return self._tables.counters
 
     @property
-    def special_qpn_base(self) -> int:
-        """First of the eight special QP numbers (CONF_SPECIAL_QP); 0 before."""
-        return self._tables.special_qpn_base
-
-    @special_qpn_base.setter
-    def special_qpn_base(self, value: int) -> None:
-        self._tables.special_qpn_base = value
-
-    @property
     def gsi_qpn(self) -> int:
-        """The QP number behind QP1 on the wire; -1 before CONF_SPECIAL_QP."""
-        base = self._tables.special_qpn_base
-        return base + 1 + self.number if base else -1
+        """The QP number behind QP1 on the wire; -1 where software chose none."""
+        return self._tables.gsi_qpn
 
     @property
     def smi_qpn(self) -> int:
-        """The QP number behind QP0 on the wire; -1 before CONF_SPECIAL_QP."""
-        base = self._tables.special_qpn_base
-        return base + self.number - 1 if base else -1
+        """The QP number behind QP0 on the wire; -1 where software chose none."""
+        return self._tables.smi_qpn

@@ -1,4 +1,4 @@
-"""What software programs into a port."""
+"""The tables that software programs into a port."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEFAULT_MTU: Final = 1500
 
 @dataclass(slots=True)
 class Steering:
-    """A0 steering: the QP numbers of RQP_CALC, or None for nowhere."""
+    """The QP numbers that Ethernet frames go to without groups and rules; None is nowhere."""
 
     unicast: int | None = None
     multicast: int | None = None
@@ -23,7 +23,7 @@ class Steering:
 
 @dataclass(slots=True)
 class Tables:
-    """Everything a reset or CLOSE_HCA forgets about a port.
+    """Everything that a reset of the adapter forgets about a port.
 
     `burned_in` is the MAC address that stands for empty entries. `link_modes` are those that
     software chose, in the bits of its adapter; None until it did. Contexts and address vectors
@@ -41,7 +41,8 @@ class Tables:
     multicast_filter_on: bool = False
     link_modes: int | None = None
     vlan_filter: bytes = b""
-    special_qpn_base: int = 0
+    smi_qpn: int = -1
+    gsi_qpn: int = -1
     mtu: int = DEFAULT_MTU
     capabilities: int = 0
     counters: FrameCounters = field(default_factory=FrameCounters)

@@ -42,7 +42,7 @@ VLAN_SIZE: Final = 4
 
 
 class Network(NamedTuple):
-    """What the network header says: `header` are the 40 bytes a receiver finds."""
+    """The words of the network header; `header` are the 40 bytes that a receiver finds."""
 
     header: bytes
     route: Route
@@ -114,7 +114,7 @@ def parse_datagram(packet: bytes, own_qkey: int) -> Datagram:
 
 
 def _payload(packet: bytes, network: Network, transport: Transport) -> bytes:
-    """What is left without padding and ICRC; the network header says how long that is."""
+    """Return the bytes without padding and ICRC; the network header says how many there are."""
     body, pad = packet[transport.end :], transport.pad
     immediate = IMMEDIATE_SIZE * (transport.immediate is not None)
     overhead = BTH_SIZE + DETH_SIZE + immediate + ICRC_SIZE + pad

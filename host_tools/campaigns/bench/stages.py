@@ -22,6 +22,7 @@ PREFIXES = {
         "bluebridge.device.mlx4.rings.receive_queue",
         "bluebridge.device.mlx4.rings.shared_receive_queues",
         "bluebridge.device.mlx4.rings.work_requests",
+        "bluebridge.device.rdma.work",
     ),
     "keys and translation": (
         "bluebridge.device.rdma.memory.region",
@@ -32,7 +33,7 @@ PREFIXES = {
         "bluebridge.device.rdma.connected.responder",
         "bluebridge.device.rdma.connected.retry",
         "bluebridge.device.rdma.queue_pairs",
-        "bluebridge.device.mlx4.pairs",
+        "bluebridge.device.rdma.pairs",
         "bluebridge.device.rdma.ports.port",
         "bluebridge.device.fabric",
     ),
