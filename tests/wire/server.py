@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from bluebridge.host_tools.vfio_user.client import Client
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -125,3 +127,12 @@ def serving(module: str, arguments: Sequence[str], log: Path) -> Iterator[Server
         assert server.held() == [], server.held()
     finally:
         server.kill()
+
+
+def is_dropped(client: Client) -> bool:
+    """Whether the server has hung up, as it must when the stream makes no sense any more."""
+    try:
+        client.receive()
+    except ConnectionError:
+        return True
+    return False

@@ -14,7 +14,7 @@ import pytest
 
 from bluebridge.host_tools.vfio_user.client import Client
 from bluebridge.host_tools.vfio_user.messages import HEADER, VfioUserCommand
-from tests.wire.server import ServerProcess, serving
+from tests.wire.server import ServerProcess, is_dropped, serving
 
 BAR0 = 0
 
@@ -29,15 +29,6 @@ def server(path: Path) -> Iterator[ServerProcess]:
     """One server for all of them: it lives on, whoever called."""
     with serving("tests.wire.probe_device", [str(path)], path.with_name("server.log")) as server:
         yield server
-
-
-def is_dropped(client: Client) -> bool:
-    """Whether the server has hung up, as it must when the stream makes no sense any more."""
-    try:
-        client.receive()
-    except ConnectionError:
-        return True
-    return False
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from bluebridge.host_tools.vfio_user.messages import (
     VfioUserCommand,
 )
 from tests.wire.probe_device import VECTORS
-from tests.wire.server import ServerProcess, serving
+from tests.wire.server import ServerProcess, is_dropped, serving
 
 BAR0, BAR1 = 0, 1
 PAGE = 4096
@@ -70,15 +70,6 @@ def probe(server: ServerProcess, path: Path, files: int) -> Iterator[Client]:
     with next_client(path) as after:
         after.read32(BAR0, 0)
         assert server.has_open(files), "the server leaks descriptors"
-
-
-def is_dropped(client: Client) -> bool:
-    """Whether the server has hung up, as it must when the stream makes no sense any more."""
-    try:
-        client.receive()
-    except ConnectionError:
-        return True
-    return False
 
 
 @pytest.mark.parametrize("length", [1, 8, 15])

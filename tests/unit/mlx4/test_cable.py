@@ -20,12 +20,6 @@ from bluebridge.device.layout.net.mad import MAD, MAD_SIZE, SMP_DATA_OFFSET, Met
 from tests.models.hca_driver import Driver
 
 
-@pytest.fixture
-def driver() -> Driver:
-    """A started device."""
-    return Driver().start()
-
-
 def ask(
     driver: Driver, address: int, size: int, page: int = 0, i2c: int = CABLE_I2C_ADDRESS
 ) -> tuple[int, bytes]:

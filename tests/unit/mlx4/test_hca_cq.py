@@ -19,12 +19,6 @@ CQN = 0x85
 
 
 @pytest.fixture
-def driver() -> Driver:
-    """A started device."""
-    return Driver().start()
-
-
-@pytest.fixture
 def ring(driver: Driver) -> Ring:
     """A CQ of 16 entries."""
     return driver.create_cq(CQN, 4)

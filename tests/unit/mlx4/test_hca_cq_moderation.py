@@ -13,12 +13,6 @@ CQN = 0x81
 
 
 @pytest.fixture
-def driver() -> Driver:
-    """A started device."""
-    return Driver().start()
-
-
-@pytest.fixture
 def ring(driver: Driver) -> Ring:
     """A completion queue of sixteen entries, armed."""
     ring = driver.create_cq(CQN, 4)

@@ -13,12 +13,6 @@ from tests.unit.mlx4.test_hca_cq import CQN, numbers, post
 
 
 @pytest.fixture
-def driver() -> Driver:
-    """A started device."""
-    return Driver().start()
-
-
-@pytest.fixture
 def ring(driver: Driver) -> Ring:
     """A CQ of 16 entries."""
     return driver.create_cq(CQN, 4)

@@ -25,12 +25,6 @@ PAGES = [0x200000, 0x201000, 0x500000]  # the first two are neighbours
 
 
 @pytest.fixture
-def driver() -> Driver:
-    """A started device."""
-    return Driver().start()
-
-
-@pytest.fixture
 def key(driver: Driver) -> int:
     """A region of three pages that starts within its first one."""
     return driver.create_mr(START, LENGTH, PAGES)

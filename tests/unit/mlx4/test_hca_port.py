@@ -31,12 +31,6 @@ OTHER_MAC = bytes.fromhex("0200000000ff")
 GIDS = [bytes(10) + b"\xff\xff" + bytes([192, 168, 69, last]) for last in (127, 128)]
 
 
-@pytest.fixture
-def driver() -> Driver:
-    """A started device with its port closed."""
-    return Driver().start()
-
-
 def set_port(driver: Driver, form: SetPort, data: bytes | bytearray) -> Status:
     """SET_PORT, Ethernet form."""
     return driver.try_command(Opcode.SET_PORT, bytes(data), form << 8 | 1, 1)[0]
