@@ -119,7 +119,6 @@ MODELS = (GEN4, SWITCHTEC, GEN1)
 DEFAULT = MODELS[0]
 BY_NAME = {model.name: model for model in MODELS}
 BY_PCI_ID = {model.pci_id: model for model in MODELS}
-BY_LOG_SUFFIX = {model.log_suffix: model for model in MODELS}
 ALIASING = tuple(model for model in MODELS if model.window_alias)
 """Models whose wide window can be the peer's memory itself."""
 HANGING = tuple(model for model in MODELS if model.errata)

@@ -12,12 +12,12 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.ioat import registers as ioat
 from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR
 from bluebridge.device.layout.ntb import gen1
-from bluebridge.device.layout.ntb.models import BY_LOG_SUFFIX
+from bluebridge.device.layout.ntb.models import MODELS
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.activity.bridge_assembly import BridgeAssembler
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
 
-DEVICES = [*(f"{name}.{suffix}" for suffix in BY_LOG_SUFFIX for name in "ab"), "a.dma", "b.dma"]
+DEVICES = [*(f"{name}.{model.log_suffix}" for model in MODELS for name in "ab"), "a.dma", "b.dma"]
 RING = 0x1000
 
 
@@ -194,7 +194,7 @@ def test_a_store_after_a_gap_is_another_run() -> None:
 
 REGISTERS = sorted({
     block.base + index * block.stride + register.offset
-    for model in BY_LOG_SUFFIX.values()
+    for model in MODELS
     for block in model.blocks
     for index in range(min(block.count, 3))
     for register in block.registers

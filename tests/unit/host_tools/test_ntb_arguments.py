@@ -21,7 +21,8 @@ from bluebridge.host_tools.lab.config import LabConfig
 
 def test_every_model_has_an_emulation_and_a_log_name_of_its_own() -> None:
     assert all(shape_of(model).vectors for model in models.MODELS)
-    for table in (models.BY_NAME, models.BY_PCI_ID, models.BY_LOG_SUFFIX):
+    suffixes = {model.log_suffix for model in models.MODELS}
+    for table in (models.BY_NAME, models.BY_PCI_ID, suffixes):
         assert len(table) == len(models.MODELS)
 
 
