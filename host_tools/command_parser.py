@@ -21,7 +21,7 @@ _KINDS = {
 
 
 class CommandParser(argparse.ArgumentParser):
-    """As `ArgumentParser`, but an error is one line on standard error, and status 2."""
+    """An `ArgumentParser` whose errors are one line on standard error, and status 2."""
 
     def __init__(self, *words: Any, **options: Any) -> None:
         super().__init__(*words, **options)
@@ -30,7 +30,7 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As argparse does, remembering the words for the text of an error."""
+        """Parse as argparse does, remembering the words for the text of an error."""
         self._given = list(args or ())
         return super().parse_known_args(args, namespace)
 

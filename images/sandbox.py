@@ -64,7 +64,7 @@ def _become(uid: int) -> tuple[str, ...]:
 
 
 def choose_launcher() -> Launcher:
-    """As root directly; else in a user namespace; else through sudo. Raises `ImageError`."""
+    """Return a launcher: root directly, else a user namespace, else sudo. Raises `ImageError`."""
     if os.geteuid() == 0:
         direct = ("unshare", *_NAMESPACES)
         refused = _refused(direct)

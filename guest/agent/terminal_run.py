@@ -19,7 +19,7 @@ _MOST = 0xFFFF
 
 
 class TerminalRun(Run):
-    """As `Run`, with `tty` {`rows`, `columns`}: output and errors come as one stream of DATA.
+    """A `Run` at a terminal, `tty` {`rows`, `columns`}: output and errors are one stream of DATA.
 
     What the host sends is typed: Ctrl-C becomes a signal by the terminal's own rules.
     """

@@ -45,7 +45,7 @@ def mounted(directory: Path, name: str, *, check_modes: bool = False) -> Iterato
 
 @contextlib.contextmanager
 def mounted_at(directory: Path, name: str) -> Iterator[int]:
-    """As `mounted`, on a directory that is made for it and removed afterwards.
+    """Mount as `mounted`, on a directory that is made for it and removed afterwards.
 
     What a program that was killed has left there is unmounted before. Raises `OSError`, EBUSY if
     another program serves the directory.

@@ -109,10 +109,10 @@ class QueuePair(Protocol):
         """RTR to RTS; the parameters but the PSN are those of an RC queue pair."""
 
     def modify_err(self) -> None:
-        """To ERR: everything posted is flushed."""
+        """Go to ERR: everything posted is flushed."""
 
     def modify_reset(self) -> None:
-        """To RESET: everything posted is forgotten, unread completions too."""
+        """Go to RESET: everything posted is forgotten, unread completions too."""
 
     def query_state(self) -> QpState:
         """The state the device has the queue pair in."""
@@ -173,7 +173,7 @@ class Device(Protocol):
 
     @property
     def name(self) -> str:
-        """As in messages, such as mlx4_0."""
+        """The device's name in messages, such as mlx4_0."""
 
     @property
     def health(self) -> Health:

@@ -76,7 +76,7 @@ class Operation:
             self.over = True
 
     def lose(self) -> None:
-        """The agent does not know the operation; called by the reading thread as `serve` is."""
+        """Note that the agent does not know the operation; called by the reading thread."""
         self._failure = AgentForgot(self._session.guest, self._what)
         self.over = True
 

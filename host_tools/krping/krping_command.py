@@ -146,7 +146,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Both sides of one run."""
+    """The two sides of one run."""
 
     server: Side
     client: Side

@@ -28,9 +28,9 @@ class Verdict:
     reads: int
     """The number of reads among `traced`."""
     table: int
-    """Left out of the kernel's record: accesses of the MSI-X table."""
+    """The number of accesses of the MSI-X table, which are left out of the kernel's record."""
     user: int
-    """Left out of the log: accesses through user-space mappings, which the tracer cannot see."""
+    """The number of accesses through user-space mappings, which the tracer cannot see; left out."""
     unseen: int
     """Left out of the log: accesses of mappings inside a page, when only whole ones are traced."""
     difference: str = ""

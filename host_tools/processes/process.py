@@ -37,7 +37,7 @@ def follow(parent: int) -> None:
 
 
 def outlive_parent() -> None:
-    """Undo `follow`."""
+    """Undo `follow`: the process may go on when its parent ends."""
     _libc.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
 
 

@@ -15,7 +15,7 @@ class Route:
     source: str
     target: str
     port: str
-    """As the control socket names it; empty for NTRDMA."""
+    """The control socket's name of the port; empty for NTRDMA."""
 
     @property
     def name(self) -> str:

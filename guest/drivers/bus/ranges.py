@@ -17,7 +17,7 @@ class RangeAllocator:
 
     @property
     def available(self) -> int:
-        """How much is free in all."""
+        """Return the number of units that are free in all."""
         return sum(length for _, length in self._free)
 
     def allocate(self, length: int, align: int = 1) -> int | None:

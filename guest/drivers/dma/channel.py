@@ -126,7 +126,7 @@ class Channel:
         return ticket
 
     def put(self, source: int, target: int, length: int, fence: bool) -> None:
-        """As `copy` without `begin`, for the only user of the channel: it takes no lock.
+        """Put a copy as `copy` does, without `begin`: only its single user, since it takes no lock.
 
         Raises `DmaTimeout`, `ChannelHalted`.
         """

@@ -44,7 +44,7 @@ class PathQp(Protocol):
 
     @property
     def qpn(self) -> int:
-        """Its number."""
+        """The number of the queue pair."""
 
     def to_init(self) -> None:
         """RESET to INIT with remote read, write and atomics allowed."""

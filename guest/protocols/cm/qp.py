@@ -32,7 +32,7 @@ class RcPathQp:
 
     @property
     def qpn(self) -> int:
-        """Its number."""
+        """The number of the queue pair."""
         return self.qp.qpn
 
     def to_init(self) -> None:

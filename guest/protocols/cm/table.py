@@ -125,7 +125,7 @@ class ConnectionTable:
         return self._requests.get((message["local_comm_id"], peer.gid))
 
     def owner(self, message: Message, peer: Peer) -> Owner | None:
-        """Whose message this is. A REJ of a REQ that nobody listens to knows only our id."""
+        """Return whose message this is. A REJ of a REQ that nobody listens to knows only our id."""
         owner = self._owners.get(message["remote_comm_id"])
         if owner is None and message.kind is CmAttribute.REJ:
             # rdma_cm rejects with a timeout before it knows our id: it does not carry ours.

@@ -19,7 +19,7 @@ class OptionError(ValueError):
 
 
 class MemMode(Enum):
-    """How buffers are registered."""
+    """The ways in which buffers are registered."""
 
     DMA = "dma"
     REG = "reg"

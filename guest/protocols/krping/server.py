@@ -36,7 +36,7 @@ class Server(KrpingThread):
 
     @property
     def complete(self) -> bool:
-        """As on a client; the server of a one-sided benchmark learns no count, only the end."""
+        """Whether the run is complete; the server of a one-sided benchmark learns only its end."""
         if self.options.test in (Test.RLAT, Test.BW) and not self.options.duplex:
             return not self.cancelled
         return super().complete

@@ -24,7 +24,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 when a signal has ended it, 1 when there is no device or it has gone."""
+    """Run until a signal; returns 0 then, 1 when there is no device or it has gone."""
     given = _parser().parse_args(arguments)
     options = EthernetOptions(given.address, given.mtu, given.name)
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 NTB_DMA: Final = "ntb+dma"
-"""Through a bridge whose windows a DMA engine writes."""
+"""The back end through a bridge whose windows a DMA engine writes."""
 NTB_CPU: Final = "ntb+cpu"
-"""Through a bridge whose windows the processor writes."""
+"""The back end through a bridge whose windows the processor writes."""
 BRIDGE_BACK_ENDS = NTB_DMA, NTB_CPU
 BACK_END: Final = NTB_DMA
-"""Unless a user says another one."""
+"""The back end that is used unless a user says another one."""
 WORDS = (*BRIDGE_BACK_ENDS, "s:ADDRESS:PORT", "c:ADDRESS:PORT")
 """All words for back ends: `s:` waits for a peer over TCP, `c:` connects to it."""
 HELP = f"{', '.join(WORDS)} (default {BACK_END})"

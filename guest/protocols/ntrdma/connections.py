@@ -38,7 +38,7 @@ class CommandTransport:
     """
 
     def __init__(self, device: NtrdmaDevice, ip: int) -> None:
-        """Raises `VerbsError` when the device has one already."""
+        """Take the device's connection manager; raises `VerbsError` when it has one already."""
         self._device, self._ip = device, ip
         self._service = device.service
         self._arrived: deque[Received] = deque()
@@ -56,7 +56,7 @@ class CommandTransport:
         return self._fd
 
     def receive(self) -> list[Received]:
-        """Everything that arrived. Raises `DeviceLost`."""
+        """Return everything that arrived. Raises `DeviceLost`."""
         self._device.health.check()
         with self._lock:
             with contextlib.suppress(BlockingIOError):
@@ -74,7 +74,7 @@ class CommandTransport:
             service.run()
 
     def flush(self, timeout: float) -> None:
-        """Commands leave as they are posted."""
+        """Do nothing: commands leave as they are posted."""
 
     def close(self) -> None:
         """Receive no more messages."""

@@ -20,7 +20,7 @@ from bluebridge.guest.verbs.errors import DeviceLost, VerbsError
 ANSWER_SECONDS = 20.0
 """The time that a verb waits for the peer; the engine gives up sooner."""
 REST_SECONDS = 0.02
-"""How long the thread leaves the peer to somebody who polls, at first; twice as long each time."""
+"""The time that the thread leaves the peer to somebody who polls, at first; it doubles."""
 MOST_REST_SECONDS = 0.08
 _THROTTLE_SECONDS = 0.0002
 _clock = time.monotonic
@@ -39,7 +39,7 @@ class Health:
         return bool(self._reason)
 
     def lose(self, reason: str) -> None:
-        """It is gone, for this reason."""
+        """Note that the device is gone, for this reason."""
         self._reason = self._reason or reason
 
     def check(self) -> None:
@@ -83,10 +83,10 @@ class Service:
         self._closing = False
         self._polled_at = 0.0
         self._rest = 0.0
-        """How long the thread rests since somebody polls; 0 while it waits for the peer."""
+        """The time that the thread rests since somebody polls; 0 while it waits for the peer."""
         self._callers = 0
         self._wakes_at = 0.0
-        """When the thread looks again by itself."""
+        """The time at which the thread looks again by itself."""
         self._worker = threading.Thread(target=self._run, name="ntrdma", daemon=True)
         self._worker.start()
 

@@ -47,7 +47,7 @@ class Block:
         return self.server.device
 
     def holder(self) -> str | None:
-        """Who uses the block device, in words; None if nobody is known."""
+        """Return in words who uses the block device; None if nobody is known."""
         for line in MOUNTS.read_text().splitlines():
             source, target, *_ = line.split()
             if source == self.kernel.path:

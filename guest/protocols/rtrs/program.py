@@ -58,7 +58,7 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_client_options(parser: argparse.ArgumentParser) -> None:
-    """Session, paths and policy; over NTRDMA a client has nothing to do without its peer."""
+    """Declare session, paths and policy; over NTRDMA a client waits for its peer."""
     parser.set_defaults(wait_for_peer=True)
     parser.add_argument("--session", default="bluebridge", help="its name (default bluebridge)")
     parser.add_argument(
@@ -82,7 +82,7 @@ def add_client_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_program(name: str, given: argparse.Namespace) -> int:
-    """Run `given.run(given, interfaces, loop)`, or a command on files; the exit status.
+    """Run `given.run(given, interfaces, loop)`, or a command on files; returns the exit status.
 
     1 after one line for what failed, 2 for a wrong call.
     """
@@ -115,7 +115,7 @@ def paths_of(given: argparse.Namespace) -> list[AddressPair]:
 
 
 def server_settings(given: argparse.Namespace) -> ServerSettings:
-    """Raises `ValueError` for numbers that cannot be."""
+    """Return a server's settings. Raises `ValueError` for numbers that cannot be."""
     return ServerSettings(
         queue_depth=given.queue_depth,
         max_chunk_size=given.max_chunk_size,
@@ -124,7 +124,7 @@ def server_settings(given: argparse.Namespace) -> ServerSettings:
 
 
 def client_settings(given: argparse.Namespace) -> ClientSettings:
-    """Raises `ValueError` for numbers that cannot be."""
+    """Return a session's settings. Raises `ValueError` for numbers that cannot be."""
     return ClientSettings(
         port=given.port,
         cpus=os.cpu_count() or 1,

@@ -26,7 +26,7 @@ class Store:
         self.memory = bytearray(size)
 
     def serve(self, action: Serve, view_of: ViewOf) -> int:
-        """Carry out a request; the errno to answer with."""
+        """Carry out a request; returns the errno to answer with."""
         if len(action.user) != OFFSET_BYTES:
             return EINVAL
         start = int.from_bytes(action.user, "little")

@@ -26,7 +26,7 @@ _STORE = 8
 
 @dataclass(frozen=True, slots=True)
 class BlueFlameUse:
-    """How to use BlueFlame.
+    """The use that posting makes of BlueFlame.
 
     `wrong_page`: the UAR's index is not added, all entries go to the first BlueFlame page (the
     study's listing 4.2). `old_size_rule`: an entry must be smaller than the buffer instead of not

@@ -29,7 +29,7 @@ class CompletionOwner(Protocol):
 
     @property
     def qpn(self) -> int:
-        """Its number."""
+        """The number of the queue pair."""
 
     @property
     def port_number(self) -> int:

@@ -43,7 +43,7 @@ class Bells:
         """Bytes of the array that somebody looks at."""
 
     def observe(self, wake: Callable[[], None], index: int | None = None) -> Observer:
-        """Look at a bell, by default at a free one. Raises `MemoryError`."""
+        """Have an observer look at a bell, by default at a free one. Raises `MemoryError`."""
         if index is None:
             places = range(FIRST_DYNAMIC_BELL, DOORBELLS)
             index = next((n for n in places if n not in self._observers), None)

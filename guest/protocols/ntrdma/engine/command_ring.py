@@ -15,7 +15,7 @@ from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 COMMAND_SECONDS = 5.0
 """The time that the peer may take for a command."""
 Done = Callable[[bytes | None], None]
-"""Told the response, or None when there will be none."""
+"""A call that takes the response, or None when there will be none."""
 
 
 class CommandRequests:
@@ -36,7 +36,7 @@ class CommandRequests:
         return self._sent[0][0] if self._sent else float("inf")
 
     def post(self, command: bytes | bytearray, done: Done) -> None:
-        """A command; it leaves with the next `flush`."""
+        """Queue a command; it leaves with the next `flush`."""
         self._waiting.append((bytes(command), done))
 
     def flush(self, now: float) -> None:
@@ -67,7 +67,7 @@ class CommandRequests:
         return True
 
     def fail(self) -> None:
-        """No more answers come: everything outstanding is told so."""
+        """Tell everything outstanding that no more answers come."""
         outstanding = [*self._sent, *self._waiting]
         self._sent.clear()
         self._waiting.clear()

@@ -37,7 +37,7 @@ class CompletionQueue:
         """Whether armed for solicited completions only; None while not armed."""
 
     def attach(self, source: Source) -> None:
-        """A queue's completions go here."""
+        """Let the completions of a queue come here."""
         if source not in self._sources:
             self._sources.append(source)
 
@@ -52,7 +52,7 @@ class CompletionQueue:
             source.collect()
 
     def poll(self, limit: int) -> list[Wc]:
-        """Up to `limit` completions; each queue's in order, the queues in turn."""
+        """Return up to `limit` completions; each queue's in order, the queues in turn."""
         self.collect()
         found: list[Wc] = []
         fruitless = 0
@@ -73,14 +73,14 @@ class CompletionQueue:
         return self._armed is not None
 
     def arm(self, solicited_only: bool) -> None:
-        """One event at the next completion; at once when some are waiting."""
+        """Ask for one event at the next completion; at once when some are waiting."""
         self._armed = solicited_only
         self.collect()
         if any(source.waiting for source in self._sources):
             self._fire()
 
     def added(self, *, solicited: bool) -> None:
-        """One of the queues has a completion more."""
+        """Note that one of the queues has a completion more."""
         if self._armed is not None and (solicited or not self._armed):
             self._fire()
 

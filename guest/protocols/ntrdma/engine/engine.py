@@ -27,14 +27,14 @@ from bluebridge.guest.verbs.requests import SendWr
 from bluebridge.guest.verbs.values import RecvWr
 
 TURNS = 8
-"""Rounds over all that has work, in one call."""
+"""The rounds over all that has work, in one call."""
 
 
 class EngineOwner(Protocol):
     """The listener that an engine tells what happens beside the calls."""
 
     def event(self, event: Event, key: int) -> None:
-        """An asynchronous event; `key` is the number of the queue pair that failed."""
+        """Take an asynchronous event; `key` is the number of the queue pair that failed."""
 
     def entered(self, state: PortState) -> None:
         """The port is in another state."""
@@ -122,7 +122,7 @@ class Engine:
         self.run(now)
 
     def stores_failed(self, now: float) -> None:
-        """Stores were not carried out: begin anew with the peer."""
+        """Begin anew with the peer, since stores were not carried out."""
         self.port.quiesce("stores into the peer's memory have failed", now)
         self.run(now)
 
@@ -161,7 +161,7 @@ class Engine:
             self.make_runnable(pair)
 
     def make_runnable(self, pair: QueuePair) -> None:
-        """A queue pair may have something to send."""
+        """Note that a queue pair may have something to send."""
         if pair not in self._runnable:
             self._runnable.append(pair)
 
@@ -208,7 +208,7 @@ class Engine:
     # -- the port's owner -----------------------------------------------------------------------
 
     def restart(self) -> None:
-        """Everything of the peer goes, and own rings begin anew."""
+        """Forget everything of the peer, and begin anew with own rings."""
         self.remote.clear()
         self._rung.clear()
         self._bells.restart()
@@ -278,7 +278,7 @@ class Engine:
     # -- what users do ----------------------------------------------------------------------------
 
     def create_queue(self, notify: Callable[[], None]) -> CompletionQueue:
-        """A completion queue; `notify` is called for its events. Raises `MemoryError`."""
+        """Make a completion queue; `notify` is called for its events. Raises `MemoryError`."""
         observer = self._bells.observe(lambda: queue.collect())
         queue = CompletionQueue(observer.index, notify)
         self._observers[observer.index] = observer

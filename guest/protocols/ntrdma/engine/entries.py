@@ -17,12 +17,12 @@ SOLICITED = 1 << 63
 
 
 def send_size(pieces: int) -> int:
-    """Bytes of a send entry with room for so many pieces."""
+    """Return the bytes of a send entry with room for so many pieces."""
     return SEND.size + PIECE.size * pieces
 
 
 def recv_size(pieces: int) -> int:
-    """Bytes of a receive entry with room for so many pieces."""
+    """Return the bytes of a receive entry with room for so many pieces."""
     return RECV.size + PIECE.size * pieces
 
 
@@ -45,7 +45,7 @@ class SendEntry(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes, most_pieces: int) -> SendEntry | None:
-        """From bytes; None when it has more pieces than there is room for."""
+        """Unpack an entry; None when it has more pieces than there is room for."""
         words = SEND.unpack_from(data)
         count: int = words[8]
         if count > most_pieces:
@@ -64,7 +64,7 @@ def pack_send(
     immediate: int,
     pieces: Sequence[Sge],
 ) -> bytes:
-    """A send entry; a `SendEntry` has the same fields."""
+    """Pack a send entry; a `SendEntry` has the same fields."""
     head = SEND.pack(
         handle, op, status, recv_key, rdma_key, rdma_length, rdma_address, immediate, len(pieces)
     )
@@ -72,7 +72,7 @@ def pack_send(
 
 
 def pack_receive(pieces: Sequence[Sge]) -> bytes:
-    """A receive entry."""
+    """Pack a receive entry."""
     return RECV.pack(0, 0, 0, len(pieces)) + b"".join(PIECE.pack(*piece) for piece in pieces)
 
 
@@ -83,6 +83,6 @@ def unpack_receive(data: bytes, most_pieces: int) -> list[Sge] | None:
 
 
 def unpack_pieces(data: bytes, offset: int, count: int) -> list[Sge]:
-    """`count` pieces from `offset` on."""
+    """Unpack `count` pieces from `offset` on."""
     end = offset + count * PIECE.size
     return [Sge(*PIECE.unpack_from(data, at)) for at in range(offset, end, PIECE.size)]

@@ -130,7 +130,7 @@ class Ethernet:
             self._network.set_carrier(True)
 
     def quiescing(self) -> None:
-        """The peer is being parted from."""
+        """Switch the carrier off, since the peer is being parted from."""
         self._rung = self.sender.throttled = False
         self._network.set_carrier(False)
 

@@ -36,7 +36,7 @@ class FastRegion:
         return self._key
 
     def next_key(self) -> int:
-        """Change the key's low byte for the next REG_MR; the new key."""
+        """Change the key's low byte for the next REG_MR; returns the new key."""
         self._key = self._key & ~0xFF | self._key + 1 & 0xFF
         return self._key
 
@@ -68,7 +68,7 @@ class FastRegion:
 
 
 def check_access(access: AccessFlags | int) -> int:
-    """Rights as a number. Raises `VerbsError` for such that do not go together."""
+    """Return rights as a number. Raises `VerbsError` for such that do not go together."""
     flags = AccessFlags(access)
     if flags & _CHANGES and not flags & AccessFlags.LOCAL_WRITE:
         raise VerbsError("remote write or atomic access needs local write access too")

@@ -7,14 +7,14 @@ import struct
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 
 BUFFER = struct.Struct("<QQ")
-"""FRAME_BUFFER: address, length."""
+"""The form of an empty buffer, FRAME_BUFFER: address, length."""
 LENGTH = struct.Struct("<Q")
 """The form of a frame's completion, FRAME_COMPLETION."""
 SMALLEST_FRAME = 14
 """The least length of a frame: the header of Ethernet."""
 _LINE = 64
 _PIECE_BYTES = 1 << 20
-"""Memory is taken in pieces: contiguous memory is scarce."""
+"""The size of a piece of memory: large contiguous memory is scarce."""
 
 
 class FrameMemory:

@@ -53,7 +53,10 @@ class FrameReceiver:
         self.consumed.set(0)
 
     def take(self, most: int) -> bool:
-        """Deliver what has come; whether more than `most` frames had. Raises `CorruptRing`."""
+        """Deliver what has come; returns whether more than `most` frames had.
+
+        Raises `CorruptRing`.
+        """
         index = self.consumed.get()
         arrived = distance(self._taken, index, ETHERNET_CAPACITY)
         given = distance(self._taken, self._given, ETHERNET_CAPACITY)

@@ -25,13 +25,13 @@ from bluebridge.guest.verbs.enums import WcStatus, WrOpcode
 from bluebridge.guest.verbs.errors import VerbsError
 
 Done = Callable[[bool], None]
-"""Told whether it was carried out; also when the peer is gone, which then has nothing to undo."""
+"""A call that takes whether it was carried out; also when the peer, and all to undo, is gone."""
 FIRST_PAIR = 0x10
 _PAIR_NUMBERS = 1 << 24
 
 
 class Event(Enum):
-    """Asynchronous events."""
+    """The kinds of asynchronous events."""
 
     PORT_UP = auto()
     PORT_DOWN = auto()
@@ -39,7 +39,7 @@ class Event(Enum):
 
 
 def ignore(_: bool) -> None:
-    """Whoever asked does not wait."""
+    """Do nothing: the caller does not wait for the end of a command."""
 
 
 class LocalResources:
@@ -86,7 +86,7 @@ class LocalResources:
     # -- protection domains ---------------------------------------------------------------------
 
     def create_domain(self, done: Done = ignore) -> Domain:
-        """A protection domain. Raises `VerbsError`."""
+        """Make a protection domain. Raises `VerbsError`."""
         key = next((n for n in range(MOST_DOMAINS) if n not in self.domains), None)
         if key is None:
             raise VerbsError(f"there are {MOST_DOMAINS} protection domains already")
@@ -215,7 +215,7 @@ class LocalResources:
     # -- queue pairs ----------------------------------------------------------------------------
 
     def new_pair_number(self) -> int:
-        """A number for a queue pair that was not used lately."""
+        """Return a number for a queue pair that was not used lately."""
         while self._next_pair in self.pairs:
             self._next_pair = max(FIRST_PAIR, (self._next_pair + 1) % _PAIR_NUMBERS)
         number = self._next_pair
@@ -227,7 +227,7 @@ class LocalResources:
         return self.pairs.get(key)
 
     def add_pair(self, pair: QueuePair, done: Done = ignore) -> None:
-        """A queue pair in state RESET; it is removed again when the peer refuses."""
+        """Add a queue pair in state RESET; it is removed again when the peer refuses."""
         self.pairs[pair.key] = pair
         pair.sends.failed = lambda: self.fail(pair)
         pair.sends.resumed = lambda: self._runnable(pair)
@@ -245,13 +245,13 @@ class LocalResources:
         self._ask(layout.QP_MODIFY, CommandCode.QP_MODIFY, done, **values)
 
     def fail(self, pair: QueuePair) -> None:
-        """Something went wrong: to the error state, with an event."""
+        """Bring a pair to the error state after a failure, with an event."""
         if pair.state in RECEIVING:
             self.stop_pair(pair)
             self._event(Event.PAIR_FAILED, pair.key)
 
     def stop_pair(self, pair: QueuePair, done: Done = ignore) -> None:
-        """To the error state. What is posted is flushed once the peer has stopped, too."""
+        """Bring a pair to the error state; what is posted is flushed once the peer has stopped."""
         pair.state, epoch = QueueState.ERROR, pair.epoch
 
         def stopped(good: bool) -> None:
@@ -263,7 +263,7 @@ class LocalResources:
         self._drop(layout.QP_MODIFY, CommandCode.QP_MODIFY, stopped, **values)
 
     def reset_pair(self, pair: QueuePair, done: Done = ignore) -> None:
-        """Back to RESET with empty rings, here and at the peer."""
+        """Bring a pair back to RESET with empty rings, here and at the peer."""
 
         def deleted(_: bool) -> None:
             pair.clear()

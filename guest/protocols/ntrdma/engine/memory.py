@@ -8,7 +8,7 @@ from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 
 PAGE = 4096
 WORD_BYTES = 64
-"""Each index word has a cache line of its own."""
+"""The room of an index word: each has a cache line of its own."""
 _PER_PAGE = PAGE // WORD_BYTES
 
 
@@ -29,7 +29,7 @@ class Word:
         return value
 
     def set(self, value: int) -> None:
-        """Change it from this side, while the peer does not."""
+        """Store the value from this side, while the peer does not."""
         self._words[self._place] = value
 
 
@@ -42,7 +42,7 @@ class Words:
         self._free: list[int] = []
 
     def allocate(self) -> Word:
-        """A word, which is 0. Raises `MemoryError`."""
+        """Give out a word, which is 0. Raises `MemoryError`."""
         if not self._free:
             memory = self._transport.map(PAGE)
             first = len(self._pages) * _PER_PAGE
@@ -79,7 +79,7 @@ class Ring:
         self.view = self._memory.view
 
     def entry(self, index: int) -> bytes:
-        """A copy of the entry at an index: the peer may change it at any time."""
+        """Return a copy of the entry at an index: the peer may change it at any time."""
         start = index % self.capacity * self.size
         return bytes(self.view[start : start + self.size])
 
@@ -100,7 +100,7 @@ class Ring:
 
 
 def rings(transport: Transport, *shapes: tuple[int, int]) -> list[Ring]:
-    """A ring for each capacity and size: all of them, or none. Raises `MemoryError`."""
+    """Make a ring for each capacity and size: all of them, or none. Raises `MemoryError`."""
     made: list[Ring] = []
     try:
         for capacity, size in shapes:

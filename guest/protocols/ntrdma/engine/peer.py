@@ -73,7 +73,7 @@ class Peer:
         return bell < self._bell_count
 
     def publish(self, index_address: int, index: int, bell: int) -> None:
-        """Behind all entries copied so far: the ring's index, then the bell; it is signalled later.
+        """Store the ring's index, then the bell, behind all entries copied so far; signal later.
 
         The order is copies, fence, index, bell, fence, interrupt.
         """
@@ -85,7 +85,7 @@ class Peer:
         self._signal_due = True
 
     def publish_quietly(self, index_address: int, index: int) -> None:
-        """Behind all entries copied so far: the ring's index, and no more."""
+        """Store the ring's index, and no more, behind all entries copied so far."""
         self.transport.fence()
         self.transport.imm32(index_address, index)
 

@@ -47,7 +47,7 @@ class PortOwner(Protocol):
     """The calls that a port makes when its state changes."""
 
     def restart(self) -> None:
-        """Everything of the peer goes, and own rings begin anew; nothing lands here any more."""
+        """Forget everything of the peer; own rings begin anew, and nothing lands here any more."""
 
     def init_block(self) -> bytes:
         """A PEER_INFO with the init values of this side."""
@@ -74,7 +74,7 @@ class Port:
     def __init__(self, transport: Transport, peer: Peer, owner: PortOwner) -> None:
         self.state = PortState.RESET_REQUESTED
         self.reason = "it has not been up yet"
-        """Why the port was last quiesced."""
+        """The reason for which the port was last quiesced."""
         self.up = False
         self._transport, self._peer, self._owner = transport, peer, owner
         self._memory = transport.map(layout.PEER_INFO.size, 64)

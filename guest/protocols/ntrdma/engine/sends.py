@@ -106,7 +106,7 @@ class SendQueue:
     ) -> None:
         self.capacity, self.pieces = max(1, capacity), pieces
         self.queue: deque[SendRequest] = deque()
-        """Posted, and nothing done yet."""
+        """The requests that are posted and of which nothing is done yet."""
         self.flying: deque[SendRequest] = deque()
         """Sent to the peer, which has not completed them."""
         self.consumed_word = consumed

@@ -11,7 +11,7 @@ from bluebridge.guest.protocols.ntrdma.survival.meeting import Lost
 from bluebridge.guest.protocols.ntrdma.survival.visit import CLOSE, STOP, WORKING, Plan
 
 HOLD = "hold"
-"""As `stop`, but the process is left standing: the machine is to be rebooted."""
+"""The word for a `stop` that leaves the process standing: the machine is to be rebooted."""
 
 
 def parse(word: str) -> tuple[PortState, str]:

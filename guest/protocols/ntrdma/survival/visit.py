@@ -21,7 +21,7 @@ STOP, CLOSE = "stop", "close"
 Opener = Callable[[Sequence[Callable[[PortState], None]]], NtrdmaDevice]
 """Opens the device, with those who are told the states of its port."""
 WORKING = (None, PortState.QUIESCE, PortState.READY)
-"""Where to end that takes a peer before: nowhere, in the middle of work, or at its end."""
+"""The points at which to end that take a peer before: nowhere, in the midst of work, its end."""
 _AGAIN_SECONDS = 0.1
 
 

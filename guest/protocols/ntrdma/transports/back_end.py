@@ -30,7 +30,7 @@ class BackEnd(Transport, Protocol):
 
     @property
     def pause(self) -> float:
-        """How long to sleep at most, in seconds."""
+        """The time in seconds to sleep at most."""
 
     def serve(self) -> News:
         """Take what has come; never waits. Raises `DeviceError` when the device is gone."""

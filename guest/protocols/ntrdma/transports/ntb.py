@@ -22,7 +22,7 @@ from bluebridge.guest.protocols.ntrdma.transports.message import message_of
 WINDOW = 1
 """The window that shows memory; version 0.1 clears the other one."""
 POLL_SECONDS = 0.001
-"""How often to look when the peer cannot interrupt."""
+"""The time between two looks when the peer cannot interrupt."""
 PAUSE_SECONDS = 1.0
 DRAIN_SECONDS = 1.0
 QUIET_SECONDS = 0.01

@@ -172,7 +172,7 @@ class TcpTransport:
 
     @property
     def pause(self) -> float:
-        """Until it is time to connect anew."""
+        """The time in seconds until it is time to connect anew."""
         if self._stream is not None or self._place is None:
             return 1.0
         return max(0.0, self._retry_at - time.monotonic())

@@ -8,7 +8,7 @@ from bluebridge.device.layout.net.rnbd import SECTOR
 from bluebridge.guest.protocols.rnbd.engine.messages import Geometry
 
 ALL_SECTORS = 0xFFFFFFFF // SECTOR
-"""Of one request without data: its length has 32 bits."""
+"""The sectors that one request without data can name: its length has 32 bits."""
 
 
 class RamBackend:

@@ -12,7 +12,7 @@ from bluebridge.guest.protocols.rtrs.engine.interface import Permit
 
 
 class DeviceState(Enum):
-    """Of a client's device; the values are those of the file `state`."""
+    """The states of a client's device; the values are those of the file `state`."""
 
     INIT = "init"
     MAPPED = "open"

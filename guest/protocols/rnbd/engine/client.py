@@ -57,7 +57,7 @@ class RnbdClient:
         self.unmapping = 0
         """Devices whose end the server has not answered yet."""
         self.version = 0
-        """Of the protocol, after the server's answer."""
+        """The version of the protocol, after the server's answer."""
 
     @property
     def name(self) -> str:
@@ -76,7 +76,7 @@ class RnbdClient:
 
     @property
     def deadline(self) -> float | None:
-        """When `expire` has something to do; None: never."""
+        """The time at which `expire` has something to do; None: never."""
         return self._flights.deadline
 
     def expire(self, now: float) -> None:

@@ -28,7 +28,7 @@ class Flight(Protocol):
         """The user message."""
 
     def finished(self, errno: int, now: float) -> None:
-        """It is over."""
+        """Note that the flight is over."""
 
 
 class Flights:
@@ -44,7 +44,7 @@ class Flights:
 
     @property
     def deadline(self) -> float | None:
-        """When `expire` has something to do; None: never."""
+        """The time at which `expire` has something to do; None: never."""
         return self._again[0][0] if self._again else None
 
     def start(self, flight: Flight, now: float) -> None:

@@ -15,7 +15,7 @@ from bluebridge.device.layout.net.rnbd import AccessMode, MessageType
 # cost ten times as much.
 _IO = struct.Struct("<HxxIQIIH6x")
 _IO_WITHOUT_PRIORITY = struct.Struct("<HxxIQII")
-"""As version 1 has it: a server takes both."""
+"""The IO message of version 1: a server takes both."""
 _TYPE = struct.Struct("<H")
 
 

@@ -22,7 +22,7 @@ class Devices(Protocol):
 
     @property
     def session(self) -> str:
-        """Its name."""
+        """The name of the session."""
 
     @property
     def mapped(self) -> Sequence[tuple[str, ClientDevice]]:

@@ -63,7 +63,7 @@ class KernelDevice:
 
     @property
     def path(self) -> str:
-        """Its name in /dev."""
+        """The path of the block device in /dev."""
         return f"/dev/nbd{self.index}"
 
     def resize(self, sectors: int, over: Callable[[], None] = lambda: None) -> None:

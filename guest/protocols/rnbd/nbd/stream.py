@@ -83,7 +83,7 @@ class RequestStream:
         return not self._data and not self._skip
 
     def space(self) -> memoryview:
-        """Where the next bytes go; never empty."""
+        """Return the memory where the next bytes go; never empty."""
         if self._data:
             return self._data
         if self._start == self._end:

@@ -31,7 +31,7 @@ class Heartbeat:
         self._missed = 0
         self._sent_at = 0.0
         self.latency = 0.0
-        """Of the last heartbeat that was acknowledged, there and back, in seconds."""
+        """The round trip of the last heartbeat that was acknowledged, in seconds."""
 
     def heard(self) -> None:
         """Something came from the peer."""

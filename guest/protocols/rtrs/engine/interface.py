@@ -71,7 +71,7 @@ class Engine(Protocol):
 
     @property
     def deadline(self) -> float | None:
-        """When `expire` has something to do; None: never."""
+        """The time at which `expire` has something to do; None: never."""
 
     def expire(self, now: float) -> None:
         """The time is `now`: heartbeats, time limits, the next attempt to connect."""

@@ -12,13 +12,13 @@ class Statistics:
         self.writes = 0
         self.write_bytes = 0
         self.inflight = 0
-        """Only requests that were started under the policy min-inflight, as in the kernel."""
+        """The requests that were started under the policy min-inflight, as in the kernel."""
         self.failovers = 0
         self.reconnects = reconnects
         self.failed_reconnects = 0
 
     def reset(self) -> None:
-        """Everything but `inflight` to zero."""
+        """Set everything but `inflight` to zero."""
         self.reads = self.read_bytes = 0
         self.writes = self.write_bytes = 0
         self.failovers = self.reconnects = self.failed_reconnects = 0

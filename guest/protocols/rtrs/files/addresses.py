@@ -12,7 +12,7 @@ _NOTHING = "<invalid address family>"
 
 
 def address_text(address: str) -> str:
-    """One address; "" is one that is not known."""
+    """Return one address as text; "" is one that is not known."""
     return f"{_PREFIX}{address}" if address else _NOTHING
 
 
@@ -22,7 +22,7 @@ def pair_text(pair: AddressPair) -> str:
 
 
 def parse_pair(words: str) -> AddressPair:
-    """[SOURCE@]DESTINATION, or with a comma; raises `OSError` with EINVAL.
+    """Parse [SOURCE@]DESTINATION, or with a comma; raises `OSError` with EINVAL.
 
     IPv6 addresses and GIDs, which the kernel takes as well, are refused.
     """

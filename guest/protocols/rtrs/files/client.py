@@ -28,7 +28,7 @@ def policy_text(policy: str) -> str:
 
 
 def parse_policy(data: bytes) -> str:
-    """A policy by number, name or two letters, as the kernel takes it; raises `OSError`."""
+    """Parse a policy by number, name or two letters, as the kernel does; raises `OSError`."""
     try:
         number = parse_int(data)
         if 0 <= number < len(_POLICIES):
@@ -49,9 +49,9 @@ _ADD_PATH = (
 )
 
 Call = Callable[[Callable[[float], None]], None]
-"""Calls a function with the time, then carries out what the engine asks for."""
+"""A call that runs a function with the time, then carries out what the engine asks for."""
 Outcome = Callable[[], int | None]
-"""0 or an errno; None while it is not known."""
+"""The outcome of a wish: 0 or an errno; None while it is not known."""
 
 
 class ClientFiles:

@@ -26,7 +26,7 @@ def add_file_commands(commands: argparse._SubParsersAction[argparse.ArgumentPars
 
 
 def run_file_command(given: argparse.Namespace) -> int:
-    """Exit status: 0, or 1 after one line that says what is wrong."""
+    """Run the command; returns 0, or 1 after one line that says what is wrong."""
     try:
         status: int = given.file(given)
     except OSError as error:

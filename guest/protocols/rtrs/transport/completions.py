@@ -13,12 +13,12 @@ from bluebridge.guest.protocols.rtrs.transport.loop import Loop
 from bluebridge.guest.verbs import CompletionQueue, Wc, WcStatus
 
 BATCH = 32
-"""Completions of one connection before the others have their turn."""
+"""The completions that one connection may have before the others have their turn."""
 _SUCCESS, _FLUSHED = WcStatus.SUCCESS, WcStatus.WR_FLUSH_ERR
 
 
 class Told(Protocol):
-    """The transport, as far as completions concern it."""
+    """The part of the transport that completions are told to."""
 
     engine: Engine
 
@@ -39,7 +39,7 @@ class Completions:
             loop.register(channel.fileno(), select.EPOLLIN, self._events)
 
     def add(self, connection: VerbsConnection) -> None:
-        """Look at its queue from now on."""
+        """Look at a connection's queue from now on."""
         assert connection.cq is not None
         self._unarmed[connection.number] = connection
         self._by_queue[connection.cq] = connection
@@ -60,14 +60,14 @@ class Completions:
         return worked
 
     def arm(self) -> None:
-        """One event at the next completion of each queue that was looked at."""
+        """Ask for one event at the next completion of each queue that was looked at."""
         for connection in self._unarmed.values():
             if connection.cq is not None:
                 connection.cq.req_notify()
         self._unarmed.clear()
 
     def take(self, connection: VerbsConnection) -> bool:
-        """Tell the engine of completions of one connection; whether there were any."""
+        """Tell the engine of one connection's completions; returns whether there were any."""
         if connection.cq is None or connection.closing:
             return False
         completions = connection.cq.poll(BATCH)

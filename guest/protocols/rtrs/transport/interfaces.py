@@ -58,7 +58,7 @@ class InterfaceWords:
 
 
 def parse_interface(word: str) -> InterfaceWords:
-    """One `--interface`; the function may be left out: the first HCA on vfio-pci.
+    """Parse one `--interface`; without a function it is the first HCA on vfio-pci.
 
     Raises `AddressError`, `DeviceError`.
     """
@@ -185,7 +185,7 @@ def _open(word: InterfaceWords, wait: bool) -> Device:
 def open_interface(
     stack: contextlib.ExitStack, device: Device, hca: str, word: InterfaceWords
 ) -> Interface:
-    """One address on a port of a device that is open; `stack` closes it."""
+    """Open one address on a port of a device that is open; `stack` closes it."""
     try:
         device = device.port(word.port)
     except VerbsError as error:

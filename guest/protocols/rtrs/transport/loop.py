@@ -15,7 +15,7 @@ SPIN_SECONDS = 0.0003
 """After the last piece of work sources are looked at for so long before they are armed: what was
 just asked for is mostly done by then, and an interrupt costs an emulated guest more."""
 MAX_WAIT = 1.0
-"""Seconds; sources that lose their device find out at such intervals."""
+"""The longest wait in seconds: sources that lose their device find out at such intervals."""
 
 
 class Source(Protocol):
@@ -105,7 +105,7 @@ class Loop:
             self.turn()
 
     def run_until(self, done: Callable[[], bool], seconds: float) -> bool:
-        """Serve until `done()`, or for `seconds`; whether it is done."""
+        """Serve until `done()`, or for `seconds`; returns whether it is done."""
         end = self.now() + seconds
         wake = self.call_at(end, lambda: None)
         try:
@@ -116,7 +116,7 @@ class Loop:
         return over
 
     def turn(self) -> None:
-        """One turn: waits only if no source has work."""
+        """Take one turn, which waits only if no source has work."""
         self._expire()
         if self._work():
             self._spin_until = self.now() + SPIN_SECONDS

@@ -15,7 +15,7 @@ from bluebridge.guest.protocols.rtrs.transport.interfaces import Interface, Inte
 from bluebridge.guest.verbs import FastRegistration
 
 BLOCK = 1 << 21
-"""Bytes allocated at once: a hugepage, beyond which memory need not be contiguous."""
+"""The bytes allocated at once: a hugepage, beyond which memory need not be contiguous."""
 
 InterfaceOf = Callable[[int], Interface]
 """The interface of a connection."""
@@ -66,13 +66,13 @@ class Mapping:
 
 
 class Mappings:
-    """The fast registrations of each path."""
+    """The fast registrations of each path, by its number."""
 
     def __init__(self) -> None:
         self._paths: dict[int, list[Mapping]] = {}
 
     def map(self, path: int, interface: Interface, pieces: Pieces, together: int) -> list[Region]:
-        """One for each `together` pieces; raises `MemoryError`."""
+        """Make a registration for each `together` pieces; raises `MemoryError`."""
         mappings = self._paths.setdefault(path, [])
         regions = []
         for first in range(0, len(pieces.addresses), together):
@@ -87,7 +87,7 @@ class Mappings:
         return self._paths[path][index]
 
     def unmap(self, path: int) -> None:
-        """Give those of a path back; a second call does nothing."""
+        """Give the registrations of a path back; a second call does nothing."""
         for mapping in self._paths.pop(path, []):
             mapping.registration.close()
 
@@ -103,23 +103,23 @@ class Slots:
         self.data_size = 0
 
     def create_slots(self, count: int, data_size: int, header_size: int) -> None:
-        """Raises `MemoryError`."""
+        """Make a session's slots. Raises `MemoryError`."""
         self._pieces = Pieces(self._interfaces, count, data_size + header_size)
         self.data_size = data_size
 
     def free_slots(self) -> None:
-        """Give them back; a second call does nothing."""
+        """Give the slots back; a second call does nothing."""
         if self._pieces is not None:
             self._pieces.free()
             self._pieces = None
 
     def map_slots(self, path: int, connection: int) -> list[Region]:
-        """A registration over each slot."""
+        """Make a registration over each slot."""
         assert self._pieces is not None
         return self.mappings.map(path, self.interface_of(connection), self._pieces, 1)
 
     def unmap_slots(self, path: int) -> None:
-        """Give them back."""
+        """Give the registrations of a path's slots back."""
         self.mappings.unmap(path)
 
     def data(self, slot: int) -> memoryview:
@@ -149,11 +149,11 @@ class Chunks:
         self._sessions: dict[int, Pieces] = {}
 
     def create_chunks(self, session: int, count: int, size: int) -> None:
-        """Raises `MemoryError`."""
+        """Make a session's chunks. Raises `MemoryError`."""
         self._sessions[session] = Pieces(self._interfaces, count, size)
 
     def free_chunks(self, session: int) -> None:
-        """Give them back."""
+        """Give the chunks back."""
         pieces = self._sessions.pop(session, None)
         if pieces is not None:
             pieces.free()
@@ -171,12 +171,12 @@ class Chunks:
         return self._sessions[session].addresses[chunk]
 
     def map_chunks(self, path: int, connection: int, session: int, per_region: int) -> list[Region]:
-        """Registrations of `per_region` chunks each."""
+        """Make registrations of `per_region` chunks each."""
         interface = self.interface_of(connection)
         return self.mappings.map(path, interface, self._sessions[session], per_region)
 
     def unmap_chunks(self, path: int) -> None:
-        """Give them back."""
+        """Give the registrations of a path's chunks back."""
         self.mappings.unmap(path)
 
 

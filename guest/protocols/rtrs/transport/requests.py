@@ -18,14 +18,14 @@ from bluebridge.guest.protocols.rtrs.transport.memory import Chunks, Slots
 from bluebridge.guest.verbs import AccessFlags, SendFlags, SendWr, Sge, WrOpcode
 
 INLINE = 32
-"""Bytes of a SEND that go into the queue's entry; longer ones, once for a path, into memory."""
+"""The bytes of a SEND that go into the queue's entry; longer ones go into memory."""
 _LOCAL = int(AccessFlags.LOCAL_WRITE)
 _REMOTE = int(AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE)
 _SIGNALED, _QUIET, _INLINE = int(SendFlags.SIGNALED), 0, int(SendFlags.INLINE)
 
 
 class WorkRequests:
-    """Translates; of `slots` (client) and `chunks` (server) one is there."""
+    """Translates an engine's work requests to verbs, for a client's slots or a server's chunks."""
 
     def __init__(self, slots: Slots | None, chunks: Chunks | None) -> None:
         self._slots = slots

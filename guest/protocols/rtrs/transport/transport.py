@@ -35,7 +35,7 @@ from bluebridge.guest.protocols.rtrs.transport.requests import WorkRequests
 
 RESOLVE_SECONDS = 5.0
 CANNOT_REACH, NO_ANSWER, BROKEN = 113, 110, 5
-"""EHOSTUNREACH, ETIMEDOUT, EIO."""
+"""The errnos EHOSTUNREACH, ETIMEDOUT and EIO by their meaning here."""
 _FAILURES = (OSError, DeviceError, MemoryError, ValueError)
 """The errors that verbs and CM raise for a connection that cannot be made or used."""
 

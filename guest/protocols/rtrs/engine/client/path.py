@@ -39,13 +39,13 @@ class Owner(Protocol):
         """Note that the path takes requests."""
 
     def path_failed(self, path: Path) -> None:
-        """It has not become connected."""
+        """Note that the path has not become connected."""
 
     def path_drained(self, path: Path, traffic: Traffic, now: float) -> None:
-        """It was connected; requests that are on it will not be answered."""
+        """Note that a connected path is over: requests that are on it will not be answered."""
 
     def path_closed(self, path: Path, now: float) -> None:
-        """It has nothing any more, and stays so."""
+        """Note that the path has nothing any more, and stays so."""
 
 
 class Path:
@@ -145,7 +145,7 @@ class Path:
             self._attempt(now)
 
     def removed(self) -> None:
-        """It is not the session's any more."""
+        """Note that the path is not the session's any more."""
         self._change(State.DEAD)
 
     # -- events ------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class Path:
     def established(
         self, connection: EngineConnection, data: bytes, link: LinkInfo, now: float
     ) -> None:
-        """One more connection is there; after the last one, INFO_REQ."""
+        """Take one more connection; after the last one, INFO_REQ is sent."""
         handshake = self._handshake
         if self.state is not State.CONNECTING or handshake is None:
             return

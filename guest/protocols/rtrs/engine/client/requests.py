@@ -27,7 +27,7 @@ class ClientRequest:
         self.counted = False
         """Whether it counts in the path's `inflight`."""
         self.need_inval = False
-        """Its key is not known to have ended."""
+        """Whether the slot's key is not known to have ended."""
         self.invalidating = False
         """Answered, and waits for the end of its key."""
         self.errno = 0

@@ -39,7 +39,7 @@ class ClientSession(ConnectionEvents):
         self._dispatch = Dispatch(self._shared, self._paths)
         self._last_path = 0
         self._to_open: list[Path] = []
-        """Of `open`: the one that is being connected, and those after it."""
+        """The paths of `open`: the one that is being connected, and those after it."""
         self._opened = False
         self._open_error = 0
         """`open` has failed with this; paths are being closed."""
@@ -175,7 +175,7 @@ class ClientSession(ConnectionEvents):
 
     @property
     def deadline(self) -> float | None:
-        """When `expire` has something to do."""
+        """The time at which `expire` has something to do; None: never."""
         return self._shared.alarms.next
 
     def expire(self, now: float) -> None:
@@ -188,7 +188,7 @@ class ClientSession(ConnectionEvents):
     # -- what paths tell (`path.Owner`) -----------------------------------------------------------
 
     def path_connected(self, path: Path, now: float) -> None:
-        """It takes requests."""
+        """Note that the path takes requests."""
         self._up += 1
         if self._up == 1 and self._opened:
             self._shared.outbox.add(LinkChanged(True))
@@ -199,7 +199,7 @@ class ClientSession(ConnectionEvents):
             self._shared.outbox.add(Opened(path.number, 0))
 
     def path_failed(self, path: Path) -> None:
-        """It did not become connected: nothing waits for it any more."""
+        """Note that the path did not become connected: nothing waits for it any more."""
         self._dispatch.repeat()
 
     def path_drained(self, path: Path, traffic: Traffic, now: float) -> None:
@@ -210,7 +210,7 @@ class ClientSession(ConnectionEvents):
             self._shared.outbox.add(LinkChanged(False))
 
     def path_closed(self, path: Path, now: float) -> None:
-        """It has nothing any more: what waited for that goes on."""
+        """Note that the path has nothing any more: what waited for that goes on."""
         if path in self._to_open:
             self._to_open.clear()
             self._open_error = path.error

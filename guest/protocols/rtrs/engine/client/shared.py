@@ -49,7 +49,7 @@ LARGEST_HEADER: Final = 4096
 
 
 class Shared:
-    """Of one session: its name and UUID, its slots, and where actions and alarms go."""
+    """The common state of one session: name and UUID, slots, and where actions and alarms go."""
 
     def __init__(
         self, name: str, memory: ClientMemory, source: random.Random, settings: ClientSettings

@@ -24,7 +24,7 @@ def check(settings: ServerSettings) -> None:
 
 
 def limits(cid: int, settings: ServerSettings) -> Limits:
-    """As the kernel's server has them.
+    """Return the sizes of a connection's queue pair, as the kernel's server has them.
 
     Connection 0: a request and an end of key for each, 2 for draining and heartbeats. Others: the
     end of a chunk's key, data, end of the client's key, new key, response.

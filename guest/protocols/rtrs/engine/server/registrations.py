@@ -33,7 +33,7 @@ class Registrations:
             queue.post([*chain, self._register(some[-1], token)], True)
 
     def info_response(self) -> bytes:
-        """INFO_RSP with all pieces."""
+        """Return INFO_RSP with all pieces."""
         pairs = zip(self._regions, self.keys, strict=True)
         return info_response([(region.address, key, region.length) for region, key in pairs])
 

@@ -63,7 +63,7 @@ class Server:
         ]
 
     def respond(self, operation: int, errno: int, now: float) -> None:
-        """An operation of `Serve` is over."""
+        """Take the end of an operation of `Serve`."""
         found = self._shared.operations.pop(operation, None)
         if found is None:
             return
@@ -104,7 +104,7 @@ class Server:
     def requested(
         self, connection: int, private_data: bytes, addresses: AddressPair, now: float
     ) -> None:
-        """A client asks for a connection: it is accepted, or told what is wrong."""
+        """Accept a client's connection, or tell it what is wrong."""
         try:
             request = parse_request(private_data)
             path = self._path_for(request, connection, addresses, now)
@@ -113,7 +113,7 @@ class Server:
             self._shared.outbox.add(Reject(connection, refusal(error.errno)))
 
     def established(self, connection: int, private_data: bytes, link: LinkInfo, now: float) -> None:
-        """A connection is up."""
+        """Take the event that a connection is up."""
         if (found := self._connections.get(connection)) is not None:
             found[0].established(found[1], link)
 
@@ -122,7 +122,7 @@ class Server:
         self._close(connection, "rejected")
 
     def connect_failed(self, connection: int, errno: int, now: float) -> None:
-        """A connection did not come up."""
+        """Take the event that a connection did not come up."""
         self._close(connection, "cannot connect")
 
     def disconnected(self, connection: int, now: float) -> None:
@@ -130,17 +130,17 @@ class Server:
         self._close(connection, "disconnected")
 
     def received(self, connection: int, received: Received, now: float) -> None:
-        """A receive completed."""
+        """Take the completion of a receive."""
         if (found := self._connections.get(connection)) is not None:
             found[0].received(found[1], received, now)
 
     def sent(self, connection: int, token: int, now: float) -> None:
-        """A signaled work request completed."""
+        """Take the completion of a signaled work request."""
         if (found := self._connections.get(connection)) is not None:
             found[0].sent(found[1], token, now)
 
     def failed(self, connection: int, reason: str, now: float) -> None:
-        """A work request failed."""
+        """Take the failure of a work request."""
         self._close(connection, reason)
 
     def drained(self, connection: int, now: float) -> None:
@@ -156,7 +156,7 @@ class Server:
     # -- what paths tell (`path.Owner`) -----------------------------------------------------------
 
     def connection_gone(self, connection: EngineConnection) -> None:
-        """No more events."""
+        """Expect no more events of the connection."""
         del self._connections[connection.number]
 
     def name_taken(self, name: str, session: Session) -> bool:

@@ -12,7 +12,7 @@ from bluebridge.guest.protocols.rtrs.engine.settings import ServerSettings
 
 
 class Shared:
-    """Memory, settings, where actions and alarms go; operations by their number.
+    """The parts of a server that paths share: memory, settings, actions, alarms, operations.
 
     Raises `ValueError` for settings that cannot be.
     """

@@ -121,7 +121,7 @@ class Traffic:
         return self._operations.values()
 
     def received(self, connection: EngineConnection, received: Received, now: float) -> None:
-        """A receive completed. Raises `BadRequest`."""
+        """Take the completion of a receive. Raises `BadRequest`."""
         self._heartbeat.heard()
         immediate = received.immediate
         if immediate is None or not received.write:
@@ -136,7 +136,7 @@ class Traffic:
             self._heartbeat.acknowledged(now)
 
     def sent(self, connection: EngineConnection, token: int) -> None:
-        """A signaled work request completed. Raises `BadRequest`."""
+        """Take the completion of a signaled work request. Raises `BadRequest`."""
         connection.queue.completed()
         if token < FIRST_SLOT_TOKEN:
             return
@@ -151,7 +151,7 @@ class Traffic:
         queue.post([WriteImmediate(immediate, token)], token != 0)
 
     def drained(self) -> None:
-        """No key will end any more: operations that wait for that are over."""
+        """End the operations that wait for a key to end: none will any more."""
         for chunk, operation in list(self._operations.items()):
             if operation.message is None:
                 operation.over = True
