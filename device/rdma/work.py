@@ -83,21 +83,13 @@ class SendWork:
         "whole",
     )
 
-    def __init__(
-        self,
-        index: int,
-        operation: int,
-        signalled: bool = False,
-        fence: bool = False,
-        solicited: bool = False,
-        immediate: int = 0,
-    ) -> None:
+    def __init__(self, index: int, operation: int) -> None:
         self.index = index
         self.operation = operation
-        self.signalled = signalled
-        self.fence = fence
-        self.solicited = solicited
-        self.immediate = immediate
+        self.signalled = False
+        self.fence = False
+        self.solicited = False
+        self.immediate = 0
         self.parts: list[Sge | bytes] = []
         self.length = 0
         self.remote_address = 0
@@ -126,16 +118,8 @@ class PacketWork(SendWork):
 
     __slots__ = ("checksums", "header", "mss")
 
-    def __init__(
-        self,
-        index: int,
-        operation: int,
-        signalled: bool = False,
-        fence: bool = False,
-        solicited: bool = False,
-        immediate: int = 0,
-    ) -> None:
-        super().__init__(index, operation, signalled, fence, solicited, immediate)
+    def __init__(self, index: int, operation: int) -> None:
+        super().__init__(index, operation)
         self.checksums = 0
         self.header = b""
         self.mss = 0
@@ -150,16 +134,8 @@ class DatagramWork(PacketWork):
 
     __slots__ = ("address", "address_pd", "own_qkey", "qkey", "target_qpn")
 
-    def __init__(
-        self,
-        index: int,
-        operation: int,
-        signalled: bool = False,
-        fence: bool = False,
-        solicited: bool = False,
-        immediate: int = 0,
-    ) -> None:
-        super().__init__(index, operation, signalled, fence, solicited, immediate)
+    def __init__(self, index: int, operation: int) -> None:
+        super().__init__(index, operation)
         self.address = b""
         self.address_pd = 0
         self.own_qkey = False
@@ -176,16 +152,8 @@ class FrameWork(PacketWork):
 
     __slots__ = ("loopback", "repeated", "tag", "tag_type")
 
-    def __init__(
-        self,
-        index: int,
-        operation: int,
-        signalled: bool = False,
-        fence: bool = False,
-        solicited: bool = False,
-        immediate: int = 0,
-    ) -> None:
-        super().__init__(index, operation, signalled, fence, solicited, immediate)
+    def __init__(self, index: int, operation: int) -> None:
+        super().__init__(index, operation)
         self.loopback = False
         self.repeated = b""
         self.tag = 0

@@ -189,8 +189,8 @@ class ToyRing(SendQueue):
         elif kind not in _OPERATIONS:
             self._qp.engine.refuse(index, WorkError(f"an entry of kind {kind}"))
         else:
-            work = SendWork(index, _OPERATIONS[Kind(kind)], signalled=True)
-            work.parts, work.length = [(lkey, address, length)], length
+            work = SendWork(index, _OPERATIONS[Kind(kind)])
+            work.signalled, work.parts, work.length = True, [(lkey, address, length)], length
             work.remote_address, work.rkey = remote, rkey
             self._qp.engine.execute(work)
 

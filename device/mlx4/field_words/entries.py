@@ -19,10 +19,8 @@ ENTRIES = (
         (
             (_OWNER, "owner"),
             (used("rings/send_queue.py: SendRing._execute", by_position=True), "ds"),
-            (used(f"{_PARSE}: parse_connected", by_position=True), "opcode immediate"),
-            (used(f"{_PARSE}: parse_connected", by_position=True), "cqe"),
-            (used(f"{_PARSE}: parse_connected", by_position=True), "fence"),
-            (used(f"{_PARSE}: parse_connected", by_position=True), "solicited"),
+            (used(f"{_PARSE}: parse_connected", by_position=True), "opcode"),
+            (used(f"{_PARSE}: _flag", by_position=True), "immediate cqe fence solicited"),
             (used("registers/blueflame.py: BlueFlame._push", by_position=True), "send_index"),
             (
                 used(f"{_PARSE}: FrameReader.read", "as an opcode of its own", by_position=True),
@@ -54,7 +52,7 @@ ENTRIES = (
             (_OWNER, "owner"),
             (used("rings/send_queue.py: SendRing._execute", by_position=True), "ds"),
             (used(f"{_PARSE}: PacketReader.read", by_position=True), "opcode"),
-            (used(f"{_PARSE}: PacketReader.read", by_position=True), "cqe"),
+            (used(f"{_PARSE}: _flag", by_position=True), "cqe"),
             (ignored("the packet's own headers say it"), "vl15 sl rlid slr"),
             (ignored("the check sum is that of the fabric, whatever stands there"), "icrc"),
             (ignored(_PRIORITY), "sched_prio static_rate"),

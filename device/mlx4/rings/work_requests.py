@@ -129,14 +129,8 @@ class DatagramReader(EntryReader):
         """The work request of an entry; raises `WorkError` for garbage."""
         word0, word1, flags, immediate = _control(raw)
         operation = OPERATIONS[word0 & OPCODE_MASK]
-        work = DatagramWork(
-            index,
-            operation,
-            flags & _CQE_REQUEST == _CQE_REQUEST,
-            word1 & _FENCE != 0,
-            flags & _SOLICITED != 0,
-            immediate,
-        )
+        work = DatagramWork(index, operation)
+        _flag(work, word1, flags, immediate)
         if operation == NOP:
             return work
         if operation not in _DATAGRAMS:
@@ -166,14 +160,8 @@ class PacketReader(EntryReader):
         """The work request of an entry; raises `WorkError` for garbage."""
         word0, word1, flags, immediate = _control(raw)
         operation = OPERATIONS[word0 & OPCODE_MASK]
-        work = SendWork(
-            index,
-            operation,
-            flags & _CQE_REQUEST == _CQE_REQUEST,
-            word1 & _FENCE != 0,
-            flags & _SOLICITED != 0,
-            immediate,
-        )
+        work = SendWork(index, operation)
+        _flag(work, word1, flags, immediate)
         if operation == NOP:
             return work
         if operation not in _DATAGRAMS:
@@ -193,14 +181,8 @@ class FrameReader(EntryReader):
         """The work request of an entry; raises `WorkError` for garbage."""
         word0, word1, flags, immediate = _control(raw)
         operation = OPERATIONS[word0 & OPCODE_MASK]
-        work = FrameWork(
-            index,
-            operation,
-            flags & _CQE_REQUEST == _CQE_REQUEST,
-            word1 & _FENCE != 0,
-            flags & _SOLICITED != 0,
-            immediate,
-        )
+        work = FrameWork(index, operation)
+        _flag(work, word1, flags, immediate)
         if operation == NOP:
             return work
         if operation not in _FRAMES:
@@ -226,18 +208,20 @@ def _control(raw: bytes) -> tuple[int, int, int, int]:
     return CTRL.unpack_from(raw)
 
 
+def _flag(work: SendWork, word1: int, flags: int, immediate: int) -> None:
+    """Take over the words of the control segment that all entries have in common."""
+    work.signalled = flags & _CQE_REQUEST == _CQE_REQUEST
+    work.fence = word1 & _FENCE != 0
+    work.solicited = flags & _SOLICITED != 0
+    work.immediate = immediate
+
+
 def parse_connected(raw: bytes, index: int) -> SendWork:
     """An entry of an RC, UC or XRC queue pair; raises `WorkError` for garbage."""
     word0, word1, flags, immediate = _control(raw)
     operation = OPERATIONS[word0 & OPCODE_MASK]
-    work = SendWork(
-        index,
-        operation,
-        flags & _CQE_REQUEST == _CQE_REQUEST,
-        word1 & _FENCE != 0,
-        flags & _SOLICITED != 0,
-        immediate,
-    )
+    work = SendWork(index, operation)
+    _flag(work, word1, flags, immediate)
     work.srqn = flags >> 8
     position = CTRL_SIZE
     if operation in _SENDS:
