@@ -11,38 +11,27 @@ from bluebridge.host_tools.analyzer.decode import decode
 
 Describe = Callable[[Event], str]
 
-KINDS: dict[str, frozenset[Kind]] = {
-    "mmio": frozenset((Kind.MMIO_READ, Kind.MMIO_WRITE)),
-    "dma": frozenset((Kind.DMA_READ, Kind.DMA_WRITE)),
-    "irq": frozenset((Kind.IRQ,)),
-    "command": frozenset((Kind.COMMAND,)),
-    "config": frozenset((Kind.CONFIG_READ, Kind.CONFIG_WRITE)),
-    "reset": frozenset((Kind.RESET,)),
-    "note": frozenset((Kind.NOTE,)),
-    "wire": frozenset((Kind.WIRE,)),
-    "fault": frozenset((Kind.FAULT,)),
-    "link": frozenset((Kind.LINK,)),
-    "control": frozenset((Kind.CONTROL,)),
-    "blueflame": frozenset((Kind.BLUEFLAME,)),
+_FORMS: dict[Kind, tuple[str, str, str]] = {
+    Kind.MMIO_READ: ("mmio", "host->dev", "MRd"),
+    Kind.MMIO_WRITE: ("mmio", "host->dev", "MWr"),
+    Kind.DMA_READ: ("dma", "dev->host", "MRd"),
+    Kind.DMA_WRITE: ("dma", "dev->host", "MWr"),
+    Kind.IRQ: ("irq", "dev->host", "MSI-X"),
+    Kind.COMMAND: ("command", "-", "command"),
+    Kind.CONFIG_READ: ("config", "host->dev", "CfgRd"),
+    Kind.CONFIG_WRITE: ("config", "host->dev", "CfgWr"),
+    Kind.RESET: ("reset", "-", "reset"),
+    Kind.NOTE: ("note", "-", "note"),
+    Kind.WIRE: ("wire", "dev->wire", "message"),
+    Kind.FAULT: ("fault", "-", "fault"),
+    Kind.LINK: ("link", "-", "link"),
+    Kind.CONTROL: ("control", "-", "control"),
+    Kind.BLUEFLAME: ("blueflame", "-", "entry"),
 }
-
-# Direction and type as a PCIe analyzer names them.
-_DIRECTION_TYPE: dict[Kind, tuple[str, str]] = {
-    Kind.MMIO_READ: ("host->dev", "MRd"),
-    Kind.MMIO_WRITE: ("host->dev", "MWr"),
-    Kind.DMA_READ: ("dev->host", "MRd"),
-    Kind.DMA_WRITE: ("dev->host", "MWr"),
-    Kind.IRQ: ("dev->host", "MSI-X"),
-    Kind.CONFIG_READ: ("host->dev", "CfgRd"),
-    Kind.CONFIG_WRITE: ("host->dev", "CfgWr"),
-    Kind.COMMAND: ("-", "command"),
-    Kind.RESET: ("-", "reset"),
-    Kind.NOTE: ("-", "note"),
-    Kind.WIRE: ("dev->wire", "message"),
-    Kind.BLUEFLAME: ("-", "entry"),
-    Kind.FAULT: ("-", "fault"),
-    Kind.LINK: ("-", "link"),
-    Kind.CONTROL: ("-", "control"),
+"""The word of each kind for `--kind`, direction and type as a PCIe analyzer names them."""
+KINDS = {
+    group: frozenset(kind for kind, form in _FORMS.items() if form[0] == group)
+    for group, _, _ in _FORMS.values()
 }
 
 HEADER = (
@@ -68,7 +57,7 @@ def _place(event: Event) -> str:
 
 def table_line(event: Event, *, decoded: bool = True, words: Describe = decode) -> str:
     """Write an event in the columns of `HEADER`; `words` describes it."""
-    direction, kind = _DIRECTION_TYPE[event.kind]
+    _, direction, kind = _FORMS[event.kind]
     text = event.text
     data = "" if text else event.data[:_SHOWN].hex()
     length = "" if text or event.kind == Kind.IRQ else str(event.length)
@@ -82,13 +71,13 @@ def table_line(event: Event, *, decoded: bool = True, words: Describe = decode) 
 
 def plain_line(event: Event, words: Describe = decode) -> str:
     """Write an event without time, length and data, as expressions are looked for in it."""
-    direction, kind = _DIRECTION_TYPE[event.kind]
+    _, direction, kind = _FORMS[event.kind]
     return " ".join((event.device, direction, kind, _place(event), words(event)))
 
 
 def narrow_line(event: Event, *, decoded: bool = True, words: Describe = decode) -> str:
     """Write an event without data, in the columns of `NARROW_HEADER`: the words tell the most."""
-    direction, kind = _DIRECTION_TYPE[event.kind]
+    _, direction, kind = _FORMS[event.kind]
     tail = event.text or (words(event) if decoded else "")
     line = f"{event.time:13.6f} {event.device:3} {direction:9} {kind:7} {_place(event):>12} {tail}"
     return line.rstrip()

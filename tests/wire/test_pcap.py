@@ -14,7 +14,7 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.net.roce import PSN_MASK
 from bluebridge.guest.protocols.krping.pattern import ping_data
 from bluebridge.host_tools.analyzer import log_command as cli
-from bluebridge.host_tools.analyzer.analysis.transaction_stream import transactions
+from bluebridge.host_tools.analyzer.analysis.classify import transactions
 from bluebridge.host_tools.analyzer.pcap import dissector
 from bluebridge.host_tools.analyzer.pcap.tlp_packets import PURPOSES
 from bluebridge.host_tools.analyzer.transaction import Role

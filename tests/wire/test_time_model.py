@@ -16,7 +16,7 @@ from bluebridge.guest.verbs import WrOpcode
 from bluebridge.host_tools.analyzer.analysis import PostedBy, transfers
 from bluebridge.host_tools.analyzer.model import load
 from bluebridge.host_tools.analyzer.model import model_command as cli
-from bluebridge.host_tools.analyzer.model.counts import link_share
+from bluebridge.host_tools.analyzer.model.model import link_share
 from bluebridge.host_tools.analyzer.model.profile import Constants
 from bluebridge.host_tools.analyzer.model.samples import Setting, read_samples
 from bluebridge.host_tools.analyzer.model.study import TABLES, StudyTable

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from bluebridge.device.fabric.fault_words import ANSWERS, KINDS, TIMED, WORDS
-from bluebridge.device.fabric.faults.match import NO_LIMIT, Match
-from bluebridge.device.fabric.faults.rule import BOTH, IN, OUT, Rule
+from bluebridge.device.fabric.faults.rule import BOTH, IN, NO_LIMIT, OUT, Match, Rule
 from bluebridge.device.layout.net.cm import CmAttribute
 from bluebridge.device.layout.net.operations import Op
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind
+from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind, lone
 from bluebridge.host_tools.analyzer.activity.commands import CommandActivities
 from bluebridge.host_tools.analyzer.activity.interrupts import InterruptActivities
-from bluebridge.host_tools.analyzer.activity.lone import lone
 from bluebridge.host_tools.analyzer.activity.open_activities import WINDOW, OpenActivities
 from bluebridge.host_tools.analyzer.activity.resets import ResetActivities
 from bluebridge.host_tools.analyzer.devices.model import Adapter

@@ -11,10 +11,9 @@ from pathlib import Path
 from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.host_tools.analyzer.activity.activity import Activity
+from bluebridge.host_tools.analyzer.activity.activity import Activity, of_transfer
 from bluebridge.host_tools.analyzer.activity.adapter_activities import HcaActivities
 from bluebridge.host_tools.analyzer.activity.bridge_assembly import BridgeAssembler
-from bluebridge.host_tools.analyzer.activity.lone import of_transfer
 from bluebridge.host_tools.analyzer.activity.open_activities import WINDOW
 from bluebridge.host_tools.analyzer.analysis.assembly import TransferAssembler
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of

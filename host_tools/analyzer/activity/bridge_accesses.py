@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.ntb.uses import RegisterUse, Use, Uses
-from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind, begun
+from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind, begun, lone
 from bluebridge.host_tools.analyzer.activity.bridge_causes import Access, Cause
 from bluebridge.host_tools.analyzer.activity.bridge_doorbells import Doorbells
 from bluebridge.host_tools.analyzer.activity.bridge_windows import WindowAccess
 from bluebridge.host_tools.analyzer.activity.engine_channel import EngineChannel
-from bluebridge.host_tools.analyzer.activity.lone import lone
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.devices.model import DeviceKind
 from bluebridge.host_tools.analyzer.devices.registry import model_of

@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind, begun
+from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind, begun, lone
 from bluebridge.host_tools.analyzer.activity.bridge_accesses import BridgeAccesses
 from bluebridge.host_tools.analyzer.activity.bridge_causes import Access, Cause
 from bluebridge.host_tools.analyzer.activity.bridge_doorbells import PATIENCE_SECONDS, Rung
 from bluebridge.host_tools.analyzer.activity.bridge_windows import MOST_READS, WindowAccess
 from bluebridge.host_tools.analyzer.activity.engine_channel import EngineChannel
-from bluebridge.host_tools.analyzer.activity.lone import lone
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.devices.model import DeviceKind
 from bluebridge.host_tools.analyzer.devices.registry import model_of

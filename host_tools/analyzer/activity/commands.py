@@ -12,8 +12,7 @@ from collections import deque
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind
-from bluebridge.host_tools.analyzer.activity.lone import lone, started
+from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind, lone, started
 from bluebridge.host_tools.analyzer.activity.open_activities import OpenActivities
 from bluebridge.host_tools.analyzer.devices.model import CommandRegister
 from bluebridge.host_tools.analyzer.transaction import Transaction

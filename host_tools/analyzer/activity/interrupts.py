@@ -7,9 +7,8 @@ when the entry had been written before.
 from __future__ import annotations
 
 from bluebridge.device.buslog.reader import Event
-from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind
+from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind, lone, started
 from bluebridge.host_tools.analyzer.activity.commands import CommandActivities
-from bluebridge.host_tools.analyzer.activity.lone import lone, started
 from bluebridge.host_tools.analyzer.activity.open_activities import OpenActivities
 from bluebridge.host_tools.analyzer.devices.model import Adapter, EventKind, QueueEvent
 from bluebridge.host_tools.analyzer.transaction import Transaction

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bluebridge.device.buslog.reader import Event
-from bluebridge.host_tools.analyzer.activity.activity import Activity
-from bluebridge.host_tools.analyzer.activity.lone import lone
+from bluebridge.host_tools.analyzer.activity.activity import Activity, lone
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.transaction import Transaction
 

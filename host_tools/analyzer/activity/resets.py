@@ -7,8 +7,7 @@ dozen. A store into the reset register belongs to the reset that it causes.
 from __future__ import annotations
 
 from bluebridge.device.buslog.reader import Event
-from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind
-from bluebridge.host_tools.analyzer.activity.lone import lone, started
+from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind, lone, started
 from bluebridge.host_tools.analyzer.activity.open_activities import OpenActivities
 from bluebridge.host_tools.analyzer.transaction import Tlp, Transaction
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.host_tools.analyzer.analysis import PostedBy, Transfer, transfers
-from bluebridge.host_tools.analyzer.model.counts import EventCounts
-from bluebridge.host_tools.analyzer.model.model import Model
+from bluebridge.host_tools.analyzer.model.model import EventCounts, Model
 
 STUDIED = "RDMA_WRITE"
 """Operation of the study's `rdma_lat`. A log has other messages too, of the programs' TCP."""

@@ -15,8 +15,7 @@ from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.packets.carriers import Frame, frames_of
 from bluebridge.device.packets.message import PacketError, WireMessage
-from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
-from bluebridge.host_tools.analyzer.analysis.transaction_stream import transactions
+from bluebridge.host_tools.analyzer.analysis.classify import transaction_of, transactions
 from bluebridge.host_tools.analyzer.output import STANDARD_OUTPUT, opened
 from bluebridge.host_tools.analyzer.pcap.bar_bases import BarBases
 from bluebridge.host_tools.analyzer.pcap.pcapng_writer import PcapngWriter

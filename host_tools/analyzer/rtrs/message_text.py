@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from enum import IntEnum
+
+from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.net import rnbd, rtrs
 from bluebridge.device.layout.net.operations import Op
+from bluebridge.device.layout.net.rnbd import AccessMode, IoFlag, Operation
 from bluebridge.device.layout.net.rtrs import ImmediateType, MessageType
 from bluebridge.device.packets.message import WireMessage
 from bluebridge.host_tools.analyzer.rtrs.connections import Side
-from bluebridge.host_tools.analyzer.rtrs.user_messages import user_message_text
 
 _WITH_IMMEDIATE = (Op.SEND_IMM, Op.WRITE_IMM)
 
@@ -122,3 +126,62 @@ def _read_data(message: WireMessage) -> str:
 
 def _may_be_answer(message: WireMessage) -> bool:
     return message.complete and bool(message.length % 512)  # data come in whole sectors
+
+
+def user_message_text(data: bytes) -> str:
+    """`, RNBD ...`; only the type where a message is shorter than its form, empty for no type."""
+    kind = int.from_bytes(data[:2], "little")
+    form = _FORMS.get(kind)
+    if form is None or len(data) < rnbd.HEADER.size:
+        return ""
+    table, text = form
+    name = rnbd.MessageType(kind).name
+    return f", RNBD {name}{text(data)}" if len(data) >= table.size else f", RNBD {name} (short)"
+
+
+def _session(data: bytes) -> str:
+    return f" version={rnbd.SESS_INFO.get(data, 'ver')}"
+
+
+def _open(data: bytes) -> str:
+    name = rnbd.OPEN.get_raw(data, "dev_name").partition(b"\0")[0].decode(errors="replace")
+    return f" {name!r} {_name(AccessMode, rnbd.OPEN.get(data, 'access_mode'))}"
+
+
+def _opened(data: bytes) -> str:
+    get = rnbd.OPEN_RSP.get
+    return (
+        f" device={get(data, 'device_id')} sectors={get(data, 'nsectors')} "
+        f"block={get(data, 'logical_block_size')}"
+    )
+
+
+def _io(data: bytes) -> str:
+    get = rnbd.IO.get
+    word = get(data, "rw")
+    flags = "".join(f" {flag.name}" for flag in IoFlag if word & flag)
+    return (
+        f" {_name(Operation, word & rnbd.OPERATION_MASK)}{flags} device={get(data, 'device_id')} "
+        f"sector={get(data, 'sector')} bytes={get(data, 'bi_size')}"
+    )
+
+
+def _close(data: bytes) -> str:
+    return f" device={rnbd.CLOSE.get(data, 'device_id')}"
+
+
+def _name(kind: type[IntEnum], value: int) -> str:
+    try:
+        return kind(value).name
+    except ValueError:
+        return f"{value:#x}"
+
+
+_FORMS: dict[int, tuple[Struct, Callable[[bytes], str]]] = {
+    rnbd.MessageType.SESS_INFO: (rnbd.SESS_INFO, _session),
+    rnbd.MessageType.SESS_INFO_RSP: (rnbd.SESS_INFO, _session),
+    rnbd.MessageType.OPEN: (rnbd.OPEN, _open),
+    rnbd.MessageType.OPEN_RSP: (rnbd.OPEN_RSP, _opened),
+    rnbd.MessageType.IO: (rnbd.IO, _io),
+    rnbd.MessageType.CLOSE: (rnbd.CLOSE, _close),
+}

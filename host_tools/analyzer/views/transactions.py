@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 
 from bluebridge.device.buslog.reader import Event, LogReader
-from bluebridge.host_tools.analyzer.analysis.transaction_stream import transactions
+from bluebridge.host_tools.analyzer.analysis.classify import transactions
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.transaction import Tlp, Transaction, split
 from bluebridge.host_tools.analyzer.views import json_rows

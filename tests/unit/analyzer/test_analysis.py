@@ -16,8 +16,7 @@ from bluebridge.device.layout.mlx4.cqe import ERROR_CQE, OPCODE_ERROR, Completio
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL, UAR_AREA_SIZE
 from bluebridge.host_tools.analyzer.analysis import PostedBy, Role, Tlp, Transfer, transfers
 from bluebridge.host_tools.analyzer.analysis.assembly import assembled
-from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
-from bluebridge.host_tools.analyzer.analysis.transaction_stream import transactions
+from bluebridge.host_tools.analyzer.analysis.classify import transaction_of, transactions
 from bluebridge.host_tools.analyzer.transaction import pieces, split
 from bluebridge.host_tools.analyzer.views import transactions as transaction_table
 from bluebridge.host_tools.analyzer.views.traffic import Traffic

@@ -17,7 +17,7 @@ from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.device.layout.pcie.pseudo_header import Flags, Purpose
 from bluebridge.device.layout.pcie.tlp import TlpType
 from bluebridge.host_tools.analyzer import log_command as cli
-from bluebridge.host_tools.analyzer.analysis.transaction_stream import transactions
+from bluebridge.host_tools.analyzer.analysis.classify import transactions
 from bluebridge.host_tools.analyzer.pcap.bar_bases import BarBases
 from bluebridge.host_tools.analyzer.pcap.export import export
 from bluebridge.host_tools.analyzer.pcap.pcapng_reader import packets

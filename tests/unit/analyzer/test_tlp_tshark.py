@@ -18,7 +18,7 @@ from bluebridge.device.fabric.messages import Request
 from bluebridge.device.layout.pcie.pseudo_header import DISSECTOR, PSEUDO_HEADER, Purpose
 from bluebridge.device.layout.pcie.tlp import BY_TYPE
 from bluebridge.device.packets.exported_pdu import tags
-from bluebridge.host_tools.analyzer.analysis.transaction_stream import transactions
+from bluebridge.host_tools.analyzer.analysis.classify import transactions
 from bluebridge.host_tools.analyzer.pcap import dissector
 from bluebridge.host_tools.analyzer.pcap.export import export
 from bluebridge.host_tools.analyzer.pcap.pcapng_reader import packets
