@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.cache import Cache
 from bluebridge.images.errors import ImageError
 from bluebridge.images.guest_modules import MODULES
+from bluebridge.images.host import as_root
 from bluebridge.images.overlay import SINGLE, code_key, sources
 from bluebridge.images.source import HOME
 
@@ -86,8 +86,8 @@ def test_without_a_compiler_set_up_says_so_in_one_line(
     told = capsys.readouterr().err
     assert told.splitlines()[-1] == (
         "images: guest code: runs interpreted: there is no C compiler; "
-        "to mend it: apt-get install gcc"
-    ).replace("to mend it: ", f"to mend it: {'' if os.geteuid() == 0 else 'sudo '}")
+        f"to mend it: {as_root('apt-get', 'install', 'gcc')}"
+    )
     assert not list((tmp_path / "cache").glob(f"*{guest_build.NAME}*-*"))
 
 
