@@ -21,6 +21,7 @@ from tests.models.long_messages import (
     to_error,
     to_reset,
 )
+from tests.models.rdma_node import Node, TestQp
 from tests.models.rdma_node import SendOpcode as Op
 from tests.unit.rdma.test_qp_protection import state, statuses
 
@@ -76,21 +77,27 @@ def test_a_source_that_goes_away_is_a_local_error(gone: str, opcode: Op) -> None
     assert statuses(pair.b, pair.qb) == [BROKEN]
 
 
-@pytest.mark.parametrize("opcode", [Op.RDMA_WRITE, Op.RDMA_READ, Op.SEND])
-@pytest.mark.parametrize("end", ["reset", "error", "function"])
-def test_nothing_moves_for_a_requester_that_was_stopped(end: str, opcode: Op) -> None:
-    pair = LongPair(rq_shift=6).connect()
-    pair.receive()
+def ended_at_turn_2(pair: LongPair, node: Node, qp: TestQp, end: str) -> list[int]:
+    """Have one side end between two parts; the list gets the bytes that have arrived then."""
     left: list[int] = []
 
     def stop() -> None:
         left.append(pair.arrived())
         if end == "function":
-            pair.a.hca.reset()
+            node.hca.reset()
         else:
-            (to_reset if end == "reset" else to_error)(pair.a, pair.qa)
+            (to_reset if end == "reset" else to_error)(node, qp)
 
     pair.at_turn(2, stop)
+    return left
+
+
+@pytest.mark.parametrize("opcode", [Op.RDMA_WRITE, Op.RDMA_READ, Op.SEND])
+@pytest.mark.parametrize("end", ["reset", "error", "function"])
+def test_nothing_moves_for_a_requester_that_was_stopped(end: str, opcode: Op) -> None:
+    pair = LongPair(rq_shift=6).connect()
+    pair.receive()
+    left = ended_at_turn_2(pair, pair.a, pair.qa, end)
     pair.post(opcode)
     pair.run(0.01)
     if end != "function":
@@ -106,16 +113,7 @@ def test_nothing_moves_for_a_requester_that_was_stopped(end: str, opcode: Op) ->
 def test_a_responder_that_is_gone_uses_up_the_retries(end: str, opcode: Op) -> None:
     pair = LongPair(rq_shift=6).connect()
     pair.receive()
-    left: list[int] = []
-
-    def stop() -> None:
-        left.append(pair.arrived())
-        if end == "function":
-            pair.b.hca.reset()
-        else:
-            (to_reset if end == "reset" else to_error)(pair.b, pair.qb)
-
-    pair.at_turn(2, stop)
+    left = ended_at_turn_2(pair, pair.b, pair.qb, end)
     pair.post(opcode)
     pair.run(0.5)
     assert statuses(pair.a, pair.qa) == [CompletionStatus.TRANSPORT_RETRY_EXC_ERR]

@@ -378,7 +378,8 @@ def test_without_another_path_requests_fail(client: ClientPeer) -> None:
     assert client.session.request(Direction.WRITE, permit, b"", 0, 0.0) == aborted
 
 
-def test_requests_wait_for_a_path_that_has_sent_its_info_request(two: ClientPeer) -> None:
+def stranded(two: ClientPeer) -> tuple[int, int]:
+    """Slot of a request on no path, last connection of a path that has sent INFO_REQ."""
     two.session.failed(4, "broken", 0.0)
     two.take()
     two.advance(4.0)
@@ -387,6 +388,11 @@ def test_requests_wait_for_a_path_that_has_sent_its_info_request(two: ClientPeer
     slot = two.request(Direction.WRITE)
     two.session.failed(2, "broken", two.now)
     two.take()
+    return slot, number
+
+
+def test_requests_wait_for_a_path_that_has_sent_its_info_request(two: ClientPeer) -> None:
+    slot, number = stranded(two)
     assert not two.of(Finished)
     two.receive(number - 1, a_send(info_rsp([(BASE, 9, 4 * CHUNK)])))
     assert [getattr(one, "slot", None) for one in two.posted(number)] == [slot]
@@ -395,14 +401,7 @@ def test_requests_wait_for_a_path_that_has_sent_its_info_request(two: ClientPeer
 
 
 def test_requests_do_not_wait_longer_than_that_path(two: ClientPeer) -> None:
-    two.session.failed(4, "broken", 0.0)
-    two.take()
-    two.advance(4.0)
-    two.establish()
-    number = two.establish()
-    slot = two.request(Direction.WRITE)
-    two.session.failed(2, "broken", two.now)
-    two.take()
+    slot, number = stranded(two)
     two.session.failed(number, "broken", two.now)
     two.take()
     assert two.of(Finished) == [Finished(slot, errno.ECONNABORTED)]
