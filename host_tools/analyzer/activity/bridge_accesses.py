@@ -120,17 +120,15 @@ class BridgeAccesses:
 
     def bells(self, device: str) -> Doorbells:
         """Return the doorbells of a function that its peer rings."""
-        found = self.doorbells.get(device)
-        if found is None:
-            found = self.doorbells[device] = Doorbells(uses_of(device), self._given)
-        return found
+        if device not in self.doorbells:
+            self.doorbells[device] = Doorbells(uses_of(device), self._given)
+        return self.doorbells[device]
 
     def channel(self, device: str, number: int) -> EngineChannel:
         """Return a channel of a DMA engine."""
-        found = self.channels.get((device, number))
-        if found is None:
-            found = self.channels[device, number] = EngineChannel(number, self._given)
-        return found
+        if (device, number) not in self.channels:
+            self.channels[device, number] = EngineChannel(number, self._given)
+        return self.channels[device, number]
 
     def shown(self, event: Event) -> RegisterAccess | None:
         """Find the peer's register that an access of a window meets, if the model shows any."""

@@ -30,6 +30,11 @@ LINK_UP = "link up"
 ABORT_NOTE = "master abort"
 _HALT = re.compile(r"channel (\d+) halted")
 _PROBLEMS = (ABORT_NOTE, "interrupt ", "an interrupt message")
+_ENGINE_STEPS = {
+    What.DESCRIPTOR: EngineChannel.fetched,
+    What.COPY: EngineChannel.copied,
+    What.COMPLETION: EngineChannel.completed,
+}
 _NOTHING: list[Activity] = []
 
 
@@ -48,8 +53,8 @@ class BridgeAssembler:
         self._handlers: dict[Kind, Callable[[Event, Transaction], None]] = {
             Kind.MMIO_WRITE: self._write,
             Kind.MMIO_READ: self._read,
-            Kind.DMA_READ: self._dma_read,
-            Kind.DMA_WRITE: self._dma_write,
+            Kind.DMA_READ: self._dma,
+            Kind.DMA_WRITE: self._dma,
             Kind.IRQ: self._interrupt,
             Kind.NOTE: self._note,
             Kind.RESET: self._reset,
@@ -181,14 +186,19 @@ class BridgeAssembler:
             self._begin(channel)
         return channel
 
-    def _dma_read(self, event: Event, one: Transaction) -> None:
+    def _dma(self, event: Event, one: Transaction) -> None:
         what = event.what
-        if what is What.DESCRIPTOR:
-            self._enter(event.device, event.obj).fetched(one)
-        elif what is What.COPY:
-            self._enter(event.device, event.obj).copied(one)
-        elif what is What.WINDOW:
+        step = _ENGINE_STEPS.get(what)
+        if step is not None:
+            step(self._enter(event.device, event.obj), one)
+        elif what is What.WINDOW and event.kind is Kind.DMA_READ:
             self._window_read(event, one)
+        elif what is What.WINDOW:
+            one.text = f"to {one.address:#x} of {host_of(one.device)}"
+            self._effect(event, one)
+        elif what is What.MESSAGE:
+            one.text = f"interrupt message {event.data[::-1].hex()} to {host_of(one.device)}"
+            self._effect(event, one)
         else:
             self._alone(event, one)
 
@@ -206,21 +216,6 @@ class BridgeAssembler:
         self._answered.append((event, one))
         if len(self._answered) > MOST_READS:
             self._end()
-
-    def _dma_write(self, event: Event, one: Transaction) -> None:
-        what = event.what
-        if what is What.COPY:
-            self._enter(event.device, event.obj).copied(one)
-        elif what is What.COMPLETION:
-            self._enter(event.device, event.obj).completed(one)
-        elif what is What.WINDOW:
-            one.text = f"to {one.address:#x} of {host_of(one.device)}"
-            self._effect(event, one)
-        elif what is What.MESSAGE:
-            one.text = f"interrupt message {event.data[::-1].hex()} to {host_of(one.device)}"
-            self._effect(event, one)
-        else:
-            self._alone(event, one)
 
     def _interrupt(self, event: Event, one: Transaction) -> None:
         one.text = f"interrupt, vector {event.address}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import add, attrgetter
 
 from bluebridge.host_tools.analyzer.analysis import Role, Tlp, Transaction, Transfer
-from bluebridge.host_tools.analyzer.model.profile import Profile, Stores, read_profile
+from bluebridge.host_tools.analyzer.model.profile import NAMES, Profile, Stores, read_profile
 
 LINE = 64
 BLOCK = 128
@@ -38,26 +39,15 @@ class EventCounts:
     completion: int = 0
 
     def __add__(self, other: EventCounts) -> EventCounts:
-        return EventCounts(
-            self.base + other.base,
-            self.store + other.store,
-            self.write + other.write,
-            self.turn + other.turn,
-            self.read + other.read,
-            self.completion + other.completion,
-        )
+        return EventCounts(*map(add, _values(self), _values(other)))
 
     def time(self, profile: Profile) -> float:
         """Sum up the modelled microseconds of what was counted."""
-        us = profile.us
-        return (
-            self.base * us.base
-            + self.store * us.store
-            + self.write * us.write
-            + self.turn * us.turn
-            + self.read * us.read
-            + self.completion * us.completion
-        )
+        pairs = zip(_values(self), _values(profile.us), strict=True)
+        return sum(count * us for count, us in pairs)
+
+
+_values: Callable[[object], tuple[float, ...]] = attrgetter(*NAMES)
 
 
 def link_share(length: int) -> float:
