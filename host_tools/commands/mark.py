@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Put the mark into the log; returns 0 when it is there. Raises `LabError`."""
-    name, text = _split(options.given)
+    name, text = split(options.given)
     guest = device_server.find(name or _newest())
     device_server.tell(guest, f"mark @{name} {text}" if name else f"mark {text}")
     print(f"marked: {printable(text)}")
@@ -43,7 +43,7 @@ def _newest() -> str:
     return names[-1]
 
 
-def _split(words: list[str]) -> tuple[str, str]:
+def split(words: list[str]) -> tuple[str, str]:
     """The guest, empty for all, and the text. Raises `UsageError`."""
     name = ""
     if words[0] in _names() and len(words) > 1:

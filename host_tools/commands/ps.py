@@ -37,7 +37,7 @@ def main(options: argparse.Namespace) -> int:
         print(json.dumps(_as_json(pairs, ended), indent=2))
         return 0
     for pair in pairs:
-        _show(pair)
+        show(pair)
     for each in ended:
         print(f"pair {each.number}  ended: {each.why}")
         print(f"  logs: {each.logs}")
@@ -89,7 +89,8 @@ def _json_ports(pair: PairRecord) -> list[dict[str, str]]:
     ]
 
 
-def _show(pair: PairRecord) -> None:
+def show(pair: PairRecord) -> None:
+    """Print a pair, its guests, and notes such as why its log was stopped."""
     state = f"{pair.state}: {pair.why}" if pair.why else pair.state
     age = duration(time.time() - pair.started)
     server = f"server {pair.server}  " if pair.server else ""

@@ -39,7 +39,7 @@ def run(log: Path, control: Path, text: str) -> int:
     while True:
         for event in search.new():
             time.sleep(AFTER_SECONDS)
-            hardware_control.tell(control, f"log stop {_reason(text, event, search)}")
+            hardware_control.tell(control, f"log stop {reason(text, event, search)}")
             return 0
         if search.skipped > skipped:
             skipped = search.skipped
@@ -47,7 +47,7 @@ def run(log: Path, control: Path, text: str) -> int:
         time.sleep(LOOK_SECONDS)
 
 
-def _reason(text: str, event: Event, search: LiveSearch) -> str:
+def reason(text: str, event: Event, search: LiveSearch) -> str:
     """Why the log is stopped, cut to what the server takes."""
     words = " ".join(search.words(event).split())
     late = f" ({_skipped(search.skipped)})" if search.skipped else ""

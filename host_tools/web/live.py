@@ -130,7 +130,7 @@ class Live:
     def _follow(self) -> None:
         """While a page is open: look, tell, wait."""
         reader = LogReader(self._lab.reader.folder)
-        look = _Look(reader, Follower(reader, at_end=True))
+        look = Look(reader, Follower(reader, at_end=True))
         ticks = 0
         before = time.monotonic()
         while self._wanted.is_set():
@@ -154,7 +154,7 @@ class Live:
             page.put_nowait(text)
 
 
-class _Look:
+class Look:
     """What is new in a log since the last look."""
 
     def __init__(self, reader: LogReader, follower: Follower) -> None:

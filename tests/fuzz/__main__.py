@@ -51,7 +51,7 @@ def main() -> int:
     if options.brief and importlib.util.find_spec("atheris") is None:
         print(MISSING)
         return 0
-    status = 0 if options.coverage else _fuzz(options.targets or list(targets.TARGETS), options)
+    status = 0 if options.coverage else fuzz(options.targets or list(targets.TARGETS), options)
     if options.brief:
         return status
     subprocess.run(
@@ -73,7 +73,8 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _fuzz(names: list[str], options: argparse.Namespace) -> int:
+def fuzz(names: list[str], options: argparse.Namespace) -> int:
+    """Fuzz the targets side by side; the exit status."""
     workers = min(os.cpu_count() or 1, len(names))
     share = options.seconds * workers / sum(SHARES.get(name, 1) for name in names)
     FINDINGS.mkdir(exist_ok=True)

@@ -173,7 +173,7 @@ def _open_files() -> int:
 
 
 @contextmanager
-def _no_leak() -> Iterator[None]:
+def no_leak() -> Iterator[None]:
     """As many descriptors are open afterwards as before, soon."""
     before = _open_files()
     yield
@@ -206,7 +206,7 @@ def sockets(data: bytes) -> None:
     """Clients that do as the fuzzer says, then one that does nothing wrong."""
     left = BytesLeft(data)
     header = left.take(HEADER).ljust(HEADER, b"\0")
-    with _no_leak(), tempfile.TemporaryDirectory(prefix="fuzz-") as folder, ExitStack() as stack:
+    with no_leak(), tempfile.TemporaryDirectory(prefix="fuzz-") as folder, ExitStack() as stack:
         served = Served(header[0], header[1], Path(folder))
         stack.callback(served.close)
         clients = Clients(served)

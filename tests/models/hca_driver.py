@@ -61,9 +61,9 @@ class Driver(CommandDriver):
             features=features,
             more_fabrics=more_fabrics,
         )
-        self._mtt_next = 0
+        self.mtt_next = 0
         self._mtt_table = 0
-        self._keys = 16
+        self.keys = 16
 
     # -- bring-up -------------------------------------------------------------------------------
 
@@ -105,11 +105,11 @@ class Driver(CommandDriver):
 
     def mtt(self, pages: list[int], present: bool = True) -> int:
         """Write translation entries; returns their byte offset."""
-        offset = self._mtt_next
+        offset = self.mtt_next
         for page in pages:
             entry = (page | present).to_bytes(8, "big")
-            self.host.poke(self._mtt_table + self._mtt_next, entry)
-            self._mtt_next += 8
+            self.host.poke(self._mtt_table + self.mtt_next, entry)
+            self.mtt_next += 8
         return offset
 
     def buffer(self, length: int) -> tuple[int, int]:
@@ -199,10 +199,10 @@ class Driver(CommandDriver):
         low: int = 0,
     ) -> int:
         """SW2HW_MPT of a translated region: its key, with low byte `low`."""
-        self._keys += 1
-        key = self._keys << 8 | low
+        self.keys += 1
+        key = self.keys << 8 | low
         entry = self.mpt(key, start, length, self.mtt(pages), pd=pd, rights=rights, shift=shift)
-        self.command(Opcode.SW2HW_MPT, bytes(entry), self._keys)
+        self.command(Opcode.SW2HW_MPT, bytes(entry), self.keys)
         return key
 
     def mpt(
@@ -234,8 +234,8 @@ class Driver(CommandDriver):
 
     def create_fast_mr(self, max_pages: int, *, pd: int = 1) -> int:
         """A free fast-registration MR: its key."""
-        self._keys += 1
-        key = self._keys << 8
+        self.keys += 1
+        key = self.keys << 8
         mtt = self.mtt([0] * max_pages, present=False)
         entry = self.mpt(
             key,
@@ -250,5 +250,5 @@ class Driver(CommandDriver):
             en_inv=3,
             mtt_sz=max_pages,
         )
-        self.command(Opcode.SW2HW_MPT, bytes(entry), self._keys)
+        self.command(Opcode.SW2HW_MPT, bytes(entry), self.keys)
         return key

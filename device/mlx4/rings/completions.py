@@ -28,10 +28,10 @@ from bluebridge.device.rdma.pairs.completions import Completions, Verdict
 from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus
 from bluebridge.device.rdma.work import ReceiveWork
 
-_CQE: Final = Struct(">III8xIH5xB")
-_DATAGRAM_CQE: Final = Struct(">IIIH6sIHH3xB")
-_FRAME_CQE: Final = Struct(">II4xH2xHBBIHH3xB")
-_ERROR_CQE: Final = Struct(">I20xHBB3xB")
+CQE: Final = Struct(">III8xIH5xB")
+DATAGRAM_CQE: Final = Struct(">IIIH6sIHH3xB")
+FRAME_CQE: Final = Struct(">II4xH2xHBBIHH3xB")
+ERROR_CQE: Final = Struct(">I20xHBB3xB")
 
 _FINDINGS: Final = Struct(">HxB")
 """Behind the sender's LID in a completion: status bits, and how far the L4 checksum was checked."""
@@ -80,7 +80,7 @@ class CompletionWriter(Completions):
         """A successful send work request; `index` is its free-running number."""
         self._bus.concern(self._qpn, index)
         opcode = _IS_SEND_BIT | SEND_OPCODES[operation]
-        self._post(self._send_cqn, _CQE.pack(self._qpn, 0, 0, length, index & 0xFFFF, opcode))
+        self._post(self._send_cqn, CQE.pack(self._qpn, 0, 0, length, index & 0xFFFF, opcode))
 
     def fail_send(self, index: int, status: CompletionStatus) -> None:
         """A send work request that failed or is flushed; also one that is not signalled."""
@@ -90,7 +90,7 @@ class CompletionWriter(Completions):
     def collect_send(self, index: int, operation: int, length: int) -> None:
         """A successful send work request whose completion waits for `post_collected`."""
         opcode = _IS_SEND_BIT | SEND_OPCODES[operation]
-        self._collected.append(_CQE.pack(self._qpn, 0, 0, length, index & 0xFFFF, opcode))
+        self._collected.append(CQE.pack(self._qpn, 0, 0, length, index & 0xFFFF, opcode))
 
     def post_collected(self) -> None:
         """Complete the sends that were collected, with one event for all of them."""
@@ -118,7 +118,7 @@ class CompletionWriter(Completions):
         `source` is the peer's number, or that of the XRC SRQ whose completion queue is `cqn`.
         """
         opcode = RECEIVE_OPCODES[op]
-        cqe = _CQE.pack(self._qpn, immediate, source, length, index & 0xFFFF, opcode)
+        cqe = CQE.pack(self._qpn, immediate, source, length, index & 0xFFFF, opcode)
         self._post(self._recv_cqn if cqn < 0 else cqn, cqe, solicited)
 
     def complete_datagram(
@@ -151,7 +151,7 @@ class CompletionWriter(Completions):
         if found is not None:
             flags, checksum = found
             address += _FINDINGS.pack(FRAME_STATUSES[flags], _L4_CHECKED if flags & L4_GOOD else 0)
-        cqe = _DATAGRAM_CQE.pack(
+        cqe = DATAGRAM_CQE.pack(
             qpn,
             pkey_index if immediate is None else immediate,
             source,
@@ -184,7 +184,7 @@ class CompletionWriter(Completions):
         self._eqs.post_numbered(EVENTS[event], self._qpn)
 
     def _error(self, index: int, status: CompletionStatus, side: int = 0) -> bytes:
-        return _ERROR_CQE.pack(
+        return ERROR_CQE.pack(
             self._qpn, index & 0xFFFF, VENDOR_SYNDROME, SYNDROMES[status], side | OPCODE_ERROR
         )
 
@@ -224,7 +224,7 @@ class CompletionWriter(Completions):
 def frame_cqe(qpn: int, index: int, length: int, verdict: Verdict) -> bytes:
     """The entry of an Ethernet frame of `length` bytes."""
     kind, tag, found, checksum, rss_hash = verdict
-    return _FRAME_CQE.pack(
+    return FRAME_CQE.pack(
         _TAG_BITS[kind] | qpn,
         rss_hash,
         tag,

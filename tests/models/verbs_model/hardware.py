@@ -70,7 +70,7 @@ class Machine:
     def start(self) -> None:
         """The driver loads again."""
         node = self.node
-        node.toggle, node._mtt_next = 1, 0
+        node.toggle, node.mtt_next = 1, 0
         node.start()
         node.command(Opcode.CONF_SPECIAL_QP, modifier=SPECIAL_BASE)
         node.open_port(1, node.mac, node.gid)
@@ -163,11 +163,11 @@ class Machine:
 
     def _window(self, place: Place) -> int:
         node = self.node
-        node._keys += 1
-        key = node._keys << 8
+        node.keys += 1
+        key = node.keys << 8
         values = {"status": 3, "bound_to_qp": 1, "en_inv": 3} if place.second_type else {}
         entry = MPT.pack(values, key=hardware_key(key), pd=place.pd)
-        node.command(Opcode.SW2HW_MPT, bytes(entry), node._keys)
+        node.command(Opcode.SW2HW_MPT, bytes(entry), node.keys)
         return key
 
     def destroy(self, key: int) -> Status:

@@ -77,7 +77,7 @@ def test_a_stopped_log_keeps_what_was_before_and_says_why(
     assert "the log was stopped: for tests" in captured.err
     assert captured.out.splitlines()[-1].endswith("the log was stopped: for tests")
     record = PairRecord(1, [], logs=str(tmp_path))
-    ps._show(record)
+    ps.show(record)
     assert "note: the bus log was stopped: for tests" in capsys.readouterr().out
 
 
@@ -129,7 +129,7 @@ def test_the_reason_says_how_many_events_were_not_looked_at(tmp_path: Path) -> N
     first = next(iter(LogReader(tmp_path)))
     assert event.number == 4001
     assert search.skipped == first.number - 1 > 0
-    reason = log_stop._reason("vector=77", event, search)
+    reason = log_stop.reason("vector=77", event, search)
     assert reason.startswith("vector=77: event 4001, a MSI-X vector 77")
     assert f"({search.skipped} events were deleted before" in reason
     log.close()
@@ -152,7 +152,7 @@ def test_a_text_too_long_is_refused_and_not_cut(
     assert [event.text for event in LogReader(tmp_path)] == ["mark: " + "x" * 1000]
     monkeypatch.setattr(registry, "pairs", lambda: [(Path(), PairRecord(1, [GuestRecord("a")]))])
     with pytest.raises(UsageError, match="1001 letters"):
-        mark._split(["x" * 1001])
+        mark.split(["x" * 1001])
 
 
 def test_words_without_a_log(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_whose_log_gets_a_mark(
     """The guest that is named first, if something follows; else of the newest pair as a whole."""
     record = PairRecord(1, [GuestRecord("a"), GuestRecord("b")])
     monkeypatch.setattr(registry, "pairs", lambda: [(Path(), record)])
-    assert mark._split(words) == split
+    assert mark.split(words) == split
 
 
 def test_a_mark_of_a_guest_is_of_all_its_functions(

@@ -91,8 +91,8 @@ def test_blocks_need_the_same_offset() -> None:
 def test_icm_layout() -> None:
     """Tables do not overlap and lie at multiples of their size."""
     cap = bytes(QUERY_DEV_CAP.pack(ENTRY_SIZES))
-    tables = icm._tables(cap, profile.DEFAULT)
-    bases, total = icm._layout(tables)
+    tables = icm.tables_of(cap, profile.DEFAULT)
+    bases, total = icm.layout_of(tables)
     end = 0
     for name, base in sorted(bases.items(), key=lambda item: item[1]):
         size = dict(tables)[name]
@@ -110,9 +110,9 @@ def test_map_entries_cover_a_piece() -> None:
         def free(self) -> None:
             """Nothing to give back."""
 
-    piece = icm._Piece(0x123000000, Memory(), 1 << 20)
+    piece = icm.Piece(0x123000000, Memory(), 1 << 20)
     position = 0
-    for entry in icm._map_entries(piece):
+    for entry in icm.map_entries(piece):
         assert MAP_ENTRY.get(entry, "virtual") == piece.virtual + position
         assert MAP_ENTRY.get(entry, "page") << 12 == Memory.address + position
         position += 4096 << MAP_ENTRY.get(entry, "log_pages")

@@ -53,14 +53,14 @@ ROWS = [
         "datagram", device_wqe.DATAGRAM, wqe.DATAGRAM, ("av", "dqpn", "qkey", "vlan", "dmac")
     ),
     Row("fast reg", device_wqe.FAST_REG, wqe.FAST_REG, _FAST),
-    Row("guest ctrl", guest_wqe._CONTROL, wqe.CTRL, (_WORD1, _FLAGS, "immediate"), 4),
-    Row("guest data", guest_wqe._DATA, wqe.DATA, _DATA),
-    Row("guest remote", guest_wqe._REMOTE, wqe.RADDR, ("va", "rkey")),
-    Row("guest pair", guest_wqe._PAIR, wqe.ATOMIC, ("swap_add", "compare")),
-    Row("guest four", guest_wqe._FOUR, wqe.MASKED_ATOMIC, _MASKED),
-    Row("guest invalidate", guest_wqe._LOCAL_INV, wqe.LOCAL_INVAL, ("key",)),
-    Row("guest fast reg", guest_wqe._FAST_REG, wqe.FAST_REG, _FAST),
-    Row("guest srq next", guest_srq._NEXT, wqe.SRQ_NEXT, ("next_wqe_index",)),
+    Row("guest ctrl", guest_wqe.CONTROL, wqe.CTRL, (_WORD1, _FLAGS, "immediate"), 4),
+    Row("guest data", guest_wqe.DATA, wqe.DATA, _DATA),
+    Row("guest remote", guest_wqe.REMOTE, wqe.RADDR, ("va", "rkey")),
+    Row("guest pair", guest_wqe.PAIR, wqe.ATOMIC, ("swap_add", "compare")),
+    Row("guest four", guest_wqe.FOUR, wqe.MASKED_ATOMIC, _MASKED),
+    Row("guest invalidate", guest_wqe.LOCAL_INV, wqe.LOCAL_INVAL, ("key",)),
+    Row("guest fast reg", guest_wqe.FAST_REG, wqe.FAST_REG, _FAST),
+    Row("guest srq next", guest_srq.NEXT, wqe.SRQ_NEXT, ("next_wqe_index",)),
     Row("grh", network_headers.GRH, roce.GRH, (
         ("version", "traffic_class", "flow_label"), "payload_length", "next_header", "hop_limit",
         "sgid", "dgid",
@@ -117,18 +117,18 @@ def test_a_guests_entries_that_are_packed_in_one_step() -> None:
     remote, second = _filled(wqe.RADDR, ("va", "rkey"), 3)
     data, third = _filled(wqe.DATA, _DATA, 9)
     rest = control[4:]
-    assert list(guest_wqe._SEND_ENTRY.unpack(rest + data)) == first + third
-    assert list(guest_wqe._RDMA_ENTRY.unpack(rest + remote + data)) == first + second + third
+    assert list(guest_wqe.SEND_ENTRY.unpack(rest + data)) == first + third
+    assert list(guest_wqe.RDMA_ENTRY.unpack(rest + remote + data)) == first + second + third
     inline = guest_wqe.INLINE_BIT | 28
     payload = bytes(range(28))
     entry = rest + remote + inline.to_bytes(4, "big") + payload
-    found = list(guest_wqe._RDMA_INLINE_ENTRY.unpack(entry))
+    found = list(guest_wqe.RDMA_INLINE_ENTRY.unpack(entry))
     assert found == [*first, *second, inline, payload]
 
 
 def test_a_guests_completion_of_a_send() -> None:
     data, values = _filled(cqe.CQE, ("qpn", "byte_count", "wqe_index"), 4)
-    assert list(guest_cq._SENT.unpack(data)) == values
+    assert list(guest_cq.SENT.unpack(data)) == values
 
 
 def test_a_guests_datagram() -> None:
@@ -139,7 +139,7 @@ def test_a_guests_datagram() -> None:
     av, first = _filled(wqe.AV, names, 5)
     first.insert(1, 0)  # a reserved byte
     rest, second = _filled(wqe.DATAGRAM, ("dqpn", "qkey", "vlan", "dmac"), 8)
-    assert list(guest_wqe._DATAGRAM.unpack(av + rest[len(av) :])) == first + second
+    assert list(guest_wqe.DATAGRAM.unpack(av + rest[len(av) :])) == first + second
 
 
 _HEAD: tuple[Name, ...] = ("qpn", "immediate", ("grh", "remote_qpn"))
@@ -148,12 +148,12 @@ _HEAD: tuple[Name, ...] = ("qpn", "immediate", ("grh", "remote_qpn"))
 @pytest.mark.parametrize(
     ("form", "names"),
     [
-        (completions._CQE, (*_HEAD, "byte_count", "wqe_index", _OWNER)),
+        (completions.CQE, (*_HEAD, "byte_count", "wqe_index", _OWNER)),
         (
-            completions._DATAGRAM_CQE,
+            completions.DATAGRAM_CQE,
             (*_HEAD, "sl_vid", "smac", "byte_count", "wqe_index", "checksum", _OWNER),
         ),
-        (guest_cq._ENTRY, (*_HEAD, "smac", "byte_count", "wqe_index")),
+        (guest_cq.ENTRY, (*_HEAD, "smac", "byte_count", "wqe_index")),
     ],
     ids=["device", "device datagram", "guest"],
 )
@@ -177,12 +177,12 @@ def test_completions_of_frames() -> None:
         ("owner", "opcode"),
     )
     data, values = _filled(cqe.FRAME_CQE, names, 6)
-    assert list(completions._FRAME_CQE.unpack(data)) == values
+    assert list(completions.FRAME_CQE.unpack(data)) == values
 
 
 def test_completions_in_error() -> None:
     names: tuple[Name, ...] = ("qpn", "wqe_index", "vendor_syndrome", "syndrome", _OWNER)
     data, values = _filled(cqe.ERROR_CQE, names, 4)
-    assert list(completions._ERROR_CQE.unpack(data)) == values
-    found = guest_cq._ENTRY.unpack(data)
+    assert list(completions.ERROR_CQE.unpack(data)) == values
+    found = guest_cq.ENTRY.unpack(data)
     assert [found[0], *found[5:]] == values

@@ -22,11 +22,11 @@ FIRST, SECOND = 1, 2
 
 def create_window(node: Node, kind: int, pd: int = PD) -> int:
     """SW2HW_MPT as `mlx4_mw_enable` says it; the key."""
-    node._keys += 1
-    key = node._keys << 8
+    node.keys += 1
+    key = node.keys << 8
     values = {"status": 3, "bound_to_qp": 1, "en_inv": 3} if kind == SECOND else {}
     entry = MPT.pack(values, key=hardware_key(key), pd=pd)
-    node.command(Opcode.SW2HW_MPT, bytes(entry), node._keys)
+    node.command(Opcode.SW2HW_MPT, bytes(entry), node.keys)
     return key
 
 

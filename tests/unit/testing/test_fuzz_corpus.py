@@ -30,7 +30,7 @@ def test_a_target_that_cannot_be_fuzzed_is_no_success(
     options = argparse.Namespace(seconds=1, brief=False)
     for status in (1, 0):
         monkeypatch.setattr(fuzz, "_run", lambda *_, status=status: (status, "its last line"))
-        assert fuzz._fuzz(["lines"], options) == status
+        assert fuzz.fuzz(["lines"], options) == status
 
 
 def test_without_atheris_a_brief_run_says_that_it_only_replays(
@@ -52,7 +52,7 @@ def test_what_a_brief_run_finds_is_in_its_output(
     monkeypatch.setattr(fuzz, "CORPUS", tmp_path / "corpus")
     monkeypatch.setattr(fuzz, "FINDINGS", tmp_path)
     monkeypatch.setattr(fuzz, "_run", find)
-    assert fuzz._fuzz(["lines"], argparse.Namespace(seconds=1, brief=True)) == 1
+    assert fuzz.fuzz(["lines"], argparse.Namespace(seconds=1, brief=True)) == 1
     said = capsys.readouterr().out
     assert f"--replay lines {tmp_path / 'lines-crash-1'}" in said and "aW5wdXQ=" in said
     assert not list((tmp_path / "corpus" / "lines").iterdir())

@@ -117,6 +117,6 @@ def test_work_without_an_end_lets_other_steps_go_on() -> None:
 def test_a_descriptor_that_is_left_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "CLOSING_SECONDS", 0.0)
     left = []
-    with pytest.raises(AssertionError, match="1 descriptors are left"), sockets._no_leak():
+    with pytest.raises(AssertionError, match="1 descriptors are left"), sockets.no_leak():
         left.append(os.open("/dev/null", os.O_RDONLY))
     os.close(left[0])

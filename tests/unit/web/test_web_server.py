@@ -263,7 +263,7 @@ def test_events_that_come_too_fast_are_counted(tmp_path: Path) -> None:
 
     sender = written(tmp_path / "log", 1)
     reader = LogReader(tmp_path / "log")
-    look = live._Look(reader, Follower(reader, at_end=True))
+    look = live.Look(reader, Follower(reader, at_end=True))
     for _ in range(1000):
         sender.post(8)
     sender.log.flush()

@@ -38,21 +38,21 @@ OPCODES: dict[int, SendOpcode] = {
 
 INLINE_BIT: Final = 0x80000000
 _WORD = struct.Struct(">I")
-_DATA = struct.Struct(">IIQ")
-_REMOTE = struct.Struct(">QI4x")
-_PAIR = struct.Struct(">QQ")
-_FOUR = struct.Struct(">QQQQ")
-_LOCAL_INV = struct.Struct(">8xI20x")
-_FAST_REG = struct.Struct(">IIQQQII8x")
+DATA = struct.Struct(">IIQ")
+REMOTE = struct.Struct(">QI4x")
+PAIR = struct.Struct(">QQ")
+FOUR = struct.Struct(">QQQQ")
+LOCAL_INV = struct.Struct(">8xI20x")
+FAST_REG = struct.Struct(">IIQQQII8x")
 _PAGE = struct.Struct(">Q")
-_DATAGRAM = struct.Struct(">IBBHxBBBI16sIIH6s")
+DATAGRAM = struct.Struct(">IBBHxBBBI16sIIH6s")
 _NO_VLAN = 0xFFFF
 _PORT_SHIFT = 24
 
-_CONTROL = struct.Struct(">III")
-_SEND_ENTRY = struct.Struct(">IIIIIQ")
-_RDMA_ENTRY = struct.Struct(">IIIQI4xIIQ")
-_RDMA_INLINE_ENTRY = struct.Struct(">IIIQI4xI28s")
+CONTROL = struct.Struct(">III")
+SEND_ENTRY = struct.Struct(">IIIIIQ")
+RDMA_ENTRY = struct.Struct(">IIIQI4xIIQ")
+RDMA_INLINE_ENTRY = struct.Struct(">IIIQI4xI28s")
 _FIRST_INLINE: Final = 28
 """Inline bytes of an RDMA WRITE that fit into the first 64 bytes of its entry."""
 
@@ -75,7 +75,7 @@ class Builder:
         besides the size of the entry.
         """
         end = self._segments(wr, data, offset + 16)
-        _CONTROL.pack_into(data, offset + 4, (end - offset) >> 4 | fence, flags, last)
+        CONTROL.pack_into(data, offset + 4, (end - offset) >> 4 | fence, flags, last)
 
 
 class _SendBuilder(Builder):
@@ -88,7 +88,7 @@ class _SendBuilder(Builder):
             Builder.write(self, wr, data, offset, fence, flags, last)
             return
         address, length, lkey = wr.sg_list[0]
-        _SEND_ENTRY.pack_into(data, offset + 4, 2 | fence, flags, last, length, lkey, address)
+        SEND_ENTRY.pack_into(data, offset + 4, 2 | fence, flags, last, length, lkey, address)
 
 
 class _RdmaBuilder(Builder):
@@ -101,12 +101,12 @@ class _RdmaBuilder(Builder):
         at = offset + 4
         if inline is None and len(wr.sg_list) == 1:
             address, length, lkey = wr.sg_list[0]
-            _RDMA_ENTRY.pack_into(
+            RDMA_ENTRY.pack_into(
                 data, at, 3 | fence, flags, last, remote, rkey, length, lkey, address
             )
         elif isinstance(inline, (bytes, bytearray)) and len(inline) <= _FIRST_INLINE:
             units, count = (36 + len(inline) + 15) >> 4, INLINE_BIT | len(inline)
-            _RDMA_INLINE_ENTRY.pack_into(
+            RDMA_INLINE_ENTRY.pack_into(
                 data, at, units | fence, flags, last, remote, rkey, count, inline
             )
         else:
@@ -133,19 +133,19 @@ def write_data(wr: SendWr, data: memoryview, offset: int) -> int:
     if wr.inline_data is not None:
         return write_inline(data, offset, wr.inline_data)
     for address, length, lkey in wr.sg_list:
-        _DATA.pack_into(data, offset, length, lkey, address)
+        DATA.pack_into(data, offset, length, lkey, address)
         offset += 16
     return offset
 
 
 def _rdma(wr: SendWr, data: memoryview, offset: int) -> int:
-    _REMOTE.pack_into(data, offset, wr.remote_addr, wr.rkey)
+    REMOTE.pack_into(data, offset, wr.remote_addr, wr.rkey)
     return write_data(wr, data, offset + 16)
 
 
 def _atomic(swap_add: int, compare: int, wr: SendWr, data: memoryview, offset: int) -> int:
-    _REMOTE.pack_into(data, offset, wr.remote_addr, wr.rkey)
-    _PAIR.pack_into(data, offset + 16, swap_add, compare)
+    REMOTE.pack_into(data, offset, wr.remote_addr, wr.rkey)
+    PAIR.pack_into(data, offset + 16, swap_add, compare)
     return write_data(wr, data, offset + 32)
 
 
@@ -162,14 +162,14 @@ def _masked_fetch_add(wr: SendWr, data: memoryview, offset: int) -> int:
 
 
 def _masked_compare_swap(wr: SendWr, data: memoryview, offset: int) -> int:
-    _REMOTE.pack_into(data, offset, wr.remote_addr, wr.rkey)
+    REMOTE.pack_into(data, offset, wr.remote_addr, wr.rkey)
     masks = (wr.swap, wr.compare_add, wr.swap_mask, wr.compare_add_mask)
-    _FOUR.pack_into(data, offset + 16, *masks)
+    FOUR.pack_into(data, offset + 16, *masks)
     return write_data(wr, data, offset + 48)
 
 
 def _local_inv(wr: SendWr, data: memoryview, offset: int) -> int:
-    _LOCAL_INV.pack_into(data, offset, wr.invalidate_rkey)
+    LOCAL_INV.pack_into(data, offset, wr.invalidate_rkey)
     return offset + 32
 
 
@@ -187,7 +187,7 @@ def _reg_mr(wr: SendWr, data: memoryview, offset: int) -> int:
     shift = wr.page_size.bit_length() - 1
     flags = _FAST_REG_FLAGS[wr.access]
     key = wr.key or mr.rkey
-    _FAST_REG.pack_into(
+    FAST_REG.pack_into(
         data, offset, flags, key, mr.page_list.address, wr.iova, wr.length, 0, shift
     )
     return offset + 48
@@ -247,7 +247,7 @@ def _datagram(port_pd: int, wr: SendWr, data: memoryview, offset: int) -> int:
     to = wr.address_vector
     if not isinstance(to, RoceAddress):
         raise VerbsError("a datagram needs an address handle")
-    _DATAGRAM.pack_into(
+    DATAGRAM.pack_into(
         data,
         offset,
         port_pd,
@@ -276,7 +276,7 @@ def datagram(pdn: int, port: int) -> dict[int, Builder]:
 def write_receive(data: memoryview, offset: int, wr: RecvWr, max_sge: int) -> None:
     """Fill the data segments of a receive entry and end the list."""
     for address, length, lkey in wr.sg_list:
-        _DATA.pack_into(data, offset, length, lkey, address)
+        DATA.pack_into(data, offset, length, lkey, address)
         offset += 16
     if len(wr.sg_list) < max_sge:
-        _DATA.pack_into(data, offset, 0, INVALID_LKEY, 0)
+        DATA.pack_into(data, offset, 0, INVALID_LKEY, 0)

@@ -27,8 +27,8 @@ from bluebridge.guest.verbs.enums import WcFlags, WcOpcode, WcStatus
 from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.values import Wc
 
-_SENT = struct.Struct(">I16xIH6x")  # of a send that succeeded: qpn, bytes, index
-_ENTRY = struct.Struct(">III2x6sIHBB3xB")  # qpn, immediate, source, smac, bytes, index, error …
+SENT = struct.Struct(">I16xIH6x")  # of a send that succeeded: qpn, bytes, index
+ENTRY = struct.Struct(">III2x6sIHBB3xB")  # qpn, immediate, source, smac, bytes, index, error …
 _NUMBER: Final = 0xFFFFFF
 _GRH: Final = 1 << 31
 
@@ -207,7 +207,7 @@ class Cq:
         opcode = owner & OPCODE_MASK
         if not owner & IS_SEND_BIT or opcode == OPCODE_ERROR:
             return None
-        number, count, index = _SENT.unpack_from(self._data, offset)
+        number, count, index = SENT.unpack_from(self._data, offset)
         qp = self._queue_pairs.get(number & _NUMBER)
         if qp is None:
             return None
@@ -215,7 +215,7 @@ class Cq:
 
     def _completion(self, offset: int) -> Wc | None:
         """Any other completion; None for one of a queue pair that is gone."""
-        qpn, imm, source, smac, count, index, vendor, syndrome, owner = _ENTRY.unpack_from(
+        qpn, imm, source, smac, count, index, vendor, syndrome, owner = ENTRY.unpack_from(
             self._data, offset
         )
         qp = self._queue_pairs.get(qpn & _NUMBER)

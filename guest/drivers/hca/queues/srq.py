@@ -14,7 +14,7 @@ from bluebridge.guest.drivers.hca.resources.adapter import Adapter
 from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.values import RecvWr
 
-_NEXT = struct.Struct(">2xH12x")
+NEXT = struct.Struct(">2xH12x")
 
 
 class Srq:
@@ -39,7 +39,7 @@ class Srq:
         self._record_word = self._record.view.cast("I")
         self._mtt = adapter.icm.allocate_mtt_contiguous(self._memory.address, len(self._data))
         for index in range(count):
-            _NEXT.pack_into(self._data, index << self._shift, (index + 1) & (count - 1))
+            NEXT.pack_into(self._data, index << self._shift, (index + 1) & (count - 1))
         self._head, self._tail = 0, count - 1
         self._posted = 0
         self._wr_ids = [0] * count
@@ -71,7 +71,7 @@ class Srq:
     def complete(self, index: int) -> int:
         """Take entry `index` back after its completion; returns its wr_id."""
         with self._lock:
-            _NEXT.pack_into(self._data, self._tail << self._shift, index)
+            NEXT.pack_into(self._data, self._tail << self._shift, index)
             self._tail = index
             return self._wr_ids[index]
 
@@ -91,6 +91,6 @@ class Srq:
             raise VerbsError("the shared receive queue is full")
         offset = self._head << self._shift
         self._wr_ids[self._head] = wr.wr_id
-        (self._head,) = _NEXT.unpack_from(self._data, offset)
+        (self._head,) = NEXT.unpack_from(self._data, offset)
         write_receive(self._data, offset + 16, wr, self._max_sge)
         self._posted += 1

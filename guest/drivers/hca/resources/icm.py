@@ -32,7 +32,9 @@ MTT_SIZE = 8
 
 
 @dataclass(slots=True)
-class _Piece:
+class Piece:
+    """Memory of the guest that is mapped at `virtual` in the HCA's own address space."""
+
     virtual: int
     memory: DmaMemory
     length: int
@@ -60,14 +62,14 @@ class Icm:
         self._bus = bus
         self._profile = profile
         self._commands = commands
-        self._pieces: list[_Piece] = []
+        self._pieces: list[Piece] = []
         self._aux: DmaMemory | None = None
         self._lock = threading.Lock()
-        self.bases, self.size = _layout(_tables(dev_cap, profile))
+        self.bases, self.size = layout_of(tables_of(dev_cap, profile))
         reserved = 1 << QUERY_DEV_CAP.get(dev_cap, "log_reserved_mtts")
         self._mtts = RangeAllocator(reserved, (1 << profile.log_mtts) - reserved)
         self._cmpt_entry = QUERY_DEV_CAP.get(dev_cap, "cmpt_entry")
-        self._lengths = {name: size for name, size in _tables(dev_cap, profile) if name != "cmpt"}
+        self._lengths = {name: size for name, size in tables_of(dev_cap, profile) if name != "cmpt"}
         self._mtt_view = memoryview(b"")
 
     def map(self) -> None:
@@ -82,7 +84,7 @@ class Icm:
         for kind, log in enumerate(logs):
             virtual = self.bases["cmpt"] + (kind << _CMPT_SHIFT) * self._cmpt_entry
             self._add("cmpt", virtual, max(PAGE, self._cmpt_entry << log))
-        entries = [entry for piece in self._pieces for entry in _map_entries(piece)]
+        entries = [entry for piece in self._pieces for entry in map_entries(piece)]
         for start in range(0, len(entries), MAX_MAP_ENTRIES):
             part = entries[start : start + MAX_MAP_ENTRIES]
             self._commands.run(Opcode.MAP_ICM, len(part), data=b"".join(part))
@@ -150,17 +152,17 @@ class Icm:
 
     def _add(self, name: str, virtual: int, length: int) -> None:
         memory = self._bus.allocate(length, min(length, CHUNK))
-        self._pieces.append(_Piece(virtual, memory, length))
+        self._pieces.append(Piece(virtual, memory, length))
         if name == "mtt":
             self._mtt_view = memory.view
 
     def _map_aux(self, pages: int) -> None:
         self._aux = self._bus.allocate(pages << PAGE_SHIFT)
-        entries = b"".join(_map_entries(_Piece(0, self._aux, pages << PAGE_SHIFT)))
+        entries = b"".join(map_entries(Piece(0, self._aux, pages << PAGE_SHIFT)))
         self._commands.run(Opcode.MAP_ICM_AUX, len(entries) // MAP_ENTRY.size, data=entries)
 
 
-def _tables(dev_cap: bytes, profile: Profile) -> list[tuple[str, int]]:
+def tables_of(dev_cap: bytes, profile: Profile) -> list[tuple[str, int]]:
     """Name and size in bytes of every table, the sizes powers of two."""
 
     def entry(name: str) -> int:
@@ -181,7 +183,7 @@ def _tables(dev_cap: bytes, profile: Profile) -> list[tuple[str, int]]:
     ]
 
 
-def _layout(tables: list[tuple[str, int]]) -> tuple[dict[str, int], int]:
+def layout_of(tables: list[tuple[str, int]]) -> tuple[dict[str, int], int]:
     """Largest first, so that each table lies at a multiple of its size (core/profile.c)."""
     bases: dict[str, int] = {}
     position = 0
@@ -191,7 +193,7 @@ def _layout(tables: list[tuple[str, int]]) -> tuple[dict[str, int], int]:
     return bases, position
 
 
-def _map_entries(piece: _Piece) -> list[bytes]:
+def map_entries(piece: Piece) -> list[bytes]:
     """MAP_ICM entries of at most `CHUNK` bytes; a length that is no power of two goes by pages."""
     power = not piece.length & (piece.length - 1)
     step = min(CHUNK, piece.length) if power else PAGE
