@@ -12,7 +12,10 @@ _SECONDS = 300.0
 
 
 def unpack(machine: Vm, archives: Sequence[Path]) -> None:
-    """Unpack them in their order, without a copy in the guest. Raises `LabError`."""
+    """Unpack archives over the root of a running guest, in their order. Raises `LabError`.
+
+    No copy of an archive is made in the guest.
+    """
     for path in archives:
         try:
             with path.open("rb", buffering=0) as stream:

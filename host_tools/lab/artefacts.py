@@ -26,7 +26,7 @@ from bluebridge.images.source import HOME
 
 @dataclass(frozen=True)
 class LabArtefacts:
-    """Paths of the finished artefacts."""
+    """The paths of the emulator, kernel, initrd and libvfio-user that a lab runs."""
 
     emulator: Emulator
     kernel: Path
@@ -34,7 +34,10 @@ class LabArtefacts:
     library: Path
 
     def guest_code(self) -> Path:
-        """The archive of today's guest code; its folder's name changes with the code."""
+        """Return the archive of the present guest code; its folder's name changes with the code.
+
+        Raises `LabError`.
+        """
         with image_errors():
             return overlay.overlay(HOME, self.initrd)
 
@@ -64,7 +67,7 @@ def ensure_artefacts(progress: Progress) -> LabArtefacts:
 
 @dataclass(frozen=True)
 class NetworkBootFiles:
-    """Paths of what it takes to boot a guest over the network."""
+    """The paths of the files with which a guest is booted over the network."""
 
     firmware: Path
     kernel: Path
@@ -74,7 +77,10 @@ class NetworkBootFiles:
 
 
 def network_boot_files(progress: Progress) -> NetworkBootFiles:
-    """Fetched and made if they are not cached. Raises `LabError`."""
+    """Return the files for a network boot, fetched and made if they are not cached.
+
+    Raises `LabError`.
+    """
     progress("looking for iPXE and what it is to boot")
     with image_errors():
         artefacts = Artefacts()
@@ -84,24 +90,36 @@ def network_boot_files(progress: Progress) -> NetworkBootFiles:
 
 
 def ntb_modules(progress: Progress) -> Path:
-    """The folder of the NTB drivers and their clients, built if they are not cached."""
+    """Return the folder of the NTB drivers and their clients, built if they are not cached.
+
+    Raises `LabError`.
+    """
     return _modules(NtbRecipe, "the NTB drivers", progress)
 
 
 def rtrs_modules(progress: Progress) -> Path:
-    """The folder of RTRS, RNBD and what goes with them, built if they are not cached."""
+    """Return the folder of the modules of RTRS and RNBD, built if they are not cached.
+
+    Raises `LabError`.
+    """
     return _modules(RtrsRecipe, "RTRS and RNBD", progress)
 
 
 def dpdk_archive(progress: Progress) -> Path:
-    """The archive of DPDK's testpmd for guests, fetched if it is not cached."""
+    """Return the archive of DPDK's testpmd for guests, fetched if it is not cached.
+
+    Raises `LabError`.
+    """
     progress("looking for DPDK's testpmd")
     with image_errors():
         return Artefacts().folder(DpdkRecipe.name) / DpdkRecipe.archive
 
 
 def debug_archive(progress: Progress) -> Path:
-    """The archive of debugging tools for guests, fetched if it is not cached."""
+    """Return the archive of debugging tools for guests, fetched if it is not cached.
+
+    Raises `LabError`.
+    """
     progress("looking for the debugging tools; fetched once")
     with image_errors():
         return Artefacts().folder(DebugToolsRecipe.name) / DebugToolsRecipe.archive
@@ -117,7 +135,7 @@ def _modules(recipe: type[ModuleRecipe], what: str, progress: Progress) -> Path:
 
 @contextlib.contextmanager
 def image_errors() -> Iterator[None]:
-    """Failures of `images` as the lab's own kind."""
+    """Turn each `ImageError` that is raised within the `with` block into a `LabError`."""
     try:
         yield
     except ImageError as error:

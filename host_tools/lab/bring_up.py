@@ -25,7 +25,7 @@ _NETWORK_SECONDS = 300.0
 
 
 class BringUp:
-    """Starts guests, at first and anew; main thread only."""
+    """Starts the guests of a pair, the first time and again; for the main thread only."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class BringUp:
         return self._snapshot is not None
 
     def bring_up(self, machines: Sequence[Vm]) -> None:
-        """Start `machines`, all at once. Raises `LabError`."""
+        """Start `machines` all at once, from the snapshot if there is one. Raises `LabError`."""
         everyone = machines
         if self._snapshot is not None and (failed := self._restore(machines, self._snapshot)):
             self._discard_snapshot(self._snapshot, failed[0][1])
@@ -131,7 +131,11 @@ class BringUp:
         machine.touched = False
 
     def _wait_for_engines(self, machine: Vm) -> None:
-        """A bridge maps its peer's memory when it comes, and engines tell of that memory."""
+        """Wait until both guests have their DMA engines.
+
+        A bridge maps its peer's memory when it is plugged in, and it learns of that memory from the
+        engines. Raises `LabError`.
+        """
         try:
             self._engines.wait(_RESTORE_SECONDS)
         except threading.BrokenBarrierError:
@@ -147,9 +151,9 @@ class BringUp:
     # From power-on, over the network.
 
     def boot_over_network(self, machine: Vm, boot: NetworkBoot) -> float:
-        """Have firmware boot `machine`; the seconds from power-on until its agent answered.
+        """Boot `machine` by its firmware; return the seconds until its agent answered.
 
-        Raises `LabError`.
+        The time begins at power-on. Raises `LabError`.
         """
         machine.power_on(boot)
         machine.attach()

@@ -19,9 +19,9 @@ NTRDMA_ADDRESSES = ("10.9.4.1/24", "10.9.4.2/24")
 KERNEL, PYTHON = SIDES = ("kernel", "python")
 """The speakers of RTRS in a guest: the kernel's modules, or the guest's Python."""
 MAX_HCAS = 2
-"""The most HCAs that a guest can have."""
+"""The largest number of HCAs that a guest can have."""
 LIMITS = {"cpus": (1, 64), "memory_mib": (256, 65536), "hugepages": (0, 16384)}
-"""The smallest and the largest value of each field of `LabConfig` that says a guest's size."""
+"""The smallest and the largest value of each field of `LabConfig` that sets a guest's size."""
 
 
 @dataclass(frozen=True)
@@ -39,28 +39,32 @@ class LabConfig:
     vfio: bool = True
     """Bind the HCAs to vfio-pci; without it no driver has them."""
     kernel: bool = False
-    """Give the HCAs to the kernel's mlx4 drivers instead, up with an address of `ADDRESSES`."""
+    """Give the HCAs to the kernel's mlx4 drivers instead, with an address of `ADDRESSES`."""
     options: ServerOptions = DEFAULTS
-    """The options of HCAs and of the log."""
+    """The options of the HCAs and of the bus log."""
     server_words: tuple[str, ...] = ()
     """More arguments of `python -m bluebridge.device`, passed on as they are."""
     names: tuple[str, str] = NAMES
     number: int = 1
-    """Which pair of this machine it is: its adapters' addresses follow from it."""
+    """The number of the pair on this machine, from 1, from which its HCAs' MAC addresses follow."""
     cold: bool = False
     """Boot from power-on with the devices in place, instead of restoring a snapshot."""
     hca: bool = True
     """Whether each guest has an HCA."""
     hcas: int = 1
-    """The number of HCAs, if any; those of one number are connected to each other."""
+    """The number of HCAs of each guest; HCAs with the same index are connected to each other."""
     rtrs: tuple[str, str] | None = None
-    """Which of `SIDES` speaks RTRS in each guest, ready for use, whatever `vfio` and `kernel` say;
-    every port of the HCAs has an address then (`lab/hca_addresses.py`)."""
+    """The side of `SIDES` that speaks RTRS in each guest; None prepares no guest for RTRS.
+
+    It overrides `vfio` and `kernel`, and every port of the HCAs gets an address
+    (`lab/hca_addresses.py`).
+    """
     bridge: BridgeOptions | None = None
     """The options of the bridge, with a DMA engine in each guest; None for no bridge."""
 
     stop_on: str = ""
-    """Condition (`host_tools.analyzer.conditions`) at which the bus log ends; empty: never."""
+    """The condition (`host_tools.analyzer.conditions`) at which the bus log ends; never if empty.
+    """
 
     @property
     def serves(self) -> bool:
@@ -71,7 +75,7 @@ class LabConfig:
     def window_alias(self) -> bool:
         """Whether the bridge's second window is the peer's memory itself.
 
-        Such a pair starts from the snapshot only, and its guests are not restarted alone.
+        Such a pair can only start from the snapshot, and its guests cannot be restarted alone.
         """
         return self.bridge is not None and self.bridge.window_alias
 
@@ -82,7 +86,7 @@ class LabConfig:
         return self.kernel
 
     def binds(self, name: str) -> bool:
-        """Whether vfio-pci gets the devices of guest `name`."""
+        """Whether the devices of guest `name` are bound to vfio-pci."""
         return (self.vfio or self.rtrs is not None) and not self.kernel_drives(name)
 
     @property

@@ -1,4 +1,4 @@
-"""The device server process: started, awaited, watched, ended."""
+"""The process of the device server: its start, its readiness, its failures and its end."""
 
 from __future__ import annotations
 
@@ -28,24 +28,25 @@ class ServerConfig:
     """The devices that the server is asked to emulate."""
 
     hcas: Mapping[str, Path]
-    """Name of each HCA and the socket it listens on."""
+    """The socket that each HCA listens on, by the HCA's name."""
     log: Path | None
-    """Folder of the bus log; None switches it off."""
+    """The folder of the bus log; None switches the log off."""
     library: Path
     """The path of libvfio-user.so."""
     options: ServerOptions = DEFAULTS
-    """The options of HCAs and of the log."""
+    """The options of the HCAs and of the bus log."""
     more: tuple[str, ...] = ()
-    """Arguments of `python -m bluebridge.device` besides: of bridges, and the user's own."""
+    """Further arguments of `python -m bluebridge.device`: those of bridges, and the user's own."""
     control: Path | None = None
-    """Socket for `tell`; None for none."""
+    """The path of the control socket, which `DeviceServer.tell` needs; None makes no such socket.
+    """
     networks: Mapping[str, int] = field(default_factory=dict)
-    """Number of the network that an HCA is on, by its name; those of other HCAs are on 0."""
+    """The number of the network that each HCA is on, by the HCA's name; 0 for HCAs not named."""
     pair: int = 1
-    """Number of the pair on this machine: no two have MAC addresses or GUIDs in common."""
+    """The number of the pair on this machine; no two pairs share MAC addresses or GUIDs."""
 
     def mac(self, index: int) -> str:
-        """MAC address of the HCA that was named as number `index`, from 0."""
+        """Return the MAC address, as text, of the HCA with the given index in `hcas`, from 0."""
         number = _FIRST_MAC + (self.pair - 1) * _MACS_OF_A_PAIR + index
         return number.to_bytes(6, "big").hex(":")
 
@@ -65,7 +66,7 @@ class DeviceServer:
         self.wait(timeout)
 
     def spawn(self) -> None:
-        """Start the process; main thread only."""
+        """Start the process without waiting until it is ready; main thread only."""
         argv = [sys.executable, "-m", "bluebridge.device"]
         for index, (name, path) in enumerate(self._config.hcas.items()):
             words = f"name={name},socket={path},mac={self._config.mac(index)}"
@@ -86,7 +87,11 @@ class DeviceServer:
             )
 
     def wait(self, timeout: float = 30.0) -> None:
-        """Wait for its `ready`. Raises `LabError` with its own last line when it gives up."""
+        """Wait until the server prints `ready`.
+
+        Raises `LabError`, with the server's last line, when the server ends or `timeout` seconds
+        pass.
+        """
         deadline = time.monotonic() + timeout
         assert self._process is not None and self._process.stdout is not None
         pipe = self._process.stdout
@@ -104,12 +109,16 @@ class DeviceServer:
 
     @property
     def pid(self) -> int:
-        """The process id."""
+        """The process id of the server, which must be running."""
         assert self._process is not None, "the server is not running"
         return self._process.pid
 
     def tell(self, line: str) -> list[str]:
-        """Have it carry out a line of `device.server.control`; the lines of its answer."""
+        """Have the server carry out a line of `device.server.control`; return the lines of its
+        answer.
+
+        Raises `UsageError` with the server's objection, `LabError` when it does not answer.
+        """
         assert self._config.control is not None, "the server has no control socket"
         return hardware_control.tell(self._config.control, line)
 
@@ -118,7 +127,7 @@ class DeviceServer:
         return self._messages.read_text(errors="replace") if self._messages.exists() else ""
 
     def trouble(self) -> LabError | None:
-        """Why the server is no longer there, or None while it runs."""
+        """Return the error that says why the server has ended; None while it runs."""
         if self._process is None or self._process.poll() is None:
             return None
         said = self.messages()
@@ -130,19 +139,24 @@ class DeviceServer:
         )
 
     def resident_bytes(self) -> int:
-        """Memory of the process that is its own: anonymous resident pages (guest RAM excluded)."""
+        """Return the bytes of anonymous resident memory of the process, which exclude guest RAM.
+
+        Raises `LabError` when the kernel does not tell.
+        """
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) * 1024
         raise LabError("the kernel does not tell RssAnon", "use Linux 4.5 or later")
 
     def cpu_seconds(self) -> float:
-        """Processor time the process has used, user and system, to the nanosecond."""
+        """Return the processor time the process has used, user and system, in seconds."""
         # One thread, so the main thread's account is the process's.
         return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[0]) / 1e9
 
     def stop(self) -> None:
-        """SIGTERM, so that the log is flushed and the sockets are removed; then wait."""
+        """End the server by SIGTERM, so that it flushes the log and removes its sockets; then wait
+        for it.
+        """
         if self._process is not None:
             process.stop(self._process)
             if self._process.stdout is not None:

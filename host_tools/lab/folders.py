@@ -1,4 +1,4 @@
-"""Folders of a run: a private one for sockets that always goes away, one for logs that stays."""
+"""The folders of a run: a private one for sockets, which is always removed, and one for logs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEPT_RUNS = 10
 
 @contextlib.contextmanager
 def run_folder() -> Iterator[Path]:
-    """A fresh folder of mode 0700 for sockets, removed at the end even if this process is killed.
+    """Yield a new folder of mode 0700 for sockets; it is removed even if this process is killed.
 
     Raises `LabError` when it cannot be made, or its path is too long for sockets.
     """
@@ -38,7 +38,11 @@ def run_folder() -> Iterator[Path]:
 
 
 def log_folder(chosen: Path | None) -> Path:
-    """The folder for bus log and transcripts: `chosen`, or a new one among the last ten runs."""
+    """Return the folder for bus log and transcripts: `chosen`, or a new one among the last ten
+    runs.
+
+    Raises `LabError`.
+    """
     folder = chosen
     if folder is None:
         stamp = time.strftime("%Y%m%d-%H%M%S")

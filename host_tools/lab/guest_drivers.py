@@ -1,4 +1,4 @@
-"""The kernel's drivers in the guests of a pair: of the HCAs, of the bridge and its engines."""
+"""Loads kernel drivers in the guests of a pair: those of HCAs, bridges and DMA engines."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RunTogether = Callable[..., None]
 
 
 class GuestDrivers:
-    """Loads what `config` asks for. Every method raises `LabError`."""
+    """Loads the kernel drivers that a `LabConfig` asks for; every method raises `LabError`."""
 
     def __init__(
         self,
@@ -61,7 +61,9 @@ class GuestDrivers:
         self._detail = detail
 
     def load(self, machine: Vm) -> None:
-        """Load mlx4 if the kernel is to drive the HCAs; put sets of modules into the guest."""
+        """Load mlx4 if the kernel is to drive the guest's HCAs; copy the sets of modules into the
+        guest.
+        """
         if self._config.kernel_drives(machine.name) and self._config.hca:
             address = ADDRESSES[self._config.names.index(machine.name)]
             self._progress(f"guest {machine.name}: loading the kernel's drivers")
@@ -76,9 +78,10 @@ class GuestDrivers:
             self._detail(f"guest {machine.name}: ready for RTRS")
 
     def probe_bridges(self, machines: Sequence[Vm]) -> None:
-        """Load the drivers of bridge and engine of a pair that has them.
+        """Load the drivers of bridge and DMA engine in `machines`, until clients can use the
+        bridges.
 
-        They are ready for clients then.
+        The pair must have a bridge.
         """
         assert self._config.bridge is not None, "the pair has no bridge"
         model = self._config.bridge.ntb_model
@@ -86,7 +89,11 @@ class GuestDrivers:
         self._together(*(partial(ntb_drivers.settle, each) for each in machines))
 
     def load_bridges(self, machines: Sequence[Vm]) -> None:
-        """Each side's bridge first, then what brings the link up, if the kernel is to drive it."""
+        """Load the drivers of bridge, transport and network device, if the kernel is to drive the
+        bridge.
+
+        It returns when the NTB link is up.
+        """
         if not (self._config.bridge and self._config.kernel):
             return
         self._progress("loading the NTB drivers")

@@ -14,13 +14,17 @@ Value = str | int | float | bytes
 
 @dataclass(frozen=True)
 class FaultRule:
-    """A rule in force; `number` is what the device server calls it."""
+    """A rule in force on a link; `number` is its number in the device server."""
 
     number: int
     tell: Tell
 
     def counts(self) -> dict[str, int]:
-        """`matched`, `taken`, `waiting` and `no room`, as `bluebridge link NAME rules` has them."""
+        """Return the counts `matched`, `taken`, `waiting` and `no room`, as in `bluebridge link
+        NAME rules`.
+
+        Raises `LookupError` when the rule is not in force any more.
+        """
         for line in self.tell("rules"):
             if line.startswith(f"{self.number} "):
                 counts = line.rpartition(": ")[2].split(", ")
@@ -33,7 +37,7 @@ class FaultRule:
         return self.counts()["taken"]
 
     def release(self) -> None:
-        """Deliver what it keeps; it stays in force."""
+        """Deliver the messages that the rule holds back; the rule stays in force."""
         self.tell(f"release {self.number}")
 
 
@@ -41,43 +45,44 @@ class Hardware:
     """The links of a running device server, to which `tell` sends lines.
 
     A link is `a`, or `a/2` for the second port. Conditions are the words of docs/faults.md, with
-    underscores: `source_qpn=0x49`. Rules end with the `with` block; what they keep is delivered.
-    Raises `UsageError` with what the server says against a rule.
+    underscores: `source_qpn=0x49`. A rule ends with its `with` block, which delivers the messages
+    that the rule holds back. Raises `UsageError` with the server's objection to a rule.
     """
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
 
     def drop(self, link: str, **words: Value) -> contextlib.AbstractContextManager[FaultRule]:
-        """Let messages vanish."""
+        """Drop the messages of a link that fulfil the conditions."""
         return self._rule("drop", link, "", words)
 
     def delay(
         self, link: str, milliseconds: float, **words: Value
     ) -> contextlib.AbstractContextManager[FaultRule]:
-        """Let messages come later."""
+        """Delay the messages of a link that fulfil the conditions by `milliseconds`."""
         return self._rule("delay", link, f" {milliseconds:g}", words)
 
     def duplicate(
         self, link: str, milliseconds: float = 0, **words: Value
     ) -> contextlib.AbstractContextManager[FaultRule]:
-        """Messages come again, so much later."""
+        """Deliver messages of a link twice, the second time `milliseconds` later."""
         return self._rule("duplicate", link, f" {milliseconds:g}", words)
 
     def hold(self, link: str, **words: Value) -> contextlib.AbstractContextManager[FaultRule]:
-        """Messages wait until the rule is released."""
+        """Hold back the messages of a link that fulfil the conditions, until the rule is released.
+        """
         return self._rule("hold", link, "", words)
 
     def plug(self, link: str) -> None:
-        """Connect a cable."""
+        """Connect the cable of a link."""
         self._tell(f"link {link} up")
 
     def unplug(self, link: str) -> None:
-        """Pull a cable out: the guest sees its link go."""
+        """Disconnect the cable of a link; the guest sees its link go down."""
         self._tell(f"link {link} down")
 
     def restore(self, link: str) -> None:
-        """End all rules of a link."""
+        """End all rules of a link, and deliver the messages that they hold back."""
         self._tell(f"remove {link}")
 
     @contextlib.contextmanager

@@ -1,4 +1,5 @@
-"""Orders to the emulated hardware: lines to the device server (`device.server.control`)."""
+"""Sends orders to the emulated hardware, as lines to the device server (`device.server.control`).
+"""
 
 from __future__ import annotations
 
@@ -8,17 +9,16 @@ from pathlib import Path
 from bluebridge.host_tools.errors import LabError, UsageError
 
 SOCKET = "hardware.sock"
-"""Name of the server's control socket in the folder of a pair."""
+"""The name of the device server's control socket in the folder of a pair."""
 _SECONDS = 10.0
 _LONGEST = 1 << 18
 
 
 def tell(path: Path, line: str, seconds: float = _SECONDS) -> list[str]:
-    """Have the server at `path` carry out a line; the lines of its answer without the final `ok`.
+    """Have the server at `path` carry out a line; return its answer's lines without the final `ok`.
 
-    Waits `seconds` for each part of the answer.
-
-    Raises `UsageError` with what the server says against it, `LabError` when there is no answer.
+    Waits `seconds` for each part of the answer. Raises `UsageError` with the server's objection,
+    `LabError` when there is no answer.
     """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:

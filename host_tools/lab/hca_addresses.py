@@ -1,4 +1,4 @@
-"""The IP address of each port of the HCAs of a pair: a subnet for each pair of ports."""
+"""The IP address of each port of a pair's HCAs: one subnet for each pair of connected ports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SUBNETS_OF_AN_HCA = 2
 
 @dataclass(frozen=True)
 class PortAddress:
-    """A port in a guest: HCA `hca`, from 0, port `port`, from 1."""
+    """The IP address `ip` of a port in a guest: HCA `hca`, from 0, and port `port`, from 1."""
 
     hca: int
     port: int
@@ -20,15 +20,15 @@ class PortAddress:
 
     @property
     def bits(self) -> str:
-        """The address with the length of its prefix."""
+        """The address with the length of its prefix, such as `10.9.0.1/24`."""
         return f"{self.ip}/24"
 
 
 def port_addresses(config: LabConfig, name: str) -> list[PortAddress]:
-    """Return the addresses of guest `name`: 10.9.0.x, 10.9.1.x for its ports, 10.9.2.x for the next
-    HCA.
+    """Return the addresses of the HCA ports of guest `name`, none without HCAs.
 
-    None without HCAs.
+    The first HCA's ports are in 10.9.0.0/24 and 10.9.1.0/24, those of the next HCA in 10.9.2.0/24
+    and 10.9.3.0/24.
     """
     if not config.hca:
         return []
@@ -41,8 +41,6 @@ def port_addresses(config: LabConfig, name: str) -> list[PortAddress]:
 
 
 def port_name(guest: str, address: PortAddress) -> str:
-    """Return the name of a port in `bluebridge link` and the control socket:
-
-    `a/1`, `a/2`, `a.1/1`.
+    """Return the name of a port in `bluebridge link` and the control socket: `a/1`, `a/2`, `a.1/1`.
     """
     return f"{guest}.{address.hca}/{address.port}" if address.hca else f"{guest}/{address.port}"

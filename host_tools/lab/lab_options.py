@@ -10,7 +10,7 @@ from bluebridge.host_tools.lab.config import LabConfig
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare them; each is named as its field of `LabConfig`, `quiet` apart."""
+    """Declare the options; each is named as its field of `LabConfig`, except for `quiet`."""
     parser.add_argument(
         "--cpus",
         type=int,

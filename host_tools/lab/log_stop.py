@@ -20,17 +20,18 @@ from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab import hardware_control
 
 LOOK_SECONDS = 0.05
-"""Between two looks; the device server writes its log out as often."""
+"""The seconds between two looks at the log; the device server writes its log out as often."""
 AFTER_SECONDS = 0.2
-"""From the event that was found to the end of the log: what it leads to is kept as well."""
+"""The seconds from the event that was found to the end of the log, which keep its consequences."""
 START_SECONDS = 30.0
-"""The time that the server may take until it has its control socket."""
+"""The seconds that the device server may take until it has its control socket."""
 
 
 def run(log: Path, control: Path, text: str) -> int:
-    """Stop the log at the first event that fulfils the condition; the exit status.
+    """Stop the log at the first event that fulfils the condition `text`; return the exit status 0.
 
-    Raises `LabError` when there is no server, `LogError` when the log cannot be read.
+    Raises `LabError` when there is no server, `LogError` when the log cannot be read,
+    `ConditionError` for a text that is no condition.
     """
     condition = Condition.parse(text)
     _wait_for(control)
@@ -48,7 +49,7 @@ def run(log: Path, control: Path, text: str) -> int:
 
 
 def reason(text: str, event: Event, search: LiveSearch) -> str:
-    """Why the log is stopped, cut to what the server takes."""
+    """Return the reason for which the log is stopped, cut to the length that the server takes."""
     words = " ".join(search.words(event).split())
     late = f" ({_skipped(search.skipped)})" if search.skipped else ""
     found = f"{text}: event {event.number}, {event.device} {words}"
@@ -60,7 +61,7 @@ def _skipped(count: int) -> str:
 
 
 def _wait_for(control: Path) -> None:
-    """Until the server has its control socket: the log has the names of all devices then."""
+    """Wait until the server has its control socket: the log has the names of all devices then."""
     end = time.monotonic() + START_SECONDS
     while not control.exists():
         if time.monotonic() >= end:
@@ -69,7 +70,10 @@ def _wait_for(control: Path) -> None:
 
 
 def main() -> int:
-    """Read the command line; one line on standard error says what went wrong."""
+    """Watch the log that the command line names; return the exit status.
+
+    An error is one line on standard error.
+    """
     log, control, text = sys.argv[1:]
     try:
         return run(Path(log), Path(control), text)

@@ -12,7 +12,7 @@ from bluebridge.images.source import HOME
 
 
 def check(text: str) -> None:
-    """Raises `UsageError` for an expression that is no condition."""
+    """Raise `UsageError` for an expression that is no condition."""
     from bluebridge.host_tools.analyzer.conditions import Condition, ConditionError
 
     try:
@@ -22,19 +22,22 @@ def check(text: str) -> None:
 
 
 class LogStopper:
-    """The process; `log` is the folder of the bus log, `control` the server's control socket."""
+    """The process that stops a bus log at a condition.
+
+    `log` is the folder of the bus log, `control` the path of the server's control socket.
+    """
 
     def __init__(self, log: Path, control: Path, condition: str) -> None:
         self._words = (str(log), str(control), condition)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, messages: Path) -> None:
-        """Start it; main thread only. Its standard error goes to the file `messages`."""
+        """Start the process; main thread only. Its standard error goes to the file `messages`."""
         argv = [sys.executable, "-m", "bluebridge.host_tools.lab.log_stop", *self._words]
         with messages.open("wb") as stderr:
             self._process = process.spawn(argv, cwd=HOME, stderr=stderr)
 
     def stop(self) -> None:
-        """End the watch of the log."""
+        """End the process, if it was started."""
         if self._process is not None:
             process.stop(self._process)

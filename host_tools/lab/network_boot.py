@@ -1,4 +1,4 @@
-"""A guest that iPXE boots over its HCA, and what its peer serves: an address, and files by HTTP."""
+"""Network boot: a guest that iPXE boots over its HCA, with an address and files from its peer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bluebridge.host_tools.machine.vm import Vm
 FOLDER = "/srv/boot"
 _STAMP = f"{FOLDER}/stamp"
 _NOTHING_TO_BOOT = "No bootable device"
-"""SeaBIOS's last words, after firmware that could not boot has given up."""
+"""The last words of SeaBIOS after firmware that could not boot has given up."""
 
 _SERVE = """\
 cd {folder}
@@ -49,12 +49,12 @@ class Served:
 
     @property
     def stamp(self) -> str:
-        """A number that changes with the contents."""
+        """The names of the served archives' folders, which change with the archives' contents."""
         return f"{self.files.root.parent.name} {self.code.parent.name}"
 
 
 def check(config: LabConfig) -> None:
-    """Raises `UsageError` for pairs whose guests cannot boot so."""
+    """Raise `UsageError` for a pair whose guests cannot boot over the network."""
     if not (config.hca and config.kernel):
         raise UsageError(
             "a guest boots from its peer, whose kernel must drive the HCA for that",
@@ -70,7 +70,10 @@ def check(config: LabConfig) -> None:
 def prepare(
     config: LabConfig, name: str, peer: Vm, artefacts: LabArtefacts, files: NetworkBootFiles
 ) -> NetworkBoot:
-    """Have `peer` serve what guest `name` boots; how that guest starts. Raises `LabError`."""
+    """Have `peer` serve the files that guest `name` boots; return the way that guest starts.
+
+    Raises `LabError`.
+    """
     own, other = (config.names.index(each) for each in (peer.name, name))
     address, client = (ADDRESSES[index].partition("/")[0] for index in (own, other))
     served = Served(files, artefacts.guest_code())
@@ -101,7 +104,8 @@ def _put(peer: Vm, served: Served) -> None:
 
 @contextlib.contextmanager
 def watched(machine: Vm) -> Iterator[None]:
-    """Within it, waits for the guest end when its firmware finds nothing to boot."""
+    """Let waits for `machine` fail within the `with` block when its firmware finds nothing to boot.
+    """
     begin = machine.transcript.stat().st_size if machine.transcript.exists() else 0
 
     def gave_up() -> LabError | None:

@@ -1,4 +1,4 @@
-"""The kernel's NTB drivers in a guest: loaded, up."""
+"""Loads the kernel's NTB drivers in a guest and waits until they are ready."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def settle(machine: Vm) -> None:
 
 
 def load(machine: Vm, address: str) -> None:
-    """Load transport and network device over a driver that has settled, and give it an address.
+    """Load ntb_transport and ntb_netdev over a settled driver; give the network device `address`.
 
-    Returns when its carrier is there, which takes the peer. A transport that enables the link first
-    hears that it is down, and the work for that, if it runs only after the peer's "up", cancels the
-    work for "up": then it waits for ever (ntb_transport_link_cleanup). It is loaded again.
-    Raises `LabError`.
+    Returns when the device has a carrier, for which the peer must do the same. A transport that
+    enables the link first hears that it is down, and the work for that, if it runs only after the
+    peer's "up", cancels the work for "up": then it waits for ever (ntb_transport_link_cleanup). It
+    is loaded again. Raises `LabError`.
     """
     for _ in range(_LOADS):
         machine.run(_TRANSPORT, timeout=_SECONDS)

@@ -38,7 +38,8 @@ from bluebridge.images.snapshot import Snapshot
 
 
 class Pair:
-    """Context manager: two guests that are up, `pair.a` and `pair.b`, with an HCA each."""
+    """A context manager for two running guests, `pair.a` and `pair.b`, by default with an HCA each.
+    """
 
     def __init__(
         self,
@@ -63,14 +64,16 @@ class Pair:
 
     @property
     def hardware(self) -> Hardware:
-        """Faults of the links: `with pair.hardware.drop("a/2", kind="datagram", count=1):`."""
+        """The links' faults, for use as `with pair.hardware.drop("a/2", kind="datagram",
+        count=1):`.
+        """
         return Hardware(self.server.tell)
 
     def __repr__(self) -> str:
         return f"<pair of guests {' and '.join(self.config.names)}>"
 
     def __enter__(self) -> Pair:
-        """Start everything; on failure everything already started is ended again."""
+        """Start server and guests; on failure everything already started is ended again."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(termination_as_exception())
             self._start(stack)
@@ -107,7 +110,7 @@ class Pair:
             self._start_stopper(stack)
 
     def _start_stopper(self, stack: contextlib.ExitStack) -> None:
-        """What ends the bus log when an event is as `stop_on` says."""
+        """Start the process that ends the bus log at an event that fulfils `stop_on`."""
         config = self.config
         if config.stop_on and config.bus_log:
             control = self.folder / hardware_control.SOCKET
@@ -176,9 +179,9 @@ class Pair:
         return vm
 
     def probe_bridges(self, machines: Sequence[Vm] | None = None) -> None:
-        """Load the drivers of bridge and engine, in both guests if it is not said in which.
+        """Load the drivers of bridge and DMA engine in `machines`, in both guests if None.
 
-        They are ready for clients then. Raises `LabError`.
+        Clients can use the bridges afterwards. Raises `LabError`.
         """
         self._drivers.probe_bridges(self.machines if machines is None else machines)
 
@@ -194,10 +197,10 @@ class Pair:
         return network_boot.prepare(self.config, name, peer, self._artefacts, files)
 
     def restart(self, name: str, boot: NetworkBoot | None = None) -> float:
-        """Switch guest `name` off and bring it up anew, at the same device server, or by `boot`.
+        """Switch guest `name` off and start it again; return the seconds it took.
 
-        Its devices come back as after a reset; its peer goes on. Main thread only. Returns the
-        seconds it took.
+        It comes up at the same device server, or by `boot` over the network. Its devices come back
+        as after a reset; its peer goes on. Main thread only. Raises `LabError`.
         """
         machine = self.machine(name)
         if self.config.window_alias:
@@ -210,7 +213,7 @@ class Pair:
         return time.monotonic() - begin
 
     def machine(self, name: str) -> Vm:
-        """The guest of that name. Raises `UsageError`."""
+        """Return the guest called `name`. Raises `UsageError` when there is none."""
         for machine in self.machines:
             if machine.name == name:
                 return machine
@@ -227,7 +230,9 @@ class Pair:
         return self.machines[1]
 
     def both(self, action: Callable[[Vm], object]) -> None:
-        """Do something on both consoles at once; the first failure ends the other's wait too."""
+        """Call `action` with each guest, side by side; the first failure also ends the other's
+        wait.
+        """
         self.together(*(lambda machine=machine: action(machine) for machine in self.machines))
 
     def together(self, *actions: Callable[[], object]) -> None:
@@ -244,7 +249,7 @@ class Pair:
 
 
 def _check_sockets(paths: Iterable[Path]) -> None:
-    """Raises `LabError` when the device server could not make them."""
+    """Raise `LabError` for socket paths that the device server could not make."""
     for path in paths:
         roots.check_socket_path(path)
         if not path.parent.is_dir():

@@ -1,4 +1,4 @@
-"""Which device of a lab stands behind which root port."""
+"""The root port behind which each device of a guest stands."""
 
 from __future__ import annotations
 
@@ -18,15 +18,12 @@ BRIDGE = WIDE_PORT
 
 
 def hca_name(guest: str, number: int) -> str:
-    """Return the device server's name of the HCA of a guest with that number, from 0:
-
-    `a`, `a.1`.
-    """
+    """Return the device server's name of a guest's HCA with that number, from 0: `a`, `a.1`."""
     return f"{guest}.{number}" if number else guest
 
 
 def hca_sockets(config: LabConfig, ports: Mapping[str, Mapping[int, Path]]) -> dict[str, Path]:
-    """The socket of each HCA by its name.
+    """Return the socket of each HCA by the HCA's name.
 
     The first HCAs of all guests come first: hardware addresses follow from that order.
     """
@@ -38,14 +35,15 @@ def hca_sockets(config: LabConfig, ports: Mapping[str, Mapping[int, Path]]) -> d
 
 
 def networks(config: LabConfig) -> dict[str, int]:
-    """The network of each HCA by its name: HCAs of one number are connected to each other."""
+    """Return the network number of each HCA by its name: HCAs with the same index share a network.
+    """
     return {
         hca_name(guest, number): number for number in range(config.hcas) for guest in config.names
     }
 
 
 def sockets(config: LabConfig, folder: Path, name: str) -> dict[int, Path]:
-    """The vfio-user sockets of guest `name` by root port."""
+    """Return the vfio-user sockets of guest `name` by root port."""
     found = {}
     if config.hca:
         for number in range(config.hcas):

@@ -1,4 +1,4 @@
-"""The folders in which runs have theirs, and how long a socket's path there may be.
+"""The parent folders of runs and logs, and the longest path that a socket there may have.
 
 Every command imports this module, so it imports little.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from bluebridge.host_tools.errors import LabError, UsageError
 
 _LONGEST_SOCKET_PATH = 107
-"""sun_path of sockaddr_un is 108 bytes with its terminating zero."""
+"""The longest path in bytes: sun_path of sockaddr_un is 108 bytes with its terminating zero."""
 
 
 def runtime_root() -> Path:

@@ -9,7 +9,7 @@ from bluebridge.host_tools.machine.vm import Vm
 
 RAM_DISKS = 2
 RAM_DISK_MIB = 256
-"""The size of /dev/ram0 and so on, which take memory as they are written to."""
+"""The size in MiB of /dev/ram0 and each other RAM disk, which takes memory as it is written to."""
 _SECONDS = 120.0
 _BACK_ENDS = f"modprobe brd rd_nr={RAM_DISKS} rd_size={RAM_DISK_MIB << 10}"
 _KERNEL = f"{_BACK_ENDS} && modprobe rnbd-client && modprobe rnbd-server"
@@ -31,7 +31,7 @@ exit 1
 
 
 def prepare(machine: Vm, config: LabConfig) -> None:
-    """Load modules; give every port its address where the kernel drives them.
+    """Load the modules for RTRS; where the kernel drives the HCAs, give every port its address.
 
     Raises `LabError`.
     """
@@ -45,7 +45,7 @@ def prepare(machine: Vm, config: LabConfig) -> None:
 
 
 def function(machine: Vm, address: PortAddress) -> str:
-    """The PCI address, in its guest, of the HCA that a port belongs to."""
+    """Return the PCI address, in its guest, of the HCA that a port belongs to."""
     found = machine.function(root_ports.HCAS[address.hca])
     assert found is not None, f"guest {machine.name} has no HCA {address.hca}"
     return found["address"]

@@ -23,7 +23,10 @@ _FORMAT = 1  # raise it when what is done to the guest before it is saved change
 
 
 def snapshot_of(artefacts: LabArtefacts, size: GuestSize) -> Snapshot:
-    """The snapshot for these artefacts, there or not: its key has all that its state depends on."""
+    """Return the snapshot for these artefacts and size, whether or not it exists yet.
+
+    Its key has everything that the saved state depends on.
+    """
     somewhere = Path("/")
     arguments = size.arguments(_NAME, artefacts.emulator, somewhere, somewhere)
     guest = (
@@ -44,7 +47,10 @@ def snapshot_of(artefacts: LabArtefacts, size: GuestSize) -> Snapshot:
 
 
 def _processor(artefacts: LabArtefacts) -> str:
-    """Under KVM the guest sees the host's own processor; TCG's is part of QEMU."""
+    """Return the model and flags of the host's processor under KVM, which the guest sees.
+
+    TCG's processor is part of QEMU, so the text is empty then.
+    """
     if artefacts.emulator.accelerator != "kvm":
         return ""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -52,7 +58,7 @@ def _processor(artefacts: LabArtefacts) -> str:
 
 
 def ensure(artefacts: LabArtefacts, size: GuestSize, progress: Progress) -> Snapshot:
-    """The snapshot, made by booting a guest if it is missing; main thread only.
+    """Return the snapshot, made by booting a guest if it is missing; main thread only.
 
     Raises `LabError` when that guest does not come up.
     """
