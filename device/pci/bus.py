@@ -12,7 +12,7 @@ Run = pieces.Run
 
 
 class DmaError(Exception):
-    """A bus address without guest memory."""
+    """A DMA access to a bus address at which there is no guest memory."""
 
     def __init__(self, address: int, length: int) -> None:
         super().__init__(f"no guest memory at {address:#x} for {length} bytes")
@@ -21,10 +21,10 @@ class DmaError(Exception):
 
 
 class Timer(Protocol):
-    """A call that is due later."""
+    """A scheduled call that can be cancelled, as `HostBus.call_later` returns it."""
 
     def cancel(self) -> None:
-        """Cancel the call; no effect when it already ran."""
+        """Cancel the call; this has no effect when the call has already run."""
 
 
 class HostBus(Protocol):
@@ -37,18 +37,21 @@ class HostBus(Protocol):
 
     @property
     def name(self) -> str:
-        """Short name of the device in the log: `a`, `b`."""
+        """Short name of the device in the log, such as `a` or `b`."""
 
     def read(self, address: int, length: int, what: What, obj: int = 0) -> bytes:
-        """Copy of guest memory, logged as a DMA read; raises `DmaError`."""
+        """Return a copy of guest memory, logged as a DMA read; raises `DmaError`."""
 
     def write(
         self, address: int, data: bytes | bytearray | memoryview, what: What, obj: int = 0
     ) -> None:
-        """Write guest memory, logged as a DMA write; raises `DmaError` before a byte is written."""
+        """Write guest memory, logged as a DMA write; raises `DmaError` before it writes a byte."""
 
     def views(self, runs: Sequence[Run]) -> Sequence[memoryview]:
-        """Writable views of the runs, not logged; raises `DmaError` if any byte is not memory."""
+        """Return writable views of the runs, without a log event.
+
+        Raises `DmaError` if any byte is not guest memory.
+        """
 
     def note_dma(
         self,
@@ -71,9 +74,10 @@ class HostBus(Protocol):
         what: What,
         obj: int,
     ) -> None:
-        """Log the first `count` runs, a transfer each, with at most `most` of its first bytes.
+        """Log the first `count` runs as one transfer each.
 
-        `views` are those of all runs, in the same order.
+        Of each transfer at most `most` first bytes are kept. `views` are those of all runs, in the
+        same order.
         """
 
     def note(self, kind: Kind, text: str, address: int = 0, obj: int = 0) -> None:
@@ -82,14 +86,21 @@ class HostBus(Protocol):
     def concern(self, qpn: int, index: int) -> None:
         """Attribute the following log events to the send work request `index` of queue pair `qpn`.
 
-        Until the next access by the guest or the next call of this or `resume`.
+        This holds until the next access by the guest or the next call of `concern` or `resume`.
         """
 
     def resume(self, work: int) -> None:
-        """As `concern`, with the `work` of a message, which names its sender's work request."""
+        """Attribute the following log events to the work request that `work` of a message names.
+
+        `work` names the work request of the message's sender; the effect lasts as that of
+        `concern`.
+        """
 
     def interrupt(self, vector: int) -> None:
-        """Assert MSI-X `vector` (logged); one the guest has not set up is dropped and noted."""
+        """Assert MSI-X `vector`, with a log event.
+
+        A vector that the guest has not set up is dropped with a note in the log.
+        """
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> Timer:
         """Run `action` in the server's loop after `seconds`."""
@@ -98,24 +109,27 @@ class HostBus(Protocol):
         """Run `action` in the server's loop after the current message, before sleeping."""
 
     def call_next_turn(self, action: Callable[[], None]) -> None:
-        """Run `action` in the next turn of the server's loop, however much others have to do.
+        """Run `action` in the next turn of the server's loop, however much other work is due.
 
-        For short calls of which a function makes one of each kind at a time.
+        Meant for short calls: a function may have one of each kind pending at a time.
         """
 
 
 class Model(Protocol):
     """A device model, as the PCI endpoint calls it.
 
-    An exception of a call fails that access (the guest reads all ones) and is logged with its
-    traceback; the server goes on.
+    An exception in one of these methods fails that access (the guest reads all ones) and is logged
+    with its traceback; the server goes on.
     """
 
     def bar_read(self, bar: int, offset: int, length: int) -> bytes:
-        """`length` bytes (1, 2, 4 or 8) at `offset` of BAR `bar`."""
+        """Return `length` bytes (1, 2, 4 or 8) from `offset` of BAR `bar`."""
 
     def bar_write(self, bar: int, offset: int, data: bytes) -> None:
-        """Write bytes to BAR `bar`, in the order of the bus."""
+        """Write bytes to BAR `bar`, in the order in which they were on the bus."""
 
     def reset(self) -> None:
-        """Return to power-on state: after a function-level or vfio-user reset, or a lost client."""
+        """Return to power-on state.
+
+        This is called after a function-level or vfio-user reset and when the client is lost.
+        """

@@ -15,19 +15,19 @@ class Capability(Protocol):
         """The registers at reset."""
 
     def writable(self) -> bytes:
-        """The bits of the same bytes that software may change."""
+        """A mask of the bits of `body` that software may change."""
 
 
 @dataclass(frozen=True, slots=True)
 class PowerManagement:
-    """PCI power management 1.2: D0 and D3hot, no PME."""
+    """PCI power management 1.2 capability: states D0 and D3hot, without PME."""
 
     def body(self) -> bytes:
-        """Eight bytes; the device does not lose its state in D3hot (No_Soft_Reset)."""
+        """The 8 bytes at reset; the device does not lose its state in D3hot (No_Soft_Reset)."""
         return bytes(layout.PM_CAPABILITY.pack(id=layout.CAP_ID_PM, version=3, no_soft_reset=1))
 
     def writable(self) -> bytes:
-        """The power state."""
+        """A mask of `body` in which only the power state is writable."""
         return bytes(layout.PM_CAPABILITY.pack(power_state=3))
 
 
@@ -39,7 +39,7 @@ class Express:
     width: int = 8
 
     def body(self) -> bytes:
-        """Sixty bytes: a link that is up at its full speed and width."""
+        """The 60 bytes at reset, which show a link that is up at its full speed and width."""
         return bytes(
             layout.EXPRESS_CAPABILITY.pack(
                 id=layout.CAP_ID_EXPRESS,
@@ -62,7 +62,7 @@ class Express:
         )
 
     def writable(self) -> bytes:
-        """Device control, link control and their second registers."""
+        """A mask of `body` with device control 1 and 2 and link control 1 and 2 writable."""
         return bytes(
             layout.EXPRESS_CAPABILITY.pack(
                 device_control=0x7FFF,
@@ -75,7 +75,7 @@ class Express:
 
 @dataclass(frozen=True, slots=True)
 class MsiX:
-    """MSI-X with `vectors` entries: table and pending bits at offsets of BAR `bar`.
+    """MSI-X capability with `vectors` entries: table and pending bits at offsets of BAR `bar`.
 
     QEMU keeps table and pending bits itself; the device never sees accesses to them.
     """
@@ -86,7 +86,7 @@ class MsiX:
     pending: int
 
     def body(self) -> bytes:
-        """Twelve bytes."""
+        """The 12 bytes at reset."""
         return bytes(
             layout.MSIX_CAPABILITY.pack(
                 id=layout.CAP_ID_MSIX,
@@ -97,5 +97,5 @@ class MsiX:
         )
 
     def writable(self) -> bytes:
-        """Enable and function mask."""
+        """A mask of `body` in which MSI-X enable and function mask are writable."""
         return bytes(layout.MSIX_CAPABILITY.pack(enable=1, function_mask=1))

@@ -1,9 +1,10 @@
-"""Python's collector of circular garbage, kept from looking at the same objects time and again.
+"""Keeps Python's garbage collector from examining the same long-lived objects repeatedly.
 
-A full collection looks at every object there is: half a second for 2^19 memory regions, in which
-nobody is served. So what has survived one is put aside (`gc.freeze`), and later ones see new
-objects only. Objects put aside that become circular garbage are found when all are looked at again:
-after `MANY` objects were discarded, and after every `WHOLE` collections.
+A full collection examines every object in the process: with 2^19 memory regions that takes half a
+second, in which no guest is served. So objects that have survived one are put aside (`gc.freeze`),
+and later collections examine new objects only. Objects put aside that become circular garbage are
+found when all objects are examined again: after `MANY` objects were discarded, and after every
+`WHOLE` collections.
 """
 
 from __future__ import annotations
@@ -11,19 +12,25 @@ from __future__ import annotations
 import gc
 
 THRESHOLDS = (700, 10, 2)
-"""A full collection every 23,000 objects that stay (`gc.set_threshold`): some milliseconds."""
+"""Thresholds of `gc.set_threshold`: a full collection for every 23,000 objects that stay.
+
+It then takes some milliseconds.
+"""
 WHOLE = 1000
 MANY = 4096
-"""Discarded objects of some kilobytes each."""
+"""Number of discarded objects, of some kilobytes each, after which all objects are examined."""
 RESET = 512
-"""What a function discards when it is reset; an estimate. Its queue pairs are no circles."""
+"""Estimated number of objects that a function discards when it is reset.
+
+Its queue pairs are not counted, since they are not circular.
+"""
 
 _collections = 0
 _discarded = 0
 
 
 def start() -> None:
-    """Put aside what exists now, which lives as long as the process, and what stays from now on."""
+    """Start to put long-lived objects aside: those that exist now, and later ones that stay."""
     gc.collect()
     gc.freeze()
     # Full collections begin when a quarter of what the last one left is new: that is little now.
@@ -33,7 +40,7 @@ def start() -> None:
 
 
 def discarded(count: int = 1) -> None:
-    """Objects that may be parts of circles, and may have been put aside, are garbage now."""
+    """Note that `count` objects have become garbage, which may be circular and put aside."""
     global _discarded
     _discarded += count
     if _discarded >= MANY:

@@ -19,24 +19,30 @@ class EndpointConfig(ConfigSpace):
         self._reset_at = -1
 
     def freeze(self) -> None:
-        """Take the present contents as the power-on state."""
+        """Take the present contents of the registers as their power-on state."""
         self._power_on = bytes(self.data)
 
     def reset(self) -> None:
-        """Reset every register; BARs too, whose values for the guest QEMU keeps itself."""
+        """Set every register to its power-on state, the BARs too.
+
+        The values of the BARs that the guest sees are kept by QEMU itself.
+        """
         self.data[:] = self._power_on
 
     @property
     def bus_master(self) -> bool:
-        """Bus Master Enable: whether the function may start accesses."""
+        """Whether Bus Master Enable is set, so that the function may start accesses."""
         return bool(layout.HEADER.get(self.data, "command") & layout.COMMAND_BUS_MASTER)
 
     def set_function_reset(self, offset: int) -> None:
-        """Device control of the PCIe capability is at `offset`; its bit 15 initiates a reset."""
+        """Set the offset of device control of the PCIe capability.
+
+        Bit 15 of that register initiates a function-level reset.
+        """
         self._reset_at = offset + 1
 
     def initiates_reset(self, offset: int, data: bytes) -> bool:
-        """Whether this write initiates a function level reset."""
+        """Whether writing `data` at `offset` initiates a function-level reset."""
         position = self._reset_at - offset
         return 0 <= position < len(data) and bool(data[position] & 0x80)
 
@@ -44,7 +50,10 @@ class EndpointConfig(ConfigSpace):
 def compose(
     identity: Identity, bars: Sequence[Bar], capabilities: Sequence[Capability]
 ) -> EndpointConfig:
-    """The space of a function: identity, BARs, capabilities in the order given.
+    """Make the configuration space of a function from its identity, BARs and capabilities.
+
+    The capabilities are in the order given. Raises `ValueError` when they do not fit into the first
+    256 bytes.
 
     Raises `ValueError` when the capabilities do not fit into the first 256 bytes.
     """

@@ -29,16 +29,19 @@ class BarDecoder:
         self._words = bytearray(_END - _FIRST)
         self._memory = False
         self.ranges: tuple[tuple[int, int, int], ...] = ()
-        """Start, end and index of each decoded BAR."""
+        """Start address, end address and index of each decoded BAR."""
 
     def power_off(self) -> None:
-        """Decode nothing any more, after the client was lost."""
+        """Stop decoding all BARs, because the client was lost."""
         self._words[:] = bytes(len(self._words))
         self._memory = False
         self.ranges = ()
 
     def write(self, offset: int, data: bytes, command: int) -> None:
-        """Take a config write into account; `command` is the command register after it."""
+        """Update the decoded BARs after a write to configuration space.
+
+        `command` is the value of the command register after the write.
+        """
         self._memory = bool(command & layout.COMMAND_MEMORY)
         for position, value in enumerate(data, offset):
             if _FIRST <= position < _END:
@@ -58,5 +61,5 @@ class BarDecoder:
         return found
 
     def base(self, index: int) -> int | None:
-        """Bus address of BAR `index`, None while it is not decoded."""
+        """Return the bus address of BAR `index`, or None while it is not decoded."""
         return next((start for start, _, bar in self.ranges if bar == index), None)

@@ -44,7 +44,7 @@ _WINDOW: Final = int(What.WINDOW)
 
 
 class Endpoint:
-    """One function; implements `HostBus` for the model given to `plug`."""
+    """One PCI function; implements `HostBus` for the model given to `plug`."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Endpoint:
         self._before_loss: Callable[[], None] | None = None
 
     def plug(self, model: Model) -> None:
-        """Connect the model and serve the socket."""
+        """Connect the device model to this function and serve the socket."""
         self._model = model
         context = self._context
         context.pci_init(PciKind.EXPRESS)
@@ -104,7 +104,7 @@ class Endpoint:
         return self._bars
 
     def config_snapshot(self) -> bytes:
-        """Config space as it stands, read without an effect on the function or the log."""
+        """Return the present configuration space, with no effect on the function or the log."""
         return bytes(self._config.data)
 
     def when_lost(self, action: Callable[[], None]) -> None:
@@ -162,7 +162,10 @@ class Endpoint:
         return write
 
     def _line_stores(self, bar: int, start: int) -> LineStores:
-        """Stores that are joined: each is in the log, the model gets them as one write."""
+        """Make the handler that joins posted stores within a line.
+
+        Each store is logged; the model gets the joined ones as one write.
+        """
         events, device, model = self._events, self._device, self._plugged()
 
         def write(offset: int, data: bytes, width: int) -> None:
@@ -212,7 +215,7 @@ class Endpoint:
         return self._name
 
     def read(self, address: int, length: int, what: What, obj: int = 0) -> bytes:
-        """Copy of guest memory, logged; raises `DmaError`."""
+        """Return a copy of guest memory, with a log event; raises `DmaError`."""
         data = self._reach.read(address, length)
         self._events.record(self._device, _DMA_READ, 0, address, length, data, what, obj)
         return data
@@ -220,12 +223,12 @@ class Endpoint:
     def write(
         self, address: int, data: bytes | bytearray | memoryview, what: What, obj: int = 0
     ) -> None:
-        """Write guest memory, logged; raises `DmaError` before a byte is written."""
+        """Write guest memory, with a log event; raises `DmaError` before it writes a byte."""
         self._reach.write(address, data)
         self._events.record(self._device, _DMA_WRITE, 0, address, len(data), data, what, obj)
 
     def views(self, runs: Sequence[Run]) -> Sequence[memoryview]:
-        """Writable views of the runs; raises `DmaError` if any byte is not memory."""
+        """Return writable views of the runs; raises `DmaError` if any byte is not guest memory."""
         return self._reach.views(runs)
 
     def note_dma(
@@ -255,7 +258,7 @@ class Endpoint:
         what: int,
         obj: int,
     ) -> None:
-        """Log the first `count` runs, a transfer each, with at most `most` bytes of its views."""
+        """Log the first `count` runs as one transfer each, with at most `most` bytes of each."""
         self._events.transfers(self._device, kind, runs, views, count, most, what, obj)
 
     def note(self, kind: Kind, text: str, address: int = 0, obj: int = 0) -> None:
@@ -264,11 +267,11 @@ class Endpoint:
         self._events.record(self._device, kind, 0, address, len(data), data, What.OTHER, obj)
 
     def concern(self, qpn: int, index: int) -> None:
-        """Attribute the following log events to a send work request."""
+        """Attribute the following log events to send work request `index` of queue pair `qpn`."""
         self._events.work = self._work | qpn << WORK_QPN_SHIFT | index & INDEX_MASK
 
     def resume(self, work: int) -> None:
-        """Attribute the following log events to the work request that a message names."""
+        """Attribute the following log events to the work request that `work` of a message names."""
         self._events.work = work
 
     def interrupt(self, vector: int) -> None:

@@ -1,4 +1,4 @@
-"""A function on a bus with others: it decodes its BARs and can access more than memory."""
+"""A PCI function that decodes its BARs and can access other functions on its guest's bus."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ log: Final = logging.getLogger(__name__)
 RETRY_SECONDS: Final = 0.001
 BARS_OFFSET: Final = layout.HEADER.field("bar0").offset
 BAR_KIND: Final = 0xF
-"""The low bits of a base address register."""
+"""Mask of the low bits of a base address register that tell its type."""
 MOST_MESSAGES: Final = 1024
-"""Interrupt messages that are kept while the client does not read, at most."""
+"""Interrupt messages that are kept at most while the client does not read."""
 
 
 class ConfigRegister(NamedTuple):
-    """A register of config space outside of capabilities; `form` is a format of `struct`."""
+    """A register of configuration space outside of capabilities.
+
+    `form` is a format of `struct`.
+    """
 
     offset: int
     form: str
@@ -74,7 +77,7 @@ class Function(Endpoint):
         host.add(self)
 
     def config_snapshot(self) -> bytes:
-        """Config space as it stands, with the BARs where they are decoded (`BarDecoder`)."""
+        """Return the present configuration space, with the BAR addresses of `BarDecoder`."""
         config = bytearray(super().config_snapshot())
         for start, _, index in self._decoder.ranges:
             at = BARS_OFFSET + 4 * index
@@ -115,7 +118,10 @@ class Function(Endpoint):
         self._memory_watcher = watcher
 
     def alias(self, bar: int, file: MappedFile | None) -> None:
-        """Let clients that connect from now on map a part of `bar` to a file, or to none."""
+        """Let clients that connect from now on map a part of `bar` to `file`.
+
+        None ends the offer.
+        """
         self._context.map_file(bar, file)
 
     def _map(self, region: DmaRegion) -> None:
@@ -131,15 +137,18 @@ class Function(Endpoint):
     # -- the bus's side -----------------------------------------------------------------------
 
     def stretch(self, address: int, length: int) -> memoryview | None:
-        """Guest RAM from `address` on, clipped to its region; None without Bus Master Enable."""
+        """Return guest RAM from `address` on, clipped to its region.
+
+        None without guest RAM there or without Bus Master Enable.
+        """
         return self._reach.stretch(address, length)
 
     def ranges(self) -> Sequence[tuple[int, int, int]]:
-        """Start, end and index of the decoded BARs."""
+        """Return start address, end address and index of each decoded BAR."""
         return self._decoder.ranges
 
     def answer(self, bar: int, offset: int, length: int) -> Place:
-        """The target of an access to a BAR of this function."""
+        """Return the target of an access to a BAR of this function."""
         if self._bridge is not None:
             place = self._bridge.aperture(bar, offset, length)
             if place is not None:
@@ -158,7 +167,7 @@ class Function(Endpoint):
         return Place(width, load=load, store=store)
 
     def message(self, address: int, data: bytes) -> None:
-        """Send an interrupt message to the guest; later if the client's socket is full."""
+        """Send an interrupt message to the guest; it is kept while the client's socket is full."""
         if not self._master:
             self.note(Kind.NOTE, "an interrupt message without bus master is lost", address)
             return
@@ -205,37 +214,37 @@ class Function(Endpoint):
     # -- MasterBus ----------------------------------------------------------------------------
 
     def place(self, address: int, length: int) -> Place:
-        """The target at `address`; a master abort without Bus Master Enable."""
+        """Return the target at `address`; without Bus Master Enable a master abort."""
         if not self._master:
             return self._host.master_abort(self, "no bus master", address, length)
         return self._host.resolve(self, address, length)
 
     def inward(self, address: int, length: int) -> Place:
-        """The target of an access that comes through this bridge."""
+        """Return the target of an access by the peer that comes through this bridge."""
         if not self._master:
             return self._host.master_abort(self, "no bus master", address, length)
         return self._host.inward(self, address, length)
 
     def bar_base(self, index: int) -> int | None:
-        """Bus address of a BAR, None while it is not decoded."""
+        """Return the bus address of BAR `index`, or None while it is not decoded."""
         return self._decoder.base(index)
 
     def get_config(self, offset: int, length: int) -> bytes:
-        """Registers of config space."""
+        """Return `length` bytes of configuration space from `offset` on."""
         return self._config.read(offset, length)
 
     def set_config(self, offset: int, data: bytes) -> None:
-        """Change registers, read-only ones included."""
+        """Change registers of configuration space, read-only ones included."""
         self._config.data[offset : offset + len(data)] = data
 
     def watch_config(self, read: Callable[[int, int], None]) -> None:
-        """Call `read` before the guest reads config space."""
+        """Call `read(offset, length)` before the guest reads configuration space."""
         self._config_watcher = read
 
     # -- HostBus, with windows behind it ------------------------------------------------------
 
     def read(self, address: int, length: int, what: What, obj: int = 0) -> bytes:
-        """Copy of memory, logged; raises `DmaError`."""
+        """Return a copy of memory, with a log event; raises `DmaError`."""
         try:
             return super().read(address, length, what, obj)
         except DmaError:
@@ -246,7 +255,7 @@ class Function(Endpoint):
     def write(
         self, address: int, data: bytes | bytearray | memoryview, what: What, obj: int = 0
     ) -> None:
-        """Write memory, logged; raises `DmaError` before a byte is written."""
+        """Write memory, with a log event; raises `DmaError` before it writes a byte."""
         try:
             super().write(address, data, what, obj)
         except DmaError:
@@ -257,7 +266,7 @@ class Function(Endpoint):
             self.note_dma(Kind.DMA_WRITE, address, len(data), memoryview(data), what, obj)
 
     def views(self, runs: Sequence[Run]) -> Sequence[memoryview]:
-        """Writable views of the runs; raises `DmaError` if any byte is not memory."""
+        """Return writable views of the runs; raises `DmaError` if any byte is not memory."""
         try:
             return super().views(runs)
         except DmaError:

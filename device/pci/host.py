@@ -22,16 +22,19 @@ if TYPE_CHECKING:
 
 PAGE: Final = 4096
 CLOSED: Final = "the window is closed"
-"""The fault of a window without a target: bridges accept such writes and drop them."""
+"""The fault of an access to a window without a target.
+
+Bridges accept writes to such a window and drop them.
+"""
 
 
 class Place(NamedTuple):
-    """The target of `length` bytes from an address on.
+    """The target of an access to `length` bytes from an address on.
 
-    `view` is memory. Without it, `load` and `store` access a register (`length` is then 1, 2, 4 or
-    8) or the interrupt range. Without those, there is no target (master abort): reads are all ones,
-    writes are lost, and `fault` is the reason. `far` is the peer's function and the address there,
-    if the access passes a bridge.
+    If `view` is set, the target is memory. Otherwise `load` and `store` access a register (`length`
+    is then 1, 2, 4 or 8) or the interrupt range. Without `view`, `load` and `store` there is no
+    target (master abort): reads return all ones, writes are lost, and `fault` is the reason. `far`
+    is the peer's function and the address on its bus, if the access passes a bridge.
     """
 
     length: int
@@ -43,7 +46,7 @@ class Place(NamedTuple):
 
 
 def clip(place: Place, length: int) -> Place:
-    """The target for at most `length` bytes; registers are not clipped."""
+    """Shorten a target to at most `length` bytes; a register is not shortened."""
     if length >= place.length or place.load is not None or place.store is not None:
         return place
     view = place.view[:length] if place.view is not None else None
@@ -51,25 +54,25 @@ def clip(place: Place, length: int) -> Place:
 
 
 class MasterBus(HostBus, Protocol):
-    """The bus of a model that can access more than memory."""
+    """The bus of a device model that can access more than guest memory."""
 
     def place(self, address: int, length: int) -> Place:
-        """The target at `address` of this guest's bus."""
+        """Return the target of an access to `address` on this guest's bus."""
 
     def inward(self, address: int, length: int) -> Place:
-        """The target of an access that comes through this bridge: memory or interrupts."""
+        """Return the target, memory or interrupts, of an access that comes through this bridge."""
 
     def bar_base(self, index: int) -> int | None:
-        """Bus address of a BAR of this function, None while it is not decoded."""
+        """Return the bus address of a BAR of this function, or None while it is not decoded."""
 
     def get_config(self, offset: int, length: int) -> bytes:
-        """Registers of this function's config space."""
+        """Return `length` bytes of this function's configuration space from `offset` on."""
 
     def set_config(self, offset: int, data: bytes) -> None:
-        """Change registers of config space, read-only ones included."""
+        """Change registers of configuration space, read-only ones included."""
 
     def watch_config(self, read: Callable[[int, int], None]) -> None:
-        """Call `read(offset, length)` before the guest reads config space."""
+        """Call `read(offset, length)` before the guest reads configuration space."""
 
 
 class Bridge(Model, Protocol):
@@ -77,36 +80,36 @@ class Bridge(Model, Protocol):
 
     @property
     def windows(self) -> Mapping[int, object]:
-        """The windows by BAR."""
+        """The windows into the peer's memory, by BAR number."""
 
     def aperture(self, bar: int, offset: int, length: int) -> Place | None:
-        """The target behind a window; None for registers."""
+        """Return the target of an access to a window; None if the BAR holds registers."""
 
     def store_run(self, bar: int, offset: int, data: bytes, width: int) -> None:
-        """Stores of `width` bytes each to adjacent addresses of a window."""
+        """Carry out stores of `width` bytes each to adjacent addresses of a window."""
 
 
 class Master(Protocol):
-    """A function, as the bus uses it."""
+    """A function on the bus of a guest, as `Host` uses it."""
 
     def stretch(self, address: int, length: int) -> memoryview | None:
-        """Guest RAM that the function may access from `address` on, None if there is none."""
+        """Return the guest RAM that the function may access from `address` on, or None."""
 
     def ranges(self) -> Sequence[tuple[int, int, int]]:
-        """Start, end and index of its decoded BARs."""
+        """Return start address, end address and index of each decoded BAR of the function."""
 
     def answer(self, bar: int, offset: int, length: int) -> Place:
-        """The target of an access to a BAR of it."""
+        """Return the target of an access to a BAR of the function."""
 
     def message(self, address: int, data: bytes) -> None:
-        """Write to the interrupt range."""
+        """Write `data` to `address` in the interrupt range."""
 
     def note(self, kind: Kind, text: str, address: int = 0, obj: int = 0) -> None:
-        """Log a line."""
+        """Write a line of text to the log."""
 
 
 class Host:
-    """The functions of one guest. `aborts` counts master aborts by reason."""
+    """The bus of one guest with its functions; `aborts` counts master aborts by reason."""
 
     def __init__(self, name: str = "") -> None:
         self.name = name
@@ -120,7 +123,7 @@ class Host:
         self._functions.append(function)
 
     def resolve(self, master: Master, address: int, length: int) -> Place:
-        """The target of an access by `master` to at most `length` > 0 bytes at `address`."""
+        """Return the target of an access by `master` to at most `length` > 0 bytes at `address`."""
         view = master.stretch(address, length)
         if view is not None:
             return Place(len(view), view)
@@ -131,7 +134,7 @@ class Host:
         return self._message(master, address, length)
 
     def inward(self, bridge: Master, address: int, length: int) -> Place:
-        """The target of an access that comes through `bridge`.
+        """Return the target of an access that comes through `bridge`.
 
         BARs are refused, since windows into windows could form loops over both guests.
         """
@@ -154,7 +157,7 @@ class Host:
         return self.master_abort(master, "nobody answers", address, length)
 
     def master_abort(self, master: Master, why: str, address: int, length: int) -> Place:
-        """Count and log a master abort; the target without an answer."""
+        """Count and log a master abort; return a target that nothing answers at."""
         self.aborts[why] += 1
         if self._throttle.admits():
             master.note(Kind.NOTE, f"master abort: {why} at {address:#x}", address)
@@ -162,7 +165,7 @@ class Host:
 
     @contextmanager
     def registers(self, master: Master, address: int) -> Iterator[bool]:
-        """Around a register access by a master; yields whether it is allowed.
+        """Guard a register access by a master; the context yields whether it is allowed.
 
         An access of the register's model to registers is refused, since it might not end.
         """
@@ -178,7 +181,7 @@ class Host:
 
 
 def register_width(offset: int, length: int) -> int:
-    """Width of the aligned access at `offset`: 8, 4, 2 or 1 bytes, at most `length`."""
+    """Return the width of the aligned access at `offset`: 8, 4, 2 or 1, at most `length` bytes."""
     width = 8
     while width > length or offset % width:
         width //= 2

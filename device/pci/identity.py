@@ -1,4 +1,4 @@
-"""What a PCI function is to its host: identity and BARs, as its config space says them."""
+"""Identity and BARs of a PCI function, as its configuration space shows them to the host."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A memory BAR: `size` in bytes, a power of two; 64-bit ones take two indexes.
+    """A memory BAR of `size` bytes, a power of two; a 64-bit BAR takes two indexes.
 
-    From offset `lines` on, adjacent posted stores of a line of 64 bytes may come as one write.
+    From offset `lines` on, adjacent posted stores within a line of 64 bytes may come as one write.
     """
 
     index: int
@@ -21,7 +21,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What `lspci` says of the function; `class_code` has 24 bits."""
+    """The identity of a function, as `lspci` shows it; `class_code` has 24 bits."""
 
     vendor: int
     device: int

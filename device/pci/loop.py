@@ -1,4 +1,4 @@
-"""The server's loop: descriptors, timers and calls that are due, in one thread."""
+"""The server's event loop: it serves descriptors, timers and calls that are due, in one thread."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ log: Final = logging.getLogger(__name__)
 Action = Callable[[], None]
 
 SOON_SECONDS: Final = 0.002
-"""Time for due calls before sockets are served again; one call may take longer."""
+"""How long due calls run before sockets are served again; one call may take longer."""
 
 WAKING: Final = 4096
-"""Bytes that are read from the pipe at once: one for each signal, and for each `stop`."""
+"""Bytes read from the wake-up pipe at once; each signal and each `stop` writes one byte."""
 FEW_TIMERS: Final = 64
-"""Cancelled timers that are kept until their time without cleaning up."""
+"""Number of cancelled timers up to which they are not removed before they are due."""
 
 
 class LoopTimer:
-    """A call at `due`, in seconds of the monotonic clock."""
+    """A call that is scheduled for `due`, in seconds of the monotonic clock."""
 
     __slots__ = ("_loop", "action", "due", "number")
 
@@ -43,16 +43,17 @@ class LoopTimer:
         return (self.due, self.number) < (other.due, other.number)
 
     def cancel(self) -> None:
-        """Cancel the call."""
+        """Cancel the call; this has no effect when it has already run."""
         if self.action is not None:
             self.action = None
             self._loop.timer_cancelled()
 
 
 class EventLoop:
-    """Runs until `stop`. Exceptions of callbacks are logged and do not end it; so are slow ones.
+    """An event loop that runs until `stop`.
 
-    Guests can cause such exceptions at will, so of many only some are logged.
+    Exceptions and slow calls of callbacks are logged and do not end the loop. Guests can cause
+    exceptions at will, so only some of many are logged.
     """
 
     def __init__(self) -> None:
@@ -90,11 +91,11 @@ class EventLoop:
 
     @property
     def timers_kept(self) -> int:
-        """How many timers take up memory: those that wait, and cancelled ones not yet dropped."""
+        """Number of timers in memory: those that wait, and cancelled ones not yet removed."""
         return len(self._timers)
 
     def timer_cancelled(self) -> None:
-        """Count a cancelled timer; cancelled ones are removed when they are more than half.
+        """Count a cancelled timer; remove all cancelled ones when they are more than half.
 
         Most timers are timeouts and are cancelled long before they are due.
         """
@@ -109,20 +110,20 @@ class EventLoop:
         self._soon.append(action)
 
     def call_next_turn(self, action: Action) -> None:
-        """Run `action` in the next turn for certain, however many calls and timers are due.
+        """Run `action` in the next turn of the loop, however many calls and timers are due.
 
-        For calls of a millisecond or two, of which each function makes one of each kind at a
-        time: a turn runs all of them.
+        Meant for calls of a millisecond or two, of which each function has one of each kind pending
+        at a time: a turn runs all of them.
         """
         self._next.append(action)
 
     def stop(self) -> None:
-        """End `run`; safe in a signal handler."""
+        """End `run`; this is safe in a signal handler."""
         self._stopped = True
         os.write(self._wake_write, b"x")
 
     def stop_on(self, *signals: int) -> None:
-        """End `run` on these signals; main thread only.
+        """End `run` on any of these signals; only the main thread may call this.
 
         Native code runs Python's handlers when it calls Python: a signal that comes shortly before
         the loop sleeps would be handled an hour later. So the number that the interpreter writes
@@ -134,7 +135,7 @@ class EventLoop:
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
 
     def run(self) -> None:
-        """Serve until `stop`."""
+        """Serve descriptors, timers and calls until `stop`."""
         while not self._stopped:
             self.step()
 

@@ -1,4 +1,4 @@
-"""The guest's memory for a device: bus addresses to mapped bytes."""
+"""Guest memory as a device accesses it: bus addresses are mapped to bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GuestMemory:
         self._view = memoryview(bytearray())
 
     def add(self, address: int, view: memoryview) -> None:
-        """Add a region at `address`; `view` is writable and of format B."""
+        """Add a region at bus address `address`; `view` is writable and of format B."""
         index = bisect_left(self._starts, address)
         self._starts.insert(index, address)
         self._regions.insert(index, view)
@@ -46,12 +46,12 @@ class GuestMemory:
         self._low, self._high, self._view = 0, 0, memoryview(bytearray())
 
     def _find(self, address: int, length: int) -> None:
-        """Make the region that holds `address` the current one; raises `DmaError`."""
+        """Make the region that holds `address` the current one; raises `DmaError` without one."""
         if not self._holds(address):
             raise DmaError(address, length)
 
     def _holds(self, address: int) -> bool:
-        """Whether a region holds `address`, which is the current one then."""
+        """Whether a region holds `address`; if so, it becomes the current one."""
         index = bisect_right(self._starts, address) - 1
         if index < 0:
             return False
@@ -63,7 +63,7 @@ class GuestMemory:
         return True
 
     def view(self, address: int, length: int) -> memoryview:
-        """Writable view of memory within one region; raises `DmaError`."""
+        """Return a writable view of memory within one region; raises `DmaError`."""
         if not (self._low <= address < self._high):
             self._find(address, length)
         offset = address - self._low
@@ -72,14 +72,17 @@ class GuestMemory:
         return self._view[offset : offset + length]
 
     def stretch(self, address: int, length: int) -> memoryview | None:
-        """Writable view of memory from `address` on, shorter if its region ends; None outside."""
+        """Return a writable view of memory from `address` on, shorter if its region ends.
+
+        None when no region holds `address`.
+        """
         if not (self._low <= address < self._high or self._holds(address)):
             return None
         offset = address - self._low
         return self._view[offset : offset + length]
 
     def views(self, runs: Sequence[Run]) -> Sequence[memoryview]:
-        """Views of all runs, several of a run across regions; raises `DmaError`."""
+        """Return views of all runs, several for a run across regions; raises `DmaError`."""
         if len(runs) == 1:
             address, length = runs[0]
             if self._low <= address and address + length <= self._high:
@@ -91,14 +94,14 @@ class GuestMemory:
             raise DmaError(*error.args) from None
 
     def read(self, address: int, length: int) -> bytes:
-        """Copy of guest memory; raises `DmaError`."""
+        """Return a copy of guest memory; raises `DmaError`."""
         if self._low <= address and address + length <= self._high:
             offset = address - self._low
             return self._view[offset : offset + length].tobytes()
         return b"".join(self.views([(address, length)]))
 
     def write(self, address: int, data: bytes | bytearray | memoryview) -> None:
-        """Store bytes in ascending order; raises `DmaError` before any is stored."""
+        """Store bytes in ascending order; raises `DmaError` before it stores any."""
         length = len(data)
         if self._low <= address and address + length <= self._high:
             offset = address - self._low

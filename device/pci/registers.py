@@ -1,4 +1,4 @@
-"""The registers of a function, with the access rules of its register tables."""
+"""The registers of a PCI function, with the access rules that its register tables declare."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import Final
 from bluebridge.device.layout.fields import Access, RegisterBlock
 
 LINE: Final = 64
-"""Bytes of one line of `RegisterFile.lines`."""
+"""Bytes of one line that `RegisterFile.lines` returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One register of a file: instance `index` of a repeated block; `offset`, `width` in bytes."""
+    """One register of a file: `index` is its instance of a repeated block.
+
+    `offset` and `width` are in bytes.
+    """
 
     block: str
     name: str
@@ -56,20 +59,21 @@ class RegisterFile:
                 self._slots.update(dict.fromkeys(range(offset, offset + width), slot))
 
     def reset(self) -> None:
-        """All registers as after power-on."""
+        """Set all registers to their values after power-on."""
         self.data[:] = bytes(len(self.data))
         for slot in self._presets:
             self._store(slot, slot.reset)
 
     def read(self, offset: int, length: int) -> bytes:
-        """`length` bytes at `offset`; zeros behind the file's end."""
+        """Return `length` bytes at `offset`; bytes behind the end of the file are zeros."""
         return bytes(self.data[offset : offset + length]).ljust(length, b"\0")
 
     def write(self, offset: int, data: bytes) -> Iterator[tuple[Slot, int]]:
-        """Store by the registers' access rules; yields each register written and the written value.
+        """Store `data` by the registers' access rules; yield each register written and its value.
 
-        Bytes of a register that the access does not cover keep their value, or count as zeros for
-        write-1-to-clear and write-only registers. A register is stored before it is yielded.
+        The value is the one written. Bytes of a register that the access does not cover keep their
+        value, or count as zeros for write-1-to-clear and write-only registers. A register is stored
+        before it is yielded.
         """
         position, end = offset, offset + len(data)
         while position < end:
@@ -102,13 +106,13 @@ class RegisterFile:
         self.data[slot.offset : slot.offset + slot.width] = value.to_bytes(slot.width, "little")
 
     def lines(self) -> dict[int, bytes]:
-        """Lines of 64 bytes that hold registers and are not all zero, by offset."""
+        """Return the lines of 64 bytes that hold registers and are not all zero, by offset."""
         data = self.data
         lines = ((at, bytes(data[at : at + LINE])) for at in self._lines)
         return {at: line for at, line in lines if line.strip(b"\0")}
 
     def get(self, block: str, name: str, index: int = 0) -> int:
-        """The value of a register."""
+        """Return the value of a register, named by its block and its name in the block."""
         start, width, stride = self._names[block, name]
         start += index * stride
         return int.from_bytes(self.data[start : start + width], "little")

@@ -1,4 +1,4 @@
-"""Says which call of the loop took so long that every guest noticed."""
+"""Logs which call of the server's loop took so long that every guest noticed."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from bluebridge.device.throttle import Throttle
 log: Final = logging.getLogger(__name__)
 
 SLOW_SECONDS: Final = 0.05
-"""No call of the loop may take longer."""
+"""Time in seconds after which a call of the loop counts as slow."""
 NOTE_SECONDS: Final = 0.01
-"""Age of the note of processor time at most: what a call used may be told so much too high."""
+"""Greatest age in seconds of the noted processor time.
+
+The processor time that is logged for a slow call may be too high by this much.
+"""
 
 
 class Watchdog:
-    """Told by the loop when calls start and that one was slow; nothing runs beside the loop.
+    """Logs slow calls of the loop, which reports its turns and its slow calls to this object.
 
     A call is slow because it computes, because it waits for something, or because the machine was
-    busy with other processes: processor time and voluntary switches tell these apart.
+    busy with other processes: processor time and voluntary context switches tell these apart.
     """
 
     def __init__(self) -> None:
@@ -32,7 +35,10 @@ class Watchdog:
         self._throttle = Throttle()
 
     def note(self, now: float, slept: bool) -> None:
-        """Calls start at `now`, in seconds of the monotonic clock; the loop may have slept."""
+        """Note that calls start at `now`, in seconds of the monotonic clock.
+
+        `slept` says whether the loop may have slept.
+        """
         if now - self._noted > NOTE_SECONDS:
             self._noted = now
             self._sleeps = 0
@@ -41,7 +47,7 @@ class Watchdog:
             self._sleeps += 1
 
     def slow(self, action: Callable[[], None], seconds: float) -> None:
-        """Log that `action` took so long."""
+        """Log that `action` took `seconds`."""
         computed, waits = _usage()
         used = min(seconds, computed - self._computed)
         if used >= SLOW_SECONDS:
@@ -66,13 +72,13 @@ class Watchdog:
 
 
 def _usage() -> tuple[float, int]:
-    """Processor time of this thread in seconds, and how often it waited."""
+    """Return this thread's processor time in seconds, and its voluntary context switches."""
     usage = getrusage(RUSAGE_THREAD)
     return usage.ru_utime + usage.ru_stime, usage.ru_nvcsw
 
 
 def _name(action: Callable[[], None]) -> str:
-    """The function, and the device it belongs to, if it says so."""
+    """Return the name of the function, with that of its device if it has one."""
     function = str(getattr(action, "__qualname__", action))
     owner = getattr(action, "__self__", None)
     device = getattr(owner, "name", None)
