@@ -1,4 +1,4 @@
-"""One channel of the DMA engine: a ring of descriptors, and what software sees of it."""
+"""One channel of the DMA engine: a ring of descriptors and the registers that software sees."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bluebridge.device.pci.host import MasterBus
 COUNT_MASK: Final = 0xFFFF
 LONGEST: Final = 1 << TRANSFER_CAPACITY
 _ENTRY: Final = struct.Struct("<IIQQQ")
-"""Size, flags, source, destination, next: the beginning of a descriptor."""
+"""The beginning of a descriptor: size, flags, source, destination, address of the next one."""
 _INTERRUPT: Final = 1 << DESCRIPTOR.field("interrupt").low
 _COMPLETION_WRITE: Final = 1 << DESCRIPTOR.field("completion_write").low
 _NULL: Final = 1 << DESCRIPTOR.field("null").low
@@ -24,11 +24,12 @@ _COPY: Final = int(Operation.COPY)
 
 
 class DmaChannel:
-    """Descriptors are executed in order, so every fence holds.
+    """A channel of the DMA engine, which executes its descriptors in order, so every fence holds.
 
-    Effects of each: data, then the completion word, then the interrupt, as ioat_cleanup expects.
-    A descriptor that cannot be executed halts the channel until software resets it; `error` is the
-    reason. A copy can take many steps; nothing but the bytes says how far it is.
+    Each descriptor has its effects in this order: data, then the completion word, then the
+    interrupt, as ioat_cleanup expects. A descriptor that cannot be executed halts the channel until
+    software resets it; `error` is the reason. A copy can take many steps; only the copied bytes
+    tell how far it is.
     """
 
     def __init__(self, bus: MasterBus, number: int, copier: Copier, vector: int) -> None:
@@ -45,7 +46,7 @@ class DmaChannel:
         self.reset()
 
     def reset(self) -> None:
-        """As after power-on, and after a reset command."""
+        """Return to the state after power-on, which is also that after a reset command."""
         self.state = State.HALTED
         self.error = 0
         self.completion = 0
@@ -58,7 +59,7 @@ class DmaChannel:
         self._waiting = False
 
     def state_words(self) -> dict[str, int]:
-        """What the channel holds now, by name; nothing changes by it."""
+        """Return the present state of the channel by name, without changing it."""
         copy = self._copy
         return {
             "state": int(self.state),
@@ -78,7 +79,7 @@ class DmaChannel:
 
     @property
     def status(self) -> int:
-        """channel_status: the last descriptor and the state."""
+        """The value of channel_status: the address of the last descriptor and the state."""
         return self._last | self.state
 
     @property
@@ -87,33 +88,33 @@ class DmaChannel:
         return self.state == State.ACTIVE and (self._copy is not None or self._done != self._wanted)
 
     def chain(self, address: int) -> None:
-        """The first descriptor; the count starts at 0 again, a halt or suspension ends."""
+        """Set the address of the first descriptor; reset the count and leave halt or suspension."""
         self._drop_copy()
         self._next = address & ~(DESCRIPTOR_SIZE - 1)
         self._done = self._wanted = 0
         self.state = State.IDLE
 
     def count(self, wanted: int) -> None:
-        """Descriptors to have executed since `chain`, modulo 65536."""
+        """Set how many descriptors are to be executed since `chain`, modulo 65536."""
         self._wanted = wanted & COUNT_MASK
         if self.state == State.IDLE and self._done != self._wanted:
             self.state = State.ACTIVE
 
     def suspend(self) -> None:
-        """Stop after the current descriptor."""
+        """Stop the channel after the current descriptor."""
         if self._copy is not None:
             self._suspending = True
         elif self.state != State.HALTED:
             self.state = State.SUSPENDED
 
     def resume(self) -> None:
-        """Continue after `suspend`."""
+        """Continue the execution of descriptors after `suspend`."""
         self._suspending = False
         if self.state == State.SUSPENDED:
             self.state = State.ACTIVE if self._done != self._wanted else State.IDLE
 
     def rearm(self) -> None:
-        """Allow the next interrupt; one that waits is raised at once."""
+        """Allow the next interrupt; an interrupt that waits is raised at once."""
         self._armed = True
         if self._waiting:
             self._interrupt()
@@ -121,9 +122,9 @@ class DmaChannel:
     # -- work ---------------------------------------------------------------------------------
 
     def step(self, until: float) -> int:
-        """Execute one descriptor, or go on with it, until the clock is `until`; the bytes moved.
+        """Execute or continue one descriptor, until the clock is `until`; return the bytes moved.
 
-        Only when `busy`.
+        May be called only while `busy`.
         """
         try:
             if self._copy is None:
@@ -189,7 +190,7 @@ class DmaChannel:
             self.state = State.HALTED
 
     def _halt(self, error: ChannelError) -> None:
-        """Report an error in status, completion word and by interrupt (ioat_eh reads all)."""
+        """Halt; report the error in status, completion word and interrupt (ioat_eh reads all)."""
         self._drop_copy()
         self.error |= error
         self.state = State.HALTED

@@ -19,7 +19,10 @@ class CopyFault(Exception):
 
 
 class Copy:
-    """A copy of `left` bytes under way for a channel: it moves in pieces, with others in between.
+    """A copy under way for a channel with `left` bytes to go.
+
+    It is made in pieces, with other work of the server in between. Each address is resolved anew
+    for each piece.
 
     Nothing is kept of an address but its number: each piece is resolved when it moves.
     """
@@ -31,12 +34,12 @@ class Copy:
         self.channel = channel
 
     def cancel(self) -> None:
-        """Move no further byte."""
+        """Cancel the copy, so that no further byte is copied."""
         self.left = 0
 
 
 class Copier:
-    """Copies for one engine. `strict` makes faults of accesses that hardware would not notice.
+    """Makes the copies of one engine; `strict` turns errors that hardware would miss into faults.
 
     A posted write into a closed window succeeds as far as its sender can tell; `dropped` counts the
     bytes. A read of a closed window returns all ones. When strict, both are faults, as accesses to
@@ -54,8 +57,9 @@ class Copier:
     def advance(self, copy: Copy, until: float) -> None:
         """Copy in ascending order, at least a piece, until all is done or the clock is `until`.
 
-        A piece is a register, or up to a descriptor's length of memory: registers take a thousand
-        times as long for each byte. Raises `CopyFault`; bytes before the fault are copied.
+        A piece is a register, or memory up to the length of a descriptor: a byte of a register
+        takes a thousand times as long as one of memory. Raises `CopyFault`; bytes before the fault
+        are copied.
         """
         while copy.left:
             self._move(copy)
@@ -74,7 +78,10 @@ class Copier:
         copy.left = max(0, copy.left - len(data))  # the store may have cancelled the copy
 
     def _pair(self, source: int, target: int, length: int) -> tuple[Place, Place]:
-        """Both ends of the next piece, of one length: a register makes it a short one."""
+        """Return source and target of the next piece, clipped to one length.
+
+        A register on either side makes it a short one.
+        """
         while True:
             there = self._bus.place(target, length)
             here = clip(self._bus.place(source, there.length), there.length)

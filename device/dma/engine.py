@@ -1,4 +1,4 @@
-"""I/OAT: registers of the DMA engine, and the order in which its channels work."""
+"""The I/OAT DMA engine: its registers, and the order in which its channels work."""
 
 from __future__ import annotations
 
@@ -17,22 +17,25 @@ from bluebridge.device.pci.registers import LINE, RegisterFile, Slot
 BARS = (Bar(0, layout.BAR0_SIZE),)
 TURN_BYTES = 4 << 20
 TURN_DESCRIPTORS = 64
-"""Limits of one turn of a channel; then the other channels and all sockets are served."""
+"""Descriptors of one turn of a channel, which `TURN_BYTES` limits, too.
+
+After a turn the other channels and all sockets are served.
+"""
 TURN_SECONDS = 0.001
-"""How long the turns of all channels take together, but for the last piece of each."""
+"""Duration of the turns of all channels together, without the last piece of each."""
 _STATUS = layout.CHANNEL.at("channel_status") - layout.CHANNEL_BASE
 _ERROR = layout.CHANNEL.at("channel_error") - layout.CHANNEL_BASE
 _ORDERS = ("chain_address_low", "chain_address_high", "completion_low", "completion_high")
 
 
 def identity(version: int = 0x34) -> Identity:
-    """What `lspci` says of an engine of `version`, 0x34 for 3.4."""
+    """Return the PCI identity of an engine of `version`, such as 0x34 for 3.4."""
     device = layout.DEVICES[version]
     return Identity(layout.VENDOR, device, layout.CLASS_DMA, layout.VENDOR, 0)
 
 
 def capabilities(channels: int = layout.MOST_CHANNELS) -> tuple[Capability, ...]:
-    """What the header's chain has: one vector for each channel."""
+    """Return the PCI capabilities of an engine, which has an MSI-X vector for each channel."""
     msix = MsiX(channels, 0, layout.MSIX_TABLE, layout.MSIX_PENDING)
     return (PowerManagement(), msix, Express())
 
@@ -69,7 +72,7 @@ class DmaEngine:
         self._registers.set("IOAT", "version", self._version)
 
     def lines(self) -> dict[int, bytes]:
-        """Lines of registers that are not all zero, by offset; nothing changes by it."""
+        """Return the lines of registers that are not all zero, by offset, without side effects."""
         lines = self._registers.lines()
         for number, channel in enumerate(self.channels):
             at = layout.CHANNEL_BASE + number * layout.CHANNEL_SIZE
@@ -80,11 +83,11 @@ class DmaEngine:
         return lines
 
     def chain_address(self, number: int) -> int:
-        """The first descriptor of channel `number`, as software wrote it."""
+        """Return the address of the first descriptor of channel `number` that software wrote."""
         return self._pair("chain_address", number)
 
     def bar_read(self, bar: int, offset: int, length: int) -> bytes:
-        """A register."""
+        """Read registers of BAR0."""
         number, within = divmod(offset - layout.CHANNEL_BASE, layout.CHANNEL_SIZE)
         if 0 <= number < len(self.channels) and within < 0x30:
             channel = self.channels[number]
@@ -93,7 +96,7 @@ class DmaEngine:
         return self._registers.read(offset, length)
 
     def bar_write(self, bar: int, offset: int, data: bytes) -> None:
-        """A register."""
+        """Write registers of BAR0 and carry out what they command."""
         for slot, value in self._registers.write(offset, data):
             if slot.block == "CHANNEL" and slot.index < len(self.channels):
                 self._order(slot, value)
@@ -136,10 +139,10 @@ class DmaEngine:
     # -- turns --------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Give every channel a turn, and schedule the rest.
+        """Give every channel a turn, and schedule further turns while work is left.
 
-        While a rest is scheduled, new work waits for it: writes of the count in a row would
-        otherwise each be a turn of their own.
+        While a turn is scheduled, new work waits for it: otherwise each of several writes of the
+        count in a row would be a turn of its own.
         """
         if self._running or self._scheduled:
             # When running, a descriptor has written this engine's own registers.
@@ -175,7 +178,7 @@ class DmaEngine:
         self._run()
 
     def reset(self) -> None:
-        """Back to power-on."""
+        """Return engine and channels to their power-on state."""
         self._registers.reset()
         self._describe()
         for channel in self.channels:
