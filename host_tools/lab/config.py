@@ -63,8 +63,7 @@ class LabConfig:
     """The options of the bridge, with a DMA engine in each guest; None for no bridge."""
 
     stop_on: str = ""
-    """The condition (`host_tools.analyzer.conditions`) at which the bus log ends; never if empty.
-    """
+    """The condition (`host_tools.analyzer.conditions`) at which the bus log ends; empty: never."""
 
     @property
     def serves(self) -> bool:

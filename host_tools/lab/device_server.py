@@ -38,8 +38,7 @@ class ServerConfig:
     more: tuple[str, ...] = ()
     """Further arguments of `python -m bluebridge.device`: those of bridges, and the user's own."""
     control: Path | None = None
-    """The path of the control socket, which `DeviceServer.tell` needs; None makes no such socket.
-    """
+    """The path of the control socket, which `DeviceServer.tell` uses; None for no socket."""
     networks: Mapping[str, int] = field(default_factory=dict)
     """The number of the network that each HCA is on, by the HCA's name; 0 for HCAs not named."""
     pair: int = 1
@@ -114,8 +113,7 @@ class DeviceServer:
         return self._process.pid
 
     def tell(self, line: str) -> list[str]:
-        """Have the server carry out a line of `device.server.control`; return the lines of its
-        answer.
+        """Have the server carry out a line of `device.server.control`; return its answer's lines.
 
         Raises `UsageError` with the server's objection, `LabError` when it does not answer.
         """
@@ -154,8 +152,8 @@ class DeviceServer:
         return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[0]) / 1e9
 
     def stop(self) -> None:
-        """End the server by SIGTERM, so that it flushes the log and removes its sockets; then wait
-        for it.
+        """End the server by SIGTERM, so that it flushes the log and removes its sockets; wait for
+        this.
         """
         if self._process is not None:
             process.stop(self._process)

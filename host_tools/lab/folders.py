@@ -38,10 +38,9 @@ def run_folder() -> Iterator[Path]:
 
 
 def log_folder(chosen: Path | None) -> Path:
-    """Return the folder for bus log and transcripts: `chosen`, or a new one among the last ten
-    runs.
+    """Return the folder for bus log and transcripts: `chosen`, or a new one.
 
-    Raises `LabError`.
+    A new one is made among the last ten runs; older ones are removed. Raises `LabError`.
     """
     folder = chosen
     if folder is None:

@@ -61,9 +61,7 @@ class GuestDrivers:
         self._detail = detail
 
     def load(self, machine: Vm) -> None:
-        """Load mlx4 if the kernel is to drive the guest's HCAs; copy the sets of modules into the
-        guest.
-        """
+        """Load mlx4 if the kernel is to drive a guest's HCAs; copy sets of modules to the guest."""
         if self._config.kernel_drives(machine.name) and self._config.hca:
             address = ADDRESSES[self._config.names.index(machine.name)]
             self._progress(f"guest {machine.name}: loading the kernel's drivers")
@@ -78,7 +76,7 @@ class GuestDrivers:
             self._detail(f"guest {machine.name}: ready for RTRS")
 
     def probe_bridges(self, machines: Sequence[Vm]) -> None:
-        """Load the drivers of bridge and DMA engine in `machines`, until clients can use the
+        """Load the drivers of bridge and DMA engine in `machines`, so that clients can use the
         bridges.
 
         The pair must have a bridge.
@@ -89,8 +87,7 @@ class GuestDrivers:
         self._together(*(partial(ntb_drivers.settle, each) for each in machines))
 
     def load_bridges(self, machines: Sequence[Vm]) -> None:
-        """Load the drivers of bridge, transport and network device, if the kernel is to drive the
-        bridge.
+        """Load the drivers of bridge, transport and network device if the kernel drives the bridge.
 
         It returns when the NTB link is up.
         """

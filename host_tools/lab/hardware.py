@@ -20,8 +20,7 @@ class FaultRule:
     tell: Tell
 
     def counts(self) -> dict[str, int]:
-        """Return the counts `matched`, `taken`, `waiting` and `no room`, as in `bluebridge link
-        NAME rules`.
+        """Return `matched`, `taken`, `waiting` and `no room` of `bluebridge link NAME rules`.
 
         Raises `LookupError` when the rule is not in force any more.
         """
@@ -69,8 +68,7 @@ class Hardware:
         return self._rule("duplicate", link, f" {milliseconds:g}", words)
 
     def hold(self, link: str, **words: Value) -> contextlib.AbstractContextManager[FaultRule]:
-        """Hold back the messages of a link that fulfil the conditions, until the rule is released.
-        """
+        """Hold back messages of a link that fulfil the conditions, until the rule is released."""
         return self._rule("hold", link, "", words)
 
     def plug(self, link: str) -> None:

@@ -1,5 +1,4 @@
-"""Sends orders to the emulated hardware, as lines to the device server (`device.server.control`).
-"""
+"""Sends orders to the emulated hardware: lines to the device server (`device.server.control`)."""
 
 from __future__ import annotations
 

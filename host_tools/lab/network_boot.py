@@ -104,8 +104,7 @@ def _put(peer: Vm, served: Served) -> None:
 
 @contextlib.contextmanager
 def watched(machine: Vm) -> Iterator[None]:
-    """Let waits for `machine` fail within the `with` block when its firmware finds nothing to boot.
-    """
+    """Let waits for `machine` fail within the block when its firmware finds nothing to boot."""
     begin = machine.transcript.stat().st_size if machine.transcript.exists() else 0
 
     def gave_up() -> LabError | None:

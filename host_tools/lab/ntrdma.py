@@ -26,9 +26,7 @@ def config(base: LabConfig, back_end: str, model: str = DEFAULT.name) -> LabConf
 
 
 def word(back_end: str, *, serves: bool) -> str:
-    """Return the `--backend` argument of the program in the guest that `serves`, or in the other
-    guest.
-    """
+    """Return `--backend` for the program in the guest that `serves`, or in the other guest."""
     if back_end != TCP:
         return back_end
     return f"{'s' if serves else 'c'}:{ADDRESSES[0].partition('/')[0]}:{PORT}"

@@ -38,8 +38,7 @@ from bluebridge.images.snapshot import Snapshot
 
 
 class Pair:
-    """A context manager for two running guests, `pair.a` and `pair.b`, by default with an HCA each.
-    """
+    """A context manager for two running guests, `pair.a` and `pair.b`, usually with an HCA each."""
 
     def __init__(
         self,
@@ -64,9 +63,7 @@ class Pair:
 
     @property
     def hardware(self) -> Hardware:
-        """The links' faults, for use as `with pair.hardware.drop("a/2", kind="datagram",
-        count=1):`.
-        """
+        """The links' faults: `with pair.hardware.drop("a/2", kind="datagram", count=1):`."""
         return Hardware(self.server.tell)
 
     def __repr__(self) -> str:
@@ -230,9 +227,7 @@ class Pair:
         return self.machines[1]
 
     def both(self, action: Callable[[Vm], object]) -> None:
-        """Call `action` with each guest, side by side; the first failure also ends the other's
-        wait.
-        """
+        """Call `action` with each guest, side by side; the first failure ends the other's wait."""
         self.together(*(lambda machine=machine: action(machine) for machine in self.machines))
 
     def together(self, *actions: Callable[[], object]) -> None:

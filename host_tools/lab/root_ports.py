@@ -35,8 +35,7 @@ def hca_sockets(config: LabConfig, ports: Mapping[str, Mapping[int, Path]]) -> d
 
 
 def networks(config: LabConfig) -> dict[str, int]:
-    """Return the network number of each HCA by its name: HCAs with the same index share a network.
-    """
+    """Return the network number of each HCA by its name: HCAs with one index share a network."""
     return {
         hca_name(guest, number): number for number in range(config.hcas) for guest in config.names
     }

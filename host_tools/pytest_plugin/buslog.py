@@ -1,4 +1,4 @@
-"""The bus log as a test sees it: decoded records, what they belong to, waiting for one to come."""
+"""The bus log for tests: decoded records, work requests, and waiting for a record."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from bluebridge.host_tools.pytest_plugin.wanted import Misses, Predicate, Wanted
 
 _POLL_SECONDS = 0.02  # the device server writes its log out every 50 ms
 _LOOKED_AT = 100_000
-"""Events at the end of the log among which the nearest misses are looked for."""
+"""The number of events at the end of the log among which the nearest misses are looked for."""
 
 Mark = Callable[[str], object]
 
 
 class BusLogTimeout(LabError, AssertionError):
-    """The record that was waited for did not come; the transcript has those that came nearest."""
+    """The awaited record did not come in time; the transcript has the records that came nearest."""
 
 
 class BusLog:
     """The records of a pair's bus log from `begin` (seconds since the log began) on.
 
-    Iterate over it for what has been recorded up to now. The device server writes the log out
-    every 50 ms, so a check right after an action needs `wait_for`.
+    Iteration yields the records up to now. The device server writes the log out every 50 ms, so a
+    check right after an action needs `wait_for`.
     """
 
     def __init__(
@@ -100,10 +100,10 @@ class BusLog:
         bar: int | None = None,
         matching: str = "",
     ) -> Record:
-        """The first record that passes `predicate` and all filters, from the beginning on.
+        """Return the first record that passes `predicate` and all filters, from the beginning on.
 
-        Waits up to `timeout` seconds for it. Raises `BusLogTimeout`, or what is wrong with the
-        pair when it cannot come any more.
+        Waits up to `timeout` seconds for it. Raises `BusLogTimeout`, or the error of a guest or the
+        server when it cannot come any more.
         """
         wanted = Wanted.of(predicate, kind, guest, containing, bar, matching)
         deadline = time.monotonic() + timeout
@@ -123,7 +123,7 @@ class BusLog:
             time.sleep(_POLL_SECONDS)
 
     def transfers(self, guest: str | None = None) -> list[Transfer]:
-        """The work requests up to now, of HCAs and of NTRDMA, with the transactions of each.
+        """Return the work requests up to now, of HCAs and of NTRDMA, with the transactions of each.
 
         Those in progress are among them: their `status` is empty. `guest` is the sender's.
         """
@@ -142,9 +142,9 @@ class BusLog:
         qpn: int | None = None,
         status: str | None = None,
     ) -> list[Transfer]:
-        """Return those of `transfers` that pass all filters:
+        """Return the work requests of `transfers` that pass all filters.
 
-        `opcode="RDMA_WRITE"`, `status="OK"`.
+        Filters are such as `opcode="RDMA_WRITE"` and `status="OK"`.
         """
         wanted = (("opcode", opcode), ("qpn", qpn), ("status", status))
         return [
@@ -156,7 +156,7 @@ class BusLog:
     def activities(
         self, kind: ActivityKind | str | None = None, guest: str | None = None
     ) -> list[Activity]:
-        """Everything up to now by what it belongs to: firmware commands, interrupts, stores, ...
+        """Return the activities up to now: work requests, firmware commands, interrupts, stores...
 
         `kind` is an `ActivityKind` or its name (`"command"`). Raises `UsageError` for another.
         """
@@ -169,17 +169,20 @@ class BusLog:
             ]
 
     def mark(self, text: str) -> None:
-        """Put a mark into the log, which `bluebridge log --from-mark TEXT` begins at."""
+        """Put a mark into the log, at which `bluebridge log --from-mark TEXT` begins.
+
+        Raises `UsageError` when the log's pair does not run.
+        """
         if self._mark is None:
             raise UsageError("this log is not of a pair that runs", "leave out the mark")
         self._mark(text)
 
     def skip(self) -> None:
-        """Forget what has been recorded up to now."""
+        """Leave out the records up to now in everything that is asked later."""
         self._begin = self.now()
 
     def now(self) -> float:
-        """The present as the log counts it: seconds since it began."""
+        """Return the present in seconds since the log began."""
         return since_beginning(self._reader)
 
     def _timeout(self, timeout: float, wanted: Wanted) -> BusLogTimeout:
@@ -196,7 +199,7 @@ class BusLog:
 
 
 def since_beginning(reader: LogReader) -> float:
-    """Seconds since a log began; its writer uses the same clock."""
+    """Return the seconds since a log began; its writer uses the same clock."""
     return time.monotonic() - int(reader.meta["started_monotonic_ns"]) / 1e9
 
 
@@ -217,7 +220,7 @@ def _activity_kind(kind: ActivityKind | str | None) -> ActivityKind | None:
 
 @contextlib.contextmanager
 def _log_errors() -> Iterator[None]:
-    """Failures of the reader as the lab's own kind."""
+    """Turn each `LogError` that is raised within the `with` block into a `LabError`."""
     try:
         yield
     except LogError as error:

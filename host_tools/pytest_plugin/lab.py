@@ -1,4 +1,4 @@
-"""The pairs of a test session: made, lent to tests, ended."""
+"""The pairs of a test session: they are started, lent to tests and ended here."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from bluebridge.host_tools.pytest_plugin.scratch import Scratch, ScratchBase
 
 @dataclass(eq=False)
 class HeldPair:
-    """A running pair, with what must be remembered of it."""
+    """A running pair with its scratch folder, its tests and its state."""
 
     pair: Pair
     scratch: Scratch
     wanted: LabConfig | None
     """The pair that the marks asked for; None if it was made by `Lab.pair`."""
     module: str | None
-    """The module whose tests share it."""
+    """The node id of the module whose tests share the pair; None when no tests share it."""
     pids: tuple[int, ...] | None
     watches: list[Transcript]
     lent: float = 0.0
-    """The time (monotonic) at which the present test got it; 0 for its first test."""
+    """The time (monotonic) at which the present test got the pair; 0 for its first test."""
     unusable: bool = False
-    """Whether no other test can use it."""
+    """Whether a guest or a test failed, so that no other test can use the pair."""
 
     def trouble(self) -> LabError | None:
         """Return what happened to a guest or the server since the pair was made, if anything."""
@@ -57,10 +57,10 @@ class HeldPair:
 
 
 class Lab:
-    """Makes pairs. One per test session; ends with it, and every pair with it."""
+    """Starts the pairs of one test session; at its end every pair is ended."""
 
     def __init__(self, base: ScratchBase) -> None:
-        """Nothing starts before a pair is asked for."""
+        """Prepare the lab; `base` makes its scratch folders. Nothing starts yet."""
         self.base = base
         self._lendable: HeldPair | None = None
         self._own: list[HeldPair] = []
@@ -72,7 +72,7 @@ class Lab:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End what still runs."""
+        """End all pairs that still run."""
         for held in self._all():
             self._end(held)
         self._lendable = None
@@ -82,11 +82,11 @@ class Lab:
 
     @contextlib.contextmanager
     def pair(self, **fields: Any) -> Iterator[Pair]:
-        """Two guests of one's own, until the end of the `with` block.
+        """Yield a new pair of guests, which runs until the end of the `with` block.
 
-        `fields` are those of `LabConfig`, but for `log`, `sockets` and `number`. For fixtures of a
-        wider scope and for tests with more than one pair. Its logs, `pair.logs`, are kept if one of
-        the tests that ran meanwhile and used `lab` failed. Raises `TypeError` for another name.
+        `fields` are those of `LabConfig`, but for `log`, `sockets` and `number`. It serves fixtures
+        of a wider scope and tests with more than one pair. Its logs, `pair.logs`, are kept if one
+        of the tests that ran meanwhile and used `lab` failed. Raises `TypeError` for another name.
         """
         config = LabConfig(**fields)
         if self._lendable is not None and self._lendable.module is None:
@@ -100,7 +100,7 @@ class Lab:
             self._end(held)
 
     def scratch(self, node: str) -> Path:
-        """The scratch folder of a test that has no pair, made at the first call."""
+        """Return the scratch folder of a test that has no pair; the first call makes it."""
         for each in self.base.used_by(node):
             if not any(held.scratch is each for held in self._own):
                 return each.path
@@ -110,7 +110,10 @@ class Lab:
         return made.path
 
     def buslog(self, pair: Pair) -> BusLog:
-        """The bus log of a pair, from where its present test began."""
+        """Return the bus log of a pair from the beginning of the present test on.
+
+        Raises `UsageError` for a pair without a bus log, `LabError` when it cannot be read.
+        """
         if not (pair.config.bus_log and pair.config.serves):
             raise UsageError("this pair has no bus log", "ask for a pair with a device and bus_log")
         held = next((each for each in self._all() if each.pair is pair), None)
@@ -131,7 +134,7 @@ class Lab:
     # What the plugin calls.
 
     def lend(self, node: pytest.Item) -> Pair:
-        """The pair for a test: that of its module, one known clean, or a new one."""
+        """Return the pair for a test: that of its module, one known clean, or a new one."""
         wanted = marks.config_of(node)
         module = module_of(node) if marks.is_shared(node) else None
         held = self._lendable
@@ -151,7 +154,7 @@ class Lab:
         return held.pair
 
     def take_back(self, node: pytest.Item) -> None:
-        """After a test: keep its pair for the next one, or end it."""
+        """Keep a test's pair for the next test, or end it."""
         held = self._lendable
         if held is None:
             return
@@ -181,7 +184,7 @@ class Lab:
         return self._trouble
 
     def begin(self, node: pytest.Item) -> None:
-        """A test begins: pairs that are open already concern it if it uses `lab`."""
+        """Note the beginning of a test: open pairs concern it from now on if it uses `lab`."""
         self._trouble = None
         if "lab" in getattr(node, "fixturenames", ()):
             for held in self._own:
@@ -190,7 +193,7 @@ class Lab:
                     held.lent = time.monotonic()
 
     def failed(self, node: str) -> None:
-        """A test failed, even if it was expected to: its folders stay, its pair goes."""
+        """Note that a test failed, even if it was expected to: no other test gets its pair."""
         for each in self._all():
             if node in each.scratch.tests:
                 each.unusable = True
@@ -253,7 +256,7 @@ def _signal_handlers_kept() -> Iterator[None]:
 
 
 def pids_of(pair: Pair) -> tuple[int, ...] | None:
-    """The processes of the guests; None if one is switched off."""
+    """Return the process ids of a pair's guests; None if a guest is switched off."""
     try:
         return tuple(machine.pid for machine in pair.machines)
     except AssertionError:
@@ -261,10 +264,10 @@ def pids_of(pair: Pair) -> tuple[int, ...] | None:
 
 
 def module_of(node: pytest.Item) -> str:
-    """Node id of the module of a test."""
+    """Return the node id of a test's module."""
     return node.nodeid.partition("::")[0]
 
 
 def current_test() -> str:
-    """Node id of the test that is running or being set up; pytest tells it this way."""
+    """Return the node id of the test that is running or being set up, from pytest's environment."""
     return os.environ.get("PYTEST_CURRENT_TEST", "session").rpartition(" (")[0] or "session"

@@ -1,4 +1,4 @@
-"""The pair that the marks of a test ask for, checked before anything starts."""
+"""Reads the marks of a test, checked before anything starts, as the pair that they ask for."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab.config import LIMITS, LabConfig
 
 DEVICES = {"hca": "hca"}
-"""Name of a device in the mark `devices`, and the field of `LabConfig` that asks for it."""
+"""The field of `LabConfig` that asks for a device, by the device's name in the mark `devices`."""
 
 
 def config_of(node: pytest.Item) -> LabConfig:
-    """The pair that the marks of a test ask for; the closest of each name counts.
+    """Return the pair that a test's marks ask for; of several marks of a name the closest counts.
 
     Raises `UsageError` in one line that names the test when a mark makes no sense.
     """
@@ -32,7 +32,7 @@ def config_of(node: pytest.Item) -> LabConfig:
 
 
 def is_shared(node: pytest.Item) -> bool:
-    """Whether the tests of its module share a pair."""
+    """Whether the tests of the test's module share a pair."""
     return node.get_closest_marker("shared_pair") is not None
 
 
@@ -56,7 +56,7 @@ def check(node: pytest.Item, fixtures: Collection[str]) -> None:
 
 
 class _MarkError(Exception):
-    """What is wrong with a mark."""
+    """A mark has arguments that make no sense."""
 
 
 def _bare(wanted: LabConfig, *args: Any, **kwargs: Any) -> LabConfig:

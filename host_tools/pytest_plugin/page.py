@@ -1,4 +1,4 @@
-"""The page of a failed test: what its pair did on the bus, in one file beside its logs."""
+"""The page of a failed test: its pair's traffic on the bus, in one file beside its logs."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from bluebridge.host_tools.analyzer.output import opened
 from bluebridge.host_tools.pytest_plugin.scratch import folder_name
 
 MOST_EVENTS: Final = 20_000
-"""A page begins so many events before the end of the log, or where its test began."""
+"""The most events before the end of the log at which a page begins, if its test began earlier."""
 MOST_ACTIVITIES: Final = 5_000
 BEGINS, ENDS = "begins", "ends"
 
 
 def mark_of(node: str, moment: str) -> str:
-    """The mark in the bus log at which a test `BEGINS` or `ENDS`."""
+    """Return the text of the mark in the bus log at which a test `BEGINS` or `ENDS`."""
     return " ".join(f"{node} {moment}".split())
 
 
 def page_path(folder: Path, node: str) -> Path:
-    """Return the path of a test's page; None if it has none."""
+    """Return the path of a test's page in the scratch folder, whether or not there is a page."""
     return folder / f"{folder_name(node)}.html"
 
 
 def write_page(folder: Path, node: str) -> Path | None:
-    """Write the page of a test into its scratch folder; its path, or None without a bus log.
+    """Write the page of a test into its scratch folder; return its path, None without a bus log.
 
-    A failed test has its report whether or not its page could be made.
+    Failures are ignored: a failed test has its report whether or not its page could be made.
     """
     path = page_path(folder, node)
     with contextlib.suppress(LogError, OSError):

@@ -103,13 +103,13 @@ def guest_a(pair: Pair) -> Vm:
 
 @pytest.fixture
 def guest_b(pair: Pair) -> Vm:
-    """The second guest."""
+    """The second guest, with the methods of `guest_a`."""
     return pair.b
 
 
 @pytest.fixture
 def buslog(pair: Pair, lab: Lab) -> BusLog:
-    """The bus of this test's pair: decoded records, and `wait_for` one of them."""
+    """The bus log of this test's pair: decoded records, and `wait_for` one of them."""
     return lab.buslog(pair)
 
 
@@ -131,14 +131,14 @@ def _lab(item: pytest.Item) -> Lab | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A test begins."""
+    """Tell the lab that a test begins."""
     if (lab := _lab(item)) is not None:
         lab.begin(item)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """A guest that panicked fails the test, even if the test did not notice."""
+    """Fail a test during which a guest panicked, even if the test did not notice."""
     result = yield
     if (lab := _lab(item)) is not None:
         lab.check(item)
@@ -149,7 +149,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 def pytest_runtest_teardown(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, object, object]:
-    """End what a module shared with its last test."""
+    """End the pair that a module's tests shared, after the last of them."""
     try:
         return (yield)
     finally:
@@ -180,7 +180,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Say which scratch folders were kept, and what else the lab has to say."""
+    """Print the scratch folders that were kept, and the warnings of the lab."""
     lab = config.stash.get(_LAB, None)
     if lab is None or not (lab.base.kept or lab.warnings):
         return

@@ -1,4 +1,4 @@
-"""One record of the bus log, as tests see it."""
+"""One record of the bus log, as the tests of users get it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from bluebridge.host_tools.analyzer.event_lines import table_line
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One event of the bus log with what it means; `str` is its line of the table."""
+    """One event of the bus log with its decoded meaning; `str` gives its line of the table."""
 
     event: Event
 
     @property
     def guest(self) -> str:
-        """Name of the guest whose device it was."""
+        """The name of the guest whose device took part in the transaction."""
         return self.event.device
 
     @property
     def time(self) -> float:
-        """Seconds since the log began."""
+        """The time of the event in seconds since the log began."""
         return self.event.time
 
     @property
@@ -33,12 +33,12 @@ class Record:
 
     @property
     def what(self) -> What:
-        """The purpose of a DMA transfer; `obj` is the number of that queue or region."""
+        """The purpose of a DMA transfer."""
         return self.event.what
 
     @property
     def obj(self) -> int:
-        """Number of the queue or region of a DMA transfer."""
+        """The number of the queue or region that a DMA transfer is for."""
         return self.event.obj
 
     @property
@@ -48,7 +48,7 @@ class Record:
 
     @property
     def address(self) -> int:
-        """Offset in the BAR, guest-physical address, or vector, as the kind has it."""
+        """The offset in the BAR, guest-physical address or vector, depending on the kind."""
         return self.event.address
 
     @property
@@ -58,12 +58,12 @@ class Record:
 
     @property
     def data(self) -> bytes:
-        """The bytes, or their beginning: the log captures 64 unless told otherwise."""
+        """The bytes on the bus, or their beginning: the log captures 64 unless told otherwise."""
         return self.event.data
 
     @property
     def decoded(self) -> str:
-        """The transaction in words: `UAR[128].send qpn=0x49`."""
+        """The transaction in words, such as `UAR[128].send qpn=0x49`."""
         return decode(self.event)
 
     def __str__(self) -> str:

@@ -36,7 +36,7 @@ Section = tuple[str, str]
 
 
 def sections(lab: Lab, node: str, error: BaseException | None) -> Iterator[Section]:
-    """Title and text of what belongs below the traceback of a failed test."""
+    """Yield title and text of each section below the traceback of a failed test."""
     folders = lab.base.used_by(node)
     shown = ""
     for failure in _lab_errors(error):
@@ -54,7 +54,7 @@ def sections(lab: Lab, node: str, error: BaseException | None) -> Iterator[Secti
 
 
 def add_sections(report: pytest.TestReport, found: list[Section]) -> None:
-    """Put sections behind the traceback, where JUnit XML has them as well as the terminal."""
+    """Add sections after the traceback, for JUnit XML as well as the terminal."""
     if isinstance(report.longrepr, ExceptionRepr):
         for title, text in found:
             report.longrepr.addsection(title, text, "-")
@@ -63,7 +63,7 @@ def add_sections(report: pytest.TestReport, found: list[Section]) -> None:
 
 
 def places(lab: Lab, node: str) -> list[tuple[str, str]]:
-    """Properties of a failed test in JUnit XML: its folders that stay, and its page in each."""
+    """Return the JUnit XML properties of a failed test: each kept folder, and the page in it."""
     if lab.base.keep == "never":
         return []
     found: list[tuple[str, str]] = []
@@ -81,7 +81,7 @@ def _place(folder: Scratch, lab: Lab) -> str:
 
 
 def _transcript(text: str, folders: list[Scratch]) -> str:
-    """All of it, unless it is so long that it stands better in a file."""
+    """Return the whole text, or its end with the path of a file that has all of it."""
     lines = _plain(text).splitlines()
     if len(lines) <= _TRANSCRIPT_LINES:
         return "\n".join(lines)
@@ -120,7 +120,7 @@ def _plain(text: str) -> str:
 
 
 def tidy(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-    """Leave only the user's frames in the tracebacks of `LabError`s, the causes' as well."""
+    """Remove the frames of this package from the tracebacks of `LabError`s and their causes."""
     for failure in _lab_errors(excinfo.value):
         failure.__traceback__ = _pruned(failure.__traceback__) or _first(failure.__traceback__)
         cause = failure.__cause__ or failure.__context__
@@ -146,7 +146,7 @@ def _lab_errors(error: BaseException | None) -> list[LabError]:
 
 
 def _pruned(traceback: types.TracebackType | None) -> types.TracebackType | None:
-    """The frames of files that are the user's."""
+    """Return the traceback without the frames of this package and of libraries, None if empty."""
     if traceback is None:
         return None
     rest = _pruned(traceback.tb_next)
@@ -156,7 +156,10 @@ def _pruned(traceback: types.TracebackType | None) -> types.TracebackType | None
 
 
 def _first(traceback: types.TracebackType | None) -> types.TracebackType | None:
-    """The outermost frame of this package: where pytest called it, when no user's frame is left."""
+    """Return the outermost frame of this package, where pytest called it.
+
+    It is shown when no frame of the user is left.
+    """
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename.startswith(_OURS):
             frame, number = traceback.tb_frame, traceback.tb_lineno

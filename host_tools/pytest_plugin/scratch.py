@@ -16,32 +16,35 @@ _LONGEST_NAME = 80
 
 @dataclass(eq=False)
 class Scratch:
-    """The folder of one pair, or of one test that has none."""
+    """The scratch folder of one pair, or of one test that has no pair."""
 
     path: Path
     failed: bool = False
-    """Whether a test that used it failed."""
+    """Whether a test that used the folder failed."""
     tests: list[str] = field(default_factory=list)
-    """Node ids of the tests that used it, in their order."""
+    """The node ids of the tests that used the folder, in their order."""
     judged: set[str] = field(default_factory=set)
-    """The tests that used it and whose outcome is known."""
+    """The node ids of the tests that used the folder and whose outcome is known."""
     over: bool = False
-    """Whether no test will use it any more."""
+    """Whether no test will use the folder any more."""
 
 
 class ScratchBase:
-    """Makes the folders in `root`, and removes those that are not to be kept."""
+    """Makes the scratch folders in `root`, and removes those that are not to be kept."""
 
     def __init__(self, root: Path, keep: Keep) -> None:
-        """`root` is made with the first folder, and goes when it is empty at the end."""
+        """Prepare for folders in `root`; `keep` says which of them stay.
+
+        `root` is made with the first folder, and removed when it is empty at the end.
+        """
         self.root = root
         self.keep = keep
         self.kept: list[Path] = []
-        """Folders that stay, of tests that are over."""
+        """The folders that stay, of tests that are over."""
         self._folders: list[Scratch] = []
 
     def make(self, node: str) -> Scratch:
-        """A new folder named after a node id."""
+        """Make a new folder named after a node id."""
         name = folder_name(node)
         self.root.mkdir(parents=True, exist_ok=True)
         number = 1
@@ -57,18 +60,18 @@ class ScratchBase:
         return made
 
     def used_by(self, node: str) -> list[Scratch]:
-        """The folders of a test."""
+        """Return the folders that a test used."""
         return [each for each in self._folders if node in each.tests]
 
     def judge(self, node: str, failed: bool) -> None:
-        """A test is through; `failed` says whether any part of it failed."""
+        """Note the outcome of a test; `failed` says whether any part of it failed."""
         for each in self.used_by(node):
             each.judged.add(node)
             each.failed |= failed
         self._settle()
 
     def close(self) -> list[Path]:
-        """The end: remove what need not be kept; returns what was kept in this session.
+        """Remove the folders that need not be kept; return all that were kept in this session.
 
         A test that was never judged was interrupted, and its folder may show why it took so long.
         """
@@ -90,7 +93,7 @@ class ScratchBase:
 
 
 def folder_name(node: str) -> str:
-    """A node id as the name of a folder: its last file and what follows, without odd characters."""
+    """Return a node id as a folder's name: its file's name and the rest, without odd characters."""
     file, _, rest = node.partition("::")
     whole = f"{Path(file).stem}-{rest}"
     return re.sub(r"[^A-Za-z0-9_.=]+", "-", whole).strip("-.")[:_LONGEST_NAME] or "test"

@@ -1,4 +1,4 @@
-"""A test session with a lab: where its folders stand, how signals end it, what reports say."""
+"""A test session with a lab: its folders, the signals that end it, its reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FAILED = pytest.StashKey[bool]()
 
 @contextlib.contextmanager
 def open_lab(config: pytest.Config, folders: pytest.TempPathFactory) -> Iterator[Lab]:
-    """The lab of this session; a signal to end ends the session in good order meanwhile."""
+    """Yield the session's lab; meanwhile a signal to end ends the session in good order."""
     base = ScratchBase(_root(config, folders), _keep(config))
     with Lab(base) as lab, _signals_end_the_session():
         yield lab
@@ -36,7 +36,7 @@ def _keep(config: pytest.Config) -> Keep:
 
 
 def _root(config: pytest.Config, folders: pytest.TempPathFactory) -> Path:
-    """A folder of this process's own: several sessions, or workers of one, may run at once."""
+    """Return this process's own folder: several sessions, or workers of one, may run at once."""
     chosen = config.getini("bluebridge_scratch")
     if not chosen:
         return folders.getbasetemp() / "bluebridge"
@@ -67,7 +67,7 @@ def _signals_end_the_session() -> Iterator[None]:
 def report(
     lab: Lab, item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Around the making of a report: tidy tracebacks, add sections, judge the folders."""
+    """Wrap the making of a report: tidy tracebacks, add sections, judge the folders."""
     excinfo = call.excinfo
     if excinfo is not None and not item.config.getoption("fulltrace"):
         tidy(excinfo)

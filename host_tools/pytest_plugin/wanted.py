@@ -1,4 +1,4 @@
-"""The record that a test waits for in the bus log, and the ones that came nearest to it."""
+"""The record that a test waits for in the bus log, and the records that came nearest to it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from bluebridge.host_tools.pytest_plugin.record import Record
 Predicate = Callable[[Record], bool]
 
 _NEAREST = 5
-"""Records shown of those that failed one condition only."""
+"""The number of records shown of those that failed one condition only."""
 _LAST = 5
-"""Records shown when none came near."""
+"""The number of records shown when none came near."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Conditions with their names, as the test wrote them; all must hold."""
+    """The named conditions of a test on a record; all of them must hold."""
 
     conditions: tuple[tuple[str, Predicate], ...]
 
@@ -38,7 +38,10 @@ class Wanted:
         bar: int | None,
         matching: str,
     ) -> Wanted:
-        """Raises `UsageError` for a kind that there is not and for no condition."""
+        """Return the conditions that the arguments stand for; those not given always hold.
+
+        Raises `UsageError` for an unknown kind and for a text `matching` that is no condition.
+        """
         found: list[tuple[str, Predicate]] = []
         if kind is not None:
             kinds = _kinds(kind)
@@ -62,17 +65,17 @@ class Wanted:
         return ", ".join(name for name, _ in self.conditions) or "any record"
 
     def accepts(self, record: Record) -> bool:
-        """Whether all conditions hold; none is asked once one has failed."""
+        """Whether all conditions hold for a record; none is evaluated once one has failed."""
         return all(holds(record) for _, holds in self.conditions)
 
     def failed(self, record: Record) -> list[str]:
-        """The names of the conditions that do not hold, up to the second one."""
+        """Return the names of the conditions that do not hold, at most two of them."""
         failures = (name for name, holds in self.conditions if not _holds(holds, record))
         return list(islice(failures, 2))
 
 
 def _holds(condition: Predicate, record: Record) -> bool:
-    """Whether it holds; a test's function may fail on a record that no filter let through to it."""
+    """Whether a condition holds; a test's function that raises on a record counts as false."""
     try:
         return condition(record)
     except Exception:
@@ -80,7 +83,7 @@ def _holds(condition: Predicate, record: Record) -> bool:
 
 
 class Misses:
-    """The records that were not accepted: by the one condition that failed, and the last of all."""
+    """The records that were not accepted, by the one condition that failed, and the last ones."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
@@ -90,7 +93,7 @@ class Misses:
         self._count = 0
 
     def add(self, record: Record) -> None:
-        """A record that is not what is wanted."""
+        """Add a record that was not accepted."""
         self._count += 1
         self._last.append(record)
         if len(self._wanted.conditions) < 2:
@@ -102,7 +105,7 @@ class Misses:
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def lines(self) -> Iterator[str]:
-        """Return the records that came nearest, or the last ones, as lines."""
+        """Yield the records that came nearest, or else the last ones, as lines."""
         if not self._count:
             yield "nothing was recorded"
             return
