@@ -1,4 +1,7 @@
-"""The parts that every RDMA adapter has, whatever its registers and entries look like.
+"""The engines that every RDMA adapter has, whatever its registers and entries look like.
+
+An engine gets work that was read already and reports the results to its face. A face is the
+package of one card: it reads and writes the bytes that the card's drivers know.
 
 An engine is handed work that is already read and tells its face what came of it: a face is the
 package of one card, which reads and writes the bytes that its drivers know.

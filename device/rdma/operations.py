@@ -23,7 +23,7 @@ BIND: Final = 13
 REGISTER: Final = 14
 
 OPS: Final = tuple(Op)
-"""Request by operation."""
+"""Request `Op` by operation number."""
 ATOMICS: Final = frozenset((COMPARE_SWAP, FETCH_ADD, MASKED_COMPARE_SWAP, MASKED_FETCH_ADD))
 LOCAL: Final = frozenset((NOP, REGISTER, INVALIDATE, BIND))
 """Operations that stay inside of the adapter."""

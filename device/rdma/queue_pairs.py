@@ -1,4 +1,4 @@
-"""The table of queue pairs: finds them by number and gives them what the fabric brings."""
+"""The table of queue pairs, which finds them by number and hands them messages of the fabric."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ from bluebridge.device.throttle import Throttle
 
 QPN_MASK: Final = 0xFFFFFF
 MAX_LIVE = 1 << 16
-"""Queue pairs at a time. The table cannot be the bound: Linux asks INIT_HCA for 2^18, whatever the
-capabilities say, and gives up when that is refused (`mlx4/main.c: default_profile`)."""
+"""Most queue pairs at a time. The size of the table cannot be the bound: Linux asks INIT_HCA for
+2^18, whatever the capabilities say, and gives up when that is refused (`mlx4/main.c:
+default_profile`).
+"""
 
 PORTION: Final = 128
-"""Queue pairs that are freed in one turn of the loop: about a millisecond."""
+"""Number of queue pairs freed in one turn of the loop, which takes about a millisecond."""
 
 
 class QueuePairs:
@@ -52,7 +54,9 @@ class QueuePairs:
         return len(self._pairs)
 
     def reset(self) -> None:
-        """Forget all queue pairs; no completion and no DMA of theirs from now on.
+        """Forget all queue pairs, which complete nothing and do no DMA from now on.
+
+        Their windows stay: the regions, which are reset too, release those.
 
         Their windows are the regions' affair, which are reset, too.
         """
@@ -67,7 +71,7 @@ class QueuePairs:
         self._discard(pairs)
 
     def get(self, qpn: int) -> QueuePair | None:
-        """The queue pair with exactly this number, generation bits included."""
+        """Return the queue pair with exactly this number, generation bits included, or None."""
         return self._pairs.get(qpn)
 
     def numbers(self) -> list[int]:
@@ -75,7 +79,7 @@ class QueuePairs:
         return list(self._pairs)
 
     def _index(self, qpn: int) -> int:
-        """The place of a queue pair in the context table."""
+        """Return the place of a queue pair in the context table."""
         return qpn & (1 << self._settings.log_qps) - 1
 
     def check_free(self, qpn: int) -> None:
@@ -93,7 +97,7 @@ class QueuePairs:
             raise Refusal(Reason.LIMIT, f"{MAX_LIVE} queue pairs are in use")
 
     def add(self, qp: QueuePair, spreader: Spreader | None = None) -> None:
-        """Take in a queue pair, which is in INIT then; `spreader` is what one of RSS does."""
+        """Add a queue pair and set it to INIT; `spreader` distributes the frames of an RSS one."""
         if spreader is not None:
             self._frames.spread(qp.qpn, spreader)
         self._pairs[qp.qpn] = qp
@@ -101,7 +105,7 @@ class QueuePairs:
         qp.set_state(PairState.INIT)
 
     def destroy(self, qpn: int) -> None:
-        """Forget a queue pair, which goes to RST, at once and for good."""
+        """Remove a queue pair from the table at once; it goes to RST."""
         qp = self._pairs.pop(qpn, None)
         if qp is None:
             return
@@ -115,7 +119,7 @@ class QueuePairs:
         self._regions.forget_queue_pair(qpn)
 
     def _discard(self, pairs: list[QueuePair]) -> None:
-        """Free queue pairs soon, `PORTION` in a turn: 2^16 of them take a while."""
+        """Free queue pairs soon, `PORTION` of them per turn, as 2^16 of them take long."""
         if pairs and not self._leaving:
             self._bus.call_next_turn(self._dismantle)
         self._leaving += pairs
@@ -127,7 +131,7 @@ class QueuePairs:
             self._bus.call_next_turn(self._dismantle)
 
     def reroute(self, port: Port) -> None:
-        """The addresses of a port changed: its queue pairs send from those it has now."""
+        """Update the routes of a port's queue pairs after its addresses have changed."""
         for qp in self._pairs.values():
             if qp.port is port and (qp.connected or qp.role in DATAGRAMS):
                 qp.reroute()
@@ -135,7 +139,7 @@ class QueuePairs:
     # -- the fabric ---------------------------------------------------------------------------
 
     def receive(self, port: Port, message: Message) -> int:
-        """A message of a port's fabric for one of the queue pairs, or for none.
+        """Hand a message of a port's fabric to its queue pairs, or drop it if it is for none.
 
         Returns the copies made of a datagram to a group or of frames (`FabricPort.receive`).
         """
@@ -163,7 +167,7 @@ class QueuePairs:
         return 0
 
     def _note_foreign(self, qp: QueuePair, route: Route) -> None:
-        """Note in the log that a message for a connection is dropped: it is not from its peer.
+        """Log that a message for a connection was dropped because its peer did not send it.
 
         Queue pair numbers, PSNs and keys are not secrets; the path in the context says who the
         peer is (InfiniBand vol. 1, 9.6.1.2).

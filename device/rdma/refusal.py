@@ -1,4 +1,4 @@
-"""Refusals of what software asks for; the face has a code for each reason."""
+"""Refusals of software's requests; a face has its own code for each reason."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Reason(Enum):
-    """The fault of a request that is refused."""
+    """The reason why a request is refused."""
 
     BAD_PARAMETER = "bad parameter"
     BAD_SIZE = "bad size"
@@ -21,7 +21,7 @@ class Reason(Enum):
 
 
 class Refusal(Exception):
-    """A request that is not carried out, and has changed nothing; `text` goes into the log."""
+    """A request is refused and has changed nothing; `text` goes into the log."""
 
     def __init__(self, reason: Reason, text: str) -> None:
         super().__init__(f"{reason.name}: {text}")

@@ -1,4 +1,4 @@
-"""The choices of software when it started an adapter, as far as engines look at them."""
+"""The choices that software made when it started an adapter, as far as engines use them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words of the InfiniBand specification that engines speak; each face has its own numbers."""
+"""Terms of the InfiniBand specification that engines use; each face has its own numbers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class PairState(IntEnum):
 
 
 RECEIVING: Final = (PairState.RTR, PairState.RTS, PairState.SQD, PairState.SQER)
-"""States in which a queue pair takes messages in."""
+"""States in which a queue pair accepts messages."""
 
 
 class CompletionStatus(IntEnum):
-    """Why a work request failed (vol. 1, 11.6.2); 0 stands for success."""
+    """The error a work request failed with (vol. 1, 11.6.2); 0 stands for success."""
 
     LOCAL_LENGTH_ERR = 1
     LOCAL_QP_OP_ERR = 2
@@ -40,7 +40,7 @@ class CompletionStatus(IntEnum):
 
 
 class AsyncEvent(IntEnum):
-    """News about a queue pair that comes without a completion (vol. 1, 11.6.3)."""
+    """An event about a queue pair that is reported without a completion (vol. 1, 11.6.3)."""
 
     COMM_EST = 1
     SQ_DRAINED = 2

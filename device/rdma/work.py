@@ -1,4 +1,4 @@
-"""Work requests as engines see them: a face reads its entries and fills these in."""
+"""Work requests as engines see them; a face fills them in from its queue entries."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from bluebridge.device.rdma.vocabulary import CompletionStatus
 
 
 class WorkError(Exception):
-    """A work request that no driver would post; `status` is for its completion."""
+    """A work request makes no sense, or breaks a limit; `status` is for its completion."""
 
     status: ClassVar[CompletionStatus] = CompletionStatus.LOCAL_QP_OP_ERR
 
 
 class TooLongError(WorkError):
-    """A message that is longer than its queue pair may send."""
+    """A message is longer than its queue pair may send."""
 
     status: ClassVar[CompletionStatus] = CompletionStatus.LOCAL_LENGTH_ERR
 
 
 class Registration:
-    """A fast registration: `length` bytes from `start` on are to be open to `key`.
+    """A fast registration: `length` bytes from `start` on become accessible by `key`.
 
     `page_list` is the guest-physical address of the list of pages, which the face reads
     (`QueuePair.read_pages`); `offset` is where the region begins in its first page, if it does not
@@ -126,7 +126,7 @@ class PacketWork(SendWork):
 
 
 class DatagramWork(PacketWork):
-    """A datagram; `address` is how its entry says where to, which `QueuePair.read_path` reads.
+    """A datagram to send; `QueuePair.read_path` turns `address` into the path of its destination.
 
     `address_pd` is the protection domain of that address. The own Q_Key of the queue pair is sent
     where `own_qkey` says so, else `qkey`.
@@ -144,7 +144,7 @@ class DatagramWork(PacketWork):
 
 
 class FrameWork(PacketWork):
-    """An Ethernet frame; a tag of type `tag_type` (0: none) is inserted with the value `tag`.
+    """An Ethernet frame to send; a tag of type `tag_type` (0: none) with value `tag` is inserted.
 
     `loopback` sends it back to the port only. `repeated` is the destination address where the
     entry repeats it, for frames that may come back.

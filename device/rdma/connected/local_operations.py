@@ -19,7 +19,7 @@ MAX_PAGES: Final = 511
 
 
 def execute(qp: QueuePair, work: SendWork) -> CompletionStatus | None:
-    """Carry out a local entry; the status of its failure, or None."""
+    """Carry out a local entry; returns the status of its failure, None on success."""
     if work.operation == NOP:
         return None
     if not work.whole:
@@ -44,7 +44,7 @@ def _bind(qp: QueuePair, work: SendWork) -> CompletionStatus | None:
 
 
 def _register(qp: QueuePair, work: SendWork) -> CompletionStatus | None:
-    """REG_MR: the page list is read and copied now, software may reuse it afterwards."""
+    """Carry out REG_MR; the page list is copied now, since software may reuse it afterwards."""
     wanted = work.registration
     if wanted is None or not qp.fast_register:
         return CompletionStatus.LOCAL_QP_OP_ERR

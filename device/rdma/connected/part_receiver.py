@@ -35,7 +35,7 @@ _WRITES: Final = (Op.WRITE, Op.WRITE_IMM)
 
 
 class PartReceiver(ReceiveEngine):
-    """The half of a responder that knows of parts.
+    """The base of a responder that receives messages in parts.
 
     `_following` is the PSN of the part that continues the message under way, `_receive` the receive
     that a message moves into.
@@ -63,7 +63,7 @@ class PartReceiver(ReceiveEngine):
 
     @abstractmethod
     def _views(self, runs: Sequence[Run]) -> Sequence[memoryview]:
-        """The memory of remote addresses; raises `Nak`."""
+        """Return views of memory that remote addresses lie in; raises `Nak`."""
 
     @abstractmethod
     def _read(self, request: Request) -> Payload:
@@ -71,7 +71,7 @@ class PartReceiver(ReceiveEngine):
 
     @abstractmethod
     def _take(self) -> ReceiveWork:
-        """The next receive; raises `NotReady`, `Nak`."""
+        """Return the next receive; raises `NotReady`, `Nak`."""
 
     @abstractmethod
     def _invalidate(self, work: ReceiveWork, rkey: int) -> None:
@@ -79,11 +79,11 @@ class PartReceiver(ReceiveEngine):
 
     @abstractmethod
     def _complete_message(self, work: ReceiveWork, request: Request) -> None:
-        """Complete a receive with what the request says."""
+        """Complete the receive of a whole message, as its `request` describes it."""
 
     @abstractmethod
     def _failed(self, work: ReceiveWork, status: CompletionStatus, reason: str) -> Nak:
-        """Complete a receive in error; the refusal for the peer."""
+        """Complete a receive in error; returns the refusal that the peer is sent."""
 
     @abstractmethod
     def _fail_receive(self, work: ReceiveWork, status: CompletionStatus) -> None:
@@ -92,7 +92,7 @@ class PartReceiver(ReceiveEngine):
     # -- parts ----------------------------------------------------------------------------------
 
     def _carry_out_part(self, request: Request, part: Part) -> Payload:
-        """Carry out one part: read data; raises `Nak`, `NotReady`."""
+        """Carry out one part; returns the data of a read. Raises `Nak`, `NotReady`."""
         self._join(request, part)
         payload: Payload = ()
         if request.op is Op.READ:
@@ -152,7 +152,10 @@ class PartReceiver(ReceiveEngine):
             self._receive = work
 
     def _new_receive(self, kept: ReceiveWork | None, total: int) -> ReceiveWork:
-        """A receive with room for `total` bytes, which has `kept` been if a message broke off."""
+        """Return a receive with room for `total` bytes; raises `Nak`, `NotReady`.
+
+        `kept` is the receive of a message that broke off, which is used again; None without one.
+        """
         self._receive = None
         work = self._take() if kept is None else kept
         if total > sum(sge[2] for sge in work.sges):

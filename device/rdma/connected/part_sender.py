@@ -1,4 +1,4 @@
-"""The message of a requester that moves in parts, each in a turn of the server's loop.
+"""The sending of a requester's long message in parts, one part per turn of the server's loop.
 
 No view is kept from one part to the next: keys and memory are looked up again for each, as an
 adapter does for each packet, so a region that goes away in between fails the message.
@@ -30,7 +30,7 @@ from bluebridge.device.rdma.work import SendWork
 
 
 class PartSender:
-    """The place of the message that is under way: one at a time.
+    """The position in the one message of a requester that is being sent in parts.
 
     Its `SendWork.psn` is the PSN of the part that is due, whose bytes begin at `_offset`. `_sent`
     is where the part began that was sent last: it is sent again when its answer does not come.
@@ -48,7 +48,7 @@ class PartSender:
         self._since = 0.0
 
     def begin(self, work: SendWork) -> None:
-        """Turn to another message, all of whose keys are checked; raises `AccessError`."""
+        """Begin to send a message, all of whose keys are checked first; raises `AccessError`."""
         right = WRITE if work.returns_data else READ
         self._qp.memory.check(work.parts, work.length, right)
         self._offset = 0
@@ -56,7 +56,7 @@ class PartSender:
         self._sent = -1
 
     def request(self, work: SendWork, reliable: bool, xrc: bool) -> Request:
-        """The request for the part that is due; raises `AccessError`, `DmaError`."""
+        """Return the request for the part that is due; raises `AccessError`, `DmaError`."""
         qp, offset = self._qp, self._offset
         length = min(self._size, work.length - offset)
         again = offset == self._sent
@@ -95,7 +95,7 @@ class PartSender:
         )
 
     def take(self, work: SendWork, payload: Payload) -> bool:
-        """Store what an answer brings, if it belongs to a read; whether it is what was asked for.
+        """Store the data of a read's answer; returns False when their length is wrong.
 
         Raises `AccessError`, `DmaError`.
         """
@@ -112,7 +112,7 @@ class PartSender:
         return True
 
     def advance(self, work: SendWork) -> bool:
-        """The part that was due has moved; whether it was the last."""
+        """Go on to the next part; returns True when the part that has moved was the last."""
         work.psn = (work.psn + self._packets) & PSN_MASK
         self._offset += self._length
         self._size = _next_size(self._size, monotonic() - self._since)

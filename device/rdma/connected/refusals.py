@@ -1,4 +1,4 @@
-"""Why a responder does not carry out a request."""
+"""The exceptions for requests that a responder does not carry out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from bluebridge.device.rdma.vocabulary import AsyncEvent
 
 
 class Nak(Exception):
-    """A request that is refused: the syndrome for the peer, the event for our software."""
+    """A request that is refused: NAK syndrome for the peer, asynchronous event for our software."""
 
     def __init__(self, syndrome: Syndrome, event: AsyncEvent | None, reason: str) -> None:
         super().__init__(reason)
@@ -16,9 +16,9 @@ class Nak(Exception):
 
 
 class NotReady(Exception):
-    """No receive is posted."""
+    """A request cannot be carried out now: no receive is posted for it."""
 
 
 def remote_access(error: Exception) -> Nak:
-    """The refusal of a remote address that is not permitted, or no memory."""
+    """Return the refusal of a remote address that is not permitted or is not memory."""
     return Nak(Syndrome.NAK_REMOTE_ACCESS, AsyncEvent.WQ_ACCESS_ERROR, str(error))

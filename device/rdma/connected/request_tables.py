@@ -1,4 +1,4 @@
-"""The packets that requests take, and the completions that refusals become."""
+"""Packet counts of requests, and the completion statuses that NAK syndromes lead to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bluebridge.device.layout.net.operations import Syndrome
 from bluebridge.device.rdma.vocabulary import CompletionStatus
 
 HALF: Final = 1 << 23
-"""Sequence numbers less than this ahead are the future, all others the past."""
+"""Half of the PSN space: a PSN less than this ahead of another is later, any other is earlier."""
 
 NAK_STATUS: Final = {
     int(Syndrome.NAK_INVALID_REQUEST): CompletionStatus.REMOTE_INVAL_REQ_ERR,

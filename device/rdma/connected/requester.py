@@ -34,14 +34,14 @@ from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, Pair
 from bluebridge.device.rdma.work import SendWork, WorkError
 
 WINDOW: Final = 128
-"""Requests that may wait for an answer at once."""
+"""Number of requests that may wait for an answer at the same time."""
 
 ATOMIC_SIZE: Final = 8
 _KIND: Final = 0x60  # of a syndrome: ACK, RNR NAK or NAK
 
 
 class Requester(SendEngine):
-    """Requests of one queue pair. `pending` are those unanswered, oldest first.
+    """The requests of one queue pair; `pending` are those without an answer, oldest first.
 
     `next_psn` is the PSN of the next request. A request that fails locally waits in `pending`
     until the ones before it are done, since completions come in order.
@@ -84,7 +84,7 @@ class Requester(SendEngine):
             self._start(work)
 
     def refuse(self, index: int, error: WorkError) -> None:
-        """An entry that makes no sense fails when its turn comes."""
+        """Complete an entry that makes no sense in error, after all entries before it."""
         qp = self._qp
         qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {index}: {error}", obj=qp.qpn)
         self._reject(SendWork(index, NOP), error.status)
@@ -107,11 +107,11 @@ class Requester(SendEngine):
         return self._failing or self.retry.waiting or self._qp.state is not PairState.RTS
 
     def finish(self) -> None:
-        """Requests go out one by one; the answers to those of this walk have time to come."""
+        """End a walk of the ring: its requests are sent already, only the burst count restarts."""
         self._burst = 0
 
     def abort(self) -> None:
-        """Flush all that is outstanding."""
+        """Complete all outstanding requests as flushed."""
         flushed = list(self.pending)
         if self._held is not None:
             flushed.append(self._held)
@@ -120,7 +120,7 @@ class Requester(SendEngine):
             self._qp.completions.fail_send(work.index, CompletionStatus.WR_FLUSH_ERR)
 
     def stop(self) -> None:
-        """Forget all that is outstanding."""
+        """Forget all outstanding requests without completing them, and cancel the timer."""
         self.pending.clear()
         self._held = None
         self._failing = False
@@ -128,7 +128,7 @@ class Requester(SendEngine):
         self.retry.cancel()
 
     def close(self) -> None:
-        """The timer is all that refers to this engine."""
+        """Release the retransmission timer, the only part that refers to this engine."""
         self.retry.close()
 
     # -- sending ------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ class Requester(SendEngine):
             self._go_on()
 
     def _part_done(self, work: SendWork) -> None:
-        """A part has moved: the next one has its turn later, or the message is done."""
+        """Send the next part in a later turn, or complete the message after its last part."""
         if self._parts.advance(work):
             self._complete_head()
         else:
@@ -267,7 +267,7 @@ class Requester(SendEngine):
         self._fail_in_turn(work, CompletionStatus.LOCAL_PROT_ERR)
 
     def _reject(self, work: SendWork, status: CompletionStatus) -> None:
-        """A request that cannot even be sent: it fails when its turn comes."""
+        """Fail a request that cannot even be sent, when those before it are complete."""
         self.pending.append(work)
         self._fail_in_turn(work, status)
 
@@ -280,7 +280,7 @@ class Requester(SendEngine):
     # -- answers ------------------------------------------------------------------------------
 
     def receive(self, response: Response) -> None:
-        """An answer of the responder; those to nothing pending are ignored."""
+        """Process an answer of the responder; one that fits no pending request is ignored."""
         qp = self._qp
         if qp.state not in (PairState.RTS, PairState.SQD) or not self._reliable:
             return
@@ -300,7 +300,7 @@ class Requester(SendEngine):
         self._go_on()
 
     def _acknowledge_before(self, psn: int) -> bool:
-        """Complete what an answer to `psn` acknowledges by the way; whether more is to be done.
+        """Complete the requests before this PSN; returns False when nothing is left to do.
 
         An answer skips reads only if theirs was lost: then all is sent again from there.
         """
@@ -362,7 +362,7 @@ class Requester(SendEngine):
             self.fail(CompletionStatus(self.pending[0].status))
 
     def fail(self, status: CompletionStatus) -> None:
-        """The oldest request failed: complete it in error and flush the rest."""
+        """Complete the oldest request in error and flush the rest."""
         qp = self._qp
         if not self.pending:
             return
@@ -371,7 +371,7 @@ class Requester(SendEngine):
         qp.enter_send_error()
 
     def _go_on(self) -> None:
-        """After an answer: entries that waited may run now."""
+        """Carry out entries that waited for an answer that has come."""
         qp = self._qp
         if qp.state is PairState.RTS:
             if self.pending:

@@ -1,4 +1,4 @@
-"""The responder of a connected queue pair: carries out what the peer asks for, or says why not.
+"""The responder of a connected queue pair: carries out the peer's requests or refuses them.
 
 Rules: InfiniBand vol. 1, 9.7.4 and 9.7.5; a request is checked as a whole before a byte moves.
 """
@@ -42,7 +42,7 @@ _RECEIVE_FAILURE: Final = {CompletionStatus.LOCAL_LENGTH_ERR: Syndrome.NAK_INVAL
 
 
 class Responder(PartReceiver):
-    """Answers requests of one peer. `psn` is the one expected next, `msn` counts messages done.
+    """The responder of one peer; `psn` is the PSN expected next, `msn` counts messages done.
 
     `_results` are PSNs and results of the last atomics, newest first: as many as the peer may have
     under way, which are those that may come again (InfiniBand vol. 1, 9.4.5).
@@ -60,7 +60,7 @@ class Responder(PartReceiver):
         self.msn = 0
 
     def receive(self, request: Request) -> None:
-        """Carry out a request of the connected peer; anything else is dropped without a word."""
+        """Carry out a request of the connected peer; any other is dropped without an answer."""
         qp = self._qp
         if (
             qp.state not in RECEIVING
@@ -92,7 +92,7 @@ class Responder(PartReceiver):
             self._in_order(request)
 
     def _establish(self) -> None:
-        """The first message of a peer tells software, in case the connection manager's was lost."""
+        """Tell software of a peer's first message, in case the connection manager's was lost."""
         qp = self._qp
         qp.established = True
         if qp.state is PairState.RTR:
@@ -116,13 +116,13 @@ class Responder(PartReceiver):
         self._answer(request.psn, Syndrome.ACK, payload, original, request)
 
     def _refuse(self, request: Request, nak: Nak) -> None:
-        """NAK, then error: software sees the event, the peer the syndrome, and no byte moves."""
+        """Send a NAK and go to the error state with the event of `nak`; no byte moves."""
         self._note(f"NAK {nak.syndrome:#x} for {request.op.name}: {nak}")
         self._answer(request.psn, nak.syndrome)
         self._qp.enter_error(nak.event)
 
     def _unreliable(self, request: Request) -> None:
-        """UC: what cannot be carried out is dropped, and nobody is told of a lost message."""
+        """Carry out a request of UC; one that cannot be carried out is dropped in silence."""
         try:
             if request.op not in _SENDS and request.op not in _WRITES:
                 return
@@ -136,7 +136,7 @@ class Responder(PartReceiver):
         self.psn = (request.psn + request.packets) & PSN_MASK
 
     def _duplicate(self, request: Request) -> None:
-        """A request that was done before: its answer again, nothing is written a second time."""
+        """Answer a request again that was carried out before, without writing a second time."""
         if request.op is Op.READ:
             try:
                 self._answer(request.psn, Syndrome.ACK, self._read(request), None, request)
@@ -265,7 +265,7 @@ class Responder(PartReceiver):
         return int(original)
 
     def _send(self, request: Request) -> None:
-        """A send: the receive, its memory and the key to invalidate are checked, then all moves."""
+        """Carry out a send: check the receive, its memory and the key to invalidate, then copy."""
         qp = self._qp
         work = self._take()
         if request.length > sum(sge[2] for sge in work.sges):
@@ -305,7 +305,7 @@ class Responder(PartReceiver):
         return work
 
     def _failed(self, work: ReceiveWork, status: CompletionStatus, reason: str) -> Nak:
-        """Complete a receive that the message did not fit; no event follows."""
+        """Complete a receive that its message did not fit; the refusal returned has no event."""
         self._fail_receive(work, status)
         return Nak(_RECEIVE_FAILURE.get(status, Syndrome.NAK_REMOTE_OPERATION), None, reason)
 

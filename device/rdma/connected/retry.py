@@ -16,23 +16,26 @@ from bluebridge.device.rdma.vocabulary import CompletionStatus, PairState
 from bluebridge.device.rdma.work import SendWork
 
 FOREVER: Final = 7
-"""RNR retry count that means without limit."""
+"""RNR retry count that stands for retries without limit."""
 
 MIN_TIMEOUT: Final = 0.001
-"""Seconds; shorter acknowledge timeouts mean nothing to a server that shares its CPU."""
+"""Shortest acknowledge timeout in seconds, since a server that shares its CPU may be late."""
 
 HOLD_SECONDS: Final = 0.001
-"""RNR timer code 0 means 655.36 ms, far too long to stand for "no hurry", which is how the RDMA
-connection manager uses it. A request that meets it is offered again every millisecond, or as often
-as the port's pacing permits, and only after that time a retry counts as used."""
+"""Seconds between offers of a request that met RNR timer code 0.
+
+The code means 655.36 ms, far too long to stand for "no hurry", which is how the RDMA connection
+manager uses it. Such a request is offered again every millisecond, or as often as the port's
+pacing permits, and a retry counts as used only after the 655.36 ms.
+"""
 
 
 BATCH: Final = 16
-"""Requests sent again in one go before other work of the server gets its turn."""
+"""Number of requests sent again in one turn, before other work of the server."""
 
 
 class Requests(Protocol):
-    """The requests that are sent again. `pending` are those without an answer, oldest first."""
+    """The view of a requester for `Retry`; `pending` are its unanswered requests, oldest first."""
 
     pending: deque[SendWork]
 
@@ -44,7 +47,7 @@ class Requests(Protocol):
 
 
 class NoRequests:
-    """The requests of a queue pair that is gone."""
+    """An empty `Requests` in place of those of a queue pair that is gone."""
 
     __slots__ = ("pending",)
 
@@ -52,10 +55,10 @@ class NoRequests:
         self.pending: deque[SendWork] = deque()
 
     def transmit(self, work: SendWork, *, note: bool) -> None:
-        """There are none."""
+        """Do nothing: there are no requests."""
 
     def fail(self, status: CompletionStatus) -> None:
-        """There are none."""
+        """Do nothing: there are no requests."""
 
 
 _NONE: Final = NoRequests()
@@ -95,7 +98,7 @@ class Retry:
 
     @property
     def retries(self) -> int:
-        """Repetitions of the oldest request because no answer came, or the peer missed one."""
+        """Repetitions of the oldest request after a timeout or a sequence error."""
         return self._retries
 
     @property
@@ -119,16 +122,16 @@ class Retry:
         self._requests = _NONE
 
     def progress(self) -> None:
-        """A request was answered: every count starts anew."""
+        """Stop the timer and reset all counts, because a request was answered."""
         self.cancel()
 
     def proceed(self) -> None:
-        """Send the oldest request's next part once other work of the server had its turn."""
+        """Schedule the oldest request's next part for the next turn of the server's loop."""
         self.waiting = True
         self._timer = self._qp.bus.call_later(0, self._retransmit)
 
     def start(self) -> None:
-        """Wait for the answer to what was sent; without a timeout in the context, for ever."""
+        """Start the acknowledge timer, unless the context sets no timeout or the timer runs."""
         if self._timer is not None or self.waiting or not self._qp.ack_timeout:
             return
         seconds = max(ack_timeout_us(self._qp.ack_timeout) / 1e6, MIN_TIMEOUT)
@@ -140,7 +143,7 @@ class Retry:
             self._again(f"no answer, retry {self._retries + 1} of {self._qp.retry_count}")
 
     def sequence_error(self) -> None:
-        """The responder misses a request: send all again that is pending."""
+        """Send all pending requests again, because the responder misses one."""
         if not self.waiting:
             self._stop_timer()
             self._again("sequence error, sending again")
@@ -158,7 +161,7 @@ class Retry:
         self._timer = qp.bus.call_later(0, self._retransmit)
 
     def not_ready(self, code: int) -> None:
-        """An RNR NAK: wait as long as the receiver asked, then send all again."""
+        """Wait after an RNR NAK with timer code `code`, then send all pending requests again."""
         qp = self._qp
         if self.waiting:
             return
@@ -222,7 +225,7 @@ class Retry:
                 qp.sq.run()
 
     def _batch(self) -> int | None:
-        """Send some requests again; the PSN of the next one that is due, if any."""
+        """Send up to `BATCH` requests again; returns the PSN of the next one due, or None."""
         qp, requests = self._qp, self._requests
         start, self._next = self._next, None
         sent = 0

@@ -1,4 +1,4 @@
-"""Extended reliable connections: requests name the SRQ they are for.
+"""The responder of extended reliable connections (XRC), whose requests name an SRQ.
 
 A target queue pair has no receive queue of its own: receives, protection domain and
 completions are those of the SRQ, which must be in the queue pair's XRC domain (InfiniBand vol. 1,
@@ -52,7 +52,7 @@ class XrcResponder(Responder):
         return self._srq
 
     def _complete_message(self, work: ReceiveWork, request: Request) -> None:
-        """The completion is the SRQ's, and names it where others name the sender."""
+        """Complete a receive in the SRQ's completion queue, with the SRQ's number as source."""
         srq = self._srq
         if srq is not None:
             self._qp.completions.complete_receive(

@@ -1,4 +1,4 @@
-"""Datagrams and the rules of flow steering (`ethernet.rules.fields`)."""
+"""The fields of datagrams that flow steering rules match (`ethernet.rules.fields`)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _NOBODY: Final[Sequence[Member]] = ()
 
 
 def steered(port: Port, message: Datagram) -> Sequence[Member]:
-    """The queue pairs that the rules of a port give a datagram to."""
+    """Return the queue pairs that the rules of a port give a datagram to; empty for none."""
     entry = port.rules.find_datagram(number_of(message))
     return _NOBODY if entry is None else entry.targets
 
 
 def number_of(message: Datagram) -> int:
-    """Destination GID and queue pair; addresses and ports of IPoIB."""
+    """Return a datagram's destination GID, queue pair, IPoIB addresses and ports as one number."""
     payload = message.payload
     headers = FrameHeaders(payload, HEADER_SIZE)
     return (

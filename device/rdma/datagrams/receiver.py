@@ -1,4 +1,4 @@
-"""Datagrams in: for a UD queue pair, QP0, QP1, or the members of a group."""
+"""The receiving of datagrams: for a UD queue pair, QP0, QP1, or the members of a group."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ MAX_MAD: Final = 256
 class DatagramReceiver:
     """Gives the datagrams of the fabric to the queue pairs of one HCA.
 
-    `find` is the queue pair with a number, if there is one; `groups` are the multicast groups,
-    where `settings` do not say that rules stand in their place.
+    `find` returns the queue pair with a number, None without one; `groups` are the multicast
+    groups, unless `settings` say that flow steering rules stand in their place.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class DatagramReceiver:
         self._settings = settings
 
     def receive(self, port: Port, message: Datagram) -> int:
-        """A datagram that came in by `port`; what nobody wants is dropped.
+        """Deliver a datagram that came in by `port`; one that nobody wants is dropped.
 
         Returns how many members its group or its rule has, 0 if it is for one queue pair.
         """
@@ -106,7 +106,7 @@ def _drop(qp: QueuePair, why: str) -> None:
 
 
 def _admits_key(qp: QueuePair, message: Datagram) -> bool:
-    """QP0 has no Q_Key, QP1 a well-known one."""
+    """Return True if a queue pair accepts the Q_Key: QP0 has none, QP1 a well-known one."""
     if qp.role is Role.SMI:
         return True
     return message.qkey == (GSI_QKEY if qp.role is Role.GSI else qp.qkey)
@@ -121,7 +121,7 @@ def _take(qp: QueuePair) -> ReceiveWork | None:
 
 
 def _store(qp: QueuePair, work: ReceiveWork, message: Datagram) -> bool:
-    """Scatter GRH and payload; whether that went, else the queue pair is in error."""
+    """Scatter GRH and payload; returns False when that failed and the queue pair is in error."""
     length = GRH_SIZE + len(message.payload)
     if length > sum(sge[2] for sge in work.sges):
         return _fail(qp, work, CompletionStatus.LOCAL_LENGTH_ERR)

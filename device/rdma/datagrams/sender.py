@@ -1,4 +1,4 @@
-"""Datagrams out: UD queue pairs, and QP0 and QP1 whose software builds the headers itself."""
+"""The sending of datagrams by UD queue pairs, and by QP0 and QP1 with headers built by software."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from bluebridge.device.rdma.work import DatagramWork, SendWork, TooLongError, Wo
 _SPECIAL_QPNS: Final = {Role.SMI: SMI_QPN, Role.GSI: GSI_QPN}
 MAX_ROUTES: Final = 64
 MAX_PAYLOAD: Final = 4096
-"""Bytes of a datagram: the largest path MTU."""
+"""Largest payload of a datagram in bytes, which is the largest path MTU."""
 MAX_GSO_LOG: Final = 18
 MAX_LARGE_SEND: Final = 1 << MAX_GSO_LOG
-"""Bytes of one large send."""
+"""Largest payload of one large send in bytes."""
 MAX_PIECES: Final = 512
-"""Datagrams of one large send."""
+"""Most datagrams that one large send may become."""
 
 
 class DatagramSender(UnconnectedSender):
@@ -79,7 +79,7 @@ class DatagramSender(UnconnectedSender):
         qp.spent += MESSAGE_COST * (1 + copies)
 
     def _send_large(self, work: DatagramWork) -> None:
-        """A TCP segment of IPoIB, cut into datagrams with headers and checksums of their own."""
+        """Cut a TCP segment of IPoIB into datagrams with headers and checksums of their own."""
         qp, mss = self._qp, work.mss
         if work.length > min(qp.max_message, MAX_LARGE_SEND) or work.length > mss * MAX_PIECES:
             raise TooLongError(f"a large send of {work.length} bytes, {mss} in each datagram")
@@ -96,7 +96,7 @@ class DatagramSender(UnconnectedSender):
             self._hand_over(rest.popleft())
 
     def blocked(self) -> bool:
-        """Return True while a large send is not over; the queue runs again after it."""
+        """Return True while a large send is not over; the queue runs again afterwards."""
         self._send_rest()
         return bool(self._rest)
 
@@ -109,7 +109,7 @@ class DatagramSender(UnconnectedSender):
         self._rest.clear()
 
     def _gather(self, work: SendWork, what: What) -> bytes:
-        """The bytes of the message."""
+        """Return the bytes of the message; raises `TooLongError`."""
         qp = self._qp
         limit = min(qp.max_message, MAX_PAYLOAD) if qp.role is Role.UD else MAX_PAYLOAD
         if work.length > limit:
@@ -117,7 +117,7 @@ class DatagramSender(UnconnectedSender):
         return b"".join(qp.memory.gather(work.parts, note=True, what=what))
 
     def _addressed(self, work: DatagramWork, payloads: list[bytes], good: bool) -> list[Datagram]:
-        """UD messages by the address of their work request."""
+        """Return UD messages with the given payloads to the address in their work request."""
         qp = self._qp
         if work.address_pd != qp.pd:
             raise WorkError(f"an address vector of PD {work.address_pd}, not {qp.pd}")
@@ -143,7 +143,7 @@ class DatagramSender(UnconnectedSender):
         ]
 
     def _route(self, address: bytes) -> Route:
-        """The way to an address; on Ethernet it is worked out once for each queue pair."""
+        """Return the route to an address; on Ethernet each queue pair remembers it."""
         qp = self._qp
         port, tables, routes = qp.port, qp.port.tables, self._routes
         if port.link is not LinkLayer.ETHERNET:
@@ -165,5 +165,5 @@ class DatagramSender(UnconnectedSender):
 
 
 def _header(route: Route, payload: int, immediate: bool) -> bytes:
-    """On InfiniBand there is a GRH only where the address asks for it."""
+    """Return the network header; on InfiniBand it is empty where the address has no GRH."""
     return b"" if route.dgid == NO_GID else build_network_header(route, payload, immediate)

@@ -1,1 +1,1 @@
-"""Whose bytes are where: regions, windows, scatter and gather lists, transfers."""
+"""Memory protection and access: regions, windows, scatter and gather lists, transfers."""

@@ -1,4 +1,4 @@
-"""Many pages of a region as pieces of memory, at the speed of whole arrays.
+"""Joining of a region's adjacent pages into longer pieces, at the speed of whole arrays.
 
 A loop over a million pages takes a third of a second, and others wait for the command meanwhile.
 """
@@ -13,11 +13,14 @@ from typing import Final
 _WORD: Final = 8
 _WORDS_ARE_LITTLE: Final = sys.byteorder == "little"
 WORTH_JOINING: Final = 4
-"""Neighbours are joined where at least one page in so many continues the one before."""
+"""Pages are joined where at least one in this many continues the page before it."""
 
 
 def pieces_of(pages: array[int], size: int) -> tuple[array[int], array[int]]:
-    """Return where pieces begin in a region of these pages of `size` bytes, and their addresses.
+    """Return two arrays: where pieces begin in a region of these pages, and their addresses.
+
+    `size` is that of a page in bytes; bits of page addresses below it are ignored. `pages` must
+    not be empty.
 
     Bits of the pages below `size` are ignored. `pages` are not empty.
     """
@@ -32,7 +35,7 @@ def pieces_of(pages: array[int], size: int) -> tuple[array[int], array[int]]:
 
 
 def _breaks(words: int, count: int, size: int) -> bytes:
-    """A byte for each page, 0 if it continues the one before."""
+    """Return a byte for each page: 0 if it continues the one before."""
     halves, last = words >> 1, count - 1  # room for a carry at the top of each word
     differs = halves + _repeated(size >> 1, last) ^ halves >> 64
     raw = (differs & (1 << 64 * last) - 1).to_bytes(_WORD * last, "little")
@@ -47,7 +50,7 @@ def _repeated(word: int, count: int) -> int:
 
 
 def _number(words: array[int]) -> int:
-    """All words as one number, the first one lowest."""
+    """Return all words as one number, the first one lowest."""
     raw = array("Q", words)
     if not _WORDS_ARE_LITTLE:
         raw.byteswap()

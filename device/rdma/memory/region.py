@@ -1,4 +1,4 @@
-"""One memory region or window: what it permits, and where its bytes are."""
+"""A memory region or window: its rights and the translation of its addresses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bluebridge.device.pci.bus import Run
 from bluebridge.device.rdma.memory.page_joins import pieces_of
 
 MANY_PAGES: Final = 4096
-"""Pages from which on work on whole arrays is faster than a loop."""
+"""Number of pages from which on work on whole arrays is faster than a loop."""
 
 
 def pages_of(start: int, length: int, page_shift: int) -> int:
@@ -28,7 +28,9 @@ def _no_pieces() -> array[int]:
 
 @dataclass(slots=True)
 class MemoryRegion:
-    """A memory region (MR), or (`window`) a part of one; `key` is the one that opens it now.
+    """A memory region (MR), or, if `window` is set, a memory window on a part of one.
+
+    `key` is the key that it can be accessed with now.
 
     `index` is its place in the adapter's table, `fast` says that work requests register it, which
     may have up to `max_pages` pages. `starts` and `addresses` are the translation with physical
@@ -62,11 +64,11 @@ class MemoryRegion:
 
     @property
     def pieces(self) -> int:
-        """The number of pieces that the device has to remember."""
+        """The number of pieces that the device has to remember; 0 for a window."""
         return 0 if self.window else len(self.starts)
 
     def translate(self, va: int, length: int) -> Sequence[Run]:
-        """Guest-physical runs of a range that was checked to lie inside."""
+        """Return the guest-physical runs of `length` bytes at `va`, which must lie inside."""
         offset = va - self.origin
         if self.physical:
             return [(offset, length)]
@@ -77,7 +79,7 @@ class MemoryRegion:
         return pieces.translate(starts, self.addresses, self.mapped, offset, length)
 
     def set_pages(self, pages: Sequence[int], page_shift: int) -> None:
-        """Take a translation over: one address per page of `1 << page_shift` bytes.
+        """Replace the translation: one address per page of `1 << page_shift` bytes.
 
         The first page is the one that holds address `start`.
         """
@@ -106,11 +108,11 @@ class MemoryRegion:
         self.addresses.extend(addresses[joined:])
 
     def forget_pages(self) -> None:
-        """No translation any more."""
+        """Remove the translation."""
         self.starts, self.addresses, self.mapped = _no_pieces(), _no_pieces(), 0
 
     def bind(self, parent: MemoryRegion, va: int, length: int, *, zero_based: bool) -> None:
-        """As a window: show `length` bytes of `parent` from its address `va` on."""
+        """Bind this window to `length` bytes of `parent` from its address `va` on."""
         self.unbind()
         self.start = 0 if zero_based else va
         self.length = length
@@ -122,7 +124,7 @@ class MemoryRegion:
         parent.windows += 1
 
     def unbind(self) -> None:
-        """As a window: show nothing."""
+        """Unbind this window from its parent, so that it permits no access."""
         if self.parent is not None:
             self.parent.windows -= 1
             self.parent = None

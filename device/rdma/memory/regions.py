@@ -22,18 +22,18 @@ from bluebridge.device.rdma.refusal import Reason, Refusal
 from bluebridge.device.rdma.settings import Settings
 
 KEY_BYTE: Final = 8
-"""Bits of a key that are free for software."""
+"""Number of low bits of a key that software may choose."""
 PAGE_SHIFTS: Final = range(12, 32)
 MAX_PIECES = 1 << 22
-"""Pieces of memory that are no neighbours, over all MRs: 64 MiB of the server's memory."""
+"""Most separate pieces of memory in all MRs together: 64 MiB of the server's memory."""
 
 
 class MemoryRegions:
-    """The regions and windows of one adapter, by the index that their keys hold above a byte.
+    """The regions and windows of one adapter, by the index in the upper 24 bits of their keys.
 
-    Software may change that byte with each use of a key. `settings` say how many bits an index
-    has; `pd_bits` are those of a protection domain that the adapter compares, and `reserved_lkey`
-    is the key of all guest memory, for queue pairs that may use it.
+    Software may change the low byte with each use of a key. `settings` say how many bits an index
+    has, `pd_bits` are the bits of a protection domain that the adapter compares, and
+    `reserved_lkey` is the key of all guest memory, for queue pairs that may use it.
     """
 
     def __init__(self, settings: Settings, *, reserved_lkey: int, pd_bits: int) -> None:
@@ -61,21 +61,21 @@ class MemoryRegions:
         return list(self._regions)
 
     def get(self, index: int) -> MemoryRegion | None:
-        """The region or window with this index, if hardware owns it."""
+        """Return the region or window with this index; None unless hardware owns it."""
         return self._regions.get(index)
 
     def index_of(self, key: int) -> int:
-        """The index that a key names."""
+        """Return the index that a key names."""
         return key >> 8 & (1 << self._settings.log_mpts) - 1
 
     def domain_of(self, pd: int) -> int:
-        """The number that regions in protection domain `pd` have."""
+        """Return the number that regions in protection domain `pd` have."""
         return pd & self._pd_mask
 
     # -- the tables of software -------------------------------------------------------------
 
     def add(self, region: MemoryRegion) -> None:
-        """Make a region or window valid, whose index nobody has."""
+        """Make a region or window valid; its index must not be in use."""
         self._regions[region.index] = region
         self._pieces += region.pieces
 
@@ -99,7 +99,7 @@ class MemoryRegions:
             raise Refusal(Reason.LIMIT, f"MRs of more than {MAX_PIECES} pieces")
 
     def _release(self, region: MemoryRegion) -> None:
-        """The translation goes, or what a window is bound to."""
+        """Release a region's translation, or what a window is bound to."""
         self._pieces -= region.pieces
         if region.owner_qpn in self._owned:
             self._owned[region.owner_qpn].discard(region.index)
@@ -179,7 +179,7 @@ class MemoryRegions:
         rights: int,
         pages: Sequence[int],
     ) -> None:
-        """REG_MR: a free fast-registration MR becomes valid under `key`, whose low byte is new.
+        """Make a free fast-registration MR valid (REG_MR) under `key`, whose low byte is new.
 
         `pages` are guest-physical addresses, one per page. Raises `AccessError`.
         """
@@ -207,19 +207,21 @@ class MemoryRegions:
         region.rights, region.free = int(rights) & ALL_RIGHTS, False
 
     def find(self, key: int) -> MemoryRegion | None:
-        """The MR or window that a key, whatever its low byte, names; None without one."""
+        """Return the MR or window that a key names, whatever its low byte is; None without one."""
         region = self._regions.get(self.index_of(key))
         if region is None or (region.key ^ key) >> KEY_BYTE:
             return None
         return region
 
     def own(self, window: MemoryRegion, qpn: int) -> None:
-        """Only the peer of this queue pair may use `window` from now on."""
+        """Let only the peer of queue pair `qpn` use `window` from now on."""
         window.owner_qpn = qpn
         self._owned.setdefault(qpn, set()).add(window.index)
 
     def forget_queue_pair(self, qpn: int) -> None:
-        """A queue pair is gone: windows that only its peer could use are free again.
+        """Free the windows that only the peer of queue pair `qpn`, which is gone, could use.
+
+        Another queue pair may get the same number.
 
         Another one may get its number.
         """
@@ -229,7 +231,7 @@ class MemoryRegions:
             window.free = True
 
     def invalidate(self, key: int, pd: int, *, qpn: int = 0, remote: bool = False) -> None:
-        """LOCAL_INV or SEND_WITH_INV: the MR or window is free again; raises `AccessError`.
+        """Free an MR or window for LOCAL_INV or SEND_WITH_INV; raises `AccessError`.
 
         The owner may invalidate an MR that is free: krping in the kernel posts LOCAL_INV in front
         of its very first registration. A peer may not.

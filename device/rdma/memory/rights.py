@@ -1,4 +1,4 @@
-"""The rights of keys."""
+"""The access rights of memory keys."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Rights(IntFlag):
-    """Accesses that a memory region permits."""
+    """Accesses that a memory region or window permits."""
 
     LOCAL_READ = 1 << 10
     LOCAL_WRITE = 1 << 11
@@ -19,10 +19,10 @@ class Rights(IntFlag):
 
 ALL_RIGHTS: Final = 0x3F << 10
 EVERYTHING: Final = (1 << 64) - 1
-"""Length of a region over all memory."""
+"""Length in bytes of a region over the whole address space."""
 REMOTE_CHANGES: Final = int(Rights.REMOTE_WRITE | Rights.REMOTE_ATOMIC)
-"""Rights that need LOCAL_WRITE, too (InfiniBand vol. 1, 10.6.3.1)."""
+"""Rights that a region may have only with LOCAL_WRITE (InfiniBand vol. 1, 10.6.3.1)."""
 
 
 class AccessError(Exception):
-    """A key, range or right that does not hold; nothing was touched."""
+    """A key, range or right is not valid for an access; no memory was touched."""

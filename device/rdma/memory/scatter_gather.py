@@ -1,4 +1,4 @@
-"""The scatter and gather lists of work requests: checked as a whole, then mapped."""
+"""The scatter and gather lists of work requests, checked as a whole before they are mapped."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def stretch(parts: Sequence[Sge | bytes], offset: int, length: int) -> list[Sge 
 
 
 def _joined(runs: Sequence[Run], more: Sequence[Run]) -> Sequence[Run]:
-    """Runs of several elements as one list; of a single element they stay what they are."""
+    """Return the runs of several elements as one list; those of one element stay as they are."""
     if not runs:
         return more
     joined = runs if isinstance(runs, list) else list(runs)
@@ -66,7 +66,7 @@ class LocalMemory:
     def gather(
         self, parts: Sequence[Sge | bytes], *, note: bool, what: What = What.PAYLOAD
     ) -> Sequence[memoryview]:
-        """Views of what a send moves, inline data included; `note` logs the DMA reads.
+        """Return views of the bytes to send, inline data included; `note` logs the DMA reads.
 
         Raises `AccessError` or `DmaError` before anything is logged.
         """
@@ -93,7 +93,7 @@ class LocalMemory:
     def scatter(
         self, sges: Sequence[Sge | bytes], length: int, pd: int | None = None
     ) -> Sequence[Run]:
-        """Return where the first `length` bytes of a scatter list go: no more is looked at.
+        """Return the runs that the first `length` bytes of a scatter list go to, and check no more.
 
         `pd` is the protection domain of a receive that came from a shared receive queue. The
         caller knows that the list is long enough and, if it belongs to a send queue, without

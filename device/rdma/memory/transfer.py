@@ -1,4 +1,4 @@
-"""The records in the log of the bytes that a message moved, once, from views to views."""
+"""The log records of message bytes that were copied by DMA."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.pci.bus import HostBus, Run
 
 NOTED: Final = 64
-"""Bytes of a transfer that go into the log."""
+"""Number of bytes of a transfer that the log keeps."""
 
 NOTED_RUNS: Final = 256
-"""Runs of a message that are logged one by one; guests may cut it into as many as they like."""
+"""Most runs of a message that are logged one by one; a guest may use any number of them."""
 
 
 def note_runs(
@@ -64,7 +64,7 @@ def _note_together(
 
 
 def _view_at(views: Sequence[memoryview], offset: int) -> memoryview:
-    """The view that begins `offset` bytes behind the beginning of all of them."""
+    """Return the view that begins `offset` bytes behind the beginning of all of them."""
     number = 0
     while offset > 0:
         offset -= views[number].nbytes

@@ -1,4 +1,4 @@
-"""Binding memory windows: a part of an MR under a key of its own, for peers only.
+"""The binding of memory windows, which open a part of an MR to peers under a key of its own.
 
 Rules: InfiniBand vol. 1, 10.6.7. A window of type 1 may be bound again at any time, one of type 2
 only while it is free, and then only the peer of the queue pair that bound it may use it (type 2B).
@@ -12,7 +12,7 @@ from bluebridge.device.rdma.memory.rights import AccessError, Rights
 
 
 class Binding:
-    """A bind request: `length` bytes from `va` on of the MR `lkey` are to be open to `rkey`."""
+    """A bind request: `length` bytes of the MR `lkey` from `va` on become accessible by `rkey`."""
 
     __slots__ = ("length", "lkey", "rights", "rkey", "second_type", "va", "zero_based")
 
@@ -39,6 +39,8 @@ class Binding:
 def bind(regions: MemoryRegions, wanted: Binding, *, pd: int, qpn: int) -> None:
     """Carry out a bind request of queue pair `qpn` in protection domain `pd`.
 
+    Raises `AccessError`, and nothing has changed then. A length of zero unbinds a window of type 1.
+
     Raises `AccessError`, and nothing has changed then. A length of zero takes back what a window
     of type 1 shows.
     """
@@ -58,7 +60,7 @@ def bind(regions: MemoryRegions, wanted: Binding, *, pd: int, qpn: int) -> None:
 
 
 def _window(regions: MemoryRegions, rkey: int, pd: int, *, second_type: bool) -> MemoryRegion:
-    """The window that is to be bound under `rkey`, whose low byte is new."""
+    """Return the window that is to be bound under `rkey`, whose low byte is new."""
     window = regions.find(rkey)
     if window is None or not window.window or window.second_type != second_type:
         raise AccessError(f"key {rkey:#x} is no window of type {1 + second_type}")
@@ -70,7 +72,7 @@ def _window(regions: MemoryRegions, rkey: int, pd: int, *, second_type: bool) ->
 
 
 def _parent(regions: MemoryRegions, wanted: Binding, pd: int) -> MemoryRegion:
-    """The MR behind a window, if it permits what the window is to permit."""
+    """Return the MR that a window is to be bound to, if it permits the rights of the window."""
     lkey, rights, va, length = wanted.lkey, wanted.rights, wanted.va, wanted.length
     parent = regions.find(lkey)
     if parent is None or parent.window or parent.free or parent.key != lkey:

@@ -1,1 +1,1 @@
-"""One queue pair without its engines, and what it asks of them and of its face."""
+"""A queue pair without its engines, and the interfaces to its engines and to its face."""

@@ -10,7 +10,7 @@ from bluebridge.device.rdma.work import SendWork, WorkError
 
 
 class ClosedEngine(SendEngine):
-    """Stands where an engine was, and does nothing."""
+    """A send engine that does nothing, in place of the engine of a queue pair that is gone."""
 
     __slots__ = ()
 
@@ -19,33 +19,33 @@ class ClosedEngine(SendEngine):
 
     @property
     def idle(self) -> bool:
-        """Nothing waits."""
+        """Always true: a closed engine has no request under way."""
         return True
 
     def execute(self, work: SendWork) -> None:
-        """There is no ring to come from."""
+        """Do nothing: a closed engine gets no work."""
 
     def refuse(self, index: int, error: WorkError) -> None:
-        """There is no ring to come from."""
+        """Do nothing: a closed engine gets no work."""
 
     def blocked(self) -> bool:
-        """Nothing is carried out."""
+        """Always true: a closed engine carries nothing out."""
         return True
 
     def finish(self) -> None:
-        """Nothing was collected."""
+        """Do nothing: a closed engine has collected nothing to send."""
 
     def receive(self, response: Response) -> None:
-        """Nothing was asked."""
+        """Ignore an answer: a closed engine has sent no request."""
 
     def abort(self) -> None:
-        """Nothing is outstanding."""
+        """Do nothing: a closed engine has nothing outstanding."""
 
     def stop(self) -> None:
-        """Nothing is outstanding."""
+        """Do nothing: a closed engine has nothing outstanding."""
 
     def close(self) -> None:
-        """It refers to nothing."""
+        """Do nothing: a closed engine has no parts that refer to it."""
 
 
 CLOSED: Final = ClosedEngine()

@@ -1,4 +1,4 @@
-"""The interface by which engines tell software what became of its work requests."""
+"""The interface by which engines report the results of work requests to software."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ NO_TAG, CUSTOMER_TAG, SERVICE_TAG = range(3)
 
 
 class Completions(ABC):
-    """Completions and asynchronous events of one queue pair.
+    """The reporter of completions and asynchronous events of one queue pair.
+
+    `lost` is called, later, when a completion queue takes no more entries.
 
     `lost` is called, later, when a completion queue takes no entry any more.
     """
@@ -32,15 +34,15 @@ class Completions(ABC):
 
     @abstractmethod
     def complete_send(self, index: int, operation: int, length: int) -> None:
-        """A successful send work request; `index` is its free-running number."""
+        """Complete a send work request successfully; `index` is its free-running number."""
 
     @abstractmethod
     def fail_send(self, index: int, status: CompletionStatus) -> None:
-        """A send work request that failed or is flushed; also one that is not signalled."""
+        """Complete a send work request in error or as flushed, even one that is not signalled."""
 
     @abstractmethod
     def collect_send(self, index: int, operation: int, length: int) -> None:
-        """A successful send work request whose completion waits for `post_collected`."""
+        """Note a successful send work request, which `post_collected` will complete."""
 
     @abstractmethod
     def post_collected(self) -> None:
@@ -48,7 +50,7 @@ class Completions(ABC):
 
     @abstractmethod
     def forget_collected(self) -> None:
-        """Complete none of the sends that were collected."""
+        """Forget the sends that were collected, without completing them."""
 
     # -- receives -----------------------------------------------------------------------------
 
@@ -63,7 +65,7 @@ class Completions(ABC):
         solicited: bool,
         cqn: int = -1,
     ) -> None:
-        """A receive of a connected queue pair; `immediate` may be an invalidated rkey.
+        """Complete a receive of a connected queue pair; `immediate` may be an invalidated rkey.
 
         `source` is the peer's number, or that of the XRC SRQ whose completion queue is `cqn`.
         """
@@ -78,7 +80,9 @@ class Completions(ABC):
         pkey_index: int,
         found: tuple[int, int] | None,
     ) -> None:
-        """A datagram that came by a port with this `link` to its LID with these path bits.
+        """Complete the receive of a datagram that came by a port with this `link`.
+
+        `path_bits` are those of the LID it was sent to.
 
         `pkey_index` is where its P_Key stands, `found` what its packet of IPoIB was found to be
         (`ethernet.frames.verdicts`) where software wants to know.
@@ -88,14 +92,14 @@ class Completions(ABC):
     def complete_frames(
         self, receives: Sequence[tuple[ReceiveWork, bytes]], verdicts: Sequence[Verdict]
     ) -> None:
-        """Ethernet frames in order, with one event for all of them if one is due."""
+        """Complete the receives of Ethernet frames, in order, with at most one event for all."""
 
     @abstractmethod
     def fail_receive(self, index: int, status: CompletionStatus, cqn: int = -1) -> None:
-        """A receive work request that failed or is flushed; `cqn` as in `complete_receive`."""
+        """Complete a receive in error or as flushed; `cqn` as in `complete_receive`."""
 
     # -- both ---------------------------------------------------------------------------------
 
     @abstractmethod
     def event(self, event: AsyncEvent) -> None:
-        """An asynchronous event about the queue pair."""
+        """Report an asynchronous event about the queue pair."""

@@ -1,4 +1,7 @@
-"""The cost of work in a send queue's share (`QueuePair.spent`), as bytes that copy in that time.
+"""The cost of work in a send queue's share of time (`QueuePair.spent`).
+
+The unit is the number of bytes that are copied in the same time. The limits by which long
+messages are cut, which would hold up the server's loop, are here, too.
 
 And how long messages are cut, which would hold the server's loop too long.
 """
@@ -8,30 +11,31 @@ from __future__ import annotations
 from typing import Final
 
 COST_LIMIT: Final = 64 << 20
-"""Bytes of messages after which other work gets its turn, however many doorbells they took."""
+"""Cost after which other work gets its turn, however many doorbells the queue had."""
 MESSAGE_COST: Final = 1 << 16
-"""A message, on top of its bytes; a datagram costs it again for each copy a group gets."""
+"""Cost of a message besides its bytes; each copy of a datagram to a group costs it again."""
 
 PIECE_COST: Final = 1 << 14
-"""A piece of memory that a message is gathered from or scattered to."""
+"""Cost of each piece of memory that a message is gathered from or scattered to."""
 
 FRAME_COST: Final = 1 << 18
-"""An Ethernet frame."""
+"""Cost of sending an Ethernet frame."""
 
 COPY_COST: Final = 1 << 15
-"""An Ethernet frame for each ring that gets it."""
+"""Cost of an Ethernet frame for each ring that receives it."""
 
 WHOLE_BYTES: Final = 4 << 20
-"""Bytes of a message of a connected queue pair that move in one go; longer ones move in parts."""
+"""Longest message of a connected queue pair that moves at once; longer ones move in parts."""
 
 PART_SECONDS: Final = 0.002
-"""Seconds that a part may take: parts are made smaller or larger as their memory demands."""
+"""Most seconds that a part should take; the size of parts is adapted to that."""
 
 FIRST_PART_BYTES: Final = WHOLE_BYTES
 LEAST_PART_BYTES: Final = 256 << 10
 MOST_PART_BYTES: Final = 64 << 20
-"""The first part of a message, the smallest and the largest: powers of two, so multiples of every
-path MTU."""
+"""Sizes of the first part of a message, the smallest part and the largest, in bytes: powers of
+two, so that they are multiples of every path MTU.
+"""
 
 MOST_GROWTH: Final = 4
-"""A part may be so many times as long as the one before: a measurement may be wrong."""
+"""Most times that a part may be as long as the one before, as a measurement may be wrong."""

@@ -1,4 +1,4 @@
-"""The interfaces of the two halves of a queue pair; which class it has depends on its role."""
+"""The interfaces of a queue pair's sending and answering engines, chosen by its role."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ class SendEngine(ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """The walk of the ring is over for now: send what was collected during it."""
+        """Send what was collected during a walk of the ring that is over for now."""
 
     @abstractmethod
     def receive(self, response: Response) -> None:
-        """An answer of the connected peer."""
+        """Process an answer of the connected peer."""
 
     @abstractmethod
     def abort(self) -> None:
-        """Complete everything outstanding as flushed; forget timers."""
+        """Complete everything outstanding as flushed, and cancel timers."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Forget everything outstanding without a trace, timers too."""
+        """Forget everything outstanding without completing it, and cancel timers."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the parts that refer to this engine: after `stop`, it is not used again."""
+        """Release the parts that refer to this engine, which is not used again after `stop`."""
 
 
 class ReceiveEngine(ABC):
-    """The answering half of a queue pair. `psn` is the one expected next, `msn` counts messages."""
+    """The answering half of a queue pair; `psn` is the PSN expected next, `msn` counts messages."""
 
     __slots__ = ("msn", "psn")
 
@@ -63,7 +63,7 @@ class ReceiveEngine(ABC):
 
     @abstractmethod
     def receive(self, request: Request) -> None:
-        """A request of the connected peer."""
+        """Process a request of the connected peer."""
 
     @abstractmethod
     def abort(self) -> None:

@@ -15,11 +15,11 @@ from bluebridge.device.rdma.pairs.queue_pair import FLUSH_BUDGET, QueuePair
 POLL_SECONDS: Final = 0.002
 MAX_POLL_SECONDS: Final = 1.024
 LOOKS: Final = 256
-"""Queue pairs looked at in one go."""
+"""Number of queue pairs that are polled in one turn."""
 
 
 class FailedPairs:
-    """The queue pairs in ERR of one HCA: looked at in turn, in portions.
+    """The queue pairs in ERR of one HCA, which are polled in turn, some at a time.
 
     A queue pair that failed just now comes first. While nothing is posted to any of
     them, the time between portions doubles, up to `MAX_POLL_SECONDS`.

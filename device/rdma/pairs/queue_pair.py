@@ -1,4 +1,4 @@
-"""One queue pair: what software said of it, and its state."""
+"""One queue pair: its context, its state, and the changes of that."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEFAULT_LOG_MESSAGE: Final = 30
 SEND_ERROR: Final = DATAGRAMS | {Role.UC}
 """Roles of queue pairs whose receive queue goes on after a failed send."""
 FLUSH_BUDGET: Final = 256
-"""Receives flushed in one go, whatever the number of queue pairs."""
+"""Most receives that are flushed in one turn, whatever the number of queue pairs."""
 
 
 class QueuePair(ABC):
@@ -109,14 +109,14 @@ class QueuePair(ABC):
 
     @abstractmethod
     def read_path(self, address: bytes) -> Path:
-        """Return the path of a datagram whose `DatagramWork.address` this is."""
+        """Return the path of a datagram to `address` (`DatagramWork.address`)."""
 
     @abstractmethod
     def read_pages(self, page_list: int, count: int) -> list[int]:
         """Return the addresses in a list of pages in guest memory; raises `DmaError`."""
 
     def dismantle(self) -> None:
-        """Take a queue pair in RST apart, which nobody finds any more.
+        """Take apart a queue pair in RST that nobody finds any more.
 
         Its parts refer to each other: without this only Python's collector would free them.
         """
@@ -127,24 +127,24 @@ class QueuePair(ABC):
         self.completions.lost = _nothing
 
     def reroute(self) -> None:
-        """Take over the addresses that the port has now."""
+        """Recompute the route from the addresses that the port has now."""
         self.route = self.port.connected_route(self.path, self.pkey_index)
 
     @property
     def receives(self) -> ReceiveQueue | None:
-        """The queue that receive entries come from."""
+        """The queue that receives are taken from: its own or an SRQ; None without one."""
         return self.rq if self.srqn is None else self._srqs.get(self.srqn)
 
     # -- states -------------------------------------------------------------------------------
 
     def set_state(self, state: PairState) -> None:
-        """Change the state; doorbells that came too early count now."""
+        """Change the state; in RTS, entries whose doorbells came too early are carried out."""
         self.state = state
         if state is PairState.RTS and self.sq is not None:
             self.sq.go_on()
 
     def drain(self, *, event: bool) -> None:
-        """SQD: stop sending; `event` asks for one when nothing is outstanding any more."""
+        """Stop sending (state SQD); with `event`, report when nothing is outstanding any more."""
         self.set_state(PairState.SQD)
         idle = self.engine.idle
         self.sqd_event = event and not idle
@@ -152,7 +152,7 @@ class QueuePair(ABC):
             self.completions.event(AsyncEvent.SQ_DRAINED)
 
     def enter_error(self, event: AsyncEvent | None = None) -> None:
-        """Go to ERR and flush; `event` tells software why, if it was not asked.
+        """Go to ERR and flush; `event` tells software the reason unless it asked for the change.
 
         A completion in error, if there is one, was written before: it comes first.
         """
@@ -175,7 +175,7 @@ class QueuePair(ABC):
             self._failed(self)
 
     def enter_send_error(self) -> None:
-        """After a failed send: unreliable services flush the send queue only and may go on.
+        """Handle a failed send: unreliable services flush only the send queue and may go on.
 
         InfiniBand vol. 1, 10.3.1, Send Queue Error state.
         """
@@ -188,20 +188,20 @@ class QueuePair(ABC):
                 self.sq.run()
 
     def ring_lost(self) -> None:
-        """The send queue is no guest memory any more."""
+        """Go to ERR with an event, because the send queue is no longer in guest memory."""
         if self.state is not PairState.ERR:
             self.completions.event(AsyncEvent.WQ_CATAS_ERROR)
             self.enter_error()
 
     def completions_lost(self) -> None:
-        """A completion queue is broken: work that cannot be completed is not done either.
+        """Go to ERR with an event, because a completion queue takes no entries any more.
 
         InfiniBand vol. 1, 11.6.3.1: the queue pair goes to the error state, with an event.
         """
         self.enter_error(AsyncEvent.WQ_CATAS_ERROR)
 
     def flush_receives(self, budget: int) -> int:
-        """Flush at most `budget` receives while in ERR, and count them."""
+        """Flush at most `budget` receives while in ERR; returns their number."""
         flushed = 0
         queue = self.rq
         if queue is not None:

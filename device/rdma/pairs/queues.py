@@ -1,4 +1,4 @@
-"""The queues of a queue pair as its engines see them; a face has them in guest memory."""
+"""The interfaces of a queue pair's queues to engines; a face implements them in guest memory."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from bluebridge.device.rdma.work import ReceiveWork
 
 
 class SendQueue(ABC):
-    """The send queue, which hands its entries to the engine one by one."""
+    """The send queue of a queue pair, which hands its entries to the engine one by one."""
 
     __slots__ = ()
 
     @abstractmethod
     def run(self) -> None:
-        """Carry out what is posted, up to a budget; the rest follows soon."""
+        """Carry out posted entries up to a budget; the rest follows soon."""
 
     @abstractmethod
     def go_on(self) -> None:
-        """Carry out or flush what is posted, if a doorbell ever said that something is."""
+        """Carry out or flush posted entries, if a doorbell ever rang for this queue."""
 
 
 class ReceiveQueue(ABC):
@@ -32,11 +32,11 @@ class ReceiveQueue(ABC):
 
     @abstractmethod
     def take(self) -> ReceiveWork | None:
-        """The next receive, which is consumed; None when there is none. Raises `DmaError`."""
+        """Consume and return the next receive; None when there is none. Raises `DmaError`."""
 
     @abstractmethod
     def take_many(self, count: int) -> list[ReceiveWork]:
-        """The next receives, at most `count`, which are consumed. Raises `DmaError`."""
+        """Consume and return the next receives, at most `count`. Raises `DmaError`."""
 
 
 class OwnReceiveQueue(ReceiveQueue):
@@ -50,7 +50,7 @@ class OwnReceiveQueue(ReceiveQueue):
 
 
 class SharedReceiveQueue(ReceiveQueue):
-    """A queue that several queue pairs take from; `cqn` is where those of XRC complete."""
+    """A receive queue of several queue pairs; XRC receives complete in the CQ number `cqn`."""
 
     __slots__ = ("cqn", "pd", "srqn", "xrcd")
 
@@ -67,4 +67,4 @@ class SharedReceiveQueues(ABC):
 
     @abstractmethod
     def get(self, srqn: int) -> SharedReceiveQueue | None:
-        """The queue `srqn` if hardware owns it."""
+        """Return the shared receive queue `srqn`; None unless hardware owns it."""

@@ -1,4 +1,4 @@
-"""The answering half of queue pairs without a connection: they answer nothing."""
+"""The answering half of a queue pair without a connection, which answers nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from bluebridge.device.rdma.pairs.engines import ReceiveEngine
 
 
 class UnconnectedResponder(ReceiveEngine):
-    """Keeps the PSN that software chose, which it may ask for; `msn` stays 0."""
+    """A responder that ignores requests and keeps the PSN that software set; `msn` stays 0."""
 
     __slots__ = ()
 
@@ -16,7 +16,7 @@ class UnconnectedResponder(ReceiveEngine):
         self.msn = 0
 
     def receive(self, request: Request) -> None:
-        """Requests are for connected queue pairs: ignored."""
+        """Ignore a request: only connected queue pairs get any."""
 
     def abort(self) -> None:
-        """No message ever moves in parts."""
+        """Do nothing: a pair without a connection receives no message in parts."""

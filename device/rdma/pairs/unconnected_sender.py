@@ -1,4 +1,4 @@
-"""The common half of send engines without a connection: an entry is done when it was sent."""
+"""The base of send engines without a connection, where an entry is done once it is sent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bluebridge.device.rdma.work import SendWork, WorkError
 
 
 class UnconnectedSender(SendEngine):
-    """A send engine that waits for nothing; what differs is `_send`."""
+    """The base of send engines that await no answers; subclasses implement `_send`."""
 
     __slots__ = ("_qp",)
 
@@ -43,27 +43,27 @@ class UnconnectedSender(SendEngine):
 
     @property
     def idle(self) -> bool:
-        """No message waits for an answer."""
+        """Always true: a pair without a connection awaits no answer."""
         return True
 
     def receive(self, response: Response) -> None:
-        """Answers are for connected queue pairs: ignored."""
+        """Ignore an answer: only connected queue pairs get any."""
 
     def blocked(self) -> bool:
-        """Messages wait for nothing."""
+        """Always false: a pair without a connection holds no message back."""
         return False
 
     def abort(self) -> None:
-        """Nothing is ever outstanding."""
+        """Do nothing: a pair without a connection has nothing outstanding."""
 
     def finish(self) -> None:
-        """Nothing is ever collected."""
+        """Do nothing: this engine collects nothing during a walk of the ring."""
 
     def stop(self) -> None:
-        """Nothing is ever outstanding."""
+        """Do nothing: a pair without a connection has nothing outstanding."""
 
     def close(self) -> None:
-        """It has no parts that refer to it."""
+        """Do nothing: this engine has no parts that refer to it."""
 
     @abstractmethod
     def _send(self, work: SendWork) -> None:

@@ -1,1 +1,1 @@
-"""Ports: link, addresses, headers, counters."""
+"""Ports of an adapter: link, addresses, headers, counters."""

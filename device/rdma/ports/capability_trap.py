@@ -23,7 +23,7 @@ PRODUCER_ADAPTER: Final = 1
 
 
 def capability_trap(agent: PortAgent) -> Datagram:
-    """Trap 144 to the subnet manager: the capability mask changed."""
+    """Return trap 144, which tells the subnet manager of a changed capability mask."""
     notice = NOTICE.pack(
         generic=1,
         type=NOTICE_INFO,

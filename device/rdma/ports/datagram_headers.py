@@ -1,4 +1,4 @@
-"""The transport headers of a datagram whose packet software built: BTH, DETH, immediate data.
+"""The transport headers of a datagram in a packet that software built: BTH, DETH, immediate data.
 
 They are the same behind the network header of RoCE and behind that of InfiniBand.
 """
@@ -19,11 +19,11 @@ _LOW_24_BITS: Final = 0xFFFFFF
 
 
 class HeaderError(WorkError):
-    """A packet whose headers are not those of a datagram."""
+    """The headers of a packet are not those of a datagram."""
 
 
 class LostPacketError(Exception):
-    """A packet that the first switch or adapter discards: to who sends it, it is sent."""
+    """The first switch or adapter would discard the packet; its sender sees it as sent."""
 
 
 class Transport(NamedTuple):
@@ -41,7 +41,7 @@ class Transport(NamedTuple):
 
 
 def parse_transport(packet: bytes, position: int, own_qkey: int) -> Transport:
-    """The transport headers at `position` of a packet that is long enough for BTH and DETH.
+    """Return the transport headers at `position` of a packet that holds at least BTH and DETH.
 
     `own_qkey` is taken for a Q_Key of zero, which software leaves to the adapter. Raises
     `HeaderError`.
@@ -69,7 +69,7 @@ def parse_transport(packet: bytes, position: int, own_qkey: int) -> Transport:
 
 
 def datagram(transport: Transport, route: Route, grh: bytes, payload: bytes) -> Datagram:
-    """The message of a packet whose headers were parsed; `grh` is its network header."""
+    """Return the message of a packet whose headers were parsed; `grh` is its network header."""
     return Datagram(
         route=route,
         source_qpn=transport.source_qpn,

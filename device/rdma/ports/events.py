@@ -8,14 +8,14 @@ from bluebridge.device.fabric.subnet.port import Change, PortAgent
 
 
 class PortEvents(ABC):
-    """Takes the events of all ports of one adapter."""
+    """The receiver of the events of all ports of one adapter."""
 
     __slots__ = ()
 
     @abstractmethod
     def link_changed(self, number: int, *, active: bool) -> None:
-        """The link of port `number` came up or went down."""
+        """Report that the link of port `number` came up or went down."""
 
     @abstractmethod
     def management_changed(self, agent: PortAgent, change: Change) -> None:
-        """A subnet manager set what `change` says of an InfiniBand port."""
+        """Report that a subnet manager set what `change` names of an InfiniBand port."""

@@ -29,9 +29,9 @@ MOST_LOOKS: Final = 2000
 scheduled for that long on a busy host, and a paused peer loses nothing (the transmit
 watchdog of mlx4_en is at 15 seconds: MLX4_EN_WATCHDOG_TIMEOUT)."""
 MAX_HELD: Final = 2048
-"""Frames that wait in a port."""
+"""Most frames that wait in a port."""
 QUANTUM_SECONDS: Final = 512 / 400e6
-"""A quantum lasts 512 bit times: those of a link as fast as this one really is."""
+"""Seconds of a pause quantum: 512 bit times, at about the real speed of the link."""
 ASK_QUANTA: Final = 16384
 ASK_AGAIN: Final = 8
 """Looks after which the peer is asked again: well before its pause ends."""
@@ -42,10 +42,10 @@ class FramePort(Protocol):
 
     @property
     def counters(self) -> FrameCounters:
-        """Frames and octets since the last reset of the counters."""
+        """The frame and octet counters since their last reset."""
 
     def mac(self, index: int) -> bytes:
-        """Source address `index` of the port."""
+        """Return source address `index` of the port."""
 
     def send(self, message: Message) -> int:
         """Hand a message to the fabric; returns the copies that receivers made."""
@@ -56,31 +56,31 @@ class ReceivingPair(Protocol):
 
     @property
     def qpn(self) -> int:
-        """Its number."""
+        """The number of the queue pair."""
 
     @property
     def state(self) -> PairState:
-        """Its state now."""
+        """The present state of the queue pair."""
 
 
 class FrameBatch(Protocol):
-    """Frames on their way into the receive ring of `qp`; the length is how many are left."""
+    """Frames on their way into the receive ring of `qp`; `len` counts those that are left."""
 
     @property
     def qp(self) -> ReceivingPair:
-        """Whose ring it is."""
+        """The queue pair whose ring the frames are for."""
 
     def __len__(self) -> int: ...
 
     def append(self, other: Self, room: int) -> int:
-        """Take at most `room` frames of `other` over; returns how many were not."""
+        """Take over at most `room` frames of `other`; returns how many were not taken."""
 
     def deliver(self) -> int:
-        """Put as many frames as there are receives into the ring; returns how many were lost."""
+        """Put frames into the ring while it has receives; returns how many were lost."""
 
 
 class Held:
-    """Frames that wait for a ring. `looks` counts those since a receive was found last."""
+    """Frames that wait for a ring; `looks` counts the looks since a receive was found last."""
 
     __slots__ = ("batch", "looks")
 
@@ -101,7 +101,7 @@ class PauseCounters:
 
 
 class FlowControl:
-    """Of one port. `sends`: may ask the peer to pause; `obeys`: pauses when it is asked to."""
+    """Flow control of one port; `sends`: may ask the peer to pause, `obeys`: pauses when asked."""
 
     def __init__(self, bus: HostBus, port: FramePort) -> None:
         self._bus = bus
@@ -111,7 +111,7 @@ class FlowControl:
         self.reset()
 
     def reset(self) -> None:
-        """Nothing waits, neither side pauses, flow control is off."""
+        """Drop what waits, end the pauses of both sides and turn flow control off."""
         for timer in (self._timer, self._resume_timer):
             if timer is not None:
                 timer.cancel()
@@ -129,7 +129,7 @@ class FlowControl:
     # -- receiving ------------------------------------------------------------------------
 
     def accept(self, batch: FrameBatch) -> None:
-        """Deliver frames, or hold them while their ring is empty; what is lost is counted."""
+        """Deliver frames, or hold them while their ring is empty; lost ones are counted."""
         counters = self._port.counters.rx
         qpn = batch.qp.qpn
         if qpn in self._held:
@@ -171,7 +171,7 @@ class FlowControl:
         self._timer = self._bus.call_later(POLL_SECONDS, self._look)
 
     def _retry(self, held: Held) -> bool:
-        """Deliver what can be delivered; whether something still waits."""
+        """Deliver what can be delivered; returns True while something still waits."""
         batch, counters = held.batch, self._port.counters.rx
         qp, before = batch.qp, len(batch)
         if qp.state not in RECEIVING:
@@ -201,7 +201,7 @@ class FlowControl:
     # -- sending --------------------------------------------------------------------------
 
     def receive(self, frame: bytes) -> None:
-        """A MAC control frame from the peer: software never sees those."""
+        """Process a MAC control frame from the peer, which software never sees."""
         if len(frame) < PAUSE.size or PAUSE.get(frame, "opcode") != PAUSE_OPCODE:
             return
         self.rx.frames += 1
@@ -221,7 +221,7 @@ class FlowControl:
         self._resume_timer = self._bus.call_later(seconds, self._resume)
 
     def wait(self, qpn: int, run: Callable[[], None]) -> None:
-        """Queue pair `qpn` has something to send: `run` is called when the pause is over."""
+        """Call `run` when the pause is over, because queue pair `qpn` has something to send."""
         self._waiting[qpn] = run
 
     def _resume(self) -> None:

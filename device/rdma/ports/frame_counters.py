@@ -12,18 +12,18 @@ _TAG_OFFSET: Final = 14
 _PRIORITY_SHIFT: Final = 5
 NO_VLAN_CLASS: Final = 8
 STAT_CLASSES: Final = 9
-"""Classes that frames are counted in: priorities, then frames without a VLAN tag."""
+"""Number of classes that frames are counted in: priorities, and frames without a VLAN tag."""
 
 
 def priority_of(frame: bytes) -> int:
-    """The class a frame is counted in: the priority of its outermost VLAN tag, or "no VLAN"."""
+    """Return a frame's counting class: the priority of its outermost VLAN tag, or "no VLAN"."""
     if frame[_TYPE_OFFSET:_TAG_OFFSET] in VLAN_TAG_TYPES and len(frame) > _TAG_OFFSET:
         return frame[_TAG_OFFSET] >> _PRIORITY_SHIFT
     return NO_VLAN_CLASS
 
 
 class Direction:
-    """One direction of a port: a list per quantity, indexed by class."""
+    """The counters of one direction of a port: a list per quantity, indexed by class."""
 
     __slots__ = ("broadcast", "dropped", "frames", "multicast", "octets", "unicast")
 
@@ -36,7 +36,7 @@ class Direction:
         self.dropped = 0
 
     def count(self, frames: Sequence[bytes]) -> None:
-        """Frames to the same address with the same tag, without FCS."""
+        """Count frames to the same address with the same tag, given without FCS."""
         first = frames[0]
         number, where = len(frames), priority_of(first)
         self.frames[where] += number
@@ -50,7 +50,7 @@ class Direction:
 
 
 class FrameCounters:
-    """Both directions; `filtered` are frames that no filter wanted, which are no losses."""
+    """The counters of both directions; `filtered` counts frames that the filters rejected."""
 
     __slots__ = ("filtered", "rx", "tx")
 
@@ -60,7 +60,7 @@ class FrameCounters:
         self.filtered = 0
 
     def receive(self, frames: Sequence[bytes], *, wanted: bool) -> None:
-        """Frames that came from the wire."""
+        """Count frames from the wire; those not `wanted` count as filtered."""
         if wanted:
             self.rx.count(frames)
         else:

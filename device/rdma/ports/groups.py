@@ -1,4 +1,4 @@
-"""Multicast groups as engines look them up."""
+"""The interface by which engines look up multicast groups."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from bluebridge.device.ethernet.rules.table import Member
 
 
 class Groups(ABC):
-    """The groups of one adapter, where software keeps them in the place of rules."""
+    """The multicast groups of one adapter, which flow steering rules may replace."""
 
     __slots__ = ()
 
     @abstractmethod
     def members(self, gid: bytes) -> list[Member]:
-        """Return who gets a copy of a datagram to the group `gid`."""
+        """Return the members that get a copy of a datagram to the group `gid`."""
 
     @abstractmethod
     def frame_members(self, port: int, address: bytes) -> list[Member]:
-        """Return who gets a copy of a frame to this MAC address, be it a group's or a station's."""
+        """Return the members that get a copy of a frame to this MAC address of either kind."""
 
     @abstractmethod
     def frame_default(self, port: int, address: bytes) -> list[int]:
-        """Return who wants all frames to groups, or all others, as the address is."""
+        """Return the QP numbers that want all frames to multicast or to unicast addresses."""

@@ -34,7 +34,9 @@ SourceLid = Callable[[int], bytes]
 
 
 def parse_ib_datagram(packet: bytes, own_qkey: int, source_lid: SourceLid) -> Datagram:
-    """The datagram in a whole InfiniBand packet; raises `HeaderError`, `LostPacketError`.
+    """Return the datagram in a whole InfiniBand packet.
+
+    Raises `HeaderError`, and `LostPacketError` where the packet would be discarded on its way.
 
     Hardware does not hold the lane that software wrote against the target: who receives the packet
     does (InfiniBand vol. 1, 9.6.1.3). iPXE `ib_mcast.c: ib_mcast_leave` sends such packets.
@@ -53,7 +55,7 @@ def parse_ib_datagram(packet: bytes, own_qkey: int, source_lid: SourceLid) -> Da
 
 
 def _network(packet: bytes) -> tuple[bytes, int]:
-    """The GRH, if there is one, and the offset of the transport header."""
+    """Return the GRH, empty if there is none, and the offset of the transport header."""
     if len(packet) < LRH_SIZE:
         raise HeaderError(f"{len(packet)} bytes are too few for the headers")
     following = LRH.get(packet, "next_header")

@@ -73,7 +73,7 @@ class InfinibandPort(Port):
         super().__init__(number, fabric, burned_in, bus, events)
 
     def reset(self) -> None:
-        """As power-on: no LID, link down."""
+        """Return to the state after power-on: no LID, link down."""
         super().reset()
         self._routes.clear()
         self.agent.power_on()
@@ -82,18 +82,18 @@ class InfinibandPort(Port):
     # -- traffic ------------------------------------------------------------------------------
 
     def receive(self, message: Message) -> int:
-        """A message from the fabric."""
+        """Deliver a message from the fabric; returns 0 while the link is down."""
         return self._deliver(self, message) if self.agent.link_up else 0
 
     # -- link ---------------------------------------------------------------------------------
 
     @property
     def link_up(self) -> bool:
-        """True while the cable carries anything; data passes once a subnet manager was here."""
+        """True while the link is up; data passes only once a subnet manager was here."""
         return self.agent.link_up
 
     def open(self) -> None:
-        """Let the link train; a port that is in service already says so again."""
+        """Let the link train; a port that is active already reports that again."""
         self._tables.open = True
         if self.agent.state == LINK_ACTIVE:
             self._events.link_changed(self.number, active=True)
@@ -113,7 +113,7 @@ class InfinibandPort(Port):
     # -- management ---------------------------------------------------------------------------
 
     def answer_mad(self, request: bytes, *, trusted: bool) -> bytes:
-        """The answer of the port's agents; raises `Refusal` (UNANSWERED) where none answers.
+        """Return the answer of the port's agents; raises `Refusal` (UNANSWERED) where none answers.
 
         A `trusted` request needs no M_Key.
         """
@@ -150,12 +150,12 @@ class InfinibandPort(Port):
         return self.agent.lids
 
     def gid(self, index: int) -> bytes:
-        """GID `index`; the first one where that entry is empty."""
+        """Return GID `index`; the first one where that entry is empty."""
         gid = self.agent.gid(index)
         return gid if gid != NO_GID else self.agent.gid(0)
 
     def _source(self, path_bits: int) -> bytes:
-        """The source LID: the path bits count as far as the port has LIDs."""
+        """Return the source LID: path bits beyond the port's LID mask count as zero."""
         own = self.agent
         return lid_bytes(own.lid | path_bits & (1 << own.get("lmc")) - 1)
 
@@ -163,7 +163,7 @@ class InfinibandPort(Port):
         return self.agent.pkeys[index] if index < len(self.agent.pkeys) else 0
 
     def connected_route(self, path: Path, pkey_index: int) -> Route:
-        """The way of a connection's messages; `pkey_index` is where its P_Key stands."""
+        """Return the route of a connection; `pkey_index` is the place of its P_Key in the table."""
         return self._route(path, pkey_index)
 
     def _route(self, path: Path, pkey_index: int) -> Route:
@@ -181,25 +181,28 @@ class InfinibandPort(Port):
         )
 
     def known_route(self, address: bytes, pkey_index: int) -> Route | None:
-        """The way of a datagram to an address that was looked up since the port's last changed."""
+        """Return the route of datagrams to an address if it is remembered, else None."""
         return self._routes.get((address, pkey_index))
 
     def learn_route(self, address: bytes, path: Path, pkey_index: int) -> Route:
-        """The way of a datagram to an address that says `path`, which is remembered."""
+        """Return the route of datagrams to an address with this `path`, and remember it."""
         if len(self._routes) >= MAX_ROUTES:
             self._routes.clear()
         route = self._routes[address, pkey_index] = self._route(path, pkey_index)
         return route
 
     def path_bits(self, message: Datagram) -> int:
-        """The path bits of the own LID that a datagram came to; 0 for groups."""
+        """Return the path bits of the own LID that a datagram was sent to; 0 for groups."""
         lid = message.route.dmac
         if is_group(lid) or lid == NO_LID:
             return 0
         return lid_of(lid) & (1 << self.agent.get("lmc")) - 1
 
     def pkey_index(self, own: int, message: Datagram) -> int | None:
-        """Return where the P_Key stands: UD queue pairs have one, QP1 all, QP0 has no partition."""
+        """Return the place of a datagram's P_Key in the table; None when it is not that of `own`.
+
+        QP1 takes every P_Key of the table, and QP0 takes any datagram.
+        """
         if message.target_qpn == 0:
             return 0
         if message.target_qpn == 1:
@@ -211,5 +214,8 @@ class InfinibandPort(Port):
         return None
 
     def parse_packet(self, packet: bytes, own_qkey: int) -> Datagram:
-        """A packet whose headers software built; raises `HeaderError`."""
+        """Return the datagram in a packet that software built.
+
+        Raises `HeaderError`, `LostPacketError`.
+        """
         return parse_ib_datagram(packet, own_qkey, self._source)

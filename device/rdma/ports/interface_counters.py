@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class InterfaceCounter:
-    """Packets in and out, and the bytes they carried."""
+    """The packets sent and received by queue pairs of one counter, and their bytes."""
 
     rx_packets: int = 0
     rx_bytes: int = 0
@@ -19,16 +19,16 @@ class InterfaceCounter:
     tx_bytes: int = 0
 
     def sent(self, packets: int, length: int) -> None:
-        """Count a message that left."""
+        """Count a message that was sent."""
         self.tx_packets += packets
         self.tx_bytes += length
 
     def clear(self) -> None:
-        """All zero."""
+        """Set all values to zero."""
         self.rx_packets = self.rx_bytes = self.tx_packets = self.tx_bytes = 0
 
     def received(self, packets: int, length: int) -> None:
-        """Count a message that came."""
+        """Count a message that was received."""
         self.rx_packets += packets
         self.rx_bytes += length
 
@@ -41,9 +41,9 @@ class InterfaceCounters:
         self.reset()
 
     def reset(self) -> None:
-        """All zero; queue pairs that are gone keep what they had."""
+        """Replace all counters by zeroed ones; queue pairs that are gone keep their old ones."""
         self._counters = [InterfaceCounter() for _ in range(self._count)]
 
     def of(self, index: int) -> InterfaceCounter:
-        """Counter `index`, which its queue pairs count in."""
+        """Return counter `index`, in which the queue pairs that name it count."""
         return self._counters[index]

@@ -1,4 +1,4 @@
-"""The network header of a datagram, in the 40 bytes that receivers find in front of it.
+"""The network header of a datagram, in the 40 bytes in front of the payload at a receiver.
 
 RoCE v1 and InfiniBand: a GRH. RoCE v2: an IPv6 header, or an IPv4 header in the last 20 bytes;
 Linux `infiniband/core/verbs.c: ib_get_rdma_header_version` tells them apart by the IPv4 checksum.
@@ -25,7 +25,7 @@ _DONT_FRAGMENT: Final = 0x4000
 
 
 def build_network_header(route: Route, payload: int, immediate: bool) -> bytes:
-    """The header of a datagram of `payload` bytes that takes `route`."""
+    """Return the network header of a datagram of `payload` bytes that takes `route`."""
     length = BTH_SIZE + DETH_SIZE + IMMEDIATE_SIZE * immediate + (payload + 3 & ~3) + ICRC_SIZE
     if route.roce != ROCE_V2:
         return _build_grh(route, length, GRH_NEXT_BTH)

@@ -1,4 +1,4 @@
-"""The way to a peer as software describes it: addresses by their index in tables of the port."""
+"""The route to a peer as software describes it: addresses by their index in port tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from bluebridge.device.layout.net.roce import NO_GID
 
 
 class Path:
-    """The way of messages as the context of a queue pair or an address describes it.
+    """The path of messages as the context of a queue pair or an address vector describes it.
 
     `source` is the index of the source MAC address, or the path bits of the source LID; `mac` or
     `lid` is the destination. `gid_index` is the own GID, `gid` the peer's; InfiniBand has both

@@ -1,4 +1,4 @@
-"""A port: link, address tables, A0 steering, counters, and its plug in a fabric.
+"""A port of an adapter: link, address tables, A0 steering, counters, connection to a fabric.
 
 Software writes each table as a whole.
 """
@@ -31,16 +31,16 @@ MAX_GROUP_ADDRESSES: Final = 4096
 
 
 Deliver = Callable[["Port", Message], int]
-"""Takes a message that a port received; returns the copies made of it (`FabricPort.receive`)."""
+"""Function that takes a message a port received and returns the number of copies made of it."""
 
 
 def _drop(port: Port, message: Message) -> int:
-    """Drop a message, as a port does that is not attached."""
+    """Drop a message, for a port that is not attached."""
     return 0
 
 
 class Port:
-    """Port `number`, from 1 on: a `FabricPort`.
+    """Port `number` (from 1 on) of an adapter on Ethernet: a `FabricPort`.
 
     `cable` says whether the fabric is plugged in; the rest comes from the guest. `burned_in` is
     the MAC address of the port until its table has others. `rerouted` is called when addresses
@@ -68,13 +68,13 @@ class Port:
         self._noted = (True, False)  # cable and link, as the log has them
 
     def attach(self, deliver: Deliver) -> None:
-        """Connect to the fabric: what it brings goes to `deliver` from now on."""
+        """Connect to the fabric, whose messages go to `deliver` from now on."""
         self._deliver = deliver
         self._fabric.attach(self)
         self._announce()
 
     def reset(self) -> None:
-        """Tables empty, link down; the cable stays where it is."""
+        """Empty the tables and take the link down; the cable stays plugged in or out."""
         self._tables = Tables(self.burned_in)
         self.rules.clear()
         self.flow.reset()
@@ -92,7 +92,7 @@ class Port:
         return self._fabric.send(self, message)
 
     def send_frames(self, message: Frames, *, loop: bool) -> int:
-        """Ethernet frames, to the wire or (`loop`) back to this port; counted either way.
+        """Send Ethernet frames to the wire or, with `loop`, back to this port; both are counted.
 
         Returns the copies that receivers made.
         """
@@ -110,11 +110,11 @@ class Port:
         return copies + self._fabric.send(self, message)
 
     def return_frames(self, message: Frames) -> int:
-        """Frames to a group that went to the wire, for those of this port that belong to it."""
+        """Deliver frames sent to a group to the members on this port; returns the copies made."""
         return self._deliver(self, message)
 
     def receive(self, message: Message) -> int:
-        """A message from the fabric; nothing happens while the link is down."""
+        """Deliver a message from the fabric; returns the copies made, 0 while the link is down."""
         if not (self._tables.open and self._cable):
             return 0
         self._bus.resume(message.work)
@@ -162,7 +162,7 @@ class Port:
         self._fabric.announce(self, self._own | gids, up=self.link_up)
 
     def _note_link(self) -> None:
-        """Say in the log what changed of cable and link."""
+        """Log changes of cable and link."""
         state = (self._cable, self.link_up)
         if state != self._noted:
             self._noted = state
@@ -184,11 +184,11 @@ class Port:
         self._announce()
 
     def mac(self, index: int) -> bytes:
-        """Source address `index` of the table, the burned-in one where there is none."""
+        """Return source address `index` of the table; the burned-in one for an empty entry."""
         return self._tables.mac(index)
 
     def set_gids(self, gids: list[bytes], versions: Sequence[int] = ()) -> None:
-        """Replace the GID table; `versions` are the RoCE versions of its entries, else 1."""
+        """Replace the GID table; `versions` are the RoCE versions of its entries (1 if missing)."""
         self._tables.gids = gids
         self._tables.versions = versions
         self._announce()
@@ -205,23 +205,26 @@ class Port:
     # -- paths ------------------------------------------------------------------------------
 
     def connected_route(self, path: Path, pkey_index: int) -> Route:
-        """The way of a connection's messages; `pkey_index` is where its P_Key stands."""
+        """Return the route of a connection; `pkey_index` is the place of its P_Key in the table."""
         return connected_route(self._tables, path)
 
     def known_route(self, address: bytes, pkey_index: int) -> Route | None:
-        """The way of a datagram to an address that the port remembers: on Ethernet, none."""
+        """Return None: an Ethernet port remembers no routes of datagrams."""
         return None
 
     def learn_route(self, address: bytes, path: Path, pkey_index: int) -> Route:
-        """The way of a datagram to an address that says `path`."""
+        """Return the route of datagrams to an address that names this `path`."""
         return datagram_route(self._tables, path)
 
     def path_bits(self, message: Datagram) -> int:
-        """The path bits of the own LID that a datagram came to."""
+        """Return the path bits of the own LID that a datagram was sent to: 0 on Ethernet."""
         return 0
 
     def pkey_index(self, own: int, message: Datagram) -> int | None:
-        """Return where the P_Key of a datagram stands in the table: there is but one on RoCE.
+        """Return the place of a datagram's P_Key in the table: always 0, as RoCE has one P_Key.
+
+        On other ports, `own` is the place of the P_Key of the receiving queue pair, and None means
+        that it must not get the datagram.
 
         `own` is the place of the P_Key of the queue pair the datagram is for; None when it must not
         get it.
@@ -229,7 +232,10 @@ class Port:
         return 0
 
     def parse_packet(self, packet: bytes, own_qkey: int) -> Datagram:
-        """A packet whose headers software built; raises `HeaderError`, `LostPacketError`."""
+        """Return the datagram in a packet that software built.
+
+        Raises `HeaderError`, `LostPacketError`.
+        """
         return parse_datagram(packet, own_qkey)
 
     # -- filters ----------------------------------------------------------------------------
@@ -274,12 +280,12 @@ class Port:
 
     @property
     def tables(self) -> Tables:
-        """Filters, MTU, counters and capabilities as they stand."""
+        """The tables that software has programmed: filters, MTU, counters, capabilities."""
         return self._tables
 
     @property
     def counters(self) -> FrameCounters:
-        """Frames and octets since reset."""
+        """The frame and octet counters since the last reset."""
         return self._tables.counters
 
     @property

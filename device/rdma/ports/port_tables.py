@@ -14,7 +14,7 @@ DEFAULT_MTU: Final = 1500
 
 @dataclass(slots=True)
 class Steering:
-    """The QP numbers that Ethernet frames go to without groups and rules; None is nowhere."""
+    """The QP numbers that Ethernet frames go to without groups and rules; None drops them."""
 
     unicast: int | None = None
     multicast: int | None = None
@@ -23,7 +23,7 @@ class Steering:
 
 @dataclass(slots=True)
 class Tables:
-    """Everything that a reset of the adapter forgets about a port.
+    """All the state of a port that a reset of the adapter clears.
 
     `burned_in` is the MAC address that stands for empty entries. `link_modes` are those that
     software chose, in the bits of its adapter; None until it did. Contexts and address vectors
@@ -48,15 +48,15 @@ class Tables:
     counters: FrameCounters = field(default_factory=FrameCounters)
 
     def mac(self, index: int) -> bytes:
-        """Source address `index`, the burned-in one where there is none."""
+        """Return source address `index`; the burned-in one for an empty entry."""
         return (self.macs[index] if index < len(self.macs) else None) or self.burned_in
 
     def vlan(self, index: int) -> int | None:
-        """VLAN id `index`; None where there is none."""
+        """Return VLAN id `index`; None for an empty entry."""
         return self.vlans[index] if index < len(self.vlans) else None
 
     def gid(self, index: int) -> bytes:
-        """GID `index`; the first one in use where that entry is empty.
+        """Return GID `index`; the first one in use where that entry is empty.
 
         User-space address handles carry the index of another table than the hardware's.
         """
@@ -65,5 +65,5 @@ class Tables:
         return next((gid for gid in self.gids if gid != NO_GID), NO_GID)
 
     def roce_version(self, index: int) -> int:
-        """The RoCE version that goes with GID `index`."""
+        """Return the RoCE version of GID `index`."""
         return self.versions[index] if index < len(self.versions) else 1

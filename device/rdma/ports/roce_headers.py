@@ -1,4 +1,4 @@
-"""Packets whose headers software built: what QP1 sends (Linux `ib/qp.c: build_mlx_header`).
+"""The headers of RoCE packets that software built for QP1 (Linux `ib/qp.c: build_mlx_header`).
 
 RoCE v1 has a GRH behind the Ethernet header, RoCE v2 an IP and a UDP header.
 """
@@ -42,18 +42,18 @@ VLAN_SIZE: Final = 4
 
 
 class Network(NamedTuple):
-    """The words of the network header; `header` are the 40 bytes that a receiver finds."""
+    """The network header of a packet; `header` are the 40 bytes that a receiver finds."""
 
     header: bytes
     route: Route
     transport: int
-    """Offset of the BTH."""
+    """Offset of the BTH in the packet."""
     length: int
-    """Bytes from there to the end of the ICRC, as the network header states them."""
+    """Bytes from the BTH to the end of the ICRC, as the network header states them."""
 
 
 def _ethernet(packet: bytes) -> tuple[int, int, int]:
-    """Ethertype, offset of the network header, VLAN tag."""
+    """Return the Ethertype, the offset of the network header and the VLAN tag of a packet."""
     position, vlan = HEADER_SIZE, NO_VLAN
     kind = int.from_bytes(packet[12:14], "big")
     if kind == ETHERTYPE_VLAN:
@@ -64,7 +64,7 @@ def _ethernet(packet: bytes) -> tuple[int, int, int]:
 
 
 def _network(packet: bytes) -> Network:
-    """The network header of a packet, whatever it is."""
+    """Return the network header of a packet: GRH, IPv4 or IPv6."""
     kind, position, vlan = _ethernet(packet)
     size = IPV4.size if kind == ETHERTYPE_IPV4 else GRH_SIZE
     header = packet[position : position + size]
@@ -104,7 +104,7 @@ def _check_udp(packet: bytes, transport: int, present: bool) -> None:
 
 
 def parse_datagram(packet: bytes, own_qkey: int) -> Datagram:
-    """The datagram in a whole RoCE packet; raises `HeaderError`.
+    """Return the datagram in a whole RoCE packet; raises `HeaderError`.
 
     `own_qkey` is taken for a Q_Key of zero, which software leaves to the adapter.
     """

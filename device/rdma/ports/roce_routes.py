@@ -1,4 +1,4 @@
-"""The ways of RoCE messages: addresses that paths name by their index in tables of the port."""
+"""The routes of RoCE messages, from paths that name addresses by their index in port tables."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from bluebridge.device.rdma.ports.port_tables import Tables
 
 
 def of_tag(tag: int) -> tuple[int, int]:
-    """VLAN and service level of a tag: without one, a message has no place for its level."""
+    """Return VLAN and service level of a tag; without a tag, the service level is 0."""
     return (NO_VLAN, 0) if tag == NO_VLAN else (tag & 0xFFF, tag >> 13)
 
 
 def connected_route(tables: Tables, path: Path) -> Route:
-    """The way of a connection's messages."""
+    """Return the route of a connection with this `path`."""
     vid = tables.vlan(path.vlan_index) if path.vlan_index >= 0 else None
     return _route(tables, path, NO_VLAN if vid is None else path.priority << 13 | vid, path.roce)
 
 
 def datagram_route(tables: Tables, path: Path) -> Route:
-    """The way of one datagram; the own GID says which RoCE it is."""
+    """Return the route of a datagram; the own GID determines the RoCE version."""
     return _route(tables, path, path.tag, tables.roce_version(path.gid_index))
 
 
