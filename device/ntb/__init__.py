@@ -1,1 +1,1 @@
-"""Non-transparent bridges: the link between two, their windows, and the models there are."""
+"""Non-transparent bridges (NTB): the link between two of them, their windows, their models."""

@@ -1,4 +1,4 @@
-"""Errata of the first generation: accesses that would hang the machine are counted, or do."""
+"""Errata of the first generation, which lock the machine up: they are counted or played out."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from bluebridge.device.pci.host import MasterBus
 from bluebridge.device.throttle import Throttle
 
 WINDOW_SECONDS = 0.005
-"""How close two accesses must be to count as at the same time."""
+"""Seconds within which two accesses count as simultaneous."""
 _NEVER = float("-inf")
 
 
 class Hazards:
-    """Counts accesses that the hardware's errata turn into a lock-up; `counts` by erratum.
+    """Counts accesses that the hardware's errata turn into a lock-up; `counts` is by erratum.
 
-    For those of `hang` the bridge is `hung` from then on, until its reset, and `on_hang` is called.
+    After such an access for an erratum in `hang`, the bridge is `hung` until its reset, and
+    `on_hang` is called.
     """
 
     def __init__(
@@ -39,30 +40,30 @@ class Hazards:
         self._out = self._into = self._peer = _NEVER
 
     def outbound(self) -> None:
-        """Something went out through a window."""
+        """Note that an access went out through a window."""
         self._out = self.clock()
 
     def inbound(self) -> None:
-        """Something came in through a window."""
+        """Note that an access of the peer came in through a window."""
         self._into = self.clock()
 
     def peer_access(self) -> None:
-        """The peer accessed the registers, on the middle bus."""
+        """Note that the peer accessed the registers, on the middle bus."""
         self._peer = self.clock()
 
     def register_access(self) -> None:
-        """The guest accessed the registers."""
+        """Check an access of the guest to the registers for an erratum."""
         since = self.clock() - WINDOW_SECONDS
         if self._out >= since and self._into >= since:
             self._count(CONFIGURATION_ERRATUM)
 
     def doorbell_access(self) -> None:
-        """The guest wrote a doorbell register that rings the peer."""
+        """Check a write of the guest to a doorbell register that rings the peer."""
         if self._peer >= self.clock() - WINDOW_SECONDS:
             self._count(DOORBELL_ERRATUM)
 
     def revive(self) -> None:
-        """A reset, or power."""
+        """Forget all accesses and let a hung bridge work again, after a reset or power-on."""
         self.hung = False
         self._out = self._into = self._peer = _NEVER
 

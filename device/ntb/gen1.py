@@ -27,7 +27,7 @@ EVERYTHING = 1 << 64
 
 
 def shape(wanted: Wanted) -> Shape:
-    """Registers in BAR0, both windows, four vectors, straps in config space."""
+    """Return the shape: registers in BAR0, both windows, four vectors, straps in config space."""
     windows = zip(layout.WINDOW_BARS, wanted.sizes, strict=True)
     msix = MsiX(layout.VECTORS, 0, layout.MSIX_TABLE, layout.MSIX_PENDING)
     return Shape(
@@ -43,7 +43,7 @@ def shape(wanted: Wanted) -> Shape:
 
 
 def config_registers(sizes: tuple[int, int], downstream: bool) -> tuple[ConfigRegister, ...]:
-    """Sizes, strap and link status, which this generation keeps in config space."""
+    """Return the registers for window sizes, strap and link status in config space."""
     found = []
     for bar, size in zip(layout.WINDOW_BARS, sizes, strict=True):
         log2 = size.bit_length() - 1
@@ -56,10 +56,10 @@ def config_registers(sizes: tuple[int, int], downstream: bool) -> tuple[ConfigRe
 
 
 class Gen1Bridge:
-    """Registers in BAR0, the middle bus in BAR2 and BAR4."""
+    """A first-generation bridge: registers in BAR0, windows to the middle bus in BAR2 and BAR4."""
 
     def __init__(self, bus: MasterBus, link: BridgeLink, hang: Collection[str] = ()) -> None:
-        """`hang` are the errata that are played out: the bridge then answers nothing any more."""
+        """`hang` are the errata after which the bridge hangs: it then answers no access."""
         self._bus = bus
         self._link = link
         self._registers = RegisterFile(layout.BLOCKS, layout.BAR0_SIZE)
@@ -72,16 +72,16 @@ class Gen1Bridge:
         bus.watch_config(self._config_read)
 
     def join(self, peer: Gen1Bridge) -> None:
-        """The bridge at the other end of the link; both are told."""
+        """Connect this bridge and `peer`, the one at the other end of the link, to each other."""
         self._peer, peer._peer = peer, self
 
     @property
     def reachable(self) -> Gen1Bridge | None:
-        """The peer while the link is up."""
+        """The bridge at the other end of the link while the link is up, else None."""
         return self._peer if self._link.up else None
 
     def state(self) -> BridgeState:
-        """What the bridge holds now; nothing changes by it."""
+        """Return what the bridge holds now, without changing it."""
         return BridgeState(
             link=self._link.up,
             lost=self._link.lost,
@@ -93,7 +93,7 @@ class Gen1Bridge:
     # -- accesses -----------------------------------------------------------------------------
 
     def bar_read(self, bar: int, offset: int, length: int) -> bytes:
-        """A register, or what the middle bus has."""
+        """Read registers (BAR0), or what a window shows of the middle bus."""
         if bar:
             shown = None if self.hazards.hung else self._crossings[bar]
             return self._portals[bar].read(shown, offset, length)
@@ -108,7 +108,7 @@ class Gen1Bridge:
         return self._registers.read(offset, length)
 
     def bar_write(self, bar: int, offset: int, data: bytes) -> None:
-        """A register, or what the middle bus has."""
+        """Write registers (BAR0), or to the middle bus through a window."""
         if bar:
             self.store_run(bar, offset, data, len(data))
             return
@@ -131,18 +131,18 @@ class Gen1Bridge:
                 self._program(slot.name)
 
     def store_run(self, bar: int, offset: int, data: bytes, width: int) -> None:
-        """Stores into a window, joined."""
+        """Carry out joined stores of `width` bytes each into a window."""
         shown = None if self.hazards.hung else self._crossings[bar]
         self._portals[bar].write(shown, offset, data, width)
 
     def aperture(self, bar: int, offset: int, length: int) -> Place | None:
-        """What a master of this side's bus meets in a window."""
+        """Return the target of an access to a window; None for BAR0, which holds registers."""
         if bar and self.hazards.hung:
             return Place(length, fault=CLOSED)
         return self._crossings[bar].place(offset, length) if bar else None
 
     def reset(self) -> None:
-        """Reset, or power loss."""
+        """Return to the power-on state, after a reset or power loss."""
         self.hazards.revive()
         self._registers.set("NTB1", "doorbell_mask", 0xFFFF)
         self._link.ready(self._number, False)
@@ -152,7 +152,7 @@ class Gen1Bridge:
         self._bus.set_config(layout.LINK_STATUS, (0).to_bytes(2, "little"))
 
     def _hang(self) -> None:
-        """The peer sees the link go, this side nothing any more."""
+        """Hang the bridge: the peer sees the link go down, this side gets no more interrupts."""
         self._registers.set("NTB1", "doorbell_mask", 0xFFFF)
         self._link.ready(self._number, False)
 
@@ -163,7 +163,10 @@ class Gen1Bridge:
             self._link.status_read(self._number)
 
     def link_changed(self, up: bool) -> None:
-        """Status and event; the driver compares the status with what it knew."""
+        """Set the link status and ring the link's doorbell bit.
+
+        The driver compares the status with the one it knew.
+        """
         status = layout.LINK_UP if up else 0
         self._bus.note(Kind.NOTE, f"link {'up' if up else 'down'}")
         self._bus.set_config(layout.LINK_STATUS, status.to_bytes(2, "little"))
@@ -187,16 +190,17 @@ class Gen1Bridge:
     # -- the middle bus -----------------------------------------------------------------------
 
     def outgoing(self, bar: int, offset: int) -> int | None:
-        """The middle-bus address of an offset in a window's BAR, None past its limit."""
+        """Return the middle-bus address of `offset` in a window's BAR, None past its limit."""
         address = self._registers.get("NTB1", f"primary{bar}_base") + offset
         limit = self._registers.get("NTB1", f"primary{bar}_limit")
         return address if not limit or address < limit else None
 
     def _program(self, name: str) -> None:
-        """What the peer's window shows: translation first closes it, limit then opens it.
+        """Open or close a window after a write to its translation, limit or base register.
 
-        A limit of 0 is no limit: intel_ntb_mw_set_trans writes it for a whole window. One that lies
-        at 0 is closed by nothing: a limit that is its base means no limit there, and so NTRDMA has
+        A write of the translation closes the window, one of the limit then opens it. A limit of 0
+        means no limit: intel_ntb_mw_set_trans writes it for a whole window. A window at address 0
+        is never closed, since a limit equal to its base is 0 and so no limit; therefore NTRDMA has
         a window that is open from the driver's probe on.
         """
         bar = int(name[len("secondary")])
@@ -218,12 +222,15 @@ class Gen1Bridge:
         return self._registers.get("NTB1", f"secondary{bar}_limit") or EVERYTHING
 
     def _size(self, bar: int) -> int:
-        """Bytes of a window on the middle bus, by the size byte; the driver may change it."""
+        """Return the bytes of a window on the middle bus.
+
+        They are in a size byte of configuration space, which the driver may change.
+        """
         log2 = self._bus.get_config(layout.SECONDARY_SIZES[bar], 1)[0]
         return 1 << log2 if 0 < log2 < 64 else 0
 
     def answer(self, address: int, length: int) -> Place:
-        """What the peer meets on the middle bus, registers before windows."""
+        """Return the target of the peer's access to the middle bus: a register, else a window."""
         shown = self._registers.get("NTB1", "register0_base") & ~TYPE_BITS
         if shown <= address < shown + layout.REGISTERS_SHOWN:
             return self._shown_register(address - shown, length)
@@ -255,7 +262,7 @@ class Gen1Bridge:
 
 
 class Crossing:
-    """What one BAR shows of the middle bus."""
+    """The middle bus as one window BAR of this bridge shows it."""
 
     def __init__(self, bridge: Gen1Bridge, bar: int) -> None:
         self._bridge = bridge
@@ -263,7 +270,7 @@ class Crossing:
         self.counts = bridge.windows[bar].counts
 
     def place(self, offset: int, length: int) -> Place:
-        """What an access meets, clipped."""
+        """Return the target of an access to the window, clipped to what the target holds."""
         peer = self._bridge.reachable
         address = self._bridge.outgoing(self._bar, offset)
         if peer is None or address is None:

@@ -20,7 +20,10 @@ _PEER_SPADS = range(layout.PEER_SPAD.base, layout.PEER_SPAD.base + layout.PEER_S
 
 
 def shape(wanted: Wanted) -> Shape:
-    """Registers in BAR0, both windows, a vector for each doorbell and one for the link."""
+    """Return the shape: registers in BAR0, both windows, vectors for doorbells and link.
+
+    There is one vector for each doorbell and one for the link.
+    """
     static = frozenset({WIDE_BAR} if wanted.alias else ())
     windows = zip(layout.WINDOW_BARS, wanted.sizes, strict=True)
     msix = MsiX(layout.VECTORS, 0, layout.MSIX_TABLE, layout.MSIX_PENDING)
@@ -36,7 +39,7 @@ def shape(wanted: Wanted) -> Shape:
 
 
 class Gen4Bridge:
-    """Registers in BAR0, windows into the peer's memory in BAR2 and BAR4.
+    """A fourth-generation bridge: registers in BAR0, windows to the peer's memory in BAR2 and BAR4.
 
     The first bridge on a link is the upstream side, the second the downstream one.
     """
@@ -48,7 +51,7 @@ class Gen4Bridge:
         sizes: tuple[int, int] = SMALL,
         static: frozenset[int] = frozenset(),
     ) -> None:
-        """`static` are window BARs that show the owner's bus from address 0 on, always."""
+        """`static` are window BARs that always show the owner's bus from address 0 on."""
         self._bus = bus
         self._link = link
         self._sizes = dict(zip(layout.WINDOW_BARS, sizes, strict=True))
@@ -62,7 +65,7 @@ class Gen4Bridge:
         self._strap()
 
     def join(self, peer: Gen4Bridge) -> None:
-        """The bridge at the other end of the link; both are told."""
+        """Connect this bridge and `peer`, the one at the other end of the link, to each other."""
         self._peer, peer._peer = peer, self
 
     def _strap(self) -> None:
@@ -70,7 +73,7 @@ class Gen4Bridge:
         self._registers.set("LINK", "ppd1", side)
 
     def state(self) -> BridgeState:
-        """What the bridge holds now; nothing changes by it."""
+        """Return what the bridge holds now, without changing it."""
         return BridgeState(
             link=self._link.up,
             lost=self._link.lost,
@@ -81,7 +84,7 @@ class Gen4Bridge:
     # -- accesses -----------------------------------------------------------------------------
 
     def bar_read(self, bar: int, offset: int, length: int) -> bytes:
-        """A register, or the peer's memory."""
+        """Read registers (BAR0), or the peer's memory through a window."""
         if bar:
             return self._portals[bar].read(self._outbound(bar), offset, length)
         if offset in _PEER_SPADS:
@@ -94,7 +97,7 @@ class Gen4Bridge:
         return self._registers.read(offset, length)
 
     def bar_write(self, bar: int, offset: int, data: bytes) -> None:
-        """A register, or the peer's memory."""
+        """Write registers (BAR0), or to the peer's memory through a window."""
         if bar:
             self._portals[bar].write(self._outbound(bar), offset, data)
             return
@@ -116,7 +119,7 @@ class Gen4Bridge:
                 self._tell_link()
 
     def store_run(self, bar: int, offset: int, data: bytes, width: int) -> None:
-        """Stores into a window, joined."""
+        """Carry out joined stores of `width` bytes each into a window."""
         self._portals[bar].write(self._outbound(bar), offset, data, width)
 
     def _store_spads(self, offset: int, data: bytes) -> None:
@@ -124,7 +127,7 @@ class Gen4Bridge:
             pass  # storage, and nothing else happens
 
     def aperture(self, bar: int, offset: int, length: int) -> Place | None:
-        """What a master of this side's bus meets in a window."""
+        """Return the target of an access to a window; None for BAR0, which holds registers."""
         if not bar:
             return None
         window = self._outbound(bar)
@@ -133,7 +136,10 @@ class Gen4Bridge:
         return window.place(offset, length)
 
     def reset(self) -> None:
-        """Reset, or power loss: the link goes down, windows close, registers forget."""
+        """Return to the power-on state after a reset or power loss.
+
+        The link goes down and the windows close.
+        """
         for window in self.windows.values():
             window.close()
         self._open_static()
@@ -150,7 +156,10 @@ class Gen4Bridge:
         self._link.ready(self._number, bool(trains and not disabled))
 
     def link_changed(self, up: bool) -> None:
-        """The status register and the event; the driver compares it with what it knew."""
+        """Set the link status and the event bit.
+
+        The driver compares the status with the one it knew.
+        """
         self._registers.set("LINK", "link_status", layout.LINK_UP if up else 0)
         self._registers.set("LINK", "slot_status", layout.LINK_CHANGED)
         self._bus.note(Kind.NOTE, f"link {'up' if up else 'down'}")
@@ -180,15 +189,16 @@ class Gen4Bridge:
             self.windows[bar].open(0, self._sizes[bar])
 
     def _outbound(self, bar: int) -> Window | None:
-        """The peer's window behind BAR `bar`, if the link is up."""
+        """Return the peer's window behind BAR `bar`, None while the link is down."""
         if self._peer is None or not self._link.up:
             return None
         return self._peer.windows[bar]
 
     def _program(self, name: str) -> None:
-        """A base closes its window, the limit that follows opens it (intel_ntb3_mw_set_trans).
+        """Close a window on a write of its base, open it on that of its limit.
 
-        The limit is an address in this side's own BAR: what lies between is the open length.
+        This is the order of intel_ntb3_mw_set_trans. The limit is an address in this side's own
+        BAR: the open length is limit minus base.
         """
         index = int(name[len("window")])
         bar = layout.WINDOW_BARS[index]

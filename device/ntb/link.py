@@ -1,4 +1,4 @@
-"""The PCI Express link between two bridges, which is all that they share."""
+"""The PCI Express link between two bridges, the only state that they share."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Protocol
 from bluebridge.device.pci.bus import Timer
 
 TRAINING_SECONDS = 0.5
-"""How long the link trains.
+"""Seconds for which the link trains before it is up.
 
 ntb_transport queues a clean-up of all scratchpads at the end of its probe if the link is down then
 (ntb_transport_probe, ntb_transport_event_callback). A link that came up at once would race with it,
 and what the peer had written would be lost. On a busy host the work may be late.
 """
 HOLD_SECONDS = 0.2
-"""How long doorbells wait behind a side's first look at a link that came up.
+"""Seconds for which doorbells wait after a side has first read that the link is up.
 
 ntb_perf takes a doorbell that comes before its own link event for one of a link that is down, and
 its peer waits for an answer for ever. A side that looks is still in the interrupt's handler, and
@@ -24,17 +24,20 @@ its processor may have to wait for one of the host before it goes on.
 
 
 class Side(Protocol):
-    """One bridge, as the link uses it."""
+    """One bridge at an end of a `BridgeLink`."""
 
     def link_changed(self, up: bool) -> None:
-        """The link came up or went down."""
+        """Called when the link came up or went down."""
 
     def ring(self, bits: int) -> None:
-        """The peer's doorbells, by the bits of the register they are set in."""
+        """Set doorbells that the peer rang; `bits` are those of the doorbell register."""
 
 
 class BridgeLink:
-    """Two sides; up while both are ready, after it has trained. Going down takes no time."""
+    """A link of two sides that is up while both are ready, after it has trained.
+
+    It goes down at once.
+    """
 
     def __init__(
         self,
@@ -51,17 +54,17 @@ class BridgeLink:
         self._releases: list[Timer | None] = [None, None]
         self.up = False
         self.lost = 0
-        """Doorbells rung while the link was down."""
+        """Number of rings while the link was down."""
 
     def connect(self, side: Side) -> int:
-        """Connect a side, the first or the second; its number. Raises `ValueError` for a third."""
+        """Connect a side and return its number, 0 or 1. Raises `ValueError` for a third one."""
         if len(self._sides) == 2:
             raise ValueError("a link has two sides")
         self._sides.append(side)
         return len(self._sides) - 1
 
     def ready(self, number: int, ready: bool) -> None:
-        """Whether side `number` wants the link and trains."""
+        """Note whether side `number` wants the link up; it trains once both sides do."""
         self._ready[number] = ready
         if not all(self._ready):
             self._cancel_training()
@@ -94,7 +97,10 @@ class BridgeLink:
             timer.cancel()
 
     def status_read(self, number: int) -> None:
-        """Side `number` has read its link status: its doorbells are let through soon after."""
+        """Note that side `number` has read its link status.
+
+        Doorbells for that side are let through `HOLD_SECONDS` later.
+        """
         if self.up and not self._informed[number] and self._releases[number] is None:
             self._releases[number] = self._call_later(HOLD_SECONDS, lambda: self._release(number))
 
@@ -106,7 +112,10 @@ class BridgeLink:
             self._sides[number].ring(bits)
 
     def ring_peer(self, number: int, bits: int) -> None:
-        """Side `number` rings its peer; the bits are held until the peer knows of the link."""
+        """Ring the peer of side `number`.
+
+        The bits are held until the peer has read its link status, and lost while the link is down.
+        """
         peer = 1 - number
         if not self.up:
             self.lost += 1

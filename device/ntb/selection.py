@@ -1,4 +1,4 @@
-"""Which code emulates which bridge model."""
+"""Selects the code that emulates a bridge model."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def shape_of(
     alias: bool = False,
     hang: Collection[str] = (),
 ) -> Shape:
-    """The shape of both bridges of a pair.
+    """Return the shape of both bridges of a pair.
 
-    With `alias` the wide window never moves, with `hang` these errata are played out. Raises
-    `ValueError` where the model or the sizes do not allow it.
+    With `alias` the wide window always shows the peer's bus from address 0 on; the errata of `hang`
+    hang the bridge. Raises `ValueError` where the model or the sizes do not allow it.
     """
     if not set(hang) <= set(model.errata):
         raise ValueError(f"--hang-on wants --ntb-model {names(HANGING)}, which has the errata")

@@ -1,4 +1,4 @@
-"""What one bridge model is to the server: its endpoint, and how the object behind it is made."""
+"""The interface of bridge models to the server: PCI shape and the object behind it."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from bluebridge.device.pci.identity import Bar, Identity
 
 
 class Bridging(Bridge, Protocol):
-    """One side, whatever its model; both sides of a pair have the same."""
+    """One side of a bridge pair, whatever its model; both sides of a pair have the same model."""
 
     def join(self, peer: Any) -> None:
         """Connect to the bridge at the other end of the link; called on one side, for both."""
 
     def state(self) -> BridgeState:
-        """What the bridge holds now; nothing changes by it."""
+        """Return what the bridge holds now, without changing it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What differs between two pairs of the same model."""
+    """The options in which two bridge pairs of the same model can differ."""
 
     sizes: tuple[int, int]
     """Bytes of both windows."""
     alias: bool = False
-    """The wide window shows the owner's bus from address 0 on, always."""
+    """Whether the wide window always shows the owner's bus from address 0 on."""
     hang: Collection[str] = ()
     """Errata that are played out instead of counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a bridge needs of its endpoint; `make` makes the object behind it."""
+    """The PCI properties of a bridge's endpoint; `make` makes the bridge itself."""
 
     bars: tuple[Bar, ...]
     capabilities: tuple[Capability, ...]
     vectors: int
     make: Callable[[MasterBus, BridgeLink], Bridging]
     registers: tuple[tuple[ConfigRegister, ...], tuple[ConfigRegister, ...]] = ((), ())
-    """In config space, of the upstream and of the downstream side."""
+    """Extra registers in config space, of the upstream and of the downstream side."""
 
 
 def identity_of(model: BridgeModel) -> Identity:
-    """What `lspci` says of a bridge."""
+    """Return the PCI identity of a bridge of `model`."""
     return Identity(
         model.vendor, model.device, CLASS_BRIDGE, model.vendor, model.subsystem, model.revision
     )

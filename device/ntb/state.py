@@ -1,4 +1,4 @@
-"""What a bridge holds at a moment, for those who only look."""
+"""Snapshots of a bridge's state, for readers that do not change it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from bluebridge.device.ntb.window import Window
 
 
 class WindowState(NamedTuple):
-    """One window onto this guest's memory: the peer's BAR, or look-up window `lut` of it.
+    """One window onto this guest's memory: the peer's BAR `bar`, or look-up window `lut` in it.
 
-    `length` bytes from the own address `base` on are shown, 0 when it is closed. `closed` and
-    `aborts` count the peer's accesses that met nothing.
+    It shows `length` bytes from address `base` of this guest on; a closed window has length 0.
+    `closed` counts the peer's accesses while it was closed, `aborts` those to addresses where
+    nothing answers.
     """
 
     bar: int
@@ -24,10 +25,12 @@ class WindowState(NamedTuple):
 
 
 class BridgeState(NamedTuple):
-    """One side: `link` is None where software keeps it, and `wanted` whether its driver wants it.
+    """The state of one side of a bridge pair.
 
-    `lines` are lines of 64 bytes of registers by offset, without those that are all zero.
-    `lost` counts doorbells rung while the link was down. `hung`: an erratum locked the bridge up.
+    `link` is None where software keeps the link state; `wanted` says whether this side's driver
+    wants the link. `lines` are lines of 64 bytes of registers by offset, without those that are all
+    zero. `lost` counts rings while the link was down. `hung` says whether an erratum locked the
+    bridge up.
     """
 
     link: bool | None
@@ -40,7 +43,7 @@ class BridgeState(NamedTuple):
 
 
 def window_state(bar: int, window: Window, lut: int | None = None) -> WindowState:
-    """What a window shows."""
+    """Return the present state of a window."""
     counts = window.counts
     return WindowState(
         bar, lut, window.base, window.length, counts.get("closed", 0), counts.get("aborts", 0)

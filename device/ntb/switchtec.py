@@ -24,7 +24,10 @@ FIRST_MESSAGE = 64 - layout.MESSAGES
 
 
 def shape(wanted: Wanted) -> Shape:
-    """Registers; look-up windows and the first direct window in BAR2; the second one in BAR4."""
+    """Return the shape: registers in BAR0, windows in BAR2 and BAR4.
+
+    Look-up windows and the first direct window are in BAR2, the second direct window is in BAR4.
+    """
     first, second = layout.WINDOW_BARS
     msix = MsiX(layout.VECTORS, 0, layout.MSIX_TABLE, layout.MSIX_PENDING)
     return Shape(
@@ -40,7 +43,10 @@ def shape(wanted: Wanted) -> Shape:
 
 
 class SwitchtecBridge:
-    """One partition. The first bridge on a link brings the switch along, the second joins it."""
+    """One partition of a Switchtec switch.
+
+    The first bridge on a link makes the switch, the second joins it.
+    """
 
     def __init__(self, bus: MasterBus, link: BridgeLink) -> None:
         self._bus = bus
@@ -56,7 +62,7 @@ class SwitchtecBridge:
         self._describe()
 
     def join(self, peer: SwitchtecBridge) -> None:
-        """The bridge of the other partition; both are told."""
+        """Connect this bridge and `peer`, that of the other partition, to each other."""
         self._peer, peer._peer = peer, self
         peer._control = self._control
         for bridge in (self, peer):
@@ -71,7 +77,7 @@ class SwitchtecBridge:
             self._registers.set("PARTITION", "endpoint_port", partition, partition)
 
     def state(self) -> BridgeState:
-        """What the bridge holds now; nothing changes by it."""
+        """Return what the bridge holds now, without changing it."""
         return BridgeState(
             link=None,
             wanted=self._gate.wanted,
@@ -83,7 +89,7 @@ class SwitchtecBridge:
     # -- accesses -----------------------------------------------------------------------------
 
     def bar_read(self, bar: int, offset: int, length: int) -> bytes:
-        """A register, or the peer's memory."""
+        """Read registers (BAR0), or the peer's memory through a window."""
         if bar:
             return self._portals[bar].read(
                 self._control.shown[self._partition][bar], offset, length
@@ -93,7 +99,7 @@ class SwitchtecBridge:
         return self._registers.read(offset, length)
 
     def bar_write(self, bar: int, offset: int, data: bytes) -> None:
-        """A register, or the peer's memory."""
+        """Write registers (BAR0), or to the peer's memory through a window."""
         if bar:
             self.store_run(bar, offset, data, len(data))
         elif self._control.holds(offset):
@@ -125,17 +131,17 @@ class SwitchtecBridge:
             self._refuse_command()
 
     def _acknowledge(self, block: str, slot: Slot, value: int) -> None:
-        """An event header: bit 0 written 1 clears it, the count is the device's."""
+        """Store an event header: writing 1 to bit 0 clears it, the count is read-only."""
         count = self._event_count if block == "PORT" and slot.index != self._partition else 0
         self._registers.set(block, slot.name, value & 0x1E | count << 5, slot.index)
 
     def store_run(self, bar: int, offset: int, data: bytes, width: int) -> None:
-        """Stores into a window, joined."""
+        """Carry out joined stores of `width` bytes each into a window."""
         shown = self._control.shown[self._partition][bar]
         self._portals[bar].write(shown, offset, data, width)
 
     def aperture(self, bar: int, offset: int, length: int) -> Place | None:
-        """What a master of this side's bus meets in a window."""
+        """Return the target of an access to a window; None for BAR0, which holds registers."""
         return self._control.shown[self._partition][bar].place(offset, length) if bar else None
 
     # -- doorbells and messages ---------------------------------------------------------------
@@ -154,11 +160,11 @@ class SwitchtecBridge:
             self._peer.ring(bits)
 
     def ring(self, bits: int) -> None:
-        """The peer's doorbells; held while this side's driver does not know that the link is up."""
+        """Set doorbells that the peer rang, or hold them until the driver knows of the link."""
         self._gate.ring(bits)
 
     def _set_doorbells(self, bits: int) -> None:
-        """Each one rung interrupts unless it is masked, even if it was set already."""
+        """Set doorbells; each unmasked one interrupts, even if it was already set."""
         self._set("inbound_doorbell", self._get("inbound_doorbell") | bits)
         self._fire(bits & self._get("inbound_mask"))
 
@@ -177,7 +183,7 @@ class SwitchtecBridge:
             self._peer.receive(number | self._partition << 2, value)
 
     def receive(self, source: int, value: int) -> None:
-        """A message of the peer."""
+        """Receive message `value`; `source` contains its slot and the peer's partition."""
         self._inbox.receive(source, value)
 
     def _interrupt_for(self, slot: int) -> None:
@@ -186,23 +192,26 @@ class SwitchtecBridge:
     # -- events -------------------------------------------------------------------------------
 
     def link_changed(self, up: bool) -> None:
-        """The link between the bridges is inside the switch and never changes."""
+        """Do nothing: the link between the partitions is inside the switch and always up."""
 
     def peer_lost(self) -> None:
-        """The peer's port reports a change; the driver then looks for the peer's memory."""
+        """Report a link event of the peer's port; the driver then looks for the peer's memory."""
         self._event_count = self._event_count + 1 & 0xFF
         value = self._event_count << layout.EVENT_COUNT_SHIFT | layout.EVENT_OCCURRED
         self._registers.set("PORT", "link_event", value, 1 - self._partition)
         self._bus.interrupt(layout.EVENT_VECTOR)
 
     def _refuse_command(self) -> None:
-        """No management: every command ends with an error, at once."""
+        """End a management command at once with an error, since there is no management."""
         self._registers.set("MRPC", "status", layout.MANAGEMENT_ERROR)
         self._registers.set("PARTITION", "management_event", 1, self._partition)
         self._bus.interrupt(layout.EVENT_VECTOR)
 
     def reset(self) -> None:
-        """Reset, or power loss: windows onto this guest close, and the peer gets a link event."""
+        """Reset, after a reset or power loss of the guest.
+
+        The windows onto this guest close, and the peer gets a link event.
+        """
         self._registers.reset()
         self._describe()
         self._gate.reset()

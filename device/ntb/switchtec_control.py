@@ -1,4 +1,4 @@
-"""Control blocks of a Switchtec switch: one for each partition, written by both guests."""
+"""Control blocks of a Switchtec switch: one for each partition, written by both guests' drivers."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ from bluebridge.device.pci.registers import RegisterFile
 
 PARTITION_BITS = 0xFFF
 STATUS = layout.CONTROL.at("status")
-"""Offset of the first block's status, where a line of registers begins; it is never all zero."""
+"""Offset of the status of the first block, at which a line of registers begins.
+
+That line is never all zero.
+"""
 
 
 class ControlBlocks:
-    """Registers of both blocks, and what takes effect when software says configure.
+    """The registers of both control blocks, and the windows that they configure.
 
-    The block of a partition says what the windows of its guest show. It is the peer's driver that
-    writes it, so it outlives a reset of that guest, while a reset of the peer empties it.
+    The block of a partition defines the targets of its guest's windows. The peer's driver writes
+    it, so it outlives a reset of that guest, while a reset of the peer empties it.
 
-    Both drivers work on both blocks: one lists its requesters in its own block and its shared
-    memory in the peer's (switchtec_ntb_init_req_id_table, _init_shared_mw). So a lock has an owner,
-    the other waits for it, and each reads its own state: a driver that finds another one than it
-    has asked for, 50 ms after it did, gives up (switchtec_ntb_part_op).
+    Both drivers work on both blocks: each lists its requesters in its own block and its shared
+    memory in the peer's (switchtec_ntb_init_req_id_table, _init_shared_mw). So a block has a lock
+    with an owner for which the other driver waits, and each driver reads the state of its own
+    request: a driver that reads an unexpected state 50 ms after a request gives up
+    (switchtec_ntb_part_op).
     """
 
     def __init__(self) -> None:
@@ -33,10 +37,10 @@ class ControlBlocks:
         self._locks = [Lock() for _ in range(layout.PARTITIONS)]
         self._buses: list[MasterBus] = []
         self.shown: list[dict[int, Shown]] = []
-        """What each partition's BARs show, by BAR."""
+        """For each partition, the contents of its window BARs by BAR number."""
 
     def add(self, bus: MasterBus) -> int:
-        """A guest's function; its partition."""
+        """Add the function of a guest and return the number of its partition."""
         self._buses.append(bus)
         if len(self._buses) == layout.PARTITIONS:
             self.shown = [
@@ -47,18 +51,18 @@ class ControlBlocks:
 
     @staticmethod
     def holds(offset: int) -> bool:
-        """Whether an offset of BAR0 lies in the blocks."""
+        """Whether `offset` of BAR0 lies in the control blocks."""
         start = layout.CONTROL_START
         return start <= offset < start + layout.PARTITIONS * layout.CONTROL_STRIDE
 
     def read(self, reader: int, offset: int, length: int) -> bytes:
-        """Registers, as partition `reader` sees them."""
+        """Return `length` bytes of registers from `offset` on, as partition `reader` sees them."""
         for block, lock in enumerate(self._locks):
             self.registers.set("CONTROL", "status", lock.status(reader), block)
         return self.registers.read(offset, length)
 
     def lines(self, reader: int) -> dict[int, bytes]:
-        """Lines of registers that are not all zero, by offset, as partition `reader` sees them."""
+        """Return the lines of registers that are not all zero, by offset, as `reader` sees them."""
         lines = self.registers.lines()
         for block, lock in enumerate(self._locks):
             at = STATUS + block * layout.CONTROL_STRIDE
@@ -66,7 +70,7 @@ class ControlBlocks:
         return lines
 
     def windows_of(self, partition: int) -> list[WindowState]:
-        """What the guest of `partition` shows of its memory to the peer, open or closed."""
+        """Return the windows, open or closed, that show the memory of `partition`'s guest."""
         if not self.shown:
             return []
         found = []
@@ -76,7 +80,7 @@ class ControlBlocks:
         return found
 
     def write(self, writer: int, offset: int, data: bytes) -> bool:
-        """Store; an operation takes effect at once, but for a lock that the other side has.
+        """Store `data`, and carry out an operation at once unless it waits for a lock.
 
         Returns whether the writer asks for a lock.
         """
@@ -108,7 +112,10 @@ class ControlBlocks:
             shown.lut_window(index, entry & -layout.LUT_SIZE if enabled else None)
 
     def _direct(self, partition: int, bar: int) -> tuple[int, int]:
-        """Address and length of a direct window; length 0 if it is closed or goes elsewhere."""
+        """Return address and length of a direct window.
+
+        The length is 0 if it is closed or does not lead to the other partition.
+        """
 
         def get(name: str) -> int:
             return self.registers.get("CONTROL", f"bar{bar}_{name}", partition)
@@ -122,7 +129,10 @@ class ControlBlocks:
         return translation & ~PARTITION_BITS, length
 
     def leave(self, partition: int) -> bool:
-        """The guest of `partition` was reset: close the windows onto it; whether any was open."""
+        """Close the windows onto the guest of `partition`, which was reset.
+
+        Return whether any was open.
+        """
         other = 1 - partition
         for lock in self._locks:
             lock.drop(partition)
@@ -138,30 +148,33 @@ class ControlBlocks:
 
 
 class Lock:
-    """Who may change a block: the first to ask, then the other."""
+    """The lock of a control block, owned by the first partition to ask, then by the other."""
 
     def __init__(self) -> None:
         self._queue: list[int] = []
 
     def take(self, partition: int) -> None:
-        """Have it, or wait for it."""
+        """Ask for the lock: own it if it is free, else wait for it."""
         if partition not in self._queue:
             self._queue.append(partition)
 
     def drop(self, partition: int) -> None:
-        """Have it no longer, nor wait for it."""
+        """Give the lock back, or stop waiting for it."""
         if partition in self._queue:
             self._queue.remove(partition)
 
     def status(self, partition: int) -> BlockStatus:
-        """What a partition reads."""
+        """Return the status of the control block that `partition` reads."""
         if partition not in self._queue:
             return BlockStatus.NORMAL
         return BlockStatus.LOCKED if self._queue[0] == partition else BlockStatus.LOCKING
 
 
 class Shown:
-    """What one BAR shows of the peer: in BAR2 look-up windows first, then the direct one."""
+    """What one BAR shows of the peer's memory.
+
+    In BAR2 the look-up windows come first, then the direct window.
+    """
 
     def __init__(self, far: MasterBus, bar: int) -> None:
         self.direct = Window(far, bar)
@@ -171,21 +184,21 @@ class Shown:
         self.counts = self.direct.counts
 
     def direct_window(self, address: int, length: int) -> None:
-        """Open the direct window, or close it."""
+        """Open the direct window onto `length` bytes at `address`; length 0 closes it."""
         if length:
             self.direct.open(address, length)
         else:
             self.direct.close()
 
     def lut_window(self, index: int, address: int | None) -> None:
-        """Open a look-up window, or close it."""
+        """Open look-up window `index` onto `address`; None closes it."""
         if address is None:
             self.luts[index].close()
         else:
             self.luts[index].open(address, layout.LUT_SIZE)
 
     def close(self) -> bool:
-        """Close all; whether any was open."""
+        """Close all windows; return whether any was open."""
         windows = [self.direct, *self.luts]
         seen = any(window.length for window in windows)
         for window in windows:
@@ -193,7 +206,7 @@ class Shown:
         return seen
 
     def place(self, offset: int, length: int) -> Place:
-        """What answers at an offset of the BAR."""
+        """Return the target of an access at `offset` of the BAR."""
         if not self.luts:
             return self.direct.place(offset, length)
         index, within = divmod(offset, layout.LUT_SIZE)

@@ -15,11 +15,11 @@ from bluebridge.device.ntb.link import HOLD_SECONDS
 from bluebridge.device.pci.bus import Timer
 
 LONGEST_SECONDS = 2.0
-"""How long doorbells wait for a driver that does not say that it has seen the link."""
+"""Seconds for which doorbells wait at most for a driver's message that it saw the link."""
 
 
 class DoorbellGate:
-    """One side: holds doorbells from the moment both drivers want the link until it knows.
+    """Holds the doorbells of one side from when both drivers want the link until its driver knows.
 
     A driver says that its view of the link has changed (switchtec_ntb_link_status_update), but not
     to what, and not when it is forced down (check_link_status_work): messages cannot be counted.
@@ -38,7 +38,7 @@ class DoorbellGate:
         """Whether this side's driver wants the link."""
 
     def sent(self, message: int, peer: DoorbellGate) -> None:
-        """This side's driver sent its peer a message about the link."""
+        """Note that this side's driver sent its peer a message about the link."""
         if message == LinkMessage.UP:
             self.wanted = True
             if peer.wanted:
@@ -57,7 +57,7 @@ class DoorbellGate:
             self._deliver(bits)
 
     def reset(self) -> None:
-        """Forget the driver and the doorbells that were held for it."""
+        """Forget the state of this side's driver and the doorbells that were held for it."""
         self._stop()
         self.wanted, self._held = False, 0
 

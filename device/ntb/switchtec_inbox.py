@@ -12,7 +12,7 @@ from bluebridge.device.pci.bus import Timer
 LINK = 0
 """The slot of messages about the link (`LinkMessage`)."""
 MOST_MESSAGES = 64
-"""Messages that wait for a slot; the oldest go first if there are more."""
+"""Messages that wait for a slot at most; beyond it the oldest are dropped."""
 REMINDER_SECONDS = 0.05
 """Seconds after which a message that the driver has not read interrupts again.
 
@@ -36,7 +36,7 @@ Register = Callable[[str], int]
 class Inbox:
     """The message slots of one partition.
 
-    `get` and `put` are its registers by name, `interrupt` raises that of a slot.
+    `get` and `put` access its registers by name; `interrupt` raises the interrupt of a slot.
     """
 
     def __init__(
@@ -58,10 +58,11 @@ class Inbox:
         ]
 
     def receive(self, source: int, value: int) -> None:
-        """A message of the peer, for each slot that wants those of `source`.
+        """Queue message `value` for each slot that takes messages of `source`, slot and partition.
 
-        It waits while the one before has not been taken: the driver reads a message and clears its
-        status after that, and would clear that of the next one (switchtec_ntb_message_isr).
+        A message waits while the driver has not taken the one before: the driver reads a message
+        and then clears its status, and would clear that of the next one
+        (switchtec_ntb_message_isr).
         """
         wanted = self._get("message_map").to_bytes(4, "little")
         for slot, source_wanted in enumerate(wanted):
@@ -70,20 +71,20 @@ class Inbox:
                 self._deliver(slot)
 
     def taken(self, slot: int) -> None:
-        """The driver wrote the status of a slot."""
+        """Deliver the next message of a slot, whose status the driver has written."""
         if slot == LINK and self._forced and not self._get(f"inbound{slot}_status") & 1:
             self._forced = False
             self._settling = self._call_later(SETTLING_SECONDS, self._settled)
         self._deliver(slot)
 
     def began_work(self) -> None:
-        """The driver locks a control block, as it does for FORCE_DOWN."""
+        """Note that the driver locks a control block, as it does when it handles FORCE_DOWN."""
         if self._settling is not None:
             self._settling.cancel()
             self._settled()
 
     def forget(self) -> None:
-        """A driver begins: what waits was for another."""
+        """Drop all waiting messages, because a new driver begins: they were for another one."""
         for waiting in self._waiting:
             waiting.clear()
         self._forced = False
@@ -92,7 +93,7 @@ class Inbox:
             self._settling = None
 
     def reset(self) -> None:
-        """Power-on state."""
+        """Return to the power-on state."""
         self.forget()
         self._remind_later(0)
 

@@ -1,4 +1,4 @@
-"""A window: what a bridge shows of its own memory to the peer."""
+"""Windows through which a bridge shows its guest's memory to the peer."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bluebridge.device.throttle import Throttle
 
 
 class Window:
-    """The inbound side: `base` on the owner's bus, open for `length` bytes; 0 is closed.
+    """The inbound side of a window: it shows `length` bytes at `base` of the owner's bus.
 
-    `counts` are the peer's accesses to the closed window (`closed`) and those that met neither
-    memory nor a register behind it (`aborts`). A bridge opens the
-    window when software has programmed all of it and closes it at the first sign of a change:
-    between the two registers of a clear, stragglers would otherwise reach address 0.
+    A closed window has length 0. `counts` are the peer's accesses to the closed window (`closed`)
+    and those that met neither memory nor a register behind it (`aborts`). A bridge opens the window
+    when software has programmed all of it and closes it at the first sign of a change: between the
+    two register writes that clear it, late accesses would otherwise reach address 0.
     """
 
     def __init__(self, bus: MasterBus, number: int) -> None:
@@ -28,7 +28,7 @@ class Window:
         self._throttle = Throttle()
 
     def open(self, base: int, length: int) -> None:
-        """Show `length` bytes from `base` on."""
+        """Open the window onto `length` bytes of the owner's bus from address `base` on."""
         if (base, length) != (self.base, self.length):
             self.bus.note(
                 Kind.NOTE, f"window {self.number} shows {length:#x} bytes at {base:#x}", base
@@ -36,13 +36,13 @@ class Window:
         self.base, self.length = base, length
 
     def close(self) -> None:
-        """Show nothing."""
+        """Close the window."""
         if self.length:
             self.bus.note(Kind.NOTE, f"window {self.number} is closed")
         self.length = 0
 
     def place(self, offset: int, length: int) -> Place:
-        """What the peer meets at `offset`, clipped at the window's end."""
+        """Return the target of the peer's access at `offset`, clipped at the window's end."""
         room = self.length - offset
         if room <= 0:
             self.counts["closed"] += 1
@@ -56,23 +56,23 @@ class Window:
 
 
 class Shown(Protocol):
-    """What a window's BAR shows."""
+    """The target of a window's BAR."""
 
     counts: Counter[str]
 
     def place(self, offset: int, length: int) -> Place:
-        """What answers at an offset."""
+        """Return the target of an access at `offset` of the BAR."""
 
 
 class Portal:
-    """The outbound side: trapped accesses of a processor to a window's BAR."""
+    """The outbound side of a window: a processor's accesses to the window's BAR, which trap."""
 
     def __init__(self, bus: MasterBus, bar: int) -> None:
         self._bus = bus
         self._bar = bar
 
     def read(self, window: Shown | None, offset: int, length: int) -> bytes:
-        """What the peer's memory holds; all ones where the window shows nothing."""
+        """Return what the peer's memory holds; all ones where the window shows nothing."""
         found = bytearray()
         while len(found) < length and window is not None:
             place = window.place(offset + len(found), length - len(found))
@@ -86,9 +86,10 @@ class Portal:
         return bytes(found).ljust(length, b"\xff")
 
     def write(self, window: Shown | None, offset: int, data: bytes, width: int = 0) -> None:
-        """Store into the peer's memory, or raise an interrupt there; else the bytes are lost.
+        """Store into the peer's memory, or raise an interrupt there.
 
-        Stores of `width` bytes each may come joined (0: it is one): for memory they stay so.
+        The bytes are lost where the window shows nothing. Stores of `width` bytes each may come
+        joined; 0 means one store. Stores to memory stay joined.
         """
         done, width = 0, width or len(data)
         while done < len(data) and window is not None:
@@ -109,7 +110,7 @@ class Portal:
 
 
 def note_far(place: Place, kind: Kind, data: bytes | memoryview, bar: int) -> None:
-    """Tell the peer's log what came through a window, with the address on its side."""
+    """Log an access through a window in the peer's log, with the address on the peer's side."""
     if place.far is not None:
         bus, address = place.far
         bus.note_dma(kind, address, len(data), data, What.WINDOW, bar)
