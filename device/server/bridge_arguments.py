@@ -1,4 +1,4 @@
-"""Bridges and DMA engines on the command line of `python -m bluebridge.device`."""
+"""Command-line options for bridges and DMA engines of `python -m bluebridge.device`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NEXT_KEY = re.compile(r",(?=(?:name|socket)=)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The functions to serve and the options of `BridgeOptions`, in a group of their own."""
+    """Declare the options for functions to serve and those of `BridgeOptions`, in one group."""
     group = parser.add_argument_group("bridge")
     for option, what in (("--ntb", "a side of the bridge; give two"), ("--dma", "a DMA engine")):
         group.add_argument(
@@ -37,7 +37,10 @@ def parse_function(option: str, text: str) -> FunctionSpec:
 
 
 def bridge_spec(arguments: argparse.Namespace) -> BridgeSpec:
-    """Make the bridges and engines that the options ask for. Raises `ValueError`."""
+    """Make the specification of the bridges and engines that the options ask for.
+
+    Raises `ValueError`.
+    """
     return BridgeSpec(
         [parse_function("--ntb", text) for text in arguments.ntb],
         [parse_function("--dma", text) for text in arguments.dma],

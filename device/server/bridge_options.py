@@ -1,4 +1,4 @@
-"""Options of the device server that say how its bridge is, each in one place.
+"""Options of the device server for its bridge, each declared in one place.
 
 A field of `BridgeOptions` is an option of `python -m bluebridge.device`, see
 `bluebridge.device.server.option_table`.
@@ -22,9 +22,9 @@ from bluebridge.device.server.option_table import option
 
 @dataclass(frozen=True, slots=True)
 class BridgeOptions:
-    """The options for a server's bridge, and for how its DMA engines take a closed window.
+    """The options for a server's bridge and for how DMA engines treat a closed window.
 
-    Which options go together is not checked here: the server refuses what does not when it starts.
+    Combinations of options are not checked here: the server refuses wrong ones when it starts.
     """
 
     ntb_model: str = option(
@@ -55,9 +55,9 @@ class BridgeOptions:
 
     @property
     def model(self) -> BridgeModel:
-        """The row of `ntb_model`; raises `KeyError` for a name that has none."""
+        """The bridge model named by `ntb_model`; raises `KeyError` for an unknown name."""
         return BY_NAME[self.ntb_model]
 
 
 DEFAULTS = BridgeOptions()
-"""The bridge of a server that is told nothing but to have one."""
+"""The options of a bridge for which the command line sets none."""

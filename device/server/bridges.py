@@ -25,7 +25,7 @@ from bluebridge.device.show.table import Tables
 
 @dataclass(frozen=True, slots=True)
 class FunctionSpec:
-    """A function to serve: the guest it is in, its socket."""
+    """A function to serve: the name of its guest, and the path of its socket."""
 
     name: str
     socket: Path
@@ -33,7 +33,7 @@ class FunctionSpec:
 
 @dataclass(frozen=True, slots=True)
 class BridgeSpec:
-    """The NTB of a server: none without `bridges`, else two; any number of engines."""
+    """The bridges and DMA engines of a server: no bridge or a pair, and any number of engines."""
 
     bridges: Sequence[FunctionSpec] = ()
     engines: Sequence[FunctionSpec] = ()
@@ -43,7 +43,7 @@ class BridgeSpec:
 
 
 class Hosts:
-    """The buses of all guests by name, made when first asked for."""
+    """The buses of all guests by guest name; a bus is made when it is first asked for."""
 
     def __init__(self) -> None:
         self._hosts: dict[str, Host] = {}
@@ -53,7 +53,10 @@ class Hosts:
 
 
 class Bridges:
-    """The endpoints and bridges of `spec`; raises ValueError for one bridge, or three."""
+    """Serves the endpoints and bridges of `spec`.
+
+    Raises ValueError for a number of bridges other than 0 or 2.
+    """
 
     def __init__(self, spec: BridgeSpec, hosts: Hosts, loop: EventLoop, events: EventLog) -> None:
         if len(spec.bridges) not in (0, 2):
@@ -70,7 +73,7 @@ class Bridges:
         self._names: set[str] = set()
         self.endpoints: list[Function] = []
         self.tables: dict[str, Tables] = {}
-        """What each function has to show, by its name in the log."""
+        """The tables for `bluebridge show` of each function, by its name in the log."""
         self.link = BridgeLink(loop.call_later, spec.training)
         try:
             self.bridges = [
@@ -87,7 +90,7 @@ class Bridges:
             self.bridges[0].join(self.bridges[1])
 
     def _alias(self, spec: BridgeSpec) -> Iterator[Alias]:
-        """Each bridge maps the memory that the peer's engine is told of."""
+        """Make each bridge map the memory of its peer's guest, which that guest's engine knows."""
         bridges = self.endpoints[: len(spec.bridges)]
         engines = self.endpoints[len(spec.bridges) :]
         lenders = {each.name: engine for each, engine in zip(spec.engines, engines, strict=True)}
@@ -142,7 +145,7 @@ class Bridges:
         self.tables[function.name] = engine_tables(copier, function)
 
     def _named(self, name: str) -> str:
-        """A name in the log that no function has yet: `name`, else `name-2` and so on."""
+        """Return a name for the log that no function has yet: `name`, else `name-2` and so on."""
         number, found = 1, name
         while found in self._names:
             number += 1

@@ -37,19 +37,19 @@ from bluebridge.device.server.profile import Sampler
 from bluebridge.device.server.show_control import ShowCommands
 
 CHANGES = ("link", "fault", *ACTIONS, "release", "remove")
-"""Words that change something, which the bus log has therefore."""
+"""First words of lines that change something and that therefore are noted in the bus log."""
 MAX_LINE = 4096
 MAX_CLIENTS = 16
 BACKLOG = 16
 REST_SECONDS = 1.0
-"""Until a client is accepted again after there was no descriptor for one."""
+"""Pause in seconds before clients are accepted again when no descriptor was free for one."""
 
 
 class ControlCommands:
-    """Executes the lines above on the HCAs of a server, given by name.
+    """Executes the lines of the control socket on the HCAs of a server, given by name.
 
-    `fabrics` are those that ports are on, by the names of their links (`a/1`), `show` answers
-    what functions hold; what the lines change is noted in `events`.
+    `fabrics` are the fabrics of the ports by the names of their links (`a/1`), `show` answers what
+    functions hold; what the lines change is noted in `events`.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class ControlCommands:
             return [f"error: {error}"]
 
     def _note(self, words: Sequence[str], text: str) -> None:
-        """Note a line under the HCA that it names, or under the first one."""
+        """Note a line in the log under the HCA that it names, else under the first HCA."""
         events = self._events
         if not events.active:
             return
@@ -119,7 +119,7 @@ class ControlCommands:
         return []
 
     def _port(self, text: str) -> tuple[str, int]:
-        """The HCA and the port that `NAME[/PORT]` says; raises `ValueError`."""
+        """Return the HCA name and port number of `NAME[/PORT]`; raises `ValueError`."""
         name, _, number = text.partition("/")
         ports = self._hca(name).adapter.ports
         if not (number or "1").isdecimal() or not 1 <= int(number or "1") <= len(ports):
@@ -127,7 +127,7 @@ class ControlCommands:
         return name, int(number or "1")
 
     def link_name(self, text: str) -> str:
-        """Name the link that `NAME[/PORT]` says, with its port; raises `ValueError`."""
+        """Return the name of the link of `NAME[/PORT]`, with its port; raises `ValueError`."""
         name, number = self._port(text)
         return f"{name}/{number}"
 
@@ -156,7 +156,7 @@ class ControlCommands:
         return lines
 
     def _trespasses(self, link: str, port: FabricPort) -> str:
-        """What a port did with addresses that belong to others; empty if nothing."""
+        """Describe how often a port used addresses that belong to others; empty for never."""
         fabric = self._fabrics.get(link)
         spoofed, refused = (0, 0) if fabric is None else fabric.trespasses(port)
         if not spoofed and not refused:
@@ -174,7 +174,7 @@ class ControlCommands:
 
 
 class ControlSocket:
-    """A Unix socket at `path` whose lines `commands` executes. Raises `OSError`."""
+    """A Unix socket at `path` whose lines are executed by `commands`. Raises `OSError`."""
 
     def __init__(self, path: Path, commands: ControlCommands, loop: EventLoop) -> None:
         self._path = path

@@ -23,11 +23,14 @@ from bluebridge.device.fabric.faults.rules import FaultRules
 _DIGITS = 9
 """Digits of a rule's number, at most."""
 _SHOWN = 80
-"""Letters that an error repeats of what is no number."""
+"""Characters of an invalid number that an error message repeats."""
 
 
 class FaultCommands:
-    """Executes the lines above; `link_of` makes the name of a link of `NAME[/PORT]`."""
+    """Executes control lines about faults.
+
+    `link_of` returns the name of the link of `NAME[/PORT]`.
+    """
 
     def __init__(self, faults: FaultRules, link_of: Callable[[str], str]) -> None:
         self._faults = faults
@@ -40,7 +43,7 @@ class FaultCommands:
         }
 
     def link_of(self, words: Sequence[str]) -> str:
-        """Name the link or HCA that a line is about, by name or number of a rule; else empty."""
+        """Return the link or HCA that a line names, by itself or by a rule's number; else empty."""
         name = words[1] if len(words) > 1 else ""
         if name.isdecimal() and len(name) <= _DIGITS:
             return next((at for at, rule in self._faults.table() if rule.number == int(name)), "")

@@ -16,7 +16,7 @@ from bluebridge.device.layout.buslog import Kind
 
 
 class LogCommands:
-    """Executes the words on the log of a server."""
+    """Executes control lines about the bus log of a server."""
 
     def __init__(self, events: EventLog) -> None:
         self._events = events
@@ -56,7 +56,7 @@ class LogCommands:
 
 
 def _bounded(words: Sequence[str]) -> str:
-    """The text of a mark or a reason; raises `ValueError` when it is too long."""
+    """Return the text of a mark or of a reason; raises `ValueError` when it is too long."""
     text = " ".join(words)
     if len(text) > MAX_TEXT:
         raise ValueError(f"the text has {len(text)} letters; at most {MAX_TEXT} are possible")

@@ -1,4 +1,4 @@
-"""The networks of a server: of each kind of link and each number of a network one per port."""
+"""The networks of a server: one per port, for each link layer and each network number."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bluebridge.device.fabric.subnet.traps import TrapSender
 
 
 class Networks:
-    """Networks for `ports` ports of adapters that are on `links`, with the numbers they name.
+    """The networks of `ports` ports for adapters with `links`: link layer and network number.
 
     `managed` says whether the switch of an InfiniBand network has a subnet manager; otherwise
-    software in a guest has to be one, and the switch sends it traps. `later` calls an action
-    after so many seconds. A `trusting` network lets ports use each other's addresses.
+    software in a guest has to be one, and the switch sends it traps. `later` calls an action after
+    so many seconds. A `trusting` network lets ports use each other's addresses.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Networks:
 
 
 def _switch_name(number: int, port: int) -> str:
-    """`switch`, `switch/2`; of another network `switch.1`, `switch.1/2`."""
+    """Return the name of a switch: `switch`, `switch/2`; of network 1 `switch.1`, `switch.1/2`."""
     name = f"switch.{number}" if number else "switch"
     return name if port == 1 else f"{name}/{port}"
 

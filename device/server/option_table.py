@@ -18,17 +18,17 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How an option is written on a command line."""
+    """The form of an option on the command line."""
 
     help: str
     choices: tuple[Any, ...] | None = None
     metavar: str | None = None
     read: Callable[[str], Any] = str
-    """Text to value; raises `argparse.ArgumentTypeError` or `ValueError`."""
+    """Converts text to a value; raises `argparse.ArgumentTypeError` or `ValueError`."""
 
 
 class Table(Protocol):
-    """A dataclass of which each field was made by `option`."""
+    """A frozen dataclass whose fields were all made by `option`."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
@@ -88,7 +88,7 @@ def given(
 def of_arguments(
     table: type[_T], arguments: argparse.Namespace, names: Collection[str] | None = None
 ) -> _T:
-    """Make the options of a parsed command line; those it does not name have their defaults."""
+    """Make the options from a parsed command line; options that it lacks have their defaults."""
     return table(**given(table, arguments, names))
 
 

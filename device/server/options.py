@@ -1,4 +1,4 @@
-"""Options of the device server that say how its HCAs are, each in one place.
+"""Options of the device server for its HCAs, each declared in one place.
 
 A field of `ServerOptions` is an option of `python -m bluebridge.device`, see
 `bluebridge.device.server.option_table`.
@@ -25,7 +25,7 @@ def byte_count(text: str) -> int:
 
 _UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 LEAST_LOG = 1 << 20
-"""Bytes that a bus log may have at least."""
+"""The smallest permitted limit of a bus log, in bytes."""
 
 
 def log_limit(text: str) -> int:
@@ -39,7 +39,7 @@ def log_limit(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """The options for all HCAs of a server, and for what it records.
+    """The options for all HCAs of a server and for its recordings.
 
     Values are not checked here: the server refuses wrong ones when it starts.
     """
@@ -110,4 +110,4 @@ class ServerOptions:
 
 
 DEFAULTS = ServerOptions()
-"""What a server is that is told nothing."""
+"""The options of a server for which the command line sets none."""

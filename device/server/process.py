@@ -34,7 +34,7 @@ from bluebridge.device.show.table import Tables
 log = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 0.05
-"""From the first event that was noted until it and all later ones are written."""
+"""Seconds from the first noted event until it and all later ones are written."""
 CONNECTX3 = Identity(
     layout.VENDOR_MELLANOX,
     layout.DEVICE_CONNECTX3,
@@ -61,7 +61,10 @@ class HcaSpec:
     mac: bytes
     link: LinkLayer = LinkLayer.ETHERNET
     network: int = 0
-    """Ports of one number are connected where the networks of their adapters have one number."""
+    """Number of the network that its ports are on.
+
+    Ports of the same port number are connected if their adapters have the same network number.
+    """
 
 
 def log_name(name: str, port: int) -> str:
@@ -147,7 +150,7 @@ class Server:
         self._show(endpoint, hca_tables(hca, endpoint))
 
     def _show(self, endpoint: Endpoint, tables: Tables) -> None:
-        """What a function holds can be asked for, and is kept when its client is lost."""
+        """Make the state of a function available to `show`; keep it when its client is lost."""
         name = endpoint.name
         self._functions[name] = tables
         endpoint.when_lost(lambda: self._remains.keep(name, tables))
@@ -158,7 +161,7 @@ class Server:
         return ControlSocket(path, commands, self.loop)
 
     def _cables(self, spec: HcaSpec) -> list[Fabric]:
-        """The fabrics as the ports of an HCA reach them: with a log, through a capture each."""
+        """Return the fabrics of the ports of an HCA, which with a log are captured."""
         fabrics: list[Fabric] = [*self._networks.of(spec.link, spec.network)]
         if not self._events.active:
             return fabrics
@@ -181,7 +184,7 @@ class Server:
         self.loop.call_later(FLUSH_SECONDS, self._events.hand_over)
 
     def close(self) -> None:
-        """Close sockets and log."""
+        """Close the sockets and the log."""
         if self._control is not None:
             self._control.close()
         for endpoint in self._endpoints:

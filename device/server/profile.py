@@ -1,6 +1,6 @@
 """A sampling profiler of the server: stacks by processor time, for `device.server.control`.
 
-A sample falls where Python code runs next: what a call into C took counts for its caller.
+A sample is taken when Python code next runs: the time of a call into C counts for its caller.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ MAX_DEPTH = 40
 
 
 class Sampler:
-    """Counts the stacks that the process's timer finds; only the main thread may use it."""
+    """Counts the stacks found when the process's timer expires.
+
+    Only the main thread may use it.
+    """
 
     def __init__(self) -> None:
         self._stacks: Counter[str] = Counter()
 
     def start(self) -> None:
-        """Begin to count stacks, from zero."""
+        """Start to count stacks, with all counts at zero."""
         self._stacks.clear()
         signal.signal(signal.SIGPROF, self._sample)
         signal.siginterrupt(signal.SIGPROF, False)

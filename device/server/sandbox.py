@@ -1,8 +1,8 @@
-"""The sandbox of the server: what it gives up when ready, since guests run others' drivers.
+"""The sandbox of the server: the rights that it gives up once ready, as guests run any drivers.
 
-A hole in the device then reaches the guests of this server, which share it anyway, and the log, but
-no program, no other file, no network. Nothing of it can be taken back. What this machine does not
-have is left out: `missing` says it.
+An exploit of the device then reaches the guests of this server, which share the device anyway, and
+the log, but no program, no other file and no network. None of the rights can be taken back.
+Protections that this machine lacks are left out; `missing` lists them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from pyseccomp import SyscallFilter
 
 FILES = 4096
-"""Descriptors at most: of each function some ten, its vectors, and its guest's memory regions."""
+"""Limit of descriptors.
+
+A function has some ten, its vectors, and its guest's memory regions.
+"""
 ADDRESS_SPACE = 1 << 40
-"""Bytes of address space at most: each function maps the memory of its guest."""
+"""Limit of the address space in bytes: each function maps the memory of its guest."""
 
 LANDLOCK_RIGHTS_OF = 9
 """The version of Landlock whose rights are taken away, as far as the kernel has them. The ninth
@@ -42,21 +45,26 @@ CALLS = """
     select sendmmsg sendmsg sendto set_robust_list setitimer setsockopt shutdown sigaltstack stat
     statfs statx sysinfo tgkill time times umask uname unlink unlinkat write writev
 """.split()  # noqa: SIM905
-"""System calls that are permitted with any arguments; of all others a few, else they fail."""
+"""System calls that are permitted with any arguments.
+
+Of all others a few are permitted with some arguments; the rest fail.
+"""
 
 _CLONE_THREAD = 0x10000
 _IOCTLS = (0x541B, 0x5421, 0x5450, 0x5451, 0x5401)  # FIONREAD, FIONBIO, FIONCLEX, FIOCLEX, TCGETS
 _STREAM = SOCK_STREAM | SOCK_CLOEXEC
-"""What each client's connection to libvfio-user is. A pair of datagram sockets may send to any
-socket that has a name."""
+"""The socket type of each client's connection to libvfio-user, the only one that is permitted.
+
+A pair of datagram sockets could send to any socket that has a name.
+"""
 _PR_SET_NAME = 15
 _PR_SET_VMA = 0x53564D41
 _FASTEST = 2
-"""CTL_OPTIMIZE: look a call up in a tree."""
+"""Value of CTL_OPTIMIZE for which libseccomp looks a call up in a tree."""
 
 
 def missing() -> list[str]:
-    """List the protections that would not be in force on this machine, a line each."""
+    """List the protections that this machine lacks, each as a line of text."""
     lines = []
     if importlib.util.find_spec("pyseccomp") is None:
         lines.append("no seccomp: the Python package pyseccomp is not installed")
@@ -119,9 +127,10 @@ def _restrict_files(removable: Sequence[Path], writable: Sequence[Path]) -> None
 
 
 def _sources() -> list[Path]:
-    """Where modules are that Python may still load, with what they are linked to.
+    """Return the folders of modules that Python may still load, and what they are linked to.
 
-    Not Python's path: the folder where the server was started is in it.
+    Python's module search path is not used, since it contains the folder where the server was
+    started.
     """
     modules = [sysconfig.get_path(each) for each in ("stdlib", "platstdlib", "purelib", "platlib")]
     libraries = [sysconfig.get_config_var("LIBDIR"), "/usr/lib", "/lib", "/lib64"]
@@ -144,7 +153,10 @@ def _filter_supported() -> bool:
 
 
 def _restrict_calls() -> None:
-    """Everything else fails with EPERM; new threads are permitted, new processes are not."""
+    """Make all system calls fail with EPERM but those permitted.
+
+    New threads are permitted, new processes are not.
+    """
     import pyseccomp
     from pyseccomp import ALLOW, EQ, ERRNO, MASKED_EQ, Arg
 
@@ -174,7 +186,7 @@ def _allow(rules: SyscallFilter, name: str) -> None:
 
 
 def _set_quietly(rules: SyscallFilter, attribute: int, value: int) -> None:
-    """Set an attribute that older libraries do not know."""
+    """Set an attribute of the filter; ignore that older libraries do not know it."""
     try:
         rules.set_attr(attribute, value)
     except (OSError, ValueError):

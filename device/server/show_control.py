@@ -25,22 +25,25 @@ from bluebridge.device.show.table import Row, Table, Tables
 
 PAGE_SECONDS = 0.002
 PAGE_BYTES = 48 << 10
-"""The client's half of a socket takes so much before it is read."""
+"""Bytes of one answer at most: the client's half of a socket holds so many unread."""
 LISTINGS = 8
-"""Answers that go on, of all clients; the oldest is forgotten for a ninth."""
+"""Unfinished answers of all clients that are kept; one more drops the oldest."""
 SHORT = ("show NAME WHAT [NUMBER|last]", "show NAME WHAT more WHERE")
 
 
 @dataclass(slots=True)
 class Listing:
-    """Tables of a kind by function, with their numbers when it was asked; `done` were told."""
+    """An answer under way: functions, their tables and the numbers of the objects when asked.
+
+    `done` is the number of objects that were already given.
+    """
 
     what: str
     tables: list[tuple[str, Table, Sequence[int]]]
     done: int = 0
 
     def rest(self) -> Iterator[tuple[str, Table, int]]:
-        """List functions, their tables and the numbers that were not told yet."""
+        """Yield function, table and number of the objects that were not given yet."""
         skip = self.done
         for name, table, numbers in self.tables:
             for position in range(min(skip, len(numbers)), len(numbers)):
@@ -49,9 +52,9 @@ class Listing:
 
 
 class ShowCommands:
-    """Executes the lines above on the functions of a server, by name; `hcas` say how they are.
+    """Executes the control lines of `show` on the functions of a server, given by name.
 
-    `last` is what functions held when their clients were lost.
+    `hcas` tell whether adapters work. `last` is what functions held when their clients were lost.
     """
 
     def __init__(
@@ -82,13 +85,16 @@ class ShowCommands:
         return self._all(what, {each: self._functions[each][what] for each in names})
 
     def _all(self, what: str, tables: Mapping[str, Table]) -> list[str]:
-        """How the functions are, and the first of their objects."""
+        """Return the state of the functions and the first page of their objects."""
         listing = Listing(what, [(name, table, table.numbers()) for name, table in tables.items()])
         head = [self._head(name, len(numbers)) for name, _, numbers in listing.tables]
         return [_line({"functions": head}), *self._page(listing)]
 
     def _named(self, name: str, what: str) -> list[str]:
-        """The functions that a question is about."""
+        """Return the functions called `name` or in guest `name` that have a table `what`.
+
+        Raises `ValueError` when there are none.
+        """
         named = [each for each in self._functions if each == name or each.startswith(f"{name}.")]
         if not named:
             raise ValueError(f"there is no {name!r}, but {', '.join(self._functions)}")
@@ -128,7 +134,7 @@ class ShowCommands:
         return self._page(listing)
 
     def _page(self, listing: Listing) -> list[str]:
-        """As many rows as time and room allow, at least one."""
+        """Return the rows that time and room allow, at least one."""
         until, size = monotonic() + PAGE_SECONDS, 0
         lines: list[str] = []
         for name, table, number in listing.rest():

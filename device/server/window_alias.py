@@ -1,9 +1,9 @@
-"""A window that is the peer's memory itself: processors store there at the speed of memory.
+"""A window that is mapped to the peer's memory, so that stores run at the speed of memory.
 
-Each guest's DMA engine is told of the guest's memory by QEMU, and the peer's bridge lets its own
-client map the file of that memory, at the same addresses: so the window shows the peer's bus from
-address 0 on, and no register changes that. A client maps once, when the bridge is plugged in. So
-both engines have to be there before the first bridge, and a window cannot be closed.
+QEMU tells each guest's DMA engine of the guest's memory, and the peer's bridge lets its own client
+map the file of that memory at the same addresses. So the window always shows the peer's bus from
+address 0 on, and no register changes that. A client maps once, when the bridge is plugged in: both
+engines must be there before the first bridge, and the window cannot be closed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from bluebridge.device.pyvfio_user import DmaRegion, MappedFile, Protection
 class Alias:
     """Lends a bridge the memory of its peer to map: the longest stretch that one file holds.
 
-    Of a guest's memory that is all from 1 MiB to its end below 4 GiB; what is left over is trapped
-    as usual.
+    That is all of a guest's memory from 1 MiB to its end below 4 GiB; accesses to the remaining
+    addresses are trapped as usual.
     """
 
     def __init__(self, lender: Function, bridge: Function, bar: int) -> None:
-        """`bar` of `bridge` is to show the memory of the guest that `lender` is in."""
+        """Let `bar` of `bridge` show the memory of the guest that `lender` is in."""
         self._bridge = bridge
         self._bar = bar
         self._shown: DmaRegion | None = None
