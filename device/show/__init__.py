@@ -1,1 +1,1 @@
-"""What the functions of a server hold now, as rows of JSON that nothing is changed by."""
+"""The present state of a server's functions as rows of JSON; reading it changes nothing."""

@@ -1,4 +1,4 @@
-"""The tables of each kind of function: HCA, bridge, DMA engine."""
+"""The tables of state for each kind of function: HCA, bridge, DMA engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bluebridge.device.show.table import Row, Tables
 
 
 def hca_tables(hca: Hca, endpoint: Endpoint) -> Tables:
-    """What an HCA holds."""
+    """Return the tables of an HCA's state."""
     adapter = hca.adapter
     return {
         "qp": QueuePairTable(adapter.qps),
@@ -37,7 +37,7 @@ def hca_tables(hca: Hca, endpoint: Endpoint) -> Tables:
 
 
 def bridge_tables(bridge: Bridging, model: BridgeModel, endpoint: Endpoint) -> Tables:
-    """What one side of a bridge holds."""
+    """Return the tables of the state of one side of a bridge."""
 
     def registers() -> Row:
         return {"model": model.name, "lines": lines_of(bridge.state().lines)}
@@ -56,27 +56,27 @@ def bridge_tables(bridge: Bridging, model: BridgeModel, endpoint: Endpoint) -> T
 
 
 class ChannelTable:
-    """The channels of a DMA engine, from 0 on."""
+    """The channels of a DMA engine, numbered from 0."""
 
     def __init__(self, engine: DmaEngine) -> None:
         self._engine = engine
 
     def numbers(self) -> Sequence[int]:
-        """The numbers of all channels."""
+        """Return the numbers of all channels."""
         return range(len(self._engine.channels))
 
     def find(self, number: int) -> int | None:
-        """The number itself."""
+        """Return `number` if there is a channel of that number, else None."""
         return number if number in self.numbers() else None
 
     def row(self, number: int) -> Row | None:
-        """State, addresses, counts."""
+        """Return state, addresses and counts of a channel."""
         words = self._engine.channels[number].state_words()
         return {"channel": number, "chain": self._engine.chain_address(number), **words}
 
 
 def engine_tables(engine: DmaEngine, endpoint: Endpoint) -> Tables:
-    """What a DMA engine holds."""
+    """Return the tables of a DMA engine's state."""
     return {
         "dma": ChannelTable(engine),
         "regs": SingleTable(lambda: {"model": "ioat", "lines": lines_of(engine.lines())}),

@@ -1,4 +1,4 @@
-"""Rows of the ports of an HCA."""
+"""Rows that describe the ports of an HCA."""
 
 from __future__ import annotations
 
@@ -19,22 +19,25 @@ _QUANTITIES = ("frames", "octets", "multicast", "broadcast")
 
 
 class PortTable:
-    """The ports of an HCA, from 1 on; `counters` are those that its queue pairs count in."""
+    """The ports of an HCA, numbered from 1.
+
+    `counters` are the interface counters of its queue pairs.
+    """
 
     def __init__(self, ports: Sequence[Port], counters: InterfaceCounters) -> None:
         self._ports = ports
         self._counters = counters
 
     def numbers(self) -> Sequence[int]:
-        """The numbers of all ports."""
+        """Return the numbers of all ports."""
         return [port.number for port in self._ports]
 
     def find(self, number: int) -> int | None:
-        """The number itself."""
+        """Return `number` if there is a port of that number, else None."""
         return number if number in self.numbers() else None
 
     def row(self, number: int) -> Row | None:
-        """Link, cable, addresses, counters."""
+        """Return link, cable, addresses and counters of a port."""
         port = self._ports[number - 1]
         row = {
             "port": number,
@@ -51,7 +54,7 @@ class PortTable:
         return row | _infiniband(port.agent) if isinstance(port, InfinibandPort) else row
 
     def _rdma(self) -> Row:
-        """The interface counters that counted anything, by index; all ports share them."""
+        """Return the interface counters that are not zero, by index; all ports share them."""
         counters = ((index, self._counters.of(index)) for index in range(INTERFACE_COUNTERS))
         rows = ((str(index), asdict(counter)) for index, counter in counters)
         return {index: values for index, values in rows if any(values.values())}
@@ -73,7 +76,7 @@ def _addresses(port: Port) -> Row:
 
 
 def _frames(port: Port) -> Row:
-    """Ethernet frames in both directions."""
+    """Return the counters of Ethernet frames in both directions."""
     counters = port.counters
     row = {**_direction("rx", counters.rx), **_direction("tx", counters.tx)}
     return {**row, "rx_filtered": counters.filtered}
@@ -85,7 +88,7 @@ def _direction(name: str, direction: Direction) -> Row:
 
 
 def _infiniband(agent: PortAgent) -> Row:
-    """What the subnet manager set, and what performance management counts."""
+    """Return what the subnet manager set and what performance management counts."""
     gids = (agent.gid(index) for index in range(len(agent.guids)))
     return {
         "port_info": bytes(agent.info).hex(),

@@ -1,6 +1,7 @@
-"""Rows of queue pairs, completion, shared receive and event queues.
+"""Rows that describe queue pairs and completion, shared receive and event queues.
 
-Each has its context as QUERY_QP and its like tell it, and beside it what no context holds.
+Each has the context as QUERY_QP and similar commands return it, and further state that is not in a
+context.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ class QueuePairTable:
         self._qps = qps
 
     def numbers(self) -> Sequence[int]:
-        """All QPNs."""
+        """Return all QPNs."""
         return self._qps.numbers()
 
     def find(self, number: int) -> int | None:
-        """The QPN itself."""
+        """Return `number` if there is a queue pair of that QPN, else None."""
         return None if self._qps.get(number) is None else number
 
     def row(self, number: int) -> Row | None:
-        """Context, service, queues, and what waits for an answer."""
+        """Return context, service, queues and unanswered requests of a queue pair."""
         qp = self._qps.get(number)
         if not isinstance(qp, HcaPair):
             return None
@@ -56,7 +57,7 @@ class QueuePairTable:
 
 
 def _requests(qp: QueuePair) -> Row:
-    """Requests of a connected queue pair that wait for their answer."""
+    """Return the requests of a connected queue pair that wait for their answer."""
     engine = qp.engine
     if not isinstance(engine, Requester):
         return {}
@@ -77,15 +78,15 @@ class CompletionQueueTable:
         self._cqs = cqs
 
     def numbers(self) -> Sequence[int]:
-        """All CQNs."""
+        """Return all CQNs."""
         return self._cqs.numbers()
 
     def find(self, number: int) -> int | None:
-        """The CQN itself."""
+        """Return `number` if there is a completion queue of that CQN, else None."""
         return None if self._cqs.get(number) is None else number
 
     def row(self, number: int) -> Row | None:
-        """Context, and the request for an event."""
+        """Return the context of a completion queue, and whether it is armed."""
         cq = self._cqs.get(number)
         if cq is None:
             return None
@@ -102,15 +103,15 @@ class SharedReceiveQueueTable:
         self._srqs = srqs
 
     def numbers(self) -> Sequence[int]:
-        """All SRQNs."""
+        """Return all SRQNs."""
         return self._srqs.numbers()
 
     def find(self, number: int) -> int | None:
-        """The SRQN itself."""
+        """Return `number` if there is a shared receive queue of that SRQN, else None."""
         return None if self._srqs.get(number) is None else number
 
     def row(self, number: int) -> Row | None:
-        """Context, and the place in the list of entries."""
+        """Return the context of a shared receive queue, and the position in its list of entries."""
         srq = self._srqs.get(number)
         if srq is None:
             return None
@@ -127,15 +128,15 @@ class EventQueueTable:
         self._eqs = eqs
 
     def numbers(self) -> Sequence[int]:
-        """All EQNs."""
+        """Return all EQNs."""
         return self._eqs.numbers()
 
     def find(self, number: int) -> int | None:
-        """The EQN itself."""
+        """Return `number` if there is an event queue of that EQN, else None."""
         return None if self._eqs.get(number) is None else number
 
     def row(self, number: int) -> Row | None:
-        """Context, and events that found the ring full."""
+        """Return the context of an event queue, and the events for which its ring was full."""
         eq = self._eqs.get(number)
         if eq is None:
             return None

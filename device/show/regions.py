@@ -1,4 +1,4 @@
-"""Rows of memory regions and windows."""
+"""Rows that describe memory regions and memory windows."""
 
 from __future__ import annotations
 
@@ -11,23 +11,29 @@ from bluebridge.device.show.table import Row
 
 
 class RegionTable:
-    """The MPT of an HCA. Its numbers are indices; software knows a region by its key."""
+    """The memory protection table (MPT) of an HCA.
+
+    Its entries are numbered by index; software knows a region by its key.
+    """
 
     def __init__(self, regions: MemoryRegions, table: ProtectionTable) -> None:
         self._regions = regions
         self._table = table
 
     def numbers(self) -> Sequence[int]:
-        """All indices."""
+        """Return all indices."""
         return self._regions.numbers()
 
     def find(self, number: int) -> int | None:
-        """The index that a key names, whatever its low byte, which changes with each use."""
+        """Return the index for a key.
+
+        The low byte of the key is ignored, since it changes with each use.
+        """
         region = self._regions.find(number)
         return None if region is None else region.index
 
     def row(self, number: int) -> Row | None:
-        """What the entry says now; `entry` is as software wrote it."""
+        """Return the present values of an entry; `entry` is the entry as software wrote it."""
         region = self._regions.get(number)
         return None if region is None else _row(region, self._table.query(number))
 

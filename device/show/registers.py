@@ -1,4 +1,4 @@
-"""Rows of registers and of config space, which hold bytes; who asks decodes them."""
+"""Rows that contain registers and config space as bytes, which the reader decodes."""
 
 from __future__ import annotations
 
@@ -12,31 +12,37 @@ from bluebridge.device.show.table import Row
 
 
 class SingleTable:
-    """One row, which `make` makes."""
+    """A table with one row, which the function `make` returns."""
 
     def __init__(self, make: Callable[[], Row]) -> None:
         self._make = make
 
     def numbers(self) -> Sequence[int]:
-        """Just one."""
+        """Return the number of the only row."""
         return (0,)
 
     def find(self, number: int) -> int | None:
-        """Offsets are found by who decodes the bytes."""
+        """Return the number of the only row for any `number`.
+
+        Registers are found by offset when the reader decodes the bytes.
+        """
         return 0
 
     def row(self, number: int) -> Row | None:
-        """The row."""
+        """Return the only row."""
         return self._make()
 
 
 def lines_of(lines: Mapping[int, bytes]) -> Row:
-    """Bytes of registers by offset, for JSON."""
+    """Convert lines of registers by offset to values that JSON has."""
     return {str(offset): line.hex() for offset, line in lines.items()}
 
 
 def config_table(endpoint: Endpoint) -> SingleTable:
-    """Config space of a function, without the zeros at its end, and the sizes of its BARs."""
+    """Return a table of a function's config space and the sizes of its BARs.
+
+    Zeros at the end of config space are left out.
+    """
 
     def row() -> Row:
         return {
@@ -48,7 +54,7 @@ def config_table(endpoint: Endpoint) -> SingleTable:
 
 
 def hca_registers(commands: CommandRegister, health: Health) -> SingleTable:
-    """The registers of BAR0 that hold something: command register and error buffer."""
+    """Return a table of the BAR0 registers of an HCA: command register and error buffer."""
 
     def row() -> Row:
         lines = {

@@ -1,4 +1,4 @@
-"""What functions held when their client was lost: a guest that panicked takes its QEMU with it."""
+"""State of functions when their client was lost: a guest that panicked takes its QEMU with it."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from itertools import islice
 from bluebridge.device.show.table import Row, Table, Tables
 
 MOST_ROWS = 256
-"""Objects of each kind that are kept: a few milliseconds for all kinds of a function."""
+"""Objects of each kind that are kept; copying them takes a few milliseconds per function."""
 
 
 class KeptTable:
-    """Rows as they were."""
+    """A table of rows that were kept as they were."""
 
     def __init__(self, table: Table) -> None:
         numbers = islice(table.numbers(), MOST_ROWS)
         self._rows = [row for row in map(table.row, numbers) if row is not None]
 
     def numbers(self) -> Sequence[int]:
-        """The places of the rows."""
+        """Return the positions of the rows."""
         return range(len(self._rows))
 
     def find(self, number: int) -> int | None:
-        """Nothing is found by number: who asks has all rows."""
+        """Return None: kept rows are not found by number, since the reader gets all of them."""
         return None
 
     def row(self, number: int) -> Row | None:
-        """A row, by its place."""
+        """Return the row at a position."""
         return self._rows[number]
 
 
@@ -38,10 +38,10 @@ class Remains:
         self._kept: dict[str, Tables] = {}
 
     def keep(self, name: str, tables: Tables) -> None:
-        """Keep what a function holds now, before it is reset; forgets what was kept before."""
+        """Keep what a function holds now, before it is reset, instead of what was kept before."""
         self._kept[name] = {what: KeptTable(table) for what, table in tables.items()}
 
     @property
     def tables(self) -> Mapping[str, Tables]:
-        """What was kept, by the name of its function."""
+        """The tables that were kept, by the names of their functions."""
         return self._kept

@@ -1,4 +1,4 @@
-"""A table of objects of one kind, as those who only look see it."""
+"""The interface of a table of objects of one kind, for readers that change nothing."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 Row = dict[str, Any]
-"""One object: values that JSON has. Bytes, such as contexts, are hexadecimal digits."""
+"""One object as values that JSON has; bytes, such as contexts, are hexadecimal digits."""
 
 
 class Table(Protocol):
     """The objects of one kind of one function. No method changes anything or reads guest memory."""
 
     def numbers(self) -> Sequence[int]:
-        """The numbers by which `row` finds the objects; taken at once, however many there are."""
+        """Return the numbers for `row` of all objects, as they are at this moment."""
 
     def find(self, number: int) -> int | None:
-        """The number for `row` of the object that software calls `number`; None without one."""
+        """Return the number for `row` of the object that software calls `number`, or None."""
 
     def row(self, number: int) -> Row | None:
-        """The object, or None when it is gone."""
+        """Return the object, or None when it is gone."""
 
 
 class Health(Protocol):
-    """Why a table may be empty."""
+    """The state of a function that tells why its tables may be empty."""
 
     @property
     def failed(self) -> bool:
@@ -31,8 +31,8 @@ class Health(Protocol):
 
     @property
     def initialised(self) -> bool:
-        """Whether a driver has started it."""
+        """Whether a driver has initialised the function."""
 
 
 Tables = Mapping[str, Table]
-"""The tables of one function, by the word of `bluebridge show` for their kind."""
+"""The tables of one function, by the word that `bluebridge show` uses for their kind."""
