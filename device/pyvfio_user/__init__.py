@@ -1,4 +1,4 @@
-"""PCI devices in Python for QEMU and other vfio-user clients, by way of libvfio-user."""
+"""PCI devices written in Python for QEMU and other vfio-user clients, based on libvfio-user."""
 
 from ._interruption import interrupter
 from ._library import ENVIRONMENT, Library, LibraryError, load

@@ -1,4 +1,4 @@
-"""C function pointers for Python functions, whose exceptions never reach the C caller."""
+"""Makes C function pointers of Python functions; exceptions never reach the C caller."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Callbacks:
     def make(
         self, signature: str, function: Callable[..., Any], what: str, error: int | None = None
     ) -> Pointer:
-        """A C function pointer of type `signature` for `function`."""
+        """Return a C function pointer of type `signature` that calls `function`."""
 
         error_of = self.failing(what)
 
@@ -55,7 +55,7 @@ class Callbacks:
         return handle
 
     def guarded(self, function: Callable[[int, bytes, int], None], what: str) -> Run:
-        """`function` with its exceptions logged instead of raised."""
+        """Wrap `function` so that its exceptions are logged instead of raised."""
 
         def call(offset: int, data: bytes, width: int) -> None:
             try:
@@ -66,7 +66,7 @@ class Callbacks:
         return call
 
     def guarded_read(self, function: Read, what: str) -> Read:
-        """The same for a read, which then returns no bytes."""
+        """Wrap a read so that its exceptions are logged; it then returns no bytes."""
 
         def call(offset: int, length: int) -> bytes:
             try:
@@ -78,7 +78,7 @@ class Callbacks:
         return call
 
     def failing(self, what: str) -> Callable[[BaseException], int]:
-        """A function that keeps or logs an exception and returns the errno to fail with."""
+        """Return a function that keeps or logs an exception and returns the errno to fail with."""
 
         def failed(raised: BaseException) -> int:
             if not isinstance(raised, Exception):
@@ -96,13 +96,19 @@ class Callbacks:
             log.error("%s: %s failed (%d so far)", self._name, what, count, exc_info=raised)
 
     def raise_interrupt(self) -> None:
-        """Raise what a callback raised besides `Exception`, such as KeyboardInterrupt."""
+        """Raise the exception besides `Exception` that a callback raised.
+
+        An example is KeyboardInterrupt.
+        """
         if self.interrupt is not None:
             caught, self.interrupt = self.interrupt, None
             raise caught
 
     def region(self, index: int, read: Read | None, write: Write | None) -> Pointer:
-        """The library's access callback of a region: what the filter does not serve."""
+        """Return the library's access callback of a region.
+
+        It gets the accesses that the filter does not serve.
+        """
         window = self._library.buffer
         do_read = read or _no_read
         do_write = write or _no_write
@@ -117,7 +123,10 @@ class Callbacks:
         return self.make("vfu_region_access_cb_t *", access, f"access to region {index}", -1)
 
     def log(self) -> tuple[Pointer, int]:
-        """The library's log function and level; silent unless the logger is at DEBUG."""
+        """Return the library's log function and level.
+
+        It is silent unless the logger is at DEBUG.
+        """
         if not library_log.isEnabledFor(logging.DEBUG):
             return self._library.null, LOG_EMERGENCY
         string = self._library.string

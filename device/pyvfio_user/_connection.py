@@ -1,4 +1,4 @@
-"""One client, connected to the library: negotiation, messages, disconnection."""
+"""One client that is connected to the library: negotiation, messages and disconnection."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ from .constants import DEVICE_TYPE_PCI, FLAG_ATTACH_NON_BLOCKING, TRANSPORT_SOCK
 log: Final = logging.getLogger(__name__)
 
 _LONGEST_REPLY: Final = 65536
-"""More than `LONGEST_ACCESS`, which is the longest that the library answers with, and less than
-the queue of its socket holds."""
+"""Bytes that are received of a reply of the library.
+
+They are more than `LONGEST_ACCESS`, the longest data of a reply, and fit into the queue of its
+socket.
+"""
 BLOCKING: Final = "an eventfd, and then made it blocking and filled it"
 _SENDING: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
@@ -53,7 +56,7 @@ class LibrarySocket:
         self._library = library
 
     def attach(self, client: socket.socket, first_message: bytes) -> socket.socket | None:
-        """Let the library answer the VERSION message of `client`; its private connection.
+        """Let the library answer the VERSION message of `client`; return its private connection.
 
         None when the library refuses the client. Raises OSError when the process has no
         descriptor left.
@@ -108,11 +111,14 @@ class Connection:
         self._run = library.calls.vfu_run_ctx
 
     def fileno(self) -> int:
-        """The client's socket, readable when a message waits."""
+        """Return the client's socket, which is readable when a message waits."""
         return self._client.fileno()
 
     def next_message(self) -> bool | None:
-        """Handle a message: True when done, False if none waits, None if the client left."""
+        """Handle a message.
+
+        Returns True when one was handled, False if none waits, and None if the client left.
+        """
         verdict = Verdict.DROP if self.blocked else self._inspect()
         if verdict is Verdict.PASS:
             try:
@@ -129,7 +135,7 @@ class Connection:
         return verdict is Verdict.HANDLED
 
     def _pass_on(self) -> None:
-        """Pass the message on to the library, and its reply to the client; raises OSError.
+        """Pass the message to the library, and the library's reply to the client; raises OSError.
 
         The library writes to eventfds, too: only its reply tells that one has blocked, so it
         replies to every SET_IRQS.
@@ -164,7 +170,7 @@ class Connection:
             interrupter.end()
 
     def condemn(self) -> None:
-        """Drop the client in the next call of `next_message`: an eventfd of it has blocked."""
+        """Drop the client at the next call of `next_message`: one of its eventfds has blocked."""
         self.blocked = True
         self.filter.drop(BLOCKING)
         with contextlib.suppress(OSError):

@@ -51,7 +51,7 @@ void pvu_adopts(void);
 
 ADOPT = Path(__file__).with_name("adopt.h")
 ADOPTS = "pvu_adopts"
-"""A function that only a library has which was compiled with the header `ADOPT`."""
+"""The C function that only a library compiled with the header `ADOPT` has."""
 
 SHIM = "libvfio-user-layout.so"
 
@@ -66,4 +66,4 @@ STRUCT_FIELDS = {
 }
 
 SCALARS = {"vfu_reset_type_t": "int", "vfu_pci_type_t": "int", "loff_t": "int64_t", "bool": "bool"}
-"""C types of the header that the declarations above spell differently."""
+"""C types of the header, and the types by which the declarations above spell them."""

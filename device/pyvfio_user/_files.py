@@ -24,22 +24,22 @@ NOT_SEALED: Final = (
 )
 NO_EVENTFD: Final = "refused an interrupt that is no eventfd"
 MOST_FILES: Final = 253
-"""Descriptors that one piece of data can bring (SCM_MAX_FD), and one message."""
+"""Descriptors that one piece of data can bring at most (SCM_MAX_FD), and one message."""
 RECEIVING: Final = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
 MOST_PIECES: Final = 8
-"""Pieces of data that are taken out of a connection before it is closed."""
+"""Pieces of data that are taken at most out of a connection before it is closed."""
 MOST_WAITING: Final = 64
 """Descriptors of a client that may wait to be closed before more of what it sends is received."""
 MOST_LEFT: Final = 8
-"""Clients of a socket that may have left a thread behind that hangs in a close."""
+"""Clients of a socket that may have left behind a thread in a close that takes long."""
 MOST_LEFT_WAITING: Final = 256
-"""Descriptors that they may have left with these threads."""
+"""Descriptors that may wait to be closed in the threads that clients left behind."""
 
 
 def memory_fault(fds: Sequence[int], length: int, complain: Callable[[str], None]) -> int:
-    """The errno to refuse these as the file of `length` bytes of memory with, 0 for none.
+    """Return the errno to refuse `fds` with as the file of `length` bytes of memory, else 0.
 
-    Only F_GET_SEALS asks nothing of the file's file system; the size comes after it.
+    Only F_GET_SEALS works without the file's file system; so the size is asked after it.
     """
     if not fds:
         return 0
@@ -53,7 +53,10 @@ def memory_fault(fds: Sequence[int], length: int, complain: Callable[[str], None
 
 
 def interrupt_fault(fds: Sequence[int], complain: Callable[[str], None]) -> int:
-    """The errno to refuse these as interrupts with, else 0; writing to them then never blocks."""
+    """Return the errno to refuse `fds` with as interrupts, else 0.
+
+    Writing to accepted descriptors does not block.
+    """
     for fd in fds:
         if not _is_eventfd(fd):
             complain(NO_EVENTFD)
@@ -64,7 +67,7 @@ def interrupt_fault(fds: Sequence[int], complain: Callable[[str], None]) -> int:
 
 
 def _seals(fd: int) -> int:
-    """F_SEAL_* of a file, -1 if it is not memory."""
+    """Return the F_SEAL_* flags of a file, -1 if it is not memory."""
     try:
         return fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError:
@@ -76,12 +79,12 @@ def _is_eventfd(fd: int) -> bool:
 
 
 class Closer:
-    """Closes what the clients of one socket have sent, and their connections, in threads.
+    """Closes the files that the clients of one socket have sent, and their connections, in threads.
 
     The owner of a file can make its close last (a FUSE file, a TCP socket that lingers), the pages
     of memory take a tenth of a second for each GiB, and a connection is closed with whatever its
-    client has put into it. Each client has a thread for memory and one for everything else, and
-    leaves them behind: whoever hangs there holds up no other client.
+    client has put into it. Each client has a thread for memory and one for everything else; it
+    leaves both behind when it disconnects, so a close that hangs there holds up no other client.
     """
 
     def __init__(self) -> None:
@@ -89,10 +92,10 @@ class Closer:
         self._memory = _Queue()
         self._others = _Queue()
         self._left: list[_Queue] = []
-        """Of clients that have left."""
+        """Queues of clients that have left."""
         self._on_relief: Callable[[], None] | None = None
         self.busy = False
-        """Whether `full` has to be asked: a look at it is cheaper."""
+        """Whether `full` has to be called; reading this attribute is cheaper."""
 
     def full(self) -> bool:
         """Whether the client must wait until some of its descriptors are closed."""
@@ -101,7 +104,7 @@ class Closer:
         return waiting >= MOST_WAITING
 
     def close(self, fds: Sequence[int]) -> None:
-        """Close eventfds now, which is quick, and other files soon."""
+        """Close eventfds at once, which is quick, and other files soon, in a thread."""
         for fd in fds:
             if _seals(fd) >= 0:
                 self._put(self._memory, fd)
@@ -111,7 +114,7 @@ class Closer:
                 self._put(self._others, fd)
 
     def close_memory(self, fd: int) -> None:
-        """Close the file of memory soon; now, if there is no thread left."""
+        """Close the file of memory soon, in a thread; at once if there is no thread left."""
         self._put(self._memory, fd)
 
     def hang_up(self, client: socket.socket) -> None:
@@ -124,7 +127,7 @@ class Closer:
             self._put(self._others, client.detach())
 
     def _emptied(self, client: socket.socket) -> bool:
-        """Take what is left in a connection that has ended: nobody can put more into it."""
+        """Receive what is left in an ended connection; return whether it is empty then."""
         for _ in range(MOST_PIECES):
             try:
                 data, files, _, _ = socket.recv_fds(client, 1 << 16, MOST_FILES, RECEIVING)
@@ -138,7 +141,7 @@ class Closer:
         return False
 
     def leave(self) -> None:
-        """Leave threads that are closing to those who came before: another client comes."""
+        """Leave threads that are closing files to earlier clients, because another client comes."""
         with self._lock:
             if self._memory.running:
                 self._left.append(self._memory)
@@ -148,7 +151,10 @@ class Closer:
                 self._others = _Queue()
 
     def admits(self, on_relief: Callable[[], None]) -> bool:
-        """Whether another client may come; if not, a thread calls `on_relief` when it may.
+        """Return whether another client may connect; else a thread calls `on_relief` later.
+
+        No client may connect while too many connections, or threads of clients that have left,
+        hang.
 
         None may while too many connections, or threads of clients that have left, hang.
         """
@@ -179,7 +185,7 @@ class Closer:
                 _close_all(queue)
 
     def _close(self, queue: _Queue) -> None:
-        """Close all of a queue: a thread."""
+        """Close all descriptors of a queue; this function runs as a thread."""
         relief: Callable[[], None] | None = None
         while queue.running:
             _close_all(queue)
@@ -192,7 +198,7 @@ class Closer:
 
 
 class _Queue:
-    """Descriptors to be closed, and whether a thread does so."""
+    """Descriptors to be closed, and whether a thread closes them."""
 
     def __init__(self) -> None:
         self.fds: deque[int] = deque()

@@ -1,7 +1,7 @@
-"""What a client has sent and nobody has handled yet: bytes, and the descriptors among them.
+"""Bytes and descriptors that a client has sent and that are not handled yet.
 
-All of its descriptors are received. Those that the kernel discards, in a receive that has no room
-for them, it closes within that call, which takes as long as the owner of the file wants.
+All of the client's descriptors are received. If a receive has no room for descriptors, the kernel
+discards and closes them within that call, which takes as long as the owner of the file wants.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final
 from ._files import MOST_FILES, RECEIVING, Closer
 
 LARGEST: Final = 65536
-"""Bytes of the largest message; every socket's queue holds that many."""
+"""Bytes of the largest message; the queue of every socket holds that many."""
 BUFFER: Final = 16384
-"""Bytes received together: bounds the work before other sockets are served."""
+"""Bytes received at once; this bounds the work before other sockets are served."""
 _INT: Final = array.array("i").itemsize
 _CUT: Final = int(socket.MSG_CTRUNC)  # a plain number: the enumeration's `&` takes a microsecond
 _SPACE: Final = socket.CMSG_SPACE(MOST_FILES * _INT)
@@ -25,7 +25,7 @@ _SPACE: Final = socket.CMSG_SPACE(MOST_FILES * _INT)
 class Inbox:
     """The messages of one client from `start` to `end` of `data`; the last may be incomplete.
 
-    Handle one, or several, and then call `handled`.
+    The caller handles one or several and then calls `handled`.
     """
 
     def __init__(self, client: socket.socket, closer: Closer) -> None:
@@ -34,12 +34,12 @@ class Inbox:
         self.start = 0
         self.end = 0
         self.held = False
-        """Whether nothing was received since too many descriptors wait to be closed."""
+        """Whether nothing was received because too many descriptors wait to be closed."""
         self._closer = closer
         self._receive = client.recvmsg_into
         self._whole = (self.view[:BUFFER],)
         self._files: list[tuple[int, list[int]]] = []
-        """Where a piece of data with descriptors ends, and these."""
+        """For each piece of data with descriptors, the offset of its end and the descriptors."""
 
     def receive(self, needed: int) -> int:
         """Receive what has arrived, and so much that a first message of `needed` bytes has room.
@@ -66,7 +66,7 @@ class Inbox:
         return count
 
     def handled(self, end: int) -> list[int]:
-        """Forget what is in front of `end`; return the descriptors that came with it.
+        """Forget the data in front of `end`; return the descriptors that came with it.
 
         A piece of data brings its descriptors with the last message that has bytes in it.
         """
@@ -88,7 +88,7 @@ class Inbox:
             self.start, self.end = 0, self.end - start
 
     def _keep(self, ancillary: list[tuple[int, int, bytes]]) -> None:
-        """Note which descriptors came; raises OSError when one message has too many."""
+        """Keep the descriptors that came; raises OSError when one message has too many."""
         files = array.array("i")
         for level, kind, content in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:

@@ -1,9 +1,9 @@
 """Ends writes that block, by a signal.
 
-An interrupt is a write to an eventfd of the client. It never blocks as long as the file is as the
-client gave it, but its owner can fill it and make it blocking at any moment, also between a look
-at it and the write. So a timer sends a signal every few milliseconds as long as there are such
-writes: one that blocks then fails with EINTR. Without any, the timer rests.
+An interrupt is a write to an eventfd of the client. Such a write does not block if the file is as
+the client gave it, but its owner can fill it and make it blocking at any moment, also between a
+check of the file and the write. So a timer sends a signal every few milliseconds as long as there
+are such writes: one that blocks then fails with EINTR. Without such writes the timer is off.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ import signal
 from typing import Final
 
 PERIOD_SECONDS: Final = 0.005
-"""How long a write may block at most."""
+"""Seconds for which a write may block at most."""
 
 
 class Interrupter:
-    """The process's timer; it does nothing until `enable`, which only the main thread may call."""
+    """The timer of the process; it does nothing until `enable`.
+
+    Only the main thread may call `enable`.
+    """
 
     def __init__(self) -> None:
         self._enabled = False
@@ -30,18 +33,18 @@ class Interrupter:
         self._enabled = True
 
     def begin(self) -> None:
-        """A write begins that may block. `end` must follow."""
+        """Start the timer for a write that may block; `end` must be called after the write."""
         self._writing = self._written = True
         if not self._ticking and self._enabled:
             self._ticking = True
             signal.setitimer(signal.ITIMER_REAL, PERIOD_SECONDS, PERIOD_SECONDS)
 
     def end(self) -> None:
-        """The write has returned."""
+        """Note that the write has returned."""
         self._writing = False
 
     def rest(self) -> None:
-        """Stop the timer: a process that ends shall get no signal that it does not expect."""
+        """Stop the timer, so that a process that ends gets no signal that it does not expect."""
         if self._ticking:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             self._ticking = False
@@ -54,4 +57,4 @@ class Interrupter:
 
 
 interrupter: Final = Interrupter()
-"""One for the process, as its timer is."""
+"""The only instance: a process has one such timer."""

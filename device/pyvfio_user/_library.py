@@ -21,11 +21,11 @@ Pointer = Any
 
 
 class LibraryError(Exception):
-    """libvfio-user is missing, or is not the one this package was written for."""
+    """libvfio-user is missing, or differs from the version that this package was written for."""
 
 
 class Functions(Protocol):
-    """The C functions that are called, with their types."""
+    """The C functions of libvfio-user that this package calls, with their types."""
 
     def vfu_create_ctx(
         self, trans: int, path: bytes, flags: int, pvt: Pointer, dev_type: int, /
@@ -91,7 +91,7 @@ class Library:
         ]
 
     def expected_layout(self) -> dict[str, int]:
-        """Sizes, offsets and numbers as declared on the Python side, by the shim's names."""
+        """Return sizes, offsets and numbers of the Python declarations, by the shim's names."""
         layout = {name: int(value) for name, value in HEADER_NAMES.items()}
         for struct, fields in STRUCT_FIELDS.items():
             layout[f"sizeof({struct})"] = self.ffi.sizeof(struct)
@@ -109,7 +109,7 @@ class Library:
         on_error: Callable[..., Any],
         error: int | None = None,
     ) -> Pointer:
-        """A C function that calls `function`; keep the result alive as long as C may call it.
+        """Return a C function that calls `function`; it must be kept alive while C may call it.
 
         When `function` raises, `on_error(type, exception, traceback)` is called and C receives
         `error`.
@@ -117,16 +117,19 @@ class Library:
         return self.ffi.callback(signature, function, error=error, onerror=on_error)
 
     def address(self, pointer: Pointer) -> int:
-        """A pointer as an integer."""
+        """Return a C pointer as an integer."""
         return int(self.ffi.cast("uintptr_t", pointer))
 
     def memory(self, pointer: Pointer, length: int) -> memoryview:
-        """Writable bytes at `pointer`, which must stay valid as long as the view is used."""
+        """Return a writable view of `length` bytes at `pointer`.
+
+        The bytes must stay valid as long as the view is used.
+        """
         return memoryview(self.ffi.buffer(self.ffi.cast("char *", pointer), length))
 
     @property
     def errno(self) -> int:
-        """C's errno after the last call; set in a callback, it is what C reads afterwards."""
+        """C's errno after the last call; if a callback sets it, C reads the new value."""
         return int(self.ffi.errno)
 
     @errno.setter
@@ -134,13 +137,16 @@ class Library:
         self.ffi.errno = value
 
     def failure(self, what: str) -> OSError:
-        """The exception for a call that has just returned -1."""
+        """Return the exception for a C call that has just returned -1."""
         number = self.errno
         return OSError(number, f"{what}: {os.strerror(number)}")
 
 
 def read_layout(shim: Path) -> dict[str, int]:
-    """The header's sizes, offsets and numbers as its C compiler saw them; raises `LibraryError`."""
+    """Return the header's sizes, offsets and numbers as its C compiler saw them.
+
+    Raises `LibraryError`.
+    """
     ffi = cffi.FFI()
     ffi.cdef(SHIM_CDEF)
     try:
@@ -161,7 +167,7 @@ def _load(path: Path) -> Library:
 
 
 def load(path: str | os.PathLike[str] | None = None) -> Library:
-    """libvfio-user at `path`, else where the environment variable PYVFIO_USER_LIBRARY points.
+    """Load libvfio-user from `path`, else from the environment variable PYVFIO_USER_LIBRARY.
 
     Raises `LibraryError` with one line when there is none, or when its layouts differ from those
     that this package was written for.

@@ -1,4 +1,4 @@
-"""The listening socket, and the wait for a client's first message.
+"""The listening socket, on which the first message of each client is awaited.
 
 libvfio-user accepts a client and then blocks until the client has sent its VERSION message: one
 silent client would stop every device of the process. So this package listens itself, never blocks,
@@ -28,16 +28,20 @@ MAX_FIRST_MESSAGE: Final = 4096
 BACKLOG: Final = 128
 """Connections the kernel queues for `accept`; beyond it a non-blocking `connect` fails."""
 ACCEPTED_AT_ONCE: Final = 64
-"""Connections accepted in one call of `next_client` at most, so that it returns soon."""
+"""Connections accepted at most in one call of `next_client`, so that it returns soon."""
 REST_SECONDS: Final = 0.002
-"""Slept where a client can neither be accepted nor turned away: its socket stays readable."""
+"""Seconds to sleep when a client can neither be accepted nor turned away.
+
+Its socket stays readable meanwhile.
+"""
 
 
 class Listener:
     """Listens at `path` (mode 0600); keeps the newest client until its first message is complete.
 
-    `closer` closes those that are turned away: all that a client has put into its connection is
-    closed with it. Raises OSError when the socket cannot be opened or another server answers on it.
+    `closer` closes the connections of clients that are turned away, with all that a client has put
+    into its connection. Raises OSError when the socket cannot be opened or another server answers
+    on it.
     """
 
     def __init__(self, path: Path, closer: Closer) -> None:
@@ -55,11 +59,11 @@ class Listener:
         self._renew_reserve()
 
     def fileno(self) -> int:
-        """A descriptor that is readable when `next_client` may have something."""
+        """Return a descriptor that is readable when `next_client` may return a client."""
         return self._poll.fileno()
 
     def next_client(self) -> tuple[socket.socket, bytes] | None:
-        """A client with its complete first message, taken off its socket; None if none is there.
+        """Return a client and its complete first message, taken off its socket; None without one.
 
         A client whose first message is incomplete is dropped when the next one connects.
         """

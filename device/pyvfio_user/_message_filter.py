@@ -48,7 +48,7 @@ _unpack_header: Final = HEADER.unpack_from
 
 
 class Verdict(Enum):
-    """What the caller has to do next."""
+    """The next action of a filter's caller."""
 
     IDLE = 0  # no message, or only a part of one, has arrived
     PASS = 1  # `message` is for the library
@@ -60,7 +60,7 @@ class MessageFilter:
     """The message filter of one client.
 
     `mapped(address, size)` tells whether a DMA region overlaps those bytes, `irq_count(index)` how
-    many interrupts of a kind the device has; `complain` logs a line, or not, if there were many;
+    many interrupts of a kind the device has; `complain` logs a line unless there were too many;
     `closer` closes the client's descriptors.
     """
 
@@ -84,15 +84,15 @@ class MessageFilter:
         self.on_file: Callable[[int, int, int], None] | None = None
         """Called for each file before it is mapped: bus address, descriptor, offset in the file."""
         self.message = b""
-        """The message just inspected, if it is for the library."""
+        """The message that was just inspected, if the library is to handle it."""
         self.files: list[int] = []
-        """The descriptors that the library gets with it; the caller closes them."""
+        """Descriptors that the library gets with the message; the caller closes them."""
         self.more = True
         """Whether the next message has been received, and may be inspected at once."""
 
     @property
     def waiting(self) -> bool:
-        """Whether something was received that nobody has handled, so that no poll tells of it."""
+        """Whether received data is not handled yet, which no poll of the socket shows."""
         return self._inbox.start < self._inbox.end
 
     def inspect(self) -> Verdict:
@@ -101,7 +101,10 @@ class MessageFilter:
         return self._judge() if verdict is None else verdict
 
     def connected(self) -> bool:
-        """Whether the client has not closed the connection; messages may wait even if it has."""
+        """Return whether the client has not closed the connection.
+
+        Messages may wait even if it has.
+        """
         return not self._hangup.poll(0)
 
     def close(self) -> None:
@@ -109,7 +112,7 @@ class MessageFilter:
         self._inbox.close()
 
     def _complete(self) -> Verdict | None:
-        """Receive until the first message is complete, if it has arrived: None then."""
+        """Receive until the first message is complete; return None if it is."""
         inbox = self._inbox
         needed, what = HEADER.size, "a header that never ended"
         while True:
@@ -127,7 +130,7 @@ class MessageFilter:
                 return verdict
 
     def _receive(self, needed: int, what: str) -> Verdict | None:
-        """Receive a part of a message of `needed` bytes; None when something came."""
+        """Receive a part of a message of `needed` bytes; return None when data came."""
         inbox = self._inbox
         try:
             if inbox.receive(needed):
@@ -170,7 +173,7 @@ class MessageFilter:
         return Verdict.PASS
 
     def _fault(self, header: Header, message: bytes, files: list[int]) -> int:
-        """The errno to refuse a complete message with; 0 lets the library decide."""
+        """Return the errno to refuse a complete message with; 0 leaves it to the library."""
         if header.is_reply:
             if header.flags & FLAG_ERROR:
                 self._complain(f"the client refused command {header.command}: {_why(header)}")
@@ -215,7 +218,7 @@ class MessageFilter:
         return Verdict.HANDLED
 
     def _unfinished(self, what: str) -> Verdict:
-        """An incomplete message: wait for the rest, unless the time or the connection is over."""
+        """Wait for the rest of a message, unless the time or the connection is over."""
         now = time.monotonic()
         if not self._deadline:
             self._deadline = now + MESSAGE_SECONDS
@@ -224,7 +227,7 @@ class MessageFilter:
         return Verdict.IDLE
 
     def drop(self, what: str) -> Verdict:
-        """Say that the client is dropped, and why."""
+        """Log that the client is dropped, and why."""
         self._complain(f"dropping the client: it sent {what}")
         return Verdict.DROP
 

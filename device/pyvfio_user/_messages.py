@@ -10,9 +10,9 @@ HEADER: Final = Struct("<HHIII")
 ACCESS: Final = Struct("<HHIIIQII")
 """The header of a region access, then its offset, region and count; data follows."""
 LONGEST_ACCESS: Final = 8192
-"""Bytes of the longest region access: clients are told so, and longer ones fail."""
+"""Bytes of the longest region access; clients are told this limit, longer accesses fail."""
 LIBRARY_ACCESS: Final = b'"max_data_xfer_size":1048576'
-"""What libvfio-user tells its clients of the longest access, as JSON."""
+"""The longest access that libvfio-user announces to its clients, as JSON."""
 TYPE_MASK: Final = 0xF
 TYPE_COMMAND: Final = 0
 TYPE_REPLY: Final = 1
@@ -21,7 +21,7 @@ FLAG_ERROR: Final = 0x20
 
 
 class VfioUserCommand(IntEnum):
-    """vfio-user.h: enum vfio_user_command."""
+    """Numbers of vfio-user commands; vfio-user.h: enum vfio_user_command."""
 
     VERSION = 1
     DMA_MAP = 2
@@ -60,7 +60,7 @@ BODY_SIZES: dict[int, int] = {
     VfioUserCommand.REGION_WRITE: 16,
     VfioUserCommand.DIRTY_PAGES: 8,
 }
-"""Bytes that must follow the header, by command."""
+"""Bytes that must follow the header of a message, by command."""
 
 MESSAGE_SIZES: Final = {
     "vfio_user_header": HEADER.size,
@@ -69,11 +69,14 @@ MESSAGE_SIZES: Final = {
     "vfio_user_region_access": BODY_SIZES[VfioUserCommand.REGION_READ],
     "vfio_irq_set": IRQ_SET.size,
 }
-"""The structures above by their C names, compared with the header when the library is loaded."""
+"""Sizes of the structures above by their C names.
+
+They are compared with the header when the library is loaded.
+"""
 
 
 def own_limit(reply: bytes) -> bytes:
-    """Return the reply to a VERSION message with this package's limit instead of the library's."""
+    """Replace the library's limit in a reply to a VERSION message by this package's."""
     own = b'"max_data_xfer_size":%d' % LONGEST_ACCESS
     return reply.replace(LIBRARY_ACCESS, own.ljust(len(LIBRARY_ACCESS)))
 
@@ -89,21 +92,21 @@ class Header(NamedTuple):
 
     @property
     def is_command(self) -> bool:
-        """Whether it is a request of the client."""
+        """Whether the message is a request of the client."""
         return self.flags & TYPE_MASK == TYPE_COMMAND
 
     @property
     def is_reply(self) -> bool:
-        """Whether it is a reply of the client."""
+        """Whether the message is a reply of the client."""
         return self.flags & TYPE_MASK == TYPE_REPLY
 
     @property
     def brings_files(self) -> bool:
-        """Whether the library takes descriptors that come with it."""
+        """Whether the library takes descriptors that come with the message."""
         return self.is_command and self.command in WITH_FILES
 
     def refusal(self, error: int) -> bytes:
-        """The reply that fails this request with `error` (an errno), empty if none is wanted."""
+        """Return the reply that fails this request with errno `error`, empty if none is wanted."""
         if self.flags & FLAG_NO_REPLY:
             return b""
         return HEADER.pack(self.msg_id, self.command, HEADER.size, TYPE_REPLY | FLAG_ERROR, error)

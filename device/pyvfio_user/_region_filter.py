@@ -1,4 +1,4 @@
-"""A message filter that serves the accesses to some regions itself, without the library."""
+"""A message filter that serves accesses to some regions itself instead of the library."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from ._messages import (
 from ._regions import LINE, BulkRegion, LineStores, RegisterRegion
 
 TOGETHER: Final = 32
-"""Accesses to registers that are served in one call at most."""
+"""Accesses to registers that are served at most in one call."""
 TOGETHER_SECONDS = 0.002
-"""How long accesses behind the first one are served in one call."""
+"""Seconds for which one call serves further accesses after the first one."""
 _INFO: Final = Struct("<IIIIQQ")  # argsz, flags, index, capabilities, size, offset
 # A capability: id, version, next; areas, reserved; start, length.
 _SPARSE: Final = Struct("<HHIIIQQ")
@@ -70,7 +70,7 @@ class RegionFilter(MessageFilter):
         self._served = 0  # where the messages end that are served
 
     def inspect(self) -> Verdict:
-        """Serve all accesses to these regions that come first, else check the next message."""
+        """Serve all accesses to the filter's regions that come first, else check a message."""
         inbox = self._inbox
         if inbox.start == inbox.end:
             verdict = self._receive(HEADER.size, "nothing")
@@ -93,7 +93,7 @@ class RegionFilter(MessageFilter):
                 return self._judge()
 
     def _serve_all(self, begin: int, end: int) -> bool:
-        """Serve what lies from `begin` to `end` of the batch; whether that was anything."""
+        """Serve the messages from `begin` to `end` of the batch; return whether there were any."""
         self._served = begin
         if end - begin < _HEAD:
             return False
@@ -109,7 +109,7 @@ class RegionFilter(MessageFilter):
         return self._served > begin
 
     def _lost(self, error: OSError) -> Verdict:
-        """The client left, or its socket is full of replies."""
+        """Return the verdict for a client that has left, or whose socket is full of replies."""
         if isinstance(error, BlockingIOError):
             return self.drop("requests and took no replies")
         return Verdict.DROP
@@ -168,7 +168,7 @@ class RegionFilter(MessageFilter):
             self._flush(place, start, parts, width)
 
     def _serve(self, position: int, count: int) -> int:
-        """Serve a valid and complete access to registers, with stores that continue its line.
+        """Serve a complete, valid access to registers, with stores that continue its line.
 
         Returns how many accesses that were, 0 if the next message is none.
         """
@@ -231,7 +231,7 @@ class RegionFilter(MessageFilter):
         return (position - first) // size
 
     def _answer(self, start: int, end: int) -> None:
-        """Answer the message at `start` if it is about one of the windows, and complete."""
+        """Answer the message at `start` if it is complete and about one of the windows."""
         number, command, size, flags, _, offset, index, length = _unpack(self._batch, start)
         if flags & TYPE_MASK or not _HEAD <= size <= end - start:
             return
@@ -253,7 +253,10 @@ class RegionFilter(MessageFilter):
             self._reply(number, command, body)
 
     def _describe(self, number: int, index: int, region: BulkRegion, space: int) -> None:
-        """Answer DEVICE_GET_REGION_INFO. A client without `space` for all of it asks once more."""
+        """Answer DEVICE_GET_REGION_INFO.
+
+        A client without `space` for the whole answer asks once more.
+        """
         file, fds = region.file, []
         length, flags, capability = _INFO.size, _READ_WRITE, b""
         if file is not None:
@@ -270,7 +273,7 @@ class RegionFilter(MessageFilter):
     def _access(
         self, region: BulkRegion, command: int, sent: bytes, offset: int, length: int
     ) -> bytes | None:
-        """The data of a read, nothing for a write, None for an access that fails."""
+        """Return the data of a read, nothing for a write, None for an access that fails."""
         if not 0 < length <= LONGEST_ACCESS or offset + length > region.size:
             return None
         data = sent[_HEAD - HEADER.size :]
@@ -290,7 +293,7 @@ class RegionFilter(MessageFilter):
         fds: Sequence[int] = (),
         error: int = errno.EIO,
     ) -> None:
-        """A reply with `body`, or one that fails the request with `error`."""
+        """Send a reply with `body`, or one that fails the request with `error`."""
         flags, error = (TYPE_REPLY, 0) if body is not None else (TYPE_REPLY | FLAG_ERROR, error)
         body = body or b""
         head = _pack_header(number, command, HEADER.size + len(body), flags, error)

@@ -4,7 +4,7 @@ A guest's processor waits for each register access. libvfio-user reads a message
 pieces and calls Python through C; here the access is served from the buffer that was peeked at.
 Stores into a window arrive as thousands of messages of eight bytes at most: they are taken off the
 socket a buffer at a time, and neighbours are joined. Besides, libvfio-user keeps the size of a
-region in 32 bits (vfu_reg_info_t), in which 4 GiB are 0.
+region in 32 bits (vfu_reg_info_t), in which a size of 4 GiB overflows to 0.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from typing import Final, NamedTuple
 
 
 class MappedFile(NamedTuple):
-    """A part of a region that clients map: `length` bytes at `start` of file and region."""
+    """A part of a region that clients map to a file: `length` bytes.
+
+    It begins at `start` of both the file and the region.
+    """
 
     fd: int
     start: int
@@ -25,14 +28,15 @@ class MappedFile(NamedTuple):
 RunCallback = Callable[[int, bytes, int], None]
 
 LINE: Final = 64
-"""Bytes of a line: stores are joined within one, as write combining does."""
+"""Bytes of a line: adjacent stores are joined within one, as write combining does."""
 
 
 @dataclass(frozen=True, slots=True)
 class BulkRegion:
-    """A window of `size` bytes: `read(offset, length)`, `write(offset, data, width of each)`.
+    """A window of `size` bytes with `read(offset, length)` and `write(offset, data, width)`.
 
-    Neither raises, but `read` may return too little: the access then fails with EIO.
+    `width` is that of each store. Neither function raises, but `read` may return too little: the
+    access then fails with EIO.
     """
 
     size: int
@@ -42,9 +46,10 @@ class BulkRegion:
 
 
 class LineStores(NamedTuple):
-    """Posted stores from `start` of a region on: adjacent ones of a line are one call of `write`.
+    """Joins posted stores to a region from offset `start` on.
 
-    `write(offset, data, width of each)`; the stores ascend, and none is beyond the line's end.
+    Adjacent stores within a line become one call of `write(offset, data, width of each)`; the
+    stores ascend, and none is beyond the line's end.
     """
 
     start: int
@@ -53,9 +58,10 @@ class LineStores(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RegisterRegion:
-    """Registers in `size` bytes: `read(offset, length)`, `write(offset, data)`.
+    """Registers in `size` bytes, accessed by `read(offset, length)` and `write(offset, data)`.
 
-    Calls may raise, which fails the access with the errno that `failed` makes of it.
+    These calls may raise; the access then fails with the errno that `failed` returns for the
+    exception.
     """
 
     size: int

@@ -16,7 +16,7 @@ class Throttle:
         self.count = 0
 
     def admits(self) -> bool:
-        """Count one more; whether to log it."""
+        """Count one more repetition; return whether to log it."""
         self.count += 1
         return self.count < ALL_LOGGED or self.count & (self.count - 1) == 0
 

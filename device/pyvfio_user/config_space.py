@@ -36,7 +36,10 @@ class ConfigSpace:
     def set_identity(
         self, vendor: int, device: int, class_code: int, revision: int = 0, pin: int = 0
     ) -> None:
-        """Vendor and device (subsystem alike), 24-bit class code, interrupt pin (1 = INTA#)."""
+        """Set vendor, device, class code (24 bits), revision and interrupt pin (1 = INTA#).
+
+        The subsystem gets the same vendor and device.
+        """
         self.set(0x00, "<H", vendor)
         self.set(0x02, "<H", device)
         self.set(0x08, "<I", class_code << 8 | revision)
@@ -45,13 +48,17 @@ class ConfigSpace:
         self.set(0x3D, "<B", pin)
 
     def set_bar(self, index: int, size: int, low_bits: int = 0) -> None:
-        """A BAR of `size` bytes (a power of two); `low_bits` are its type, 0 is 32-bit memory."""
+        """Set a BAR of `size` bytes, a power of two.
+
+        `low_bits` are its type; 0 is 32-bit memory.
+        """
         self.set(0x10 + 4 * index, "<I", low_bits, writable=-size & 0xFFFFFFF0)
 
     def add_capability(self, body: bytes, writable: bytes = b"") -> int:
-        """Append a capability (its ID, a byte for the link, then its registers); its offset.
+        """Append a capability and return its offset.
 
-        `writable` masks the same bytes; what it does not cover is read-only.
+        `body` is its ID, a byte for the link, then its registers. `writable` masks the same bytes;
+        those that it does not cover are read-only.
         """
         offset = self._next
         end = offset + len(body)
@@ -67,11 +74,11 @@ class ConfigSpace:
         return offset
 
     def read(self, offset: int, length: int) -> bytes:
-        """For `Context.add_region(Region.CONFIG, …)`."""
+        """Return `length` bytes; a callback for `Context.add_region(Region.CONFIG, …)`."""
         return bytes(self.data[offset : offset + length])
 
     def write(self, offset: int, data: bytes) -> None:
-        """For `Context.add_region(Region.CONFIG, …)`."""
+        """Write bytes; a callback for `Context.add_region(Region.CONFIG, …)`."""
         for position, value in enumerate(data, offset):
             mask = self.writable[position]
             self.data[position] = self.data[position] & ~mask | value & mask

@@ -22,7 +22,10 @@ class Region(IntEnum):
 
 
 class RegionFlag(IntFlag):
-    """libvfio-user.h: VFU_REGION_FLAG_*. A region without MEM is an I/O port region."""
+    """Flags of a region; libvfio-user.h: VFU_REGION_FLAG_*.
+
+    A region without MEM is an I/O port region.
+    """
 
     READ = 1
     WRITE = 2
@@ -42,7 +45,7 @@ class Irq(IntEnum):
 
 
 class Reset(IntEnum):
-    """Why the device is reset; libvfio-user.h: enum vfu_reset_type."""
+    """Reasons for a reset of the device; libvfio-user.h: enum vfu_reset_type."""
 
     DEVICE = 0
     LOST_CONNECTION = 1
@@ -57,7 +60,7 @@ class PciKind(IntEnum):
 
 
 class Protection(IntFlag):
-    """What the client lets the device do with a DMA region; sys/mman.h: PROT_*."""
+    """Access rights of the device to a DMA region; sys/mman.h: PROT_*."""
 
     NONE = 0
     READ = 1
@@ -94,4 +97,7 @@ HEADER_NAMES: dict[str, int] = {
     "VFU_TRANS_SOCK": TRANSPORT_SOCKET,
     "VFU_DEV_TYPE_PCI": DEVICE_TYPE_PCI,
 }
-"""The same numbers by their names in the header, compared with it when the library is loaded."""
+"""The numbers above by their names in the C header.
+
+They are compared with it when the library is loaded.
+"""

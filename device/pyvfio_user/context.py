@@ -39,7 +39,7 @@ ResetCallback = Callable[[Reset], None]
 IrqStateCallback = Callable[[int, int, bool], None]
 
 RUN_SECONDS: Final = 0.002
-"""How long `run` handles messages behind the first one."""
+"""Seconds for which `run` handles further messages after the first one."""
 _MEMORY: Final = RegionFlag.RW | RegionFlag.MEM
 _CONFIG: Final = RegionFlag.RW | RegionFlag.ALWAYS_CALLBACK
 
@@ -107,12 +107,12 @@ class Context:
         flags: RegionFlag = _MEMORY,
         lines: LineStores | None = None,
     ) -> None:
-        """A BAR, the ROM or config space of `size` bytes.
+        """Add a BAR, the ROM or config space of `size` bytes.
 
-        `read(offset, length) -> bytes` and `write(offset, data)` get the accesses as they were
-        on the bus; without one, such accesses fail. All of config space, header and capabilities
-        too, goes through its callbacks (`ConfigSpace` has ready ones). `lines` takes the posted
-        stores from its `start` on.
+        `read(offset, length) -> bytes` and `write(offset, data)` get the accesses as they were on
+        the bus; without one, such accesses fail. All of config space, header and capabilities too,
+        goes through its callbacks (`ConfigSpace` has ready ones). `lines` takes the posted stores
+        from its `start` on.
         """
         if index == Region.CONFIG:
             flags = _CONFIG
@@ -128,10 +128,11 @@ class Context:
         )
 
     def add_window(self, index: int, size: int, read: Read, write: RunCallback) -> None:
-        """A region, also of 4 GiB, whose accesses bypass the library: `write(offset, data, width)`.
+        """Add a region, of 4 GiB if need be, whose accesses bypass libvfio-user.
 
-        Posted writes of `width` bytes each to adjacent addresses, in order, are one call. For an
-        index that `add_region` has as well, this one is used.
+        Stores call `write(offset, data, width)`: posted writes of `width` bytes each to adjacent
+        addresses, in order, are one call. For an index that `add_region` has as well, this one is
+        used.
         """
         what = f"access to window {index}"
         self._windows[index] = BulkRegion(
@@ -139,7 +140,7 @@ class Context:
         )
 
     def map_file(self, index: int, file: MappedFile | None) -> None:
-        """Let clients map a part of a window to a file: such accesses bypass this process.
+        """Let clients map a part of a window to a file, so that accesses to it bypass this process.
 
         Clients ask once, when they connect: a later call applies to the next one; None ends the
         offer. The descriptor is duplicated.
@@ -152,12 +153,12 @@ class Context:
         self._windows[index] = replace(region, file=file)
 
     def set_irqs(self, kind: Irq, count: int) -> None:
-        """How many interrupts of a kind the device has."""
+        """Set how many interrupts of a kind the device has."""
         self._irq_counts[kind] = count
         self._check(self._calls.vfu_setup_device_nr_irqs(self._context, kind, count), "set_irqs")
 
     def set_irq_state_callback(self, kind: Irq, callback: IrqStateCallback) -> None:
-        """`callback(start, count, masked)` when the client masks or unmasks vectors."""
+        """Call `callback(start, count, masked)` when the client masks or unmasks vectors."""
 
         def changed(_: Pointer, start: int, count: int, masked: bool) -> None:
             callback(start, count, masked)
@@ -168,11 +169,11 @@ class Context:
         )
 
     def set_dma_callbacks(self, on_map: DmaCallback, on_unmap: DmaCallback) -> None:
-        """`on_map` is called after a region was mapped, `on_unmap` before it is unmapped."""
+        """Call `on_map` after a region was mapped, `on_unmap` before it is unmapped."""
         self._dma.on_map, self._dma.on_unmap = on_map, on_unmap
 
     def set_reset_callback(self, callback: ResetCallback) -> None:
-        """`callback(why)` when the device has to return to its power-on state."""
+        """Call `callback(why)` when the device has to return to its power-on state."""
 
         def reset(_: Pointer, why: int) -> int:
             callback(Reset(why))
@@ -183,7 +184,10 @@ class Context:
 
     @property
     def poll_fd(self) -> int:
-        """Readable when `run` has something to do; one descriptor for the context's whole life."""
+        """A descriptor that is readable when `run` has work to do.
+
+        It stays the same for the life of the context.
+        """
         return self._poll.fileno()
 
     @property
@@ -198,11 +202,11 @@ class Context:
 
     @property
     def dma_regions(self) -> list[DmaRegion]:
-        """The client's memory at this moment."""
+        """The client's memory regions that are mapped at this moment."""
         return self._dma.regions()
 
     def attach(self) -> bool:
-        """Attach a client whose VERSION message has arrived; whether one is attached now."""
+        """Attach a client whose VERSION message has arrived; return whether one is attached now."""
         if self._connection is not None:
             return True
         self._realize()
@@ -233,7 +237,7 @@ class Context:
         return True
 
     def _introduce(self, client: socket.socket, first_message: bytes) -> socket.socket | None:
-        """A new client's private connection to the library; None when there can be none."""
+        """Return a new client's private connection to the library; None when there can be none."""
         try:
             return self._library_socket.attach(client, first_message)
         except OSError as error:
@@ -241,13 +245,11 @@ class Context:
             return None
 
     def run(self, limit: int = 64) -> int:
-        """Attach if need be and handle up to `limit` waiting messages; how many there were.
+        """Attach a client if need be; handle up to `limit` waiting messages, return their number.
 
-        Fewer when they take long: other devices of the same loop shall not wait for all of them.
-
-        Accesses to BARs that wait together may count as one.
-
-        With more waiting, `poll_fd` stays readable: several devices can share one loop fairly.
+        Fewer are handled when they take long, so that other devices of the same loop are served.
+        Accesses to BARs that wait together may count as one. While more messages wait, `poll_fd`
+        stays readable: several devices can share one loop fairly.
         """
         if self._busy:
             raise RuntimeError("run was called from one of its own callbacks")
@@ -272,7 +274,7 @@ class Context:
             self._poll.modify(self._always, select.EPOLLIN if waiting else 0)
 
     def _refuse_others(self) -> None:
-        """The client sent nothing; if it is still connected, another one wants to connect."""
+        """Refuse waiting clients with EBUSY if the present client is still connected."""
         if self._connection is not None:
             self._listener.refuse(self._connection.filter.connected)
 

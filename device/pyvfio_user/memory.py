@@ -1,4 +1,4 @@
-"""The client's memory as the device sees it."""
+"""The client's memory that the device can access."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ log: Final = logging.getLogger(__name__)
 
 
 class SharedFile(NamedTuple):
-    """The file behind a region: a descriptor, which is closed with the region, and the offset."""
+    """The file behind a DMA region: its descriptor and an offset.
+
+    The descriptor is closed with the region.
+    """
 
     fd: int
     offset: int
@@ -45,7 +48,7 @@ class DmaRegion:
         return self.iova + self.length
 
     def holds(self, address: int, length: int) -> bool:
-        """Whether all of `length` bytes at bus address `address` lie inside."""
+        """Return whether the region holds all of `length` bytes at bus address `address`."""
         return self.iova <= address and address + length <= self.end
 
 
@@ -53,7 +56,7 @@ DmaCallback = Callable[[DmaRegion], None]
 
 
 class DmaMap:
-    """The regions of one client; `map` and `unmap` are called by the library."""
+    """The DMA regions of one client; the library calls `map` and `unmap`."""
 
     def __init__(self, library: Library, closer: Closer) -> None:
         self._library = library
@@ -65,7 +68,7 @@ class DmaMap:
         self.on_unmap: DmaCallback = _ignore
 
     def offer(self, address: int, fd: int, offset: int) -> None:
-        """Remember the file that the region at `address` will map; duplicates the descriptor.
+        """Remember the file that the region at `address` will map; duplicate its descriptor.
 
         The library may have refused to map one that was offered for the same address before.
         """
@@ -77,25 +80,25 @@ class DmaMap:
             self._unmapped.append(file.fd)
 
     def close_unmapped(self) -> None:
-        """Close the files of regions that the library has removed, or refused, by now."""
+        """Close the files of regions that the library has removed or refused."""
         for address in list(self._offered):
             self._forget(self._offered.pop(address))
         while self._unmapped:
             self._closer.close_memory(self._unmapped.pop())
 
     def regions(self) -> list[DmaRegion]:
-        """The regions that are mapped now."""
+        """Return the regions that are mapped now."""
         return list(self._regions.values())
 
     def overlaps(self, address: int, size: int) -> bool:
-        """Whether any of `size` bytes at bus address `address` is mapped."""
+        """Return whether any of `size` bytes at bus address `address` is mapped."""
         return any(
             region.iova < address + size and address < region.end
             for region in self._regions.values()
         )
 
     def map(self, _: Pointer, info: Pointer) -> None:
-        """vfu_dma_register_cb_t."""
+        """Add a region that the library has mapped; a callback of type vfu_dma_register_cb_t."""
         library = self._library
         iova = library.address(info.iova.iov_base)
         length = int(info.iova.iov_len)
@@ -111,7 +114,10 @@ class DmaMap:
         self.on_map(region)
 
     def unmap(self, _: Pointer, info: Pointer) -> None:
-        """vfu_dma_unregister_cb_t; the library removes the mapping when this returns."""
+        """Remove a region; a callback of type vfu_dma_unregister_cb_t.
+
+        The library removes the mapping when this returns.
+        """
         region = self._regions.pop(self._library.address(info.iova.iov_base), None)
         if region is None:
             return

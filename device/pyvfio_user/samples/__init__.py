@@ -1,1 +1,1 @@
-"""Devices to learn from."""
+"""Sample devices that show how pyvfio_user is used."""

@@ -26,7 +26,7 @@ MSI_CAPABILITY = struct.pack("<BBHQH", 0x05, 0, 0x0080, 0, 0)  # one vector, 64-
 
 
 class Edu:
-    """The device: its `context`, registers and buffer."""
+    """The `edu` device: its `context`, registers and DMA buffer."""
 
     def __init__(self, socket_path: str) -> None:
         self.context = context = Context(socket_path)
@@ -44,13 +44,13 @@ class Edu:
         self.reset(Reset.DEVICE)
 
     def reset(self, why: Reset) -> None:
-        """All registers and the DMA buffer as after power-on."""
+        """Set all registers and the DMA buffer to their state after power-on."""
         self.liveness = self.factorial = self.status = self.irq_status = 0
         self.dma = dict.fromkeys((DMA_SOURCE, DMA_DESTINATION, DMA_COUNT, DMA_COMMAND), 0)
         self.buffer = bytearray(BUFFER_SIZE)
 
     def read(self, offset: int, length: int) -> bytes:
-        """A register; registers below 0x80 have 4 bytes, the DMA engine's 4 or 8."""
+        """Read a register; registers below 0x80 have 4 bytes, those of the DMA engine 4 or 8."""
         self.check(offset, length)
         registers = {
             IDENTITY: 0x010000ED,
@@ -64,7 +64,7 @@ class Edu:
         return value.to_bytes(8, "little")[:length]
 
     def write(self, offset: int, data: bytes) -> None:
-        """A register; writes to unknown or read-only ones are ignored."""
+        """Write a register; writes to unknown or read-only ones are ignored."""
         self.check(offset, len(data))
         value = int.from_bytes(data, "little")
         if offset == LIVENESS:
@@ -83,12 +83,15 @@ class Edu:
                 self.run_dma(value)
 
     def check(self, offset: int, length: int) -> None:
-        """Refuse sizes that no register has."""
+        """Raise OSError for a size of access that no register has."""
         if length != 4 and not (length == 8 and offset >= DMA_SOURCE):
             raise OSError(errno.EINVAL, f"{length} bytes at {offset:#x}")
 
     def compute_factorial(self, number: int) -> None:
-        """In 32 bits, where 34! and all greater ones are 0: never more than 34 steps."""
+        """Compute a factorial in 32 bits.
+
+        There 34! and all greater ones are 0, so that it takes 34 steps at most.
+        """
         self.factorial = 1
         for factor in range(2, min(number, 34) + 1):
             self.factorial = self.factorial * factor & 0xFFFFFFFF
@@ -102,12 +105,12 @@ class Edu:
             self.context.trigger(0)
 
     def intx_masked(self, start: int, count: int, masked: bool) -> None:
-        """INTx is a level: on unmask it fires again while a reason is left."""
+        """Assert INTx again on unmask while a reason is left, since INTx is a level."""
         if not masked:
             self.raise_irq(0)
 
     def run_dma(self, command: int) -> None:
-        """Copy between guest memory and the buffer, whole or not at all."""
+        """Copy between guest memory and the buffer, either all bytes or none."""
         self.dma[DMA_COMMAND] &= ~DMA_START
         count = self.dma[DMA_COUNT]
         inside, outside = self.dma[DMA_DESTINATION], self.dma[DMA_SOURCE]
@@ -125,7 +128,7 @@ class Edu:
             self.raise_irq(DMA_DONE)
 
     def guest_memory(self, address: int, count: int) -> memoryview:
-        """That part of the guest's memory; not to be kept past the access."""
+        """Return a view of guest memory, which must not be kept past the access."""
         for region in self.context.dma_regions:
             if region.view is not None and region.holds(address, count):
                 return region.view[address - region.iova :][:count]
