@@ -1,4 +1,4 @@
-"""A thread that writes: whoever hands something over never waits for the disk."""
+"""A thread that writes batches, so that whoever hands them over never waits for the disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bluebridge.device.buslog.segments import Batch
 log: Final = logging.getLogger(__name__)
 
 MOST_BYTES: Final = 64 << 20
-"""Handed over and not yet written; what is beyond is lost."""
+"""Bytes that may be handed over and not yet written; batches beyond it are lost."""
 
 
 class Background:

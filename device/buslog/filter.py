@@ -13,10 +13,10 @@ MMIO = frozenset((Kind.MMIO_READ, Kind.MMIO_WRITE))
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """The events to show; None shows all. Times are seconds since the log began.
+    """A selection of events; None in a field selects all. Times are seconds since the log began.
 
     `first` is the number of the first event. With `bar` only accesses of that BAR pass. With
-    `device` also marks of its guest, and of no guest.
+    `device` the events of that device pass, with the marks of its guest and of the whole pair.
     """
 
     kinds: frozenset[Kind] | None = None
@@ -27,7 +27,10 @@ class Filter:
     first: int = 0
 
     def raw(self, names: Sequence[str], started: int) -> RawFilter:
-        """The filter in the numbers of records; `names` and `started` as in the meta file."""
+        """Convert the filter to the numbers of records.
+
+        `names` and `started` are those of the meta file.
+        """
         kinds = frozenset(Kind) if self.kinds is None else self.kinds
         if self.bar is not None:
             kinds &= MMIO
@@ -52,7 +55,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class RawFilter:
-    """A `Filter` in the numbers of records; times in monotonic ns.
+    """A `Filter` converted to the numbers of records; times are in monotonic ns.
 
     `beside` are the devices of the same guest, whose marks pass.
     """

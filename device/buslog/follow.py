@@ -14,18 +14,21 @@ class Follower:
     """Reads a log while it is written; each call of `new` continues where the last one ended."""
 
     def __init__(self, reader: LogReader, *, at_end: bool = False) -> None:
-        """Begins with the oldest event, or with the next one to be written."""
+        """Start at the oldest event, or with `at_end` at the next one to be written."""
         self._reader = reader
         self._segment: Path | None = None
         self._position = 0
         self._number = 0
         self.skipped = 0
-        """Events that the log's limit deleted before they were read, since the beginning."""
+        """Number of events so far that the log's limit deleted before they were read."""
         if at_end:
             self.skip()
 
     def skip(self) -> None:
-        """Go to the log's end; the index has the number of events before its last entry."""
+        """Continue at the end of the log.
+
+        The number of the event there is found with the last entry of the index.
+        """
         paths = sorted(self._reader.folder.glob(SEGMENT_GLOB))
         index = read_index(paths[-1]) if paths else []
         if index and (paths[-1] != self._segment or index[-1][2] > self._position):
@@ -35,9 +38,9 @@ class Follower:
             pass
 
     def new(self) -> Iterator[Event]:
-        """The events recorded since the last call, oldest first, numbered from the first one on.
+        """Yield the events recorded since the last call, oldest first.
 
-        Raises `LogError` on damaged segments.
+        Their numbers count from the first event of the log. Raises `LogError` on damaged segments.
         """
         for path in sorted(self._reader.folder.glob(SEGMENT_GLOB)):
             if self._segment is not None and path.name < self._segment.name:
@@ -46,9 +49,9 @@ class Follower:
             yield from self._rest(path)
 
     def heads(self) -> Iterator[tuple[int, int, int]]:
-        """Device number, kind and length of the events since the last call, without their data.
+        """Yield device number, kind and length of the events since the last call.
 
-        Less work for each than `new`, which goes on behind them.
+        This is faster than `new`, since no data is read; `new` then continues behind these events.
         """
         for path in sorted(self._reader.folder.glob(SEGMENT_GLOB)):
             if self._segment is not None and path.name < self._segment.name:
@@ -57,7 +60,7 @@ class Follower:
             yield from self._heads(path)
 
     def _enter(self, path: Path) -> None:
-        """Begin a segment to which the writer has turned; those between may be gone."""
+        """Begin the segment that the writer has begun; segments in between may be deleted."""
         if path == self._segment:
             return
         begun = self._segment is not None
@@ -81,7 +84,7 @@ class Follower:
             yield device, kind, length
 
     def _read(self, path: Path) -> bytes:
-        """What was added to a segment; nothing when the writer has deleted it meanwhile."""
+        """Return what was added to a segment; nothing when the writer has deleted it."""
         try:
             with path.open("rb") as segment:
                 segment.seek(self._position)
@@ -91,7 +94,7 @@ class Follower:
 
     @property
     def number(self) -> int:
-        """Number that the next event will have."""
+        """The number that the next event will have."""
         return self._number
 
     def _rest(self, path: Path) -> Iterator[Event]:

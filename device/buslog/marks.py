@@ -1,4 +1,4 @@
-"""Marks: notes in the log that a person or a test puts there, to find a moment again."""
+"""Marks: notes that a person or a test puts into the log, to find a moment again."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from bluebridge.device.layout.buslog import Kind
 
 _PREFIX: Final = MARK.decode()
 MAX_TEXT: Final = 1000
-"""Letters of a mark, and of the reason for which a log is stopped."""
+"""Characters of a mark, and of the reason for which a log is stopped, at most."""
 _SHOWN: Final = 10
-"""Marks that an error lists: the last ones."""
+"""Marks that an error message lists at most; these are the last ones."""
 _NOTES: Final = Filter(frozenset((Kind.NOTE,)))
 
 
 def mark_text(text: str) -> str:
-    """Make the text of the note that is the mark `text`."""
+    """Return the text of the note that represents the mark `text`."""
     return _PREFIX + text
 
 
@@ -31,10 +31,11 @@ def marked(event: Event) -> str | None:
 
 
 def find_mark(reader: LogReader, text: str, after: int = -1) -> Event:
-    """The last mark that contains `text`, or with `after` the first behind that event number.
+    """Return the last mark that contains `text`.
 
-    A mark that is exactly `text` goes before those that only contain it.
-    Raises `LogError`, with the marks that there are, when there is none.
+    With `after`, it is the first one behind that event number. A mark that is exactly `text` is
+    preferred to those that only contain it. Raises `LogError`, with the marks that there are, when
+    none matches.
     """
     text = printable(text)
     exact: Event | None = None

@@ -1,8 +1,8 @@
-"""Records packed by native code: 50 ns for an event, the clock included.
+"""Records packed by native code, which takes 50 ns for an event including reading the clock.
 
 Integers are written by the primitives of librt, which mypyc translates to stores. Only compiled
-code uses this (`bluebridge.device.buslog.writer`): interpreted, it is three times as
-slow as `Records`.
+code uses this (`bluebridge.device.buslog.writer`): interpreted, it is three times as slow as
+`Records`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _ALL: Final = 1 << 64
 
 
 def _signed(value: int) -> i64:
-    """The 64-bit two's complement of an unsigned number below 2^64."""
+    """Return the 64-bit two's complement of an unsigned number below 2^64."""
     if value <= _SMALL or value < _TOP:
         return i64(value)
     return i64(value - _ALL)
 
 
 class NativeRecords(Records):
-    """`Records`, the fields of `RECORD` and `HEAD` written as words of 64 and 32 bits."""
+    """`Records` that writes the fields of `RECORD` and `HEAD` as words of 64 and 32 bits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class NativeRecords(Records):
         work: int,
         data: bytes,
     ) -> None:
-        """Note an event with the time of now, and all of `data`."""
+        """Record an event at the present time, with all of `data`."""
         self._record(device, kind, bar, what, obj, address, length, len(data), work)
         self._writer.write(data)
 
@@ -72,7 +72,7 @@ class NativeRecords(Records):
         before: bytes,
         payload: bytes,
     ) -> None:
-        """Note a message that leaves a port: `HEAD`, what is `before` its payload, the payload."""
+        """Record a message that leaves a port: `HEAD`, the bytes of `before`, the payload."""
         kept = _HEAD_SIZE + len(before) + len(payload)
         self._record(device, _WIRE, 0, what, target_qpn, address, length, kept, work)
         writer = self._writer
@@ -108,11 +108,11 @@ class NativeRecords(Records):
         self._writer.write(packed)
 
     def size(self) -> int:
-        """Bytes of records that `take` has not given out yet."""
+        """Return the bytes of records that `take` has not returned yet."""
         return len(self._writer)
 
     def take(self) -> bytes:
-        """Give out all records collected since the last call, in order."""
+        """Return all records collected since the last call, in order."""
         taken = self._writer.getvalue()
         self._writer.truncate(0)
         self.count = 0

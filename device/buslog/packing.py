@@ -1,7 +1,7 @@
-"""Collected events as packed records, until they are written to the log's file.
+"""Collects events as packed records until they are written to the log's file.
 
 Two classes do the same: `Records` with `struct`, and `NativeRecords`
-(`bluebridge.device.buslog.native_packing`), which only pays as compiled code.
+(`bluebridge.device.buslog.native_packing`), which is only faster as compiled code.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.pieces import Run
 
 CAPTURE: Final = 64
-"""Bytes of data of an event that are kept by default."""
+"""Bytes of an event's data that are kept by default."""
 WINDOW_CAPTURE: Final = 4096
-"""Bytes that are kept, at least, of an access through a bridge's window: it may be what protocols
-of two drivers say to one another, up to 16 commands of NTRDMA in one store."""
+"""Bytes that are kept, at least, of an access through a bridge's window.
+
+It may be the protocol of two drivers, such as up to 16 commands of NTRDMA in one store.
+"""
 
 _WIRE: Final = int(Kind.WIRE)
 _ADDRESS: Final = 16
 _WORK: Final = RECORD.size - 8
-"""Where a record has its address, with two lengths behind it, and its work."""
+"""Offset of `work` in the head of a record; `_ADDRESS` is that of the address."""
 _pack_event: Final = RECORD.pack
 _pack_message: Final = Struct(RECORD.format + HEAD.format.removeprefix("<")).pack
 
@@ -53,7 +55,7 @@ class Records:
         work: int,
         data: bytes,
     ) -> None:
-        """Note an event with the time of now, and all of `data`."""
+        """Record an event at the present time, with all of `data`."""
         when = self._noted()
         self._packed += (
             _pack_event(when, device, kind, bar, what, obj, address, length, len(data), work) + data
@@ -78,7 +80,7 @@ class Records:
         before: bytes,
         payload: bytes,
     ) -> None:
-        """Note a message that leaves a port: `HEAD`, what is `before` its payload, the payload."""
+        """Record a message that leaves a port: `HEAD`, the bytes of `before`, the payload."""
         kept = HEAD.size + len(before) + len(payload)
         self._packed += b"".join((
             _pack_message(
@@ -101,7 +103,7 @@ class Records:
         obj: int,
         work: int,
     ) -> None:
-        """Note an event for each of the first `count` runs, with at most `most` bytes of each.
+        """Record an event for each of the first `count` runs, with at most `most` bytes of each.
 
         `views` have the bytes of all runs, in order.
         """
@@ -110,11 +112,11 @@ class Records:
             self._add(pieces.pack(runs, views, count, most, head[:_ADDRESS], head[_WORK:]))
 
     def size(self) -> int:
-        """Bytes of records that `take` has not given out yet."""
+        """Return the bytes of records that `take` has not returned yet."""
         return len(self._packed)
 
     def take(self) -> bytes:
-        """Give out all records collected since the last call, in order."""
+        """Return all records collected since the last call, in order."""
         taken = bytes(self._packed)
         self._packed.clear()
         self.count = 0

@@ -1,4 +1,7 @@
-"""Places to begin reading a log at, found by the indices of its segments, few of which are read."""
+"""Positions at which reading a log can begin.
+
+They are found by the indices of its segments, few of which are read.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import Final
 from bluebridge.device.buslog.record import INDEX, INDEX_EVERY, INDEX_SUFFIX, SEGMENT_GLOB
 
 MOST_EVENTS: Final = 1 << 48
-"""Events of one log: more than any disk holds."""
+"""Upper bound for the events of a log: more than any disk holds."""
 
 IndexEntry = tuple[int, int, int]
 """Number, time in monotonic ns and offset of an event."""
@@ -20,7 +23,10 @@ IndexEntry = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class SegmentPosition:
-    """A place to begin reading a segment at, with the number of the event there if known."""
+    """A position at which reading a segment can begin.
+
+    It has the number of the event there if that is known.
+    """
 
     path: Path
     offset: int
@@ -28,7 +34,7 @@ class SegmentPosition:
 
 
 def positions(folder: Path, limit: int | None, first: int) -> Iterator[SegmentPosition]:
-    """Find a place to begin at in each segment of the log in `folder`, oldest first.
+    """Yield a position to begin at in each segment of the log in `folder`, oldest first.
 
     Left out is what the indices show to be before time `limit` (monotonic ns) or before event
     number `first`. The index of a segment is read when the segment's turn comes.
@@ -59,7 +65,7 @@ def positions(folder: Path, limit: int | None, first: int) -> Iterator[SegmentPo
 
 
 def read_index(path: Path) -> list[IndexEntry]:
-    """The entries of a segment's index, if it has one: some of its events, in order.
+    """Return the entries of a segment's index, if it has one, for some of its events in order.
 
     A damaged index counts as none: the log can be read without it.
     """
@@ -68,7 +74,7 @@ def read_index(path: Path) -> list[IndexEntry]:
 
 
 def about_last(folder: Path) -> int:
-    """The number of the last event of a log, or a little more."""
+    """Return the number of the last event of a log, or a slightly higher one."""
     paths = sorted(folder.glob(SEGMENT_GLOB))
     entries = [entry for path in paths[-2:] for entry in read_index(path)]
     return entries[-1][0] + INDEX_EVERY if entries else 0
@@ -89,7 +95,7 @@ def _may_begin(entry: IndexEntry) -> bool:
 
 
 def _is_sound(entries: list[IndexEntry], path: Path) -> bool:
-    """Whether entries begin where a segment does, rise, and end inside of it."""
+    """Return whether the entries begin where the segment does, rise, and end inside of it."""
     try:
         size = path.stat().st_size
     except OSError:
@@ -107,7 +113,7 @@ def _is_sound(entries: list[IndexEntry], path: Path) -> bool:
 
 
 def _entries(path: Path, size: int) -> list[IndexEntry]:
-    """The whole entries in the first `size` bytes of a segment's index; -1 for all."""
+    """Return the whole entries in the first `size` bytes of a segment's index; -1 for all."""
     try:
         with path.with_suffix(INDEX_SUFFIX).open("rb", buffering=0) as index:
             data = index.read(size)

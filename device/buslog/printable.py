@@ -1,10 +1,10 @@
-"""Texts of guests, users and damaged logs, made harmless for a terminal."""
+"""Makes texts of guests, users and damaged logs safe to print on a terminal."""
 
 from __future__ import annotations
 
 
 def printable(data: bytes | str) -> str:
-    r"""The text of UTF-8 bytes in one line, in which what does not print is escaped (`\x1b`)."""
+    r"""Return UTF-8 bytes or text in one line; unprintable characters are escaped (`\x1b`)."""
     text = data if isinstance(data, str) else data.decode(errors="replace")
     if text.isprintable():
         return text

@@ -1,4 +1,4 @@
-"""Reads a bus log, also while it is written or after its writer was killed."""
+"""Reads a bus log, even while it is written or after its writer was killed."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ from bluebridge.device.layout.buslog import READABLE, VERSION, Kind, What
 
 
 class LogError(Exception):
-    """A log or an output file that cannot be used; the text says what to do."""
+    """A log or an output file cannot be used; the text says what to do."""
 
 
 @dataclass(slots=True)
 class Event:
-    """An event of a log: `time` in seconds since it began, `data` or only the beginning of it.
+    """An event of a log; `time` is in seconds since the log began.
 
-    `work` names the work request it belongs to (`bluebridge.device.buslog.record`), 0 for none.
+    `data` are the captured bytes, which may be only the first ones. `work` names the work request
+    that the event belongs to (`bluebridge.device.buslog.record`), 0 for none.
     """
 
     number: int
@@ -49,18 +50,18 @@ class Event:
 
     @property
     def text(self) -> str:
-        """The line of an event of one of `TEXT_KINDS`; empty for transfers."""
+        """The line of text of an event of one of `TEXT_KINDS`; empty for transfers."""
         return printable(self.data) if self.kind in TEXT_KINDS else ""
 
 
 Head = tuple[int, int, int, int, int]
-"""Number of an event, nanoseconds since the log began, numbers of device and kind, length."""
+"""Number of an event, ns since the log began, numbers of device and kind, length in bytes."""
 _Item = TypeVar("_Item")
 _Records = Callable[[Path, int, bytes, int, RawFilter | None], Iterator[_Item]]
 
 
 class LogReader:
-    """A log folder, or a run's folder that has one inside as `bus`. Raises `LogError`.
+    """Reads the log in a folder, or that in the folder `bus` of a run's folder. Raises `LogError`.
 
     `cut` says whether the segment that was read last ends in the middle of a record.
     """
@@ -104,15 +105,18 @@ class LogReader:
 
     @property
     def stopped(self) -> str:
-        """Why the log was ended before its server did (`up --stop-on`); empty if it was not."""
+        """The reason for which the log was ended before its server; empty if it was not.
+
+        `up --stop-on` ends a log.
+        """
         return printable(str(self.meta.get("stopped", "")))
 
     def __iter__(self) -> Iterator[Event]:
-        """All events, oldest first; an incomplete record at the end is left out."""
+        """Yield all events, oldest first; an incomplete record at the end is left out."""
         return self.events(_EVERYTHING)
 
     def since(self, seconds: float | None) -> Iterator[Event]:
-        """The events from that time on, found by the index; all for None.
+        """Yield the events from `seconds` on, found by the index; all events for None.
 
         Some earlier events may come first. Raises `LogError` on damaged segments.
         """
@@ -120,7 +124,7 @@ class LogReader:
         return self._events(positions(self.folder, limit, 0), None, self._records)
 
     def events(self, wanted: Filter) -> Iterator[Event]:
-        """The events that pass the filter. Raises `LogError` on damaged segments."""
+        """Yield the events that pass the filter. Raises `LogError` on damaged segments."""
         raw = wanted.raw(self._names, self._started)
         begin = None if wanted.since is None else raw.begin
         places = positions(self.folder, begin, wanted.first)
@@ -130,9 +134,9 @@ class LogReader:
                 yield event
 
     def heads(self, wanted: Filter) -> Iterator[Head]:
-        """The heads of the events of the wanted times, in half of the time of `events`.
+        """Yield the heads of the events in the filter's time range, twice as fast as `events`.
 
-        Kind, BAR and device of the filter are not looked at. Raises `LogError` on damaged segments.
+        Kind, BAR and device of the filter are ignored. Raises `LogError` on damaged segments.
         """
         raw = wanted.raw(self._names, self._started)
         places = positions(self.folder, None if wanted.since is None else raw.begin, wanted.first)
@@ -150,12 +154,15 @@ class LogReader:
         raise LogError(f"the log has no event {number}: {there}")
 
     def tail(self, segments: int = 2) -> Iterator[Event]:
-        """Read the events of the last segments only."""
+        """Yield the events of the last `segments` segments only."""
         last = deque(positions(self.folder, None, 0), segments)
         return self._events(last, None, self._records)
 
     def records(self, path: Path, data: bytes) -> Iterator[Event]:
-        """The complete records at the start of `data`, a part of segment `path`; numbers are 0."""
+        """Yield the complete records at the start of `data`, a part of segment `path`.
+
+        The events have the number 0.
+        """
         for event in self._records(path, 0, data, 0, None):
             event.number = 0
             yield event
@@ -184,7 +191,7 @@ class LogReader:
         only: RawFilter | None,
         records: _Records[_Item],
     ) -> Iterator[_Item]:
-        """The events from there on that pass; a part of the file is in memory at a time.
+        """Yield the events from a position on that pass; a part of the file is in memory at a time.
 
         Events are in order of time, so what follows a part that ends after `only.end` is not read.
         """
@@ -203,10 +210,10 @@ class LogReader:
     def _records(
         self, path: Path, offset: int, data: bytes, number: int, only: RawFilter | None
     ) -> Iterator[Event]:
-        """The complete records that pass of `data`, which begins at byte `offset` of `path`.
+        """Yield the events that pass of `data`, which begins at byte `offset` of `path`.
 
-        After the last, `_read` is the number of the next, `_taken` the bytes of all, `_when` a time
-        of theirs.
+        An incomplete record at the end is left out. Afterwards `_read` is the number of the next
+        record, `_taken` the bytes of all, `_when` a time of theirs.
         """
         names, start = self._names, self._started
         position, end, size = 0, len(data), RECORD.size
@@ -260,7 +267,7 @@ class LogReader:
     def _heads(
         self, path: Path, offset: int, data: bytes, number: int, only: RawFilter | None
     ) -> Iterator[Head]:
-        """As `_records`, heads of events."""
+        """Yield heads of events from the same arguments as `_records`."""
         start, begin = self._started, 0 if only is None else only.begin
         final = 1 << 64 if only is None else only.end
         position, end, size = 0, len(data), RECORD.size
@@ -282,14 +289,17 @@ _EVERYTHING: Final = Filter()
 PART_BYTES: Final = 1 << 18
 """Bytes of a segment that are read at once."""
 MOST_KEPT: Final = 1 << 26
-"""Bytes kept of one event, far more than the largest --capture."""
+"""Upper bound for the bytes kept of one event, far more than the largest --capture."""
 MOST_LENGTH: Final = 1 << 31
-"""Bytes of one event: no queue pair can be told to send longer messages (`msg_max`)."""
+"""Upper bound for the length of one event in bytes.
+
+No queue pair can be told to send longer messages (`msg_max`).
+"""
 
 _HEAD: Final = Struct("<QBB14xII8x")
-"""The values of `RECORD` that `Head` has, and the captured bytes."""
+"""The fields of `RECORD` that `Head` has, and the number of captured bytes."""
 _KIND_AND_KEPT: Final = Struct("<9xB18xI8x")
-"""Two of the values of `RECORD`."""
+"""The fields of `RECORD` for kind and number of captured bytes."""
 _NOTE: Final = int(Kind.NOTE)
 _NO_KINDS: set[int] = set()
 _KINDS: Final = {int(kind): kind for kind in Kind}
@@ -297,7 +307,7 @@ _WHATS: Final = {int(what): what for what in What}
 
 
 def _is_mark(data: bytes, scope: int, device: int, only: RawFilter) -> bool:
-    """Whether a note is a mark of the pair, or of the guest that has the wanted device."""
+    """Return whether a note is a mark of the pair, or of the guest with the wanted device."""
     return data.startswith(MARK) and (scope == MARK_OF_PAIR or device in only.beside)
 
 

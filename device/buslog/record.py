@@ -8,7 +8,11 @@ from typing import Final
 from bluebridge.device.layout.buslog import Kind
 
 RECORD: Final = struct.Struct("<QBBBBIQIIQ")
-"""monotonic ns, device, kind, BAR, what, object, address, length, captured bytes after it, work."""
+"""The head of a record.
+
+Its fields are monotonic ns, device, kind, BAR, what, object, address, length, number of captured
+bytes after the head, and `work`.
+"""
 
 HEAD: Final = struct.Struct("<BBBxIIIII")
 """Head of a fabric message (device/buslog/wire.py): flags, operation, syndrome, source QPN, PSN,
@@ -17,23 +21,29 @@ packets, key, immediate."""
 WORK_DEVICE_SHIFT: Final = 56
 WORK_QPN_SHIFT: Final = 32
 INDEX_MASK: Final = (1 << WORK_QPN_SHIFT) - 1
-"""Fields of `work`, which names the work request of an event: from the highest bits device number
-plus one, QPN, and the slot of the send queue counted since RESET; 0 for none."""
+"""Mask of the slot index in `work`, which names the work request of an event.
+
+From the highest bits on, `work` has the device number plus one, the QPN, and the slot of the send
+queue counted since RESET; it is 0 for none.
+"""
 
 TEXT_KINDS: Final = frozenset(
     (Kind.COMMAND, Kind.NOTE, Kind.RESET, Kind.FAULT, Kind.LINK, Kind.CONTROL)
 )
-"""Kinds whose data is a line of text."""
+"""Kinds of events whose data is a line of text."""
 
 MARK: Final = b"mark: "
-"""How the text of a note begins that is a mark."""
+"""The text with which a note begins that is a mark."""
 MARK_OF_PAIR, MARK_OF_GUEST = 0, 1
-"""The `BAR` of a mark: it is of the whole pair, or of the guest whose device the record names."""
+"""Values of `BAR` in the record of a mark: it belongs to the whole pair, or to a guest.
+
+The guest is that of the device in the record.
+"""
 
 INDEX: Final = struct.Struct("<QQQ")
 """An entry of a segment's index: number, monotonic ns and file offset of an event."""
 INDEX_EVERY: Final = 1024
-"""Number of events between two entries of an index, at least."""
+"""Least number of events between two entries of an index."""
 
 META_NAME: Final = "meta.json"
 SEGMENT_GLOB: Final = "events-*.bin"
@@ -41,15 +51,15 @@ INDEX_SUFFIX: Final = ".idx"
 
 
 def segment_name(number: int) -> str:
-    """File name of segment `number`, counted from 0."""
+    """Return the file name of segment `number`, counted from 0."""
     return f"events-{number:06}.bin"
 
 
 def function_of(device: str) -> str:
-    """The function that a device of the log is part of: `a/2` is the second port of `a`."""
+    """Return the function of a device of the log: `a` for `a/2`, the second port of `a`."""
     return device.partition("/")[0]
 
 
 def host_of(device: str) -> str:
-    """The guest of a device: `a` of `a`, `a/2`, `a.1` and `a.ntb`."""
+    """Return the guest of a device: `a` for `a`, `a/2`, `a.1` and `a.ntb`."""
     return function_of(device).partition(".")[0]

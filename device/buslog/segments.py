@@ -33,11 +33,14 @@ log: Final = logging.getLogger(__name__)
 SEGMENT_BYTES: Final = 16 << 20
 TOTAL_BYTES: Final = 256 << 20
 LEAST_SEGMENTS: Final = 4
-"""Segments that a log may have at least, so that at most a quarter of it goes at once."""
+"""Least number of segments of a full log, so that at most a quarter is deleted at once."""
 
 
 class Batch(NamedTuple):
-    """Records that are written together: how many, and the monotonic time of the first, in ns."""
+    """Records that are written together.
+
+    It has their number, and the monotonic time of the first in ns.
+    """
 
     data: bytes
     events: int
@@ -45,9 +48,10 @@ class Batch(NamedTuple):
 
 
 class Segments:
-    """Writes batches to `folder`, which is made; raises OSError when that is impossible.
+    """Writes batches to `folder`, which it makes; raises OSError when that is impossible.
 
-    A log in the folder is replaced; other files of its names raise FileExistsError.
+    An older log in the folder is replaced; other files with names of a log's files raise
+    FileExistsError.
 
     `total` bounds the bytes on disk: the oldest segments, of `segment` bytes each, are deleted. A
     full disk ends the log with one warning and does not affect the device.
@@ -66,7 +70,7 @@ class Segments:
         self._number = 0
         self._written = 0
         self._sizes: list[tuple[int, int]] = []
-        """Events and bytes of each full segment that is kept."""
+        """Number of events and bytes of each full segment that is kept."""
         self._lost_segments = 0
         self._lost_events = 0
         self._lost_bytes = 0
@@ -82,11 +86,11 @@ class Segments:
 
     @property
     def names(self) -> list[str]:
-        """The devices, by number."""
+        """The names of the devices; the index is a device's number."""
         return self._names
 
     def device(self, name: str) -> int:
-        """Number of the device called `name`; adds it to the meta file."""
+        """Return the number of the device called `name`; a new one is added to the meta file."""
         if name not in self._names:
             self._names.append(name)
             self._write_meta()
@@ -123,7 +127,7 @@ class Segments:
             _write_all(self._index, entry)
 
     def stop(self, why: str) -> None:
-        """End the log, for the reason that the meta file then has: what comes later is dropped.
+        """End the log and write the reason `why` to the meta file; later events are dropped.
 
         Raises OSError when the meta file cannot be written.
         """
@@ -134,7 +138,7 @@ class Segments:
         self._write_meta()
 
     def close(self) -> None:
-        """Close the files; a warning counts what was deleted."""
+        """Close the files; a warning tells how many events were deleted."""
         if self._file is not None:
             if self._lost_events:
                 log.warning(
@@ -167,7 +171,7 @@ class Segments:
             self._delete(oldest)
 
     def _delete(self, oldest: int) -> None:
-        """Delete the oldest segment, which has this number."""
+        """Delete the oldest segment, whose number is `oldest`."""
         if not self._lost_segments:
             log.warning(
                 "the bus log has %d MiB, its limit (--log-limit): from now on its oldest events "
@@ -211,7 +215,7 @@ class Segments:
 
 
 def _drop_old(folder: Path) -> None:
-    """Remove the segments of the log in `folder`; raises OSError if they are not a log's."""
+    """Remove the segments of the log in `folder`; raises OSError for files of another origin."""
     meta = folder / META_NAME
     segments = sorted(folder.glob(SEGMENT_GLOB))
     if not _is_meta(meta):
@@ -226,7 +230,7 @@ def _drop_old(folder: Path) -> None:
 
 
 def _is_meta(path: Path) -> bool:
-    """Whether `path` was written by `Segments`."""
+    """Return whether `Segments` wrote the file `path`."""
     try:
         meta = json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError):

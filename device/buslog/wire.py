@@ -2,9 +2,9 @@
 
 In a record of `Kind.WIRE`, `what` is the kind of message. `obj` is the target's QP number,
 `address` the remote address of a request or the value an atomic found, `length` the bytes of the
-message. Its data are the frame of an Ethernet frame; else `HEAD`, `ROUTE`, `TARGET_SRQ`
-if the request is one of XRC, `OPERANDS` if it is an atomic, and as much of the payload as was
-captured.
+message. The data of an Ethernet frame are the frame. Those of other messages are `HEAD`, `ROUTE`,
+`TARGET_SRQ` if the request is one of XRC, `OPERANDS` if it is an atomic, and as much of the payload
+as was captured.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ PREFIX_BYTES: Final = HEAD.size + ROUTE.size
 """Bytes of `HEAD` and `ROUTE`, with which every message but a frame begins."""
 
 TARGET_SRQ: Final = Struct("<I")
-"""Number of the SRQ."""
+"""Number of the shared receive queue that an XRC request is for."""
 
 OPERANDS: Final = Struct("<QQQQ")
-"""Swap or add, compare, and the masks of both."""
+"""Operands of an atomic: swap or add, compare, and the masks of both."""
 
 
 def read_message(event: Event) -> WireMessage:

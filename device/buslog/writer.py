@@ -1,7 +1,7 @@
-"""The bus log's writer: events are packed as they are noted, and written together.
+"""The bus log's writer: events are packed when they are noted, and written later in batches.
 
-So neither device nor message waits for the disk. What is written is in
-`bluebridge.device.buslog.segments`.
+So neither device nor message waits for the disk. `bluebridge.device.buslog.segments` describes the
+files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bluebridge.hot_modules import DEVICE
 log: Final = logging.getLogger(__name__)
 
 BATCH_BYTES: Final = 1 << 16
-"""Collected bytes after which they are written; few, to stay in the processor's cache."""
+"""Collected bytes after which they are written; few enough for the processor's cache."""
 
 Data = bytes | bytearray | memoryview
 _OTHER: Final = int(What.OTHER)
@@ -49,7 +49,7 @@ class EventLog:
         return 0
 
     def functions_of(self, guest: str) -> list[str]:
-        """Name the devices of a guest that the log has, first its HCA, called as the guest."""
+        """Return the log's devices of a guest; the first is its HCA, named as the guest."""
         return []
 
     def record(
@@ -63,7 +63,7 @@ class EventLog:
         what: int = _OTHER,
         obj: int = 0,
     ) -> None:
-        """Note an event; `data` are its bytes, or their beginning."""
+        """Record an event; `data` are its bytes, or the first of them."""
 
     def keep(
         self,
@@ -76,7 +76,7 @@ class EventLog:
         what: int = _OTHER,
         obj: int = 0,
     ) -> None:
-        """Note an event of which all of `data` is kept, whatever the log's limit."""
+        """Record an event and keep all of `data`, whatever the log's limit."""
 
     def transfers(
         self,
@@ -89,7 +89,7 @@ class EventLog:
         what: int,
         obj: int,
     ) -> None:
-        """Note an event for each of the first `count` runs, at most `most` bytes of `views`."""
+        """Record an event for each of the first `count` runs, at most `most` bytes of `views`."""
 
     def message(
         self,
@@ -109,25 +109,26 @@ class EventLog:
         before: bytes,
         payload: bytes,
     ) -> None:
-        """Note a message that leaves a port (`bluebridge.device.buslog.wire`).
+        """Record a message that leaves a port (`bluebridge.device.buslog.wire`).
 
-        `before` are the bytes after `HEAD` and before the payload; all of both is kept.
+        `before` are the bytes between `HEAD` and the payload; `before` and `payload` are kept
+        whole.
         """
 
     def when_noted(self, action: Callable[[], None]) -> None:
         """Call `action` at the first event after each `hand_over` or `flush`."""
 
     def write_behind(self) -> None:
-        """Have a thread write from now on, so that a slow disk holds nobody."""
+        """Let a thread write from now on, so that a slow disk delays nobody."""
 
     def hand_over(self) -> None:
-        """Have all collected events written."""
+        """Have all collected events written, by the thread if there is one."""
 
     def flush(self) -> None:
         """Write all collected events."""
 
     def stop(self, why: str) -> bool:
-        """End the log with a note that says why; return whether one had not ended yet."""
+        """End the log with a note of the reason; return whether it had not ended yet."""
         return False
 
     def close(self) -> None:
@@ -135,9 +136,10 @@ class EventLog:
 
 
 class FileLog(EventLog):
-    """A log in `folder`, which is made; raises OSError when that is impossible.
+    """A log in `folder`, which it makes; raises OSError when that is impossible.
 
-    A log in the folder is replaced; other files of its names raise FileExistsError.
+    An older log in the folder is replaced; other files with names of a log's files raise
+    FileExistsError.
 
     `total` bounds the bytes on disk: the oldest segments are deleted. A full disk ends the log with
     one warning and does not affect the device.
@@ -163,11 +165,11 @@ class FileLog(EventLog):
         self._losses = Throttle()
 
     def device(self, name: str) -> int:
-        """Number of the device called `name`; adds it to the meta file."""
+        """Return the number of the device called `name`; a new one is added to the meta file."""
         return self._segments.device(name)
 
     def functions_of(self, guest: str) -> list[str]:
-        """Name the devices of a guest that the log has, first its HCA, called as the guest."""
+        """Return the log's devices of a guest; the first is its HCA, named as the guest."""
         found = [name for name in self._segments.names if host_of(name) == guest]
         return sorted(found, key=lambda name: name != guest)
 
@@ -182,7 +184,7 @@ class FileLog(EventLog):
         what: int = _OTHER,
         obj: int = 0,
     ) -> None:
-        """Note an event; at most `capture` bytes of `data` are kept, of a text all."""
+        """Record an event; at most `capture` bytes of `data` are kept, of a text all."""
         kept: Data = data
         if len(data) > self.capture and kind not in TEXT_KINDS:
             kept = data[: self.capture]
@@ -201,7 +203,7 @@ class FileLog(EventLog):
         what: int = _OTHER,
         obj: int = 0,
     ) -> None:
-        """Note an event of which all of `data` is kept, whatever the log's limit."""
+        """Record an event and keep all of `data`, whatever the log's limit."""
         if self.stopped:
             return
         records = self._records
@@ -219,7 +221,7 @@ class FileLog(EventLog):
         what: int,
         obj: int,
     ) -> None:
-        """Note an event for each of the first `count` runs, at most `most` bytes of `views`."""
+        """Record an event for each of the first `count` runs, at most `most` bytes of `views`."""
         if self.stopped:
             return
         records, kept = self._records, min(most, self.capture)
@@ -244,7 +246,7 @@ class FileLog(EventLog):
         before: bytes,
         payload: bytes,
     ) -> None:
-        """Note a message that leaves a port; its payload is cut already to what is to be kept."""
+        """Record a message that leaves a port; the caller has cut its payload to what is kept."""
         if self.stopped:
             return
         records = self._records
@@ -265,15 +267,18 @@ class FileLog(EventLog):
             self.hand_over()
 
     def write_behind(self) -> None:
-        """Have a thread write. Call it in the sandbox: threads have that of their maker."""
+        """Let a thread write.
+
+        This must be called inside the sandbox, since a thread inherits the sandbox of its maker.
+        """
         if self._behind is None:
             self.flush()
             self._behind = Background(self._segments.write)
 
     def hand_over(self) -> None:
-        """Write all collected events, or have the thread do so.
+        """Write all collected events, or hand them to the thread if there is one.
 
-        They are lost where it is too far behind; the log and the server's log say so.
+        They are lost when the thread is too far behind; the log and the server's log then say so.
         """
         count, first = self._records.count, self._records.first
         if not count:
@@ -287,7 +292,7 @@ class FileLog(EventLog):
             self._lose(count)
 
     def _lose(self, count: int) -> None:
-        """Note how many events are missing in front of the next one."""
+        """Record how many events are missing in front of the next one."""
         self._lost += count - self._loss_notes
         self._loss_notes = 1
         text = f"the disk is too slow: {self._lost} events are missing so far"
@@ -302,7 +307,7 @@ class FileLog(EventLog):
             self._behind.wait()
 
     def stop(self, why: str) -> bool:
-        """End the log with a note that says why; return whether it had not ended yet.
+        """End the log with a note of the reason; return whether it had not ended yet.
 
         Later events are dropped. Raises OSError when the meta file cannot be written.
         """
@@ -326,7 +331,7 @@ class FileLog(EventLog):
 
 
 def _new_records() -> Records:
-    """Records that are packed the quickest way in this process."""
+    """Return the kind of `Records` that is fastest in this process."""
     if compiled.kind_of(DEVICE) == "pure":
         return Records()
     try:
