@@ -6,7 +6,7 @@ from enum import Enum, IntEnum, IntFlag
 
 
 class QpType(Enum):
-    """Kinds of queue pairs."""
+    """The transport types of queue pairs."""
 
     RC = "rc"
     UC = "uc"
@@ -46,7 +46,7 @@ class SendFlags(IntFlag):
 
 
 class WrOpcode(IntEnum):
-    """Send work request opcodes. READ with invalidate is iWARP's alone."""
+    """Opcodes of send work requests; READ with invalidate exists in iWARP alone."""
 
     RDMA_WRITE = 0
     RDMA_WRITE_WITH_IMM = 1

@@ -6,8 +6,8 @@ from bluebridge.guest.errors import DeviceError
 
 
 class VerbsError(DeviceError):
-    """A verb failed; the text says which and why."""
+    """A verb failed; the text names the verb and the reason."""
 
 
 class DeviceLost(VerbsError):
-    """The device is gone, or has failed for good: nothing can be asked of it any more."""
+    """The device was removed or failed for good, so every further request to it fails."""

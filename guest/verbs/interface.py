@@ -26,25 +26,25 @@ HEALTH_SECONDS = 1.0
 
 
 class Health(Protocol):
-    """Whether the device is still there: waiting code asks it every `HEALTH_SECONDS`."""
+    """Tells if the device is still present; waiting code calls `check` every `HEALTH_SECONDS`."""
 
     @property
     def lost(self) -> bool:
-        """Whether the device was found gone or broken; it stays so until it is opened anew."""
+        """True once the device was found absent or broken, until it is opened anew."""
 
     def check(self) -> None:
         """Raise `DeviceLost` if the device is lost. May be called from any thread."""
 
     def loss(self) -> DeviceLost:
-        """The error to raise, or to tell, of a device that is lost."""
+        """Return the error for a lost device, to raise or to report."""
 
 
 class EthernetPort(Protocol):
-    """A port of a RoCE device: its addresses, and Ethernet frames."""
+    """A port of a RoCE device: its MAC address and GIDs, and the steering of Ethernet frames."""
 
     @property
     def number(self) -> int:
-        """Which one of the device's ports, from 1 on."""
+        """The number of the port on its device, counted from 1."""
 
     @property
     def mac(self) -> bytes:
@@ -55,13 +55,16 @@ class EthernetPort(Protocol):
         """The GIDs of 16 bytes by index; 0 is the link-local one, empty places are zeros."""
 
     def add_gid(self, gid: bytes) -> int:
-        """Put a GID into the table; its index. Raises `VerbsError` when there is no room."""
+        """Put a GID (16 bytes) into the table and return its index.
+
+        Raises `VerbsError` when there is no room.
+        """
 
     def remove_gid(self, gid: bytes) -> None:
-        """Take a GID out of the table; the others keep their indices."""
+        """Take a GID out of the table; the other GIDs keep their indices."""
 
     def steer_frames(self, qpn: int, groups: Sequence[bytes] = ()) -> None:
-        """Deliver Ethernet frames for us, broadcasts and multicasts to queue pair `qpn`."""
+        """Deliver frames to the port's MAC, broadcasts and multicasts to queue pair `qpn`."""
 
 
 class QueuePair(Protocol):
@@ -83,7 +86,7 @@ class QueuePair(Protocol):
         """Change state and attributes; raises `VerbsError`."""
 
     def modify_init(self, access: AccessFlags | int = 0, qkey: int | None = None) -> None:
-        """RESET to INIT with what peers may do; datagram queue pairs need a Q_Key."""
+        """Go from RESET to INIT with what peers may do; datagram queue pairs need a Q_Key."""
 
     def modify_rtr(
         self,
@@ -95,7 +98,7 @@ class QueuePair(Protocol):
         max_dest_rd_atomic: int = 16,
         min_rnr_timer: int = 12,
     ) -> None:
-        """INIT to RTR; address vector and peer belong to connected queue pairs."""
+        """Go from INIT to RTR; address vector and peer belong to connected queue pairs."""
 
     def modify_rts(
         self,
@@ -106,7 +109,7 @@ class QueuePair(Protocol):
         rnr_retry: int = 7,
         max_rd_atomic: int = 16,
     ) -> None:
-        """RTR to RTS; the parameters but the PSN are those of an RC queue pair."""
+        """Go from RTR to RTS; the parameters but the PSN are those of an RC queue pair."""
 
     def modify_err(self) -> None:
         """Go to ERR: everything posted is flushed."""
@@ -115,7 +118,7 @@ class QueuePair(Protocol):
         """Go to RESET: everything posted is forgotten, unread completions too."""
 
     def query_state(self) -> QpState:
-        """The state the device has the queue pair in."""
+        """Ask the device for the state of the queue pair."""
 
     def post_send(self, wrs: SendWr | Sequence[SendWr]) -> None:
         """Post one request or a chain.
@@ -127,7 +130,7 @@ class QueuePair(Protocol):
         """Post one receive request or several; raises `VerbsError` like `post_send`."""
 
     def destroy(self) -> None:
-        """Reset and give everything back; a second call does nothing."""
+        """Reset the queue pair and free its resources; a second call does nothing."""
 
 
 class ProtectionDomain(Protocol):
@@ -138,7 +141,7 @@ class ProtectionDomain(Protocol):
         """The number of the protection domain."""
 
     def get_dma_mr(self, access: AccessFlags | int = AccessFlags.LOCAL_WRITE) -> MemoryRegion:
-        """A region over all of memory; addresses in it are DMA addresses."""
+        """Register all of memory; addresses in the region are DMA addresses."""
 
     def reg_mr(
         self,
@@ -156,16 +159,16 @@ class ProtectionDomain(Protocol):
         """
 
     def alloc_fast_reg_mr(self, max_pages: int) -> FastRegistration:
-        """A region for REG_MR work requests of up to `max_pages` pages."""
+        """Make a region for REG_MR work requests of up to `max_pages` pages."""
 
     def create_qp(self, init: QpInit) -> QueuePair:
-        """A queue pair in state RESET."""
+        """Make a queue pair in state RESET."""
 
     def create_srq(self, max_wr: int, max_sge: int = 1) -> SharedReceiveQueue:
-        """A shared receive queue for `max_wr` requests."""
+        """Make a shared receive queue for `max_wr` requests."""
 
     def close(self) -> None:
-        """Give the number back; everything in the domain must be gone."""
+        """Free the domain's number; everything in the domain must have been closed before."""
 
 
 class Device(Protocol):
@@ -177,52 +180,52 @@ class Device(Protocol):
 
     @property
     def health(self) -> Health:
-        """The object that knows whether the device is still there."""
+        """The object that knows if the device is still present."""
 
     @property
     def ethernet_port(self) -> EthernetPort | None:
-        """The port it is bound to, if the device speaks RoCE; None on other networks."""
+        """The port that this device is bound to if it speaks RoCE, None on other networks."""
 
     def port(self, number: int) -> Device:
-        """The same device, bound to another port, from 1 on: what is made with it is on that port.
+        """Return the same device bound to port `number`, from 1 on, for objects on that port.
 
-        The port comes up when it is asked for first, and the same device comes each time. Closing
-        it takes the port down; closing the device that was opened closes all. Memory and regions
-        are common, protection domains too but for their queue pairs. Raises `VerbsError` when
-        there is no such port.
+        The port comes up at the first call for it, and each call for a port returns the same
+        device. Closing that device takes its port down; closing the device that was opened closes
+        all. Memory and regions are common to the ports, protection domains too but for their queue
+        pairs. Raises `VerbsError` when there is no such port.
         """
 
     @property
     def local_dma_lkey(self) -> int | None:
-        """The key for local use that reaches all DMA memory, in every PD; None: there is none."""
+        """The local key that reaches all DMA memory in every PD, None when the device has none."""
 
     @property
     def address(self) -> bytes:
-        """The bytes of which a peer makes an address vector; their content is the device's."""
+        """The bytes from which a peer makes an address vector, in a form of the device's kind."""
 
     def address_vector(self, address: bytes) -> AddressVector:
-        """The way to the device whose `address` that is. Raises `VerbsError` for nonsense."""
+        """Return the way to the device that has `address`; raises `VerbsError` if malformed."""
 
     def allocate(self, length: int, align: int = 4096) -> DmaMemory:
-        """Contiguous zeroed DMA memory; raises `MemoryError`."""
+        """Allocate contiguous zeroed DMA memory; raises `MemoryError`."""
 
     def alloc_pd(self) -> ProtectionDomain:
         """Make a protection domain."""
 
     def create_comp_channel(self) -> CompletionChannel:
-        """A completion channel; raises `VerbsError` when there is no interrupt for it."""
+        """Make a completion channel; raises `VerbsError` when no interrupt is free for it."""
 
     def create_cq(self, entries: int, channel: CompletionChannel | None = None) -> CompletionQueue:
-        """A completion queue of at least `entries`; `channel` is where its events go."""
+        """Make a completion queue of at least `entries`; `channel` is where its events go."""
 
     def query_device(self) -> DeviceAttr:
         """Return the device's limits and abilities."""
 
     def query_port(self) -> PortAttr:
-        """Return the port's state now."""
+        """Return the present state of the port."""
 
     def close(self) -> None:
-        """Give everything back that is still open; a second call does nothing."""
+        """Close everything of the device that is still open; a second call does nothing."""
 
     def __enter__(self) -> Device: ...
 

@@ -9,7 +9,7 @@ from bluebridge.guest.verbs.values import RecvWr, Wc
 
 
 class CompletionQueue(Protocol):
-    """Completions of work requests, in order."""
+    """A queue of the completions of work requests, in order."""
 
     @property
     def cqn(self) -> int:
@@ -17,10 +17,10 @@ class CompletionQueue(Protocol):
 
     @property
     def channel(self) -> CompletionChannel | None:
-        """The channel that its events go to."""
+        """The channel that receives the queue's events, if there is one."""
 
     def poll(self, limit: int = 16) -> list[Wc]:
-        """Up to `limit` completions, oldest first; an empty list when there are none."""
+        """Return up to `limit` completions, oldest first; an empty list when there are none."""
 
     def req_notify(self, solicited_only: bool = False) -> None:
         """Ask for one event at the next completion, or the next solicited or failed one.
@@ -30,27 +30,30 @@ class CompletionQueue(Protocol):
         """
 
     def destroy(self) -> None:
-        """Give it back; its queue pairs must be gone. A second call does nothing."""
+        """Free the queue, whose queue pairs must be gone; a second call does nothing."""
 
 
 class CompletionChannel(Protocol):
-    """Gives the completion queues that had a completion after `req_notify`."""
+    """A source of events that name completion queues with a completion after `req_notify`."""
 
     def fileno(self) -> int:
-        """Becomes readable when there is an event; then call `get_event(0)` until it gives None."""
+        """Return a descriptor that becomes readable when there is an event.
+
+        Then call `get_event(0)` until it gives None.
+        """
 
     def get_event(self, timeout: float | None = None) -> CompletionQueue | None:
-        """The next event; waits up to `timeout` seconds (None: without end).
+        """Return the queue of the next event; waits `timeout` seconds, with None without end.
 
-        None after the time has passed, after `wake` and once the channel is closed. Raises
-        `DeviceLost` within seconds of the device's end.
+        Returns None after the time has passed, after `wake` and once the channel is closed. Raises
+        `DeviceLost` within seconds when the device is lost.
         """
 
     def wake(self) -> None:
         """Make one waiting `get_event`, or the next one, return None."""
 
     def close(self) -> None:
-        """Give it back; waiting threads return."""
+        """Close the channel; threads that wait in `get_event` return."""
 
 
 class SharedReceiveQueue(Protocol):
@@ -64,7 +67,7 @@ class SharedReceiveQueue(Protocol):
         """Post receive requests; raises `VerbsError` at the first that does not fit."""
 
     def destroy(self) -> None:
-        """Give it back; its queue pairs must be gone."""
+        """Free the queue, whose queue pairs must be gone."""
 
 
 class MemoryRegion(Protocol):
@@ -72,14 +75,14 @@ class MemoryRegion(Protocol):
 
     @property
     def lkey(self) -> int:
-        """Key for local use."""
+        """The key for local work requests."""
 
     @property
     def rkey(self) -> int:
-        """Key to give to a peer."""
+        """The key that a peer needs for RDMA to the region."""
 
     def close(self) -> None:
-        """Deregister; a second call does nothing."""
+        """Deregister the region; a second call does nothing."""
 
 
 class FastRegistration(MemoryRegion, Protocol):
@@ -90,4 +93,7 @@ class FastRegistration(MemoryRegion, Protocol):
         """The number of pages that a registration may have."""
 
     def next_key(self) -> int:
-        """Change the key's low byte for the next REG_MR (ib_update_fast_reg_key); the new key."""
+        """Count up the key's low byte for the next REG_MR and return the new key.
+
+        As Linux's ib_update_fast_reg_key.
+        """

@@ -48,7 +48,7 @@ class SendWr:
 
 @dataclass(slots=True)
 class QpInit:
-    """The attributes of a new queue pair; `max_inline` bytes fit into one send entry."""
+    """The attributes of a new queue pair; up to `max_inline` bytes fit into one send entry."""
 
     type: QpType
     send_cq: CompletionQueue

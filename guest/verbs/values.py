@@ -20,8 +20,8 @@ class Sge(NamedTuple):
 class AddressVector:
     """The way to a peer, for a connected queue pair or one datagram (ibv_ah_attr).
 
-    Its content is the provider's: users get one from `Device.address_vector` and hand it on. Each
-    kind of network has a subclass of its own, such as `RoceAddress`.
+    Each kind of network has a subclass with its own fields, such as `RoceAddress`. Users get one
+    from `Device.address_vector` and pass it on unread.
     """
 
     __slots__ = ()
@@ -29,7 +29,7 @@ class AddressVector:
 
 @dataclass(slots=True)
 class RecvWr:
-    """A receive work request."""
+    """A receive work request: the memory that one incoming message fills."""
 
     wr_id: int = 0
     sg_list: Sequence[Sge] = ()
