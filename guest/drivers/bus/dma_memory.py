@@ -1,4 +1,4 @@
-"""An allocator of DMA memory over blocks that are contiguous for the device and for us."""
+"""An allocator of DMA memory over blocks contiguous for the device and in this process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Block:
 
 
 class Arena:
-    """Blocks of memory and what of them is in use."""
+    """Blocks of DMA memory, and the ranges of them that are in use."""
 
     def __init__(self) -> None:
         self._blocks: list[_Block] = []
@@ -49,7 +49,7 @@ class Arena:
             self._blocks.append(_Block(address, view, RangeAllocator(address, len(view), GRANULE)))
 
     def allocate(self, length: int, align: int) -> Allocation | None:
-        """Zeroed memory of `length` bytes at a multiple of `align`, or None when there is none."""
+        """Return `length` zeroed bytes at a multiple of `align`, None when there are none."""
         with self._lock:
             for block in self._blocks:
                 address = block.ranges.allocate(length, max(align, GRANULE))
@@ -65,12 +65,12 @@ class Arena:
         return Allocation(self, block, address, view)
 
     def release(self, block: _Block, address: int, length: int) -> None:
-        """Take a piece back."""
+        """Take the memory of a freed allocation back into its block."""
         with self._lock:
             block.ranges.free(address, length)
 
     @property
     def available(self) -> int:
-        """Free bytes."""
+        """Return the number of free bytes."""
         with self._lock:
             return sum(block.ranges.available for block in self._blocks)

@@ -31,9 +31,9 @@ def free_hugepages() -> int:
 class HugepageFile:
     """`count` hugepages mapped in one piece; `addresses` are their physical addresses.
 
-    Without `sources` the pages are any that are free. With them, each page is the one that the
+    Without `sources` the kernel chooses the pages. With `sources`, each page is the one that the
     source of the same index gives up: the kernel hands out the page freed last, and that is the
-    only way to say which page goes where without an address to map it at.
+    only way to choose a page's position without an address to map it at.
     """
 
     def __init__(self, count: int, sources: Sequence[HugepageFile] = ()) -> None:
@@ -55,25 +55,25 @@ class HugepageFile:
         self.addresses = [_physical(start + index * HUGE) for index in range(count)]
 
     def blocks(self) -> Iterator[tuple[int, memoryview]]:
-        """Physical address and view of each physically contiguous stretch."""
+        """Yield physical address and view of each physically contiguous stretch."""
         for first, last in contiguous(self.addresses):
             yield self.addresses[first], self.view[first * HUGE : last * HUGE]
 
     def close(self) -> None:
-        """Unmap; every view of the memory must be gone, else the process's end does it."""
+        """Unmap the pages; with views of them in use, they stay mapped until the process ends."""
         self.view.release()
         self._map.close()
 
 
 def sorted_hugepages(count: int) -> HugepageFile:
-    """`count` hugepages in the order of their physical addresses: neighbours come together."""
+    """Return `count` hugepages in the order of their physical addresses."""
     singles = [HugepageFile(1) for _ in range(count)]
     singles.sort(key=lambda single: single.addresses[0])
     return HugepageFile(count, singles)
 
 
 def contiguous(addresses: list[int]) -> Iterator[tuple[int, int]]:
-    """Index ranges `first, last` (exclusive) of pages that follow one another in memory."""
+    """Yield index ranges `first, last` (exclusive) of pages that follow one another in memory."""
     first = 0
     for index in range(1, len(addresses) + 1):
         if index == len(addresses) or addresses[index] != addresses[index - 1] + HUGE:
@@ -82,13 +82,13 @@ def contiguous(addresses: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def _mapping_of(name: str) -> int:
-    """The virtual address at which this process has the file mapped."""
+    """Return the virtual address at which this process has mapped the file."""
     with open("/proc/self/maps", encoding="utf-8") as maps:
         return parse_maps(maps, name)
 
 
 def parse_maps(lines: Iterable[str], name: str) -> int:
-    """The start address of the first mapping of `name`; `OSError` when there is none."""
+    """Return the start address of the first mapping of `name`; `OSError` when there is none."""
     for line in lines:
         if name in line:
             return int(line.split("-", 1)[0], 16)
@@ -96,7 +96,7 @@ def parse_maps(lines: Iterable[str], name: str) -> int:
 
 
 def _physical(virtual: int) -> int:
-    """The physical address behind a virtual one."""
+    """Return the physical address behind a virtual one."""
     fd = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = os.pread(fd, 8, virtual // PAGE * 8)

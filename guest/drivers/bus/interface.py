@@ -1,4 +1,4 @@
-"""The interface of a bus: in a guest it is VFIO, the wire tests bring another one."""
+"""The interface of a PCI function's bus, which guests implement with VFIO and tests with others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class DmaMemory(Protocol):
-    """Memory the device can reach: `address` as the device sees it, `view` as we see it.
+    """Memory the device can reach: `address` for the device, `view` for this process.
 
     `view` covers physically contiguous memory, is zeroed at first, and stays valid until `free`.
     """
@@ -22,19 +22,19 @@ class Bus(Protocol):
     """A PCI function taken over by a user-space driver."""
 
     def read32(self, bar: int, offset: int) -> int:
-        """One 32-bit load; the value is big-endian on the bus, converted to an integer here."""
+        """Load 32 bits that are big-endian on the bus; returns them as an integer."""
 
     def write32(self, bar: int, offset: int, value: int) -> None:
-        """One 32-bit store, big-endian on the bus."""
+        """Store 32 bits, big-endian on the bus."""
 
     def write64(self, bar: int, offset: int, value: int) -> None:
-        """One 64-bit store, big-endian on the bus."""
+        """Store 64 bits, big-endian on the bus."""
 
     def load_config(self, offset: int, width: int) -> int:
-        """A register of config space, little-endian."""
+        """Load a register of config space, little-endian, `width` bytes wide."""
 
     def allocate(self, length: int, align: int = 4096) -> DmaMemory:
-        """Physically contiguous, zeroed DMA memory; raises `MemoryError`."""
+        """Allocate physically contiguous, zeroed DMA memory; raises `MemoryError`."""
 
     def enable_interrupts(self, vectors: int) -> list[int]:
         """Set up MSI-X vectors 0..vectors-1; returns one readable eventfd for each."""
@@ -46,7 +46,7 @@ class Bus(Protocol):
         """Take note that the device is gone, so that `close` does not wait for it."""
 
     def close(self) -> None:
-        """Give the device back: interrupts off, memory freed."""
+        """Disable interrupts, free the DMA memory and give the device back."""
 
 
 class Function(Protocol):
@@ -57,31 +57,31 @@ class Function(Protocol):
     """
 
     def load(self, bar: int, offset: int, width: int) -> int:
-        """One load of `width` bytes (1, 2, 4 or 8) at a multiple of it."""
+        """Load `width` bytes (1, 2, 4 or 8) at an offset that is a multiple of `width`."""
 
     def store(self, bar: int, offset: int, width: int, value: int) -> None:
-        """One store of `width` bytes at a multiple of it."""
+        """Store `width` bytes (1, 2, 4 or 8) at an offset that is a multiple of `width`."""
 
     def load_bytes(self, bar: int, offset: int, length: int) -> bytes:
-        """Bytes by the widest loads there are."""
+        """Load `length` bytes by accesses as wide as their alignment allows."""
 
     def store_bytes(self, bar: int, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """Bytes by the widest stores there are, in ascending order."""
+        """Store bytes by accesses as wide as their alignment allows, in ascending order."""
 
     def mapping(self, bar: int) -> memoryview | None:
-        """A BAR as bytes, for what is memory behind it; None where it cannot be mapped."""
+        """Return a BAR that is backed by memory as bytes, None where it cannot be mapped."""
 
     def load_config(self, offset: int, width: int) -> int:
-        """A register of config space."""
+        """Load a register of config space, little-endian, `width` bytes wide."""
 
     def bar(self, index: int) -> tuple[int, int]:
-        """Bus address and size of a BAR."""
+        """Return bus address and size of a BAR."""
 
     def allocate(self, length: int, align: int = 4096) -> DmaMemory:
-        """Physically contiguous, zeroed DMA memory; raises `MemoryError`."""
+        """Allocate physically contiguous, zeroed DMA memory; raises `MemoryError`."""
 
     def enable_interrupts(self, vectors: int) -> list[int]:
         """Set up MSI-X vectors 0..vectors-1; returns one readable eventfd for each."""
 
     def close(self) -> None:
-        """Give the device back: interrupts off, memory freed."""
+        """Disable interrupts, free the DMA memory and give the device back."""

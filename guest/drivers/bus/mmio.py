@@ -1,4 +1,4 @@
-"""A BAR as this process has it mapped: single loads and stores of a width, and runs of them.
+"""A BAR that this process has mapped: single loads and stores of a width, and runs of them.
 
 `memoryview` items of one, two, four or eight bytes are single accesses, where slices and `struct`
 would let the C library choose.
@@ -14,13 +14,13 @@ WIDEST = 8
 
 
 class Mmio(Protocol):
-    """Accesses at an offset, little-endian; offsets are multiples of the width."""
+    """Little-endian accesses at an offset, which must be a multiple of the access's width."""
 
     def load(self, offset: int, width: int) -> int:
-        """One load of 1, 2, 4 or 8 bytes."""
+        """Load 1, 2, 4 or 8 bytes in a single access."""
 
     def store(self, offset: int, width: int, value: int) -> None:
-        """One store of 1, 2, 4 or 8 bytes."""
+        """Store 1, 2, 4 or 8 bytes in a single access."""
 
 
 class Mapped:
@@ -33,22 +33,22 @@ class Mapped:
         """The views of the mapping by the width of an access in bytes."""
 
     def close(self) -> None:
-        """Unmap: every later access raises ValueError."""
+        """Unmap the BAR: every later access raises `ValueError`."""
         for view in self.views.values():
             view.release()
         self._mapped.close()
 
     def load(self, offset: int, width: int) -> int:
-        """One load."""
+        """Load `width` bytes in a single access."""
         return int(self.views[width][offset // width])
 
     def store(self, offset: int, width: int, value: int) -> None:
-        """One store."""
+        """Store `width` bytes in a single access."""
         self.views[width][offset // width] = value
 
 
 def accesses(offset: int, length: int) -> Iterator[tuple[int, int]]:
-    """Offset and width of the widest accesses that cover `length` bytes, in ascending order."""
+    """Yield offset and width of the widest accesses that cover `length` bytes, ascending."""
     end = offset + length
     while offset < end:
         width = WIDEST
@@ -59,14 +59,14 @@ def accesses(offset: int, length: int) -> Iterator[tuple[int, int]]:
 
 
 def load_bytes(mmio: Mmio, offset: int, length: int) -> bytes:
-    """`length` bytes by the widest loads there are."""
+    """Load `length` bytes by accesses as wide as their alignment allows."""
     load = mmio.load
     found = (load(at, width).to_bytes(width, "little") for at, width in accesses(offset, length))
     return b"".join(found)
 
 
 def store_bytes(mmio: Mmio, offset: int, data: bytes | bytearray | memoryview) -> None:
-    """Bytes by the widest stores there are, in ascending order."""
+    """Store bytes by accesses as wide as their alignment allows, in ascending order."""
     store = mmio.store
     for at, width in accesses(offset, len(data)):
         part = data[at - offset : at - offset + width]

@@ -21,7 +21,7 @@ class RangeAllocator:
         return sum(length for _, length in self._free)
 
     def allocate(self, length: int, align: int = 1) -> int | None:
-        """The start of a free range of `length`, or None when there is none."""
+        """Return the start of a free range of `length`, or None when there is none."""
         length = self._round(length)
         for place, (start, size) in enumerate(self._free):
             first = -(-start // align) * align

@@ -1,4 +1,4 @@
-"""MSI-X vectors as eventfds: wait for some of them, know which have fired."""
+"""MSI-X vectors as eventfds: waiting for some of them and telling which have fired."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ class Vectors:
         self._pollers: dict[tuple[int, ...], select.poll] = {}
 
     def wait(self, wanted: Collection[int], timeout: float | None) -> list[int]:
-        """Return those of `wanted` that have fired since the last call; none when the time has
-        passed.
+        """Return those of `wanted` that fired since the last call, an empty list after `timeout`.
 
-        `timeout` in seconds, None waits without end. What is returned is consumed.
+        `timeout` is in seconds, None waits without end. A vector that is returned counts as not
+        fired until it fires again.
         """
         ready = self._poller(wanted).poll(None if timeout is None else timeout * 1000)
         return self._consume(ready)
 
     def spinner(self, wanted: Collection[int]) -> Callable[[int], list[int]]:
-        """A function that looks so many times instead of sleeping; it returns the same."""
+        """Return a function that polls for as many rounds as its argument says, without sleep.
+
+        It returns the vectors of `wanted` that have fired, like `wait`.
+        """
         poll, consume = self._poller(wanted).poll, self._consume
 
         def spin(looks: int) -> list[int]:
@@ -50,7 +53,7 @@ class Vectors:
         return found
 
     def drain(self, vectors: Collection[int]) -> None:
-        """Forget that these have fired."""
+        """Forget that these vectors have fired."""
         for vector in vectors:
             try:
                 os.read(self.fds[vector], 8)
@@ -68,17 +71,17 @@ class Vectors:
 
 
 class Deadline:
-    """A time limit: `left` seconds of `timeout`, None when there is none."""
+    """A time limit of `timeout` seconds from now on; None never ends."""
 
     def __init__(self, timeout: float | None) -> None:
         self._end = None if timeout is None else time.monotonic() + timeout
 
     @property
     def left(self) -> float | None:
-        """Seconds that are left, 0 when none are; None for ever."""
+        """The seconds that are left, at least 0; None when there is no limit."""
         return None if self._end is None else max(0.0, self._end - time.monotonic())
 
     @property
     def over(self) -> bool:
-        """Whether the time has passed."""
+        """True when the time has passed."""
         return self._end is not None and time.monotonic() >= self._end

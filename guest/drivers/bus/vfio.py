@@ -36,15 +36,15 @@ Driver = TypeVar("Driver")
 
 
 def find_device(root: str = "/sys") -> str:
-    """PCI address of the HCA bound to vfio-pci; `DeviceError` says what is missing."""
+    """Return the PCI address of the HCA bound to vfio-pci; `DeviceError` says what is missing."""
     return find_any(HCA_IDS, root)
 
 
 def find_any(identities: Collection[tuple[int, int]], root: str = "/sys") -> str:
-    """PCI address of a function with one of these vendor and device numbers on vfio-pci.
+    """Return the PCI address of a function on vfio-pci with one of `identities` (vendor, device).
 
-    The first of the numbers that is there, and of several functions the first. `DeviceError` says
-    what is missing.
+    The first identity that is present counts, and of several such functions the first.
+    `DeviceError` says what is missing.
     """
     bound: dict[tuple[int, int], str] = {}
     unbound = ""
@@ -71,7 +71,10 @@ def open_driver(
     bars: Sequence[int],
     driver: Callable[[VfioBus], Driver],
 ) -> Driver:
-    """`driver` on the function that `find_any` finds; one it refuses is given back."""
+    """Return `driver` for the function that `find_any` finds.
+
+    A function that the driver refuses is given back.
+    """
     function = VfioBus(find_any(identities), bars)
     try:
         return driver(function)
@@ -81,7 +84,7 @@ def open_driver(
 
 
 class _Region:
-    """A BAR: mapped, or reached through the device's descriptor."""
+    """A BAR that is mapped, or reached through the device's descriptor."""
 
     def __init__(self, device: int, size: int, offset: int, mapped: Mapped | None) -> None:
         self.size = size
@@ -94,18 +97,18 @@ class _Region:
         self._device = device
 
     def load(self, offset: int, width: int) -> int:
-        """One load, little-endian."""
+        """Load `width` bytes, little-endian, in a single access."""
         if self._mmio is not None:
             return self._mmio.load(offset, width)
         return int.from_bytes(os.pread(self._device, width, self.offset + offset), "little")
 
     def close(self) -> None:
-        """Unmap: the mapping would keep the device open."""
+        """Unmap the BAR, since the mapping would keep the device open."""
         if self._mmio is not None:
             self._mmio.close()
 
     def store(self, offset: int, width: int, value: int) -> None:
-        """One store, little-endian."""
+        """Store `width` bytes, little-endian, in a single access."""
         if self._mmio is not None:
             self._mmio.store(offset, width, value)
         else:
@@ -138,14 +141,14 @@ class VfioBus:
             raise
 
     def read32(self, bar: int, offset: int) -> int:
-        """One 32-bit load."""
+        """Load 32 bits that are big-endian on the bus."""
         region = self._regions[bar]
         if region.words is not None:
             return swap32(region.words[offset >> 2])
         return int.from_bytes(os.pread(self._device, 4, region.offset + offset), "big")
 
     def write32(self, bar: int, offset: int, value: int) -> None:
-        """One 32-bit store."""
+        """Store 32 bits, big-endian on the bus."""
         region = self._regions[bar]
         words = region.words
         if words is not None:
@@ -154,7 +157,7 @@ class VfioBus:
             os.pwrite(self._device, value.to_bytes(4, "big"), region.offset + offset)
 
     def write64(self, bar: int, offset: int, value: int) -> None:
-        """One 64-bit store."""
+        """Store 64 bits, big-endian on the bus."""
         region = self._regions[bar]
         data = value.to_bytes(8, "big")
         if region.quads is not None:
@@ -163,11 +166,11 @@ class VfioBus:
             os.pwrite(self._device, data, region.offset + offset)
 
     def load(self, bar: int, offset: int, width: int) -> int:
-        """One load of `width` bytes, little-endian."""
+        """Load `width` bytes, little-endian, in a single access."""
         return self._regions[bar].load(offset, width)
 
     def store(self, bar: int, offset: int, width: int, value: int) -> None:
-        """One store of `width` bytes, little-endian."""
+        """Store `width` bytes, little-endian, in a single access."""
         views = self._regions[bar].views
         if views is not None:  # not through the region: this is the way of a doorbell
             views[width][offset // width] = value
@@ -175,30 +178,30 @@ class VfioBus:
             self._regions[bar].store(offset, width, value)
 
     def load_bytes(self, bar: int, offset: int, length: int) -> bytes:
-        """Bytes by the widest loads there are."""
+        """Load `length` bytes by accesses as wide as their alignment allows."""
         return load_bytes(self._regions[bar], offset, length)
 
     def store_bytes(self, bar: int, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """Bytes by the widest stores there are."""
+        """Store bytes by accesses as wide as their alignment allows, in ascending order."""
         store_bytes(self._regions[bar], offset, data)
 
     def mapping(self, bar: int) -> memoryview | None:
-        """A BAR as bytes; slices of it are copied as the C library likes."""
+        """Return a BAR as bytes; the C library chooses the access widths of slice copies."""
         return self._regions[bar].octets
 
     def load_config(self, offset: int, width: int) -> int:
-        """A register of config space."""
+        """Load a register of config space, little-endian, `width` bytes wide."""
         where = self._region_info(abi.CONFIG_REGION)[2] + offset
         return int.from_bytes(os.pread(self._device, width, where), "little")
 
     def bar(self, index: int) -> tuple[int, int]:
-        """Bus address and size of a BAR (sysfs: resource, a line `start end flags` for each)."""
+        """Return bus address and size of a BAR, from sysfs: resource (a line `start end flags`)."""
         line = (self._functions / "resource").read_text().splitlines()[index]
         start, end, _ = (int(word, 16) for word in line.split())
         return start, end + 1 - start
 
     def allocate(self, length: int, align: int = 4096) -> DmaMemory:
-        """Zeroed memory out of hugepages; more of them are taken when it does not fit."""
+        """Allocate zeroed memory out of hugepages, of which more are taken when it does not fit."""
         memory = self._arena.allocate(length, align)
         if memory is not None:
             return memory
@@ -213,7 +216,7 @@ class VfioBus:
         return memory
 
     def enable_interrupts(self, vectors: int) -> list[int]:
-        """MSI-X vectors 0 … vectors-1 as eventfds."""
+        """Set up MSI-X vectors 0 … vectors-1; returns one readable eventfd for each."""
         available = self._vectors()
         if not 1 <= vectors <= available:
             raise DeviceError(f"{vectors} interrupt vectors wanted, the device has {available}")
@@ -223,22 +226,23 @@ class VfioBus:
         return list(self._eventfds)
 
     def reset(self) -> None:
-        """Function-level reset through VFIO; `OSError` when the device has none."""
+        """Reset the function by FLR through VFIO; `OSError` when the device has no reset."""
         fcntl.ioctl(self._device, abi.DEVICE_RESET)
 
     def abandon(self) -> None:
-        """Closing VFIO's device resets it, and Linux waits a minute for one that does not answer.
+        """Take note that the device is gone, so that `close` does not wait a minute for it.
 
-        drivers/pci/pci.c: pci_dev_wait, by way of vfio_pci_core_disable. Without a reset method
+        Linux resets the device when VFIO's descriptor is closed and waits for it to answer
+        (drivers/pci/pci.c: pci_dev_wait, by way of vfio_pci_core_disable). Without a reset method
         (sysfs: reset_method_store) there is no such wait.
         """
         with contextlib.suppress(OSError):
             (self._functions / "reset_method").write_text("\n")
 
     def close(self) -> None:
-        """Interrupts off, BARs unmapped, descriptors closed; a second call does nothing.
+        """Disable interrupts, unmap the BARs and close the descriptors; a second call does nothing.
 
-        DMA memory stays mapped until the process ends, and the hugepages its own.
+        DMA memory stays mapped, and the hugepages stay with this process, until the process ends.
         """
         if self._eventfds:
             self._set_irqs(abi.SET_IRQS_NONE | abi.SET_IRQS_TRIGGER, 0, b"")

@@ -24,7 +24,7 @@ BARS = (0,)
 
 
 def open_engine() -> Engine:
-    """The engine of this machine that vfio-pci has, reset by that. Raises `DeviceError`."""
+    """Open and reset this machine's DMA engine on vfio-pci; raises `DeviceError`."""
     from bluebridge.guest.drivers.bus.vfio import open_driver
 
     return open_driver(layout.PCI_IDS, BARS, Engine)

@@ -1,4 +1,4 @@
-"""One channel: copies in order, their completion, its errors (drivers/dma/ioat/dma.c)."""
+"""One channel of the DMA engine: ordered copies, completion and errors (drivers/dma/ioat/dma.c)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from bluebridge.guest.drivers.dma.ring import Ring
 ENTRIES = 256
 RESET_SECONDS = 1.0
 PUT_SECONDS = 10.0
-"""The time that `put` waits for room."""
+"""The time in seconds that `put` waits for room in the ring."""
 CONTROL = 0x1D
-"""Re-arm the interrupt; any error stops the channel, is told by completion word and interrupt."""
+"""The control register: interrupts re-armed; an error stops the channel and is reported by
+completion word and interrupt.
+"""
 _COMPLETION = struct.Struct("<Q")
 _COUNT_MASK = 0xFFFF
 _STATE_MASK = COMPLETION.field("state").mask
@@ -39,9 +41,9 @@ class Channel:
     ) -> None:
         self.number = number
         self.entries = entries
-        """Descriptors of the ring; one fewer may be under way."""
+        """The number of descriptors in the ring, one more than may be under way."""
         self.longest = longest
-        """Bytes that one descriptor moves at most; longer copies take several."""
+        """The most bytes that one descriptor moves; longer copies take several descriptors."""
         self._function = function
         self._vectors = vectors
         self._ring = Ring(function.allocate(entries * DESCRIPTOR_SIZE, 4096), entries)
@@ -64,7 +66,7 @@ class Channel:
         self._store(f"{register}_high", 4, address >> 32)
 
     def reset(self) -> None:
-        """Forget errors and copies that are not done, and start anew. Raises `DmaError`."""
+        """Forget errors and unfinished copies, and restart the channel; raises `DmaError`."""
         with self._lock:
             self._reset_hardware()
             self._completion.view[:8] = bytes(8)
@@ -98,12 +100,12 @@ class Channel:
         begin: bool = True,
         timeout: float | None = 10.0,
     ) -> int:
-        """Copy `length` bytes between bus addresses; the ticket of the last of its descriptors.
+        """Copy `length` bytes between bus addresses; returns the ticket of the last descriptor.
 
-        With `interrupt` the channel interrupts when it is done, and `wait` sleeps until then. With
-        `fence` it writes behind all copies before it. Without `begin` it waits for the next copy
-        with it, or for `begin`. While the ring is full it waits up to `timeout` seconds for room.
-        Raises `DmaTimeout`, `ChannelHalted`.
+        With `interrupt` the channel interrupts when the copy is done, and `wait` sleeps until then.
+        With `fence` the copy writes after all copies before it. Without `begin` it waits for the
+        next copy with `begin`, or for the method `begin`. While the ring is full the call waits up
+        to `timeout` seconds for room. Raises `DmaTimeout`, `ChannelHalted`.
         """
         if length <= 0:
             raise DmaError(f"a copy of {length} bytes")
@@ -126,7 +128,7 @@ class Channel:
         return ticket
 
     def put(self, source: int, target: int, length: int, fence: bool) -> None:
-        """Put a copy as `copy` does, without `begin`: only its single user, since it takes no lock.
+        """Put a copy as `copy` does, without `begin` and without a lock: for a single user only.
 
         Raises `DmaTimeout`, `ChannelHalted`.
         """
@@ -138,18 +140,18 @@ class Channel:
             source, target, length = source + part, target + part, length - part
 
     def begin(self) -> None:
-        """Begin with copies that wait for it."""
+        """Start the copies that were put without `begin`."""
         with self._lock:
             self._ring_doorbell()
 
     @property
     def posted(self) -> int:
-        """The last ticket since the reset."""
+        """The ticket of the last copy that was put since the reset."""
         return self._ring.posted
 
     @property
     def finished(self) -> int:
-        """The last ticket that is done. Raises `ChannelHalted`."""
+        """Return the ticket of the last copy that is done; raises `ChannelHalted`."""
         with self._lock:
             if self._look():
                 raise self._halt()
@@ -167,7 +169,7 @@ class Channel:
         self._function.store(0, self._doorbell, 2, self._ring.posted & _COUNT_MASK)
 
     def done(self, ticket: int) -> bool:
-        """Whether a copy is done. Raises `ChannelHalted` when it never will be."""
+        """Return True if a copy is done; raises `ChannelHalted` when it never will be."""
         if self._ring.done >= ticket:
             return True
         with self._lock:
@@ -177,9 +179,9 @@ class Channel:
             return self._ring.done >= ticket
 
     def wait(self, ticket: int, timeout: float | None = 10.0) -> None:
-        """Wait until a copy is done: sleeping if it, or one behind it, interrupts, else polling.
+        """Wait until a copy is done; raises `DmaTimeout`, `ChannelHalted`.
 
-        Raises `DmaTimeout`, `ChannelHalted`.
+        It sleeps if this copy or a later one interrupts, else it polls.
         """
         deadline = Deadline(timeout)
         while not self.done(ticket):
@@ -189,7 +191,7 @@ class Channel:
                 self._store("channel_control", 2, CONTROL)  # lets the next one out
 
     def fileno(self) -> int:
-        """Becomes readable when the channel interrupts."""
+        """Return the eventfd that becomes readable when the channel interrupts."""
         return self._vectors.fds[self.number]
 
     def close(self) -> None:
@@ -199,7 +201,7 @@ class Channel:
         self._completion.free()
 
     def _look(self) -> bool:
-        """See what is done; whether the channel has halted behind it."""
+        """Read how far the channel is; returns True if it has halted there."""
         (word,) = _COMPLETION.unpack_from(self._completion.view)
         address = word & ~(DESCRIPTOR_SIZE - 1)
         if address:

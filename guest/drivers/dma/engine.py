@@ -9,15 +9,15 @@ from bluebridge.guest.drivers.dma.channel import ENTRIES, Channel
 from bluebridge.guest.drivers.dma.errors import DmaError
 
 INTERRUPTS_ON = 0x9
-"""Master switch, and one vector for each channel."""
+"""The interrupt control register: master switch, and one vector for each channel."""
 MOST_CHANNELS = 32
 
 
 class Engine:
-    """Channels that copy between any two bus addresses: memory, and windows of a bridge."""
+    """The DMA engine: its channels copy between bus addresses of memory and of bridge windows."""
 
     def __init__(self, function: Function, entries: int = ENTRIES) -> None:
-        """`entries` descriptors for each channel, a power of two."""
+        """Take over `function`; each channel has `entries` descriptors, a power of two."""
         if entries < 2 or entries & (entries - 1):
             raise DmaError(f"a ring has a power of two entries, not {entries}")
         self.function = function
@@ -26,7 +26,7 @@ class Engine:
         if not 1 <= count <= MOST_CHANNELS:
             raise DmaError(f"the DMA engine says that it has {count} channels (is it gone?)")
         self.version = function.load(0, where("version"), 1)
-        """The engine's version register: 0x34 is 3.4."""
+        """The content of the engine's version register, 0x34 for version 3.4."""
         longest = 1 << function.load(0, where("transfer_capacity"), 1)
         vectors = Vectors(function.enable_interrupts(count))
         function.store(0, where("interrupt_control"), 1, INTERRUPTS_ON)
@@ -35,11 +35,11 @@ class Engine:
         )
 
     def allocate(self, length: int, align: int = 4096) -> DmaMemory:
-        """Contiguous zeroed memory that channels can reach."""
+        """Allocate contiguous zeroed memory that channels can reach; raises `MemoryError`."""
         return self.function.allocate(length, align)
 
     def close(self) -> None:
-        """Stop all channels, give the device back."""
+        """Stop all channels and give the device back."""
         for channel in self.channels:
             channel.close()
         self.function.close()

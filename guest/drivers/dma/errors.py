@@ -7,15 +7,18 @@ from bluebridge.guest.errors import DeviceError
 
 
 class DmaError(DeviceError):
-    """The engine does not do what was asked."""
+    """The engine did not do what was asked of it."""
 
 
 class DmaTimeout(DmaError):
-    """A copy was not done in time."""
+    """A copy was not done within its time limit."""
 
 
 class ChannelHalted(DmaError):
-    """A channel has halted over a descriptor; `reasons` says why. It works again after `reset`."""
+    """A channel has halted at a descriptor; it works again after `Channel.reset`.
+
+    `reasons` are the names of the errors that it reported.
+    """
 
     def __init__(self, text: str, reasons: ChannelError) -> None:
         super().__init__(text)

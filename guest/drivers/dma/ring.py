@@ -1,4 +1,4 @@
-"""A channel's descriptors: a ring in memory that links to itself."""
+"""The descriptors of a channel: a ring in memory whose entries link to the next."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR, DESCRIPTOR_SIZE
 from bluebridge.guest.drivers.bus.interface import DmaMemory
 
 _ENTRY = struct.Struct("<IIQQ")
-"""Size, flags, source and destination: what differs from copy to copy."""
+"""The fields of a descriptor that differ from copy to copy: size, flags, source, destination."""
 
 
 _COMPLETION_WRITE = 1 << DESCRIPTOR.field("completion_write").low
@@ -19,7 +19,7 @@ _FENCE = 1 << DESCRIPTOR.field("fence").low
 class Ring:
     """`entries` descriptors, a power of two; tickets count all that were ever put there.
 
-    One entry stays free, so that a completion's address tells how many are done.
+    One entry stays free, so that the address of a completion tells how many are done.
     """
 
     def __init__(self, memory: DmaMemory, entries: int) -> None:
@@ -34,7 +34,7 @@ class Ring:
 
     @property
     def address(self) -> int:
-        """Bus address of the first descriptor."""
+        """The bus address of the first descriptor."""
         return self._memory.address
 
     @property
@@ -45,7 +45,10 @@ class Ring:
     def put(
         self, source: int, target: int, size: int, *, interrupt: bool, fence: bool = False
     ) -> int:
-        """One copy, behind all before it with `fence`; its ticket. Only with `room`."""
+        """Put one copy into the ring, which must have room, and return its ticket.
+
+        With `fence` the copy begins after all those before it.
+        """
         slot = self.posted % self.entries * DESCRIPTOR_SIZE
         flags = _COMPLETION_WRITE
         if interrupt:
@@ -57,12 +60,12 @@ class Ring:
         return self.posted
 
     def complete(self, address: int) -> None:
-        """The descriptor at `address` is done, and so are those before it."""
+        """Note that the descriptor at `address` and all before it are done."""
         slot = (address - self.address) // DESCRIPTOR_SIZE
         self.done += (slot + 1 - self.done) % self.entries
 
     def describe(self, ticket: int) -> str:
-        """The copy of a ticket that is still in the ring."""
+        """Return the copy of a ticket that is still in the ring as text for messages."""
         slot = (ticket - 1) % self.entries * DESCRIPTOR_SIZE
         entry = self._memory.view[slot : slot + DESCRIPTOR_SIZE]
         source, target, size = (
@@ -71,5 +74,5 @@ class Ring:
         return f"{size} bytes from {source:#x} to {target:#x}"
 
     def free(self) -> None:
-        """Give the memory back."""
+        """Free the ring's memory."""
         self._memory.free()

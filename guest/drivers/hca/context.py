@@ -23,7 +23,7 @@ _NOP_MODIFIER = 0x1F
 
 
 class OtherPort(PortContext):
-    """An open HCA by one of its ports but the first; `Context.port` makes it."""
+    """An open HCA bound to a port other than the first; `Context.port` makes it."""
 
     def __init__(self, device: Context, port: Port, blueflame: BlueFlame | None) -> None:
         events, channels = device.async_events, device.channels
@@ -31,16 +31,16 @@ class OtherPort(PortContext):
         self._device = device
 
     def port(self, number: int) -> PortContext:
-        """The HCA by another port."""
+        """Return the HCA bound to port `number`."""
         return self._device.port(number)
 
     def close(self) -> None:
-        """Take the port down, its queue pairs destroyed; a second call does nothing."""
+        """Take the port down and destroy its queue pairs; a second call does nothing."""
         self._device.close_port(self.ethernet_port)
 
 
 class Context(PortContext):
-    """An open HCA by its first port, the first provider of `guest.verbs.interface.Device`.
+    """An open HCA bound to its first port; implements `guest.verbs.interface.Device`.
 
     `open_hca` makes one.
     """
@@ -59,7 +59,7 @@ class Context(PortContext):
         self._open = True
 
     def port(self, number: int) -> PortContext:
-        """The HCA by port `number`, which comes up if it is not; raises `VerbsError`."""
+        """Return the HCA bound to port `number`, brought up if need be; raises `VerbsError`."""
         if number == 1:
             return self
         count = QUERY_DEV_CAP.get(self.adapter.capabilities, "num_ports")
@@ -135,14 +135,14 @@ def open_hca(
 
 
 def _note(ports: dict[int, Port], number: int, subtype: int) -> None:
-    """A port has told of a change; one that is not up has no one to hear it."""
+    """Tell a port that is up of its change; an event of another port is dropped."""
     port = ports.get(number)
     if port is not None:
         port.note_event(subtype)
 
 
 def _check_interrupts(adapter: Adapter, events: AsyncEventQueue) -> None:
-    """A NOP in event mode must come back through vector 0, as Linux demands."""
+    """Require that a NOP in event mode comes back through vector 0, as Linux does."""
     token = 1
     adapter.commands.post_event(Opcode.NOP, _NOP_MODIFIER, token)
     status = events.wait_command(token, INTERRUPT_SECONDS)

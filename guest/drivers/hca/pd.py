@@ -1,4 +1,4 @@
-"""Protection domains: what regions and queue pairs belong together."""
+"""Protection domains of an HCA."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Pd:
         self.pdn = adapter.numbers.protection_domains.allocate()
 
     def get_dma_mr(self, access: AccessFlags | int = AccessFlags.LOCAL_WRITE) -> DmaMr:
-        """A region over all of memory; addresses in it are DMA addresses."""
+        """Register all of memory; addresses in the region are DMA addresses."""
         return DmaMr(self._adapter, self.pdn, access)
 
     def reg_mr(
@@ -46,17 +46,17 @@ class Pd:
         return Mr(self._adapter, self.pdn, memory, length, iova, access, page_shift)
 
     def alloc_fast_reg_mr(self, max_pages: int) -> FastRegMr:
-        """A region for REG_MR work requests of up to `max_pages` pages (511 at most)."""
+        """Make a region for REG_MR work requests of up to `max_pages` pages (511 at most)."""
         return FastRegMr(self._adapter, self.pdn, max_pages)
 
     def create_qp(self, init: QpInit) -> Qp:
-        """A queue pair in state RESET."""
+        """Make a queue pair in state RESET."""
         return Qp(self._adapter, self.pdn, init, self._port, self._blueflame)
 
     def create_srq(self, max_wr: int, max_sge: int = 1) -> Srq:
-        """A shared receive queue for `max_wr` requests."""
+        """Make a shared receive queue for `max_wr` requests."""
         return Srq(self._adapter, self.pdn, max_wr, max_sge)
 
     def close(self) -> None:
-        """Give the number back; everything in the domain must be gone."""
+        """Free the domain's number; everything in the domain must have been closed before."""
         self._adapter.numbers.protection_domains.free(self.pdn)

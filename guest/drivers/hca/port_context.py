@@ -1,4 +1,4 @@
-"""An open HCA by one of its ports: what makes objects, whose queue pairs are on that port."""
+"""An open HCA bound to one of its ports: makes objects whose queue pairs are on that port."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from bluebridge.guest.verbs.values import DeviceAttr, PortAttr
 class PortContext(ABC):
     """The base class of the contexts of an adapter's ports.
 
-    Besides the interface of verbs: `adapter` below it, and `async_events` (`AsyncEvent`s of ports,
-    queue pairs and queues). A completion channel is an event queue of the device with an MSI-X
-    vector of its own, whose eventfd is `fileno()`; those that are open are in `_channels`, which
-    all ports share.
+    Besides the interface of verbs it has `adapter`, the common parts of the device, and
+    `async_events` (`AsyncEvent`s of ports, queue pairs and queues). A completion channel is an
+    event queue of the device with an MSI-X vector of its own, whose eventfd is `fileno()`;
+    `_channels` holds the open ones, which all ports share.
     """
 
     def __init__(
@@ -49,27 +49,27 @@ class PortContext(ABC):
         self._channels = channels
 
     def allocate(self, length: int, align: int = 4096) -> DmaMemory:
-        """Contiguous zeroed DMA memory; raises `MemoryError`."""
+        """Allocate contiguous zeroed DMA memory; raises `MemoryError`."""
         return self.adapter.bus.allocate(length, align)
 
     def alloc_pd(self) -> Pd:
-        """A protection domain."""
+        """Make a protection domain."""
         return Pd(self.adapter, self.ethernet_port, self._blueflame)
 
     def create_comp_channel(self) -> CompChannel:
-        """A completion channel; raises `VerbsError` when no interrupt vector is left."""
+        """Make a completion channel; raises `VerbsError` when no interrupt vector is left."""
         channel = CompChannel(self.adapter, self.adapter.vectors.allocate())
         self._channels.append(channel)
         return channel
 
     def create_cq(self, entries: int, channel: CompletionChannel | None = None) -> Cq:
-        """A completion queue; `channel` is where its events go."""
+        """Make a completion queue; `channel` is where its events go."""
         if channel is not None and not isinstance(channel, CompChannel):
             raise VerbsError("the completion channel is not one of this device")
         return Cq(self.adapter, entries, channel, self.async_events.eqn)
 
     def query_device(self) -> DeviceAttr:
-        """Return the device's limits and abilities, as QUERY_DEV_CAP told them."""
+        """Return the device's limits and abilities out of the answer to QUERY_DEV_CAP."""
         cap, limits = self.adapter.capabilities, self.adapter.limits
         bmme = QUERY_DEV_CAP.get(cap, "bmme_flags")
         return DeviceAttr(
@@ -89,12 +89,12 @@ class PortContext(ABC):
         )
 
     def query_port(self) -> PortAttr:
-        """The port's state now."""
+        """Return the present state of the port."""
         return self.ethernet_port.refresh()
 
     @property
     def local_dma_lkey(self) -> int | None:
-        """The key for local use that reaches all DMA memory, in every PD; None: there is none."""
+        """The local key that reaches all DMA memory in every PD, None when there is none."""
         cap = self.adapter.capabilities
         if not QUERY_DEV_CAP.get(cap, "bmme_flags") & BmmeFlag.RESERVED_LKEY:
             return None
@@ -102,22 +102,22 @@ class PortContext(ABC):
 
     @property
     def address(self) -> bytes:
-        """The link-local GID and the MAC address, 22 bytes."""
+        """The port's link-local GID (16 bytes), then its MAC address (6 bytes)."""
         return self.ethernet_port.gids[0] + self.ethernet_port.mac
 
     def address_vector(self, address: bytes) -> RoceAddress:
-        """The way to the device with that `address`, from the link-local GID."""
+        """Return the way to the device with that `address`, from the link-local GID."""
         if len(address) != GID_BYTES + MAC_BYTES:
             raise VerbsError(f"{address.hex()} is not the address of a RoCE device")
         return RoceAddress(address[:GID_BYTES], address[GID_BYTES:])
 
     @abstractmethod
     def port(self, number: int) -> PortContext:
-        """The HCA by port `number`, which comes up if it is not; raises `VerbsError`."""
+        """Return the HCA bound to port `number`, brought up if need be; raises `VerbsError`."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what belongs to it; a second call does nothing."""
+        """Free what belongs to this port; a second call does nothing."""
 
     def __enter__(self) -> Self:
         return self

@@ -33,14 +33,14 @@ _NO_GID = bytes(GID_BYTES)
 
 
 def link_local_gid(mac: bytes) -> bytes:
-    """The default GID of RoCE: fe80::/64 and the MAC as modified EUI-64."""
+    """Return the default GID of RoCE: fe80::/64 and the MAC as modified EUI-64."""
     return b"\xfe\x80" + bytes(6) + bytes((mac[0] ^ 2,)) + mac[1:3] + b"\xff\xfe" + mac[3:]
 
 
 class Port:
     """Port `number`, from 1 on; `mac` replaces the burned-in address, `mtu` bounds frames.
 
-    Raises `HcaError` when it is no Ethernet port or the address cannot be one.
+    Raises `HcaError` when the port is not Ethernet or `mac` is not a valid address of a port.
     """
 
     def __init__(
@@ -76,23 +76,23 @@ class Port:
         self.active = False
 
     def refresh(self) -> PortAttr:
-        """Ask the device for the port's state."""
+        """Query the device for the port's state and return it."""
         data = self._commands.query(Opcode.QUERY_PORT, self.number)
         self.active = bool(QUERY_PORT.get(data, "link_up"))
         return PortAttr(self.active, self.mac, self.rdma_mtu, self.eth_mtu, tuple(self.gids))
 
     @property
     def rdma_mtu(self) -> int:
-        """The largest RDMA path MTU whose packets fit into the port's frames."""
+        """Return the largest RDMA path MTU whose packets fit into the port's frames."""
         fitting = [size for size in (256, 512, 1024, 2048, 4096) if size + 60 <= self.eth_mtu]
         return fitting[-1] if fitting else 256
 
     def note_event(self, subtype: int) -> None:
-        """Follow a port event."""
+        """Update the port's state after a port event of type `subtype`."""
         self.active = subtype == PORT_ACTIVE
 
     def add_gid(self, gid: bytes) -> int:
-        """Put a GID into the table; its index. One that is there already keeps its index."""
+        """Put a GID into the table and return its index; a present one keeps its index."""
         if len(gid) != GID_BYTES or gid == _NO_GID:
             raise VerbsError(f"{gid.hex()} is not a GID")
         with self._lock:
@@ -110,14 +110,14 @@ class Port:
             return index
 
     def remove_gid(self, gid: bytes) -> None:
-        """Take a GID out of the table; the others keep their indices."""
+        """Take a GID out of the table; the other GIDs keep their indices."""
         with self._lock:
             if gid in self.gids:
                 self.gids[self.gids.index(gid)] = _NO_GID
                 self._write_gids()
 
     def steer_frames(self, qpn: int, groups: Sequence[bytes] = ()) -> None:
-        """Deliver Ethernet frames for us, broadcasts and those of `groups` to queue pair `qpn`."""
+        """Deliver frames to the port's MAC, broadcasts and `groups` to queue pair `qpn`."""
         calc = SET_PORT_RQP_CALC.pack(
             base_qpn=qpn,
             log_macs=7,

@@ -43,11 +43,11 @@ DRIVERS: dict[tuple[int, int], type[Gen4Bridge] | type[Gen1Bridge]] = {
     GEN4.pci_id: Gen4Bridge,
     GEN1.pci_id: Gen1Bridge,
 }
-"""The driver of a bridge, by its vendor and device ID."""
+"""The driver classes of bridges by vendor and device ID."""
 
 
 def bridge_of(function: Function) -> Bridge:
-    """The driver of the bridge that `function` is. Raises `DeviceError`."""
+    """Return the driver of the bridge `function`; raises `DeviceError`."""
     identity = function.load_config(0, 2), function.load_config(2, 2)
     driver = DRIVERS.get(identity)
     if driver is None:
@@ -56,7 +56,7 @@ def bridge_of(function: Function) -> Bridge:
 
 
 def open_bridge() -> Bridge:
-    """The bridge of this machine that vfio-pci has, reset by that. Raises `DeviceError`."""
+    """Open and reset this machine's bridge on vfio-pci; raises `DeviceError`."""
     from bluebridge.guest.drivers.bus.vfio import open_driver
 
     return open_driver(DRIVERS, BARS, bridge_of)

@@ -18,11 +18,11 @@ from bluebridge.guest.drivers.ntb.pingpong import LARGEST, PingPong
 from bluebridge.guest.errors import DeviceError
 
 SHOWN = 1 << 20
-"""Bytes of memory that `watch` shows through window 0."""
+"""The bytes of memory that `watch` shows to the peer through window 0."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; 1 with one line on standard error when it fails, 130 after Ctrl-C."""
+    """Run one command; returns 1 after one line on standard error if it fails, 130 after Ctrl-C."""
     given = _parser().parse_args(arguments)
     try:
         with open_bridge() as bridge:
@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _number(text: str) -> int:
-    """Decimal, or hexadecimal with 0x."""
+    """Parse a decimal number, or a hexadecimal one with 0x."""
     return int(text, 0)
 
 
@@ -93,7 +93,7 @@ def _size(text: str) -> int:
 
 
 def show(bridge: Bridge, given: argparse.Namespace) -> None:
-    """Print what the bridge has; without a link, too."""
+    """Print the properties and the state of the bridge, with or without a link."""
     try:
         link = bridge.wait_link(timeout=given.wait)
     except NtbTimeout:
@@ -111,7 +111,7 @@ def show(bridge: Bridge, given: argparse.Namespace) -> None:
 
 
 def watch(bridge: Bridge, given: argparse.Namespace) -> None:
-    """Print events as they come."""
+    """Print the events of the bridge as they come."""
     window = bridge.windows[0]
     memory = bridge.allocate(max(SHOWN, window.align), max(4096, window.align))
     window.set_translation(memory.address, SHOWN)
@@ -141,10 +141,10 @@ def watch(bridge: Bridge, given: argparse.Namespace) -> None:
 
 
 def ring(bridge: Bridge, given: argparse.Namespace) -> None:
-    """Ring, and wait for the answer of a peer that watches.
+    """Ring doorbells of the peer, and wait for the answer of a peer that runs `watch`.
 
-    Without one nobody could tell when the ring has arrived, and the end of this process takes the
-    link down.
+    Without an answer nobody could tell when the ring has arrived, and the end of this process takes
+    the link down.
     """
     if any(not 0 <= number < bridge.doorbells for number in given.number):
         raise NtbError(f"there are doorbells 0 to {bridge.doorbells - 1}")
@@ -164,7 +164,7 @@ def ring(bridge: Bridge, given: argparse.Namespace) -> None:
 
 
 def spad(bridge: Bridge, given: argparse.Namespace) -> None:
-    """Write, and read back."""
+    """Write a scratchpad of the peer and read it back."""
     bridge.wait_link(timeout=given.wait)
     if not 0 <= given.value < 1 << 32:
         raise NtbError(f"a scratchpad has 32 bits, {given.value:#x} has more")
@@ -173,7 +173,7 @@ def spad(bridge: Bridge, given: argparse.Namespace) -> None:
 
 
 def store(bridge: Bridge, given: argparse.Namespace) -> None:
-    """Store, and read back."""
+    """Store bytes through a window and read them back."""
     bridge.wait_link(timeout=given.wait)
     data = given.text.encode()
     window = bridge.windows[0]
@@ -184,7 +184,7 @@ def store(bridge: Bridge, given: argparse.Namespace) -> None:
 
 
 def pingpong(bridge: Bridge, given: argparse.Namespace) -> None:
-    """Play, and print halves of round trips."""
+    """Run the ping-pong with the peer and print its times (half a round trip each)."""
     with open_engine() as engine:
         bridge.wait_link(timeout=given.wait)
         game = PingPong(bridge, engine)

@@ -16,15 +16,15 @@ from bluebridge.guest.errors import DeviceError
 _SPEEDS = {1: "2.5 GT/s", 2: "5 GT/s", 3: "8 GT/s", 4: "16 GT/s", 5: "32 GT/s"}
 LINK_WIDTH_SHIFT, LINK_WIDTH_MASK, LINK_SPEED_MASK = 4, 0x3F, 0xF
 LINK_ACTIVE = 1 << 13
-"""Link status as in PCI Express: data link active, lanes, speed."""
+"""The bit of PCI Express's link status for an active data link; lanes and speed are in others."""
 ALL_ONES = 0xFFFF
 _LOOKS = 256
-"""At interrupts, between two at the clock."""
+"""The number of polls for interrupts between two looks at the clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkState:
-    """The link: whether it is up, its lanes and its speed in words."""
+    """The state of the link: up or down, its lanes, and its speed in words."""
 
     up: bool
     width: int = 0
@@ -32,7 +32,7 @@ class LinkState:
 
     @classmethod
     def of(cls, status: int) -> LinkState:
-        """From a link status register. Raises `DeviceError` when nobody answers."""
+        """Decode a link status register; raises `DeviceError` when it reads all ones."""
         if status == ALL_ONES:
             raise DeviceError("the bridge is gone (reads return all ones)")
         if not status & LINK_ACTIVE:
@@ -58,7 +58,7 @@ class Bridge(ABC):
     """The offset in BAR0 where the scratchpads begin; the peer's begin at `_peer_spads_at`."""
     _peer_spads_at: int
     port: int
-    """0 on the upstream side, 1 on the downstream side."""
+    """The port number of this side: 0 upstream, 1 downstream."""
     windows: tuple[Window, ...]
 
     def __init__(self, function: Function, model: BridgeModel, vectors: int) -> None:
@@ -66,27 +66,27 @@ class Bridge(ABC):
         self.name = model.name
         self.vectors = Vectors(function.enable_interrupts(vectors))
         self.every_doorbell = (1 << self.doorbells) - 1
-        """All doorbells as bits."""
+        """The bits of all doorbells."""
         self._masked = self.every_doorbell
         self._vectors_of: dict[int, tuple[int, ...]] = {}
 
     @property
     def peer_port(self) -> int:
-        """The port number of the other side."""
+        """The port number of the other side: 0 upstream, 1 downstream."""
         return 1 - self.port
 
     def allocate(self, length: int, align: int = 4096) -> DmaMemory:
-        """Contiguous zeroed memory that windows can show and engines can reach."""
+        """Allocate contiguous zeroed memory that windows can show and DMA engines can reach."""
         return self.function.allocate(length, align)
 
     def _store_checked(self, offset: int, value: int) -> None:
-        """Write a register of 64 bits and read it back, which returns when it has its effect."""
+        """Write a 64-bit register and read it back, so that the write has its effect on return."""
         self.function.store(0, offset, 8, value)
         if self.function.load(0, offset, 8) != value:
             raise NtbError(f"the register at {offset:#x} does not take {value:#x}")
 
     def close(self) -> None:
-        """Link down, windows closed, device given back."""
+        """Close the windows, take the link down and give the device back."""
         for window in self.windows:
             window.clear_translation()
         self.disable_link()
@@ -102,25 +102,25 @@ class Bridge(ABC):
 
     @abstractmethod
     def enable_link(self) -> None:
-        """Want the link; it comes up once the peer wants it, too."""
+        """Request the link, which comes up once the peer requests it, too."""
 
     @abstractmethod
     def disable_link(self) -> None:
-        """Take the link down, at once and for both."""
+        """Take the link down at once for both sides."""
 
     @abstractmethod
     def link(self) -> LinkState:
-        """The link now; forgets its event."""
+        """Return the present state of the link and clear its event."""
 
     @property
     @abstractmethod
     def link_vector(self) -> int:
-        """The vector that tells of the link."""
+        """The interrupt vector of changes of the link."""
 
     def wait_link(self, up: bool = True, timeout: float | None = None) -> LinkState:
-        """Wait until the link is up, or down. Raises `NtbTimeout`.
+        """Sleep until the link is up, or down if `up` is False; raises `NtbTimeout`.
 
-        Sleeps on the link's interrupt.
+        The link's interrupt wakes it.
         """
         deadline = Deadline(timeout)
         while (state := self.link()).up != up:
@@ -132,19 +132,19 @@ class Bridge(ABC):
     # -- scratchpads --------------------------------------------------------------------------
 
     def spad(self, index: int) -> int:
-        """An own scratchpad: 32 bits that the peer may have written."""
+        """Read a scratchpad of this side: 32 bits that the peer may have written."""
         return self.function.load(0, self._spads_at + self._spad_offset(index), 4)
 
     def set_spad(self, index: int, value: int) -> None:
-        """Write an own scratchpad."""
+        """Write a scratchpad of this side (32 bits)."""
         self.function.store(0, self._spads_at + self._spad_offset(index), 4, value)
 
     def peer_spad(self, index: int) -> int:
-        """A scratchpad of the peer."""
+        """Read a scratchpad of the peer (32 bits)."""
         return self.function.load(0, self._peer_spads_at + self._spad_offset(index), 4)
 
     def set_peer_spad(self, index: int, value: int) -> None:
-        """Write a scratchpad of the peer."""
+        """Write a scratchpad of the peer (32 bits)."""
         self.function.store(0, self._peer_spads_at + self._spad_offset(index), 4, value)
 
     def _spad_offset(self, index: int) -> int:
@@ -156,40 +156,40 @@ class Bridge(ABC):
 
     @abstractmethod
     def ring(self, bits: int) -> None:
-        """Ring doorbells of the peer."""
+        """Ring those doorbells of the peer whose `bits` are set."""
 
     @abstractmethod
     def rung(self) -> int:
-        """The peer's rings that nobody has cleared."""
+        """Return the doorbells that the peer has rung and nobody has cleared, as bits."""
 
     @abstractmethod
     def _clear_rung(self, bits: int) -> None:
-        """Write the register that clears them."""
+        """Clear doorbells that have rung by a write to their register."""
 
     @abstractmethod
     def _set_mask(self, bits: int) -> None:
-        """Write the mask: doorbells that do not interrupt."""
+        """Write the mask register, whose bits stop the interrupts of doorbells."""
 
     @abstractmethod
     def vectors_of(self, bits: int) -> tuple[int, ...]:
-        """The vectors that tell of these doorbells."""
+        """Return the interrupt vectors of the doorbells in `bits`."""
 
     @abstractmethod
     def _rung_by(self, vectors: list[int]) -> int:
-        """The doorbells for which these vectors have fired."""
+        """Return the doorbells for which these vectors have fired."""
 
     @property
     def masked(self) -> int:
-        """Doorbells that do not interrupt."""
+        """The doorbells that do not interrupt, as bits."""
         return self._masked
 
     def mask(self, bits: int) -> None:
-        """No interrupts of these doorbells; they stay pending."""
+        """Stop the interrupts of these doorbells; rings stay pending."""
         self._masked |= self._known(bits)
         self._set_mask(self._masked)
 
     def unmask(self, bits: int) -> None:
-        """Interrupts of these doorbells, at once for those that are pending."""
+        """Allow the interrupts of these doorbells; a pending ring interrupts at once."""
         self._masked &= ~self._known(bits)
         self._set_mask(self._masked)
 
@@ -200,9 +200,9 @@ class Bridge(ABC):
         self._clear_rung(bits)
 
     def wait_rung(self, bits: int, timeout: float | None = None) -> int:
-        """Sleep until one of these doorbells interrupts; which have, cleared. Raises `NtbTimeout`.
+        """Sleep until one of these doorbells interrupts; clears and returns those that did.
 
-        They have to be unmasked.
+        They have to be unmasked. Raises `NtbTimeout`.
         """
         vectors = self._audible(bits)
         left, deadline = timeout, Deadline(timeout)
@@ -217,11 +217,11 @@ class Bridge(ABC):
             left = deadline.left
 
     def listener(self, bits: int) -> Callable[[float], None]:
-        """A function that waits so many seconds for an interrupt of these doorbells, without sleep.
+        """Return a function that polls for an interrupt of these doorbells for some seconds.
 
-        It returns sooner than `wait_rung` and keeps its processor busy meanwhile. Nothing is read
-        or cleared: every ring of a doorbell that is not masked interrupts, a pending one's, too. A
-        vector may stand for other doorbells as well. Raises `NtbTimeout`.
+        It returns sooner than `wait_rung` and keeps its processor busy meanwhile. It reads and
+        clears no register: every ring of a doorbell that is not masked interrupts, a pending one's,
+        too. A vector may stand for other doorbells as well. Raises `NtbTimeout`.
         """
         spin = self.vectors.spinner(self._audible(bits))
 
@@ -235,7 +235,7 @@ class Bridge(ABC):
         return listen
 
     def _audible(self, bits: int) -> tuple[int, ...]:
-        """The vectors of doorbells that are not masked."""
+        """Return the vectors of those of these doorbells that are not masked."""
         if self._known(bits) & self._masked:
             raise NtbError(f"doorbells {bits & self._masked:#x} are masked and never interrupt")
         vectors = self._vectors_of.get(bits)

@@ -6,8 +6,8 @@ from bluebridge.guest.errors import DeviceError
 
 
 class NtbError(DeviceError):
-    """The bridge, or its peer, does not do what was asked."""
+    """The bridge or its peer did not do what was asked."""
 
 
 class NtbTimeout(NtbError):
-    """The bridge or its peer did not do in time what a call waited for."""
+    """The bridge or its peer did not do within the time limit what a call waited for."""

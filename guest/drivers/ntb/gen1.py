@@ -1,10 +1,10 @@
 """The Intel bridge of the first generation (drivers/ntb/hw/intel/ntb_hw_gen1.c).
 
-Between two of them lies a bus on which each shows its windows, at addresses both sides agree on.
-Here the peer's scratchpads and doorbells are reached by the registers for that, as Linux does
-without its work-around: so both windows stay windows, and doorbell 14, which these registers lose,
-is left out. The processor never touches the peer's registers through a window, which is what the
-erratum of the doorbell registers wants to lock up.
+Between two such bridges lies a bus on which each shows its windows, at addresses both sides agree
+on. This driver reaches the peer's scratchpads and doorbells by the registers for that, as Linux
+does without its work-around: so both windows stay windows, and doorbell 14, which these registers
+lose, is left out. The erratum of the doorbell registers locks up accesses to the peer's registers
+through a window; this driver makes none.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from bluebridge.guest.errors import DeviceError
 BARS = (0, *layout.WINDOW_BARS)
 ENABLED = 0x154
 MIDDLE = {2: 0x2000_0000_0000_0000, 4: 0x4000_0000_0000_0000}
-"""The bus addresses of either side's windows in between (ntb_hw_intel.c: xeon_b2b_*_addr)."""
+"""The bus addresses of either side's windows on the bus between the bridges.
+
+Linux: ntb_hw_intel.c: xeon_b2b_*_addr.
+"""
 REGISTERS = 1 << 60
 COMMAND = 0x6
-"""Memory decoding and bus master on that bus."""
+"""The command register's bits for memory decoding and bus master on the bus in between."""
 LINK_BIT = 1 << layout.LINK_BIT
 _CONTROL = layout.CONTROL
 
 
 class Gen1Bridge(Bridge):
-    """Doorbells share vectors, five each; the link's status is in config space."""
+    """A first-generation bridge: five doorbells share a vector; link status is in config space."""
 
     doorbells = layout.LOST_DOORBELL
     spads = layout.SPADS
@@ -92,7 +95,7 @@ class Gen1Bridge(Bridge):
         return tuple(sorted({n // each for n in range(self.doorbells) if bits >> n & 1}))
 
     def _rung_by(self, vectors: list[int]) -> int:
-        """A vector stands for five, so the register is asked."""
+        """Return the doorbells that have rung out of the register, since five share a vector."""
         return self.rung()
 
     # -- windows ------------------------------------------------------------------------------

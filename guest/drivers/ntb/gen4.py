@@ -13,14 +13,17 @@ from bluebridge.guest.errors import DeviceError
 BARS = (0, *layout.WINDOW_BARS)
 ALIGN = 4096
 ENABLED = 0x154
-"""Snoop attributes that Linux sets while the link is wanted (intel_ntb4_link_enable)."""
+"""The control register's snoop attributes that Linux sets while the link is requested.
+
+Linux: intel_ntb4_link_enable.
+"""
 _CONTROL, _LINK = layout.CONTROL, layout.LINK
 _DOORBELL = layout.DOORBELL.at("ring")
 _STATUS, _DISABLE = _CONTROL.at("int_status"), _CONTROL.at("int_disable")
 
 
 class Gen4Bridge(Bridge):
-    """Everything is a register of BAR0."""
+    """A fourth-generation bridge, whose registers are all in BAR0."""
 
     doorbells = layout.DOORBELLS
     spads = layout.SPADS

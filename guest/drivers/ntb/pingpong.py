@@ -11,19 +11,22 @@ from bluebridge.guest.drivers.ntb.bridge import Bridge
 from bluebridge.guest.drivers.ntb.errors import NtbTimeout
 
 Move = Callable[[int], None]
-"""The call by which a side answers the number of a turn."""
+"""The type of a call that sends the number of a turn, or waits for it."""
 LARGEST = 1 << 16
-"""Bytes of a copy at most; the second half of the buffer is sent from."""
+"""The largest copy in bytes; the second half of the buffer is the source of copies."""
 BELL = 1
 _LOOKS = 256
-"""At memory, between two at the clock."""
+"""The number of polls of memory between two looks at the clock."""
 MEETING_SPAD = 15
 MEETING = 0x50494E47
-"""The number in the meeting scratchpad of a side whose program runs."""
+"""The number that a side writes into the peer's meeting scratchpad when its program runs."""
 
 
 class PingPong:
-    """One side, the link up. The upstream side plays first; times are halves of a round trip."""
+    """One side of the ping-pong, with the link up; times are halves of a round trip.
+
+    The upstream side plays first.
+    """
 
     def __init__(self, bridge: Bridge, engine: Engine) -> None:
         self.bridge = bridge
@@ -34,7 +37,7 @@ class PingPong:
         self._window.set_translation(self._memory.address, LARGEST)
 
     def meet(self, timeout: float) -> None:
-        """Wait until the peer is ready, too. Raises `NtbTimeout`."""
+        """Wait until the peer runs the ping-pong, too; raises `NtbTimeout`."""
         deadline = Deadline(timeout)
         self.bridge.clear(BELL)
         self.bridge.unmask(BELL)
@@ -45,7 +48,7 @@ class PingPong:
             time.sleep(0.005)
 
     def by_doorbell(self, count: int, timeout: float = 10.0) -> list[float]:
-        """Microseconds from a ring to the peer's process that slept for its interrupt."""
+        """Return the microseconds from each ring until the peer's process, asleep, has it."""
         ring, wait = self.bridge.ring, self.bridge.wait_rung
 
         def send(_: int) -> None:
@@ -57,7 +60,7 @@ class PingPong:
         return self._play(count, send, hear)
 
     def by_interrupt(self, count: int, timeout: float = 10.0) -> list[float]:
-        """Microseconds from a ring to the peer's process that looks for its interrupt."""
+        """Return the microseconds from each ring until the peer's process, polling, has it."""
         ring, listen = self.bridge.ring, self.bridge.listener(BELL)
 
         def send(_: int) -> None:
@@ -69,7 +72,7 @@ class PingPong:
         return self._play(count, send, hear)
 
     def by_dma(self, count: int, size: int, timeout: float = 10.0) -> list[float]:
-        """Microseconds from a copy's doorbell until its last byte is seen in the peer's memory."""
+        """Return the microseconds from each copy's start until the peer sees its last byte."""
         view, copy, last = self._memory.view, self._channel.copy, size - 1
         source, target = self._memory.address + LARGEST, self._window.address
 
@@ -89,7 +92,7 @@ class PingPong:
         return self._play(count, send, hear)
 
     def _play(self, count: int, send: Move, hear: Move) -> list[float]:
-        """`count` round trips; the second side's first one begins with its first answer."""
+        """Play `count` round trips; the second side's first begins with its first answer."""
         times, clock, sent = [], time.perf_counter_ns, 0
         for turn in range(1, count + 1):
             number = turn & 0xFF
@@ -105,6 +108,6 @@ class PingPong:
         return times
 
     def close(self) -> None:
-        """Close the window, give the memory back."""
+        """Close the window and free its memory."""
         self._window.clear_translation()
         self._memory.free()

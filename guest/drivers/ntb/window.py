@@ -1,4 +1,4 @@
-"""Memory windows: what the peer sees of this machine's memory, and what this one sees of its."""
+"""Memory windows of a bridge, in both directions."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from bluebridge.guest.drivers.bus.interface import Function
 from bluebridge.guest.drivers.ntb.errors import NtbError
 
 Program = Callable[[int, int], None]
-"""Sets a window's translation: address and length, 0 and 0 closes it. Raises `NtbError`."""
+"""The type of a call that sets a window's translation to address and length.
+
+0 and 0 close the window. Raises `NtbError`.
+"""
 
 
 class Window:
-    """Window `number` of a bridge, both ways.
+    """Memory window `number` of a bridge, in both directions.
 
     Inwards, `set_translation` shows a stretch of this machine's memory to the peer. Outwards, the
     peer's memory appears at the bus address `address`, for `size` bytes at most: `store` and `load`
@@ -25,7 +28,7 @@ class Window:
     ) -> None:
         self.number = number
         self.align = align
-        """A translation's address is a multiple of it."""
+        """The number of bytes of which a translation's address must be a multiple."""
         self.address, self.size = function.bar(bar)
         self._function = function
         self._bar = bar
@@ -43,24 +46,24 @@ class Window:
         self._program(address, length)
 
     def clear_translation(self) -> None:
-        """Show nothing; what the peer stores meanwhile is lost."""
+        """Close the window to the peer; what the peer stores from then on is lost."""
         self._program(0, 0)
 
     def store(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """Store into the peer's memory; a `load` behind it returns when it has arrived."""
+        """Store into the peer's memory; a later `load` returns after the data has arrived."""
         self._check(offset, len(data))
         self._function.store_bytes(self._bar, offset, data)
 
     def load(self, offset: int, length: int) -> bytes:
-        """Read the peer's memory."""
+        """Read `length` bytes of the peer's memory."""
         self._check(offset, length)
         return self._function.load_bytes(self._bar, offset, length)
 
     @property
     def memory(self) -> memoryview | None:
-        """The bytes of the whole window, where it is an alias of the peer's memory.
+        """Return the bytes of the whole window where it aliases the peer's memory, else None.
 
-        Slices are copied at the speed of memory there, and in pieces of any size: through another
+        Slices of it are copied at the speed of memory, in pieces of any size; through another
         window they would become stores of single bytes.
         """
         return self._function.mapping(self._bar)

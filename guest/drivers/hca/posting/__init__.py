@@ -1,1 +1,1 @@
-"""Work requests as entries in the form of the hardware."""
+"""Translation of work requests into the hardware's queue entries."""

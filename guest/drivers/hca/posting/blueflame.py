@@ -44,7 +44,7 @@ _USES = {
     "old-size": BlueFlameUse(old_size_rule=True),
 }
 USES = tuple(_USES)
-"""The words for it on command lines."""
+"""The words for `BlueFlameUse` on command lines."""
 
 
 def use_of(word: str) -> BlueFlameUse | None:
@@ -72,10 +72,10 @@ class BlueFlame:
         self._lock = threading.Lock()
 
     def send(self, wr: SendWr, entry: memoryview, qpn: int, index: int) -> bool:
-        """Store the only entry of a post, if it may be; whether a doorbell is needed no more.
+        """Store the only entry of a post into BlueFlame; True when it needs no doorbell any more.
 
-        `entry` is its slot in the ring, which is valid already: the number of the queue pair and
-        the 16-bit index of the entry stand where fetched entries have nothing or a VLAN.
+        `entry` is the valid entry in its ring; the number of the queue pair and the 16-bit index of
+        the entry are stored where fetched entries have zeros or a VLAN.
         """
         length = (entry[7] & DS_MASK) * _CONTROL
         if not (wr.inline_data or wr.opcode == WrOpcode.RDMA_READ):

@@ -35,7 +35,7 @@ class GsiPosting:
         self.builders: dict[int, Builder] = {WrOpcode.SEND: Builder(self._send)}
 
     def control_words(self, wr: SendWr) -> tuple[int, int]:
-        """Return the two dwords with the peer's MAC, and the loopback flag if that is this port."""
+        """Return the two dwords with the peer's MAC; for the port's own, with the loopback flag."""
         dmac = _address(wr).dmac
         loopback = FORCE_LOOPBACK if dmac == self._port.mac else 0
         return int.from_bytes(dmac[:2], "big") << 16 | loopback, int.from_bytes(dmac[2:], "big")
@@ -77,7 +77,7 @@ class GsiPosting:
 
 
 def _address(wr: SendWr) -> RoceAddress:
-    """Where a request goes; raises `VerbsError` when it does not say."""
+    """Return the destination of a request; raises `VerbsError` when it has none."""
     if not isinstance(wr.address_vector, RoceAddress):
         raise VerbsError("a management datagram needs an address handle")
     return wr.address_vector

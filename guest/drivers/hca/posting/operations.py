@@ -1,4 +1,4 @@
-"""Opcodes and flags as posting needs them, worked out once (ib/qp.c: mlx4_ib_opcode)."""
+"""Tables of the opcodes and flags that posting needs, computed once (ib/qp.c: mlx4_ib_opcode)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BUILDERS = {
     QpType.UC: wqe.UNRELIABLE,
     QpType.RAW_ETH: wqe.RAW,
 }
-"""The builders of opcodes that need to know nothing but the entry."""
+"""The builders of opcodes that need no more than the entry."""
 # Bytes before the data segments; the inline headers and the ICRC of QP1 included.
 OVERHEAD = {
     QpType.RC: 64,
@@ -38,11 +38,11 @@ _STRONG = frozenset((WrOpcode.REG_MR, WrOpcode.LOCAL_INV))
 
 
 class Operation:
-    """One opcode of verbs as posting needs it.
+    """One opcode of verbs in the form that posting needs.
 
-    `valid0` and `valid1` are the first dword, which makes an entry valid, for both values of the
-    ownership bit, in the byte order of memory. `flags` is the third,
-    `last_kind` says what the last holds.
+    `valid0` and `valid1` are the first dword of the entry, which makes it valid, for both values of
+    the ownership bit, in the byte order of memory. `flags` is the third dword, `last_kind` says
+    what the last one holds.
     """
 
     __slots__ = ("builder", "flags", "last_kind", "valid0", "valid1")
@@ -55,7 +55,7 @@ class Operation:
 
 
 def _flag_words() -> tuple[tuple[int, int], ...]:
-    """Size and flag bits for each combination of SendFlags: one lookup per work request."""
+    """Return size and flag bits for each combination of SendFlags: one lookup per work request."""
     words = []
     for flags in range(16):
         word = CQE_REQUEST if flags & SendFlags.SIGNALED else 0
@@ -70,7 +70,10 @@ FLAGS = _flag_words()
 def builders_of(
     kind: QpType, pdn: int, port: int, gsi: GsiPosting | None
 ) -> dict[int, wqe.Builder]:
-    """The builders by opcode for a queue pair of domain `pdn` on `port`; `gsi` is of QP1."""
+    """Return the builders by opcode for a queue pair of domain `pdn` on `port`.
+
+    `gsi` is given for QP1 only.
+    """
     if gsi is not None:
         return gsi.builders
     return wqe.datagram(pdn, port) if kind is QpType.UD else _BUILDERS[kind]

@@ -1,4 +1,4 @@
-"""Work queue entries: receives, and of sends all but the first dword, which makes them valid.
+"""Work queue entries: receives, and sends without the first dword, which makes them valid.
 
 ib/qp.c: _mlx4_ib_post_send. A function of type `Segments` writes what follows the control segment
 and returns where the next segment goes. What is sent most is packed in one step with the control
@@ -54,14 +54,14 @@ SEND_ENTRY = struct.Struct(">IIIIIQ")
 RDMA_ENTRY = struct.Struct(">IIIQI4xIIQ")
 RDMA_INLINE_ENTRY = struct.Struct(">IIIQI4xI28s")
 _FIRST_INLINE: Final = 28
-"""Inline bytes of an RDMA WRITE that fit into the first 64 bytes of its entry."""
+"""The number of inline bytes of an RDMA WRITE that fit into the first 64 bytes of its entry."""
 
 Payload = bytes | bytearray | memoryview
 Segments = Callable[[SendWr, memoryview, int], int]
 
 
 class Builder:
-    """Writes entries of one kind; their segments by a function, unless a subclass knows better."""
+    """Writes entries of one kind; a function writes their segments unless a subclass does."""
 
     def __init__(self, segments: Segments) -> None:
         self._segments = segments
@@ -69,7 +69,7 @@ class Builder:
     def write(
         self, wr: SendWr, data: memoryview, offset: int, fence: int, flags: int, last: int
     ) -> None:
-        """The entry at `offset` of `data` but for its first dword.
+        """Write the entry at `offset` of `data`, without its first dword.
 
         `fence`, `flags` and `last` are what the other three dwords of the control segment hold
         besides the size of the entry.
@@ -79,7 +79,7 @@ class Builder:
 
 
 class _SendBuilder(Builder):
-    """SEND: of one piece in one step."""
+    """Writes SEND entries; those of one data segment are packed in one step."""
 
     def write(
         self, wr: SendWr, data: memoryview, offset: int, fence: int, flags: int, last: int
@@ -92,7 +92,7 @@ class _SendBuilder(Builder):
 
 
 class _RdmaBuilder(Builder):
-    """RDMA WRITE and READ: of one piece or few inline bytes in one step."""
+    """Writes RDMA WRITE and READ entries; one segment or few inline bytes go in one step."""
 
     def write(
         self, wr: SendWr, data: memoryview, offset: int, fence: int, flags: int, last: int
@@ -114,7 +114,7 @@ class _RdmaBuilder(Builder):
 
 
 def write_inline(data: memoryview, offset: int, payload: Payload) -> int:
-    """Inline segments for `payload`; none of them crosses a 64-byte line of the entry."""
+    """Write inline segments for `payload`; none of them crosses a 64-byte line of the entry."""
     view = memoryview(payload)
     position = 0
     while True:
@@ -129,7 +129,7 @@ def write_inline(data: memoryview, offset: int, payload: Payload) -> int:
 
 
 def write_data(wr: SendWr, data: memoryview, offset: int) -> int:
-    """The payload: inline, or one data segment for each piece of the list."""
+    """Write the payload: inline, or one data segment for each piece of the list."""
     if wr.inline_data is not None:
         return write_inline(data, offset, wr.inline_data)
     for address, length, lkey in wr.sg_list:
@@ -194,7 +194,7 @@ def _reg_mr(wr: SendWr, data: memoryview, offset: int) -> int:
 
 
 def _fast_reg_flags(access: int) -> int:
-    """The flags of a fast registration with the rights of `AccessFlags`."""
+    """Return the flags of a fast registration with the rights of `AccessFlags`."""
     flags = FastRegFlag.LOCAL_READ
     for wanted, flag in (
         (AccessFlags.LOCAL_WRITE, FastRegFlag.LOCAL_WRITE),
@@ -268,7 +268,7 @@ def _datagram(port_pd: int, wr: SendWr, data: memoryview, offset: int) -> int:
 
 
 def datagram(pdn: int, port: int) -> dict[int, Builder]:
-    """The builders of a UD queue pair, whose entries carry port and protection domain."""
+    """Return the builders of a UD queue pair, whose entries carry port and protection domain."""
     send = Builder(partial(_datagram, port << _PORT_SHIFT | pdn))
     return {WrOpcode.SEND: send, WrOpcode.SEND_WITH_IMM: send, WrOpcode.NOP: _NOP}
 

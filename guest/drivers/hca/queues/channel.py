@@ -1,4 +1,4 @@
-"""Completion channels: the event queues of completions."""
+"""Completion channels, each of which is an event queue for completions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bluebridge.guest.verbs.objects import CompletionQueue
 
 
 class CompChannel(EventQueue[CompletionQueue]):
-    """A completion channel: gives the CQs that had a completion after `Cq.req_notify`."""
+    """A completion channel, which returns the CQs with a completion after `Cq.req_notify`."""
 
     def _take(self, kind: int, entry: memoryview) -> None:
         if kind != EventType.COMP:

@@ -78,7 +78,7 @@ _SUCCESS = WcStatus.SUCCESS
 class Cq:
     """A completion queue of at least `entries` completions.
 
-    Events go to `channel`, errors of the queue to the event queue `async_eqn` if it is None.
+    Its events go to `channel`; without one, errors of the queue go to event queue `async_eqn`.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Cq:
         adapter.commands.run(Opcode.SW2HW_CQ, self.cqn, data=context)
 
     def poll(self, limit: int = 16) -> list[Wc]:
-        """Up to `limit` completions, oldest first; an empty list when there are none."""
+        """Return up to `limit` completions, oldest first; an empty list when there are none."""
         done: list[Wc] = []
         data, mask, log = self._data, self._mask, self._log
         self._lock.acquire()
@@ -167,7 +167,7 @@ class Cq:
     def discard(self, qpn: int) -> None:
         """Drop unread completions of a queue pair that was reset (ib/cq.c: __mlx4_ib_cq_clean).
 
-        The others move up over them, keeping the lap bit that belongs to their new place.
+        Later completions move up into the gaps and get the lap bit of their new place.
         """
         data = self._data
         with self._lock:
@@ -203,7 +203,7 @@ class Cq:
         qp.return_receive(index)
 
     def _sent(self, offset: int, owner: int) -> Wc | None:
-        """The completion of a send that succeeded; None for any other."""
+        """Return the completion of a send that succeeded; None for any other entry."""
         opcode = owner & OPCODE_MASK
         if not owner & IS_SEND_BIT or opcode == OPCODE_ERROR:
             return None
@@ -214,7 +214,7 @@ class Cq:
         return Wc(qp.complete_send(index), _SUCCESS, _SEND_BY_NUMBER[opcode], qp.qpn, count)
 
     def _completion(self, offset: int) -> Wc | None:
-        """Any other completion; None for one of a queue pair that is gone."""
+        """Return the completion of any other entry; None if its queue pair is gone."""
         qpn, imm, source, smac, count, index, vendor, syndrome, owner = ENTRY.unpack_from(
             self._data, offset
         )

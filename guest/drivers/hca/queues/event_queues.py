@@ -56,14 +56,17 @@ class EventQueue(ABC, Generic[Event]):
         self._rearm()
 
     def fileno(self) -> int:
-        """Becomes readable when the device raised the vector; then call `get_event(0)`."""
+        """Return the eventfd that becomes readable when the device raised the vector.
+
+        Then call `get_event(0)`.
+        """
         return self._fd
 
     def get_event(self, timeout: float | None = None) -> Event | None:
-        """The next event; waits up to `timeout` seconds (None: without end).
+        """Return the next event; waits up to `timeout` seconds, with None without end.
 
-        None after the time has passed, after `wake` and once the queue is closed. A wait ends
-        with `DeviceLost` within seconds when the device is gone.
+        Returns None after the time has passed, after `wake` and once the queue is closed. A wait
+        ends with `DeviceLost` within seconds when the device is gone.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -153,7 +156,7 @@ class AsyncEvent:
 
 
 class AsyncEventQueue(EventQueue[AsyncEvent]):
-    """Asynchronous events: ports, queue pairs in error, commands. Vector 0.
+    """The queue of events of ports, queue pairs in error and commands; it has vector 0.
 
     `port_changed` is called with number and subtype of every event of a port.
     """
@@ -173,7 +176,7 @@ class AsyncEventQueue(EventQueue[AsyncEvent]):
         super().close()
 
     def wait_command(self, token: int, timeout: float) -> int | None:
-        """Status of the command with `token` that was started in event mode; None: no event."""
+        """Return the status of the event-mode command with `token`, None without an event."""
         deadline = time.monotonic() + timeout
         while True:
             with self._lock:

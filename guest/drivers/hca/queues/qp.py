@@ -1,4 +1,4 @@
-"""Queue pairs (ib/qp.c): their states; their queues are in `work_queues`."""
+"""Queue pairs and their states (ib/qp.c); `work_queues` has their two queues."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ class Qp(WorkQueues):
         self.state = target
 
     def query_state(self) -> QpState:
-        """The state the device has the queue pair in."""
+        """Ask the device for the state of the queue pair."""
         data = self._adapter.commands.query(Opcode.QUERY_QP, self.qpn)
         return _DEVICE_STATES[QPC.get(data, "state", QPC_MAILBOX_OFFSET)]
 
     def destroy(self) -> None:
-        """Reset and give everything back; a second call does nothing."""
+        """Reset the queue pair and free its resources; a second call does nothing."""
         if self._adapter.queue_pairs.get(self.qpn) is not self:
             return
         self.modify_reset()
@@ -92,7 +92,7 @@ class Qp(WorkQueues):
             self._adapter.numbers.queue_pairs.free(self.qpn)
 
     def _fixed_fields(self, pdn: int) -> dict[str, Value]:
-        """Context fields that every transition repeats: numbers, sizes and SRQ."""
+        """Return the context fields that every transition repeats: numbers, sizes and SRQ."""
         values: dict[str, Value] = {
             **constant_fields(self.type),
             "pd": pdn,
@@ -110,14 +110,14 @@ class Qp(WorkQueues):
         return values
 
     def _memory_fields(self) -> dict[str, Value]:
-        """Context fields that tell where the queues are: RESET to INIT only."""
+        """Return the context fields that locate the queues, which only RESET to INIT has."""
         values: dict[str, Value] = {"mtt_addr": self._mtt.address}
         if self._rq_count:
             values["doorbell_record"] = self._record.address
         return values
 
     def _clear(self) -> None:
-        """Empty queues, as they must be on leaving RESET."""
+        """Empty both queues, as they must be on leaving RESET."""
         self.recv_cq.discard(self.qpn)
         if self.send_cq is not self.recv_cq:
             self.send_cq.discard(self.qpn)
@@ -125,21 +125,21 @@ class Qp(WorkQueues):
 
 
 def _own_cq(cq: CompletionQueue) -> Cq:
-    """The completion queue of a new queue pair; raises `VerbsError` for another provider's."""
+    """Return the completion queue of a new queue pair as a `Cq`; `VerbsError` if it is none."""
     if not isinstance(cq, Cq):
         raise VerbsError("the completion queue is not one of this device")
     return cq
 
 
 def _own_srq(srq: SharedReceiveQueue | None) -> Srq | None:
-    """The shared receive queue of a new queue pair, if it has one."""
+    """Return the shared receive queue of a new queue pair as an `Srq`, or None if it has none."""
     if srq is not None and not isinstance(srq, Srq):
         raise VerbsError("the shared receive queue is not one of this device")
     return srq
 
 
 def _allocate_number(adapter: Adapter, kind: QpType, port: int) -> int:
-    """A number for a new queue pair; QP1 exists once for each port."""
+    """Return a number for a new queue pair; QP1 exists once for each port."""
     if kind is not QpType.GSI:
         return adapter.numbers.queue_pairs.allocate()
     number = adapter.numbers.gsi_qpn(port)

@@ -44,7 +44,7 @@ Values = dict[str, Value]
 
 
 def transition(current: QpState, target: QpState) -> Opcode:
-    """The command for a transition; `VerbsError` when the state machine has none."""
+    """Return the command for a transition; `VerbsError` when the state machine has none."""
     if target is QpState.RESET:
         return Opcode.TORST_QP
     if target is QpState.ERR and current is not QpState.RESET:
@@ -56,17 +56,17 @@ def transition(current: QpState, target: QpState) -> Opcode:
 
 
 def constant_fields(kind: QpType) -> Values:
-    """Context fields that every transition of a queue pair of this kind repeats."""
+    """Return the context fields that every transition of this kind of queue pair repeats."""
     return {"service": SERVICES[kind], "pm_state": _MIGRATED, "ack_freq": _ACK_FREQUENCY}
 
 
 def mailbox(
     kind: QpType, opcode: Opcode, attr: QpAttr, fixed: Values, memory: Values, port: int
 ) -> bytes:
-    """The input mailbox of a transition: optional-parameter mask and context.
+    """Return the input mailbox of a transition: optional-parameter mask and context.
 
-    `fixed` are the fields that every transition repeats, `memory` those that say where the queues
-    are, which RESET to INIT alone takes. `port` is that of the queue pair, from 1 on.
+    `fixed` are the fields that every transition repeats, `memory` those that locate the queues,
+    which only RESET to INIT takes. `port` is that of the queue pair, from 1 on.
     """
     values: Values = dict(fixed)
     if opcode is Opcode.RST2INIT_QP:
@@ -92,7 +92,7 @@ def mailbox(
 
 
 def _of_port(port: int) -> int:
-    """The bit of the schedule queue that chooses the port."""
+    """Return the bit of the schedule queue that chooses the port."""
     return (port - 1) << _PORT_SHIFT
 
 

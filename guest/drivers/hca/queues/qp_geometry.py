@@ -11,13 +11,16 @@ from bluebridge.guest.verbs.requests import QpInit
 
 
 def log2(value: int) -> int:
-    """The exponent of the next power of two."""
+    """Return the exponent of the smallest power of two that is not below `value`."""
     return max(0, value - 1).bit_length()
 
 
 @dataclass(slots=True, frozen=True)
 class Geometry:
-    """`count` entries of `1 << shift` bytes from `offset` on, with room for `sges` pieces each."""
+    """The two queues of a queue pair: each has `count` entries of `1 << shift` bytes.
+
+    A queue begins `offset` bytes into their memory; its entries have room for `sges` pieces each.
+    """
 
     sq_shift: int
     sq_count: int

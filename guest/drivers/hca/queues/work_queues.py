@@ -106,13 +106,13 @@ class WorkQueues(StateChanges):
             self._recv_lock.release()
 
     def complete_send(self, index: int) -> int:
-        """Retire send entries up to the one with 16-bit `index`; its wr_id."""
+        """Retire send entries up to the one with 16-bit `index`; returns its wr_id."""
         tail = self._sq_tail + ((index - self._sq_tail) & 0xFFFF)
         self._sq_tail = tail + 1
         return self._sq_ids[tail & self._sq_mask]
 
     def complete_recv(self, index: int) -> int:
-        """Retire the oldest receive entry, or SRQ entry `index`; its wr_id."""
+        """Retire the oldest receive entry, or SRQ entry `index`; returns its wr_id."""
         if self.srq is not None:
             return self.srq.complete(index)
         tail = self._rq_tail
@@ -125,7 +125,7 @@ class WorkQueues(StateChanges):
             self.srq.complete(index)
 
     def _size(self, geometry: Geometry) -> None:
-        """Take over how the queues lie in their memory."""
+        """Set the attributes that say where the queues lie in their memory."""
         self._sq_shift, self._rq_shift = geometry.sq_shift, geometry.rq_shift
         self._sq_count, self._rq_count = geometry.sq_count, geometry.rq_count
         self._sq_offset, self._rq_offset = geometry.sq_offset, geometry.rq_offset
@@ -133,7 +133,7 @@ class WorkQueues(StateChanges):
         self._send_sges, self._max_recv_sge = geometry.send_sges, geometry.recv_sges
 
     def _empty(self) -> None:
-        """Empty queues, as they must be on leaving RESET."""
+        """Empty both queues, as they must be on leaving RESET."""
         self._sq_head = self._sq_tail = 0
         self._rq_head = self._rq_tail = 0
         self._sq_ids = [0] * self._sq_count
@@ -143,7 +143,7 @@ class WorkQueues(StateChanges):
         self._record_word[0] = 0
 
     def _free_memory(self) -> None:
-        """Give the memory back; the device must have forgotten the queue pair."""
+        """Free the queues' memory; the device must not know the queue pair any more."""
         self._icm.free_mtt(self._mtt)
         self._words.release()
         self._record_word.release()
@@ -179,7 +179,7 @@ class WorkQueues(StateChanges):
         self._sq_head = head + 1
 
     def _sent(self, requests: Sequence[SendWr], index: int) -> bool:
-        """Whether BlueFlame took what was posted, so that no doorbell is needed."""
+        """Return True if BlueFlame took what was posted, so that no doorbell is needed."""
         if self._blueflame is None or len(requests) != 1:
             return False
         start = self._sq_offset + ((index & self._sq_mask) << self._sq_shift)
@@ -187,7 +187,7 @@ class WorkQueues(StateChanges):
         return self._blueflame.send(requests[0], entry, self.qpn, index)
 
     def _check(self, wr: SendWr) -> None:
-        """Refuse what does not fit into an entry, before a byte of it is written."""
+        """Raise `VerbsError` for a request too large for an entry, before any byte is written."""
         payload = wr.inline_data
         if payload is None:
             raise VerbsError(f"{len(wr.sg_list)} pieces do not fit into a send entry")

@@ -1,1 +1,1 @@
-"""Commands, ICM, numbers, vectors and memory regions, of which the driver makes its objects."""
+"""Commands, ICM, numbers, vectors and memory regions: the parts that the driver's objects use."""

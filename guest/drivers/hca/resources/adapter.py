@@ -1,4 +1,4 @@
-"""The adapter below its objects: bus, commands, context memory, numbers, and what is open.
+"""The common parts of one adapter: bus, commands, context memory, numbers, and open objects.
 
 Bring-up and tear-down follow Linux's mlx4_load_one and mlx4_unload_one (core/main.c).
 """
@@ -33,19 +33,19 @@ class CompletionOwner(Protocol):
 
     @property
     def port_number(self) -> int:
-        """The port it is on, from 1 on."""
+        """The number of the queue pair's port, from 1 on."""
 
     def complete_send(self, index: int) -> int:
-        """Retire send entries up to the one with 16-bit `index`; its wr_id."""
+        """Retire send entries up to the one with 16-bit `index`; returns its wr_id."""
 
     def complete_recv(self, index: int) -> int:
-        """Retire the oldest receive entry, or SRQ entry `index`; its wr_id."""
+        """Retire the oldest receive entry, or SRQ entry `index`; returns its wr_id."""
 
     def return_receive(self, index: int) -> None:
         """Give SRQ entry `index` back, whose completion nobody will read."""
 
     def destroy(self) -> None:
-        """Reset it and give everything back."""
+        """Reset the queue pair and free its resources."""
 
 
 class EventOwner(CompletionQueue, Protocol):
@@ -91,7 +91,7 @@ class Adapter:
         self.vectors = InterruptVectors(self.bus.enable_interrupts(vectors))
 
     def stop(self) -> None:
-        """Close the HCA and take all memory back; its objects must be gone."""
+        """Close the HCA and take all memory back; the adapter's objects must be gone."""
         self.commands.run(Opcode.CLOSE_HCA)
         self.icm.unmap()
         self.firmware.stop()

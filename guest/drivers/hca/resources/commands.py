@@ -31,7 +31,7 @@ _TEAR_DOWN = frozenset(
         Opcode.UNMAP_ICM_AUX,
     )
 )
-"""Commands that only take something away: a lost device has done so already."""
+"""The commands that only free something; a lost device needs none of them."""
 _OUT_HI, _OUT_LO, _CONTROL = HCR.at("out_param_hi"), HCR.at("out_param_lo"), HCR.at("control")
 
 
@@ -75,7 +75,7 @@ class FirmwareCommands:
                 raise
 
     def immediate(self, opcode: int, modifier: int = 0, *, param: int = 0) -> int:
-        """Execute a command whose 64-bit result stands in the command register."""
+        """Execute a command and return its 64-bit result, which stands in the command register."""
         with self._lock:
             self._execute(opcode, modifier, 0, param, 0)
             return self._bus.read32(0, _OUT_HI) << 32 | self._bus.read32(0, _OUT_LO)

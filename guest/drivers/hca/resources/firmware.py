@@ -17,7 +17,7 @@ COMMAND_REVISIONS = range(2, 4)
 
 
 class Firmware:
-    """The running firmware and its pages. Raises `HcaError` for an unknown command interface."""
+    """The running firmware and its pages; raises `HcaError` for an unknown command interface."""
 
     def __init__(self, bus: Bus, commands: FirmwareCommands, health: HcaHealth) -> None:
         self._commands = commands
@@ -41,7 +41,7 @@ class Firmware:
             commands.run(Opcode.MOD_STAT_CFG, data=b"\0\0\1\0")
 
     def stop(self) -> None:
-        """Take the pages back; the HCA must be closed."""
+        """Take the firmware's pages back; the HCA must be closed."""
         self._commands.run(Opcode.UNMAP_FA)
         if self._memory is not None:
             self._memory.free()

@@ -1,4 +1,4 @@
-"""Whether the device is still there: waiting code asks every second, so that every wait ends.
+"""The check that a device is still present, made every second so that every wait ends.
 
 A register of a device that is gone (surprise removal, or the end of the process that emulates it)
 reads as all ones. The register read here is the catastrophic error buffer, as in Linux's
@@ -29,11 +29,11 @@ class HcaHealth:
 
     @property
     def lost(self) -> bool:
-        """Whether the device was found gone or broken; it stays so until it is opened anew."""
+        """True once the device was found absent or broken, until it is opened anew."""
         return bool(self._reason)
 
     def watch(self, bar: int, offset: int) -> None:
-        """The catastrophic error buffer lies at `offset` of BAR `bar` (QUERY_FW)."""
+        """Check the catastrophic error buffer at `offset` of BAR `bar` from now on (QUERY_FW)."""
         self._where = (bar, offset)
 
     def check(self) -> None:
@@ -54,7 +54,10 @@ class HcaHealth:
         raise self.loss()
 
     def loss(self) -> DeviceLost:
-        """The error to raise; also for code that has read all ones where that cannot be."""
+        """Return the error for a lost device, to raise or to report.
+
+        A caller that has read all ones where no register can hold them calls it directly.
+        """
         if not self._reason:
             self._reason = "the device is gone (reads return all ones)"
             self._bus.abandon()

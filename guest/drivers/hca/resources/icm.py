@@ -42,14 +42,14 @@ class Piece:
 
 @dataclass(slots=True)
 class MttRange:
-    """MTT entries `first … first+count-1`; `address` is what contexts carry."""
+    """The MTT entries `first … first+count-1`; contexts carry their `address`."""
 
     first: int
     count: int
 
     @property
     def address(self) -> int:
-        """Byte offset from the MTT base."""
+        """The byte offset of the first entry from the MTT base."""
         return self.first * MTT_SIZE
 
 
@@ -73,7 +73,7 @@ class Icm:
         self._mtt_view = memoryview(b"")
 
     def map(self) -> None:
-        """Set the size, lend the auxiliary pages, map every table."""
+        """Set the ICM's size, lend the auxiliary pages and map every table."""
         aux_pages = self._commands.immediate(Opcode.SET_ICM_SIZE, param=self.size)
         if aux_pages:
             self._map_aux(aux_pages)
@@ -109,7 +109,7 @@ class Icm:
             self._aux = None
 
     def init_hca(self) -> bytearray:
-        """The INIT_HCA mailbox for this layout, without the UAR fields."""
+        """Return the INIT_HCA mailbox for this layout, without the UAR fields."""
         bases = {f"{name}_base": address for name, address in self.bases.items()}
         data = INIT_HCA.pack({"version": 2, "cacheline": (6 - 4) << 5 | 0x10, "flags": 1, **bases})
         logs = {
@@ -128,7 +128,7 @@ class Icm:
         return data
 
     def allocate_mtt(self, pages: Sequence[int]) -> MttRange:
-        """MTT entries that name the page addresses `pages`."""
+        """Allocate and write MTT entries that name the page addresses `pages`."""
         with self._lock:
             first = self._mtts.allocate(len(pages))
         if first is None:
@@ -138,15 +138,15 @@ class Icm:
         return MttRange(first, len(pages))
 
     def allocate_mtt_contiguous(self, address: int, length: int) -> MttRange:
-        """MTT entries of 4 KiB pages for a contiguous, page-aligned buffer."""
+        """Allocate MTT entries of 4 KiB pages for a contiguous, page-aligned buffer."""
         return self.allocate_mtt(range(address, address + length, PAGE))
 
     def reserve_mtt(self, count: int) -> MttRange:
-        """`count` MTT entries without content: room for a fast registration."""
+        """Reserve `count` MTT entries without content for a fast registration."""
         return self.allocate_mtt([0] * count)
 
     def free_mtt(self, mtt: MttRange) -> None:
-        """Give entries back."""
+        """Free the MTT entries of a range."""
         with self._lock:
             self._mtts.free(mtt.first, mtt.count)
 
@@ -163,7 +163,7 @@ class Icm:
 
 
 def tables_of(dev_cap: bytes, profile: Profile) -> list[tuple[str, int]]:
-    """Name and size in bytes of every table, the sizes powers of two."""
+    """Return name and size in bytes of every table, the sizes powers of two."""
 
     def entry(name: str) -> int:
         return QUERY_DEV_CAP.get(dev_cap, name)
@@ -184,7 +184,10 @@ def tables_of(dev_cap: bytes, profile: Profile) -> list[tuple[str, int]]:
 
 
 def layout_of(tables: list[tuple[str, int]]) -> tuple[dict[str, int], int]:
-    """Largest first, so that each table lies at a multiple of its size (core/profile.c)."""
+    """Return each table's offset and the total size, the largest table first (core/profile.c).
+
+    In that order each table lies at a multiple of its size.
+    """
     bases: dict[str, int] = {}
     position = 0
     for name, size in sorted(tables, key=lambda table: -table[1]):
@@ -194,7 +197,7 @@ def layout_of(tables: list[tuple[str, int]]) -> tuple[dict[str, int], int]:
 
 
 def map_entries(piece: Piece) -> list[bytes]:
-    """MAP_ICM entries of at most `CHUNK` bytes; a length that is no power of two goes by pages."""
+    """Return MAP_ICM entries of at most `CHUNK` bytes; lengths other than 2^n go by pages."""
     power = not piece.length & (piece.length - 1)
     step = min(CHUNK, piece.length) if power else PAGE
     log = (step >> PAGE_SHIFT).bit_length() - 1

@@ -19,7 +19,7 @@ class Limits:
 
     @classmethod
     def of(cls, dev_cap: bytes) -> Limits:
-        """Read out of the answer to QUERY_DEV_CAP."""
+        """Return the limits in `dev_cap`, the answer to QUERY_DEV_CAP."""
         return cls(
             qp_wqes=1 << QUERY_DEV_CAP.get(dev_cap, "log_max_qp_wqes"),
             log_srq_wqes=QUERY_DEV_CAP.get(dev_cap, "log_max_srq_wqes"),

@@ -17,7 +17,7 @@ WHOLE_MEMORY = (1 << 64) - 1
 
 
 def key_of(index: int) -> int:
-    """Memory key for an MPT number: the number in the upper 24 bits, a free byte below.
+    """Return the memory key of an MPT number: the number in the upper 24 bits, a free byte below.
 
     core/mr.c: hw_index_to_key.
     """
@@ -25,12 +25,12 @@ def key_of(index: int) -> int:
 
 
 def number_of(key: int) -> int:
-    """The MPT number inside a memory key, as the MPT's key field holds it (key_to_hw_index)."""
+    """Return the MPT number in a memory key, as the MPT's key field has it (key_to_hw_index)."""
     return (key >> 8 | key << 24) & 0xFFFFFFFF
 
 
 def rights(access: AccessFlags | int) -> dict[str, int]:
-    """The MPT bits for access flags."""
+    """Return the MPT bits for access flags."""
     flags = AccessFlags(access)
     if flags & (AccessFlags.REMOTE_WRITE | AccessFlags.REMOTE_ATOMIC) and not (
         flags & AccessFlags.LOCAL_WRITE
@@ -46,7 +46,7 @@ def rights(access: AccessFlags | int) -> dict[str, int]:
 
 
 class _Region:
-    """An MPT entry owned by the device."""
+    """A memory region with an MPT entry that the device owns."""
 
     def __init__(
         self, adapter: Adapter, pdn: int, entry: dict[str, int], mtt: MttRange | None
@@ -69,16 +69,16 @@ class _Region:
 
     @property
     def lkey(self) -> int:
-        """Key for local use."""
+        """The key for local work requests."""
         return self._key
 
     @property
     def rkey(self) -> int:
-        """Key to give to a peer."""
+        """The key that a peer needs for RDMA to the region."""
         return self._key
 
     def close(self) -> None:
-        """Deregister; a second call does nothing."""
+        """Deregister the region; a second call does nothing."""
         if self._alive:
             self._commands.run(Opcode.HW2SW_MPT, self._index, 1)
             self._release()
@@ -135,7 +135,7 @@ class Mr(_Region):
 
 
 class DmaMr(_Region):
-    """All of memory: the IOVA is the DMA address (ib/mr.c: mlx4_ib_get_dma_mr)."""
+    """A region over all of memory: the IOVA is the DMA address (ib/mr.c: mlx4_ib_get_dma_mr)."""
 
     def __init__(self, adapter: Adapter, pdn: int, access: AccessFlags | int) -> None:
         entry = {
@@ -168,19 +168,22 @@ class FastRegMr(_Region):
         super().__init__(adapter, pdn, entry, mtt)
 
     def next_key(self) -> int:
-        """Change the key's low byte for the next REG_MR (ib_update_fast_reg_key); the new key."""
+        """Count up the key's low byte for the next REG_MR and return the new key.
+
+        As Linux's ib_update_fast_reg_key.
+        """
         self._key = (self._key & 0xFFFFFF00) | ((self._key + 1) & 0xFF)
         return self._key
 
     def close(self) -> None:
-        """Deregister."""
+        """Deregister the region; a second call does nothing."""
         if self._alive:
             super().close()
             self.page_list.free()
 
 
 def blocks_of(address: int, length: int, iova: int) -> tuple[list[int], int]:
-    """The largest blocks in which `address` and `iova` have the same offset, and their shift.
+    """Return the largest blocks with the same offset in `address` and `iova`, and their shift.
 
     Blocks may begin before the region and end after it: start and length bound the access.
     """

@@ -46,7 +46,7 @@ class Numbers:
         self._lock = threading.Lock()
 
     def allocate(self) -> int:
-        """A free number; `VerbsError` when all are in use."""
+        """Return a free number; `VerbsError` when all are in use."""
         with self._lock:
             if not self._free:
                 raise VerbsError(f"no more {self._what} numbers: all {1 << self._log} are in use")
@@ -86,9 +86,9 @@ class NumberSpaces:
         self.protection_domains = Numbers("protection domain", first_pd, _PD_BITS)
 
     def key_byte(self) -> int:
-        """The low byte of a new memory key."""
+        """Return the low byte of a new memory key."""
         return self._chance.getrandbits(_KEY_BITS)
 
     def gsi_qpn(self, port: int) -> int:
-        """The special queue pair that is QP1 of a port, from 1 on."""
+        """Return the special queue pair number that is QP1 of a port, from 1 on."""
         return self.special_qps + _GSI_OFFSET + port - 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, frozen=True)
 class Profile:
-    """Sizes of the tables, as powers of two.
+    """The sizes of the context tables, as powers of two.
 
     The default is small (a laboratory needs hundreds of objects, not hundreds of thousands), so all
     of it is mapped at start; Linux maps pieces on demand.

@@ -21,7 +21,7 @@ READY_SECONDS = 2.0
 
 
 def reset_device(bus: Bus, health: HcaHealth) -> None:
-    """Become the owner and reset; raises `HcaError` when the device is taken or stays silent.
+    """Own the device and reset it; raises `HcaError` when it is taken or does not answer.
 
     Linux sleeps a second after the reset; here the command register is polled instead, which is
     idle with toggle 0 as soon as the reset is done.

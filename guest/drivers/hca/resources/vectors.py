@@ -19,11 +19,11 @@ class InterruptVectors:
         self._lock = threading.Lock()
 
     def fd(self, vector: int) -> int:
-        """The eventfd of a vector."""
+        """Return the eventfd of a vector."""
         return self._fds[vector]
 
     def allocate(self) -> int:
-        """A vector that no channel has; raises `VerbsError` when all are in use."""
+        """Return a vector that no channel has; raises `VerbsError` when all are in use."""
         with self._lock:
             if not self._free:
                 raise VerbsError("no interrupt vector is left for another completion channel")
