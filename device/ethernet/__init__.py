@@ -1,1 +1,1 @@
-"""The engines of Ethernet frames, which know no card."""
+"""The engines of Ethernet frames, independent of any card."""

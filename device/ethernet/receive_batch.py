@@ -1,4 +1,4 @@
-"""Frames on their way into one receive ring: scattered in one go, completed with one event."""
+"""Frames for one receive ring, which are scattered together and completed with one event."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from bluebridge.device.rdma.vocabulary import CompletionStatus
 from bluebridge.device.rdma.work import ReceiveWork
 
 Plan = list[tuple[bytes, Sequence[Run]]]
-"""Frames, and where each goes."""
+"""Frames, each with the memory it goes to."""
 
 
 class Batch:
-    """Frames for the ring of `qp`, with what their completions will say."""
+    """Frames for the ring of `qp`, with the verdicts for their completions."""
 
     __slots__ = ("_frames", "_verdicts", "qp")
 
@@ -38,7 +38,7 @@ class Batch:
         self._verdicts += [verdict] * len(frames)
 
     def append(self, other: Batch, room: int) -> int:
-        """Append another batch of the ring as far as there is room; returns how many were not."""
+        """Append another batch of the ring while there is room; returns how many were left."""
         self._frames += other._frames[:room]
         self._verdicts += other._verdicts[:room]
         return max(0, len(other) - room)
@@ -70,7 +70,7 @@ class Batch:
         return [] if queue is None else queue.take_many(count)
 
     def _store(self, pairs: list[tuple[ReceiveWork, bytes]]) -> int:
-        """Copy frames into their buffers, up to the first that does not go; how many went."""
+        """Copy frames into their buffers, up to the first that fails; returns their number."""
         qp, bus, plan = self.qp, self.qp.bus, self._plan(pairs)
         runs = [run for _, own in plan for run in own]
         try:
@@ -82,7 +82,7 @@ class Batch:
         return len(plan)
 
     def _plan(self, pairs: list[tuple[ReceiveWork, bytes]]) -> Plan:
-        """Return where each frame goes, up to the first whose receive is too small or forbidden."""
+        """Return each frame's memory, up to the first whose receive is too small or forbidden."""
         plan: Plan = []
         qp = self.qp
         known: dict[int, bool] = {}
@@ -104,7 +104,7 @@ class Batch:
         return plan
 
     def _store_up_to_it(self, plan: Plan) -> int:
-        """Copy frames one by one, up to the first for which there is no memory."""
+        """Copy frames up to the first for which there is no memory; returns their number."""
         qp, bus = self.qp, self.qp.bus
         for count, (frame, runs) in enumerate(plan):
             try:
@@ -117,7 +117,7 @@ class Batch:
         return len(plan)
 
     def _refuse(self, pairs: list[tuple[ReceiveWork, bytes]]) -> int:
-        """Complete the first receive in error; how many are done with.
+        """Complete the first receive in error; returns how many frames are done with.
 
         One that is too small costs its frame. One that names memory it may not is the end of the
         ring: it and all that were taken with it.

@@ -1,4 +1,4 @@
-"""Ethernet frames in: steering, receive side scaling, checksum verdicts, the rings.
+"""The receiving of Ethernet frames: steering, receive side scaling, checksum verdicts, rings.
 
 Linux `en_rx.c: mlx4_en_process_rx_cq`.
 """
@@ -55,19 +55,19 @@ class FrameReceiver:
         self._spreaders: dict[int, Spreader] = {}
 
     def spread(self, qpn: int, spreader: Spreader) -> None:
-        """An RSS queue pair: its frames go where `spreader` says."""
+        """Let `spreader` distribute the frames for an RSS queue pair."""
         self._spreaders[qpn] = spreader
 
     def forget(self, qpn: int) -> None:
-        """A queue pair is gone."""
+        """Forget the spreader of a queue pair that is gone, if it had one."""
         self._spreaders.pop(qpn, None)
 
     def clear(self) -> None:
-        """All queue pairs are gone."""
+        """Forget the spreaders of all queue pairs."""
         self._spreaders.clear()
 
     def receive(self, port: Port, message: Frames) -> int:
-        """Frames that came in by `port`: to the queue pairs that steering names, or dropped.
+        """Deliver frames that came in by `port` to the queue pairs that steering names.
 
         Returns in how many receive rings they were wanted, each frame counted once per ring.
         """
@@ -93,7 +93,7 @@ class FrameReceiver:
         return copies
 
     def _targets(self, port: Port, frame: bytes, message: Frames) -> Sequence[int]:
-        """Numbers of the queue pairs that get a copy of a frame of `message`."""
+        """Return the numbers of the queue pairs that get a copy of a frame of `message`."""
         if not self._settings.flow_steering:
             return targets(port, frame, self._groups, self._settings)
         if message.mirrored:
@@ -128,13 +128,13 @@ class FrameReceiver:
         batch.add(frames, (kind, tag, found, checksum, value))
 
     def _receiving(self, number: int) -> QueuePair | None:
-        """The queue pair with that number if its state lets it receive."""
+        """Return the queue pair with that number if its state lets it receive, else None."""
         qp = self._find(number)
         return qp if qp is not None and qp.state in RECEIVING else None
 
 
 def _tag(frame: bytes) -> tuple[int, int]:
-    """Kind and value of the outermost VLAN tag."""
+    """Return kind and value of the outermost VLAN tag."""
     kind = _TAG_KINDS.get(frame[_TYPE_OFFSET:HEADER_SIZE], NO_TAG)
     if kind == NO_TAG:
         return NO_TAG, 0

@@ -1,4 +1,4 @@
-"""The send engine of Ethernet queue pairs: frames out, with the offloads of mlx4_en.
+"""The send engine of Ethernet queue pairs, with the offloads of mlx4_en.
 
 Frames and completions of one walk of the ring leave together: a burst costs the receiver one
 event, and the sender one. Linux `en_tx.c: mlx4_en_xmit, mlx4_en_process_tx_cq`.
@@ -26,14 +26,14 @@ from bluebridge.device.rdma.work import FrameWork, SendWork, WorkError
 
 MAX_FRAME: Final = 9728
 MAX_SEND: Final = 1 << 19
-"""Payload of one large send: what Linux may ask for (`GSO_MAX_SIZE`)."""
+"""Largest payload of one large send in bytes, as Linux may ask for it (`GSO_MAX_SIZE`)."""
 MAX_SEGMENTS: Final = 8192
 BURST: Final = 128
-"""Frames after which a burst leaves, so that the receiver's processor starts on them."""
+"""Number of frames after which a burst is sent, so that the receiver's processor starts early."""
 
 
 class EthernetSender(UnconnectedSender):
-    """Sends the entries of one ring; that of an RSS queue pair has none.
+    """The send engine of one Ethernet queue pair; an RSS queue pair has an idle one.
 
     `_rest` are bursts of a large send that wait for the next turn: its share of time was over.
     The burst goes to the wire, or (`_loop`) back to the port; with `_also_back` to both.
@@ -67,7 +67,7 @@ class EthernetSender(UnconnectedSender):
                 self._qp.completions.collect_send(work.index, work.operation, work.length)
 
     def refuse(self, index: int, error: WorkError) -> None:
-        """Complete an entry that makes no sense in error, behind those before it."""
+        """Complete an entry that makes no sense in error, after those before it."""
         self.finish()
         self._fail(index, error.status, error)
 
@@ -91,7 +91,7 @@ class EthernetSender(UnconnectedSender):
             self._qp.completions.post_collected()
 
     def stop(self) -> None:
-        """Forget what was not sent."""
+        """Forget all frames that were not sent, and the completions that were collected."""
         self._trains, self._frames = [], 0
         self._collected = False
         self._qp.completions.forget_collected()

@@ -1,4 +1,4 @@
-"""Which queue pairs get an Ethernet frame.
+"""The steering of Ethernet frames: which queue pairs get a frame.
 
 There are three ways, as `Settings` say. One queue pair has the port's addresses, another one all
 groups (A0 steering of `mlx4/main.c`); or groups name queue pairs per address, unicast ones too, and
@@ -19,7 +19,7 @@ from bluebridge.device.rdma.settings import Settings
 
 
 def targets(port: Port, frame: bytes, groups: Groups, settings: Settings) -> Sequence[int]:
-    """Numbers of the queue pairs that get a copy of `frame` by A0 or B0; empty for none."""
+    """Return the numbers of the queue pairs that get a copy of `frame` by A0 or B0, if any."""
     if settings.unicast_steering:
         return _targets_b0(port, frame, groups)
     steering = port.steering
@@ -44,7 +44,9 @@ def _targets_b0(port: Port, frame: bytes, groups: Groups) -> Sequence[int]:
 
 
 def targets_by_rules(port: Port, frame: bytes, sender: int = -1) -> Sequence[int]:
-    """The same by the rules of a port; `sender` is its own queue pair that sent the frame, or -1.
+    """Return the numbers of the queue pairs that get a copy of `frame` by the rules of its port.
+
+    `sender` is the port's own queue pair that sent the frame, -1 for frames from elsewhere.
 
     The VLAN filter holds where neither the rule names a tag nor a queue pair wants all frames.
     """
@@ -65,6 +67,6 @@ def targets_by_rules(port: Port, frame: bytes, sender: int = -1) -> Sequence[int
 
 
 def rule_for(port: Port, frame: bytes) -> Entry | None:
-    """The equal rules of a port that are for a frame."""
+    """Return the entry of a port's rules that match a frame; None without one."""
     rules = port.rules
     return rules.find(number_of(frame, rules.depth))

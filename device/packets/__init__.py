@@ -1,1 +1,1 @@
-"""Packets on a wire: a message cut to the path MTU, its headers, its checks."""
+"""The packets of a message: cutting to the path MTU, headers, check sums."""

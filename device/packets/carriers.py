@@ -1,4 +1,4 @@
-"""Puts packets into what carries them: RoCE v1, RoCE v2, or the link layer of InfiniBand."""
+"""The carriers of packets: RoCE v1, RoCE v2, or the link layer of InfiniBand."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Frame:
 
 
 def frames_of(message: WireMessage, roce: int | None = None) -> Iterator[Frame]:
-    """The frames of a message, in order; `roce` forces a version of RoCE on all RDMA packets.
+    """Yield the frames of a message in order; `roce` forces a RoCE version on all RDMA packets.
 
     Raises `PacketError` when the message makes no sense.
     """
@@ -77,7 +77,7 @@ def _roce_v1(message: WireMessage, packet: Packet) -> Frame:
 
 
 def _roce_v2(message: WireMessage, packet: Packet) -> Frame:
-    """RoCE v2: over IPv4 between IPv4-mapped GIDs, over IPv6 between others."""
+    """Return a packet as RoCE v2: over IPv4 between IPv4-mapped GIDs, else over IPv6."""
     udp = UDP.pack(
         source_port=FIRST_SOURCE_PORT | message.target_qpn & 0x3FFF,
         destination_port=ROCE_PORT,
@@ -95,9 +95,9 @@ def _roce_v2(message: WireMessage, packet: Packet) -> Frame:
 
 
 def _udp_checksum(message: WireMessage, datagram: bytes) -> int:
-    """Over IPv6, where none (0), as RoCE adapters write, counts as an error to most readers.
+    """Return the UDP checksum over IPv6, where most readers count 0 as an error.
 
-    What was not captured counts as zeros.
+    RoCE adapters write 0. Bytes that were not captured count as zeros.
     """
     length = UDP.get(datagram, "length")
     pseudo = (
@@ -153,7 +153,7 @@ def _grh(message: WireMessage, packet: Packet) -> bytes:
 
 
 def _infiniband(message: WireMessage, packet: Packet) -> Frame:
-    """A packet of the InfiniBand link layer; with zero GIDs it has no GRH."""
+    """Return a packet of the InfiniBand link layer; with zero GIDs it has no GRH."""
     grh = _grh(message, packet) if any(message.dgid) else b""
     length = LRH_SIZE + len(grh) + _size(packet)
     management = message.what == What.DATAGRAM and message.target_qpn == _SUBNET_QPN
@@ -175,19 +175,19 @@ def _infiniband(message: WireMessage, packet: Packet) -> Frame:
 
 
 def _size(packet: Packet) -> int:
-    """Bytes from the BTH to the end of the ICRC."""
+    """Return the number of bytes from the BTH to the end of the ICRC."""
     return len(packet.headers) + packet.length + packet.pad + ICRC_SIZE
 
 
 def _transport(packet: Packet) -> bytes:
-    """What is there of a packet from the BTH to its padding."""
+    """Return the known bytes of a packet from the BTH to its padding."""
     return packet.headers + packet.payload + bytes(packet.pad * packet.whole)
 
 
 def _ethernet(
     message: WireMessage, packet: Packet, kind: int, network: bytes, transport: bytes
 ) -> Frame:
-    """An Ethernet frame; one whose payload was cut ends with what there is of that."""
+    """Return an Ethernet frame; if its payload was cut, it ends with the bytes that are known."""
     ethernet = bytes(ETHERNET.pack(dmac=message.destination, smac=message.source, ethertype=kind))
     if message.vlan != NO_VLAN:
         tag = ETHERTYPE_VLAN << 16 | message.service_level << 13 & 0xE000 | message.vlan & 0xFFF

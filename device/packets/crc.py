@@ -20,12 +20,12 @@ _VCRC_POLYNOMIAL: Final = 0xD008  # 0x100B with its bits reversed
 
 
 def roce_v1(grh: bytes, transport: bytes) -> bytes:
-    """ICRC of a RoCE v1 packet: `transport` is everything from the BTH to the padding."""
+    """Return the ICRC of a RoCE v1 packet; `transport` reaches from the BTH to the padding."""
     return _crc(_NO_LRH, masked_grh(grh), masked_bth(transport))
 
 
 def roce_v2(ip: bytes, udp: bytes, transport: bytes) -> bytes:
-    """ICRC of a RoCE v2 packet over IPv4 or IPv6."""
+    """Return the ICRC of a RoCE v2 packet over IPv4 or IPv6."""
     masked_udp = bytearray(udp)
     UDP.set(masked_udp, "checksum", 0xFFFF)
     masked_ip = _masked_ipv4(ip) if len(ip) == IPV4.size else _masked_ipv6(ip)
@@ -33,13 +33,13 @@ def roce_v2(ip: bytes, udp: bytes, transport: bytes) -> bytes:
 
 
 def infiniband(lrh: bytes, grh: bytes, transport: bytes) -> bytes:
-    """ICRC of an InfiniBand packet; `grh` is empty where there is none."""
+    """Return the ICRC of an InfiniBand packet; `grh` is empty where there is none."""
     masked_lrh = bytes((lrh[0] | 0xF0,)) + lrh[1:]  # the virtual lane
     return _crc(masked_lrh, masked_grh(grh) if grh else b"", masked_bth(transport))
 
 
 def variant(packet: bytes) -> bytes:
-    """VCRC of an InfiniBand packet: CRC-16 of everything from the LRH to the ICRC."""
+    """Return the VCRC of an InfiniBand packet: CRC-16 of everything from the LRH to the ICRC."""
     value = 0xFFFF
     for byte in packet:
         value = value >> 8 ^ _VCRC_TABLE[(value ^ byte) & 0xFF]
@@ -47,12 +47,12 @@ def variant(packet: bytes) -> bytes:
 
 
 def masked_bth(transport: bytes) -> bytes:
-    """A BTH and what follows, the changing byte all ones."""
+    """Return a BTH and what follows, with all ones in the byte that switches may change."""
     return transport[:_RESERVED] + b"\xff" + transport[_RESERVED + 1 :]
 
 
 def masked_grh(grh: bytes) -> bytes:
-    """A GRH, the changing fields all ones."""
+    """Return a GRH with all ones in the fields that routers may change."""
     return _ones(bytearray(grh), GRH, "traffic_class", "flow_label", "hop_limit")
 
 
@@ -71,7 +71,7 @@ def _ones(header: bytearray, table: Struct, *names: str) -> bytes:
 
 
 def _crc(*pieces: bytes) -> bytes:
-    """CRC-32 as on Ethernet, in the order of its bytes on the wire."""
+    """Return the CRC-32 of Ethernet, in the order of its bytes on the wire."""
     value = 0
     for piece in pieces:
         value = zlib.crc32(piece, value)

@@ -8,7 +8,7 @@ from bluebridge.device.layout.pcie.pseudo_header import TAG_DISSECTOR_NAME, TAG_
 
 
 def tags(dissector: str) -> bytes:
-    """What goes in front of data for `dissector`."""
+    """Return the tags in front of data that `dissector` is to decode."""
     return _tag(TAG_DISSECTOR_NAME, dissector.encode()) + _tag(TAG_END, b"")
 
 

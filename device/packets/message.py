@@ -1,4 +1,4 @@
-"""A message of the fabric, as packets are made from it: all headers' values and the payload."""
+"""A message of the fabric as packets are made of it: the values of all headers, the payload."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ INFINIBAND: Final = 0
 SOLICITED: Final = 1
 RELIABLE: Final = 2
 IMMEDIATE: Final = 4
-"""The datagram has an immediate value."""
+"""Flag of a datagram that has an immediate value."""
 READ: Final = 8
-"""The response brings what a read asked for."""
+"""Flag of a response whose payload is the data of a read."""
 ATOMIC: Final = 16
-"""The response brings what an atomic found."""
+"""Flag of a response that brings the value an atomic found."""
 XRC: Final = 32
 
 
@@ -62,9 +62,9 @@ class WireMessage:
 
     @property
     def complete(self) -> bool:
-        """Whether all bytes that it carried are there; the length of a read is that of its answer.
+        """True if all bytes of the payload are known; reads and atomics ask without payload.
 
-        Those of an atomic are its operands.
+        The `length` of a read is that of its answer; the payload of an atomic are its operands.
         """
         asks = self.what == What.REQUEST and (self.op == Op.READ or self.op in ATOMICS)
         return asks or len(self.payload) == self.length
@@ -81,4 +81,4 @@ class WireMessage:
 
 
 class PacketError(Exception):
-    """A message that no packets can carry."""
+    """A message cannot be carried by packets."""

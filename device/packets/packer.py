@@ -1,4 +1,4 @@
-"""Packs a `Struct` as one integer: several times as fast as `Struct.pack`, for many packets."""
+"""Packing of a `Struct` as one integer, several times as fast as `Struct.pack`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bluebridge.device.layout.fields import Struct
 
 
 class Packer:
-    """Packs a big-endian `Struct` without raw fields, whose values are known to fit."""
+    """A packer for a big-endian `Struct` without raw fields; all values must fit their fields."""
 
     def __init__(self, struct: Struct) -> None:
         if struct.order != "big" or any(item.raw for item in struct):
@@ -19,7 +19,7 @@ class Packer:
         }
 
     def pack(self, **values: int) -> bytes:
-        """The structure with these fields, zeros elsewhere."""
+        """Return the bytes of the structure with these fields, and zeros elsewhere."""
         shifts, word = self._shifts, 0
         for name, value in values.items():
             word |= value << shifts[name]

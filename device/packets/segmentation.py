@@ -68,7 +68,7 @@ class Packet:
 
     @property
     def pad(self) -> int:
-        """Bytes that fill the payload up to a multiple of four."""
+        """The number of bytes that fill the payload up to a multiple of four."""
         return -self.length & 3
 
     @property
@@ -78,7 +78,7 @@ class Packet:
 
 
 def packets_of(message: WireMessage) -> Iterator[Packet]:
-    """The packets of a message that is no Ethernet frame; `PacketError` when they make no sense."""
+    """Yield the packets of a message that is no Ethernet frame; raises `PacketError`."""
     if message.what == What.DATAGRAM:
         yield _datagram(message)
     elif message.what == What.RESPONSE:
@@ -101,7 +101,7 @@ def _bth(
     solicited: bool = False,
     length: int = 0,
 ) -> bytes:
-    """The BTH of packet `index` of a message, which carries `length` bytes.
+    """Return the BTH of packet `index` of a message, which carries `length` bytes.
 
     A queue pair is in the state "migrated" from the start, only the packets of QP1, which software
     builds, do not say so (Linux `ib/qp.c: __mlx4_ib_modify_qp`, `core/ud_header.c`).
@@ -122,7 +122,7 @@ def _bth(
 
 
 def _service(message: WireMessage) -> int:
-    """The difference of a service's opcodes to those of the reliable connection."""
+    """Return the difference of a service's opcodes to those of the reliable connection."""
     if message.what == What.DATAGRAM:
         return 0  # has opcodes of its own
     if message.flags & XRC:
@@ -139,7 +139,7 @@ def _ask(
     solicited: bool = False,
     length: int = 0,
 ) -> bytes:
-    """The BTH of a request, with the SRQ it is for behind it if the service is XRC."""
+    """Return the BTH of a request, followed by the number of its SRQ if the service is XRC."""
     headers = _bth(message, opcode, index, ack=ack, solicited=solicited, length=length)
     if message.flags & XRC:
         headers += XRC_ETH.pack(srqn=message.srqn & PSN_MASK)
@@ -158,7 +158,7 @@ def _datagram(message: WireMessage) -> Packet:
 
 
 def _atomic(message: WireMessage) -> Packet:
-    """An atomic. The masked ones of this family of adapters have no standard opcode."""
+    """Return the packet of an atomic; masked ones have no standard opcode."""
     change, compare, *masks = message.atomic
     swap = message.op in _SWAPS
     opcode = BthOpcode.RC_COMPARE_SWAP if swap else BthOpcode.RC_FETCH_ADD
@@ -207,7 +207,7 @@ def _read_data(message: WireMessage) -> Iterator[Packet]:
 
 
 def _pieces(message: WireMessage) -> Iterator[Packet]:
-    """A SEND or a WRITE."""
+    """Yield the packets of a SEND or a WRITE."""
     reliable = bool(message.flags & RELIABLE)
     last = message.packets - 1
     for index, offset, length in _cut(message):
@@ -237,14 +237,14 @@ def _opcode(message: WireMessage, index: int) -> int:
 
 
 def _cut(message: WireMessage) -> Iterator[tuple[int, int, int]]:
-    """Index, offset and length of each packet's share of the payload."""
+    """Yield index, offset and length of each packet's share of the payload."""
     mtu = mtu_of(message)
     for index in range(message.packets):
         yield index, index * mtu, min(mtu, message.length - index * mtu)
 
 
 def mtu_of(message: WireMessage) -> int:
-    """The path MTU that makes so many packets of the message; raises `PacketError`.
+    """Return the path MTU that makes so many packets of the message; raises `PacketError`.
 
     For several packets it is the only one, since half of it would make more of them.
     """

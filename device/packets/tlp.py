@@ -31,17 +31,17 @@ _COMPLETION: Final = Packer(COMPLETION)
 
 
 def memory_read(address: int, length: int, requester: int, tag: int) -> bytes:
-    """A request for `length` bytes at `address`."""
+    """Return a memory read request for `length` bytes at `address`."""
     return _memory(TlpType.MEMORY_READ_32, TlpType.MEMORY_READ_64, address, length, requester, tag)
 
 
 def memory_write(address: int, length: int, requester: int) -> bytes:
-    """The header of a write; `payload` is what follows it."""
+    """Return the header of a memory write; the data that follow it come from `payload`."""
     return _memory(TlpType.MEMORY_WRITE_32, TlpType.MEMORY_WRITE_64, address, length, requester, 0)
 
 
 def config(kind: TlpType, offset: int, length: int, target: int, tag: int) -> bytes:
-    """The header of a config request of type 0 within one dword, from the root complex (id 0)."""
+    """Return the header of a config request of type 0 in one dword, from the root (id 0)."""
     return _CONFIG.pack(
         fmt=kind >> _FMT_SHIFT,
         type=kind & _TYPE_MASK,
@@ -56,7 +56,10 @@ def config(kind: TlpType, offset: int, length: int, target: int, tag: int) -> by
 def completion(
     length: int, address: int, remaining: int, completer: int, requester: int, tag: int
 ) -> bytes:
-    """The header of a completion with `length` bytes from `address` on, of `remaining` to come."""
+    """Return the header of a completion with `length` bytes from `address` on.
+
+    `remaining` bytes are still to come, these included.
+    """
     return _completion(
         TlpType.COMPLETION_DATA,
         dwords(address, length),
@@ -67,13 +70,13 @@ def completion(
 
 
 def config_completion(*, data: bool, completer: int, tag: int) -> bytes:
-    """The header that answers a config request: byte count 4, lower address 0 (2.2.9)."""
+    """Return the header of an answer to a config request: byte count 4, lower address 0 (2.2.9)."""
     kind = TlpType.COMPLETION_DATA if data else TlpType.COMPLETION
     return _completion(kind, int(data), 0, 4, (completer, 0, tag))
 
 
 def payload(address: int, data: bytes, length: int) -> bytes:
-    """`data`, the known beginning of `length` bytes at `address`, within dwords."""
+    """Return the data of a TLP of `length` bytes, of which `data` are known, within dwords."""
     lead = bytes(address % 4)
     if len(data) < length:
         return lead + data
@@ -81,12 +84,12 @@ def payload(address: int, data: bytes, length: int) -> bytes:
 
 
 def dwords(address: int, length: int) -> int:
-    """Dwords that hold these bytes; one for none."""
+    """Return the number of dwords that hold `length` bytes at `address`; 1 for none."""
     return (address % 4 + length + 3) // 4 or 1
 
 
 def enables(address: int, length: int) -> tuple[int, int]:
-    """First and last byte enables of `length` bytes at `address` (2.2.5)."""
+    """Return first and last byte enables of `length` bytes at `address` (2.2.5)."""
     if not length:
         return 0, 0
     start, end = address % 4, address % 4 + length

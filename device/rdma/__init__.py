@@ -2,7 +2,4 @@
 
 An engine gets work that was read already and reports the results to its face. A face is the
 package of one card: it reads and writes the bytes that the card's drivers know.
-
-An engine is handed work that is already read and tells its face what came of it: a face is the
-package of one card, which reads and writes the bytes that its drivers know.
 """

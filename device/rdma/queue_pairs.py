@@ -56,9 +56,7 @@ class QueuePairs:
     def reset(self) -> None:
         """Forget all queue pairs, which complete nothing and do no DMA from now on.
 
-        Their windows stay: the regions, which are reset too, release those.
-
-        Their windows are the regions' affair, which are reset, too.
+        Their windows are left to the regions, which are reset, too.
         """
         pairs = list(self._pairs.values())
         self._pairs.clear()

@@ -1,1 +1,1 @@
-"""The headers of frames, and what an adapter does to frames on their way."""
+"""The headers of Ethernet frames, and the changes that an adapter makes to frames."""

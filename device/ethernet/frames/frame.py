@@ -1,4 +1,4 @@
-"""The headers of an Ethernet frame: where they are, and whether they add up."""
+"""The headers of an Ethernet frame: their places and their checksums."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Frame = bytes | bytearray | memoryview
 
 
 def ones_sum(data: Frame) -> int:
-    """A number that is congruent to the one's complement sum of `data` modulo 65535.
+    """Return a number congruent to the one's complement sum of `data` modulo 65535.
 
     A number modulo 65535 is the one's complement sum of its 16-bit digits (RFC 1071). Odd data
     is padded with a zero byte.
@@ -55,12 +55,12 @@ def ones_sum(data: Frame) -> int:
 
 
 def checksum_of(total: int) -> int:
-    """The Internet checksum that belongs to a sum of digits; zero only if all of them were."""
+    """Return the Internet checksum of a sum of digits; zero only if all of them were."""
     return ~(total % ONES or (ONES if total else 0)) & ONES
 
 
 def ones_complement(data: Frame, seed: int = 0) -> int:
-    """The Internet checksum (RFC 1071) of `data`, started with the sum `seed`."""
+    """Return the Internet checksum (RFC 1071) of `data`, started with the sum `seed`."""
     total = ones_sum(data)
     if not total and any(data):
         total = ONES
@@ -68,7 +68,7 @@ def ones_complement(data: Frame, seed: int = 0) -> int:
 
 
 class FrameHeaders:
-    """The places of the headers of one frame, and what they say.
+    """The places of the headers of one frame, and the values of some of their fields.
 
     `network` is the offset of the IP header, `version` 4, 6, or 0 for anything else; `protocol`
     the one behind it and `transport` its offset. `end` is where the IP packet ends: what follows
@@ -81,7 +81,7 @@ class FrameHeaders:
     )  # fmt: skip
 
     def __init__(self, frame: Frame, link_header: int = HEADER_SIZE) -> None:
-        """Read a frame, or a packet of IPoIB, whose `link_header` has 4 bytes."""
+        """Read a frame, or a packet of IPoIB, for which `link_header` is 4 (bytes)."""
         self.version = self.protocol = 0
         self.fragment = self.options = self.whole = False
         self.network = position = link_header
@@ -136,14 +136,14 @@ class FrameHeaders:
         )
 
     def addresses(self, frame: Frame) -> bytes:
-        """Source and destination address of the IP header: 8 or 32 bytes."""
+        """Return source and destination address of the IP header: 8 or 32 bytes."""
         start = self.network
         if self.version == 4:
             return bytes(frame[start + 12 : start + 20])
         return bytes(frame[start + 8 : start + 40])
 
     def pseudo_sum(self, frame: Frame) -> int:
-        """Sum of the pseudo header of TCP or UDP (RFC 793, RFC 8200, 8.1)."""
+        """Return the sum of the pseudo header of TCP or UDP (RFC 793, RFC 8200, 8.1)."""
         size = self.end - self.transport
         return int.from_bytes(self.addresses(frame), "big") + self.protocol + size
 
@@ -164,7 +164,7 @@ class FrameHeaders:
         return not total % ONES
 
     def partial_sum(self, frame: Frame) -> int:
-        """Sum of all behind the IP header and of what adapters add to it, 16 bits.
+        """Return the sum of all bytes behind the IP header and of what adapters add to it, 16 bits.
 
         That is the pseudo header for IPv4, and lengths and addresses for IPv6 (Linux `en_rx.c:
         get_fixed_ipv4_csum, get_fixed_ipv6_csum`).

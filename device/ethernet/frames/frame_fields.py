@@ -17,7 +17,7 @@ _FLAGS: Final = {TCP: fields.TCP, UDP: fields.UDP}
 
 
 def number_of(frame: bytes, depth: int) -> int:
-    """The number of a frame, with the fields that rules of this depth look at."""
+    """Return the number of a frame, with the fields that rules of this depth look at."""
     if depth == fields.BY_ADDRESS:
         return int.from_bytes(frame[:_ADDRESS], "big")
     headers = FrameHeaders(frame)
@@ -29,7 +29,7 @@ def number_of(frame: bytes, depth: int) -> int:
 
 
 def link_number(frame: Frame, headers: FrameHeaders) -> int:
-    """Addresses, Ethertype behind the tags, and the outermost tag."""
+    """Return addresses, the Ethertype behind the tags and the outermost tag, as one number."""
     number = (
         int.from_bytes(frame[:_ADDRESS], "big")
         | int.from_bytes(frame[_ADDRESS:_TYPE], "big") << fields.SMAC
@@ -41,7 +41,7 @@ def link_number(frame: Frame, headers: FrameHeaders) -> int:
 
 
 def transport_number(frame: Frame, headers: FrameHeaders) -> int:
-    """IPv4 addresses, and the ports of TCP or UDP where their header is whole."""
+    """Return IPv4 addresses and, where their header is whole, TCP or UDP ports, as one number."""
     number = 0
     if headers.version == 4:
         addresses = headers.addresses(frame)
@@ -61,7 +61,7 @@ def transport_number(frame: Frame, headers: FrameHeaders) -> int:
 
 
 def _inner_number(frame: bytes, headers: FrameHeaders) -> int:
-    """The VXLAN header and the frame behind it (RFC 7348); nothing of other frames."""
+    """Return the fields of a VXLAN header and the frame in it (RFC 7348); 0 without VXLAN."""
     start = headers.transport + _UDP_HEADER
     if not headers.whole or headers.protocol != UDP or headers.end < start + VXLAN_HEADER:
         return 0

@@ -1,4 +1,4 @@
-"""Checksums and VLAN tags of frames on their way out (Linux `mlx4/en_tx.c`)."""
+"""Checksums and VLAN tags that an adapter puts into frames it sends (Linux `mlx4/en_tx.c`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALL_CHECKSUMS: Final = IP_CHECKSUM | L4_CHECKSUM
 
 
 def tagged(frame: bytes, kind: int, tag: int) -> bytes:
-    """The frame with a VLAN tag of Ethertype `kind` inserted; as it is where that is 0."""
+    """Return the frame with a VLAN tag of Ethertype `kind` inserted, unchanged if `kind` is 0."""
     if not kind:
         return frame
     return frame[:ADDRESSES] + kind.to_bytes(2, "big") + tag.to_bytes(2, "big") + frame[ADDRESSES:]
@@ -35,7 +35,7 @@ def tagged(frame: bytes, kind: int, tag: int) -> bytes:
 def with_checksums(
     packet: bytes, wanted: int, link_header: int = HEADER_SIZE
 ) -> tuple[bytes, bool]:
-    """A packet with the checksums that are `wanted`, and whether all are right.
+    """Return a packet with the checksums that are `wanted`, and whether all are right.
 
     Of datagrams these are those of IB_SEND_IP_CSUM (Linux `ib/qp.c: mlx4_ib_post_send`).
     """

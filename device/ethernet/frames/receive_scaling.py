@@ -12,7 +12,7 @@ from bluebridge.device.ethernet.frames.frame import TCP, UDP, Frame, FrameHeader
 
 PORT_BYTES: Final = 4
 MAX_FLOWS: Final = 4096
-"""Flows whose hash is remembered; a guest can invent as many as it likes."""
+"""Number of flows whose hash is remembered, as a guest can invent any number of them."""
 
 HASH_IPV4: Final = 1 << 0
 HASH_IPV6: Final = 1 << 1
@@ -20,7 +20,7 @@ HASH_TCP_IPV4: Final = 1 << 2
 HASH_TCP_IPV6: Final = 1 << 3
 HASH_UDP_IPV4: Final = 1 << 4
 HASH_UDP_IPV6: Final = 1 << 5
-"""Headers that are hashed."""
+"""Flags of the headers that are hashed."""
 _ADDRESS_FLAG: Final = {4: HASH_IPV4, 6: HASH_IPV6}
 _PORT_FLAG: Final = {
     (4, TCP): HASH_TCP_IPV4,
@@ -31,7 +31,7 @@ _PORT_FLAG: Final = {
 
 
 def toeplitz(data: bytes, key: bytes) -> int:
-    """The 32-bit Toeplitz hash: for each set bit the 32 bits of the key that start there."""
+    """Return the 32-bit Toeplitz hash: for each set bit the 32 bits of the key that start there."""
     wide, bits = int.from_bytes(key, "big"), len(key) * 8
     result = 0
     for index in range(len(data) * 8):
@@ -41,7 +41,7 @@ def toeplitz(data: bytes, key: bytes) -> int:
 
 
 def xor_hash(data: bytes) -> int:
-    """All 32-bit words of the input, XORed."""
+    """Return the XOR of all 32-bit words of the input."""
     result = 0
     for start in range(0, len(data), 4):
         result ^= int.from_bytes(data[start : start + 4], "big")
@@ -49,11 +49,11 @@ def xor_hash(data: bytes) -> int:
 
 
 class Spreader:
-    """The spreading of one RSS queue pair: `choose` gives hash and queue pair number of a frame.
+    """The spreading of one RSS queue pair; `choose` returns the hash and QP number for a frame.
 
-    `hashed` are the headers that are, by the function of Toeplitz with `key`, or by XOR where that
+    `hashed` are the headers that are hashed, by the Toeplitz function with `key`, or by XOR if that
     is None. Queue pairs are numbered from `base` on, 2**`log_size` of them, or from `base_udp` on
-    for UDP; `default` gets what has no hash.
+    for UDP; `default` gets frames without a hash.
     """
 
     __slots__ = ("_base", "_base_udp", "_default", "_flags", "_flows", "_key", "_mask")
@@ -77,7 +77,7 @@ class Spreader:
         self._flows: dict[bytes, int] = {}
 
     def choose(self, frame: Frame, headers: FrameHeaders) -> tuple[int, int]:
-        """Hash of a frame (0 if it has none) and the queue pair that gets it."""
+        """Return the hash of a frame (0 if it has none) and the queue pair that gets it."""
         flow = self._flow(frame, headers)
         if not flow:
             return 0, self._default
@@ -91,7 +91,7 @@ class Spreader:
         return value, base + (value & self._mask)
 
     def _flow(self, frame: Frame, headers: FrameHeaders) -> bytes:
-        """The bytes that are hashed: addresses, with ports where the context wants them."""
+        """Return the bytes to hash: addresses, with ports where the context asks for them."""
         if not headers.version:
             return b""
         if headers.whole and self._flags & _PORT_FLAG[headers.version, headers.protocol]:

@@ -49,7 +49,7 @@ _LENGTH_ID: Final = Struct(">HH")
 
 
 class SegmentError(WorkError):
-    """Headers that no large send can be cut with."""
+    """The headers of a large send do not permit to cut it into frames."""
 
 
 class LargeSendHeaders:
@@ -111,7 +111,7 @@ class LargeSendHeaders:
         return bytes(self._template[start + 8 : start + 40])
 
     def cut(self, payload: bytes, mss: int) -> list[bytes]:
-        """The frames that carry `payload`, at most `mss` bytes each; no payload is one frame."""
+        """Return the frames that carry `payload`, `mss` bytes each at most; one if it is empty."""
         template, network, tcp = self._template, self._network, self._tcp
         (sequence,) = _U32.unpack_from(template, tcp + _TCP_SEQUENCE)
         flags, identification = template[tcp + _TCP_FLAGS], self.first_id
@@ -144,7 +144,7 @@ class LargeSendHeaders:
 
 
 def _network(header: bytes) -> tuple[int, int]:
-    """Offset of the network header behind VLAN tags, and its ethertype."""
+    """Return the offset of the network header behind VLAN tags, and its Ethertype."""
     if len(header) < HEADER_SIZE:
         raise SegmentError(f"{len(header)} bytes of headers")
     position, kind = HEADER_SIZE, _U16.unpack_from(header, HEADER_SIZE - 2)[0]

@@ -1,4 +1,4 @@
-"""The bytes of a train as rings want them: with or without VLAN tag, with or without FCS."""
+"""The forms of a train's frames that rings ask for: with or without VLAN tag and FCS."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FCS: Final = Struct("<I")
 
 
 class TrainForms:
-    """Makes each form of the frames of one train once: a group may have a thousand rings."""
+    """The frames of one train, made once in each form: a group may have a thousand rings."""
 
     __slots__ = ("_frames", "_made")
 
@@ -25,7 +25,7 @@ class TrainForms:
         self._made: dict[int, list[bytes]] = {}
 
     def frames(self, strip: bool, keep_fcs: bool) -> list[bytes]:
-        """The frames; `strip` removes the outermost tag, which must be there.
+        """Return the frames; `strip` removes the outermost tag, which must be there.
 
         `keep_fcs` appends the frame check sequence (IEEE 802.3, 3.2.9), which covers the frame with
         its tag: so it came over the wire.

@@ -1,4 +1,4 @@
-"""The findings of an adapter on a packet that came in, for its completion."""
+"""The findings of an adapter on a received packet, for its completion."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ IS_TCP: Final = 1 << 4
 IS_UDP: Final = 1 << 5
 IP_GOOD: Final = 1 << 6
 L4_GOOD: Final = 1 << 7
-"""Findings: what a packet is, and which checksums are right."""
+"""Findings are bits: the kind of a packet, and which of its checksums are right."""
 FINDINGS: Final = 8
-"""Number of the bits that findings have."""
+"""Number of bits that findings have."""
 
 _TRANSPORT: Final = {TCP: IS_TCP, UDP: IS_UDP}
 
 
 def findings(frame: Frame, headers: FrameHeaders, good: bool) -> tuple[int, int]:
-    """Findings on a packet, and its L4 checksum: all ones if right, or what software goes on with.
+    """Return the findings on a packet, and its L4 checksum.
+
+    The checksum is all ones if it is right, else the sum that software continues with.
 
     `good`: the sending adapter computed the checksums itself. Linux `en_rx.c:
     mlx4_en_process_rx_cq, check_csum`: CHECKSUM_UNNECESSARY and _COMPLETE.

@@ -1,1 +1,1 @@
-"""Rules that name who gets a packet: what they match, ordered for looking packets up."""
+"""Flow steering rules: which packets they match, and the tables that look packets up."""

@@ -21,11 +21,11 @@ SOURCE_PORT: Final = 208
 FLAGS: Final = 224
 VNI: Final = 232
 INNER: Final = 256
-"""The same fields of the frame inside of VXLAN, so many bits higher."""
+"""Number of bits by which the fields of a frame inside VXLAN lie above the outer ones."""
 
 DGID: Final = 512
 QPN: Final = 640
-"""Of InfiniBand: destination GID and queue pair."""
+"""Bit offset of the destination queue pair of InfiniBand, in front of which is the GID."""
 
 IPV4: Final = 1 << FLAGS
 TCP: Final = 2 << FLAGS
@@ -41,7 +41,7 @@ BY_ADDRESS, BY_LINK, BY_TRANSPORT, BY_INNER = range(4)
 
 
 def depth_of(mask: int) -> int:
-    """Return how far into a frame the fields of a mask stand.
+    """Return how far into a frame the fields of a mask lie.
 
     `BY_ADDRESS`: its first six bytes, `BY_LINK`: the Ethernet header, `BY_TRANSPORT`: IP and
     transport headers, `BY_INNER`: a frame inside of VXLAN.

@@ -1,4 +1,4 @@
-"""One rule: which packets it is for, and who gets them."""
+"""A flow steering rule: the packets that it matches and the queue pair that gets them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class RuleMode(IntEnum):
-    """The packets that a rule is for."""
+    """The kind of packets that a rule is for."""
 
     REGULAR = 0
     ALL_DEFAULT = 1
@@ -18,7 +18,7 @@ class RuleMode(IntEnum):
 
 
 class Rule:
-    """Queue pair `qpn` gets what a rule of this `mode` is for.
+    """A rule by which queue pair `qpn` gets the packets that match it in this `mode`.
 
     A regular one is for packets whose number (`rules.fields`) has `value` where `mask` is set. The
     lowest `priority` counts, of equal ones the oldest rule or (`last_first`) the newest.

@@ -1,4 +1,4 @@
-"""The rules of one port, ordered for looking packets up."""
+"""The flow steering rules of one port, ordered for looking packets up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bluebridge.device.ethernet.rules.rule import Rule, RuleMode
 from bluebridge.device.rdma.refusal import Reason, Refusal
 
 MAX_EQUAL_RULES: Final = 24
-"""Queue pairs that one and the same rule may name: what Linux has entries of 128 bytes for."""
+"""Most queue pairs that equal rules may name: Linux has entries of 128 bytes for so many."""
 MAX_MASKS: Final = 32
 """Different masks of the rules of a port: each costs a look at every packet, some 0.1 us, which the
 sender's `pairs.costs` have to cover."""
@@ -26,7 +26,7 @@ _MIDDLE: Final = 1 << _SEQUENCE_BITS - 1
 _TAG_BITS: Final = 0xFFFF << VLAN
 
 Member = tuple[int, bool]
-"""Number of a queue pair, and whether it refuses what it sent itself."""
+"""The number of a queue pair, and whether it refuses packets that it sent itself."""
 
 
 class Entry:
@@ -55,12 +55,12 @@ class Entry:
         return self.order < other.order
 
     def join(self, member: Member) -> None:
-        """One more rule."""
+        """Add a member, for one more rule."""
         self.members.append(member)
         self._count()
 
     def quit(self, member: Member) -> None:
-        """One rule less."""
+        """Remove a member, for one rule less."""
         self.members.remove(member)
         self._count()
 
@@ -80,7 +80,7 @@ class _SameMask:
 
 
 class RuleTable:
-    """Which queue pairs of one port get a packet.
+    """The rules of one port, which name the queue pairs that get a packet.
 
     `depth` is how far into an Ethernet frame the rules look (`fields.depth_of`), `sniffers` says
     whether there are any that want copies of what comes in, `mirrors` the same of what the port
@@ -97,7 +97,7 @@ class RuleTable:
         self.clear()
 
     def clear(self) -> None:
-        """No rules."""
+        """Remove all rules."""
         self._groups: list[_SameMask] = []
         self._frame_groups: list[_SameMask] = []
         self._modes: dict[RuleMode, list[Member]] = {}
@@ -107,7 +107,7 @@ class RuleTable:
     # -- changes --------------------------------------------------------------------------------
 
     def add(self, rule: Rule) -> Entry | None:
-        """Take a rule in; returns the entry it belongs to, None where its mode needs none.
+        """Add a rule; returns the entry it belongs to, None where its mode needs none.
 
         Raises `Refusal`, and has changed nothing then: LIMIT when there are too many masks or
         members, BUSY when the same rule is another queue pair's alone.
@@ -128,7 +128,7 @@ class RuleTable:
         self._summarise()
 
     def remove(self, rule: Rule, entry: Entry | None) -> None:
-        """Forget a rule; `entry` is what `add` returned."""
+        """Remove a rule; `entry` is what `add` returned."""
         member = rule.qpn, not rule.allow_loopback
         if entry is None:
             self._modes[rule.mode].remove(member)
@@ -139,7 +139,7 @@ class RuleTable:
         self._summarise()
 
     def _entry(self, rule: Rule) -> Entry | None:
-        """The entry of equal rules, if there is one that the rule may join."""
+        """Return the entry of equal rules; None unless there is one that the rule may join."""
         group = self._group(rule.mask)
         same = group.entries.get(rule.value, []) if group is not None else []
         for entry in same:
@@ -195,19 +195,19 @@ class RuleTable:
     # -- packets --------------------------------------------------------------------------------
 
     def find(self, number: int) -> Entry | None:
-        """The entry that an Ethernet frame with these fields belongs to."""
+        """Return the entry that an Ethernet frame with these fields belongs to, or None."""
         return _first_match(self._frame_groups, number)
 
     def find_datagram(self, number: int) -> Entry | None:
-        """The entry that a datagram with these fields belongs to."""
+        """Return the entry that a datagram with these fields belongs to, or None."""
         return _first_match(self._groups, number)
 
     def of_mode(self, mode: RuleMode) -> list[Member]:
-        """Queue pairs that rules of one mode name."""
+        """Return the queue pairs that rules of one mode name."""
         return self._modes.get(mode, [])
 
     def default(self, address: int) -> list[Member]:
-        """Return who gets an Ethernet frame that no rule matches; `address` is its first byte."""
+        """Return the members that get a frame no rule matches; `address` is its first byte."""
         everything = self.of_mode(RuleMode.ALL_DEFAULT)
         if not address & 1:
             return everything
@@ -215,7 +215,7 @@ class RuleTable:
         return everything + groups if groups else everything
 
     def copies(self, address: int) -> list[Member]:
-        """Return who gets a copy of each Ethernet frame that comes in, besides those it is for."""
+        """Return the members that get a copy of each incoming frame, besides its receivers."""
         kind = RuleMode.MULTICAST_SNIFFER if address & 1 else RuleMode.UNICAST_SNIFFER
         return self.of_mode(RuleMode.MIRROR_RECEIVED) + self.of_mode(kind)
 
@@ -228,7 +228,7 @@ _COPIES: Final = (
 
 
 def _first_match(groups: list[_SameMask], number: int) -> Entry | None:
-    """The entry that counts first of those for a number; `groups` are in the order of `first`."""
+    """Return the first entry by order that matches a number; `groups` are sorted by `first`."""
     best: Entry | None = None
     for group in groups:
         if best is not None and best.order < group.first:

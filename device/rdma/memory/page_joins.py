@@ -21,8 +21,6 @@ def pieces_of(pages: array[int], size: int) -> tuple[array[int], array[int]]:
 
     `size` is that of a page in bytes; bits of page addresses below it are ignored. `pages` must
     not be empty.
-
-    Bits of the pages below `size` are ignored. `pages` are not empty.
     """
     count = len(pages)
     words = _number(pages) & _repeated(-size & (1 << 64) - 1, count)

@@ -222,8 +222,6 @@ class MemoryRegions:
         """Free the windows that only the peer of queue pair `qpn`, which is gone, could use.
 
         Another queue pair may get the same number.
-
-        Another one may get its number.
         """
         for index in self._owned.pop(qpn, ()):
             window = self._regions[index]

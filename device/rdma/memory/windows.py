@@ -40,9 +40,6 @@ def bind(regions: MemoryRegions, wanted: Binding, *, pd: int, qpn: int) -> None:
     """Carry out a bind request of queue pair `qpn` in protection domain `pd`.
 
     Raises `AccessError`, and nothing has changed then. A length of zero unbinds a window of type 1.
-
-    Raises `AccessError`, and nothing has changed then. A length of zero takes back what a window
-    of type 1 shows.
     """
     window = _window(regions, wanted.rkey, pd, second_type=wanted.second_type)
     if wanted.length:

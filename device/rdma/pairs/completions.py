@@ -22,8 +22,6 @@ class Completions(ABC):
     """The reporter of completions and asynchronous events of one queue pair.
 
     `lost` is called, later, when a completion queue takes no more entries.
-
-    `lost` is called, later, when a completion queue takes no entry any more.
     """
 
     __slots__ = ("lost",)
@@ -82,10 +80,9 @@ class Completions(ABC):
     ) -> None:
         """Complete the receive of a datagram that came by a port with this `link`.
 
-        `path_bits` are those of the LID it was sent to.
-
-        `pkey_index` is where its P_Key stands, `found` what its packet of IPoIB was found to be
-        (`ethernet.frames.verdicts`) where software wants to know.
+        `path_bits` are those of the LID it was sent to, `pkey_index` is the place of its P_Key in
+        the table, and `found` are the findings on its IPoIB packet and its checksum
+        (`ethernet.frames.verdicts`), None where software does not want them.
         """
 
     @abstractmethod

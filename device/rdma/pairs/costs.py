@@ -2,8 +2,6 @@
 
 The unit is the number of bytes that are copied in the same time. The limits by which long
 messages are cut, which would hold up the server's loop, are here, too.
-
-And how long messages are cut, which would hold the server's loop too long.
 """
 
 from __future__ import annotations

@@ -225,9 +225,6 @@ class Port:
 
         On other ports, `own` is the place of the P_Key of the receiving queue pair, and None means
         that it must not get the datagram.
-
-        `own` is the place of the P_Key of the queue pair the datagram is for; None when it must not
-        get it.
         """
         return 0
 
