@@ -33,7 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Boot it; returns 0 when it came up each time, 1 otherwise."""
+    """Boot the guest over the network; return 0 when it came up each time, 1 otherwise.
+
+    Raises `LabError`.
+    """
     if options.times < 1:
         raise UsageError(f"--times {options.times} asks for nothing", "give 1 or more")
     guest = guests.find(options.guest)
@@ -58,7 +61,7 @@ def _ask(what: str, guest: Guest, progress: Progress) -> dict[str, Any]:
 
 
 def _often(guest: Guest, times: int, progress: Progress) -> int:
-    """Boot it again and again; a boot that fails is told, and the next one tried."""
+    """Boot the guest `times` times; report a boot that fails and go on with the next one."""
     took: list[float] = []
     for number in range(1, times + 1):
         try:

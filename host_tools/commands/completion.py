@@ -1,4 +1,4 @@
-"""`bluebridge completion`: what a shell reads in order to complete lines of `bluebridge`."""
+"""`bluebridge completion`: prints the script by which a shell completes lines of `bluebridge`."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def main(options: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _alone(guest: Guest) -> Iterator[None]:
-    """A lock on the console: QEMU serves one client and lets others wait without a word."""
+    """Hold a lock on the console: QEMU serves one client and lets others wait without a message."""
     with Lock(Path(f"{guest.record.console}.lock"), create=True) as lock:
         if not lock.take():
             raise LabError(
@@ -72,8 +72,11 @@ def _connected(guest: Guest) -> Iterator[socket.socket]:
 
 
 def _adapt(guest: Guest) -> None:
-    """Tell the guest's terminal our size, and to echo; not from within the console, which may be
-    busy. A guest that cannot be told has a console all the same."""
+    """Tell the guest's terminal the size of ours, and to echo.
+
+    This goes by the agent, since the console may be busy. A guest that cannot be told has a console
+    all the same.
+    """
     columns, lines = terminal.size()
     command = ["stty", "-F", "/dev/ttyS0", "echo", "cols", str(columns), "rows", str(lines)]
     with contextlib.suppress(AgentError), guest.agent(_AGENT_SECONDS) as agent:
@@ -109,6 +112,6 @@ def _write(screen: int, data: bytes) -> None:
 
 
 def _why_it_closed(guest: Guest) -> LabError:
-    """Why the console was closed; the keeper knows in a moment."""
+    """Return the reason why the console was closed, which the keeper knows after a moment."""
     closed = LabError(f"guest {guest.name}: QEMU closed its console")
     return alarms.wait_for_cause([guest.trouble]) or closed

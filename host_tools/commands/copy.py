@@ -24,14 +24,17 @@ _IN_GUEST = re.compile(r"([A-Za-z][A-Za-z0-9]*):(.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Place:
-    """A path, in a guest if `guest` is not empty."""
+    """A path on the host, or in the guest called `guest` if that is not empty."""
 
     guest: str
     path: str
 
     @classmethod
     def parse(cls, text: str) -> Place:
-        """`a:x` is in a guest; `./a:x` and `/a:x` are here. `a:` is the root user's home there."""
+        """Parse an argument: `a:x` is in a guest, `./a:x` and `/a:x` are on the host.
+
+        A relative path in a guest starts at /root, so `a:` is the root user's home.
+        """
         match = _IN_GUEST.fullmatch(text)
         if match is None:
             return cls("", text)
@@ -41,7 +44,7 @@ class Place:
 
     @property
     def wants_folder(self) -> bool:
-        """Whether the path itself says that it is a folder."""
+        """Whether the path ends as only the path of a folder does."""
         return self.path.endswith(("/", "/.", "/..")) or self.path in (".", "..")
 
     def inside(self, name: str) -> Place:
@@ -63,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Copy; returns 0. Raises `LabError` for the first file that cannot be copied."""
+    """Copy the files; return 0. Raises `LabError` for the first file that cannot be copied."""
     *sources, target = (Place.parse(text) for text in options.places)
     if not sources:
         raise UsageError("nothing to copy", "name a source and a target")
@@ -80,7 +83,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _agents(stack: ExitStack) -> Callable[[str], Agent]:
-    """Connections to guests by name, made at the first use."""
+    """Return a function from a guest's name to a connection, which it makes at the first use."""
     known: dict[str, Agent] = {}
 
     def agent(name: str) -> Agent:
@@ -92,7 +95,7 @@ def _agents(stack: ExitStack) -> Callable[[str], Agent]:
 
 
 def _name(source: Place) -> str:
-    """What the copy is called in a folder."""
+    """Return the name of the copy of `source` in a folder."""
     name = os.path.basename(os.path.normpath(source.path))
     if name in ("", ".", "..", "/"):
         raise UsageError(f"{source} has no name of its own", "name the folder")
@@ -100,21 +103,21 @@ def _name(source: Place) -> str:
 
 
 class Copier:
-    """Copies one thing after the other."""
+    """Copies files and folders between the host and guests, one after the other."""
 
     def __init__(self, agent: Callable[[str], Agent], recursive: bool) -> None:
         self._agent = agent
         self._recursive = recursive
 
     def is_folder(self, place: Place) -> bool:
-        """Whether a folder is there."""
+        """Whether there is a folder at `place`."""
         if not place.guest:
             return os.path.isdir(place.path)
         test = ["test", "-d", place.path]
         return self._agent(place.guest).run(test).status == 0
 
     def copy(self, source: Place, target: Place) -> None:
-        """Copy a file, or a folder if that was asked for, to exactly `target`."""
+        """Copy a file, or in a recursive copy a folder, to exactly `target`. Raises `LabError`."""
         if not self.is_folder(source):
             self._file(source, target)
         elif self._recursive:
@@ -160,7 +163,7 @@ class Copier:
         return host_tree(source.path)
 
     def _make(self, target: Place, tree: Tree) -> None:
-        """Make the target and the folders in it."""
+        """Make the target folder and the folders of `tree` in it."""
         if target.guest:
             folders = [target.path, *(target.inside(name).path for name in tree.folders)]
             _make_in_guest(self._agent(target.guest), folders)

@@ -8,13 +8,16 @@ import time
 from collections.abc import Callable, Iterator
 
 _AFTER = 1.0
-"""Seconds a copy takes at least before anything is said of it."""
+"""The seconds that a copy takes at least before its progress is shown."""
 _EVERY = 0.2
 _CLEAR = "\r\x1b[K"
 
 
 class CopyProgress:
-    """Called with the bytes of each piece; `total` is 0 where the size is not known."""
+    """Shows the progress of a copy; called with the number of bytes of each piece.
+
+    `total` is the size in bytes, or 0 where it is not known.
+    """
 
     def __init__(self, name: str, total: int = 0) -> None:
         self._name = name
@@ -32,7 +35,7 @@ class CopyProgress:
             self._show(self.text(now - self._begin))
 
     def text(self, seconds: float) -> str:
-        """Bytes and rate after so many seconds."""
+        """Return the bytes copied and their rate after `seconds` as a line of text."""
         done, rate = self._done / 1e6, self._done / 1e6 / max(seconds, 1e-9)
         if not self._total:
             return f"{self._name}: {done:.0f} MB, {rate:.1f} MB/s"
@@ -47,7 +50,7 @@ class CopyProgress:
         sys.stderr.flush()
 
     def close(self) -> None:
-        """Remove the line: what follows begins in an empty one."""
+        """Clear the line of progress, so that further output begins in an empty line."""
         if self._shown:
             sys.stderr.write(_CLEAR)
             sys.stderr.flush()
@@ -55,7 +58,7 @@ class CopyProgress:
 
 @contextlib.contextmanager
 def of(name: str, total: int = 0) -> Iterator[Callable[[int], None] | None]:
-    """Return the call to make with each piece's bytes; None where standard error is no terminal."""
+    """Yield the function to call with the size of each piece; None if stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -1,4 +1,4 @@
-"""Orders of the commands `link` and `fault` to the device server of a guest's pair."""
+"""Sends orders of the commands `link` and `fault` to the device server of a guest's pair."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from bluebridge.host_tools.lab import hardware_control
 
 
 def find(name: str) -> Guest:
-    """The guest of that name, or that has the HCA `name`, which is up. Raises `LabError`."""
+    """Return the running guest called `name`, or the one that has the HCA `name`.
+
+    Raises `LabError` when there is none or it is not up.
+    """
     guest = guests.find(name.partition(".")[0])
     guest.check()
     if not guest.record.agents:
@@ -22,8 +25,7 @@ def find(name: str) -> Guest:
 def tell(guest: Guest, line: str) -> list[str]:
     """Have the server of the guest's pair carry out a line of `bluebridge.device.server.control`.
 
-    Returns the lines of its answer. Raises `LabError`, `UsageError` with what the server says
-    against it.
+    Returns the lines of its answer. Raises `LabError`, `UsageError` with the server's objection.
     """
     folder = Path(guest.record.agents[0]).parent
     return hardware_control.tell(folder / hardware_control.SOCKET, line)

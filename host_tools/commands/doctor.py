@@ -1,4 +1,4 @@
-"""`bluebridge doctor`: what this machine has, what is missing, what mends it."""
+"""`bluebridge doctor`: reports which requirements this machine meets and how to mend the others."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print what was found; returns 0 if nothing is missing, else 1."""
+    """Print the checks' results; return 0 if nothing is missing, else 1."""
     return doctor.main([_sandbox()], as_json=options.json)
 
 
 def _sandbox() -> doctor.Check:
-    """Which measures hold a device server that is ready; without them all works as well."""
+    """Return a check of the measures that confine a device server; none of them is necessary."""
     missing = sandbox.missing()
     held = [name for name in ("seccomp", "Landlock") if not any(name in line for line in missing)]
     found = ", ".join(["no new privileges"] * bool(held) + held + ["limits", *missing])

@@ -1,4 +1,4 @@
-"""`bluebridge down`: the end of pairs."""
+"""`bluebridge down`: ends pairs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bluebridge.host_tools.keeper.record import PairRecord
 from bluebridge.host_tools.keeper.registry import Entry
 
 _GRACE = 30.0
-"""Seconds a keeper may take before it is killed; the kernel then ends its pair."""
+"""The seconds that a keeper may take before it is killed; the kernel then ends its pair."""
 _PAUSE = 0.01
 
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """End the pairs named, or all, and wait until nothing of them is left; returns 0."""
+    """End the pairs named, or all, and wait until nothing of them is left; return 0."""
     chosen = _chosen(options.names)
     endings = [_Ending(entry) for entry in chosen]  # all begin to end before we wait for one
     for ending in endings:
@@ -43,7 +43,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _chosen(names: Sequence[str]) -> list[Entry]:
-    """The pairs that are meant: all, or those of these numbers or with these guests."""
+    """Return the pairs with these numbers or these guests; all pairs if there are no names."""
     living = registry.living()
     if not names:
         return living
@@ -65,7 +65,7 @@ def _means(name: str, entry: Entry, pair: PairRecord | None) -> bool:
 
 
 class _Ending:
-    """A pair that was told to end."""
+    """The end of a pair that was told to end."""
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
@@ -74,7 +74,7 @@ class _Ending:
         self._send(signal.SIGINT)
 
     def _find(self) -> int:
-        """A descriptor of the keeper's process; -1 when it is gone."""
+        """Return a descriptor of the keeper's process; -1 when the process is gone."""
         while self.entry.alive():
             pair = self.entry.record()
             with contextlib.suppress(OSError):
@@ -92,7 +92,7 @@ class _Ending:
                 signal.pidfd_send_signal(self._keeper, number)
 
     def wait(self) -> None:
-        """Return when nothing is left; the keeper is killed if it takes too long."""
+        """Return when nothing of the pair is left; kill its keeper if that takes too long."""
         if self._keeper >= 0:
             left = max(0.0, self._deadline - time.monotonic())
             if not select.select([self._keeper], [], [], left)[0]:

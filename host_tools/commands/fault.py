@@ -1,4 +1,4 @@
-"""`bluebridge fault`: an internal error of a guest's HCA."""
+"""`bluebridge fault`: injects an internal error into a guest's HCA."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Break the adapter; returns 0 when it is done. Raises `LabError`."""
+    """Inject the internal error; return 0 when it is done. Raises `LabError`."""
     guest = device_server.find(options.guest)
     (driver,) = device_server.tell(guest, f"fault {guest.name} {options.text}".rstrip())
     print(f"guest {guest.name}: its HCA has failed until it is reset; {driver}")

@@ -19,7 +19,7 @@ Arguments for make follow after --, as in
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `bluebridge kmod`, apart from what follows `--` (see `split`)."""
+    """Declare the options of `bluebridge kmod`, apart from what follows `--` (see `split`)."""
     parser.description = _DESCRIPTION
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = (
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words of `kmod` before its first `--`, and make's arguments after it."""
+    """Split the words of `kmod` at the first `--`: its own options, and the arguments of make."""
     words = list(words)
     cut = words.index("--") if "--" in words else len(words)
     return words[:cut], words[cut + 1 :]

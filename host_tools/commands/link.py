@@ -57,7 +57,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _act(guest: Guest, link: str, options: argparse.Namespace) -> list[str]:
-    """Tell the server; the lines for the user."""
+    """Have the server carry out the action; return the lines for the user."""
     action, value = options.action, options.value
     words = _words(options)
     if words and action not in ACTIONS:
@@ -82,11 +82,11 @@ def _act(guest: Guest, link: str, options: argparse.Namespace) -> list[str]:
 
 
 def _guest_of(link: str) -> str:
-    """`a` of the links `a/1` and `a.1/1`."""
+    """Return the guest of a link: `a` for `a/1` and for `a.1/1`."""
     return link.partition("/")[0].partition(".")[0]
 
 
 def _words(options: argparse.Namespace) -> list[str]:
-    """The conditions, as the control socket reads them."""
+    """Return the conditions in the form in which the control socket reads them."""
     given = ((word.name, getattr(options, word.name.replace("-", "_"))) for word in WORDS)
     return [f"{name}={value}" for name, value in given if value is not None]

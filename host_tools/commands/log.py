@@ -1,4 +1,4 @@
-"""`bluebridge log`: a bus log, by default the newest; its options are those of the log itself."""
+"""`bluebridge log`: shows a bus log, by default the newest, with the options of the analyzer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bluebridge.host_tools.lab.roots import state_root
 
 
 def main(options: argparse.Namespace) -> int:
-    """Show it; returns the exit status. Raises `UsageError` where there is no log at all."""
+    """Show the log; return the exit status. Raises `UsageError` where there is no log at all."""
     # Neither a comparison of two named logs nor the dissector is about one log.
     if options.folder is None and options.diff is None and options.dissector is None:
         options.folder = newest()
@@ -20,7 +20,10 @@ def main(options: argparse.Namespace) -> int:
 
 
 def newest() -> Path:
-    """The log of the newest pair that runs, else of the newest run that is kept."""
+    """Return the log folder of the newest running pair, else of the newest run that is kept.
+
+    Raises `UsageError` where there is no log at all.
+    """
     running = [Path(pair.logs) for _, pair in registry.pairs() if pair.logs]
     # The names of kept runs begin with their time, so they sort by it.
     kept = sorted(path for path in state_root().glob("run-*") if (path / "bus").is_dir())

@@ -1,4 +1,4 @@
-"""`bluebridge mark`: a note in the bus log, to find a moment again."""
+"""`bluebridge mark`: puts a note into the bus log, to find a moment again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _names() -> list[str]:
 
 
 def _newest() -> str:
-    """A guest of the newest pair. Raises `UsageError`."""
+    """Return a guest of the newest pair. Raises `UsageError` when no pair runs."""
     names = _names()
     if not names:
         raise UsageError("nothing runs", "start a pair with `bluebridge up`")
@@ -44,7 +44,10 @@ def _newest() -> str:
 
 
 def split(words: list[str]) -> tuple[str, str]:
-    """The guest, empty for all, and the text. Raises `UsageError`."""
+    """Split words into a guest's name, empty for all guests, and the text of the mark.
+
+    Raises `UsageError` when there is no text.
+    """
     name = ""
     if words[0] in _names() and len(words) > 1:
         name, words = words[0], words[1:]

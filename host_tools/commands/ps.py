@@ -1,4 +1,4 @@
-"""`bluebridge ps`: what runs, and what has ended."""
+"""`bluebridge ps`: lists the pairs that run and those that have ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bluebridge.host_tools.lab import hardware_control
 _STEPS = ((86400, "d"), (3600, "h"), (60, "min"))
 _ANSWER_SECONDS = 1.0
 STOPPED = "stopped"
-"""The state of a guest or a pair of which a process is stopped; all others are the keeper's."""
+"""The state of a guest or pair one of whose processes is stopped; the keeper has no such state."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +47,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _find_stopped(pair: PairRecord) -> None:
-    """Say of a pair and of its guests if a process of theirs is stopped, by SIGSTOP for one."""
+    """Set the state of a pair and of its guests to `STOPPED` where a process is stopped."""
     told: list[tuple[PairRecord | GuestRecord, str, int]] = [
         (pair, "server", pair.server),
         (pair, "keeper", pair.keeper),
@@ -109,7 +109,7 @@ def show(pair: PairRecord) -> None:
 
 
 def _log_stopped(pair: PairRecord) -> str:
-    """Why the bus log ended before the pair (`up --stop-on`); empty if it did not."""
+    """Return why the bus log ended before the pair (`up --stop-on`); empty if it did not."""
     # Imported when there is a pair: `ps` says at once that nothing runs.
     from bluebridge.device.buslog.reader import LogError, LogReader
 
@@ -119,7 +119,7 @@ def _log_stopped(pair: PairRecord) -> str:
 
 
 def _ports(pair: PairRecord) -> list[str]:
-    """What the device server says of each port (`status` of `bluebridge.device.server.control`)."""
+    """Return the line on each port from the device server's `status` command."""
     agents = [agent for guest in pair.guests for agent in guest.agents]
     if not pair.server or not agents:
         return []
@@ -130,7 +130,7 @@ def _ports(pair: PairRecord) -> list[str]:
 
 
 def remark_of(line: str) -> str:
-    """Return the remark on a port: failed, without cable, on addresses of others."""
+    """Return the remark on a port (HCA failed, cable out, addresses of others), else ""."""
     port, state, _, cable, *_ = line.split()
     remarks = []
     if state == "failed":
@@ -154,7 +154,7 @@ def _state(guest: GuestRecord) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time span in its largest unit."""
+    """Return a time span of `seconds` as text in its largest unit."""
     for size, unit in _STEPS:
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"

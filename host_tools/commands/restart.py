@@ -1,4 +1,4 @@
-"""`bluebridge restart`: a guest anew, at the same device server."""
+"""`bluebridge restart`: starts a guest again, at the same device server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Have the keeper restart a guest, whatever it is doing; returns 0 when it is up."""
+    """Have the keeper restart a guest in whatever state it is; return 0 when it is up.
+
+    Raises `LabError`.
+    """
     guest = guests.find(options.guest)
     if guest.pair.state != record.RUNNING:
         raise LabError(f"pair {guest.pair.number} is {guest.pair.state}", "try again in a moment")

@@ -1,4 +1,4 @@
-"""`bluebridge run`: a command in a guest, with its streams and its exit status."""
+"""`bluebridge run`: runs a command in a guest, with its streams and its exit status."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from bluebridge.host_tools.keeper import guests
 from bluebridge.host_tools.keeper.guests import Guest
 
 TIMED_OUT = 124
-"""The exit status of a command that ran out of time, as timeout(1) has it."""
+"""The exit status for a command that ran out of time, the same as that of timeout(1)."""
 FAILED = 125
-"""bluebridge, not the command, failed: as env(1), timeout(1) and docker."""
+"""The exit status when bluebridge, not the command, failed, as with env(1) and timeout(1)."""
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 _VALUED = ("--timeout",)
 """The options that take a value."""
 _GRACE = 3.0
-"""Seconds a command may take to end after Ctrl-C."""
+"""The seconds that a command may take to end after Ctrl-C."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command, apart from the command for the guest (see `split`)."""
+    """Declare the options of the command, apart from the command for the guest (see `split`)."""
     parser.usage = "bluebridge run [-h] [-t] [--timeout SECONDS] GUEST -- COMMAND [ARGUMENT ...]"
     parser.description = (
         "Run a command in a guest with its output, its input (unless that is a "
@@ -52,7 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words of `run` itself, and the command: what follows `--`, or the guest's name."""
+    """Split words into those of `run` itself and the command for the guest.
+
+    The command begins after `--`, or after the guest's name.
+    """
     words = list(words)
     named = False
     position = 0
@@ -71,7 +74,7 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _seconds(text: str) -> float:
-    """A time limit: a positive number."""
+    """Parse a time limit: a positive number of seconds."""
     try:
         seconds = float(text)
     except ValueError:
@@ -82,7 +85,7 @@ def _seconds(text: str) -> float:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run the command; returns its exit status, or one of those above."""
+    """Run the command; return its exit status, or `TIMED_OUT`, `FAILED` and so on."""
     try:
         if not options.words:
             raise UsageError("no command", "bluebridge run GUEST -- COMMAND")
@@ -114,7 +117,7 @@ def _run(guest: Guest, words: list[str], timeout: float | None) -> int:
 
 
 def _run_in_terminal(guest: Guest, words: list[str], timeout: float | None) -> int:
-    """What is typed goes to the command, Ctrl-C too."""
+    """Run the command in a terminal, which passes everything typed to it, Ctrl-C too."""
     with guest.agent() as agent:
         command = agent.start(
             _command(words),
@@ -131,7 +134,7 @@ def _run_in_terminal(guest: Guest, words: list[str], timeout: float | None) -> i
 
 
 def _command(words: list[str]) -> str | list[str]:
-    """One word is a line for the guest's shell, several are a command and its arguments."""
+    """Return one word as a line for the guest's shell, several as a command with its arguments."""
     return words[0] if len(words) == 1 else words
 
 
@@ -140,7 +143,7 @@ def _keyboard() -> BinaryIO:
 
 
 def _input() -> BinaryIO | None:
-    """Standard input, unless it is a terminal or closed; unbuffered, since a thread reads it."""
+    """Return standard input, unbuffered since a thread reads it; None if a terminal or closed."""
     try:
         return None if os.isatty(0) else open(0, "rb", buffering=0, closefd=False)
     except OSError:
@@ -178,7 +181,7 @@ def _ctrl_c(command: Command) -> Iterator[None]:
 
 
 def _explained(guest: Guest, error: AgentSilent) -> LabError:
-    """A guest that hangs, with what its console says about that."""
+    """Return the error of a guest that hangs, with the reason that its console shows."""
     pair = guest.entry.record()
     remark = pair.guest(guest.name).remark if pair else ""
     what = f"{error.what}; {remark}" if remark else error.what

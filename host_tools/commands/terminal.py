@@ -1,4 +1,4 @@
-"""The user's terminal, joined with something in a guest."""
+"""The user's terminal while it is connected to a program in a guest."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def check() -> None:
 
 
 def size() -> os.terminal_size:
-    """Columns and lines of the terminal."""
+    """Return the columns and lines of the terminal."""
     return os.get_terminal_size(sys.stdout.fileno())
 
 
 @contextlib.contextmanager
 def raw() -> Iterator[None]:
-    """Every key as it is typed, nothing echoed here."""
+    """Within the `with` block the terminal passes on every key at once and echoes nothing."""
     before = termios.tcgetattr(sys.stdin)
     tty.setraw(sys.stdin)
     try:
@@ -39,7 +39,7 @@ def raw() -> Iterator[None]:
 
 @contextlib.contextmanager
 def resizing(tell: Callable[[os.terminal_size], None]) -> Iterator[None]:
-    """Call `tell` with each new size of the terminal."""
+    """Within the `with` block call `tell` with each new size of the terminal."""
 
     def adapt() -> None:
         with contextlib.suppress(AgentError, OSError):  # whoever waits gets the same error

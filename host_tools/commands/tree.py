@@ -11,12 +11,12 @@ from bluebridge.host_tools.errors import LabError
 
 @dataclass
 class Tree:
-    """Paths relative to the folder; a folder comes before what is in it."""
+    """The entries below a folder, as relative paths; a folder comes before its contents."""
 
     folders: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
-    """Links, devices, sockets: they are not copied."""
+    """The links, devices and sockets, which are not copied."""
 
 
 def host_tree(top: str) -> Tree:
@@ -58,7 +58,11 @@ def _find(agent: Agent, top: str, test: list[str]) -> list[str]:
 
 
 def _checked(guest: str, name: str) -> str:
-    """A guest is not trusted: its names must not lead out of the folder they are copied into."""
+    """Return a file name of a guest without its leading `./`.
+
+    Raises `LabError` for a name that leads out of the folder that is copied: a guest is not
+    trusted.
+    """
     start, *parts = name.split("/")
     if start != "." or not parts or any(part in ("", ".", "..") for part in parts):
         raise LabError(f"guest {guest}: its file name {name!r} is not to be trusted")

@@ -1,4 +1,4 @@
-"""`bluebridge up`: pairs that stay until `bluebridge down`."""
+"""`bluebridge up`: starts pairs that stay until `bluebridge down`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ from bluebridge.host_tools.processes.termination import termination_as_exception
 from bluebridge.host_tools.progress import Reporter
 
 _IDLE_GUEST_MIB = 450
-"""Memory of QEMU for a restored guest of 1024 MiB that does nothing (VmRSS)."""
+"""The memory of QEMU in MiB for a restored, idle guest of 1024 MiB (VmRSS)."""
 _SERVER_MIB = 40
-"""Memory of a device server before there is traffic."""
+"""The memory of a device server in MiB before there is traffic."""
 
 
 def main(options: argparse.Namespace) -> int:
-    """Start pairs, wait until they are ready, say how to reach them."""
+    """Start pairs, wait until they are ready, print how to reach them; return the exit status.
+
+    Raises `LabError`.
+    """
     begin = time.monotonic()
     plan = _plan(options)
     with termination_as_exception():
@@ -50,7 +53,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> Plan:
-    """What is asked for. Raises `UsageError` for what cannot be."""
+    """Return the plan that the options ask for. Raises `UsageError` for impossible ones."""
     if options.pairs < 1:
         raise UsageError(f"--pairs {options.pairs} asks for nothing", "give 1 or more")
     fewest, most = LIMITS["cpus"]

@@ -16,20 +16,20 @@ from bluebridge.host_tools.lab import lab_options, log_stopper
 from bluebridge.host_tools.lab.config import KERNEL, MAX_HCAS, SIDES
 
 _HARDWARE = ("link", "sm", "ports", "blueflame", "blueflame_size", "pro", "capture", "log_limit")
-"""Options of the device server that `up` has as well; others are given behind `--`."""
+"""The options of the device server that `up` has as well; others are given after `--`."""
 _BRIDGE = ("bar_sizes", "window_alias")
-"""Options of the device server's bridge likewise; its model is given with `--ntb`."""
+"""The options of the device server's bridge that `up` has; the model is given with `--ntb`."""
 
 
 LEAN, DEBUG = IMAGES = ("lean", "debug")
 """The images of a guest: nothing beyond what every guest has, or the tools for debugging."""
 DEBUG_MIB = 42
 DEBUG_LEAST_MIB = 768
-"""The least memory of a guest with these tools: its root takes a part of it."""
+"""The least memory in MiB of a guest with the debugging tools, which take a part of it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command, apart from what follows `--` (see `split`)."""
+    """Declare the options of the command, apart from the words that follow `--` (see `split`)."""
     parser.usage = "bluebridge up [options] [-- ARGUMENT ...]"
     parser.description = (
         "Start a pair of guests, a and b, and return when they are ready. They stay "
@@ -136,7 +136,7 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
 
 
 def sides(text: str) -> tuple[str, str]:
-    """`kernel` or `kernel:python` as one side for each guest.
+    """Parse `kernel` or `kernel:python` into one side for each guest.
 
     Raises `argparse.ArgumentTypeError`.
     """
@@ -150,7 +150,7 @@ def sides(text: str) -> tuple[str, str]:
 
 
 def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words of `up` before its first `--`, and those for the device server after it."""
+    """Split the words of `up` at the first `--`: its own, and those for the device server."""
     words = list(words)
     cut = words.index("--") if "--" in words else len(words)
     return words[:cut], words[cut + 1 :]
@@ -171,7 +171,7 @@ def bridge(options: argparse.Namespace) -> BridgeOptions | None:
 
 
 def check_together(options: argparse.Namespace) -> None:
-    """Raises `UsageError` if one option takes away what another one is about."""
+    """Raise `UsageError` if one option takes away the object of another one."""
     if options.bare:
         _check_bare(options)
     if options.image == DEBUG and options.memory_mib < DEBUG_LEAST_MIB:

@@ -152,8 +152,9 @@ class DeviceServer:
         return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[0]) / 1e9
 
     def stop(self) -> None:
-        """End the server by SIGTERM, so that it flushes the log and removes its sockets; wait for
-        this.
+        """End the server by SIGTERM, so that it flushes the log and removes its sockets.
+
+        Returns when the process has ended.
         """
         if self._process is not None:
             process.stop(self._process)

@@ -76,8 +76,7 @@ class GuestDrivers:
             self._detail(f"guest {machine.name}: ready for RTRS")
 
     def probe_bridges(self, machines: Sequence[Vm]) -> None:
-        """Load the drivers of bridge and DMA engine in `machines`, so that clients can use the
-        bridges.
+        """Load the drivers of bridge and DMA engine in `machines`; clients can use bridges then.
 
         The pair must have a bridge.
         """
