@@ -1,4 +1,4 @@
-"""Options and signals that programs on RTRS have in common."""
+"""The options and signal handlers that programs on RTRS have in common."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bluebridge.guest.protocols.rtrs.transport.interfaces import (
 from bluebridge.guest.protocols.rtrs.transport.loop import Loop
 
 CLOSE_SECONDS = 40.0
-"""The time that a program waits for the peer when it ends."""
+"""The seconds that a program waits for the peer when it ends."""
 POLICIES = ("round-robin", "min-inflight", "min-latency")
 
 
@@ -84,7 +84,7 @@ def add_client_options(parser: argparse.ArgumentParser) -> None:
 def run_program(name: str, given: argparse.Namespace) -> int:
     """Run `given.run(given, interfaces, loop)`, or a command on files; returns the exit status.
 
-    1 after one line for what failed, 2 for a wrong call.
+    The status is 1 after one line for what failed, 2 for a wrong call.
     """
     if hasattr(given, "file"):
         return run_file_command(given)
@@ -106,7 +106,7 @@ def run_program(name: str, given: argparse.Namespace) -> int:
 
 
 def paths_of(given: argparse.Namespace) -> list[AddressPair]:
-    """The values of `--path`; `ip:` in front of an address is no part of it."""
+    """Parse the values of `--path`; a leading `ip:` of an address is dropped."""
     pairs = []
     for word in given.path:
         source, _, destination = word.rpartition("@")
@@ -115,7 +115,7 @@ def paths_of(given: argparse.Namespace) -> list[AddressPair]:
 
 
 def server_settings(given: argparse.Namespace) -> ServerSettings:
-    """Return a server's settings. Raises `ValueError` for numbers that cannot be."""
+    """Return a server's settings; raises `ValueError` for invalid numbers."""
     return ServerSettings(
         queue_depth=given.queue_depth,
         max_chunk_size=given.max_chunk_size,
@@ -124,7 +124,7 @@ def server_settings(given: argparse.Namespace) -> ServerSettings:
 
 
 def client_settings(given: argparse.Namespace) -> ClientSettings:
-    """Return a session's settings. Raises `ValueError` for numbers that cannot be."""
+    """Return a session's settings; raises `ValueError` for invalid numbers."""
     return ClientSettings(
         port=given.port,
         cpus=os.cpu_count() or 1,
@@ -136,7 +136,7 @@ def client_settings(given: argparse.Namespace) -> ClientSettings:
 
 @contextmanager
 def on_signals(action: Callable[[], None]) -> Iterator[None]:
-    """Call `action` at SIGINT and SIGTERM."""
+    """Call `action` at SIGINT and SIGTERM while the context is entered."""
 
     def called(_number: int, _frame: FrameType | None) -> None:
         action()

@@ -1,4 +1,4 @@
-"""The plainest layer above an RTRS server: memory that clients write and read."""
+"""A memory that clients write and read: the simplest layer above an RTRS server."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Callable
 from bluebridge.guest.protocols.rtrs.engine.actions import Direction, Serve
 
 OFFSET_BYTES = 8
-"""The user message: where in the store, little-endian."""
+"""The length of the user message, which is an offset in the store, little-endian."""
 EINVAL, EIO = 22, 5
 
 ViewOf = Callable[[int, int], memoryview]
-"""The memory of a chunk, by session and chunk."""
+"""The type of a call that returns the memory of a chunk, by session and chunk."""
 
 
 def user_message(offset: int) -> bytes:
-    """The user message of a request at `offset` of the store."""
+    """Return the user message of a request at `offset` of the store."""
     return offset.to_bytes(OFFSET_BYTES, "little")
 
 
 class Store:
-    """`size` bytes that the sessions of a server share."""
+    """A memory of `size` bytes that the sessions of a server share."""
 
     def __init__(self, size: int) -> None:
         self.memory = bytearray(size)

@@ -13,7 +13,7 @@ from bluebridge.guest.protocols.rtrs.transport.sides import ClientSide
 
 
 def pattern(block: int, size: int) -> bytes:
-    """Return the bytes of block `block`: its number, again and again."""
+    """Return the bytes of block `block`: its number, repeated."""
     return block.to_bytes(8, "little") * (size // 8) + bytes(size % 8)
 
 
@@ -38,9 +38,9 @@ class _Block:
 
 
 class Traffic:
-    """`count` blocks of `size` bytes, `depth` at a time; `done` is called after the last.
+    """A run of `count` blocks of `size` bytes, `depth` at a time.
 
-    `finished` is for the session's `Finished`.
+    `done` is called after the last block. Every `Finished` of the session goes to `finished`.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class Traffic:
         self._begun = 0.0
 
     def start(self, now: float) -> None:
-        """Begin with as many blocks as may be in flight."""
+        """Start as many blocks as may be in flight."""
         self._begun = now
         self._fill(now)
 
     def finished(self, slot: int, errno: int) -> None:
-        """The request in `slot` is over."""
+        """Take the end of the request in `slot`."""
         now = time.monotonic()
         block = self._running.pop(slot)
         totals = self.totals

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 
 class Direction(IntEnum):
-    """Which way the data of a request goes: READ from the server, WRITE to it."""
+    """The way that the data of a request goes: READ from the server, WRITE to it."""
 
     READ = 0
     WRITE = 1
@@ -27,7 +27,7 @@ class AddressPair(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Sizes of a queue pair: work requests it can hold, pieces of memory of one send."""
+    """The sizes of a queue pair: its work requests, and the pieces of memory of one send."""
 
     send: int
     receive: int
@@ -84,7 +84,7 @@ class WriteImmediate:
 
 @dataclass(slots=True)
 class Send:
-    """SEND of `data`, which is copied; with an immediate unless that is None."""
+    """SEND of `data`, which is copied, with immediate unless `immediate` is None."""
 
     data: bytes
     immediate: int | None = None
@@ -93,7 +93,7 @@ class Send:
 
 @dataclass(slots=True)
 class SendInvalidate:
-    """SEND with invalidate, without data: the peer's registration of `rkey` ends."""
+    """SEND with invalidate, without data: ends the peer's registration of `rkey`."""
 
     rkey: int
     token: int = 0
@@ -101,7 +101,7 @@ class SendInvalidate:
 
 @dataclass(slots=True)
 class Register:
-    """REG_MR: region `region` (an index) of the path gets `key`, for its first `length` bytes."""
+    """REG_MR: gives `key` to the path's region of index `region`, for its first `length` bytes."""
 
     path: int
     region: int
@@ -113,7 +113,7 @@ class Register:
 
 @dataclass(slots=True)
 class Invalidate:
-    """LOCAL_INV: the registration of `key` ends."""
+    """LOCAL_INV: ends the registration of `key`."""
 
     key: int
     token: int = 0
@@ -129,7 +129,7 @@ WorkRequest = (
 
 @dataclass(slots=True)
 class Open:
-    """Client: resolve the destination, make a queue pair, connect with `private_data`.
+    """The client resolves the destination, makes a queue pair and connects with `private_data`.
 
     Answered by one call of `established`, `rejected` or `connect_failed`. Whatever the answer, the
     connection is there until `Destroy`, and `Disconnect` comes in front of that.
@@ -144,7 +144,7 @@ class Open:
 
 @dataclass(slots=True)
 class Prepare:
-    """Server: make a queue pair for a connection that was asked for, so receives can be posted.
+    """The server makes a queue pair for a requested connection, so that receives can be posted.
 
     A failure is answered by `connect_failed`; `Accept` then does nothing.
     """
@@ -155,7 +155,7 @@ class Prepare:
 
 @dataclass(slots=True)
 class Accept:
-    """Server: accept; answered by `established` or `connect_failed`."""
+    """The server accepts the connection; answered by `established` or `connect_failed`."""
 
     connection: int
     private_data: bytes
@@ -163,7 +163,7 @@ class Accept:
 
 @dataclass(slots=True)
 class Reject:
-    """Server: refuse. The connection does not exist any more."""
+    """The server refuses the connection, which does not exist any more."""
 
     connection: int
     private_data: bytes
@@ -171,7 +171,7 @@ class Reject:
 
 @dataclass(slots=True)
 class PostReceive:
-    """`count` receives of `length` bytes each; `length` 0 takes immediates only."""
+    """Posts `count` receives of `length` bytes each; with `length` 0 they take immediates only."""
 
     connection: int
     count: int
@@ -180,7 +180,7 @@ class PostReceive:
 
 @dataclass(slots=True)
 class PostSend:
-    """A chain of work requests, posted together."""
+    """Posts a chain of work requests together."""
 
     connection: int
     requests: Sequence[WorkRequest]
@@ -188,7 +188,7 @@ class PostSend:
 
 @dataclass(slots=True)
 class Disconnect:
-    """Tell the peer, put the queue pair into error and take what completes.
+    """Tells the peer, puts the queue pair into error and takes what completes.
 
     Answered by `drained` once nothing of the connection uses memory any more. It may be asked for
     at any time after `Open` or `Prepare`, `established` or not. `disconnected` may still follow.
@@ -199,7 +199,7 @@ class Disconnect:
 
 @dataclass(slots=True)
 class Destroy:
-    """Give queue pair and identifier back; comes after `drained`, no event follows."""
+    """Frees queue pair and identifier after `drained`; no event follows."""
 
     connection: int
 
@@ -209,7 +209,10 @@ class Destroy:
 
 @dataclass(slots=True)
 class Finished:
-    """Client: the request in `slot` is over; `errno` is 0 or positive, data of a read is there."""
+    """The client's request in `slot` is over; `errno` is 0 or positive.
+
+    After `errno` 0 the data of a read is in the slot.
+    """
 
     slot: int
     errno: int
@@ -217,14 +220,17 @@ class Finished:
 
 @dataclass(slots=True)
 class LinkChanged:
-    """Client: the session has a connected path again, or the last one is gone."""
+    """The client's session has a connected path again, or has lost its last one."""
 
     up: bool
 
 
 @dataclass(slots=True)
 class Opened:
-    """Client: `open` or `add_path` is over; `errno` 0 or positive. `path` is None for `open`."""
+    """The client's `open` or `add_path` is over; `errno` is 0 or positive.
+
+    `path` is None for `open`.
+    """
 
     path: int | None
     errno: int
@@ -232,12 +238,12 @@ class Opened:
 
 @dataclass(slots=True)
 class Closed:
-    """The engine has nothing any more: after `close`."""
+    """The engine is closed and holds nothing any more."""
 
 
 @dataclass(slots=True)
 class PathChanged:
-    """A path entered another state, for logs; `reason` may be empty."""
+    """A path entered another state; `reason`, for logs, may be empty."""
 
     path: int
     state: str
@@ -246,7 +252,7 @@ class PathChanged:
 
 @dataclass(slots=True)
 class SessionUp:
-    """Server: the first path of a session is connected; `name` as the client gave it."""
+    """The first path of a server's session is connected; `name` is what the client calls it."""
 
     session: int
     name: str
@@ -254,14 +260,17 @@ class SessionUp:
 
 @dataclass(slots=True)
 class SessionDown:
-    """Server: the last path of a session is gone; `respond` to its operations does nothing."""
+    """The last path of a server's session is gone.
+
+    `respond` to its operations does nothing.
+    """
 
     session: int
 
 
 @dataclass(slots=True)
 class Serve:
-    """Server: carry out a request, then call `respond(operation, errno)`.
+    """The server's upper layer carries out a request, then calls `respond(operation, errno)`.
 
     WRITE: the first `length` bytes of the chunk are the data. READ: the first `length` bytes are
     to be filled. `user` is the user message, copied.
@@ -321,41 +330,41 @@ class LinkInfo(NamedTuple):
 
 
 class ClientMemory(Protocol):
-    """Slots: memory for the data of each request, and for its header."""
+    """The slots of a client: memory for the data and the header of each request."""
 
     def create_slots(self, count: int, data_size: int, header_size: int) -> None:
-        """Once for a session; raises `MemoryError`."""
+        """Make the slots of a session, once; raises `MemoryError`."""
 
     def free_slots(self) -> None:
-        """Give them back; a second call does nothing."""
+        """Free the slots; a second call does nothing."""
 
     def map_slots(self, path: int, connection: int) -> list[Region]:
-        """A fast registration over each slot's data, on the device of `connection`.
+        """Make a fast registration over each slot's data, on the device of `connection`.
 
         Raises `MemoryError`.
         """
 
     def unmap_slots(self, path: int) -> None:
-        """Give them back; nothing uses them any more."""
+        """Free the registrations of a path's slots, which nothing uses any more."""
 
 
 class ServerMemory(Protocol):
-    """Chunks: memory that clients write to, shared by the paths of a session."""
+    """The chunks of a server: memory that clients write to, shared by a session's paths."""
 
     def create_chunks(self, session: int, count: int, size: int) -> None:
-        """Make the memory of a server's chunks. Raises `MemoryError`."""
+        """Make the chunks of a session; raises `MemoryError`."""
 
     def free_chunks(self, session: int) -> None:
-        """Give the chunks back."""
+        """Free the chunks of a session."""
 
     def read(self, session: int, chunk: int, offset: int, length: int) -> bytes:
-        """Copy bytes out of a chunk; the range is inside of it."""
+        """Return a copy of bytes of a chunk; the range must lie inside it."""
 
     def map_chunks(self, path: int, connection: int, session: int, per_region: int) -> list[Region]:
-        """Fast registrations of `per_region` chunks each, on the device of `connection`.
+        """Make fast registrations of `per_region` chunks each, on the device of `connection`.
 
         Chunks of one region are contiguous. Raises `MemoryError`.
         """
 
     def unmap_chunks(self, path: int) -> None:
-        """Give them back; nothing uses them any more."""
+        """Free the registrations of a path's chunks, which nothing uses any more."""

@@ -1,4 +1,4 @@
-"""Times at which paths want to be called."""
+"""The times at which an engine's paths want to be called."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ class Alarm(IntEnum):
     """The two alarms that a path can set."""
 
     STATE = 0
-    """A time limit or a pause of the state that the path is in."""
+    """The alarm for a time limit or a pause of the state that the path is in."""
     HEARTBEAT = 1
 
 
 class Alarms:
-    """Times by the number of a path and the kind of alarm; `next` is the earliest."""
+    """The times of alarms by path number and kind; `next` is the earliest."""
 
     def __init__(self) -> None:
         self._times: dict[tuple[int, Alarm], float] = {}
         self.next: float | None = None
 
     def set(self, path: int, kind: Alarm, time: float) -> None:
-        """Call at `time`, and no more at the time set before."""
+        """Set an alarm to `time`, in place of the time that was set before."""
         self._times[path, kind] = time
         self._find_next()
 
@@ -32,7 +32,7 @@ class Alarms:
         self._find_next()
 
     def due(self, now: float) -> list[tuple[int, Alarm]]:
-        """Alarms whose time has come, earliest first; they are not set any more."""
+        """Return and clear the alarms whose time has come, earliest first."""
         if self.next is None or now < self.next:
             return []
         found = sorted((time, key) for key, time in self._times.items() if time <= now)

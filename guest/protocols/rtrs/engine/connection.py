@@ -1,4 +1,4 @@
-"""One connection of a path, as both engines see it."""
+"""One connection of a path, in the form that both engines use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bluebridge.guest.protocols.rtrs.engine.send_queue import SendQueue
 
 
 class EngineConnection:
-    """A queue pair: its `number` is the engine's name for it, `cid` its number in the path."""
+    """A connection of a path: `number` identifies it in the engine, `cid` in the path."""
 
     def __init__(self, number: int, cid: int, queue: SendQueue) -> None:
         self.number = number
@@ -15,4 +15,4 @@ class EngineConnection:
         self.established = False
         self.drained = False
         self.disconnected = False
-        """Whether the peer's end of the connection is known."""
+        """True once the peer's end of the connection is known to be closed."""

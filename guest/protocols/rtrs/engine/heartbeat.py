@@ -1,4 +1,7 @@
-"""Heartbeats of a path: one is due, or the peer counts as dead (rtrs.c: hb_work)."""
+"""The heartbeat of a path, which tells when to send one and when the peer counts as dead.
+
+As in the kernel's rtrs.c: hb_work.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ class Beat(IntEnum):
 
     SEND = 0
     WAIT = 1
-    """The last one is not answered yet."""
+    """The last heartbeat is not answered yet."""
     DEAD = 2
 
 
 class Heartbeat:
-    """The kernel's count: whatever comes in is a sign of life, an interval without one is a miss.
+    """The kernel's count of misses: intervals in which nothing came from the peer.
 
     With 5 misses allowed, the peer is dead 6 intervals after the first heartbeat without answer.
     """
@@ -34,11 +37,11 @@ class Heartbeat:
         """The round trip of the last heartbeat that was acknowledged, in seconds."""
 
     def heard(self) -> None:
-        """Something came from the peer."""
+        """Note that something came from the peer."""
         self._missed = 0
 
     def acknowledged(self, now: float) -> None:
-        """The last heartbeat is answered."""
+        """Note that the last heartbeat is answered."""
         self.latency = now - self._sent_at
 
     def interval(self, now: float) -> Beat:

@@ -1,4 +1,4 @@
-"""The two engines as their surroundings see them: a client's session, and a server."""
+"""The interfaces of the two engines: a client's session and a server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Permit(NamedTuple):
 
 
 class PathStatistics(Protocol):
-    """Counts of one path, as the files below `stats` show them."""
+    """The counts of one path that the files below `stats` show."""
 
     reads: int
     read_bytes: int
@@ -35,11 +35,11 @@ class PathStatistics(Protocol):
     failed_reconnects: int
 
     def reset(self) -> None:
-        """Everything but `inflight` to zero."""
+        """Set all counts but `inflight` to zero."""
 
 
 class PathStatus(NamedTuple):
-    """One path now; `latency` is the last heartbeat's way there and back, in seconds."""
+    """The present state of one path; `latency` is a heartbeat's round trip in seconds."""
 
     path: int
     addresses: AddressPair
@@ -51,7 +51,7 @@ class PathStatus(NamedTuple):
 
 
 class SessionStatus(NamedTuple):
-    """One session of a server now."""
+    """The present state of one session of a server."""
 
     session: int
     name: str
@@ -67,72 +67,81 @@ class Engine(Protocol):
     """
 
     def take_actions(self) -> list[Action]:
-        """The actions since the last call, to be carried out in this order."""
+        """Return the actions since the last call, to be carried out in this order."""
 
     @property
     def deadline(self) -> float | None:
-        """The time at which `expire` has something to do; None: never."""
+        """Return the time at which `expire` has something to do, None for never."""
 
     def expire(self, now: float) -> None:
-        """The time is `now`: heartbeats, time limits, the next attempt to connect."""
+        """Do what is due at `now`: heartbeats, time limits, attempts to connect."""
 
     def established(self, connection: int, private_data: bytes, link: LinkInfo, now: float) -> None:
-        """A connection is up; a client gets the private data of the REP."""
+        """Take the event that a connection is up; a client gets the private data of the REP."""
 
     def rejected(self, connection: int, private_data: bytes, now: float) -> None:
-        """The peer refused a connection; empty data if the peer's engine was not asked."""
+        """Take the event that the peer refused a connection.
+
+        The data is empty if the peer's engine was not asked.
+        """
 
     def connect_failed(self, connection: int, errno: int, now: float) -> None:
-        """A connection did not come up: no address, no answer, no memory. `errno` is positive."""
+        """Take the event that a connection did not come up; `errno` is positive.
+
+        There was no address, no answer or no memory.
+        """
 
     def disconnected(self, connection: int, now: float) -> None:
-        """The peer ended a connection, or the end that we asked for is known to the peer."""
+        """Take the event that the peer ended a connection, or knows its requested end."""
 
     def received(self, connection: int, received: Received, now: float) -> None:
-        """A receive completed."""
+        """Take the completion of a receive."""
 
     def sent(self, connection: int, token: int, now: float) -> None:
-        """A signaled work request completed."""
+        """Take the completion of a signaled work request."""
 
     def failed(self, connection: int, reason: str, now: float) -> None:
-        """A work request failed, of itself and not because others did."""
+        """Take the failure of a work request that was not caused by an earlier failure."""
 
     def drained(self, connection: int, now: float) -> None:
-        """Nothing of a connection uses memory any more, and nothing of it completes any more."""
+        """Take the event that a connection uses no memory and completes nothing any more."""
 
     def device_removed(self, connection: int, now: float) -> None:
-        """The device under a connection is gone; `Disconnect` is still answered."""
+        """Take the event that the device under a connection is gone.
+
+        `Disconnect` is still answered after it.
+        """
 
 
 class ClientEngine(Engine, Protocol):
-    """One session of a client."""
+    """The interface of the engine of one client's session."""
 
     mp_policy: str
-    """round-robin, min-inflight or min-latency."""
+    """The multipath policy: round-robin, min-inflight or min-latency."""
     max_reconnect_attempts: int
 
     @property
     def name(self) -> str:
-        """The session's."""
+        """The name of the session."""
 
     @property
     def connected(self) -> bool:
-        """Whether a path can take requests."""
+        """True when a path can take requests."""
 
     @property
     def queue_depth(self) -> int:
-        """Permits of the session; 0 before the first path was connected."""
+        """The number of permits of the session, 0 before a path was first connected."""
 
     @property
     def max_io_size(self) -> int:
-        """Bytes of data of one request."""
+        """The most bytes of data of one request."""
 
     @property
     def paths(self) -> Sequence[PathStatus]:
-        """All paths, in the order in which they were added."""
+        """Return all paths in the order in which they were added."""
 
     def open(self, paths: Sequence[AddressPair], now: float) -> None:
-        """Connect these paths; `Opened` follows. Without success everything is given back."""
+        """Connect these paths; `Opened` follows. After a failure everything is given back."""
 
     def close(self, now: float) -> None:
         """End the session; requests in flight fail. `Closed` follows."""
@@ -141,7 +150,7 @@ class ClientEngine(Engine, Protocol):
         """Connect one more path, whose number is returned; `Opened` follows."""
 
     def remove_path(self, path: int, now: float) -> None:
-        """Disconnect and forget a path. Raises `ValueError` for one that there is not."""
+        """Disconnect and forget a path; raises `ValueError` for an unknown one."""
 
     def disconnect_path(self, path: int, now: float) -> None:
         """Disconnect a path, which then stays closed. Raises `ValueError`."""
@@ -150,37 +159,44 @@ class ClientEngine(Engine, Protocol):
         """Disconnect a path if need be, and connect it anew. Raises `ValueError`."""
 
     def get_permit(self, *, admin: bool = False, cpu: int = 0) -> Permit | None:
-        """A permit, None while all are in use. `admin`: the request uses connection 0."""
+        """Return a permit, None while all are in use.
+
+        With `admin` the request will use connection 0.
+        """
 
     def put_permit(self, permit: Permit) -> None:
-        """Give a permit back, whose request is over."""
+        """Give back a permit whose request is over."""
 
     def request(
         self, direction: Direction, permit: Permit, user: bytes, length: int, now: float
     ) -> int:
-        """Start a request of `length` bytes, which are in the permit's slot (WRITE) or come there.
+        """Start a request of `length` bytes; returns 0, or a positive errno.
 
-        0, and `Finished` follows; or a positive errno, and nothing follows.
+        The bytes are in the permit's slot (WRITE), or come there (READ). `Finished` follows after 0
+        only.
         """
 
 
 class ServerEngine(Engine, Protocol):
-    """All sessions of a server."""
+    """The interface of a server's engine, with all sessions of the server."""
 
     @property
     def sessions(self) -> Sequence[SessionStatus]:
-        """All sessions, in the order in which they came."""
+        """Return all sessions in the order in which they came."""
 
     def requested(
         self, connection: int, private_data: bytes, addresses: AddressPair, now: float
     ) -> None:
-        """A client asks for a connection; its source is the client's address."""
+        """Take a client's request for a connection.
+
+        The source of `addresses` is the client's address.
+        """
 
     def respond(self, operation: int, errno: int, now: float) -> None:
-        """An operation of `Serve` is over; `errno` 0 or positive."""
+        """Take the end of an operation of `Serve`; `errno` is 0 or positive."""
 
     def disconnect_path(self, path: int, now: float) -> None:
-        """Disconnect a path. Raises `ValueError` for one that there is not."""
+        """Disconnect a path; raises `ValueError` for an unknown one."""
 
     def close(self, now: float) -> None:
         """End all sessions; `Closed` follows."""

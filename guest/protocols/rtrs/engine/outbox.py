@@ -6,13 +6,13 @@ from bluebridge.guest.protocols.rtrs.engine.actions import Action
 
 
 class Outbox:
-    """Actions in the order in which they are to be carried out."""
+    """The actions of an engine in the order in which they are to be carried out."""
 
     def __init__(self) -> None:
         self._actions: list[Action] = []
 
     def add(self, action: Action) -> None:
-        """Add an action."""
+        """Append an action."""
         self._actions.append(action)
 
     def take(self) -> list[Action]:

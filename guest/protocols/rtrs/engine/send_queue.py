@@ -1,4 +1,4 @@
-"""The send queue of a connection: what is signaled, and what has to wait for room."""
+"""The send queue of a connection: signals some entries, and lets chains wait for room."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from bluebridge.guest.protocols.rtrs.engine.actions import PostSend, WorkRequest
 from bluebridge.guest.protocols.rtrs.engine.outbox import Outbox
 
 SIGNALED: Final = 1
-"""Token of a request that is signaled only to free entries of the queue."""
+"""The token of a request that is signaled only to free entries of the queue."""
 FIRST_SLOT_TOKEN: Final = 2
-"""Token of LOCAL_INV for slot or chunk 0; those of the others follow."""
+"""The token of LOCAL_INV for slot or chunk 0; those of the others follow."""
 
 
 class SendQueue:
@@ -28,30 +28,30 @@ class SendQueue:
         self._used = 0
         self._unsignaled = 0
         self._signaled: deque[int] = deque()
-        """Entries that each outstanding signaled completion frees."""
+        """The numbers of entries that each outstanding signaled completion frees."""
         self._waiting: deque[tuple[list[WorkRequest], bool]] = deque()
         self._chains = 1
         self._interval = 1
         self.set_depth(depth)
 
     def set_depth(self, depth: int) -> None:
-        """Signal every so many chains, or more often if the queue is short."""
+        """Signal every `depth` chains, or more often if the queue is short."""
         self._interval = max(1, min(depth, SERVICE_QUEUE_DEPTH, self._size // 8))
 
     def token(self) -> int:
-        """Token for the last request of a chain that is about to be posted."""
+        """Return the token for the last request of a chain that is about to be posted."""
         self._chains += 1
         return 0 if self._chains % self._interval else SIGNALED
 
     def post(self, requests: list[WorkRequest], signaled: bool) -> None:
-        """Post a chain as soon as there is room; `signaled`: its last request is."""
+        """Post a chain as soon as there is room; `signaled` if its last request is."""
         if self._waiting or self._used + len(requests) > self._size:
             self._waiting.append((requests, signaled))
         else:
             self._post(requests, signaled)
 
     def completed(self) -> None:
-        """The oldest signaled request is done."""
+        """Note that the oldest signaled request is done."""
         if not self._signaled:
             return
         self._used -= self._signaled.popleft()

@@ -9,7 +9,7 @@ from bluebridge.device.layout.net.rtrs import DEFAULT_PORT
 
 @dataclass(frozen=True)
 class Timing:
-    """Times in seconds, as in the kernel's rtrs-pri.h and rtrs-clt.c."""
+    """The times of an engine in seconds, as in the kernel's rtrs-pri.h and rtrs-clt.c."""
 
     heartbeat: float = 5.0
     """The time between two heartbeats, in seconds."""

@@ -1,4 +1,4 @@
-"""Addresses of paths in the kernel's words: ip:10.9.0.2@ip:10.9.0.1."""
+"""The addresses of paths in the kernel's notation: ip:10.9.0.2@ip:10.9.0.1."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _NOTHING = "<invalid address family>"
 
 
 def address_text(address: str) -> str:
-    """Return one address as text; "" is one that is not known."""
+    """Return an address in the kernel's notation; "" stands for an unknown one."""
     return f"{_PREFIX}{address}" if address else _NOTHING
 
 
 def pair_text(pair: AddressPair) -> str:
-    """The name of a path's directory."""
+    """Return the name of a path's directory."""
     return f"{address_text(pair.source)}@{address_text(pair.destination)}"
 
 

@@ -49,15 +49,16 @@ _ADD_PATH = (
 )
 
 Call = Callable[[Callable[[float], None]], None]
-"""A call that runs a function with the time, then carries out what the engine asks for."""
+"""The type of a call that runs a function with the time, then carries out the engine's actions."""
 Outcome = Callable[[], int | None]
-"""The outcome of a wish: 0 or an errno; None while it is not known."""
+"""The type of a call for a command's outcome: 0 or an errno, None while it is unknown."""
 
 
 class ClientFiles:
-    """`tree` is the directory of the session; `changed` takes the engine's news about paths.
+    """The tree of files of a session; `changed` takes the engine's news about paths.
 
-    `cpus`: how many numbers the files of migrations between CPUs have, all 0 here.
+    `tree` is the directory. `cpus` is how many numbers the files of migrations between CPUs have,
+    all 0 in this program.
     """
 
     def __init__(self, engine: ClientEngine, call: Call, cpus: int) -> None:
@@ -79,7 +80,7 @@ class ClientFiles:
         )
 
     def changed(self, action: PathChanged | Opened) -> None:
-        """Answer the writers whose wish is fulfilled, or cannot be any more."""
+        """Answer the writers whose command is carried out, or cannot be any more."""
         if isinstance(action, Opened) and action.path is not None:
             self._opened(action.path, action.errno)
         waiting, self._waiting = self._waiting, []
@@ -156,14 +157,14 @@ class ClientFiles:
         return next((path for path in self._engine.paths if path.path == number), None)
 
     def _ask(self, event: Callable[[float], None]) -> None:
-        """Tell the engine; raises `OSError` with ENODEV if the path has gone."""
+        """Run `event` with the engine; raises `OSError` with ENODEV if the path has gone."""
         try:
             self._call(event)
         except ValueError:
             raise OSError(errno.ENODEV, "the path has gone") from None
 
     def _reconnect(self, path: PathStatus, answer: Answer) -> None:
-        """Answered when the path is connected, or the attempt has failed."""
+        """Reconnect a path; the answer comes when it is connected or the attempt failed."""
         if path.state in ("connecting", "closing"):
             raise OSError(errno.EBUSY, path.state)
         failed = path.statistics.failed_reconnects
@@ -185,7 +186,7 @@ class ClientFiles:
         self._wait(outcome, answer)
 
     def _disconnect(self, path: PathStatus, answer: Answer) -> None:
-        """Answered when the path is disconnected."""
+        """Disconnect a path; the answer comes when it is disconnected."""
 
         def outcome() -> int | None:
             found = self._now(path.path)
@@ -195,6 +196,6 @@ class ClientFiles:
         self._wait(outcome, answer)
 
     def _remove(self, path: PathStatus, answer: Answer) -> None:
-        """Answered when the path has gone."""
+        """Remove a path; the answer comes when it has gone."""
         self._ask(lambda now: self._engine.remove_path(path.path, now))
         self._wait(lambda: 0 if self._now(path.path) is None else None, answer)

@@ -1,4 +1,4 @@
-"""`ls`, `get` and `set`: the trees of files from the command line, by names in them."""
+"""The commands `ls`, `get` and `set` on the trees of files, by the names of files in them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bluebridge.guest.protocols.rtrs.files.served import HOME
 
 
 def add_file_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the commands; `file` of their arguments is a function for the exit status."""
+    """Add the commands; `file` in their arguments is a function that returns the exit status."""
     ls = commands.add_parser("ls", help="the files of everything that runs, with their contents")
     ls.add_argument("path", nargs="?", default="", help="only what is below it")
     ls.set_defaults(file=lambda given: _list(HOME / given.path))

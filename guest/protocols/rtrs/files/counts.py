@@ -1,4 +1,4 @@
-"""Files of counts, which a client's path has in `stats`."""
+"""The files of counts in the directory `stats` of a client's path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bluebridge.guest.protocols.rtrs.engine.interface import PathStatistics
 
 
 def statistics(counts: PathStatistics, migrations: str) -> Directory:
-    """The directory `stats` of a client's path."""
+    """Return the directory `stats` of a client's path."""
 
     def rdma() -> str:
         return (
@@ -41,7 +41,7 @@ def statistics(counts: PathStatistics, migrations: str) -> Directory:
 
 
 def resettable(read: Callable[[], str], reset: Callable[[], None]) -> File:
-    """A file of counts that "1" sets to zero."""
+    """Return a file of counts, which a write of "1" sets to zero."""
 
     def write(data: bytes, answer: Answer) -> None:
         if not sysfs.is_word(data, "1"):

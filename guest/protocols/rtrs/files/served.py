@@ -1,4 +1,4 @@
-"""A tree of files in a directory, served by a loop."""
+"""The serving of a tree of files in a directory by a loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOME = Path("/run/bluebridge")
 
 
 class Loop(Protocol):
-    """The part of `bluebridge.guest.protocols.rtrs.transport.loop.Loop` that is needed."""
+    """The methods of `rtrs.transport.loop.Loop` that serving files needs."""
 
     def register(self, fd: int, events: int, handler: Callable[[int], None]) -> None:
         """Call `handler` when one of `events` comes."""
@@ -27,9 +27,9 @@ class Loop(Protocol):
 
 @contextlib.contextmanager
 def served(loop: Loop, place: str, tree: Directory, log: Callable[[str], None]) -> Iterator[None]:
-    """Show `tree` at `place` below /run/bluebridge.
+    """Serve `tree` at `place` below /run/bluebridge.
 
-    Where that cannot be, `log` gets a line with the reason, and there are no files.
+    Where that fails, `log` gets a line with the reason, and there are no files.
     """
     directory = HOME / place
     with contextlib.ExitStack() as stack:

@@ -19,7 +19,7 @@ from bluebridge.guest.protocols.rtrs.files.counts import resettable
 
 
 class ServerFiles:
-    """`tree` has a directory for each session that has a connected path."""
+    """The tree of files of a server, with a directory for each session with a connected path."""
 
     def __init__(self, engine: ServerEngine, call: Call) -> None:
         self._engine = engine
@@ -49,7 +49,7 @@ class ServerFiles:
         )
 
     def _disconnect(self, path: PathStatus, answer: Answer) -> None:
-        """Answered at once."""
+        """Disconnect a path and answer at once."""
         try:
             self._call(lambda now: self._engine.disconnect_path(path.path, now))
         except ValueError:
@@ -58,7 +58,7 @@ class ServerFiles:
 
 
 def _shown(session: SessionStatus) -> list[PathStatus]:
-    """Paths that are connected: they have files from INFO_REQ until they close."""
+    """Return the connected paths, which have files from INFO_REQ until they close."""
     return [path for path in session.paths if path.state == "connected"]
 
 

@@ -1,4 +1,4 @@
-"""Completions of all connections, told to the engine."""
+"""Delivery of the completions of all connections to the engine."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bluebridge.guest.protocols.rtrs.transport.loop import Loop
 from bluebridge.guest.verbs import CompletionQueue, Wc, WcStatus
 
 BATCH = 32
-"""The completions that one connection may have before the others have their turn."""
+"""The most completions that one connection may have before the others have their turn."""
 _SUCCESS, _FLUSHED = WcStatus.SUCCESS, WcStatus.WR_FLUSH_ERR
 
 
 class Told(Protocol):
-    """The part of the transport that completions are told to."""
+    """The part of the transport that carries out actions after completions."""
 
     engine: Engine
 
@@ -39,7 +39,7 @@ class Completions:
             loop.register(channel.fileno(), select.EPOLLIN, self._events)
 
     def add(self, connection: VerbsConnection) -> None:
-        """Look at a connection's queue from now on."""
+        """Poll a connection's queue from now on."""
         assert connection.cq is not None
         self._unarmed[connection.number] = connection
         self._by_queue[connection.cq] = connection
@@ -51,7 +51,7 @@ class Completions:
             self._by_queue.pop(connection.cq, None)
 
     def work(self) -> bool:
-        """Tell the engine of what has completed."""
+        """Tell the engine about the completions there are; returns True if there were any."""
         worked = False
         for connection in list(self._unarmed.values()):
             worked |= self.take(connection)
@@ -60,7 +60,7 @@ class Completions:
         return worked
 
     def arm(self) -> None:
-        """Ask for one event at the next completion of each queue that was looked at."""
+        """Ask for one event at the next completion of each queue that was polled."""
         for connection in self._unarmed.values():
             if connection.cq is not None:
                 connection.cq.req_notify()
@@ -88,7 +88,7 @@ class Completions:
             engine.sent(number, wc.wr_id, self._now())
 
     def _events(self, _events: int) -> None:
-        """Queues whose event came are looked at again."""
+        """Poll the queues again whose event came."""
         for channel in self._channels:
             while (queue := channel.get_event(0)) is not None:
                 connection = self._by_queue.get(queue)

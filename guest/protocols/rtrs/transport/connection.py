@@ -1,4 +1,4 @@
-"""One connection: an identifier of CM, a queue pair, and the memory of its messages."""
+"""One connection: a CM identifier, a queue pair, and the memory of its messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WITH_IMM, _WITH_INV = int(WcFlags.WITH_IMM), int(WcFlags.WITH_INV)
 
 
 class VerbsConnection:
-    """A connection of number `number` on `interface`; `open` gives it a queue pair."""
+    """Connection `number` on `interface`; `open` gives it a queue pair."""
 
     def __init__(self, number: int, interface: Interface, cm_id: CmId) -> None:
         self.number = number
@@ -86,7 +86,7 @@ class VerbsConnection:
         self.qp.post_send(chain)
 
     def receive(self, wc: Wc) -> Received:
-        """Return the bytes that a completed receive brought; its buffer is free again."""
+        """Return the bytes that a completed receive brought, and free its buffer."""
         index = wc.wr_id & (RECEIVE - 1)
         flags = int(wc.flags)  # operators of the enumeration are slow
         immediate = wc.imm if flags & _WITH_IMM else None
@@ -101,12 +101,12 @@ class VerbsConnection:
         return Received(data, immediate, invalidated, written)
 
     def stop(self) -> None:
-        """Have the hardware forget everything posted: no memory is used any more."""
+        """Reset the queue pair, after which the hardware uses no memory any more."""
         if self.qp is not None:
             self.qp.modify_reset()
 
     def close(self) -> None:
-        """Give everything back."""
+        """Free everything that the connection holds."""
         self.cm_id.destroy()
         if self.qp is not None:
             self.qp.destroy()

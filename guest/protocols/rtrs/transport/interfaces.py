@@ -30,12 +30,12 @@ _HCA = re.compile(r"(?:(?P<function>[0-9a-f:.]+?)(?:/(?P<port>\d))?=)?(?P<addres
 
 
 class AddressError(ValueError):
-    """An interface or an address that cannot be used; one line with the mend."""
+    """An interface or an address cannot be used; the text is one line that tells the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class InterfaceWords:
-    """A device, a port from 1, an IPv4 address with the length of its prefix.
+    """The words of one `--interface`: device, port (from 1), IPv4 address with prefix length.
 
     `function` is the PCI address of an HCA; empty for NTRDMA, which has a `back_end` instead.
     """
@@ -80,7 +80,7 @@ def parse_interface(word: str) -> InterfaceWords:
 
 
 class Interface:
-    """An address on a port, and what connections there are made of.
+    """An address on a port, and the objects that its connections are made of.
 
     `hca` and `port` are as in names of files (mlx4_0, 1). All completion queues share `channel`.
     """
@@ -101,7 +101,7 @@ class Interface:
         self.lkey = self._dma_mr.lkey
 
     def close(self) -> None:
-        """Give everything but the device back; connections must be gone."""
+        """Free everything but the device; connections must be gone."""
         self._dma_mr.close()
         self.channel.close()
         self.pd.close()
@@ -116,7 +116,7 @@ class Interfaces:
 
     @property
     def allocator(self) -> Device:
-        """The device whose memory all can use.
+        """Return the device whose memory all devices can use.
 
         HCAs use any memory that a device can be given. NTRDMA has to know its memory.
         """
@@ -124,7 +124,7 @@ class Interfaces:
         return next((device for device in devices if device.ethernet_port is None), devices[0])
 
     def towards(self, source: str, destination: str) -> Interface:
-        """The interface with the address `source`, or in the network of `destination`.
+        """Return the interface with address `source`, or in the network of `destination`.
 
         Raises `AddressError`.
         """
@@ -150,8 +150,8 @@ class Interfaces:
 def open_interfaces(words: Sequence[InterfaceWords], wait: bool) -> Iterator[Interfaces]:
     """Take the devices over, each once, and bring the addresses up.
 
-    If it waits, then until the peers of NTRDMA devices are there. Raises `DeviceError`, `OSError`,
-    `MemoryError`, `AddressError`.
+    With `wait` it waits until the peers of NTRDMA devices are there. Raises `DeviceError`,
+    `OSError`, `MemoryError`, `AddressError`.
     """
     _check_together(words)
     with contextlib.ExitStack() as stack:
@@ -168,7 +168,7 @@ def open_interfaces(words: Sequence[InterfaceWords], wait: bool) -> Iterator[Int
 
 
 def _check_together(words: Sequence[InterfaceWords]) -> None:
-    """Raises `AddressError` for interfaces that one program cannot have."""
+    """Raise `AddressError` for interfaces that one program cannot have together."""
     back_ends = [word.back_end for word in words if word.back_end]
     if len(back_ends) > 1:
         raise AddressError("a machine has one NTRDMA device, and that has one address")
@@ -185,7 +185,7 @@ def _open(word: InterfaceWords, wait: bool) -> Device:
 def open_interface(
     stack: contextlib.ExitStack, device: Device, hca: str, word: InterfaceWords
 ) -> Interface:
-    """Open one address on a port of a device that is open; `stack` closes it."""
+    """Open one address on a port of an open device; `stack` closes it."""
     try:
         device = device.port(word.port)
     except VerbsError as error:

@@ -1,4 +1,4 @@
-"""One thread's loop: descriptors, times, and sources that are looked at until they are empty."""
+"""A loop in one thread over descriptors, times, and sources that are polled until empty."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ from collections.abc import Callable
 from typing import Protocol
 
 SPIN_SECONDS = 0.0003
-"""After the last piece of work sources are looked at for so long before they are armed: what was
-just asked for is mostly done by then, and an interrupt costs an emulated guest more."""
+"""The seconds that sources are polled after their last piece of work before they are armed.
+
+The answer to a recent request mostly comes within it, and an interrupt costs an emulated guest
+more.
+"""
 MAX_WAIT = 1.0
 """The longest wait in seconds: sources that lose their device find out at such intervals."""
 
 
 class Source(Protocol):
-    """Something that has work of its own, such as completion queues."""
+    """An object with work of its own for the loop, such as completion queues."""
 
     def work(self) -> bool:
-        """Do what there is to do now; whether there was anything. May be called at any time."""
+        """Do the work there is now; returns True if there was any. May be called at any time."""
 
     def arm(self) -> None:
-        """Have a registered descriptor become readable at the next piece of work.
+        """Make a registered descriptor become readable at the next piece of work.
 
-        `work` is called once more after it, so nothing is lost that came in between.
+        `work` is called once more afterwards, so that no work is lost that came in between.
         """
 
 
@@ -41,12 +44,12 @@ class Timer:
         self.action: Callable[[], None] | None = action
 
     def cancel(self) -> None:
-        """Drop the call before it is made."""
+        """Cancel the call if it has not been made."""
         self.action = None
 
 
 class Loop:
-    """Calls handlers of readable descriptors, of times, and sources, until `stop`."""
+    """Calls the handlers of readable descriptors, of times and of sources, until `stop`."""
 
     def __init__(self) -> None:
         self._poller = select.epoll()
@@ -61,7 +64,7 @@ class Loop:
 
     @staticmethod
     def now() -> float:
-        """Seconds of the clock that `call_at` uses."""
+        """Return the time in seconds of the clock that `call_at` uses."""
         return time.monotonic()
 
     def register(self, fd: int, events: int, handler: Callable[[int], None]) -> None:
@@ -85,11 +88,11 @@ class Loop:
         return timer
 
     def add(self, source: Source) -> None:
-        """Look at `source` from now on."""
+        """Poll `source` from now on."""
         self._sources.append(source)
 
     def remove(self, source: Source) -> None:
-        """Do not look at `source` any more."""
+        """Do not poll `source` any more."""
         if source in self._sources:
             self._sources.remove(source)
 
@@ -99,13 +102,13 @@ class Loop:
         os.eventfd_write(self._wake, 1)
 
     def run(self) -> None:
-        """Serve until `stop`."""
+        """Handle events until `stop`."""
         self._running = True
         while self._running:
             self.turn()
 
     def run_until(self, done: Callable[[], bool], seconds: float) -> bool:
-        """Serve until `done()`, or for `seconds`; returns whether it is done."""
+        """Handle events until `done()`, or for `seconds`; returns True if it is done."""
         end = self.now() + seconds
         wake = self.call_at(end, lambda: None)
         try:
@@ -129,7 +132,7 @@ class Loop:
         self._poll(0.0 if self._work() else self._patience())
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close the loop's own descriptors."""
         self._poller.close()
         os.close(self._wake)
 

@@ -18,11 +18,14 @@ BLOCK = 1 << 21
 """The bytes allocated at once: a hugepage, beyond which memory need not be contiguous."""
 
 InterfaceOf = Callable[[int], Interface]
-"""The interface of a connection."""
+"""The type of a call that returns the interface of a connection."""
 
 
 class Pieces:
-    """`count` pieces of `size` bytes, each contiguous, at multiples of `stride`, a power of two."""
+    """`count` pieces of DMA memory of `size` bytes, each contiguous.
+
+    They lie at multiples of `stride`, a power of two.
+    """
 
     def __init__(self, interfaces: Interfaces, count: int, size: int) -> None:
         self.size = size
@@ -47,7 +50,7 @@ class Pieces:
             self.views.append(block.view[start : start + self.size])
 
     def free(self) -> None:
-        """Give the memory back; a second call does nothing."""
+        """Free the memory; a second call does nothing."""
         for view in self.views:
             view.release()
         for block in self._blocks:
@@ -66,7 +69,7 @@ class Mapping:
 
 
 class Mappings:
-    """The fast registrations of each path, by its number."""
+    """The fast registrations of each path, by the path's number."""
 
     def __init__(self) -> None:
         self._paths: dict[int, list[Mapping]] = {}
@@ -83,17 +86,17 @@ class Mappings:
         return regions
 
     def mapping(self, path: int, index: int) -> Mapping:
-        """The one with number `index`."""
+        """Return the mapping of a path with number `index`."""
         return self._paths[path][index]
 
     def unmap(self, path: int) -> None:
-        """Give the registrations of a path back; a second call does nothing."""
+        """Free the registrations of a path; a second call does nothing."""
         for mapping in self._paths.pop(path, []):
             mapping.registration.close()
 
 
 class Slots:
-    """`ClientMemory`: each slot has room for the data of a request, then for its header."""
+    """The `ClientMemory` of a session: slots with room for a request's data and its header."""
 
     def __init__(self, interfaces: Interfaces) -> None:
         self.mappings = Mappings()
@@ -123,24 +126,24 @@ class Slots:
         self.mappings.unmap(path)
 
     def data(self, slot: int) -> memoryview:
-        """The data of a slot."""
+        """Return the data of a slot."""
         assert self._pieces is not None
         return self._pieces.views[slot][: self.data_size]
 
     def address(self, slot: int) -> int:
-        """DMA address of a slot's data; the header follows `data_size` bytes later."""
+        """Return the DMA address of a slot's data; the header follows `data_size` bytes later."""
         assert self._pieces is not None
         return self._pieces.addresses[slot]
 
     def put_header(self, slot: int, header: bytes) -> None:
-        """Store a request's header."""
+        """Store a request's header into its slot."""
         assert self._pieces is not None
         start = self.data_size
         self._pieces.views[slot][start : start + len(header)] = header
 
 
 class Chunks:
-    """`ServerMemory`: the chunks of each session."""
+    """The `ServerMemory` of a server, with the chunks of each session."""
 
     def __init__(self, interfaces: Interfaces) -> None:
         self.mappings = Mappings()
@@ -159,15 +162,15 @@ class Chunks:
             pieces.free()
 
     def read(self, session: int, chunk: int, offset: int, length: int) -> bytes:
-        """Copy bytes out of a chunk."""
+        """Return a copy of bytes of a chunk."""
         return bytes(self._sessions[session].views[chunk][offset : offset + length])
 
     def view(self, session: int, chunk: int) -> memoryview:
-        """A chunk's memory."""
+        """Return the memory of a chunk."""
         return self._sessions[session].views[chunk]
 
     def address(self, session: int, chunk: int) -> int:
-        """DMA address of a chunk."""
+        """Return the DMA address of a chunk."""
         return self._sessions[session].addresses[chunk]
 
     def map_chunks(self, path: int, connection: int, session: int, per_region: int) -> list[Region]:

@@ -1,4 +1,4 @@
-"""The engine's work requests as those of verbs."""
+"""Translation of the engine's work requests to those of verbs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bluebridge.guest.protocols.rtrs.transport.memory import Chunks, Slots
 from bluebridge.guest.verbs import AccessFlags, SendFlags, SendWr, Sge, WrOpcode
 
 INLINE = 32
-"""The bytes of a SEND that go into the queue's entry; longer ones go into memory."""
+"""The most bytes of a SEND that go into the queue's entry; longer ones go into memory."""
 _LOCAL = int(AccessFlags.LOCAL_WRITE)
 _REMOTE = int(AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE)
 _SIGNALED, _QUIET, _INLINE = int(SendFlags.SIGNALED), 0, int(SendFlags.INLINE)
@@ -32,7 +32,7 @@ class WorkRequests:
         self._chunks = chunks
 
     def of(self, request: WorkRequest, interface: Interface, memory: list[DmaMemory]) -> SendWr:
-        """One request; memory that it needs besides is appended to `memory`."""
+        """Translate one request; memory that it needs besides is appended to `memory`."""
         flags = _SIGNALED if request.token else _QUIET
         if isinstance(request, WriteRequest):
             return self._write_request(request, interface, flags)

@@ -1,4 +1,4 @@
-"""A client's session, and a server, each with its memory and its transport."""
+"""A client's session and a server, each with its memory and its transport."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from bluebridge.guest.protocols.rtrs.transport.transport import Transport, Upper
 
 
 class ClientSide:
-    """A session; `make_engine` gets its memory. Data of requests is in `slots`."""
+    """A client's session with its transport.
+
+    `make_engine` gets its memory. The data of requests is in `slots`.
+    """
 
     def __init__(
         self,
@@ -33,13 +36,13 @@ class ClientSide:
         self.slots.interface_of = self.transport.interface_of
 
     def close(self) -> None:
-        """Give everything back; the session should be closed."""
+        """Free everything; the session should be closed before."""
         self.transport.close()
         self.slots.free_slots()
 
 
 class ServerSide:
-    """A server that listens on every address; data of requests is in `chunks`."""
+    """A server that listens on every address; the data of requests is in `chunks`."""
 
     def __init__(
         self,
@@ -60,7 +63,7 @@ class ServerSide:
         self.transport.listen(port, self._requested)
 
     def close(self) -> None:
-        """Give everything back; sessions should be closed."""
+        """Free everything; the sessions should be closed before."""
         self.transport.close()
         for session in self.engine.sessions:
             self.chunks.free_chunks(session.session)

@@ -1,4 +1,4 @@
-"""Carries out an engine's actions, and tells it what happens."""
+"""The transport of an engine: carries out its actions and reports events to it."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from bluebridge.guest.protocols.rtrs.transport.requests import WorkRequests
 
 RESOLVE_SECONDS = 5.0
 CANNOT_REACH, NO_ANSWER, BROKEN = 113, 110, 5
-"""The errnos EHOSTUNREACH, ETIMEDOUT and EIO by their meaning here."""
+"""The errnos EHOSTUNREACH, ETIMEDOUT and EIO by their meaning in this module."""
 _FAILURES = (OSError, DeviceError, MemoryError, ValueError)
 """The errors that verbs and CM raise for a connection that cannot be made or used."""
 
 
 class Upper(Protocol):
-    """The layer above: gets all actions that are not the transport's."""
+    """The layer above the transport, which gets all actions that are not the transport's."""
 
     def __call__(self, action: Action) -> None: ...
 
@@ -90,28 +90,33 @@ class Transport:
             listener.listen()
 
     def adopt(self, event: CmEvent, number: int) -> AddressPair:
-        """The connection that `event` asks for has `number` from now on; source is the client."""
+        """Give the number `number` to the connection that `event` asks for; returns its addresses.
+
+        Their source is the client's.
+        """
         interface = self._interfaces.towards(event.id.address, "")
         self._connections[number] = VerbsConnection(number, interface, event.id)
         self._numbers[event.id] = number
         return AddressPair(event.id.peer_address, event.id.address)
 
     def interface_of(self, connection: int) -> Interface:
-        """The interface of a connection that exists."""
+        """Return the interface of a connection that exists."""
         return self._connections[connection].interface
 
     def connection(self, number: int) -> VerbsConnection | None:
-        """Return a connection that exists."""
+        """Return the connection with this number, None if it does not exist."""
         return self._connections.get(number)
 
     def call(self, event: Callable[[float], object]) -> None:
-        """Tell the engine something: `event` gets the time; then carry out what it asks for."""
+        """Call `event` with the time, then carry out the engine's actions."""
         event(self._loop.now())
         self.perform()
 
     def perform(self) -> None:
-        """Carry out all actions that wait in the engine. A call from within an action is nothing:
-        the outer call goes on until no action is left."""
+        """Carry out all actions that wait in the engine.
+
+        A call from within an action does nothing: the outer call goes on until no action is left.
+        """
         if self._performing:
             return
         self._performing = True
@@ -125,7 +130,7 @@ class Transport:
         self._set_timer()
 
     def close(self) -> None:
-        """Give back what is left of connections; the engine is not told any more."""
+        """Free the connections that are left, without telling the engine."""
         self._loop.remove(self._completions)
         if self._timer is not None:
             self._timer.cancel()
@@ -166,7 +171,7 @@ class Transport:
             self.upper(action)
 
     def _post_all(self) -> None:
-        """Post what was collected, with one doorbell for each connection; receives come first."""
+        """Post the collected work requests, receives first, with one doorbell per connection."""
         if self._receives:
             receives, self._receives = self._receives, {}
             for (number, length), count in receives.items():
@@ -331,5 +336,8 @@ class Transport:
 
 
 def _resolve(cm_id: CmId, destination: str, port: int) -> None:
-    """In a thread, since it waits for the neighbour's answer; the event says how it ended."""
+    """Resolve the destination in a thread, since it waits for the neighbour's answer.
+
+    The event says how it ended.
+    """
     cm_id.resolve_addr(destination, port, RESOLVE_SECONDS)

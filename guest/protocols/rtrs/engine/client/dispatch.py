@@ -1,4 +1,4 @@
-"""Requests of a session: the path that each takes, and the next one when that path breaks.
+"""The choice of a path for each of a session's requests, repeated when that path breaks.
 
 As in the kernel's rtrs-clt.c: rtrs_clt_request, fail_all_outstanding_reqs.
 """
@@ -23,7 +23,7 @@ from bluebridge.guest.protocols.rtrs.engine.client.traffic import Traffic
 
 
 class Dispatch:
-    """`paths` is the session's list."""
+    """Sends the requests of a session on its `paths`, the session's own list."""
 
     def __init__(self, shared: Shared, paths: list[Path]) -> None:
         self._shared = shared
@@ -32,11 +32,11 @@ class Dispatch:
         self._policy = ROUND_ROBIN
         self.policy = shared.settings.mp_policy
         self._stranded: list[ClientRequest] = []
-        """Requests that are in flight on no path."""
+        """The requests that are in flight but on no path."""
 
     @property
     def policy(self) -> str:
-        """round-robin, min-inflight or min-latency."""
+        """The multipath policy: round-robin, min-inflight or min-latency."""
         return self._policy
 
     @policy.setter
@@ -46,7 +46,7 @@ class Dispatch:
         self._policy = policy
 
     def start(self, request: ClientRequest) -> int:
-        """Send a request on a connected path; ECONNABORTED if there is none that takes it."""
+        """Send a request on a connected path; returns 0, or ECONNABORTED if no path takes it."""
         paths, policy = self._paths, self._policy
         counted = policy == MIN_INFLIGHT
         failed: int = errno.ECONNABORTED
@@ -65,7 +65,7 @@ class Dispatch:
         return failed
 
     def path_drained(self, path: Path, traffic: Traffic) -> None:
-        """Repeat what was on the path on another."""
+        """Repeat the requests of a drained path on another path."""
         for request in self._shared.requests:
             if request.path == path.number and traffic.take_back(request):
                 request.path = NOWHERE
@@ -73,7 +73,7 @@ class Dispatch:
         self.repeat()
 
     def repeat(self) -> None:
-        """Send what is on no path; finish it with ECONNABORTED if there is none to come.
+        """Send the requests that are on no path; finish them with ECONNABORTED if none is to come.
 
         A path that has sent INFO_REQ is about to come. Requests wait for it: the server lets it
         in as soon as all operations are over that it knew of then. Had one of these been finished

@@ -1,4 +1,4 @@
-"""Connecting a path: one connection after another, then INFO_REQ and INFO_RSP.
+"""The handshake of a path: one connection after another, then INFO_REQ and INFO_RSP.
 
 As in the kernel's rtrs-clt.c: init_conns, rtrs_rdma_conn_established, rtrs_send_path_info.
 """
@@ -35,9 +35,9 @@ from bluebridge.guest.protocols.rtrs.engine.send_queue import SIGNALED, SendQueu
 def limits(cid: int, queue_depth: int, most: int) -> Limits:
     """Return the sizes of a connection's queue pair (rtrs-clt.c: create_con_cq_qp).
 
-    `most` is what the device can have. Connection 0: a request and a registration for each, 2 for
-    draining and heartbeats. Others: request, registration and end of a key; two receives for each
-    answer.
+    `most` is the device's limit. Connection 0 needs a request and a registration for each of the
+    session's requests, and 2 for draining and heartbeats. Others need request, registration and end
+    of a key, and two receives for each answer.
     """
     if not cid:
         size = min(most, SERVICE_QUEUE_DEPTH * 2 + 2)
@@ -46,7 +46,10 @@ def limits(cid: int, queue_depth: int, most: int) -> Limits:
 
 
 class Handshake:
-    """One attempt, the `attempt`th of the path; `first`: the server may make a new session."""
+    """The path's `attempt`th attempt to connect.
+
+    With `first` the server may make a new session.
+    """
 
     def __init__(
         self,
@@ -69,7 +72,7 @@ class Handshake:
 
     @property
     def complete(self) -> bool:
-        """Whether all connections are there."""
+        """True when all connections are established."""
         last = self.connections[-1]
         return last.established and last.cid == self._shared.settings.cpus
 
@@ -89,7 +92,7 @@ class Handshake:
         return connection
 
     def established(self, connection: EngineConnection, data: bytes) -> None:
-        """Take CONN_RSP; connection 0's says how large everything is.
+        """Take the CONN_RSP of a connection; that of connection 0 has the session's sizes.
 
         Raises `MessageError`, `DepthChanged`, `MemoryError`.
         """
@@ -107,7 +110,7 @@ class Handshake:
         self.response = response
 
     def ask(self) -> None:
-        """Map the slots, and ask for the server's chunks. Raises `MemoryError`."""
+        """Map the slots and send INFO_REQ for the server's chunks; raises `MemoryError`."""
         shared, first = self._shared, self.connections[0]
         self.regions = shared.memory.map_slots(self._path, first.number)
         length = INFO_RSP.size + shared.queue_depth * SG_DESC.size
@@ -115,7 +118,7 @@ class Handshake:
         first.queue.post([Send(messages.info_request(shared.name), None, SIGNALED)], True)
 
     def buffers(self, connection: EngineConnection, received: Received) -> list[Buffer]:
-        """Take INFO_RSP. Raises `MessageError`."""
+        """Return the server's chunks that INFO_RSP names; raises `MessageError`."""
         plain = not received.write and received.immediate is None and received.invalidated is None
         if self.response is None or connection.cid or not plain:
             raise MessageError("no info response")

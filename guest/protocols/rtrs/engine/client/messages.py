@@ -1,4 +1,4 @@
-"""Messages of connecting, from a client's side: what it sends, and checks of what it gets."""
+"""The client's messages of connecting, and the checks of the server's answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bluebridge.device.layout.net.rtrs import (
 
 
 class MessageError(ValueError):
-    """A message that is not as the protocol has it; the text says what is wrong."""
+    """A message does not follow the protocol; the text says what is wrong."""
 
 
 class DepthChanged(MessageError):
@@ -29,7 +29,7 @@ class DepthChanged(MessageError):
 
 
 class Response(NamedTuple):
-    """CONN_RSP of a connection that was accepted."""
+    """The CONN_RSP of a connection that was accepted."""
 
     queue_depth: int
     max_io_size: int
@@ -38,19 +38,19 @@ class Response(NamedTuple):
 
     @property
     def chunk_size(self) -> int:
-        """Bytes of a chunk."""
+        """The bytes of a chunk."""
         return self.max_io_size + self.max_header_size
 
 
 class Buffer(NamedTuple):
-    """A chunk as the client sees it: where to write, with which key."""
+    """A chunk of the server as the client sees it: the address to write to, and its key."""
 
     address: int
     rkey: int
 
 
 def new_uuid(source: random.Random) -> bytes:
-    """A random UUID (version 4)."""
+    """Return a random UUID (version 4) of 16 bytes."""
     data = bytearray(source.getrandbits(128).to_bytes(16, "little"))
     data[6] = data[6] & 0x0F | 0x40
     data[8] = data[8] & 0x3F | 0x80
@@ -60,7 +60,7 @@ def new_uuid(source: random.Random) -> bytes:
 def connection_request(
     cid: int, count: int, attempt: int, path: bytes, session: bytes, first: bool
 ) -> bytes:
-    """CONN_REQ: connection `cid` of `count` of a path that connects for the `attempt`th time."""
+    """Return CONN_REQ for connection `cid` of `count` at a path's `attempt`th attempt."""
     return bytes(
         CONN_REQ.pack(
             magic=MAGIC,
@@ -76,7 +76,7 @@ def connection_request(
 
 
 def parse_response(data: bytes) -> Response:
-    """CONN_RSP of an accepted connection. Raises `MessageError`."""
+    """Parse the CONN_RSP of an accepted connection; raises `MessageError`."""
     if len(data) < CONN_RSP.size:
         raise MessageError(f"connection response of {len(data)} bytes")
     if CONN_RSP.get(data, "magic") != MAGIC:
@@ -95,7 +95,7 @@ def parse_response(data: bytes) -> Response:
 
 
 def refusal(data: bytes) -> int | None:
-    """The positive errno of a CONN_RSP in a REJ; None if the server gave none."""
+    """Return the positive errno of a CONN_RSP in a REJ, None if the server gave none."""
     if len(data) < CONN_RSP.size:
         return None
     errno = CONN_RSP.get(data, "errno")
@@ -103,12 +103,12 @@ def refusal(data: bytes) -> int | None:
 
 
 def info_request(name: bytes) -> bytes:
-    """INFO_REQ with the session's name."""
+    """Return INFO_REQ with the session's name."""
     return bytes(INFO_REQ.pack(type=MessageType.INFO_REQ, pathname=name.ljust(NAME_BYTES, b"\0")))
 
 
 def parse_info(data: bytes, queue_depth: int, chunk_size: int) -> list[Buffer]:
-    """INFO_RSP: all chunks. Raises `MessageError`."""
+    """Return all chunks that INFO_RSP names; raises `MessageError`."""
     if len(data) < INFO_RSP.size or INFO_RSP.get(data, "type") != MessageType.INFO_RSP:
         raise MessageError(f"info response of {len(data)} bytes with a wrong type")
     count = INFO_RSP.get(data, "sg_cnt")

@@ -1,4 +1,4 @@
-"""A path of a client's session: when it connects, breaks, is given back, and connects anew."""
+"""A path of a client's session, which connects, breaks, drains and connects anew."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from bluebridge.guest.protocols.rtrs.engine.statistics import Statistics
 
 
 class Owner(Protocol):
-    """The session, as far as its paths tell it something."""
+    """The calls that paths make to their session."""
 
     def connection_opened(self, path: Path, connection: EngineConnection) -> None:
-        """Events of the connection are the path's."""
+        """Deliver the connection's events to the path from now on."""
 
     def connection_gone(self, connection: EngineConnection) -> None:
-        """No more events."""
+        """Drop all later events of the connection."""
 
     def path_connected(self, path: Path, now: float) -> None:
         """Note that the path takes requests."""
@@ -42,16 +42,17 @@ class Owner(Protocol):
         """Note that the path has not become connected."""
 
     def path_drained(self, path: Path, traffic: Traffic, now: float) -> None:
-        """Note that a connected path is over: requests that are on it will not be answered."""
+        """Note that a connected path has drained: requests on it will not be answered."""
 
     def path_closed(self, path: Path, now: float) -> None:
-        """Note that the path has nothing any more, and stays so."""
+        """Note that the path is closed for good and holds nothing any more."""
 
 
 class Path:
-    """`first`: this is still the attempt of `open` or `add_path`, whose failure closes the path.
+    """A path of a session, with its connections and its attempts to connect.
 
-    `error`: positive errno of the last failure to connect.
+    `first` is true during the attempt of `open` or `add_path`, whose failure closes the path.
+    `error` is the positive errno of the last failure to connect.
     """
 
     def __init__(self, shared: Shared, owner: Owner, number: int, addresses: AddressPair) -> None:
@@ -63,7 +64,7 @@ class Path:
         self.state = State.CONNECTING
         self.first = True
         self.may_create = False
-        """CONN_REQ lets the server make a new session."""
+        """True if CONN_REQ lets the server make a new session."""
         self.removing = False
         self.error = 0
         self.hca = ""
@@ -76,33 +77,33 @@ class Path:
         self._connections: list[EngineConnection] = []
         self._phase = Phase.IDLE
         self._connects = 0
-        """Attempts to connect in the path's life."""
+        """The number of attempts to connect in the path's life."""
         self._retries = Retries(shared.settings)
 
     @property
     def connected(self) -> bool:
-        """Whether it can take requests."""
+        """True when the path can take requests."""
         return self.state is State.CONNECTED
 
     @property
     def asking(self) -> bool:
-        """Whether it waits for INFO_RSP, the last thing before it can take requests."""
+        """True while the path waits for INFO_RSP, the last step before it can take requests."""
         return self._phase is Phase.INFO
 
     @property
     def inflight(self) -> int:
-        """Requests in flight that count."""
+        """The number of requests in flight that policies count."""
         return self.statistics.inflight
 
     @property
     def latency(self) -> float:
-        """The round trip of the last heartbeat, in seconds."""
+        """The round trip of the last heartbeat in seconds."""
         return self.heartbeat.latency
 
     # -- what the session asks for ---------------------------------------------------------
 
     def connect(self, now: float) -> None:
-        """Begin to connect, with connection 0."""
+        """Begin to connect with connection 0."""
         self._change(State.CONNECTING)
         self.error = 0
         self._connects += 1
@@ -113,7 +114,7 @@ class Path:
         self._open(self._handshake, now)
 
     def fail(self, error: int, reason: str, now: float) -> None:
-        """Something is wrong: give the connections back, then connect anew."""
+        """Give the connections back after a failure, then connect anew."""
         if self.state is State.CONNECTED:
             self._change(State.RECONNECTING, reason)
             self._stop(now)
@@ -123,7 +124,7 @@ class Path:
             self._stop(now)
 
     def close(self, now: float) -> None:
-        """Give everything back and stay closed; `path_closed` follows, unless it is closed."""
+        """Give everything back and stay closed; `path_closed` follows unless closed already."""
         if self.state in (State.CLOSING, State.CLOSED, State.DEAD):
             return
         self.error = self.error or errno.ECONNABORTED
@@ -145,7 +146,7 @@ class Path:
             self._attempt(now)
 
     def removed(self) -> None:
-        """Note that the path is not the session's any more."""
+        """Note that the session has removed the path."""
         self._change(State.DEAD)
 
     # -- events ------------------------------------------------------------------------------
@@ -174,12 +175,12 @@ class Path:
             self.fail(errno.ENOMEM, "no memory", now)
 
     def rejected(self, data: bytes, now: float) -> None:
-        """The server's error, or ECONNRESET if it gave none."""
+        """Fail with the server's error, or with ECONNRESET if it gave none."""
         error = messages.refusal(data) or errno.ECONNRESET
         self.fail(error, f"refused: {errno.errorcode.get(error, error)}", now)
 
     def disconnected(self, connection: EngineConnection, now: float) -> None:
-        """The peer has ended a connection, or knows that we have."""
+        """Take the event that the peer ended a connection, or knows its end."""
         connection.disconnected = True
         if self._phase is Phase.GRACE:
             self._await_peer(now)
@@ -187,7 +188,7 @@ class Path:
             self.fail(errno.ECONNRESET, "disconnected", now)
 
     def received(self, connection: EngineConnection, received: Received, now: float) -> None:
-        """A receive completed."""
+        """Take the completion of a receive."""
         try:
             if self.traffic is not None:
                 self.traffic.received(connection, received, now)
@@ -197,20 +198,20 @@ class Path:
             self.fail(errno.ECONNRESET, str(error), now)
 
     def sent(self, connection: EngineConnection, token: int) -> None:
-        """A signaled work request completed."""
+        """Take the completion of a signaled work request."""
         if self.traffic is not None:
             self.traffic.sent(connection, token)
         elif self._phase is Phase.INFO:
             connection.queue.completed()
 
     def drained(self, connection: EngineConnection, now: float) -> None:
-        """A connection uses no memory any more."""
+        """Take the event that a connection uses no memory any more."""
         connection.drained = True
         if self._phase is Phase.DRAINING and all(one.drained for one in self._connections):
             self._drained(now)
 
     def alarm(self, kind: Alarm, now: float) -> None:
-        """The time that was set has come."""
+        """Act on an alarm whose time has come."""
         if kind is Alarm.HEARTBEAT:
             self._beat(now)
         elif self._phase is Phase.GRACE:
@@ -229,7 +230,7 @@ class Path:
         self._wait(Phase.OPENING, now + self._timing.connect)
 
     def _take_link(self, link: LinkInfo) -> None:
-        """What connection 0 uses."""
+        """Take over the HCA and the port of connection 0."""
         self.hca, self.port = link.hca, link.port
         self.addresses = AddressPair(link.source, self.addresses.destination)
 
@@ -265,7 +266,7 @@ class Path:
     # -- down ------------------------------------------------------------------------------------
 
     def _stop(self, now: float) -> None:
-        """Disconnect all connections; with none, it is over at once."""
+        """Disconnect all connections; without any the path has drained at once."""
         self._shared.alarms.cancel(self.number)
         asking, self._phase = self.asking, Phase.DRAINING
         if asking:
@@ -278,7 +279,7 @@ class Path:
             self._drained(now)
 
     def _drained(self, now: float) -> None:
-        """Requests go elsewhere; the peer has some time to hear of the end."""
+        """Move the requests elsewhere, and give the peer time to hear of the end."""
         connected, self.traffic = self.traffic, None
         if connected is not None:
             self._owner.path_drained(self, connected, now)
@@ -304,7 +305,7 @@ class Path:
         self._go_on(now)
 
     def _go_on(self, now: float) -> None:
-        """Everything is given back: what the state asks for now."""
+        """Do what the state asks for once everything is given back."""
         if self.state is State.CONNECTING_ERR:
             if self.first:
                 self._change(State.CLOSING)
@@ -325,7 +326,7 @@ class Path:
             self._wait(Phase.DELAY, now + delay)
 
     def _attempt(self, now: float) -> None:
-        """The next attempt after a pause, or none if there were too many."""
+        """Make the next attempt after a pause, or none if there were too many."""
         if self._retries.next(self._shared.max_reconnect_attempts):
             self._wait(Phase.BACKOFF, now + self._timing.backoff)
         else:

@@ -15,25 +15,25 @@ POLICIES: Final = (ROUND_ROBIN, MIN_INFLIGHT, MIN_LATENCY)
 
 
 class Choice(Protocol):
-    """A path, as far as policies look at it."""
+    """The attributes of a path that policies look at."""
 
     number: int
 
     @property
     def connected(self) -> bool:
-        """Whether it can take requests."""
+        """True when the path can take requests."""
 
     @property
     def inflight(self) -> int:
-        """Requests in flight that count."""
+        """The number of requests in flight that policies count."""
 
     @property
     def latency(self) -> float:
-        """The round trip of the last heartbeat, in seconds."""
+        """The round trip of the last heartbeat in seconds."""
 
 
 class RoundRobin:
-    """The path after the last one, connected or not; every CPU has a last one of its own.
+    """Takes the path after the last one, connected or not, for each CPU by itself.
 
     As in the kernel's rtrs-clt.c: get_next_path_rr.
     """
@@ -42,7 +42,7 @@ class RoundRobin:
         self._last: dict[int, int] = {}
 
     def next(self, paths: Sequence[Choice], cpu: int) -> int:
-        """Index of the path whose turn it is; `paths` is not empty."""
+        """Return the index of the path whose turn it is; `paths` is not empty."""
         last = self._last.get(cpu)
         index = 0
         for place, path in enumerate(paths):
@@ -52,7 +52,7 @@ class RoundRobin:
         return index
 
     def removed(self, paths: Sequence[Choice], number: int) -> None:
-        """A path goes, still in `paths`: where it was the last one, its successor now is.
+        """Forget path `number`, still in `paths`; its successor takes its place as the last one.
 
         As in the kernel's rtrs-clt.c: rtrs_clt_remove_path_from_arr.
         """
@@ -64,8 +64,10 @@ class RoundRobin:
 
 
 def least(paths: Sequence[Choice], policy: str, tried: Sequence[int]) -> int | None:
-    """Index of the connected path with the least load or latency that was not tried; the first
-    of equals. None: there is no such path."""
+    """Return the index of the untried connected path with the least load or latency.
+
+    Of equals it is the first; None when there is no such path.
+    """
     best = None
     best_value = 0.0
     for index, path in enumerate(paths):

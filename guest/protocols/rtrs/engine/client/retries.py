@@ -8,8 +8,11 @@ from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings
 
 
 class Retries:
-    """Attempts since the path was connected. `refused`: the server is not the one that it was, so
-    there are no more attempts unless somebody asks."""
+    """The count of attempts since the path was connected.
+
+    `refused` is set when the server is not the one that it was: there are no more attempts until
+    `ask` is called.
+    """
 
     def __init__(self, settings: ClientSettings) -> None:
         self._delay = settings.reconnect_delay
@@ -19,21 +22,21 @@ class Retries:
         self.refused = False
 
     def ask(self) -> None:
-        """Somebody wants the path to connect: at once, and with all attempts."""
+        """Allow a connection at once, and all attempts again."""
         self._attempts = 0
         self._at_once = True
         self.refused = False
 
     def succeeded(self) -> None:
-        """Note that the path is connected."""
+        """Count the attempts anew, since the path is connected."""
         self._attempts = 0
 
     def delay(self, source: random.Random) -> float | None:
-        """Seconds until `next` is to be called; None: now."""
+        """Return the seconds until `next` is to be called, None for at once."""
         return None if self._at_once else self._delay + source.random() * self._jitter
 
     def next(self, most: int) -> bool:
-        """Whether there is another attempt; `most` -1: no limit."""
+        """Count one more attempt; returns False if there is none, `most` -1 being no limit."""
         self._at_once = False
         if self.refused or 0 <= most <= self._attempts:
             return False

@@ -1,4 +1,4 @@
-"""The client's engine: a session, whose paths are opened, added, removed; and its requests."""
+"""The client's engine: one session, its paths and its requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings
 
 
 class ClientSession(ConnectionEvents):
-    """A `ClientEngine`. Raises `ValueError` for a name that no session can have."""
+    """A `ClientEngine` for one session; raises `ValueError` for an invalid session name."""
 
     def __init__(
         self, name: str, memory: ClientMemory, source: random.Random, settings: ClientSettings
@@ -39,13 +39,13 @@ class ClientSession(ConnectionEvents):
         self._dispatch = Dispatch(self._shared, self._paths)
         self._last_path = 0
         self._to_open: list[Path] = []
-        """The paths of `open`: the one that is being connected, and those after it."""
+        """The paths of `open` from the one being connected on."""
         self._opened = False
         self._open_error = 0
-        """`open` has failed with this; paths are being closed."""
+        """The errno with which `open` failed, while its paths are being closed; else 0."""
         self._closing = False
         self._up = 0
-        """The paths that are connected."""
+        """The number of connected paths."""
 
     # -- what the layer above asks -----------------------------------------------------------
 
@@ -56,7 +56,10 @@ class ClientSession(ConnectionEvents):
 
     @property
     def mp_policy(self) -> str:
-        """round-robin, min-inflight or min-latency; setting another raises `ValueError`."""
+        """The multipath policy: round-robin, min-inflight or min-latency.
+
+        Setting another raises `ValueError`.
+        """
         return self._dispatch.policy
 
     @mp_policy.setter
@@ -74,26 +77,26 @@ class ClientSession(ConnectionEvents):
 
     @property
     def connected(self) -> bool:
-        """Whether a path can take requests."""
+        """True when a path can take requests."""
         return self._up > 0
 
     @property
     def queue_depth(self) -> int:
-        """Permits of the session; 0 before the first path was connected."""
+        """The number of permits of the session, 0 before a path was first connected."""
         return self._shared.queue_depth
 
     @property
     def max_io_size(self) -> int:
-        """Bytes of data of one request."""
+        """The most bytes of data of one request."""
         return self._shared.max_io_size
 
     @property
     def paths(self) -> Sequence[PathStatus]:
-        """All paths, in the order in which they were added."""
+        """Return all paths in the order in which they were added."""
         return [_status(path) for path in self._paths]
 
     def get_permit(self, *, admin: bool = False, cpu: int = 0) -> Permit | None:
-        """A permit, None while all are in use."""
+        """Return a permit, None while all are in use."""
         permits = self._shared.permits
         slot = permits.get() if permits is not None and not self._closing else None
         return None if slot is None else Permit(slot, cpu, admin)
@@ -109,7 +112,7 @@ class ClientSession(ConnectionEvents):
     def request(
         self, direction: Direction, permit: Permit, user: bytes, length: int, now: float
     ) -> int:
-        """Start a request: 0, and `Finished` follows; or a positive errno."""
+        """Start a request; returns 0 if `Finished` will follow, else a positive errno."""
         if length > self._shared.slot_size:
             return errno.EMSGSIZE
         request = self._shared.requests[permit.slot]
@@ -170,16 +173,16 @@ class ClientSession(ConnectionEvents):
     # -- what the surroundings tell -------------------------------------------------------------
 
     def take_actions(self) -> list[Action]:
-        """The actions since the last call."""
+        """Return the actions since the last call."""
         return self._shared.outbox.take()
 
     @property
     def deadline(self) -> float | None:
-        """The time at which `expire` has something to do; None: never."""
+        """Return the time at which `expire` has something to do, None for never."""
         return self._shared.alarms.next
 
     def expire(self, now: float) -> None:
-        """Heartbeats, time limits, the next attempt to connect."""
+        """Do what is due at `now`: heartbeats, time limits, attempts to connect."""
         for number, kind in self._shared.alarms.due(now):
             for path in self._paths:
                 if path.number == number:
@@ -199,7 +202,7 @@ class ClientSession(ConnectionEvents):
             self._shared.outbox.add(Opened(path.number, 0))
 
     def path_failed(self, path: Path) -> None:
-        """Note that the path did not become connected: nothing waits for it any more."""
+        """Note that the path did not become connected, so nothing waits for it any more."""
         self._dispatch.repeat()
 
     def path_drained(self, path: Path, traffic: Traffic, now: float) -> None:
@@ -210,7 +213,7 @@ class ClientSession(ConnectionEvents):
             self._shared.outbox.add(LinkChanged(False))
 
     def path_closed(self, path: Path, now: float) -> None:
-        """Note that the path has nothing any more: what waited for that goes on."""
+        """Note that the path holds nothing any more; what waited for that goes on."""
         if path in self._to_open:
             self._to_open.clear()
             self._open_error = path.error
@@ -253,7 +256,7 @@ class ClientSession(ConnectionEvents):
         path.removed()
 
     def _end_if_over(self) -> None:
-        """After `close`, or `open` without success: tell when nothing is left."""
+        """Report the end when `close`, or a failed `open`, has nothing left."""
         permits, failed = self._shared.permits, self._open_error
         ending = self._closing or failed
         if not ending or any(path.state is not State.CLOSED for path in self._paths):

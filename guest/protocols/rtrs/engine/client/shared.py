@@ -15,14 +15,14 @@ from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings
 
 
 class Permits:
-    """A bit for each slot, the lowest free one first (rtrs-clt.c: __rtrs_get_permit)."""
+    """The use of slots as bits; the lowest free one is taken (rtrs-clt.c: __rtrs_get_permit)."""
 
     def __init__(self, count: int) -> None:
         self.count = count
         self._free = (1 << count) - 1
 
     def get(self) -> int | None:
-        """A slot, None while all are in use."""
+        """Take a slot and return it, None while all are in use."""
         free = self._free
         if not free:
             return None
@@ -31,7 +31,7 @@ class Permits:
         return lowest.bit_length() - 1
 
     def put(self, slot: int) -> None:
-        """A slot is free again. Raises `ValueError` if it was free, or is none."""
+        """Free a slot; raises `ValueError` if it is free already or does not exist."""
         bit = 1 << slot
         if slot >= self.count or self._free & bit:
             raise ValueError(f"slot {slot} is not in use")
@@ -45,11 +45,11 @@ class Permits:
 
 PAGE: Final = 4096
 LARGEST_HEADER: Final = 4096
-"""Bytes of the memory for a slot's header, whatever the server would take."""
+"""The most bytes of memory for a slot's header, even if the server takes longer ones."""
 
 
 class Shared:
-    """The common state of one session: name and UUID, slots, and where actions and alarms go."""
+    """The common state of one session: name, UUID, slots, outbox and alarms."""
 
     def __init__(
         self, name: str, memory: ClientMemory, source: random.Random, settings: ClientSettings
@@ -74,12 +74,12 @@ class Shared:
         self._connections = 0
 
     def new_connection(self) -> int:
-        """Return a number for a connection."""
+        """Return a number for a new connection."""
         self._connections += 1
         return self._connections
 
     def adopt(self, response: Response) -> None:
-        """Make slots as the first server asks; of later sizes, the smallest counts.
+        """Make slots of the sizes of the first server; of later sizes, the smallest counts.
 
         Raises `MemoryError`.
         """
@@ -95,7 +95,7 @@ class Shared:
         self.max_io_size = min(self.max_io_size, response.max_io_size)
 
     def forget_slots(self) -> None:
-        """Give the slots back; another session may be opened."""
+        """Free the slots, so that another session may be opened."""
         if self.queue_depth:
             self.memory.free_slots()
         self.queue_depth = self.max_io_size = 0

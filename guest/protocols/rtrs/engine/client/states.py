@@ -6,13 +6,16 @@ from enum import IntEnum, StrEnum
 
 
 class State(StrEnum):
-    """`state` in sysfs shows connected, and disconnected for all others."""
+    """The kernel's states of a path.
+
+    The file `state` in sysfs has connected, and disconnected for all others.
+    """
 
     CONNECTING = "connecting"
     CONNECTING_ERR = "connecting_err"
-    """Connecting has failed; connections are being given back."""
+    """Connecting has failed, and connections are being given back."""
     RECONNECTING = "reconnecting"
-    """Broken: connections are being given back, or the next attempt waits for its time."""
+    """The path is broken: connections are being given back, or the next attempt waits."""
     CONNECTED = "connected"
     CLOSING = "closing"
     CLOSED = "closed"
@@ -25,12 +28,12 @@ class Phase(IntEnum):
 
     IDLE = 0
     OPENING = 1
-    """Its next connection is being made."""
+    """The path's next connection is being made."""
     INFO = 2
-    """INFO_REQ is sent, INFO_RSP not yet there."""
+    """INFO_REQ is sent and INFO_RSP has not come yet."""
     RUNNING = 3
     DRAINING = 4
     GRACE = 5
-    """All is drained: the peer's word that it knows."""
+    """All connections are drained; the path waits for the peer to know it."""
     DELAY = 6
     BACKOFF = 7

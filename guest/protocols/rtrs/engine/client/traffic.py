@@ -1,4 +1,4 @@
-"""Requests and answers on a connected path: the content of chunks, the meaning of immediates.
+"""Requests and answers on a connected path: contents of chunks and meanings of immediates.
 
 As in the kernel's rtrs-clt.c: rtrs_clt_write_req, rtrs_clt_read_req, process_io_rsp.
 """
@@ -58,11 +58,11 @@ _DESCRIPTOR_BYTES: Final = 16
 
 
 class Broken(Exception):
-    """The peer did what no server does: the path is of no use any more."""
+    """The peer violated the protocol, so the path is of no use any more."""
 
 
 class Traffic:
-    """Made anew each time a path connects."""
+    """The requests and answers of one connected period of a path."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Traffic:
         self._addresses: list[int] = []
         self._rkeys: list[int] = []
         self.closing = False
-        """Connections are being drained: answers count, nothing is posted any more."""
+        """True while connections drain: answers count, but nothing is posted any more."""
 
     def begin(
         self,
@@ -99,7 +99,7 @@ class Traffic:
         regions: Sequence[Region],
         buffers: list[Buffer],
     ) -> None:
-        """The path is connected: post what takes the answers.
+        """Post the receives for answers on a path that has become connected.
 
         Twice as many receives as answers: one that ends a key may come in front of each.
         """
@@ -114,7 +114,10 @@ class Traffic:
             self._outbox.add(PostReceive(connection.number, 2 * depth, self._receive_length))
 
     def start(self, request: ClientRequest, counted: bool) -> int:
-        """Send a request; a positive errno if it cannot be. `counted`: in `inflight`."""
+        """Send a request; returns 0, or a positive errno if it cannot be sent.
+
+        `counted` requests are in `inflight`.
+        """
         others = len(self._connections) - 1
         cid = 0 if request.admin or not others else request.cpu % others + 1
         connection = self._connections[cid]
@@ -133,9 +136,9 @@ class Traffic:
         return 0
 
     def take_back(self, request: ClientRequest) -> bool:
-        """The path is broken and drained: whether this request of it has to be repeated.
+        """Return True if a request of the broken, drained path has to be repeated.
 
-        It is over if only the end of its key was waited for: no key of the path is valid now.
+        It is over if only the end of its key was awaited: no key of the path is valid now.
         """
         if request.invalidating:
             self._finish(request, request.errno)
@@ -146,7 +149,7 @@ class Traffic:
         return True
 
     def received(self, connection: EngineConnection, received: Received, now: float) -> None:
-        """A receive completed. Raises `Broken`."""
+        """Take the completion of a receive; raises `Broken`."""
         self._heartbeat.heard()
         if not self.closing:
             self._outbox.add(PostReceive(connection.number, 1, self._receive_length))
@@ -168,7 +171,7 @@ class Traffic:
             self._heartbeat.acknowledged(now)
 
     def sent(self, connection: EngineConnection, token: int) -> None:
-        """A signaled work request completed."""
+        """Take the completion of a signaled work request."""
         if not self.closing:
             connection.queue.completed()
         slot = token - FIRST_SLOT_TOKEN
@@ -234,7 +237,7 @@ class Traffic:
         return 0
 
     def _register(self, slot: int, length: int, chain: list[WorkRequest]) -> None:
-        """Let the server write to a slot: with a new key each time, or once for all of it."""
+        """Let the server write to a slot, with a new key each time or once for all of it."""
         if not self._need_inval:
             if self._registered[slot]:
                 return
@@ -244,7 +247,7 @@ class Traffic:
         chain.append(Register(self._path, slot, self._keys[slot], length, True))
 
     def _take_key(self, slot: int, data: bytes) -> None:
-        """RKEY_RSP: the chunk's key for the next request."""
+        """Take the chunk's key for the next request out of RKEY_RSP."""
         if not self._new_rkey or len(data) < RKEY_RSP.size:
             raise Broken(f"a new key in {len(data)} bytes")
         kind, chunk, rkey = NEW_KEY.unpack_from(data)
@@ -253,7 +256,7 @@ class Traffic:
         self._rkeys[chunk] = rkey
 
     def _answered(self, slot: int, failed: int, invalidated: bool) -> None:
-        """A response; one to a request that is not on this path is of no interest."""
+        """Take a response; one to a request that is not on this path is dropped."""
         if slot >= self._queue_depth:
             raise Broken(f"response to request {slot}")
         request = self._requests[slot]
@@ -265,7 +268,7 @@ class Traffic:
             self._finish(request, failed)
 
     def _invalidate(self, request: ClientRequest, failed: int) -> None:
-        """The server left the key alone: end it before the slot is anybody else's."""
+        """End a key that the server did not end, before another request gets the slot."""
         request.invalidating = True
         request.errno = failed
         if self.closing:

@@ -1,4 +1,4 @@
-"""A server: sessions, their paths, and the operations that clients ask for.
+"""The engine of a server: sessions, their paths, and the operations that clients ask for.
 
 `server.Server` is the engine.
 """

@@ -1,4 +1,4 @@
-"""Sizes of a server's queue pairs, and of its registrations."""
+"""The sizes of a server's queue pairs and of its registrations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bluebridge.guest.protocols.rtrs.engine.settings import ServerSettings
 
 
 def check(settings: ServerSettings) -> None:
-    """Raises `ValueError` for settings with which the kernel's module would not load."""
+    """Raise `ValueError` for settings with which the kernel's module would not load."""
     depth, size = settings.queue_depth, settings.max_chunk_size
     if not 1 <= depth <= MAX_QUEUE_DEPTH:
         raise ValueError(f"queue depth {depth} is not 1 to {MAX_QUEUE_DEPTH}")
@@ -38,9 +38,10 @@ def limits(cid: int, settings: ServerSettings) -> Limits:
 
 
 def chunks_per_region(settings: ServerSettings) -> int:
-    """One where each is invalidated by itself, else as many as one registration can have.
+    """Return the number of chunks per registration.
 
-    Their number divides that of the chunks, since clients refuse others.
+    It is 1 where each chunk is invalidated by itself, else as many as one registration can have. It
+    divides the number of chunks, since clients refuse others.
     """
     if settings.always_invalidate:
         return 1

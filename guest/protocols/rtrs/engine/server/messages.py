@@ -1,4 +1,4 @@
-"""Messages of connecting, from a server's side: checks of what it gets, and what it answers."""
+"""The server's checks of a client's messages of connecting, and its answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bluebridge.guest.protocols.rtrs.engine.settings import ServerSettings
 
 
 class Refused(Exception):
-    """A connection that is not accepted; `errno` is what the client is told, positive."""
+    """A connection is refused; `errno` is the positive errno that the client is told."""
 
     def __init__(self, errno: int, reason: str) -> None:
         super().__init__(reason)
@@ -44,7 +44,7 @@ class ConnectionRequest(NamedTuple):
 
 
 def parse_request(data: bytes) -> ConnectionRequest:
-    """CONN_REQ. Raises `Refused` with the kernel's ECONNRESET for whatever is wrong with it."""
+    """Parse CONN_REQ; raises `Refused` with the kernel's ECONNRESET for any error in it."""
     if len(data) < CONN_REQ.size:
         raise Refused(errno.ECONNRESET, f"connection request of {len(data)} bytes")
     if CONN_REQ.get(data, "magic") != MAGIC:
@@ -80,12 +80,12 @@ def acceptance(settings: ServerSettings) -> bytes:
 
 
 def refusal(errno: int) -> bytes:
-    """CONN_RSP of a REJ; `errno` is positive."""
+    """Return the CONN_RSP of a REJ; `errno` is positive."""
     return bytes(CONN_RSP.pack(magic=MAGIC, version=VERSION, errno=-errno & 0xFFFF))
 
 
 def parse_info(data: bytes) -> str:
-    """The session's name in INFO_REQ. Raises `ValueError`."""
+    """Return the session's name in INFO_REQ; raises `ValueError`."""
     if len(data) < INFO_REQ.size or INFO_REQ.get(data, "type") != MessageType.INFO_REQ:
         raise ValueError(f"info request of {len(data)} bytes with a wrong type")
     name = INFO_REQ.get_raw(data, "pathname").partition(b"\0")[0]
@@ -95,7 +95,7 @@ def parse_info(data: bytes) -> str:
 
 
 def info_response(pieces: Sequence[tuple[int, int, int]]) -> bytes:
-    """INFO_RSP: address, key and length of each piece of memory."""
+    """Return INFO_RSP with address, key and length of each piece of memory."""
     head = INFO_RSP.pack(type=MessageType.INFO_RSP, sg_cnt=len(pieces))
     packed = [SG_DESC.pack(addr=address, key=key, len=size) for address, key, size in pieces]
     return b"".join((head, *packed))

@@ -1,4 +1,4 @@
-"""Operations in progress, at most one of which the layer above has for each chunk."""
+"""The operations in progress, of which the layer above has at most one for each chunk."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class Operation:
         self.chunk = chunk
         self.offset = offset
         self.message: Message | None = None
-        """None until the end of the chunk's key is confirmed."""
+        """The message of the request, None until the end of the chunk's key is confirmed."""
         self.number = 0
-        """The layer above has it by this number; 0: not yet, or no more."""
+        """The number by which the layer above has the operation; 0 before and after that."""
         self.errno = 0
         self.over = False
 
 
 class Answering(Protocol):
-    """A path, as far as its operations are concerned."""
+    """The part of a path that serves and answers its operations."""
 
     alive: bool
-    """Whether answers can still reach the client."""
+    """True while answers can still reach the client."""
 
     @property
     def chunk_use(self) -> ChunkUse:
@@ -40,7 +40,7 @@ class Answering(Protocol):
         """Give the operation to the layer above."""
 
     def answer(self, operation: Operation) -> None:
-        """Respond to it, if the path is alive; it is over."""
+        """End the operation, with a response if the path is alive."""
 
 
 class ChunkUse:
@@ -59,9 +59,9 @@ class ChunkUse:
 
     def __init__(self) -> None:
         self._turns: dict[int, list[Operation]] = {}
-        """By chunk: the operation that the layer above has, then those that came after it."""
+        """The operations by chunk: first the one that the layer above has, then the later ones."""
         self._held: dict[int, list[Operation]] = {}
-        """By chunk: operations that are over and wait for those after them."""
+        """The operations by chunk that are over and wait for those after them."""
 
     def begin(self, operation: Operation) -> None:
         """Serve an operation when it is its turn."""
@@ -73,7 +73,7 @@ class ChunkUse:
             turns.append(operation)
 
     def done(self, operation: Operation) -> None:
-        """The layer above is done with the operation whose turn it was."""
+        """Take the end of the operation that the layer above had."""
         chunk = operation.chunk
         turns = self._turns[chunk]
         if len(turns) == 1 and chunk not in self._held:
@@ -94,7 +94,7 @@ class ChunkUse:
 
 
 def _last_to_serve(turns: list[Operation], held: list[Operation]) -> Operation | None:
-    """The last operation whose client can still hear of it; all others go to `held`."""
+    """Return the last operation whose client can still hear of it; all others go to `held`."""
     following = None
     for operation in reversed(turns):
         if operation.path.alive and following is None:

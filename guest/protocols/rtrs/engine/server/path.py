@@ -1,4 +1,4 @@
-"""A path of a server's session: it collects connections, runs from INFO_REQ on, and is closed.
+"""A path of a server's session, from its first connection over INFO_REQ to its close.
 
 As in the kernel's rtrs-srv.c: create_con, process_info_req, rtrs_srv_close_work.
 """
@@ -43,26 +43,29 @@ from bluebridge.guest.protocols.rtrs.engine.statistics import Statistics
 
 
 class Owner(Protocol):
-    """The server, as far as its paths tell it something."""
+    """The calls that paths make to their server."""
 
     def connection_gone(self, connection: EngineConnection) -> None:
-        """No more events."""
+        """Drop all later events of the connection."""
 
     def name_taken(self, name: str, session: Session) -> bool:
-        """Whether another session has this name."""
+        """Return True if another session has this name."""
 
     def operations_of(self, session: Session) -> list[Operation]:
-        """Return all operations in progress."""
+        """Return all operations in progress of a session."""
 
     def path_connected(self, path: Path, name: str) -> None:
         """Note that the path takes requests; `name` is what the client calls the session."""
 
     def path_closed(self, path: Path, connected: bool) -> None:
-        """Note that the path has nothing any more; `connected`: it had been."""
+        """Note that the path holds nothing any more; `connected` if it had been connected."""
 
 
 class Path:
-    """Made by the first connection request with its UUID. Raises `MemoryError`."""
+    """A path of a session, made by the first connection request with its UUID.
+
+    Raises `MemoryError`.
+    """
 
     def __init__(
         self,
@@ -94,7 +97,7 @@ class Path:
         self._traffic: Traffic | None = None
         self._name = ""
         self._awaited: list[Operation] = []
-        """Operations of the session, of other paths, in front of INFO_RSP."""
+        """The operations of the session's other paths for whose end INFO_RSP waits."""
         per_region = chunks_per_region(shared.settings)
         self._registrations = Registrations(
             number, shared.memory.map_chunks(number, connection, session.number, per_region)
@@ -102,7 +105,7 @@ class Path:
         shared.alarms.set(number, Alarm.STATE, now + timing.establish)
 
     def request(self, number: int, request: ConnectionRequest) -> EngineConnection:
-        """Accept a connection of this path. Raises `Refused`."""
+        """Accept a connection of this path; raises `Refused`."""
         if self.state is not State.CONNECTING:
             raise Refused(errno.ECONNRESET, f"the path is {self.state.value}")
         if request.total != self._count:
@@ -121,7 +124,7 @@ class Path:
         return connection
 
     def close(self, reason: str = "") -> None:
-        """Disconnect; when nothing is in progress any more, the path is gone."""
+        """Disconnect the path, which is gone once nothing is in progress any more."""
         if self.state not in (State.CONNECTING, State.CONNECTED):
             return
         self._change(State.CLOSING, reason)
@@ -134,7 +137,7 @@ class Path:
         self._end_if_idle()
 
     def operations_over(self, now: float) -> None:
-        """Some operation of the session is over: what waited for that may go on."""
+        """Go on with INFO_RSP if the operations that it waited for are over."""
         if self.state is State.CLOSING:
             self._end_if_idle()
         elif self._awaited:
@@ -143,13 +146,13 @@ class Path:
     # -- events ------------------------------------------------------------------------------
 
     def established(self, connection: EngineConnection, link: LinkInfo) -> None:
-        """A connection is up."""
+        """Take the event that a connection is up."""
         connection.established = True
         if not connection.cid:
             self.hca, self.port = link.hca, link.port
 
     def received(self, connection: EngineConnection, received: Received, now: float) -> None:
-        """A receive completed: the first one is INFO_REQ."""
+        """Take the completion of a receive, the first of which is INFO_REQ."""
         try:
             if self.state is State.CONNECTED and self._traffic is not None:
                 self._traffic.received(connection, received, now)
@@ -159,7 +162,7 @@ class Path:
             self.close(str(error))
 
     def sent(self, connection: EngineConnection, token: int, now: float) -> None:
-        """A signaled work request completed."""
+        """Take the completion of a signaled work request."""
         try:
             if self.state is State.CONNECTED and self._traffic is not None:
                 self._traffic.sent(connection, token)
@@ -171,12 +174,12 @@ class Path:
             self.close(str(error))
 
     def drained(self, connection: EngineConnection) -> None:
-        """A connection uses no memory any more."""
+        """Take the event that a connection uses no memory any more."""
         connection.drained = True
         self._end_if_idle()
 
     def alarm(self, kind: Alarm, now: float) -> None:
-        """The time that was set has come."""
+        """Act on an alarm whose time has come."""
         if kind is Alarm.STATE:
             self.close("not connected in time")
             return
@@ -196,7 +199,7 @@ class Path:
     # -- inside ------------------------------------------------------------------------------
 
     def _end_if_idle(self) -> None:
-        """The end of closing: all is drained, and no operation is in progress."""
+        """End the closing once all is drained and no operation is in progress."""
         connections = self._connections.values()
         if self.state is not State.CLOSING or not all(one.drained for one in connections):
             return
@@ -212,7 +215,7 @@ class Path:
         self._owner.path_closed(self, self._traffic is not None)
 
     def _introduce(self, connection: EngineConnection, received: Received, now: float) -> None:
-        """INFO_REQ: everything is there, so the client may know the chunks."""
+        """Check INFO_REQ and register the chunks, of which the client may know then."""
         if received.write or received.immediate is not None or connection.cid:
             raise BadRequest("no info request")
         name = parse_info(received.data)
@@ -224,7 +227,7 @@ class Path:
         self._registrations.post(self._connections[0].queue)
 
     def _registered(self, now: float) -> None:
-        """Everything that came before INFO_REQ has been seen by now: wait for what it began."""
+        """Wait for the end of all operations that began before INFO_REQ."""
         self._awaited = self._owner.operations_of(self.session)
         self._shared.waiting.add(self.number)
         self._begin_if_alone(now)
@@ -236,7 +239,7 @@ class Path:
             self._begin(now)
 
     def _begin(self, now: float) -> None:
-        """INFO_RSP: the client may send requests."""
+        """Send INFO_RSP, after which the client may send requests."""
         connections = [self._connections[cid] for cid in range(self._count)]
         for one in connections:
             depth = self._shared.settings.queue_depth if one.cid else SERVICE_QUEUE_DEPTH

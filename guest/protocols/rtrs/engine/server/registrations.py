@@ -10,13 +10,13 @@ from bluebridge.guest.protocols.rtrs.engine.send_queue import FIRST_SLOT_TOKEN, 
 from bluebridge.guest.protocols.rtrs.engine.server.messages import info_response
 
 REGISTERED: Final = FIRST_SLOT_TOKEN
-"""Token of the last registration."""
+"""The token of the last registration."""
 _AT_ONCE: Final = 128
-"""Registrations of one chain, which must fit into the send queue."""
+"""The number of registrations in one chain, which must fit into the send queue."""
 
 
 class Registrations:
-    """`keys`: by region; requests change them later."""
+    """The registrations of one path, with their `keys` by region, which requests change later."""
 
     def __init__(self, path: int, regions: list[Region]) -> None:
         self._path = path
@@ -24,7 +24,7 @@ class Registrations:
         self.keys = [next_key(region.key) for region in regions]
 
     def post(self, queue: SendQueue) -> None:
-        """Register all; the last one completes with the token REGISTERED."""
+        """Register all chunks; the last registration completes with the token REGISTERED."""
         count = len(self._regions)
         for first in range(0, count, _AT_ONCE):
             some = range(first, min(count, first + _AT_ONCE))

@@ -1,4 +1,4 @@
-"""Requests as clients write them into chunks. All bytes are the client's: read once, checked."""
+"""Parsing of the requests that clients write into chunks, whose bytes are read once and checked."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from bluebridge.guest.protocols.rtrs.engine.actions import Direction, ServerMemo
 from bluebridge.guest.protocols.rtrs.engine.formats import DESCRIPTOR, LONGEST_MESSAGE, READ, WRITE
 
 _USUAL_USER: Final = 64
-"""Bytes of a user message that come with the first look at a chunk."""
+"""The bytes of a user message that the first read of a chunk takes."""
 _READ_TYPE: Final = int(MessageType.READ)
 _WRITE_TYPE: Final = int(MessageType.WRITE)
 _NEED_INVAL: Final = int(MessageFlag.NEED_INVAL)
 
 
 class BadRequest(Exception):
-    """A request that no client writes; the text says what is wrong."""
+    """A request violates the protocol; the text says what is wrong."""
 
 
 class Message(NamedTuple):
-    """The request in a chunk. `answer`: bytes that go to `address` with `rkey`, 0 for none."""
+    """The request in a chunk, which asks for `answer` bytes at `address` with `rkey`.
+
+    `answer` 0 asks for none.
+    """
 
     direction: Direction
     length: int
@@ -34,7 +37,10 @@ class Message(NamedTuple):
 def read_request(
     memory: ServerMemory, session: int, chunk: int, offset: int, chunk_size: int
 ) -> Message:
-    """The request whose message begins `offset` bytes into a chunk. Raises `BadRequest`."""
+    """Parse the request whose message begins `offset` bytes into a chunk.
+
+    Raises `BadRequest`.
+    """
     first = max(0, offset - _USUAL_USER)
     end = min(chunk_size, offset + LONGEST_MESSAGE)
     data = memory.read(session, chunk, first, end - first)

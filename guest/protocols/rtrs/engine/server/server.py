@@ -1,4 +1,4 @@
-"""The server's engine: it tells who may connect, and to which session and path.
+"""The server's engine, which decides who may connect, and to which session and path.
 
 As in the kernel's rtrs-srv.c: rtrs_rdma_connect, get_or_create_srv.
 """
@@ -36,7 +36,7 @@ from bluebridge.guest.protocols.rtrs.engine.settings import ServerSettings
 
 
 class Server:
-    """A `ServerEngine`. Raises `ValueError` for settings that cannot be."""
+    """A `ServerEngine`; raises `ValueError` for invalid settings."""
 
     def __init__(self, memory: ServerMemory, settings: ServerSettings) -> None:
         self._shared = Shared(memory, settings)
@@ -87,12 +87,12 @@ class Server:
     # -- what the surroundings tell -------------------------------------------------------------
 
     def take_actions(self) -> list[Action]:
-        """The actions since the last call."""
+        """Return the actions since the last call."""
         return self._shared.outbox.take()
 
     @property
     def deadline(self) -> float | None:
-        """The time at which `expire` has something to do."""
+        """Return the time at which `expire` has something to do, None for never."""
         return self._shared.alarms.next
 
     def expire(self, now: float) -> None:
@@ -118,7 +118,7 @@ class Server:
             found[0].established(found[1], link)
 
     def rejected(self, connection: int, private_data: bytes, now: float) -> None:
-        """The client refuses what was accepted."""
+        """Take the event that the client refused an accepted connection."""
         self._close(connection, "rejected")
 
     def connect_failed(self, connection: int, errno: int, now: float) -> None:
@@ -126,7 +126,7 @@ class Server:
         self._close(connection, "cannot connect")
 
     def disconnected(self, connection: int, now: float) -> None:
-        """The client ended a connection."""
+        """Take the event that the client ended a connection."""
         self._close(connection, "disconnected")
 
     def received(self, connection: int, received: Received, now: float) -> None:
@@ -150,22 +150,22 @@ class Server:
             self._operations_over(now)
 
     def device_removed(self, connection: int, now: float) -> None:
-        """The device under a connection is gone."""
+        """Take the event that the device under a connection is gone."""
         self._close(connection, "the device is gone")
 
     # -- what paths tell (`path.Owner`) -----------------------------------------------------------
 
     def connection_gone(self, connection: EngineConnection) -> None:
-        """Expect no more events of the connection."""
+        """Drop all later events of the connection."""
         del self._connections[connection.number]
 
     def name_taken(self, name: str, session: Session) -> bool:
-        """Whether another session has this name."""
+        """Return True if another session has this name."""
         others = (one for one in self._sessions.values() if one is not session)
         return any(one.name == name for one in others)
 
     def operations_of(self, session: Session) -> list[Operation]:
-        """Return all operations in progress."""
+        """Return all operations in progress of a session."""
         return [one for path in self._paths_of(session) for one in path.operations]
 
     def path_connected(self, path: Path, name: str) -> None:
@@ -177,7 +177,7 @@ class Server:
             self._shared.outbox.add(SessionUp(session.number, name))
 
     def path_closed(self, path: Path, connected: bool) -> None:
-        """Note that a path has nothing any more; the last one takes its session along."""
+        """Note that a path holds nothing any more; the last one ends its session."""
         session = path.session
         del self._paths[path.number]
         self._shared.waiting.discard(path.number)
@@ -193,7 +193,7 @@ class Server:
     def _path_for(
         self, request: ConnectionRequest, connection: int, addresses: AddressPair, now: float
     ) -> Path:
-        """The path of a request, new if need be. Raises `Refused`."""
+        """Return the path of a request, made anew if need be; raises `Refused`."""
         if self._closing:
             raise Refused(errno.ECONNRESET, "the server ends")
         session = self._sessions.get(request.session)

@@ -1,4 +1,4 @@
-"""A session of a server: what its paths share."""
+"""A session of a server, shared by its paths."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bluebridge.guest.protocols.rtrs.engine.server.operations import ChunkUse
 
 
 class Session:
-    """Chunks, and a name that the client gives with its first INFO_REQ."""
+    """A session: its chunks, and the name that the client gives with its first INFO_REQ."""
 
     def __init__(self, number: int, uuid: bytes) -> None:
         self.number = number
@@ -14,4 +14,4 @@ class Session:
         self.name = ""
         self.chunk_use = ChunkUse()
         self.up = 0
-        """The paths that are connected."""
+        """The number of connected paths."""

@@ -12,9 +12,9 @@ from bluebridge.guest.protocols.rtrs.engine.settings import ServerSettings
 
 
 class Shared:
-    """The parts of a server that paths share: memory, settings, actions, alarms, operations.
+    """The common state of one server: memory, settings, actions, alarms and operations.
 
-    Raises `ValueError` for settings that cannot be.
+    Raises `ValueError` for invalid settings.
     """
 
     def __init__(self, memory: ServerMemory, settings: ServerSettings) -> None:
@@ -26,7 +26,7 @@ class Shared:
         self.alarms = Alarms()
         self.operations: dict[int, Operation] = {}
         self.waiting: set[int] = set()
-        """Numbers of paths that want to know when operations are over."""
+        """The numbers of the paths that wait for the end of operations."""
         self._last = 0
 
     def serve(self, operation: Operation, session: int) -> None:

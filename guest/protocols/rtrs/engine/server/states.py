@@ -9,7 +9,7 @@ class State(StrEnum):
     """The kernel's states of a server's path."""
 
     CONNECTING = "connecting"
-    """Connections come; INFO_REQ ends this."""
+    """Connections are being made, until INFO_REQ."""
     CONNECTED = "connected"
     CLOSING = "closing"
     CLOSED = "closed"

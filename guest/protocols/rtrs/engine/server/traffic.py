@@ -1,4 +1,4 @@
-"""Requests and responses on a connected path: the server's side of what immediates mean.
+"""Requests and responses on a connected path, on the server's side.
 
 As in the kernel's rtrs-srv.c: rtrs_srv_rdma_done, process_io_req, rdma_write_sg.
 """
@@ -43,10 +43,11 @@ from bluebridge.guest.protocols.rtrs.engine.statistics import Statistics
 def response(
     operation: Operation, message: Message, session: int, renewal: Register | None, token: int
 ) -> list[WorkRequest]:
-    """Data of a read, a new registration of the chunk, the end of the client's key, the response.
+    """Return the chain for a response.
 
-    `renewal` brings the chunk's new key, None: it keeps the old one. An error response ends the
-    client's key first, as the kernel's does.
+    It has the data of a read, a new registration of the chunk, the end of the client's key, and the
+    response. `renewal` brings the chunk's new key, None keeps the old one. An error response ends
+    the client's key first, as the kernel's does.
     """
     chain: list[WorkRequest] = []
     ending = message.need_inval and message.answer > 0
@@ -78,9 +79,10 @@ _HB_ACK: Final = int(ImmediateType.HB_ACK)
 
 
 class Traffic:
-    """`keys` are those of the path's registrations: one for each chunk with `always_invalidate`.
+    """The requests and responses of a connected path.
 
-    `alive` ends when the path is closed: nothing is posted any more.
+    `keys` are those of the path's registrations: one for each chunk with `always_invalidate`.
+    `alive` becomes false when the path is closed: nothing is posted any more.
     """
 
     def __init__(
@@ -151,7 +153,7 @@ class Traffic:
         queue.post([WriteImmediate(immediate, token)], token != 0)
 
     def drained(self) -> None:
-        """End the operations that wait for a key to end: none will any more."""
+        """End the operations that wait for the end of a key, which will not come any more."""
         for chunk, operation in list(self._operations.items()):
             if operation.message is None:
                 operation.over = True
@@ -190,7 +192,10 @@ class Traffic:
             self._begin(operation)
 
     def _begin(self, operation: Operation) -> None:
-        """The client cannot change the chunk any more, or is trusted not to."""
+        """Read and start a request once the client cannot change its chunk any more.
+
+        Without `always_invalidate` the client is trusted not to.
+        """
         message = operation.message = read_request(
             self._shared.memory,
             self._session.number,
