@@ -1,4 +1,4 @@
-"""Taking a number for a new pair: its folder, locked."""
+"""Takes a number for a new pair by making and locking the pair's folder."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ _MOST_PAIRS = 99
 
 
 class Claim(Entry):
-    """An entry of our own, locked. After a fork both processes hold it."""
+    """The locked folder of a new pair of ours. After a fork both processes hold its lock."""
 
     def __init__(self, number: int, folder: Path, held: Lock) -> None:
         super().__init__(number, folder)
         self.held = held
 
     def close(self) -> None:
-        """Let go of the lock in this process."""
+        """Release the lock in this process."""
         self.held.close()
 
 
 def claim_number() -> Claim:
-    """Lock the folder of the next free number. Raises `LabError` when none can be made."""
+    """Make and lock the folder of the next free number.
+
+    Raises `LabError` when none can be made.
+    """
     living()  # numbers of dead pairs are free
     root = runtime_root()
     try:

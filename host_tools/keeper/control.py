@@ -13,14 +13,14 @@ from bluebridge.host_tools.keeper import messages
 from bluebridge.host_tools.progress import Progress
 
 _PATIENCE = 5.0
-"""Seconds between connecting and the end of the request."""
+"""The seconds that a client may take between connecting and the end of its request."""
 
 Handler = Callable[[dict[str, Any], Progress], dict[str, Any]]
-"""Does what a request asks for; what there is to tell of it. Raises `LabError`."""
+"""Carries out a request and returns the values of its answer. Raises `LabError`."""
 
 
 class Control:
-    """The listening side."""
+    """The listening side of a keeper's control socket."""
 
     def __init__(self, path: Path, handler: Handler) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
@@ -30,7 +30,7 @@ class Control:
         self._handler = handler
 
     def serve(self) -> None:
-        """Serve all connections that wait."""
+        """Serve all connections that wait; return when there are no more."""
         while True:
             try:
                 connection, _ = self.socket.accept()
@@ -55,14 +55,15 @@ class Control:
             messages.send(connection, error=messages.error_fields(error))
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening for requests."""
         self.socket.close()
 
 
 def ask(path: Path, request: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """Ask a keeper for something, wait until it is done; what it tells of it.
+    """Send a request to a keeper, wait until it is carried out, and return the answer.
 
-    Raises `LabError`, its own too.
+    `progress` is called with each message of progress. Raises `LabError`, for the failure of the
+    request too.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         try:

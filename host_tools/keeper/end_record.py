@@ -1,4 +1,4 @@
-"""Why a pair has ended: a file beside the logs, until the next `up` or `down`.
+"""The reason why a pair has ended: a file beside the logs, until the next `up` or `down`.
 
 A first one is written while the pair runs, since a keeper that is killed cannot write one.
 """
@@ -40,13 +40,13 @@ def write(number: int, guests: tuple[str, ...], why: str, logs: str) -> None:
 
 
 def remove(number: int) -> None:
-    """Remove the record of pair `number`, if there is one: it ended as it was told to."""
+    """Remove the record of pair `number`, if there is one, as the pair ended on demand."""
     with contextlib.suppress(OSError):
         _path(number).unlink()
 
 
 def read(living: set[int]) -> list[EndRecord]:
-    """The records of pairs whose numbers are not among `living`, by number."""
+    """Return the records of pairs whose numbers are not among `living`, sorted by number."""
     found = []
     for path in sorted(_folder().glob(f"{_key()}-*.json")):
         with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
@@ -62,7 +62,7 @@ def _folder() -> Path:
 
 
 def _key() -> str:
-    """Tells the pairs of one runtime root from those of another."""
+    """Return a text that tells the pairs of one runtime root from those of another."""
     return hashlib.sha256(os.fsencode(runtime_root().resolve())).hexdigest()[:12]
 
 

@@ -1,4 +1,4 @@
-"""The ends of a pair's processes: noticed at once, a guest's shutdown told from a killed QEMU."""
+"""Notices the end of a pair's processes, and tells a guest's shutdown from a killed QEMU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class EndWatch:
     """Waits for the end of any process of a pair."""
 
     def __init__(self, machines: Sequence[Vm], server: DeviceServer | None) -> None:
-        """Guests that are up, and their device server if they have one."""
+        """Watch the guests `machines`, which are up, and their device server if they have one."""
         self._server = server
         self._selector = selectors.DefaultSelector()
         if server is not None:
@@ -26,7 +26,7 @@ class EndWatch:
             self.add_guest(machine)
 
     def add(self, stream: socket.socket) -> None:
-        """Have `wait` return when this can be read, too."""
+        """Have `wait` return also when `stream` can be read."""
         self._selector.register(stream, selectors.EVENT_READ)
 
     def add_guest(self, machine: Vm) -> None:
@@ -59,12 +59,12 @@ class EndWatch:
         return remark(machine) or "it was switched off or rebooted"
 
     def check_server(self) -> None:
-        """Raise `LabError` when the server is gone."""
+        """Raise `LabError` when the device server has ended."""
         if self._server is not None and (trouble := self._server.trouble()) is not None:
             raise trouble
 
     def close(self) -> None:
-        """Close the descriptors."""
+        """Close the descriptors of the watched processes."""
         for key in list(self._selector.get_map().values()):
             if key.data == "process":
                 with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The folder of a pair goes when its keeper ends, however it ends."""
+"""Removes the folder of a pair when its keeper ends, even by a kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A guest as commands find it: by name, among the pairs that run, or why it does not."""
+"""Finds a guest of a running pair by its name, or says why there is none."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ class Guest:
 
     @property
     def record(self) -> GuestRecord:
-        """The record that its keeper had written when it was found."""
+        """The record of the guest that its keeper had written when the guest was found."""
         return self.pair.guest(self.name)
 
     def trouble(self) -> LabError | None:
-        """Why it is of no use now, or None; cheap enough to be asked several times a second."""
+        """Return why the guest cannot be used now; None if it can.
+
+        It is cheap enough to be called several times a second.
+        """
         pair = self.entry.record()
         if not self.entry.alive():
             return _ended(self.name) or LabError(f"guest {self.name}: its pair was taken down")
@@ -46,19 +49,25 @@ class Guest:
         return None
 
     def check(self) -> None:
-        """Raise `LabError` when it is of no use now."""
+        """Raise `LabError` when the guest cannot be used now."""
         if (trouble := self.trouble()) is not None:
             raise trouble
 
     def agent(self, timeout: float = _CONNECT_SECONDS) -> Agent:
-        """A connection of our own to its agent; its waits end with the guest or the pair."""
+        """Return a new connection to the guest's agent; its waits end with the guest or the pair.
+
+        Raises `LabError`.
+        """
         self.check()
         sockets = [Path(path) for path in self.record.agents]
         return Agent.connect(self.name, sockets, timeout, alarms=[self.trouble])
 
 
 def find(name: str) -> Guest:
-    """The guest called `name`. Raises `LabError` that says what runs, or why it no longer does."""
+    """Return the guest called `name`.
+
+    Raises `LabError` that says which guests run, or why this one no longer does.
+    """
     known: list[str] = []
     for entry, pair in registry.pairs():
         if name in pair.names():
@@ -74,7 +83,7 @@ def _unknown(name: str, known: list[str]) -> LabError:
 
 
 def _ended(name: str) -> LabError | None:
-    """Why the pair that guest `name` belonged to is gone, if there is a record of its end."""
+    """Return why the pair of guest `name` ended, if there is a record of its end."""
     for known in end_record.read({entry.number for entry in registry.living()}):
         if name in known.guests:
             return LabError(

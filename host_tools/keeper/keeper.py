@@ -32,13 +32,13 @@ from bluebridge.host_tools.processes.termination import termination_as_exception
 from bluebridge.host_tools.progress import Progress
 
 _LOOK_SECONDS = 0.5
-"""The time between two looks at transcripts; the end of a process is noticed at once."""
+"""The seconds between two looks at transcripts; the end of a process is noticed at once."""
 KEEP = b"keep"
-"""The message of `up` when all it was asked for has started; a keeper that does not get it ends."""
+"""The message by which `up` has a keeper stay after `up` ends, sent when all pairs have started."""
 
 
 def run(claim: Claim, plan: Plan, up: socket.socket, parent: int) -> int:
-    """Run as the process of a keeper, forked by `parent`; returns its exit status.
+    """Run as the process of a keeper, forked by `parent`; return its exit status.
 
     `up` is the socket to the parent, which runs `bluebridge up`. Until it says `KEEP`, the keeper
     ends with the parent. SIGINT, which `down` sends, ends it in good order; so do SIGTERM and
@@ -68,13 +68,13 @@ def run(claim: Claim, plan: Plan, up: socket.socket, parent: int) -> int:
 
 
 def _tell(up: socket.socket, error: LabError) -> None:
-    """Tell `up` why there will be no pair; once it has its pair the socket is closed."""
+    """Tell `up` why there will be no pair; the socket is closed if `up` has its pair already."""
     with contextlib.suppress(OSError):
         messages.send(up, error=messages.error_fields(error))
 
 
 class Keeper:
-    """One pair, its description for other processes, and the requests they make."""
+    """Keeps one pair: starts it, describes it to other processes, serves their requests."""
 
     def __init__(self, claim: Claim, plan: Plan, up: socket.socket) -> None:
         names = plan.config.names
@@ -87,7 +87,7 @@ class Keeper:
         self._listener: Progress = self._tell_up
 
     def run(self) -> None:
-        """Start the pair and keep it to its end. Raises `LabError` for what ended it."""
+        """Start the pair and keep it until its end. Raises `LabError` with the cause of its end."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(removed_at_end(self._claim))
             self._write()
@@ -124,7 +124,7 @@ class Keeper:
         self._record.write(self._claim.description)
 
     def _rewrite(self) -> None:
-        """Write what has changed; a disk that is full by now is no reason to end a pair."""
+        """Write the changed record; a full disk is ignored, since it need not end the pair."""
         try:
             self._write()
         except OSError as error:
@@ -144,7 +144,7 @@ class Keeper:
         os.close(log)
 
     def _equip(self, machines: list[Vm]) -> None:
-        """Put in what the plan has for the guests themselves: archives, then modules."""
+        """Put the archives of the plan into the guests, then its modules."""
         if self._plan.archives:
             from bluebridge.host_tools.lab import archives
 
@@ -164,7 +164,7 @@ class Keeper:
         self._pair.together(*(partial(do, machine) for machine in machines))
 
     def _ready(self) -> None:
-        """Tell `up`, and go on only when it says so."""
+        """Tell `up` that the pair is ready, and go on only when it answers `KEEP`."""
         for machine in self._pair.machines:
             self._describe(machine)
         self._record.server = self._pair.server.pid if self._plan.config.serves else 0
@@ -180,7 +180,7 @@ class Keeper:
         self._record_end(f"its keeper (process {os.getpid()}) was killed")
 
     def _describe(self, machine: Vm) -> None:
-        """A guest is up."""
+        """Record that a guest is up."""
         machine.forget_agent()  # its ports are for others
         guest = self._record.guest(machine.name)
         guest.state, guest.why, guest.remark = record.RUNNING, "", ""
@@ -190,7 +190,7 @@ class Keeper:
         guest.agents = [str(path) for path in machine.agent_sockets]
 
     def _look(self) -> None:
-        """Look for what has ended. Raises `LabError` when that is the end of the pair."""
+        """Look for processes that have ended. Raises `LabError` when that ends the pair."""
         self._watch.check_server()
         changed = False
         for machine in self._pair.machines:

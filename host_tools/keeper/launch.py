@@ -1,4 +1,4 @@
-"""Starting keepers from the command `up`: all of them come up, or none stays."""
+"""Starts keepers for the command `up`: all of them come up, or none stays."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from bluebridge.host_tools.keeper.record import PairRecord
 from bluebridge.host_tools.progress import Progress
 
 _GRACE = 30.0
-"""Seconds a keeper may take to end its pair before it is killed; the kernel ends the rest then."""
+"""The seconds that a keeper may take to end its pair before it is killed with all that is left."""
 _PAUSE = 0.01
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
-"""Pairs started side by side: each boots two guests."""
+"""The number of pairs that are started side by side; each boots two guests."""
 
 
 Say = Callable[["Child", str], None]
-"""A call that reports what a child says."""
+"""Called with a child and a message of progress from it."""
 
 
 @dataclass
 class Child:
-    """A keeper that was forked and is not ready yet, or not told to keep."""
+    """The process of a keeper that was forked and has not been told to keep its pair."""
 
     claim: Claim
     pid: int
     socket: socket.socket
-    """The socket whose end is the end of a keeper that was not told to keep its pair."""
+    """The socket to the keeper; its closing ends a keeper that was not told to keep its pair."""
     reader: messages.Reader
     ready: bool = False
 
 
 def launch(count: int, plan: Callable[[int], Plan], progress: Progress) -> list[PairRecord]:
-    """Start `count` pairs, each as `plan` says for its number; main thread only.
+    """Start `count` pairs, each as `plan` says for its number; return their records.
 
-    Raises `LabError` for the first that fails, after the end of all others; so it is with any other
-    exception.
+    Main thread only. On any exception all pairs are ended before it is raised; it is a `LabError`
+    if a pair fails to start.
     """
     children: list[Child] = []
     say = _labelled(progress) if count > 1 else _plain(progress)
@@ -79,7 +79,7 @@ def _plain(progress: Progress) -> Say:
 
 
 def _fork(plan: Callable[[int], Plan], children: list[Child]) -> Child:
-    """Claim a number and fork its keeper; `children` gets one more."""
+    """Claim a number, fork its keeper and append it to `children`."""
     claim = claim_number()
     ours, theirs = socket.socketpair()
     try:
@@ -115,7 +115,7 @@ def _become_keeper(
 
 
 def _await(children: Sequence[Child], say: Say) -> None:
-    """Relay progress until all are ready. Raises `LabError` when one fails."""
+    """Relay progress until all children are ready. Raises `LabError` when one fails."""
     with selectors.DefaultSelector() as selector:
         for child in children:
             selector.register(child.socket, selectors.EVENT_READ, child)
@@ -149,7 +149,7 @@ def _record(child: Child) -> PairRecord:
 
 
 def _end(children: Sequence[Child]) -> None:
-    """End all keepers and leave nothing of theirs."""
+    """End all keepers with their pairs, and remove their folders."""
     for child in children:
         child.socket.close()
         with contextlib.suppress(ProcessLookupError):
@@ -175,7 +175,7 @@ def _reap(pid: int, deadline: float) -> None:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Put off Ctrl-C and other signals that end us until everything else has ended."""
+    """Delay Ctrl-C and other signals that end this process until the `with` block is through."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Advisory locks on files: held by whoever has the descriptor, gone with the last copy of it."""
+"""Advisory locks on files, held by a descriptor and released with its last copy."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class Lock:
     """An open lock file. Copies of the descriptor in other processes hold the lock as well."""
 
     def __init__(self, path: Path, create: bool = False) -> None:
-        """Raises `OSError` when there is no such file and `create` is false."""
+        """Open the lock file. Raises `OSError` when there is none and `create` is false."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         self.descriptor = os.open(path, flags, 0o600)
         self._path = path
 
     def take(self, shared: bool = False) -> bool:
-        """Take the lock if it is free; returns whether it is ours now."""
+        """Take the lock if it is free; return whether it is held now."""
         kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         try:
             fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
@@ -27,13 +27,13 @@ class Lock:
         return True
 
     def named(self) -> bool:
-        """Whether the path still leads to this file, and not to a newer one or to none."""
+        """Whether the path still leads to the open file, and not to a newer one or to none."""
         with contextlib.suppress(OSError):
             return os.path.samestat(os.stat(self._path), os.fstat(self.descriptor))
         return False
 
     def close(self) -> None:
-        """Let go of it in this process; twice does no harm."""
+        """Release the lock in this process; a second call does nothing."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1

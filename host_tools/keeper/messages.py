@@ -22,7 +22,7 @@ def send(connection: socket.socket, **message: Any) -> None:
 
 
 def error_fields(error: LabError) -> dict[str, Any]:
-    """A failure as a message's value."""
+    """Return the fields of an error as the JSON value of an `error` message."""
     return {
         "what": error.what,
         "mend": error.mend,
@@ -33,7 +33,7 @@ def error_fields(error: LabError) -> dict[str, Any]:
 
 
 def as_error(fields: dict[str, Any]) -> LabError:
-    """The failure that `error_fields` took apart."""
+    """Return the `LabError` that has the values of `error_fields`."""
     error = LabError(str(fields["what"]), str(fields["mend"]), str(fields["transcript"]))
     error.status = int(fields["status"])
     error.aloud = bool(fields["aloud"])
@@ -41,7 +41,7 @@ def as_error(fields: dict[str, Any]) -> LabError:
 
 
 class Reader:
-    """Splits what comes from a socket into messages."""
+    """Splits the bytes from a socket into messages."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -50,9 +50,9 @@ class Reader:
         """Whether the other side has hung up."""
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """The messages completed by what one `recv` brings; blocks until something comes.
+        """Yield the messages that are complete after one `recv`, which blocks until data comes.
 
-        Raises `LabError` for what is no message, `TimeoutError` as the socket does.
+        Raises `LabError` for a line that is no message, `TimeoutError` as the socket does.
         """
         try:
             data = self._connection.recv(65536)

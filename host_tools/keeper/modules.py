@@ -1,4 +1,4 @@
-"""Users' kernel modules: looked at here, put into a guest and loaded there."""
+"""Users' kernel modules: checked on the host, copied into a guest and loaded there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ELF = b"\x7fELF"
 
 
 def check(modules: Sequence[Path]) -> tuple[Path, ...]:
-    """The modules' absolute paths. Raises `UsageError` for what cannot be a module."""
+    """Return the modules' absolute paths. Raises `UsageError` for files that are no modules."""
     for path in modules:
         try:
             with path.open("rb") as stream:
@@ -30,7 +30,7 @@ def check(modules: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def load(machine: Vm, modules: Sequence[Path]) -> None:
-    """Put modules into a guest and load them in their order, with what they depend on.
+    """Copy modules into a guest and load them in their order, with their dependencies.
 
     Raises `LabError` with the kernel's reason.
     """
@@ -51,7 +51,7 @@ def _load_all(machine: Vm, modules: Sequence[Path]) -> None:
 
 
 def _name(path: Path) -> str:
-    """The module's name as the kernel spells it."""
+    """Return the module's name as the kernel spells it."""
     return modinfo(path, ("name",))["name"].replace("-", "_")
 
 
@@ -80,7 +80,7 @@ def _load(machine: Vm, path: Path, target: str) -> None:
 
 
 def _kernel_reason(machine: Vm, path: Path) -> str:
-    """What the kernel logged last about the module."""
+    """Return the last line that the kernel logged about the module, empty if there is none."""
     log = machine.run("dmesg", check=False).text
     about = re.findall(rf"^\[[^]]*\] ({re.escape(_name(path))}: .*)$", log, re.MULTILINE)
     # That a module is unsigned taints the kernel and stops nothing.

@@ -10,7 +10,7 @@ from bluebridge.host_tools.lab.config import LabConfig
 
 @dataclass(frozen=True)
 class Plan:
-    """A pair and what is put into its guests."""
+    """The configuration of a pair, and the archives and modules that its guests get."""
 
     config: LabConfig
     modules: tuple[Path, ...] = ()
@@ -18,7 +18,7 @@ class Plan:
     archives: tuple[Path, ...] = ()
     """Archives to unpack over the root of both guests, before the modules."""
     verbose: bool = False
-    """Tell every step of the start."""
+    """Whether `up` reports every step of the start."""
 
     def devices(self, name: str) -> tuple[str, ...]:
         """Return the devices of guest `name` in words for people."""
@@ -34,7 +34,7 @@ class Plan:
 
 
 def _driven(device: str, config: LabConfig, name: str, driver: str) -> str:
-    """A device of guest `name` and who drives it."""
+    """Return the words for a device of guest `name` and the driver that it has."""
     if config.kernel_drives(name):
         return f"{device} ({driver})"
     return f"{device} (vfio-pci)" if config.binds(name) else device

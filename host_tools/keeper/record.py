@@ -24,51 +24,51 @@ STARTING, RUNNING, RESTARTING, ENDED, ENDING = (
 
 @dataclass
 class GuestRecord:
-    """One guest. Paths are text, as JSON wants them."""
+    """The record of one guest; paths are text for JSON."""
 
     name: str
     state: str = STARTING
     why: str = ""
-    """Why it ended, one clause; empty otherwise."""
+    """One clause that says why the guest ended; empty if it did not."""
     remark: str = ""
-    """The last message of its console about a kernel in trouble; the guest may still be of use."""
+    """The console's last message of a kernel in trouble; the guest may still be usable."""
     pid: int = 0
     """The process id of QEMU."""
     transcript: str = ""
     console: str = ""
-    """Socket of the serial console; QEMU serves one client."""
+    """The path of the serial console's socket, on which QEMU serves one client."""
     agents: list[str] = field(default_factory=list)
-    """Sockets of the agent's ports."""
+    """The paths of the sockets of the agent's ports."""
     devices: list[str] = field(default_factory=list)
 
 
 @dataclass
 class PairRecord:
-    """The record of a pair."""
+    """The record of a running pair, with its guests and processes."""
 
     number: int
     guests: list[GuestRecord]
     keeper: int = 0
     """The process id of the keeper."""
     server: int = 0
-    """The device server's process."""
+    """The process id of the device server, 0 without one."""
     state: str = STARTING
     why: str = ""
     started: float = 0.0
-    """The time of its start, in seconds since the epoch."""
+    """The time of the pair's start, in seconds since the epoch."""
     logs: str = ""
     modules: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def guest(self, name: str) -> GuestRecord:
-        """The guest of that name; raises `KeyError`."""
+        """Return the record of the guest called `name`; raises `KeyError`."""
         for guest in self.guests:
             if guest.name == name:
                 return guest
         raise KeyError(name)
 
     def names(self) -> Iterator[str]:
-        """The guests' names."""
+        """Return the names of the pair's guests."""
         return (guest.name for guest in self.guests)
 
     def write(self, path: Path) -> None:
@@ -85,19 +85,22 @@ class PairRecord:
 
     @classmethod
     def read(cls, path: Path) -> PairRecord:
-        """Raises `OSError` when there is none; of another version it takes what it knows."""
+        """Read the record at `path`; fields that only another version has are left out.
+
+        Raises `OSError` when there is no such file.
+        """
         told: dict[str, Any] = json.loads(path.read_text())
         told["guests"] = [GuestRecord(**_known(GuestRecord, guest)) for guest in told["guests"]]
         return cls(**_known(cls, told))
 
 
 def _known(kind: type[DataclassInstance], told: dict[str, Any]) -> dict[str, Any]:
-    """Those of the fields that `kind` has."""
+    """Return the items of `told` that are fields of the dataclass `kind`."""
     names = {each.name for each in fields(kind)}
     return {name: value for name, value in told.items() if name in names}
 
 
 def guest_names(number: int) -> tuple[str, str]:
-    """The names of a pair's guests: a and b, a2 and b2, and so on."""
+    """Return the names of a pair's guests by the pair's number: a and b, a2 and b2, and so on."""
     suffix = "" if number == 1 else str(number)
     return f"a{suffix}", f"b{suffix}"

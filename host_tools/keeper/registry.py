@@ -1,8 +1,8 @@
-"""Which pairs there are: a folder for each in the runtime root, locked as long as its keeper lives.
+"""The registry of pairs: each has a locked folder in the runtime root while its keeper lives.
 
 The folder `bluebridge-UID-NUMBER` (mode 0700) holds `lock`, `pair.json` and the control socket. It
-is locked under another name and then renamed, so a folder whose lock is free is what a killed
-keeper left, and is removed.
+is locked under another name and then renamed, so a folder whose lock is free was left by a killed
+keeper, and is removed.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from bluebridge.host_tools.lab.roots import runtime_root
 
 
 class Entry:
-    """The folder of a pair."""
+    """The folder of a pair in the registry."""
 
     def __init__(self, number: int, folder: Path) -> None:
         self.number = number
         self.folder = folder
         self.lock = folder / "lock"
         self.control = folder / "control.sock"
-        """The keeper's control socket."""
+        """The path of the keeper's control socket."""
         self.description = folder / "pair.json"
-        """The `PairRecord` of the pair."""
+        """The path of the file with the `PairRecord` of the pair."""
 
     def alive(self) -> bool:
-        """Whether its keeper runs, or the folder of one that has ended is being removed."""
+        """Whether the pair's keeper runs, or the folder of an ended one is still being removed."""
         try:
             with Lock(self.lock) as lock:
                 return not lock.take(shared=True)
@@ -46,7 +46,7 @@ class Entry:
         return None
 
     def clear(self) -> None:
-        """Remove what a dead keeper left; does nothing to an entry in use."""
+        """Remove the folder of a dead keeper; an entry in use is left alone."""
         with contextlib.suppress(OSError), Lock(self.lock) as lock:
             # Another process may have cleared it since, and a new pair taken the number.
             if lock.take() and lock.named():
@@ -56,7 +56,7 @@ class Entry:
 
 
 def living() -> list[Entry]:
-    """The pairs of this user in this runtime root, by number; dead ones are cleared away."""
+    """Return this user's pairs in this runtime root, by number; remove the folders of dead ones."""
     pattern = re.compile(re.escape(prefix()) + r"([0-9]+)")
     entries = []
     for path in runtime_root().iterdir():
@@ -72,7 +72,7 @@ def living() -> list[Entry]:
 
 
 def pairs() -> Iterator[tuple[Entry, PairRecord]]:
-    """The pairs that run, or are starting or ending, by number."""
+    """Yield the pairs that run, start or end, with their records, by number."""
     for entry in living():
         if (found := entry.record()) is not None:
             yield entry, found
@@ -84,7 +84,7 @@ def prefix() -> str:
 
 
 def _ours(path: Path) -> bool:
-    """Whether it is a folder of this user: anybody may make one in /tmp."""
+    """Whether the path is a folder of this user: anybody may make one in /tmp."""
     try:
         status = path.lstat()
     except OSError:

@@ -1,1 +1,1 @@
-"""One guest: QEMU, its console, its agent."""
+"""One guest of a pair: its QEMU process, its serial console and its agent."""

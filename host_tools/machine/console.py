@@ -1,4 +1,4 @@
-"""A guest's serial console: commands and their exit status. Any failure ends a wait."""
+"""A guest's serial console, on which commands are typed; any failure of the guest ends a wait."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _SLICE = 0.2  # seconds between two looks at the alarms
 class Console:
     """The console of one guest over a unix socket.
 
-    Every wait has a pattern for success and, besides it, ends with `LabError` on the patterns of
-    `FAILURES`, on the end of QEMU, on an alarm, and on a time limit.
+    Every wait ends at its pattern for success, and raises `LabError` at one of `FAILURES`, at the
+    end of QEMU, at an alarm, and at a time limit.
     """
 
     def __init__(self, name: str, connection: socket.socket, transcript: Path) -> None:
-        """`transcript` is the file QEMU writes; it is only named in messages here."""
+        """Use a connected console socket; `transcript` is QEMU's file, which messages name."""
         self.name = name
         self.transcript = transcript
         self.alarms: list[Alarm] = []
@@ -42,7 +42,10 @@ class Console:
         self._seen = ""
 
     def expect(self, *patterns: str, timeout: float) -> re.Match[str]:
-        """Wait for the first of `patterns`; returns its match. Raises `LabError` otherwise."""
+        """Wait for the first of `patterns`; return its match.
+
+        Raises `LabError` after `timeout` seconds and when the guest fails.
+        """
         wanted = self._stream.compile_pattern_list(
             [*patterns, *(pattern for pattern, _ in FAILURES), pexpect.EOF, pexpect.TIMEOUT]
         )
@@ -72,11 +75,11 @@ class Console:
             raise self._lost()
 
     def _lost(self) -> LabError:
-        """Why the console closed."""
+        """Return the error that says why the console closed."""
         return alarms.wait_for_cause(self.alarms) or self._error("QEMU ended")
 
     def _tail_after_failure(self) -> str:
-        """What the kernel still has to say after the first bad line: its registers and stack."""
+        """Return the kernel's output after the first line of a failure: its registers and stack."""
         text = f"{self._stream.before}{self._stream.after}"
         self._stream.expect_list(
             self._stream.compile_pattern_list(
@@ -95,14 +98,14 @@ class Console:
     def wait_for_prompt(self, timeout: float = 180.0) -> None:
         """Wait until the guest has booted to its shell, then switch the echo off.
 
-        Start background jobs in a subshell, `(job &)`: the shell tells of its own ones' end, and it
-        must keep its job control, or Ctrl-C would reach the shell as well as the command.
+        Start background jobs in a subshell, `(job &)`: the shell reports the end of its own ones,
+        and it must keep its job control, or Ctrl-C would reach the shell as well as the command.
         """
         self.expect(PROMPT, timeout=timeout)
         self._settle()
 
     def wake(self, timeout: float = 60.0) -> None:
-        """Have a guest that is up already show its prompt, then switch the echo off."""
+        """Make a guest that is up already show its prompt, then switch the echo off."""
         self._type("\n")
         self.expect(PROMPT, timeout=timeout)
         self._settle()
@@ -111,7 +114,7 @@ class Console:
         self.run("stty -echo columns 1000 2>/dev/null; true", timeout=60)
 
     def begin(self, command: str) -> None:
-        """Start a shell command without waiting; `finish` collects it. One line, one at a time."""
+        """Start a shell command of one line, one at a time; `finish` waits for its end."""
         if self._running is not None:
             raise RuntimeError(f"`{self._running[0]}` is still running in guest {self.name}")
         if "\n" in command:
@@ -125,9 +128,10 @@ class Console:
         self._type_end()
 
     def finish(self, timeout: float, progress: str | None = None) -> tuple[int, str]:
-        """Wait for the command of `begin`; returns its exit status and its output.
+        """Wait for the command of `begin`; return its exit status and its output.
 
         With `progress`, returns (-1, "") as soon as that pattern appears in its output instead.
+        Raises `LabError`.
         """
         if self._running is None:
             raise RuntimeError("no command is running")
@@ -144,7 +148,7 @@ class Console:
         return int(match.group(1)), _plain(output.replace(self._end_line(mark), ""))
 
     def run(self, command: str, timeout: float = 60.0, check: bool = True) -> str:
-        """Run one shell line to its end and return what it printed.
+        """Run one shell line to its end and return its output.
 
         Raises `CommandFailed` with status and output when `check` and the status is not 0.
         """
@@ -176,7 +180,7 @@ class Console:
         return f"printf '\\n%s%s%d@\\n' @E 'ND{mark}:' $?"
 
     def close(self) -> None:
-        """Let go of the console, so that another client can attach to its socket."""
+        """Close the connection, so that another client can attach to the console's socket."""
         self._socket.close()
 
 
@@ -192,6 +196,6 @@ def connect(name: str, path: Path, transcript: Path) -> Console:
 
 
 def _plain(text: str) -> str:
-    """Output as lines: no carriage returns, no escape sequences, no empty edges, no prompt."""
+    """Return output without carriage returns, escape sequences, prompts and empty edges."""
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "")
     return text.replace(PROMPT, "").strip("\n")

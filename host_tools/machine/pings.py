@@ -19,9 +19,9 @@ kernel has under way of answers is limited to twice 64 KiB (net/ipv4/icmp.c: icm
 
 _COUNTERS = "/proc/net/snmp /proc/net/snmp6"
 _PATIENCE = 200
-"""Looks, 0.1 s apart, for the answers that are late."""
+"""The number of looks, 0.1 s apart, for the answers that are late."""
 _LIMIT = 100
-"""Seconds for all answers that ping waits for itself."""
+"""The seconds in which all answers that ping itself waits for must come."""
 # Two lines of /proc/net/snmp, names and values; one line per counter in /proc/net/snmp6.
 _UNANSWERED = """awk '
 /^Icmp: / && !names { names = split($0, name); next }
@@ -51,7 +51,10 @@ exit 1)"""
 
 
 def check(machine: Vm, address: str, options: str = "", timeout: float = 120.0) -> str:
-    """Run `line` in a guest; what ping said. Raises `LabError` when a request was lost."""
+    """Run the command of `line` in a guest; return the output.
+
+    Raises `LabError` when a request was lost.
+    """
     done = machine.run(line(address, options), timeout=timeout, check=False)
     if done.status != 0:
         said = done.text.strip().splitlines() or ["no word"]

@@ -1,4 +1,4 @@
-"""A QEMU process: started for a boot or a restore, controlled by QMP, ended, its end explained."""
+"""A QEMU process: its start for a boot or a restore, its control by QMP, the reason of its end."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ _START_SECONDS = 60.0
 _MIGRATION_SECONDS = 60.0
 _END_SECONDS = 3.0
 _CAUSE_LOOKS = alarms.LOOKS // 2
-"""Looks at what may have ended QEMU: half of those that the caller of `trouble` may take."""
+"""The looks at what may have ended QEMU: half of those that a caller of `trouble` may take."""
 PAUSE = 0.005
-"""Seconds between two looks at something that cannot be waited on."""
+"""The seconds between two looks at something that cannot be waited on."""
 _ON_SIGNAL = "terminating on signal"  # what QEMU prints, to leave with status 0
 
 
 class Qemu:
-    """The process of one guest: `spawn`, `attach`, `release` or `load`, `stop`, over and over."""
+    """The QEMU process of one guest: `spawn`, `attach`, `release` or `load`, `stop`, repeatedly."""
 
     def __init__(
         self, name: str, size: GuestSize, emulator: Emulator, folder: Path, logs: Path
     ) -> None:
-        """Sockets go to `folder`, the console's transcript and QEMU's messages to `logs`."""
+        """Prepare a process: sockets go to `folder`, transcript and QEMU's messages to `logs`."""
         self.name = name
         self.transcript = logs / f"console-{name}.log"
         self.causes: list[Alarm] = []
-        """Alarms that are the cause when this guest ends: the end of the device server."""
+        """The alarms, such as the device server's end, that are the cause when this guest ends."""
         self._qmp_socket = folder / f"qmp-{name}.sock"
         self._messages = logs / f"qemu-{name}.log"
         self._argv = size.arguments(name, emulator, folder, self.transcript)
@@ -75,15 +75,15 @@ class Qemu:
             )
 
     def attach(self) -> None:
-        """Take hold of the control socket of a QEMU that was just spawned."""
+        """Connect to the control socket of a QEMU that was just spawned. Raises `LabError`."""
         self._qmp = self._attach(lambda: Qmp.connect(self._qmp_socket))
 
     def release(self) -> None:
-        """Let the CPUs of a QEMU that was spawned for a boot run."""
+        """Start the CPUs of a QEMU that was spawned for a boot."""
         self._order("cont")
 
     def load(self, state: Path) -> None:
-        """Load a snapshot into a QEMU that was spawned for that, and let the CPUs run."""
+        """Load a snapshot into a QEMU that was spawned for a restore, and start the CPUs."""
         self._migration_format()
         self._order("migrate-incoming", uri=f"file:{state}")
         self._migrated("restored")
@@ -108,14 +108,14 @@ class Qemu:
             time.sleep(PAUSE)
 
     def _order(self, name: str, **arguments: Any) -> Any:
-        """A command to QEMU; when it is gone the reason is raised, not how we noticed."""
+        """Run a QMP command; if QEMU is gone, raise the reason of its end, not the QMP error."""
         try:
             return self._control().command(name, **arguments)
         except QmpError as error:
             raise self._why_it_hung_up() or error from None
 
     def stop(self) -> None:
-        """End QEMU without ceremony: its disks are memory, there is nothing to flush."""
+        """Kill QEMU without a shutdown: its disks are memory, there is nothing to flush."""
         if self._qmp is not None:
             self._qmp.close()
             self._qmp = None
@@ -146,7 +146,7 @@ class Qemu:
                 raise self._why_it_hung_up() or error from None
 
     def _why_it_hung_up(self, patience: float = _END_SECONDS) -> LabError | None:
-        """Why QEMU hung up, once its process is gone."""
+        """Return why QEMU hung up, once its process has ended; None if it has not."""
         assert self._process is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(patience)
@@ -159,7 +159,10 @@ class Qemu:
         return self._process.pid
 
     def trouble(self) -> LabError | None:
-        """Why QEMU is gone, or None while it runs: its kernel's last words, or its own."""
+        """Return why QEMU has ended; None while it runs.
+
+        The reason is the guest kernel's last message, or QEMU's own.
+        """
         process = self._process
         if process is None or process.poll() is None:
             return None
@@ -179,20 +182,20 @@ class Qemu:
         )
 
     def _blamed(self) -> LabError | None:
-        """What ended this guest besides QEMU itself: first what it needs, then its kernel."""
+        """Return what ended this guest besides QEMU itself: first `causes`, then its kernel."""
         return alarms.first((*self.causes, self._kernel.trouble))
 
     def kernel_trouble(self) -> LabError | None:
-        """Return the console's word of a kernel in trouble since the start; it may still run."""
+        """Return the console's last message of a kernel in trouble, which may still run."""
         return self._kernel.trouble()
 
     def ended_by_itself(self) -> bool:
-        """Whether QEMU is gone because the guest panicked or switched itself off."""
+        """Whether QEMU has ended because the guest panicked or switched itself off."""
         gone = self._process is not None and self._process.poll() == 0
         return gone and _ON_SIGNAL not in self.messages()
 
     def was_killed(self) -> bool:
-        """Whether QEMU was ended from outside, by SIGKILL or by a signal that it obeys."""
+        """Whether QEMU was ended from outside, by SIGKILL or by a signal that it handles."""
         if self._process is None:
             return False
         # Its sockets close a moment before the kernel tells us of its end.

@@ -18,28 +18,28 @@ from bluebridge.guest.agent import PORT
 MESSAGE_TIMEOUT_MS = 60_000  # a busy host must not turn a late answer into all-ones for the guest
 AGENT_PORTS = 4
 ROOT_PORTS = 6
-"""An HCA, a bridge and two DMA engines, and room for two more."""
+"""The number of root ports: for an HCA, a bridge and two DMA engines, with two more to spare."""
 WIDE_PORT = ROOT_PORTS - 1
 """The root port with a window for a BAR of several GiB."""
 HCA_WINDOW = "64M"
-"""Prefetchable memory behind every other port."""
+"""The size of the prefetchable memory window behind every root port but `WIDE_PORT`."""
 
 
 @dataclass(frozen=True)
 class Emulator:
-    """The QEMU of this machine, and how to call it."""
+    """The QEMU of this machine: its command, environment and accelerator."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     accelerator: str
-    """`kvm` or `tcg`."""
+    """The accelerator's name, `kvm` or `tcg`."""
     identity: str = ""
-    """Changes when this QEMU changes."""
+    """A text that differs between any two builds of QEMU."""
 
 
 @dataclass(frozen=True)
 class Boot:
-    """The files and words that a guest starts from at power-on."""
+    """The files and the command line that a guest starts from at power-on."""
 
     kernel: Path
     initrd: Path
@@ -52,16 +52,19 @@ class NetworkBoot:
     """A start at power-on from firmware that fetches the rest over a device of the guest."""
 
     firmware: Path
-    """Something that QEMU starts like a kernel."""
+    """The path of a firmware image that QEMU starts like a kernel."""
     device_ids: Mapping[int, int]
     """The PCI device ids, by root port, that the guest sees instead of the devices' own."""
     script: Path | None = None
-    """Commands for the firmware; without it, it does what its own program says."""
+    """The file of commands for the firmware; without it, the firmware runs its built-in ones."""
 
 
 EMULATED_CPU = "max,-erms,-fsrm"
-"""Without the hint that `rep movsb` is fast: kernel and C library would copy by it, and the
-emulator then moves one byte at a time, at a third of the speed of other copies."""
+"""The CPU model under TCG, without the flags by which `rep movsb` counts as fast.
+
+With them kernel and C library would copy by it, and the emulator then moves one byte at a time, at
+a third of the speed of other copies.
+"""
 
 
 @dataclass(frozen=True)
@@ -71,10 +74,10 @@ class GuestSize:
     cpus: int = 2
     memory_mib: int = 1024
     hugepages: int = 64
-    """2 MiB pages set aside for DMA memory of the user-space driver."""
+    """The number of 2 MiB pages set aside for DMA memory of the user-space driver."""
 
     def arguments(self, name: str, emulator: Emulator, folder: Path, transcript: Path) -> list[str]:
-        """QEMU's arguments but for what it starts from; its sockets stand in `folder`."""
+        """Return QEMU's arguments without those of the start; the sockets are in `folder`."""
         cpu = "host" if emulator.accelerator == "kvm" else EMULATED_CPU
         argv = [*emulator.argv, "-nodefaults", "-no-reboot", "-display", "none", "-S"]
         argv += ["-name", f"bluebridge-{name}"]
@@ -100,7 +103,7 @@ class GuestSize:
 
 
 def start_arguments(boot: Boot | NetworkBoot) -> list[str]:
-    """QEMU's arguments for a start at power-on."""
+    """Return QEMU's arguments for a start at power-on."""
     if isinstance(boot, NetworkBoot):
         return _firmware_arguments(boot)
     kernel = ["-kernel", str(boot.kernel), "-initrd", str(boot.initrd)]
@@ -120,10 +123,10 @@ def _firmware_arguments(boot: NetworkBoot) -> list[str]:
 
 
 def command_line(name: str, size: GuestSize, vfio: bool) -> str:
-    """The kernel's command line.
+    """Return the command line of the guest's kernel.
 
-    `quiet` keeps everything below an error off the console that the commands share; a panic
-    ends QEMU at once (with -no-reboot) after its text was printed.
+    `quiet` keeps everything below an error off the console that the commands share; a panic ends
+    QEMU at once (with -no-reboot) after its text was printed.
     """
     words = ["console=ttyS0", "quiet", "panic=1", "oops=panic", f"bluebridge.host={name}"]
     words += ["sysctl.kernel.hung_task_panic=1"]  # the console shows emergencies only
@@ -138,7 +141,7 @@ def agent_sockets(folder: Path, name: str) -> list[Path]:
 
 
 def vfio_user(port: int, socket: Path) -> dict[str, Any]:
-    """The device of a vfio-user server at `socket`, as for `device_add` and `-device`."""
+    """Return the fields, for `device_add` and `-device`, of the vfio-user device at `socket`."""
     return {
         "driver": "vfio-user-pci",
         "id": device_name(port),
@@ -149,18 +152,24 @@ def vfio_user(port: int, socket: Path) -> dict[str, Any]:
 
 
 def device_arguments(port: int, socket: Path, device_id: int | None = None) -> list[str]:
-    """The same on QEMU's command line; `device_id` is what the guest sees, if that is given."""
+    """Return the command-line arguments for the device of `vfio_user`.
+
+    The guest sees `device_id` as its PCI device id, if that is given.
+    """
     identity = {} if device_id is None else {"x-pci-device-id": device_id}
     return ["-device", json.dumps(vfio_user(port, socket) | identity)]
 
 
 def device_name(port: int) -> str:
-    """QEMU's name of the device behind a root port."""
+    """Return QEMU's name of the device behind root port `port`."""
     return f"device{port}"
 
 
 def _root_port(number: int) -> list[str]:
-    """A root port; firmware assigns windows once, so they are as large as any device needs."""
+    """Return the arguments of a root port, its windows as large as any device needs.
+
+    Firmware assigns the windows once.
+    """
     # 1 MiB of registers and 16 MiB of UAR and BlueFlame pages, aligned to their size; a memory
     # window of the bridge may have 4 GiB.
     prefetchable = "16G" if number == WIDE_PORT else HCA_WINDOW
@@ -170,7 +179,7 @@ def _root_port(number: int) -> list[str]:
 
 
 def _escape(path: Path) -> str:
-    """A path inside a comma-separated option."""
+    """Return a path as text for a comma-separated option."""
     return str(path).replace(",", ",,")
 
 
@@ -180,7 +189,10 @@ def _socket(folder: Path, name: str, what: str, more: str) -> list[str]:
 
 
 def _agent_ports(folder: Path, name: str) -> list[str]:
-    """Several ports, since QEMU serves one client per port and tools may run side by side."""
+    """Return the arguments of the agent's ports.
+
+    There are several, since QEMU serves one client per port and tools may run side by side.
+    """
     argv = ["-device", "virtio-serial-pci,id=agent,addr=1e"]
     for number, path in enumerate(agent_sockets(folder, name)):
         port = PORT if number == 0 else f"{PORT}.{number}"

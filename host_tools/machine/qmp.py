@@ -12,7 +12,7 @@ from bluebridge.host_tools.errors import LabError
 
 
 class QmpError(LabError):
-    """QEMU refused a command."""
+    """QEMU refused a command or did not answer it."""
 
 
 class Qmp:
@@ -64,11 +64,11 @@ class Qmp:
                 return answer["return"]
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._socket.close()
 
     def _next(self, deadline: float) -> dict[str, Any]:
-        """The next message, one JSON object per line."""
+        """Return the next message, one JSON object per line. Raises `QmpError` at `deadline`."""
         while b"\n" not in self._buffer:
             remaining = deadline - time.monotonic()
             if remaining <= 0:

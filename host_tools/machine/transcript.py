@@ -15,13 +15,13 @@ FAILURES: tuple[tuple[str, str], ...] = (
     (r"INFO: task [^\r\n]* blocked for more than[^\r\n]*", "a task hangs in the guest"),
     (r"Out of memory: Killed process[^\r\n]*", "the guest ran out of memory"),
 )
-"""Failures that no wait survives: pattern on the console, and its meaning."""
+"""Failures of a guest that end every wait: the pattern on the console, and its meaning."""
 
 _TAIL_BYTES = 8000
 
 
 class Transcript:
-    """The file QEMU writes the console to, watched for a dying kernel."""
+    """The file to which QEMU writes the console, watched for a failing kernel."""
 
     def __init__(self, guest: str, path: Path) -> None:
         self.guest = guest
@@ -30,12 +30,12 @@ class Transcript:
         self._found: LabError | None = None
 
     def skip(self) -> None:
-        """Look only at what comes from now on: the guest is started anew."""
+        """Ignore what has been written up to now, since the guest is started anew."""
         self._position = self.path.stat().st_size if self.path.exists() else 0
         self._found = None
 
     def trouble(self) -> LabError | None:
-        """The first bad sign so far, if any."""
+        """Return the first failure since the start of the guest; None if there is none."""
         if self._found is None and self.path.exists():
             with self.path.open("rb") as stream:
                 stream.seek(self._position)
@@ -57,7 +57,7 @@ class Transcript:
         return None
 
     def tail(self) -> str:
-        """The end of the transcript."""
+        """Return the last part of the transcript as text."""
         if not self.path.exists():
             return ""
         return self.path.read_bytes()[-_TAIL_BYTES:].decode(errors="replace")

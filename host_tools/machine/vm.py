@@ -31,25 +31,25 @@ _BIND_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class VmConfig:
-    """The parts of a guest: memory, processors, devices, files."""
+    """The name of a guest, its size, and the sockets of its devices."""
 
     name: str
     size: GuestSize = field(default_factory=GuestSize)
     sockets: Mapping[int, Path] = field(default_factory=dict)
-    """vfio-user sockets of its devices by their root ports."""
+    """The vfio-user sockets of the guest's devices by their root ports."""
 
 
 class Vm(Qemu):
-    """A guest: its process, and what runs and is plugged into it."""
+    """A guest: its QEMU process, its console, its agent and its devices."""
 
     def __init__(self, config: VmConfig, emulator: Emulator, folder: Path, logs: Path) -> None:
-        """Sockets go to `folder`, the transcript and QEMU's messages to `logs`."""
+        """Prepare a guest: sockets go to `folder`, the transcript and QEMU's messages to `logs`."""
         super().__init__(config.name, config.size, emulator, folder, logs)
         self.config = config
         self.console_socket = folder / f"console-{config.name}.sock"
         self.agent_sockets = qemu_arguments.agent_sockets(folder, config.name)
         self.alarms: list[Alarm] = []
-        """Alarms of other parts that end a wait: the other guest's panic."""
+        """The alarms of other parts that end a wait, such as a panic of the other guest."""
         self.touched = False
         """Whether agent, console or control socket were used since the guest was made ready."""
         self._console: Console | None = None
@@ -61,7 +61,7 @@ class Vm(Qemu):
     # Power.
 
     def wait_for_agent(self, timeout: float = 180.0) -> None:
-        """Wait until the guest is up and its agent answers."""
+        """Wait until the guest is up and its agent answers. Raises `LabError`."""
         self._agent = Agent.connect(self.name, self.agent_sockets, timeout, [self._alarm])
 
     def personalise(self) -> None:
@@ -69,11 +69,14 @@ class Vm(Qemu):
         self.agent.personalise(Identity(self.name))
 
     def power_on(self, boot: Boot | NetworkBoot | None) -> None:
-        """Start QEMU: for a boot with the devices in place, or for a restore; main thread only."""
+        """Start QEMU, for a boot with the devices in place or, without `boot`, for a restore.
+
+        Main thread only.
+        """
         self.spawn(boot, self.config.sockets if boot else {})
 
     def stop(self) -> None:
-        """End the guest, whatever it is doing."""
+        """End the guest in whatever state it is."""
         self.forget_agent()
         if self._console is not None:
             self._console.close()
@@ -101,14 +104,20 @@ class Vm(Qemu):
             time.sleep(PAUSE)
 
     def function(self, port: int) -> dict[str, str] | None:
-        """The PCI function behind a root port as the guest sees it (see `Agent.functions`)."""
+        """Return the PCI function behind a root port as the guest sees it; None if there is none.
+
+        Its fields are those of `Agent.functions`.
+        """
         # Firmware numbers the buses in the order of the ports; nothing else has a bus.
         prefix = f"0000:{port + 1:02x}:"
         found = (each for each in self.agent.functions() if each["address"].startswith(prefix))
         return next(found, None)
 
     def bind(self, port: int, driver: str) -> None:
-        """Give the device behind a root port to a driver that is loaded in the guest."""
+        """Bind the device behind a root port to a driver that is loaded in the guest.
+
+        Raises `LabError`.
+        """
         function = self.function(port)
         if function is None:
             raise LabError(f"guest {self.name} has no device behind port {port}")
@@ -133,9 +142,9 @@ class Vm(Qemu):
     ) -> Completed:
         """Run a shell line, or a list of words, in the guest; arguments as for `Agent.run`.
 
-        Raises `CommandFailed` when `check` and the status is not 0, `CommandTimedOut`, or what
-        happened to the guest; each names the console's transcript and carries everything that
-        the command printed.
+        Raises `CommandFailed` when `check` and the status is not 0, `CommandTimedOut`, or the
+        `LabError` of the guest; each names the console's transcript and carries everything that the
+        command printed.
         """
         self.touched = True
         try:
@@ -144,7 +153,7 @@ class Vm(Qemu):
             raise self._named(error) from None
 
     def _named(self, error: LabError) -> LabError:
-        """The same failure, with the path of the console's transcript in its line."""
+        """Return the same error with the path of the console's transcript in its message."""
         if str(self.transcript) not in str(error):
             error.mend = "; ".join(filter(None, (error.mend, f"console: {self.transcript}")))
             error.args = (f"{error.what}; {error.mend}",)
@@ -152,7 +161,7 @@ class Vm(Qemu):
 
     @property
     def console(self) -> Console:
-        """The serial console, attached to at the first use."""
+        """The serial console, connected at the first use."""
         from bluebridge.host_tools.machine import console
 
         self.touched = True
@@ -166,7 +175,7 @@ class Vm(Qemu):
 
     @property
     def agent(self) -> Agent:
-        """The agent, connected to at the first use; its waits end with the alarms."""
+        """The connection to the agent, made at the first use; its waits end with the alarms."""
         self.touched = True
         if self._agent is None:
             self.wait_for_agent()
@@ -174,19 +183,19 @@ class Vm(Qemu):
         return self._agent
 
     def forget_agent(self) -> None:
-        """Hang up; the next use of `agent` connects anew, as it must after a lost connection."""
+        """Close the connection to the agent; the next use of `agent` makes a new one."""
         if self._agent is not None:
             self._agent.close()
             self._agent = None
 
     def _alarm(self) -> LabError | None:
-        """What is wrong with this guest, or with whatever else is watched."""
+        """Return the trouble of this guest, or of whatever else is watched; None without any."""
         watched = (*self.causes, self.trouble, self._kernel.trouble, *self.alarms)
         return alarms.first(watched)
 
     @property
     def qmp(self) -> Qmp:
-        """The control socket."""
+        """The QMP connection to QEMU, which must be running."""
         self.touched = True
         assert self._qmp is not None, "the guest is not running"
         return self._qmp
