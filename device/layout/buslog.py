@@ -6,11 +6,11 @@ from enum import IntEnum
 
 VERSION = 4
 READABLE = (3, VERSION)
-"""Versions of logs that can be read: 3 has no events of the kinds LINK and CONTROL."""
+"""Versions of logs that can be read; version 3 has no events of the kinds LINK and CONTROL."""
 
 
 class Kind(IntEnum):
-    """The kind of one event."""
+    """The kind of an event in the log."""
 
     MMIO_READ = 0
     MMIO_WRITE = 1
@@ -30,7 +30,7 @@ class Kind(IntEnum):
 
 
 class What(IntEnum):
-    """What the device transferred; `obj` of the event is the number named in brackets."""
+    """The purpose of a DMA transfer; `obj` of the event is the number named in brackets."""
 
     OTHER = 0
     PAYLOAD = 1  # [QPN] message bytes of a send, write, read or atomic

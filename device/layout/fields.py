@@ -1,9 +1,9 @@
-"""Tables of registers and of structures in memory, the only declaration of each.
+"""Tables of registers and of structures in memory; each of them is declared only here.
 
 A `Struct` describes a descriptor, context or packet as named bit ranges of big-endian words; a
 `RegisterBlock` describes registers of a BAR. Device and guest driver pack and unpack with them, the
-log's decoder prints with them, and the register reference is generated from them. Standard library
-only, since guests have a copy of this package.
+log's decoder prints with them, and the register reference is generated from them. This package uses
+the standard library only, since guests have a copy of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ByteOrder = Literal["big", "little"]
 
 
 class Access(StrEnum):
-    """How software may touch a register."""
+    """The ways in which software may access a register."""
 
     RO = "ro"
     RW = "rw"
@@ -51,42 +51,45 @@ class Field:
 def bits(
     name: str, offset: int, width: int, high: int, low: int | None = None, doc: str = ""
 ) -> Field:
-    """A slice `high..low` of the `width`-byte word at `offset`; one bit when `low` is left out."""
+    """Make a field of bits `high..low` of the `width`-byte word at `offset`.
+
+    Without `low` it is one bit.
+    """
     return Field(name, offset, width, high, high if low is None else low, doc)
 
 
 def u8(name: str, offset: int, doc: str = "") -> Field:
-    """A whole byte."""
+    """Make a field that is a whole byte."""
     return Field(name, offset, 1, 7, 0, doc)
 
 
 def u16(name: str, offset: int, doc: str = "") -> Field:
-    """A whole 16-bit word."""
+    """Make a field that is a whole 16-bit word."""
     return Field(name, offset, 2, 15, 0, doc)
 
 
 def u24(name: str, offset: int, doc: str = "") -> Field:
-    """A whole 24-bit word."""
+    """Make a field that is a whole 24-bit word."""
     return Field(name, offset, 3, 23, 0, doc)
 
 
 def u32(name: str, offset: int, doc: str = "") -> Field:
-    """A whole 32-bit word."""
+    """Make a field that is a whole 32-bit word."""
     return Field(name, offset, 4, 31, 0, doc)
 
 
 def u40(name: str, offset: int, doc: str = "") -> Field:
-    """A whole 40-bit word (an MTT address: 8 high bits, then 32 low ones)."""
+    """Make a field that is a whole 40-bit word (an MTT address: 8 high bits, then 32 low ones)."""
     return Field(name, offset, 5, 39, 0, doc)
 
 
 def u64(name: str, offset: int, doc: str = "") -> Field:
-    """A whole 64-bit word."""
+    """Make a field that is a whole 64-bit word."""
     return Field(name, offset, 8, 63, 0, doc)
 
 
 def raw(name: str, offset: int, length: int, doc: str = "") -> Field:
-    """`length` bytes kept as bytes."""
+    """Make a field of `length` bytes that is read and written as bytes."""
     return Field(name, offset, length, length * 8 - 1, 0, doc, raw=True)
 
 
@@ -130,11 +133,11 @@ class Struct:
         return name in self._by_name
 
     def field(self, name: str) -> Field:
-        """The field called `name`; `KeyError` when there is none."""
+        """Return the field called `name`; raises `KeyError` when there is none."""
         return self._by_name[name]
 
     def get(self, data: bytes | bytearray | memoryview, name: str, base: int = 0) -> int:
-        """The integer value of one field of the structure that starts at `base` in `data`."""
+        """Return the integer value of a field of the structure that starts at `base` in `data`."""
         item = self._by_name[name]
         start = base + item.offset
         word = bytes(data[start : start + item.width])
@@ -143,12 +146,12 @@ class Struct:
         return (int.from_bytes(word, self.order) >> item.low) & item.mask
 
     def get_raw(self, data: bytes | bytearray | memoryview, name: str, base: int = 0) -> bytes:
-        """The bytes of one raw field."""
+        """Return the bytes of a raw field of the structure that starts at `base` in `data`."""
         item = self._by_name[name]
         return bytes(data[base + item.offset : base + item.offset + item.width])
 
     def set(self, data: bytearray | memoryview, name: str, value: Value, base: int = 0) -> None:
-        """Store one field into `data`, leaving the word's other bits alone."""
+        """Store the value of a field into `data`; other bits of its word keep their values."""
         item = self._by_name[name]
         start = base + item.offset
         if item.raw:
@@ -163,14 +166,14 @@ class Struct:
         data[start : start + item.width] = word.to_bytes(item.width, self.order)
 
     def pack(self, values: Mapping[str, Value] | None = None, /, **more: Value) -> bytearray:
-        """A zeroed structure with the named fields set."""
+        """Return a structure with the given fields set and zeros elsewhere."""
         data = bytearray(self.size)
         for name, value in {**(values or {}), **more}.items():
             self.set(data, name, value)
         return data
 
     def unpack(self, data: bytes | bytearray | memoryview, base: int = 0) -> dict[str, Value]:
-        """Every field by name; raw fields as bytes."""
+        """Return the values of all fields by name; those of raw fields are bytes."""
         if len(data) - base < self.size:
             raise ValueError(f"{self.name}: {len(data) - base} bytes, {self.size} expected")
         return {
@@ -181,7 +184,7 @@ class Struct:
         }
 
     def describe(self, data: bytes | bytearray | memoryview, *, zeros: bool = False) -> str:
-        """One line `name=value …` of the non-zero fields, for the log's decoder."""
+        """Return one line `name=value …` of the non-zero fields, for the log's decoder."""
         words = []
         for item in self.fields:
             if item.offset + item.width > len(data):
@@ -199,7 +202,10 @@ class Struct:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A register: byte `offset` from its block's base, `width` in bits, reset value, meaning."""
+    """A register: its `offset` in bytes from its block's base, `width` in bits, reset value.
+
+    `doc` is its meaning.
+    """
 
     name: str
     offset: int
@@ -211,7 +217,7 @@ class Register:
     values: Mapping[int, str] = field(default_factory=dict)
 
     def decode(self, value: int) -> str:
-        """`name field=value …` for a register value already converted to an integer."""
+        """Return the line `name field=value …` for a register value, given as an integer."""
         if not self.fields:
             return f"{self.name}={self.values.get(value, f'{value:#x}')}"
         words = []
@@ -242,7 +248,10 @@ class RegisterBlock:
     count: int = 1
 
     def find(self, offset: int) -> tuple[int, Register] | None:
-        """The instance index and the register that `offset` (from the BAR's start) falls into."""
+        """Return the instance index and the register at `offset`, counted from the BAR's start.
+
+        Returns None where there is no register.
+        """
         relative = offset - self.base
         index = 0
         if self.stride:
@@ -255,7 +264,7 @@ class RegisterBlock:
         return None
 
     def at(self, name: str, index: int = 0) -> int:
-        """Offset of a register from the BAR's start."""
+        """Return the offset of a register from the BAR's start."""
         for register in self.registers:
             if register.name == name:
                 return self.base + index * self.stride + register.offset

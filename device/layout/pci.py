@@ -12,8 +12,11 @@ HCA_IDS = tuple(
     (VENDOR_MELLANOX, device)
     for device in (DEVICE_CONNECTX3, DEVICE_CONNECTX3_PRO, DEVICE_CONNECTX2)
 )
-"""Vendor and device numbers with the interface of ConnectX-3. The last one, MT26428, is what
-a guest sees that iPXE booted: its driver knows no ConnectX-3 (`hermon.c: hermon_nics`)."""
+"""Vendor and device IDs of adapters with the interface of ConnectX-3.
+
+The last one, MT26428, is the ID that a guest sees when iPXE booted it: the driver of iPXE knows no
+ConnectX-3 (`hermon.c: hermon_nics`).
+"""
 SUBSYSTEM_CONNECTX3 = 0x0055
 CLASS_ETHERNET = 0x020000
 CLASS_INFINIBAND = 0x0C0600
@@ -24,7 +27,7 @@ CAP_ID_MSIX = 0x11
 
 MESSAGE_BASE = 0xFEE00000
 MESSAGE_END = 0xFEF00000
-"""Addresses whose 4-byte writes are interrupts (Intel SDM volume 3, 11.11.1)."""
+"""End of the address range in which 4-byte writes are interrupts (Intel SDM vol. 3, 11.11.1)."""
 
 CONFIG_SIZE = 4096
 BAR_64BIT = 0x4
@@ -143,7 +146,7 @@ CAPABILITIES: dict[int, tuple[str, Struct]] = {
     0x48: ("MSI-X", MSIX_CAPABILITY),
     0x54: ("PCIe", EXPRESS_CAPABILITY),
 }
-"""Where every function of the device has its capabilities: offset, the name in field terms, layout.
+"""Offset, name and layout of the capabilities, which are at the same offsets in every function.
 
 Adapters, bridges and DMA engines declare the same ones in the same order.
 """
@@ -159,7 +162,10 @@ REGISTER_NAMES: dict[tuple[str, int], str] = {
     ("PCIe", 0x24): "device capabilities 2",
     ("PCIe", 0x2C): "link capabilities 2",
 }
-"""Registers whose bits alone have names above, by capability and offset in it."""
+"""Names of registers of which only the bits are declared above.
+
+The key is capability and offset in it.
+"""
 
 PORT_REGISTERS: dict[tuple[str, int], tuple[int, str]] = {
     ("PCIe", 0x14): (4, "slot capabilities"),

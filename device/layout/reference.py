@@ -76,7 +76,7 @@ def _struct(table: Struct) -> Iterator[str]:
 
 
 def reference() -> str:
-    """The whole page as Markdown."""
+    """Return the whole page of the register reference as Markdown."""
     lines = [_INTRODUCTION]
     for name in _modules():
         module = importlib.import_module(name)

@@ -6,7 +6,7 @@ from bluebridge.device.layout.fields import Struct, bits, u16
 
 LRH_SIZE = 8
 NEXT_BTH, NEXT_GRH = 2, 3
-"""The header after the LRH: the transport header, or a GRH before it."""
+"""Values that name the header after the LRH: the transport header, or a GRH before it."""
 
 LRH = Struct(
     "LRH",
@@ -30,9 +30,9 @@ LAST_GROUP_LID = 0xFFFE
 PERMISSIVE_LID = 0xFFFF
 
 LINK_DOWN, LINK_INIT, LINK_ARMED, LINK_ACTIVE = 1, 2, 3, 4
-"""States of a port."""
+"""Values of the state of a port's link."""
 PHYSICAL_POLLING, PHYSICAL_DISABLED, PHYSICAL_LINK_UP = 2, 3, 5
-"""Physical states of a port."""
+"""Values of the physical state of a port."""
 
 MTU_2048, MTU_4096 = 4, 5
 RATE_40_GBPS = 7
@@ -42,10 +42,13 @@ SPEED_QDR = 4
 
 PKEY_FULL_MEMBER = 0x8000
 PKEY_BASE = 0x7FFF
-"""Bit 15 of a P_Key is set for a full member, bits 14:0 name the partition."""
+"""Mask of the partition in a P_Key (bits 14:0); bit 15 is set for a full member."""
 
 
 def partitions_match(one: int, other: int) -> bool:
-    """Whether ports with these P_Keys may communicate: same partition, not both limited members."""
+    """Return whether ports with these P_Keys may communicate.
+
+    They must be in the same partition and not both limited members.
+    """
     same = not (one ^ other) & PKEY_BASE and one & PKEY_BASE
     return bool(same and (one | other) & PKEY_FULL_MEMBER)

@@ -1,4 +1,4 @@
-"""Performance management: counters of a port (class 0x04)."""
+"""Performance management: the counters of a port (management class 0x04)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ SA_CLASS_VERSION = 2
 SA_HEADER_SIZE = 56
 SA_DATA_SIZE = 200
 RMPP_OVERHEAD = 20
-"""Bytes of the SA's header, which RMPP counts as part of a segment's payload."""
+"""Bytes of the SA's header, which RMPP counts as payload of a segment."""
 
 SA_MAD = Struct(
     "SA_MAD",
@@ -73,7 +73,7 @@ class SaMethod(IntEnum):
 
 
 class SaStatus(IntEnum):
-    """Status of an answer (15.2.5)."""
+    """Status values of a subnet administration response (15.2.5)."""
 
     OK = 0x0000
     BAD_METHOD = 0x000C

@@ -1,4 +1,4 @@
-"""Subnet management packets and the attributes that `net.mad` does not have."""
+"""Subnet management packets, and the attributes that `net.mad` does not define."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SMP = Struct(
 
 
 class SmpStatus(IntEnum):
-    """Status of an SMP or any other MAD (13.4.7)."""
+    """Status values of an SMP or any other MAD (13.4.7)."""
 
     OK = 0x0000
     BUSY = 0x0001
@@ -50,7 +50,7 @@ class SmpStatus(IntEnum):
 
 
 class SwitchAttribute(IntEnum):
-    """Attributes besides those of `net.mad.SmpAttribute`."""
+    """Attributes of the subnet management agent that `net.mad.SmpAttribute` does not define."""
 
     NOTICE = 0x02
     LINEAR_FORWARDING = 0x19
@@ -60,7 +60,7 @@ class SwitchAttribute(IntEnum):
 
 
 class PortCapability(IntFlag):
-    """CapabilityMask of PortInfo."""
+    """Bits of CapabilityMask in PortInfo."""
 
     IS_SM = 1 << 1
     TRAPS = 1 << 3

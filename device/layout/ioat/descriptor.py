@@ -10,7 +10,7 @@ DESCRIPTOR_SIZE = 64
 
 
 class Operation(IntEnum):
-    """The operation of a descriptor; the others belong to capabilities that are not offered."""
+    """Operations of descriptors that the engine offers; others belong to absent capabilities."""
 
     COPY = 0x00
     XOR = 0x87

@@ -16,7 +16,7 @@ PCI_IDS = tuple((VENDOR, device) for device in DEVICES.values())
 """Vendor and device ID of every version."""
 CLASS_DMA = 0x088000
 LOG_SUFFIX = "dma"
-"""What follows `GUEST.` in the name of an engine in the bus log."""
+"""The part after `GUEST.` in the name of a DMA engine in the bus log."""
 
 BAR0_SIZE = 0x4000
 MSIX_TABLE = 0x2000
@@ -41,7 +41,7 @@ class ChannelCommand(IntFlag):
 
 
 class State(IntEnum):
-    """Low bits of channel_status and of the completion word."""
+    """Channel states: low bits of channel_status and of the completion word."""
 
     ACTIVE = 0
     IDLE = 1

@@ -17,7 +17,7 @@ SEMAPHORE_OFFSET = 0xF03FC
 CATAS_OFFSET = 0x1F020
 CATAS_DWORDS = 16
 CATAS_LETTERS = 4 * CATAS_DWORDS - 4
-"""Letters of the reason behind the code."""
+"""Characters of the reason that follows the code in the error buffer."""
 CATAS_CODE_INJECTED = 0x42420001
 CLOCK_OFFSET = 0x8
 

@@ -1,4 +1,4 @@
-"""Cable information: the MAD that drivers request it with, and the memory of a QSFP+ cable."""
+"""Cable information: the MAD by which drivers request it, and the memory of a QSFP+ cable."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CableStatus(IntEnum):
 
 QSFP_PLUS = 0x0D
 QSFP_BASE_SUM, QSFP_EXTENDED_SUM = range(128, 191), range(192, 223)
-"""Bytes of QSFP_EEPROM that are followed by their check sum."""
+"""Ranges of bytes of QSFP_EEPROM that are followed by their check sum."""
 
 QSFP_EEPROM = Struct(
     "QSFP_EEPROM",

@@ -64,7 +64,7 @@ class DevFlag(IntFlag):
 
 
 class BmmeFlag(IntFlag):
-    """Base memory management extensions."""
+    """Flags for base memory management extensions in QUERY_DEV_CAP."""
 
     WIN_TYPE_2B = 1 << 1
     LOCAL_INV = 1 << 6

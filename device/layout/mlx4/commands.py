@@ -107,7 +107,7 @@ class Status(IntEnum):
 
 
 class SetPort(IntEnum):
-    """Sub-forms of SET_PORT with op modifier 1: bits 15:8 of the input modifier."""
+    """Variants of SET_PORT with op modifier 1: bits 15:8 of the input modifier."""
 
     GENERAL = 0x0
     RQP_CALC = 0x1
@@ -151,7 +151,7 @@ class OptPar(IntEnum):
 
 
 def name_of(opcode: int) -> str:
-    """Name of an opcode, or its number in hex."""
+    """Return the name of an opcode, or its number in hex."""
     try:
         return Opcode(opcode).name
     except ValueError:

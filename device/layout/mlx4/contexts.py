@@ -19,7 +19,7 @@ class ServiceType(IntEnum):
 
 
 class QpState(IntEnum):
-    """State nibble in the QP context flags."""
+    """Queue pair states in the state field of the QP context flags."""
 
     RST = 0
     INIT = 1
@@ -32,7 +32,7 @@ class QpState(IntEnum):
 
 
 RECEIVING = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQER)
-"""States in which a queue pair takes messages in."""
+"""States in which a queue pair receives messages."""
 
 MPT_SIZE = 64
 MPT_STATUS_SOFTWARE = 0xF
@@ -73,7 +73,7 @@ MPT = Struct(
 )
 
 RING_UNIT, WORK_RING_UNIT = 32, 64
-"""Bytes for one in `page_offset`: of EQs and CQs, of SRQs and queue pairs."""
+"""Units of `page_offset` in bytes: for EQs and CQs, and for SRQs and queue pairs."""
 
 EQC_SIZE = 64
 EQ_STATE_ARMED = 9

@@ -28,7 +28,7 @@ class RecvOpcode(IntEnum):
 
 
 class CompletionStatus(IntEnum):
-    """What the `syndrome` byte of a completion in error says (Linux `mlx4/cq.h`)."""
+    """Values of the `syndrome` byte of a completion in error (Linux `mlx4/cq.h`)."""
 
     LOCAL_LENGTH_ERR = 0x01
     LOCAL_QP_OP_ERR = 0x02

@@ -13,7 +13,7 @@ DATA_SIZE = 24
 
 
 class EventType(IntEnum):
-    """Types of events."""
+    """Types of entries of an event queue."""
 
     COMP = 0x00
     PATH_MIG = 0x01
@@ -40,7 +40,7 @@ PORT_MNG_GUID_INFO = 0x14
 PORT_MNG_PORT_INFO = 0x15
 PORT_MNG_PKEY_TABLE = 0x16
 PORT_MNG_SL2VL = 0x17
-"""Subtypes of PORT_MNG_CHG."""
+"""Subtype of a PORT_MNG_CHG event: the SL-to-VL mapping has changed."""
 
 PORT_DOWN = 1
 PORT_ACTIVE = 4

@@ -8,7 +8,7 @@ from bluebridge.device.layout.fields import Field, Struct, bits, raw, u8, u16, u
 
 STAT_CLASSES = 9
 NO_VLAN_CLASS = 8
-"""Statistics are kept for eight priorities and for frames without a VLAN tag."""
+"""Index of the statistics of frames without a VLAN tag, after those of eight priorities."""
 
 
 def _by_class(name: str, offset: int, stride: int, doc: str) -> list[Field]:

@@ -11,7 +11,7 @@ from bluebridge.device.layout.fields import Struct, bits, raw, u8, u16
 
 
 class RuleMode(IntEnum):
-    """What a rule is for (mlx4/mcg.c: __promisc_mode)."""
+    """Purposes of a steering rule (mlx4/mcg.c: __promisc_mode)."""
 
     REGULAR = 0
     ALL_DEFAULT = 1
@@ -23,7 +23,7 @@ class RuleMode(IntEnum):
 
 
 class RuleHeader(IntEnum):
-    """Which protocol a header is of (mlx4/mcg.c: __sw_id_hw)."""
+    """Protocols of the headers in a steering rule (mlx4/mcg.c: __sw_id_hw)."""
 
     ETHERNET = 0xE001
     IPV4 = 0xE002
@@ -124,7 +124,7 @@ RULE_HEADERS = {
     RuleHeader.UDP: RULE_PORTS,
     RuleHeader.VXLAN: RULE_VXLAN,
 }
-"""The table of each header that drivers write; none of them writes one of IPv6."""
+"""The structure of each header that drivers write; none of them writes one of IPv6."""
 
 UD_RANGE = Struct(
     "UD_RANGE",

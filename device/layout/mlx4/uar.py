@@ -89,20 +89,20 @@ BLOCKS = (UAR, BLUEFLAME)
 
 
 def blueflame_page(offset: int) -> int:
-    """The UAR page that belongs to an offset of BAR2 behind the UAR pages."""
+    """Return the UAR page that belongs to an offset of BAR2 behind the UAR pages."""
     return (offset - UAR_AREA_SIZE) // PAGE_SIZE
 
 
 def send_doorbell(qpn: int) -> int:
-    """Value of the send doorbell for `qpn`."""
+    """Return the value of the send doorbell for `qpn`."""
     return (qpn & 0xFFFFFF) << 8
 
 
 def cq_doorbell(sn: int, command: int, cqn: int, ci: int) -> int:
-    """The 64-bit value of the CQ doorbell."""
+    """Return the 64-bit value of the CQ doorbell."""
     return ((sn & 3) << 28 | command << 24 | cqn) << 32 | (ci & 0xFFFFFF)
 
 
 def eq_doorbell_offset(eqn: int) -> int:
-    """Offset in BAR2 of the doorbell of event queue `eqn`."""
+    """Return the offset in BAR2 of the doorbell of event queue `eqn`."""
     return (eqn // 4) * PAGE_SIZE + EQ_DOORBELL + 8 * (eqn & 3)

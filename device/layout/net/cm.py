@@ -16,7 +16,7 @@ SOURCE = "InfiniBand vol. 1, chapter 12; include/rdma/ibta_vol1_c12.h"
 
 
 class CmAttribute(IntEnum):
-    """Attribute ids of the CM class: which message a MAD carries."""
+    """Attribute ids of the CM class, each of which names the message that a MAD carries."""
 
     REQ = 0x10
     MRA = 0x11
@@ -49,7 +49,7 @@ class RejectReason(IntEnum):
 
 
 class Answered(IntEnum):
-    """The message that an MRA or REJ refers to."""
+    """Values that name the message which an MRA or REJ answers."""
 
     REQ = 0
     REP = 1
@@ -57,7 +57,7 @@ class Answered(IntEnum):
 
 
 def _path(prefix: str, base: int) -> list[Field]:
-    """The 44 bytes that describe one path of a REQ."""
+    """Return the fields of the 44 bytes that describe one path of a REQ."""
     return [
         u16(f"{prefix}_local_lid", base, "0 on RoCE"),
         u16(f"{prefix}_remote_lid", base + 2, "0 on RoCE"),
@@ -199,7 +199,7 @@ MESSAGES: dict[CmAttribute, Struct] = {
     CmAttribute.DREQ: DREQ,
     CmAttribute.DREP: DREP,
 }
-"""The table of each message by attribute id."""
+"""The structure of each message by attribute id."""
 
 IP_HEADER_SIZE = 36
 IP_HEADER = Struct(
@@ -217,17 +217,20 @@ IP_HEADER = Struct(
 )
 
 SERVICE_ID_TCP = 0x0000000001060000
-"""Service ids of RDMA_PS_TCP: this, with the port in the low 16 bits."""
+"""Base of the service ids of RDMA_PS_TCP; the low 16 bits are the port."""
 SERVICE_PORT_MASK = 0xFFFF
 
 
 def service_id(port: int) -> int:
-    """The service id rdma_cm listens on for TCP-like `port` (0..65535, else `ValueError`)."""
+    """Return the service id on which rdma_cm listens for TCP-like `port`.
+
+    Raises `ValueError` for a port that is not in 0..65535.
+    """
     if not 0 <= port <= SERVICE_PORT_MASK:
         raise ValueError(f"port {port} is not in 0..65535")
     return SERVICE_ID_TCP | port
 
 
 def cm_timeout_seconds(code: int) -> float:
-    """A CM response or service timeout code in seconds."""
+    """Convert the code of a CM response or service timeout to seconds."""
     return 4.096e-6 * float(1 << code)

@@ -8,7 +8,7 @@ PROTOCOL_UDP = 17
 ROCE_PORT = 4791
 """UDP destination port of RoCE v2 (InfiniBand annex A17)."""
 FIRST_SOURCE_PORT = 0xC000
-"""First UDP source port of RoCE v2; each connection has one (annex A17.4.4)."""
+"""Lowest UDP source port of RoCE v2; each connection has a port (annex A17.4.4)."""
 
 IPV4 = Struct(
     "IPv4",
@@ -61,7 +61,7 @@ UDP = Struct(
 
 
 def ones_complement_sum(data: bytes) -> int:
-    """The Internet checksum of `data` (RFC 1071), complemented as in a checksum field."""
+    """Return the Internet checksum of `data` (RFC 1071), complemented as in a checksum field."""
     if len(data) & 1:
         data += b"\0"
     total = sum(int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2))

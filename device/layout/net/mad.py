@@ -22,7 +22,7 @@ class MgmtClass(IntEnum):
 
 
 class Method(IntEnum):
-    """Methods."""
+    """Methods of management datagrams."""
 
     GET = 0x01
     SET = 0x02

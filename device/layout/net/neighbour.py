@@ -1,4 +1,4 @@
-"""Neighbour discovery of IPv6: who has an address, as ICMPv6 messages."""
+"""ICMPv6 messages of IPv6 neighbour discovery, which find the MAC address of an IP address."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from bluebridge.device.layout.fields import Struct, raw, u8, u16, u32
 
 PROTOCOL_ICMPV6 = 58
 HOP_LIMIT = 255
-"""Of all messages, so that none comes through a router."""
+"""Hop limit of all messages, which shows that no router has forwarded them."""
 ALL_NODES = bytes.fromhex("ff020000000000000000000000000001")
 SOLICITED, OVERRIDE = 1 << 30, 1 << 29
-"""Flags of an advertisement: it answers a question; what was known before is wrong."""
+"""Flags of an advertisement: it answers a solicitation; it replaces what was known before."""
 
 
 class Kind(IntEnum):
-    """Types of messages."""
+    """ICMPv6 types of the messages."""
 
     SOLICITATION = 135
     ADVERTISEMENT = 136
@@ -53,10 +53,13 @@ LINK_OPTION = Struct(
 
 
 def solicited_node(address: bytes) -> bytes:
-    """The group of all addresses with the same last three bytes (RFC 4291, 2.7.1)."""
+    """Return the solicited-node group of an IPv6 address (RFC 4291, 2.7.1).
+
+    All addresses with the same last three bytes are in it.
+    """
     return bytes.fromhex("ff0200000000000000000001ff") + address[13:]
 
 
 def group_mac(group: bytes) -> bytes:
-    """The MAC address of a multicast group (RFC 2464, 7)."""
+    """Return the MAC address of an IPv6 multicast group (RFC 2464, 7)."""
     return b"\x33\x33" + group[12:]

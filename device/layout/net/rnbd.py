@@ -25,7 +25,10 @@ class MessageType(IntEnum):
 
 
 class AccessMode(IntEnum):
-    """How a device is opened: once for writing, once more for migration, any times read-only."""
+    """Modes in which a device is opened.
+
+    A device is opened once for writing, once more for migration, and any number of times read-only.
+    """
 
     RO = 0
     RW = 1
@@ -33,14 +36,14 @@ class AccessMode(IntEnum):
 
 
 class CachePolicy(IntFlag):
-    """`cache_policy` of OPEN_RSP."""
+    """Flags in `cache_policy` of OPEN_RSP."""
 
     FUA = 1
     WRITEBACK = 2
 
 
 class Operation(IntEnum):
-    """Bits 7..0 of `rw`."""
+    """Operations in bits 7..0 of `rw`."""
 
     READ = 0
     WRITE = 1
@@ -51,7 +54,7 @@ class Operation(IntEnum):
 
 
 class IoFlag(IntFlag):
-    """Bits 31..8 of `rw`."""
+    """Flags in bits 31..8 of `rw`."""
 
     SYNC = 1 << 8
     FUA = 1 << 9

@@ -58,7 +58,7 @@ class BthOpcode(IntEnum):
 RELIABLE_SERVICE = 0x00
 UNRELIABLE_SERVICE = 0x20
 XRC_SERVICE = 0xA0
-"""Added to an opcode of the reliable connection: the same operation of another service."""
+"""Value added to an opcode of the reliable connection for the same operation of XRC."""
 
 BTH_SIZE = 12
 BTH = Struct(
@@ -117,14 +117,14 @@ ICRC_SIZE = 4
 
 
 def ipv4_gid(address: bytes) -> bytes:
-    """The IPv4-mapped GID of RoCE: ten zeros, two 0xFF, four address bytes."""
+    """Return the IPv4-mapped GID of RoCE: ten zeros, two 0xFF, four address bytes."""
     if len(address) != 4:
         raise ValueError(f"{address!r} is not an IPv4 address of 4 bytes")
     return bytes(10) + b"\xff\xff" + address
 
 
 def ip_gid(address: bytes) -> bytes:
-    """The GID of an IP address of 4 or 16 bytes: an IPv6 address is one itself."""
+    """Return the GID of an IP address of 4 or 16 bytes; that of an IPv6 address is the address."""
     return address if len(address) == 16 else ipv4_gid(address)
 
 
@@ -137,16 +137,16 @@ RNR_TIMER_US: tuple[int, ...] = (
 
 
 def ack_timeout_us(code: int) -> float:
-    """Local ACK timeout: 4.096 us * 2^code; 0 means none."""
+    """Return the local ACK timeout of a code: 4.096 us * 2^code; 0 means no timeout."""
     return 4.096 * (1 << code) if code else 0.0
 
 
 MTU_BYTES = {1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096}
 GSI_QKEY = 0x80010000
 DEFAULT_PKEY = 0xFFFF
-"""Full member of the default partition."""
+"""P_Key of a full member of the default partition."""
 SMI_QPN = 0
 GSI_QPN = 1
 NO_GID = bytes(16)
 PSN_MASK = 0xFFFFFF
-"""Packet sequence numbers have 24 bits."""
+"""Mask of packet sequence numbers, which have 24 bits."""

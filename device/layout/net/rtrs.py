@@ -1,6 +1,6 @@
-"""RTRS on the wire: private data of connections, messages, and what immediates mean.
+"""RTRS on the wire: private data of connections, messages, and the meaning of immediates.
 
-All structures are little-endian; immediates travel big-endian, as every immediate does.
+All structures are little-endian; immediates are sent big-endian, as for every protocol.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from bluebridge.device.layout.fields import Struct, bits, raw, u8, u16, u32, u64
 
 MAGIC: Final = 0x1BBD
 VERSION: Final = 0x0200
-"""Major number in the high byte: peers of another major refuse each other."""
+"""Protocol version with the major number in the high byte.
+
+Peers with different major numbers refuse each other.
+"""
 DEFAULT_PORT: Final = 1234
 NAME_BYTES: Final = 255
 MAX_QUEUE_DEPTH: Final = 65535
 MAX_CONNECTIONS: Final = 4096
-"""Of one path; a server refuses a request that names more."""
+"""Connections of one path at most; a server refuses a request for more."""
 MAX_PATHS: Final = 128
 MIN_CHUNK_SIZE: Final = 8192
 SERVICE_QUEUE_DEPTH: Final = 512
@@ -72,7 +75,7 @@ class MessageType(IntEnum):
 
 
 class MessageFlag(IntFlag):
-    """`flags` of a read request and of CONN_RSP."""
+    """Values of `flags` in a read request and in CONN_RSP."""
 
     NEED_INVAL = 1
     NEW_RKEY = 2
@@ -134,7 +137,7 @@ RDMA_WRITE = Struct(
 
 
 class ImmediateType(IntEnum):
-    """Bits 31..28 of an immediate."""
+    """Types of immediates, in bits 31..28."""
 
     IO_REQ = 0
     IO_RSP = 1
@@ -150,20 +153,23 @@ ERRNO_BITS: Final = 9
 
 
 def immediate(kind: int, payload: int) -> int:
-    """The immediate with a payload of 28 bits."""
+    """Return the immediate of a type with a payload of 28 bits."""
     return (kind & 0xF) << PAYLOAD_BITS | payload & PAYLOAD_MASK
 
 
 def offset_bits(queue_depth: int) -> int:
-    """How many low bits of IO_REQ's payload are the offset; the bits above are the chunk."""
+    """Return how many low bits of IO_REQ's payload are the offset.
+
+    The bits above are the chunk.
+    """
     return PAYLOAD_BITS - ((queue_depth - 1).bit_length() if queue_depth > 1 else 0)
 
 
 def response_payload(message_id: int, errno: int) -> int:
-    """Payload of IO_RSP: the chunk of the request, and an errno (0 to 511, without sign)."""
+    """Return the payload of IO_RSP: the chunk of the request, and an errno (0 to 511, unsigned)."""
     return (abs(errno) & 0x1FF) << MESSAGE_ID_BITS | message_id & (1 << MESSAGE_ID_BITS) - 1
 
 
 def parse_response(payload: int) -> tuple[int, int]:
-    """Chunk and errno (0 to 511, without sign) of IO_RSP's payload."""
+    """Return chunk and errno (0 to 511, unsigned) of IO_RSP's payload."""
     return payload & (1 << MESSAGE_ID_BITS) - 1, payload >> MESSAGE_ID_BITS & 0x1FF

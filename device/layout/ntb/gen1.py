@@ -26,11 +26,15 @@ LINK_DISABLE = 1 << 1
 LOST_DOORBELL = 14
 """The doorbell that b2b_doorbell does not pass on, by an erratum of all parts."""
 DOORBELL_ERRATUM = "sdoorbell"
-"""The bridge locks up when a doorbell register is written while the peer accesses these registers
-(ntb_hw_intel.h, NTB_HWERR_SDOORBELL_LOCKUP)."""
+"""Name of the erratum NTB_HWERR_SDOORBELL_LOCKUP (ntb_hw_intel.h).
+
+The bridge locks up when a doorbell register is written while the peer accesses the registers.
+"""
 CONFIGURATION_ERRATUM = "sb01base"
-"""It locks up when the registers are accessed while stores cross it in both directions
-(NTB_HWERR_SB01BASE_LOCKUP)."""
+"""Name of the erratum NTB_HWERR_SB01BASE_LOCKUP.
+
+The bridge locks up when the registers are accessed while stores cross it in both directions.
+"""
 ERRATA = (DOORBELL_ERRATUM, CONFIGURATION_ERRATUM)
 
 PRIMARY_SIZES = {2: 0xD0, 4: 0xD1}
@@ -41,7 +45,7 @@ PPD = 0xD4
 PPD_BACK_TO_BACK = 0x01
 PPD_DOWNSTREAM = 0x10
 LINK_STATUS = 0x1A2
-"""Config word: the link as it is."""
+"""Offset in config space of the word with the link status."""
 
 _RO, _RW, _WO, _W1C = Access.RO, Access.RW, Access.WO, Access.W1C
 _SOURCE = "drivers/ntb/hw/intel/ntb_hw_gen1.h"

@@ -17,14 +17,14 @@ WINDOW_BARS = (2, 4)
 DOORBELLS = 32
 SPADS = 16
 LINK_BIT = 32
-"""Bit of int_status, and index of int_vector, that stands for the link."""
+"""Bit of int_status, and index of int_vector, for link events."""
 VECTORS = DOORBELLS + 1
 
 UPSTREAM = 0x0200
-"""ppd1 of the upstream side of a back-to-back pair (gen4: NTB_TOPO_B2B_USD)."""
+"""Value of ppd1 on the upstream side of a back-to-back pair (gen4: NTB_TOPO_B2B_USD)."""
 DOWNSTREAM = 0x4200
 LINK_UP = 0x2084
-"""link_status: data link active, 8 lanes, 16 GT/s."""
+"""Value of link_status while the link is up: data link active, 8 lanes, 16 GT/s."""
 LINK_DISABLE = 1 << 4
 TRAIN = 1 << 3
 LINK_CHANGED = 1 << 8

@@ -1,9 +1,9 @@
-"""The bridges that exist: the one table that every part chooses by.
+"""The table of bridge models, from which all parts of the project select a model.
 
-A new model is a row here, a row in `bluebridge.device.ntb.selection` and, if a driver of ours is to
-find it, one in `bluebridge.guest.drivers.ntb`; its registers and their uses get a module beside
-this one. Options, the log's analyzer, `bluebridge show`, lab and conformance run follow from the
-row.
+A new model needs a row here, a row in `bluebridge.device.ntb.selection` and, if a driver of this
+project is to find it, one in `bluebridge.guest.drivers.ntb`; its registers and their uses get a
+module beside this one. Options, the log's analyzer, `bluebridge show`, lab and conformance run
+follow from the row.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ class BridgeModel:
     """One model of a non-transparent bridge, the same on both sides of a pair."""
 
     name: str
-    """What options and users call it."""
+    """Name of the model in options and messages."""
     title: str
-    """Maker and kind, for a reader of tables."""
+    """Maker and kind of the bridge, as tables show it."""
     vendor: int
     device: int
     revision: int
     subsystem: int
-    """Its subsystem ID; the subsystem vendor is the vendor."""
+    """Subsystem ID; the subsystem vendor ID is the vendor ID."""
     blocks: tuple[RegisterBlock, ...]
     """The registers in BAR0."""
     uses: Uses
-    """What they are for."""
+    """The uses of the registers."""
     window_bars: tuple[int, int]
-    """The BARs that show the peer's memory; the second one is that which may be wide."""
+    """The BARs that are windows to the peer's memory; the second one may be 4 GiB wide."""
     log_suffix: str
-    """What follows `GUEST.` in the name of the device in the bus log."""
+    """The part after `GUEST.` in the name of the bridge in the bus log."""
     kernel_driver: str
-    """The Linux module that drives it."""
+    """Name of the Linux kernel module that drives the bridge."""
     engine_version: int
-    """Version register of the I/OAT engine on the same platform, 0x34 for 3.4."""
+    """Version register of the I/OAT engine on the same platform, such as 0x34 for 3.4."""
     window_alias: bool = False
     """Whether its wide window can be the peer's memory itself, mapped instead of trapped."""
     errata: tuple[str, ...] = ()
-    """Errata that lock it up, which the device server can play out."""
+    """Errata that lock the bridge up and that the device server can play out."""
     ports: tuple[int, int] = (0, 1)
-    """How the kernel's driver numbers the two sides."""
+    """Port numbers that the kernel's driver gives the two sides."""
     register_window: bool = False
     """The kernel's driver reaches the peer's registers through one of the windows (b2b_mw_idx)."""
     spare_vectors: bool = False
@@ -57,7 +57,7 @@ class BridgeModel:
 
     @property
     def pci_id(self) -> tuple[int, int]:
-        """Vendor and device ID."""
+        """The vendor ID and the device ID."""
         return self.vendor, self.device
 
     @property
@@ -115,7 +115,7 @@ GEN1 = BridgeModel(
 )
 
 MODELS = (GEN4, SWITCHTEC, GEN1)
-"""All of them, the default first."""
+"""All bridge models; the first one is the default."""
 DEFAULT = MODELS[0]
 BY_NAME = {model.name: model for model in MODELS}
 BY_PCI_ID = {model.pci_id: model for model in MODELS}
@@ -126,16 +126,16 @@ HANGING = tuple(model for model in MODELS if model.errata)
 
 
 class BarSizes(StrEnum):
-    """How much the windows show: 1 MiB each, or 4 GiB in the second one as NTRDMA wants."""
+    """Sizes of the windows: 1 MiB each, or 1 MiB and 4 GiB as NTRDMA needs."""
 
     SMALL = "small"
     NTRDMA = "ntrdma"
 
 
 WINDOW_BYTES = {BarSizes.SMALL: (1 << 20, 1 << 20), BarSizes.NTRDMA: (1 << 20, 4 << 30)}
-"""Bytes of both windows."""
+"""Sizes of both windows in bytes."""
 
 
 def names(models: tuple[BridgeModel, ...]) -> str:
-    """Names for a sentence: `a or b`."""
+    """Return the names of models for use in a sentence, such as `a or b`."""
     return " or ".join(model.name for model in models)

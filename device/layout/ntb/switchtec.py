@@ -14,13 +14,16 @@ from bluebridge.device.layout.ntb.uses import RegisterUse, Use, Uses
 
 VENDOR = 0x11F8
 DEVICE = 0x8531
-"""The PCI IDs, which registers repeat."""
+"""The PCI device ID, which registers repeat with the vendor ID."""
 
 BAR0_SIZE = 4 << 20
 MSIX_TABLE = 0x200000
 MSIX_PENDING = 0x201000
 VECTORS = 4
-"""Of these the driver uses three; all further ones it asks for are written through a window."""
+"""Number of MSI-X vectors.
+
+The driver uses three of them; writes through a window raise all further ones that it asks for.
+"""
 PARTITIONS = 2
 WINDOW_BARS = (2, 4)
 LUTS = 16
@@ -34,14 +37,14 @@ LUT_ENABLE = 1
 CONTROL_START = 0x14000
 CONTROL_STRIDE = 0x2000
 LINK_STATUS = 0x830000
-"""PCI Express link status of a port, in the upper half: 8 lanes, 8 GT/s."""
+"""Register value of a port's PCI Express link status in the upper half: 8 lanes, 8 GT/s."""
 EVENT_OCCURRED = 1
 EVENT_COUNT_SHIFT = 5
 MANAGEMENT_ERROR = 0xFF
 
 
 class LinkMessage(IntEnum):
-    """What drivers tell each other through message 0 (enum switchtec_msg)."""
+    """Values that drivers send each other as message 0 (enum switchtec_msg)."""
 
     UP = 1
     DOWN = 2
@@ -52,7 +55,7 @@ class LinkMessage(IntEnum):
 
 
 class Operation(IntEnum):
-    """What software asks of a control block."""
+    """Operations that software requests of a control block."""
 
     LOCK = 1
     CONFIGURE = 2
@@ -65,7 +68,7 @@ class BlockStatus(IntEnum):
     NORMAL = 1
     LOCKED = 2
     LOCKING = 3
-    """It has asked for the lock, and the other partition has it."""
+    """The partition has asked for the lock while the other partition holds it."""
 
 
 _RO, _RW, _WO, _W1C = Access.RO, Access.RW, Access.WO, Access.W1C
@@ -199,7 +202,7 @@ CONTROL = RegisterBlock(
 
 
 def _tables(partition: int) -> tuple[RegisterBlock, ...]:
-    """Requester and look-up tables of a partition's control block."""
+    """Return the requester and look-up tables of a partition's control block."""
     base = CONTROL_START + CONTROL_STRIDE * partition
     return (
         RegisterBlock(
@@ -321,7 +324,7 @@ PORT = RegisterBlock(
 )
 
 SHARED = (CONTROL, REQUESTER0, REQUESTER1, LUT0, LUT1)
-"""One copy for both guests."""
+"""Register blocks of which the switch has one copy for both guests."""
 OWN = (MANAGEMENT, SYSTEM, PARTITION, INFO, MESSAGING, VECTOR0, VECTOR1, PORT)
 BLOCKS = (*SHARED, *OWN)
 USES = Uses(

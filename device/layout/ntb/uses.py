@@ -1,6 +1,6 @@
 """The uses of a bridge's registers, in one set of words for all models.
 
-The log's analyzer and `bluebridge show` go by these words, so neither knows a model by name.
+The log's analyzer and `bluebridge show` use these words, so neither depends on a model.
 """
 
 from __future__ import annotations
@@ -30,29 +30,32 @@ class Use(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RegisterUse:
-    """The use of one register, with the `number` of its message slot or BAR where it has one."""
+    """The use of one register.
+
+    `number` is that of its message slot or BAR where it has one.
+    """
 
     use: Use
     number: int = 0
     bits: int = (1 << 64) - 1
-    """The bits of its value that ring."""
+    """Mask of the bits of the register's value that ring doorbells."""
     bit_each: bool = False
-    """Whether copy N of the register has doorbell N as its bit 0."""
+    """Whether the register is repeated, with doorbell N as bit 0 of copy N."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Uses:
-    """What software does with the registers of one model."""
+    """The uses that software makes of the registers of one model."""
 
     registers: Mapping[tuple[str, str], RegisterUse]
-    """By the names of block and register."""
+    """Uses of registers by the names of block and register."""
     message_names: Mapping[int, str] = field(default_factory=dict)
-    """Names of values that messages have."""
+    """Names of message values."""
     first_message: int = 64
-    """Number of message slot 0 in the table of vectors, where doorbells have the numbers below."""
+    """Number of message slot 0 in the table of vectors; lower numbers are doorbells."""
     doorbells_per_vector: int = 0
-    """Doorbells of each MSI-X vector where the model fixes it, 0 where software chooses vectors."""
+    """Doorbells of each MSI-X vector if the model fixes it; 0 if software chooses vectors."""
     registers_shown: int = 0
-    """Bytes of the registers that the peer sees through a window, 0 for none."""
+    """Bytes of the registers that the peer can access through a window, or 0."""
     config: tuple[tuple[int, int, str], ...] = ()
-    """Registers of its own in config space: offset, bytes, name."""
+    """Offset, bytes and name of the model's own registers in config space."""

@@ -1,1 +1,1 @@
-"""NTRDMA version 0.1 on the wire: blocks, commands, ring entries. Everything is little-endian."""
+"""NTRDMA version 0.1 on the wire: blocks, commands and ring entries, all little-endian."""

@@ -12,7 +12,7 @@ RESPONSE_SIZE: Final = 64
 OK: Final = 0
 FAILED: Final = 0xFFFFFFFF
 CREATE_SEGMENTS: Final = 13
-"""Of a MR_CREATE; a MR_APPEND has one more."""
+"""Segments of a MR_CREATE at most; a MR_APPEND has room for one more."""
 APPEND_SEGMENTS: Final = 14
 CREATE_LIST: Final = 40
 APPEND_LIST: Final = 24
@@ -20,7 +20,10 @@ _SOURCE = "NTRDMA v0.1 ntrdma_cmd.h"
 
 
 class CommandCode(IntEnum):
-    """What a command asks for. 15 and 16 are ours: version 0.1 ends at 14."""
+    """Codes of commands.
+
+    Codes 15 and 16 are extensions of this project: version 0.1 ends at 14.
+    """
 
     NONE = 0
     PD_CREATE = 4

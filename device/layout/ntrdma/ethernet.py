@@ -7,7 +7,7 @@ from typing import Final
 from bluebridge.device.layout.fields import Struct, u64
 
 DROPPED: Final = 0
-"""The length of a frame that did not fit into its buffer, which stays empty."""
+"""Length that stands for a frame which did not fit into its buffer; the buffer stays empty."""
 _SOURCE = "NTRDMA v0.1 ntrdma_eth.c"
 
 FRAME_BUFFER = Struct(

@@ -9,14 +9,14 @@ from bluebridge.device.layout.fields import Struct, bits, u32, u64
 
 VERSION_TAG: Final = 0xEC7B5719
 VERSION: Final = 1
-"""The highest version supported, and the lowest."""
+"""The protocol version that is supported, both the highest and the lowest."""
 COMMAND_CAPACITY: Final = 0x10
 ETHERNET_CAPACITY: Final = 0x400
 DOORBELLS: Final = 0x400
 BELL_COMMAND: Final = 0
-"""A command has come."""
+"""Number of the bell that announces a command."""
 BELL_RESPONSE: Final = 1
-"""A response has come."""
+"""Number of the bell that announces a response."""
 BELL_ETHERNET: Final = 4
 FIRST_DYNAMIC_BELL: Final = 8
 _SOURCE = "NTRDMA v0.1 ntrdma_port.h, ntrdma_port_v1.c"

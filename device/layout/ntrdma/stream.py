@@ -11,7 +11,7 @@ TAG: Final = 0xE4EE6EB8E653FA98
 
 
 class MessageKind(IntEnum):
-    """What a message does at the receiver."""
+    """The actions that messages ask the receiver for."""
 
     DATA = 1
     SIGNAL = 2

@@ -12,7 +12,7 @@ _SOURCE = "NTRDMA v0.1 ntrdma_qp.h"
 
 
 class WorkCode(IntEnum):
-    """What an entry is."""
+    """Operations of work entries."""
 
     RECV = 0
     RECV_INVALIDATE = 1
@@ -27,7 +27,10 @@ class WorkCode(IntEnum):
 
 
 class WorkStatus(IntEnum):
-    """How it went. From 10 on they are ours: to version 0.1 they are errors like all others."""
+    """Completion statuses.
+
+    Those from 10 on are extensions of this project; to version 0.1 they are errors like all others.
+    """
 
     OK = 0
     ABORTED = 1

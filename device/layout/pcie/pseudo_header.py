@@ -10,10 +10,13 @@ from enum import IntEnum, IntFlag
 from bluebridge.device.layout.fields import Struct, u8, u32, u64
 
 LINKTYPE_EXPORTED_PDU = 252
-"""LINKTYPE_WIRESHARK_UPPER_PDU: tags of 2 bytes type, 2 bytes length, value; then the data."""
+"""Link type of exported PDUs, LINKTYPE_WIRESHARK_UPPER_PDU.
+
+A packet has tags (2 bytes type, 2 bytes length, value), then the data.
+"""
 TAG_END = 0
 TAG_DISSECTOR_NAME = 12
-"""Tags of Wireshark's wsutil/exported_pdu_tlvs.h."""
+"""Tag type in Wireshark's wsutil/exported_pdu_tlvs.h: the name of the dissector."""
 DISSECTOR = "bluebridge.tlp"
 
 VERSION = 1
@@ -46,14 +49,14 @@ PSEUDO_HEADER = Struct(
 
 
 class Content(IntEnum):
-    """What follows the pseudo-header."""
+    """The kind of content after the pseudo-header."""
 
     TLP = 1
     TEXT = 2  # UTF-8: something that is no TLP, such as a reset
 
 
 class Flags(IntFlag):
-    """What is known of a packet."""
+    """Properties of a packet."""
 
     UPSTREAM = 1  # the function sends the access; its completions go the other way
     ID_UNKNOWN = 2  # requester, completer and target are 0 because the capture does not know them
@@ -62,7 +65,7 @@ class Flags(IntFlag):
 
 
 class Purpose(IntEnum):
-    """What an access is for."""
+    """The purpose of an access."""
 
     OTHER = 0
     DOORBELL = 1

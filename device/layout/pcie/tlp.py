@@ -7,10 +7,10 @@ from enum import IntEnum
 from bluebridge.device.layout.fields import Field, Struct, bits, u8, u16, u32, u64
 
 MAX_DWORDS = 1024
-"""Dwords of data of one packet at most; the header's length field holds 0 then."""
+"""Dwords of data of one packet at most; the length field of the header then holds 0."""
 MAX_BYTES = 4 * MAX_DWORDS
 LIMIT_32 = 1 << 32
-"""Memory below has 32-bit addresses, and must have."""
+"""End of the memory for which 32-bit addresses are used, as the standard requires."""
 
 
 class TlpType(IntEnum):
