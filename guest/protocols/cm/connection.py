@@ -49,7 +49,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something for the owner: status as in `CmEvent`, and the message that caused it."""
+    """News of a connection for its owner: `CmEvent`'s status, and the message that caused it."""
 
     type: EventType
     status: int = 0
@@ -57,7 +57,7 @@ class Notice:
 
 
 class CmConnection:
-    """One connection. `local_id` is ours, `remote_id` the peer's (0 until known)."""
+    """One connection: `local_id` is this side's id, `remote_id` the peer's (0 until known)."""
 
     def __init__(
         self,
@@ -84,23 +84,23 @@ class CmConnection:
         self._refusal: Message | None = None
 
     def connect(self, fields: Mapping[str, Value]) -> None:
-        """Active side: send the REQ and repeat it until something comes back."""
+        """Send the REQ on the active side and repeat it until an answer comes."""
         self._emit(CmAttribute.REQ, fields, State.REQ_SENT, repeat=True)
 
     def requested(self, request: Message) -> None:
-        """Passive side: this connection answers `request`."""
+        """Take the REQ `request`, which this connection answers, on the passive side."""
         self.remote_id = request["local_comm_id"]
         self.remote_qpn = request["local_qpn"]
         self._tid = request.tid
         self.state = State.REQ_RECEIVED
 
     def accept(self, fields: Mapping[str, Value]) -> None:
-        """Passive side: send the REP and repeat it until the RTU comes."""
+        """Send the REP on the passive side and repeat it until the RTU comes."""
         self._expect(State.REQ_RECEIVED, "accept")
         self._emit(CmAttribute.REP, fields, State.REP_SENT, repeat=True)
 
     def ready(self) -> None:
-        """Active side: our queue pair can send, so send the RTU."""
+        """Send the RTU on the active side, whose queue pair can send now."""
         self._expect(State.REP_RECEIVED, "ready")
         self._emit(CmAttribute.RTU, {}, State.ESTABLISHED)
 
@@ -116,7 +116,7 @@ class CmConnection:
         self._emit(CmAttribute.REJ, fields, State.DEAD)
 
     def disconnect(self) -> None:
-        """Send a DREQ, or the DREP the peer's DREQ waits for; nothing when already over."""
+        """Send a DREQ, or the DREP that the peer waits for; nothing when already over."""
         if self.state is State.DREQ_RECEIVED:
             self._emit(CmAttribute.DREP, {}, State.TIMEWAIT)
             self._linger()
@@ -125,7 +125,7 @@ class CmConnection:
             self._emit(CmAttribute.DREQ, fields, State.DREQ_SENT, repeat=True)
 
     def abandon(self) -> None:
-        """The owner is destroyed: end the connection with the message that fits the state."""
+        """End the connection of a destroyed owner with the message that fits the state."""
         if self.state in (State.REQ_RECEIVED, State.REP_RECEIVED):
             self.reject(RejectReason.CONSUMER_DEFINED)
         elif self.state is State.REQ_SENT:
@@ -137,7 +137,7 @@ class CmConnection:
             self._settle(State.DEAD)
 
     def handle(self, message: Message) -> None:
-        """Take one message from the peer; what does not fit the state is a stray and dropped."""
+        """Take one message from the peer; one that does not fit the state is dropped."""
         match message.kind:
             case CmAttribute.REQ:
                 self._repeated_request()
@@ -156,7 +156,7 @@ class CmConnection:
                 self._leave(0, message)
 
     def expire(self) -> None:
-        """`deadline` has passed: repeat, give up, or leave the time-wait state."""
+        """Act on a `deadline` that has passed: repeat, give up, or leave the time-wait state."""
         if self.state is State.TIMEWAIT:
             self._settle(State.DEAD)
             self._tell(Notice(EventType.TIMEWAIT_EXIT))
@@ -173,7 +173,7 @@ class CmConnection:
             self._tell(Notice(EventType.UNREACHABLE, -errno.ETIMEDOUT))
 
     def _repeated_request(self) -> None:
-        """The peer did not get our answer: repeat it, or ask for more time with an MRA."""
+        """Repeat the answer that the peer did not get, or ask for more time by an MRA."""
         if self.state is State.REQ_RECEIVED:
             fields = {"answered": Answered.REQ, "service_timeout": MRA_TIMEOUT_CODE}
             self._emit(CmAttribute.MRA, fields, self.state)
@@ -181,14 +181,14 @@ class CmConnection:
             self._send(self._last, self.peer)
 
     def _take_mra(self, message: Message) -> None:
-        """The peer asks for more time: wait as long as it says, then start to repeat again."""
+        """Wait for as long as the peer's MRA asks, then repeat again."""
         if self.state in (State.REQ_SENT, State.REP_SENT):
             self._retries = 0
             patience = cm_timeout_seconds(message["service_timeout"])
             self.deadline = self._clock() + max(RESEND_SECONDS, patience)
 
     def _take_rep(self, message: Message) -> None:
-        """The answer to our REQ; again when our RTU was lost."""
+        """Take the answer to the REQ, which comes again when the RTU was lost."""
         if self.state is State.REQ_SENT:
             self.remote_id = message["local_comm_id"]
             self.remote_qpn = message["local_qpn"]
@@ -198,11 +198,11 @@ class CmConnection:
             self._send(self._last, self.peer)
 
     def _take_rej(self, message: Message) -> None:
-        """The peer refuses, or no longer knows this connection.
+        """Take the peer's refusal; it may no longer know this connection.
 
-        A peer that calls the request stale sends the DREQ of the connection that it still has
-        with our queue pair right behind (core/cm.c: cm_match_req), and refuses until that is
-        answered. So the user is told only then, and his next request is served.
+        A peer that calls the request stale sends right behind it the DREQ of the connection that it
+        still has with this side's queue pair (core/cm.c: cm_match_req), and refuses until that DREQ
+        is answered. So the user is told only after that, and the next request succeeds.
         """
         if self.state is State.REQ_SENT and message["reason"] == RejectReason.STALE_CONNECTION:
             self._settle(State.STALE)
@@ -215,13 +215,16 @@ class CmConnection:
             self._leave(0, message)
 
     def old_connection_over(self) -> None:
-        """The DREQ that a refused end stayed for was answered, or will not come any more."""
+        """End the refused connection, which waited for the DREQ of an older one.
+
+        That DREQ was answered, or will not come any more.
+        """
         if self.state is State.STALE and self._refusal is not None:
             self._settle(State.DEAD)
             self._tell(Notice(EventType.REJECTED, self._refusal["reason"], self._refusal))
 
     def _take_dreq(self, message: Message) -> None:
-        """The peer disconnects. Two DREQs that cross each other are answered by both sides."""
+        """Take the peer's DREQ; DREQs that cross each other are answered by both sides."""
         if self.state in (State.ESTABLISHED, State.REP_SENT):
             self._settle(State.DREQ_RECEIVED)
             self._tid = message.tid
@@ -236,7 +239,7 @@ class CmConnection:
             self._emit(CmAttribute.DREP, {}, State.TIMEWAIT, keep_deadline=True)
 
     def _leave(self, status: int, message: Message | None) -> None:
-        """The connection is over: enter time-wait, and report to the owner."""
+        """Enter time-wait after the end of the connection, and report to the owner."""
         self._settle(State.TIMEWAIT)
         self._linger()
         self._tell(Notice(EventType.DISCONNECTED, status, message))
@@ -275,7 +278,7 @@ class CmConnection:
         self._send(mad, self.peer)
 
     def _expect(self, states: State | tuple[State, ...], verb: str) -> None:
-        """Refuse a verb that does not fit the state with `OSError` (EINVAL)."""
+        """Raise `OSError` (EINVAL) for a verb that does not fit the state."""
         allowed = states if isinstance(states, tuple) else (states,)
         if self.state not in allowed:
             raise OSError(errno.EINVAL, f"{verb} in state {self.state.name} of the connection")

@@ -1,4 +1,4 @@
-"""A queue of events between threads with a descriptor to poll."""
+"""A queue of events between threads, with a descriptor to poll."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Event = TypeVar("Event")
 
 
 class CmEvents(Generic[Event]):
-    """Events in order of arrival; `fileno()` is readable while there are any."""
+    """A queue of events in order of arrival; `fileno()` is readable while there are any."""
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque()
@@ -21,7 +21,7 @@ class CmEvents(Generic[Event]):
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_SEMAPHORE | os.EFD_CLOEXEC)
 
     def fileno(self) -> int:
-        """An eventfd to poll for reading."""
+        """Return an eventfd that is readable while there are events."""
         return self._fd
 
     def put(self, event: Event) -> None:
@@ -32,7 +32,7 @@ class CmEvents(Generic[Event]):
                 os.eventfd_write(self._fd, 1)
 
     def get_nowait(self) -> Event | None:
-        """The oldest event, or None."""
+        """Return the oldest event, None when there is none."""
         with self._lock:
             if not self._events:
                 return None
@@ -40,7 +40,7 @@ class CmEvents(Generic[Event]):
             return self._events.popleft()
 
     def get(self, timeout: float | None = None) -> Event | None:
-        """The oldest event, waiting up to `timeout` seconds (None: for ever); None when late."""
+        """Return the oldest event; None after `timeout` seconds (None waits without end)."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             event = self.get_nowait()
@@ -52,7 +52,7 @@ class CmEvents(Generic[Event]):
             select.select([self._fd], [], [], left)
 
     def close(self) -> None:
-        """Drop what is left and give the descriptor back."""
+        """Drop the events that are left and close the descriptor."""
         with self._lock:
             self._events.clear()
             if self._fd >= 0:

@@ -7,11 +7,11 @@ from enum import IntEnum
 
 
 class CmError(OSError):
-    """A connection manager call that cannot be done: `errno` and one line saying why."""
+    """A call of the connection manager failed: `errno`, and a line that says why."""
 
 
 class EventType(IntEnum):
-    """enum rdma_cm_event_type."""
+    """The types of events, numbered as enum rdma_cm_event_type."""
 
     ADDR_RESOLVED = 0
     ADDR_ERROR = 1

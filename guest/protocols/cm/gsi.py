@@ -1,4 +1,4 @@
-"""MADs over the real queue pair 1: RoCE v1 datagrams between general service interfaces."""
+"""MADs over the device's queue pair 1: RoCE v1 datagrams between general service interfaces."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ class GsiTransport:
         self._qp.modify(QpAttr(state=QpState.RTS, sq_psn=0))
 
     def fileno(self) -> int:
-        """The completion channel's eventfd."""
+        """Return the completion channel's eventfd."""
         return self._channel.fileno()
 
     def receive(self) -> list[Received]:
-        """Everything that arrived, receives posted anew; finished sends give their slots back.
+        """Return all MADs that arrived, post their receives anew and free sent slots.
 
         Raises `DeviceLost`.
         """
@@ -120,7 +120,7 @@ class GsiTransport:
             self.receive()
 
     def close(self) -> None:
-        """Destroy the queue pair and what belongs to it."""
+        """Destroy the queue pair and its completion queue, channel and memory."""
         self._qp.destroy()
         self._cq.destroy()
         self._channel.close()
@@ -129,7 +129,7 @@ class GsiTransport:
         self._pd.close()
 
     def _address(self, slot: int) -> int:
-        """DMA address of a slot."""
+        """Return the DMA address of a slot."""
         return self._memory.address + slot * SLOT
 
     @staticmethod

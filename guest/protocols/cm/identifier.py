@@ -33,7 +33,7 @@ PSN_BITS = 24
 
 @dataclass(frozen=True, slots=True)
 class CmEvent:
-    """One event: `status` is 0, a negative errno, or the reason of a rejection."""
+    """An event of a connection: `status` is 0, a negative errno, or the reason of a rejection."""
 
     type: EventType
     id: CmId
@@ -124,19 +124,19 @@ class CmId:
         self._tell(EventType.ADDR_RESOLVED)
 
     def resolve_route(self) -> None:
-        """On RoCE the route is the address: ROUTE_RESOLVED follows; `CmError` without address."""
+        """Report ROUTE_RESOLVED: on RoCE the route is the address; `CmError` without address."""
         if self.peer is None:
             raise CmError(errno.EINVAL, "resolve_route before the address is resolved")
         self._tell(EventType.ROUTE_RESOLVED)
 
     def attach(self, qp: QueuePair) -> None:
-        """Give this end its queue pair, which goes to INIT; later states follow by themselves."""
+        """Give this end its queue pair, which goes to INIT; events bring it to later states."""
         path_qp = self._path_qp(qp)
         path_qp.to_init()
         self.qp = path_qp
 
     def connect(self, param: ConnParam | None = None) -> None:
-        """Active side: ask the peer. ESTABLISHED, REJECTED or UNREACHABLE follows."""
+        """Send a request to the peer; ESTABLISHED, REJECTED or UNREACHABLE follows."""
         qp, peer = self._need_qp(), self.peer
         if peer is None:
             raise CmError(errno.EINVAL, "connect before the address is resolved")
@@ -150,7 +150,7 @@ class CmId:
         self._table.timer_started()
 
     def accept(self, param: ConnParam | None = None) -> None:
-        """Passive side: bring the queue pair up and answer. ESTABLISHED follows."""
+        """Bring the queue pair up and accept the peer's request; ESTABLISHED follows."""
         qp, request, connection = self._need_qp(), self._request, self._connection
         if request is None or connection is None:
             raise CmError(errno.EINVAL, "accept without a connection request")
@@ -172,7 +172,7 @@ class CmId:
             self._connection.reject(reason, private_data)
 
     def disconnect(self) -> None:
-        """Put the queue pair into error, which flushes it, and part. DISCONNECTED follows."""
+        """Put the queue pair into error, which flushes it, and disconnect; DISCONNECTED follows."""
         if self.qp is not None:
             self.qp.to_error()
         with self._table.lock:
@@ -181,12 +181,12 @@ class CmId:
         self._table.timer_started()
 
     def device_removed(self) -> None:
-        """The device is lost; call under the manager's lock."""
+        """Report that the device is lost; to be called under the manager's lock."""
         self._tell(EventType.DEVICE_REMOVAL)
 
     @property
     def connected(self) -> bool:
-        """Whether a DISCONNECTED event is still to come."""
+        """True while a DISCONNECTED event is still to come."""
         connection = self._connection
         return connection is not None and connection.state in (
             State.ESTABLISHED,
@@ -195,7 +195,7 @@ class CmId:
         )
 
     def destroy(self) -> None:
-        """Part from the peer and from the manager; no event follows. The queue pair stays."""
+        """Leave the peer and the manager; no event follows and the queue pair stays."""
         with self._table.lock:
             if self._destroyed:
                 return
@@ -209,7 +209,7 @@ class CmId:
     # What follows is for the manager, under its lock.
 
     def child(self, request: Message, peer: Peer) -> CmId | None:
-        """A listener's new connection; None when the request is not for its address."""
+        """Return a listener's new connection; None when the request is not for its address."""
         # The path that a REQ describes is that of both directions (core/cm.c: cm_req_handler).
         peer = replace(peer, traffic_class=request["primary_traffic_class"])
         child = CmId(self._table, self._resolver, self._path_qp, self.events)
@@ -229,7 +229,7 @@ class CmId:
         return child
 
     def handle(self, message: Message) -> None:
-        """A message from the peer."""
+        """Take a message from the peer."""
         if self._connection is not None:
             self._connection.handle(message)
 
@@ -240,7 +240,7 @@ class CmId:
             self._connection.expire()
 
     def drop_if_stale(self, qpn: int, peer: Peer) -> None:
-        """The peer's queue pair `qpn` asks for a new connection: this one, if to it, is over."""
+        """End this connection if it is to queue pair `qpn`, for which the peer asks anew."""
         connection = self._connection
         if (
             connection is not None
@@ -252,7 +252,7 @@ class CmId:
             self._tell(EventType.DISCONNECTED, -errno.ECONNRESET)
 
     def old_connection_over(self, qpn: int, peer: Peer) -> None:
-        """The peer has ended what an earlier owner of our queue pair `qpn` had with it."""
+        """Note that the peer ended an older connection with this side's queue pair `qpn`."""
         connection = self._connection
         if (
             connection is not None
@@ -263,7 +263,7 @@ class CmId:
             connection.old_connection_over()
 
     def notice(self, notice: Notice) -> None:
-        """News from the connection: move the queue pair to its state, then report to the user."""
+        """Move the queue pair to the connection's new state, then report to the user."""
         if notice.type is EventType.CONNECT_RESPONSE and notice.message is not None:
             self._connected(notice.message)
             return
@@ -273,7 +273,7 @@ class CmId:
         self._tell(notice.type, notice.status, data)
 
     def _connected(self, reply: Message) -> None:
-        """Active side, REP in hand: RTR, RTS, RTU, ESTABLISHED."""
+        """Go through RTR, RTS, RTU and ESTABLISHED after the REP on the active side."""
         qp, connection = self._need_qp(), self._connection
         if connection is None:
             return
@@ -288,11 +288,11 @@ class CmId:
         self._tell(EventType.ESTABLISHED, 0, reply.raw("private_data"))
 
     def _rtr(self, message: Message, peer: Peer, mtu: int) -> Rtr:
-        """What RTR needs of a REQ or REP."""
+        """Return the attributes for RTR out of a REQ or REP."""
         return rtr_of(message, self._param, self._psn, peer, self._table.port.gid_index, mtu)
 
     def _need_qp(self) -> PathQp:
-        """The queue pair; `CmError` before `attach`."""
+        """Return the queue pair; `CmError` before `attach`."""
         if self.qp is None:
             raise CmError(errno.EINVAL, "no queue pair attached to the connection identifier")
         return self.qp

@@ -31,7 +31,7 @@ from bluebridge.guest.verbs import HEALTH_SECONDS, DeviceLost, QueuePair
 
 
 class ConnectionManager:
-    """Owns the thread that serves all identifiers of one port; `close` ends it.
+    """The manager of all identifiers of one port, served by its thread until `close`.
 
     `transport` must be ready; `path_qp` says how a queue pair of verbs is driven on this network.
     """
@@ -53,11 +53,11 @@ class ConnectionManager:
         self._thread.start()
 
     def create_id(self, events: CmEvents[CmEvent] | None = None) -> CmId:
-        """A fresh identifier, with its own event queue unless it is given one."""
+        """Make an identifier, with an event queue of its own unless one is given."""
         return CmId(self.table, self._resolver, self._path_qp, events)
 
     def close(self) -> None:
-        """Let posted MADs leave, stop the thread and close the transport. Once only."""
+        """Let posted MADs leave, stop the thread and close the transport; to be called once."""
         with self.table.lock:
             if self._closing:
                 return
@@ -69,19 +69,19 @@ class ConnectionManager:
         self._transport.close()
 
     def _timer_started(self) -> None:
-        """Have the thread look at the deadlines anew."""
+        """Make the thread look at the deadlines anew."""
         if threading.current_thread() is not self._thread and not self._closing:
             os.eventfd_write(self._wake, 1)
 
     def _send(self, mad: bytes, peer: Peer) -> None:
-        """Post a MAD. Failing to post is like losing it: the timers repeat it."""
+        """Post a MAD; one that cannot be posted is repeated by the timers like a lost one."""
         try:
             self._transport.send(mad, peer)
         except OSError as error:
             print(f"cm: MAD not sent: {error}", flush=True)
 
     def _run(self) -> None:
-        """The thread: it serves until `close`, or until the device is lost."""
+        """Serve in the thread until `close`, or until the device is lost."""
         try:
             self._serve()
         except DeviceLost:
@@ -90,7 +90,7 @@ class ConnectionManager:
                     owner.device_removed()
 
     def _serve(self) -> None:
-        """MADs as they come, deadlines as they pass."""
+        """Handle MADs as they come and deadlines as they pass."""
         poller = select.poll()
         poller.register(self._transport.fileno(), select.POLLIN)
         poller.register(self._wake, select.POLLIN)
@@ -103,7 +103,7 @@ class ConnectionManager:
                     os.eventfd_read(self._wake)
 
     def _expire(self) -> float:
-        """Serve passed deadlines; milliseconds until the next, or until the device is looked at."""
+        """Serve passed deadlines; returns milliseconds until the next, or the next health check."""
         with self.table.lock:
             now = time.monotonic()
             for owner in self.table.connected():
@@ -114,7 +114,7 @@ class ConnectionManager:
         return min(max(0.0, rest), HEALTH_SECONDS) * 1000 + 1
 
     def _dispatch(self, received: Received) -> None:
-        """Hand one MAD to whom it belongs."""
+        """Pass one MAD to the identifier it belongs to."""
         try:
             message = decode(received.mad)
         except MalformedMessage:
@@ -136,7 +136,7 @@ class ConnectionManager:
                 self._answer(CmAttribute.REJ, message, received.peer, fields)
 
     def _dispatch_request(self, message: Message, peer: Peer) -> None:
-        """A REQ: new, repeated, for a port nobody listens on, or from a peer that restarted."""
+        """Take a REQ: new, repeated, for a port without listener, or of a restarted peer."""
         known = self.table.owner_of_request(message, peer)
         if known is not None:
             known.handle(message)
@@ -152,14 +152,14 @@ class ConnectionManager:
             self.table.add_request(message, peer, child)
 
     def _drop_stale(self, qpn: int, peer: Peer) -> None:
-        """A peer's queue pair asks anew: its old connection ended, and its DREQ did not arrive."""
+        """End the old connection of a peer's queue pair that asks anew: its DREQ was lost."""
         for owner in self.table.connected():
             owner.drop_if_stale(qpn, peer)
 
     def _answer(
         self, kind: CmAttribute, message: Message, peer: Peer, fields: Mapping[str, int]
     ) -> None:
-        """Answer a message that belongs to no identifier of ours."""
+        """Answer a message that belongs to no identifier of this manager."""
         numbers = {"local_comm_id": 0, "remote_comm_id": message["local_comm_id"]}
         if "remote_comm_id" in message.fields:
             numbers["local_comm_id"] = message["remote_comm_id"]

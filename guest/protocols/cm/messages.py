@@ -16,16 +16,16 @@ from bluebridge.device.layout.net.cm import (
 from bluebridge.device.layout.net.mad import DATA_OFFSET, MAD, MAD_SIZE, Method, MgmtClass
 
 _ADDRESSES = {4: (4, ipaddress.IPv4Address), 6: (16, ipaddress.IPv6Address)}
-"""Bytes of an address and its class, by the version of IP."""
+"""The bytes of an address and its class, by the version of IP."""
 
 
 class MalformedMessage(ValueError):
-    """A MAD that is no CM message; it is dropped, as the kernel does."""
+    """A MAD is no CM message; it is dropped, as the kernel does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One CM message: kind, transaction and its fields by name."""
+    """One CM message: its kind, its transaction and its fields by name."""
 
     kind: CmAttribute
     tid: int
@@ -38,7 +38,7 @@ class Message:
         return value
 
     def raw(self, name: str) -> bytes:
-        """A field kept as bytes (GIDs, private data)."""
+        """Return a field that is kept as bytes (GIDs, private data)."""
         value = self.fields[name]
         if isinstance(value, int):
             raise KeyError(f"{self.kind.name}.{name} is no byte string")
@@ -46,7 +46,7 @@ class Message:
 
 
 def encode(kind: CmAttribute, tid: int, fields: Mapping[str, Value]) -> bytes:
-    """A whole MAD; `private_data` shorter than its place is padded with zeros.
+    """Return a whole MAD; `private_data` shorter than its place is padded with zeros.
 
     Raises `ValueError` for a field that does not fit or private data that is too long.
     """
@@ -82,7 +82,7 @@ def decode(mad: bytes) -> Message:
 
 
 def ip_header(source: str, port: int, destination: str) -> bytes:
-    """The RDMA IP CM service header for two IP addresses and the requester's port."""
+    """Return the RDMA IP CM service header for two IP addresses and the requester's port."""
     own = ipaddress.ip_address(source)
     return bytes(
         IP_HEADER.pack(
@@ -118,7 +118,7 @@ def parse_ip_header(private_data: bytes) -> IpHeader:
 
 
 def _padded(table: Struct, data: Value) -> bytes:
-    """Private data filled up to the size its message has for it."""
+    """Return private data filled up to the size that the message has for it."""
     room = table.field("private_data").width
     if not isinstance(data, bytes) or len(data) > room:
         raise ValueError(f"{table.name} carries at most {room} bytes of private data")

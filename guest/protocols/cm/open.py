@@ -23,7 +23,7 @@ def open_cm(device: Device, ip: str, resolver: Resolver) -> ConnectionManager:
 
 
 def roce_port(device: Device, ip: str) -> LocalPort:
-    """The port of `device` with the address `ip` and its GID, which is added if need be."""
+    """Return the port of `device` with the address `ip` and its GID, which is added if need be."""
     port = device.ethernet_port
     if port is None:
         raise VerbsError(f"{device.name} has no Ethernet port")

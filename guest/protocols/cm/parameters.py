@@ -29,9 +29,9 @@ class Destination:
 def request_fields(
     local: LocalPort, own_port: int, to: Destination, qpn: int, psn: int, param: ConnParam
 ) -> dict[str, Value]:
-    """The REQ, as core/cma.c: cma_connect_ib and core/cm.c: cm_format_req fill it.
+    """Return the fields of a REQ as core/cma.c: cma_connect_ib and core/cm.c: cm_format_req.
 
-    `own_port` is the port number on this side, `qpn` and `psn` those of our queue pair.
+    `own_port` is the port number on this side, `qpn` and `psn` are those of this side's queue pair.
     """
     header = ip_header(local.ip, own_port, to.address)
     return {
@@ -59,7 +59,7 @@ def request_fields(
 
 
 def reply_fields(guid: int, qpn: int, psn: int, param: ConnParam) -> dict[str, Value]:
-    """The REP, as core/cma.c: cma_accept_ib and core/cm.c: cm_format_rep fill it."""
+    """Return the fields of a REP as core/cma.c: cma_accept_ib and core/cm.c: cm_format_rep."""
     return {
         "local_qpn": qpn,
         "starting_psn": psn,

@@ -1,4 +1,4 @@
-"""A verbs queue pair as the connection manager drives it."""
+"""A queue pair of verbs in the form that the connection manager drives."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class RcPathQp:
         return self.qp.qpn
 
     def to_init(self) -> None:
-        """RESET to INIT."""
+        """Go from RESET to INIT."""
         self.qp.modify(QpAttr(state=QpState.INIT, access=REMOTE_ACCESS))
 
     def to_rtr(self, rtr: Rtr) -> None:
-        """INIT to RTR."""
+        """Go from INIT to RTR."""
         self.qp.modify(
             QpAttr(
                 state=QpState.RTR,
@@ -55,7 +55,7 @@ class RcPathQp:
         )
 
     def to_rts(self, rts: Rts) -> None:
-        """RTR to RTS."""
+        """Go from RTR to RTS."""
         self.qp.modify(
             QpAttr(
                 state=QpState.RTS,
@@ -68,12 +68,12 @@ class RcPathQp:
         )
 
     def to_error(self) -> None:
-        """Any state to ERR."""
+        """Go from any state to ERR."""
         self.qp.modify(QpAttr(state=QpState.ERR))
 
 
 def roce_path_qp(qp: QueuePair) -> RcPathQp:
-    """The driver of a queue pair whose peers are on Ethernet."""
+    """Return the `PathQp` of a queue pair whose peers are on Ethernet."""
     return RcPathQp(qp, _roce_address)
 
 

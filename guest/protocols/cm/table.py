@@ -1,4 +1,4 @@
-"""Numbers, ports and owners that the identifiers of one connection manager share."""
+"""The numbers, ports and owners that the identifiers of one connection manager share."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Owner(Protocol):
         """Tell the owner of its connection's news."""
 
     def handle(self, message: Message) -> None:
-        """A message from the peer."""
+        """Take a message from the peer."""
 
     def expire(self, now: float) -> None:
         """Serve the connection's deadline when it has passed."""
 
     def drop_if_stale(self, qpn: int, peer: Peer) -> None:
-        """The peer's queue pair `qpn` asks for a new connection: this one, if to it, is over."""
+        """End this connection if it is to queue pair `qpn`, for which the peer asks anew."""
 
     def old_connection_over(self, qpn: int, peer: Peer) -> None:
-        """The peer has ended what an earlier owner of our queue pair `qpn` had with it."""
+        """Note that the peer ended an older connection with this side's queue pair `qpn`."""
 
     def device_removed(self) -> None:
         """Tell the owner that the device is lost."""
@@ -49,11 +49,11 @@ class Listener(Owner, Protocol):
     """An identifier that takes connection requests."""
 
     def child(self, request: Message, peer: Peer) -> Owner | None:
-        """The owner of a new connection; None when the request was refused."""
+        """Return the owner of a new connection; None when the request was refused."""
 
 
 class ConnectionTable:
-    """Owners by communication id, by request and by port; `lock` guards all of it.
+    """The owners of a manager by communication id, request and port; `lock` guards them.
 
     `send` posts a MAD, `timer_started` is called when a deadline may have come nearer.
     """
@@ -82,14 +82,14 @@ class ConnectionTable:
             self._listeners[port] = owner
 
     def ephemeral_port(self) -> int:
-        """The next port number for an active side that bound none."""
+        """Return the next port number for an active side that bound none."""
         with self.lock:
             port = self._next_port
             self._next_port = port + 1 if port < LAST_PORT else FIRST_EPHEMERAL_PORT
             return port
 
     def new_connection(self, owner: Owner, peer: Peer) -> CmConnection:
-        """A connection with a fresh id whose notices go to `owner`; call under `lock`."""
+        """Make a connection with a new id, whose notices go to `owner`; call under `lock`."""
         while self._next_id in self._owners or self._next_id == 0:
             self._next_id = (self._next_id + 1) & 0xFFFFFFFF
         local_id = self._next_id
@@ -99,33 +99,36 @@ class ConnectionTable:
         return CmConnection(local_id, tid, peer, self._send, time.monotonic, owner.notice)
 
     def add_request(self, message: Message, peer: Peer, owner: Owner) -> None:
-        """`owner` answers the REQ `message`; call under `lock`."""
+        """Make `owner` the one who answers the REQ `message`; call under `lock`."""
         self._requests[message["local_comm_id"], peer.gid] = owner
 
     def forget(self, owner: Owner) -> None:
-        """`owner` wants no more messages; call under `lock`."""
+        """Deliver no more messages to `owner`; call under `lock`."""
         self._listeners = {k: v for k, v in self._listeners.items() if v is not owner}
         self._owners = {k: v for k, v in self._owners.items() if v is not owner}
         self._requests = {k: v for k, v in self._requests.items() if v is not owner}
 
     def connected(self) -> list[Owner]:
-        """The owners of connections; call under `lock`."""
+        """Return the owners of connections; call under `lock`."""
         return list(self._owners.values())
 
     def everybody(self) -> set[Owner]:
-        """The owners of connections and the listeners; call under `lock`."""
+        """Return the owners of connections and the listeners; call under `lock`."""
         return {*self._owners.values(), *self._listeners.values()}
 
     def listener(self, port: int) -> Listener | None:
-        """Return who listens on `port`; None for nobody."""
+        """Return the listener on `port`, None when there is none."""
         return self._listeners.get(port)
 
     def owner_of_request(self, message: Message, peer: Peer) -> Owner | None:
-        """Return who answers a REQ, or a message that names its sender only."""
+        """Return the owner that answers a REQ, or a message that names its sender only."""
         return self._requests.get((message["local_comm_id"], peer.gid))
 
     def owner(self, message: Message, peer: Peer) -> Owner | None:
-        """Return whose message this is. A REJ of a REQ that nobody listens to knows only our id."""
+        """Return the owner that a message is for.
+
+        A REJ of a REQ that nobody listens to has this side's id only.
+        """
         owner = self._owners.get(message["remote_comm_id"])
         if owner is None and message.kind is CmAttribute.REJ:
             # rdma_cm rejects with a timeout before it knows our id: it does not carry ours.

@@ -1,4 +1,4 @@
-"""The ground of the connection manager: a port, datagrams, MAC addresses of neighbours."""
+"""The interfaces below the connection manager: a port, datagrams, MAC addresses of neighbours."""
 
 from __future__ import annotations
 
@@ -41,19 +41,22 @@ class Resolver(Protocol):
     """Finds the MAC address behind an IP address (bluebridge.guest.netif.NetInterface)."""
 
     def resolve(self, ip: str, timeout: float = ...) -> bytes:
-        """6 bytes; raises `OSError` when nobody answers, `ValueError` for no neighbour."""
+        """Return a neighbour's MAC address (6 bytes).
+
+        Raises `OSError` when nobody answers, `ValueError` for an address that is no neighbour's.
+        """
 
 
 class MadTransport(Protocol):
-    """Unreliable datagrams between general service interfaces."""
+    """A transport of unreliable datagrams between general service interfaces."""
 
     def fileno(self) -> int:
-        """Readable when `receive` may have something."""
+        """Return a descriptor that is readable when `receive` may have something."""
 
     def receive(self) -> list[Received]:
-        """Everything that arrived; never waits. Must be called once before polling `fileno`.
+        """Return all MADs that arrived without waiting; call once before polling `fileno`.
 
-        Raises `DeviceLost` when the device is gone; it wants to be asked every few seconds.
+        Raises `DeviceLost` when the device is gone, for which it must be called every few seconds.
         """
 
     def send(self, mad: bytes, peer: Peer) -> None:
@@ -63,4 +66,4 @@ class MadTransport(Protocol):
         """Wait up to `timeout` seconds until everything posted has left."""
 
     def close(self) -> None:
-        """Give the queue pair back."""
+        """Destroy the queue pair."""
