@@ -31,9 +31,10 @@ INTERRUPTED_STATUS = 128 + signal.SIGINT
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0 when every iteration was made and right, 1 when not, 2 for a wrong command.
+    """Run one command; returns 0 when every iteration was made and right, 1 if not.
 
-    A run with `count` that is interrupted before its last iteration gives 130.
+    A wrong command gives 2. A run with `count` that is interrupted before its last iteration gives
+    130.
     """
     given = _parser().parse_args(arguments)
     try:
@@ -57,21 +58,21 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _open(given: argparse.Namespace, ip: str, log: Log, wait: bool) -> Host:
-    """The provider that was chosen, with the address `ip`; NTRDMA may wait for its peer."""
+    """Open the chosen provider with the address `ip`; NTRDMA may wait for its peer."""
     ethernet = f"{ip}/{PREFIX_LENGTHS[ipaddress.ip_address(ip).version]}" if given.ethernet else ""
     device = open_chosen(given, lambda: open_hca(VfioBus(), given.blueflame), wait, ethernet)
     return host_of(device, ip, log, given.hca_port)
 
 
 def exit_status(result: Result) -> int:
-    """0, 1, or 130 for a run that was interrupted before it was complete."""
+    """Return 0 for success, 1 for failure, 130 for a run interrupted before it was complete."""
     if result.ok:
         return 0
     return INTERRUPTED_STATUS if result.cancelled else 1
 
 
 def own_address(options: Options, ip: str | None) -> str:
-    """The HCA's address: as told, else the server's own, else the next one after the server's."""
+    """Return the HCA's IP address: `ip`, else the server's own, else the one after the server's."""
     if ip is not None:
         try:
             return str(ipaddress.ip_address(ip))
@@ -85,7 +86,7 @@ def own_address(options: Options, ip: str | None) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     prog = "python3 -m bluebridge.guest.protocols.krping"
     parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     parser.add_argument("command", help="such as server,addr=192.168.69.127,port=9999,validate")
@@ -110,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _cancel_on_signals(thread: KrpingThread) -> None:
-    """Ctrl-C and SIGTERM end the run as they end a write to /proc/krping."""
+    """Let Ctrl-C and SIGTERM end the run as they end a write to /proc/krping."""
 
     def cancel(number: int, frame: FrameType | None) -> None:
         thread.cancel()
@@ -120,7 +121,7 @@ def _cancel_on_signals(thread: KrpingThread) -> None:
 
 
 def _print(result: Result, as_json: bool) -> None:
-    """Statistics and summary, then the JSON object when asked for."""
+    """Print statistics and summary, then the JSON object when asked for."""
     print(result.stats_line)
     print(result.error or result.summary)
     if as_json:
@@ -128,7 +129,7 @@ def _print(result: Result, as_json: bool) -> None:
 
 
 def _refuse(reason: str, as_json: bool, status: int) -> int:
-    """Say why nothing ran."""
+    """Report why nothing ran, and return the exit status `status`."""
     print(f"krping: {reason}", file=sys.stderr, flush=True)
     if as_json:
         print(json.dumps(Result(False, 0, 0, None, {}, error=reason).as_json()), flush=True)

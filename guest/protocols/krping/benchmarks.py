@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bluebridge.guest.protocols.krping.thread import KrpingThread
 
 SPINS = 500
-"""Fruitless looks at memory between two looks at the connection."""
+"""The number of polls of memory between two looks at the connection."""
 
 
 def bench_client(thread: KrpingThread, resources: Resources) -> None:
@@ -47,7 +47,7 @@ def bench_server(thread: KrpingThread, resources: Resources) -> None:
 
 
 def _run(thread: KrpingThread, resources: Resources, test: Test) -> None:
-    """One test with its result line, which is the module's."""
+    """Run one test and log its result line, which is the module's."""
     begun = time.perf_counter_ns()
     {Test.WLAT: _wlat, Test.RLAT: _rlat, Test.BW: _bw}[test](thread, resources)
     seconds, rest = divmod(time.perf_counter_ns() - begun, 10**9)
@@ -59,7 +59,7 @@ def _run(thread: KrpingThread, resources: Resources, test: Test) -> None:
 
 
 def _reading(test: Test, nanoseconds: int, count: int, size: int) -> str:
-    """The result in the unit people ask for, appended to the module's line."""
+    """Return the result in its usual unit, which is appended to the module's line."""
     each = nanoseconds / 1000 / count
     if test is Test.BW:
         return f" ({count * size * 8 / max(1, nanoseconds):.3f} Gbit/s)"
@@ -69,7 +69,7 @@ def _reading(test: Test, nanoseconds: int, count: int, size: int) -> str:
 
 
 def _request(thread: KrpingThread, resources: Resources, opcode: WrOpcode) -> SendWr:
-    """The work request between our RDMA buffer and the peer's start buffer."""
+    """Return the work request between this side's RDMA buffer and the peer's start buffer."""
     address, key, length = thread.remote
     if length != thread.options.size:
         raise KrpingError(
@@ -80,9 +80,9 @@ def _request(thread: KrpingThread, resources: Resources, opcode: WrOpcode) -> Se
 
 
 def _wlat(thread: KrpingThread, resources: Resources) -> None:
-    """Ping-pong of RDMA WRITEs, each side polling its memory for the other's.
+    """Play ping-pong by RDMA WRITEs, each side polling its memory for the other's.
 
-    The last byte carries the number: it lands last. Latencies are whole round trips.
+    The last byte carries the number, since it lands last. Latencies are whole round trips.
     """
     count, client = thread.options.count, not thread.options.server
     request = _request(thread, resources, WrOpcode.RDMA_WRITE)
@@ -103,7 +103,7 @@ def _wlat(thread: KrpingThread, resources: Resources) -> None:
 
 
 def _rlat(thread: KrpingThread, resources: Resources) -> None:
-    """RDMA READs one after the other, waiting for an event or, with poll, spinning."""
+    """Post RDMA READs one after the other, waiting for an event or, with poll, spinning."""
     request = _request(thread, resources, WrOpcode.RDMA_READ)
     wait = _spin_state if thread.options.poll else _wait_state
     clock = time.perf_counter_ns
@@ -117,7 +117,7 @@ def _rlat(thread: KrpingThread, resources: Resources) -> None:
 
 
 def _bw(thread: KrpingThread, resources: Resources) -> None:
-    """RDMA WRITEs with up to tx-depth of them under way; latencies from posting to completion."""
+    """Post RDMA WRITEs with up to tx-depth under way; latencies are from posting to completion."""
     count, depth = thread.options.count, thread.options.tx_depth
     request = _request(thread, resources, WrOpcode.RDMA_WRITE)
     posted: deque[int] = deque()
@@ -138,7 +138,7 @@ def _bw(thread: KrpingThread, resources: Resources) -> None:
 
 
 def _spin_memory(thread: KrpingThread, resources: Resources, index: int, turn: int) -> None:
-    """Look at the start buffer until byte `index` says it is `turn`."""
+    """Poll the start buffer until byte `index` is that of `turn`."""
     memory, wanted, spins = resources.start, turn & 0xFF, 0
     while memory[index] != wanted:
         spins += 1

@@ -1,4 +1,4 @@
-"""The krping client: it advertises its buffers, the server reads the one and writes the other."""
+"""The krping client: advertises its buffers; the server reads the source and writes the sink."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RESOLVE_SECONDS = 5.0
 
 
 class Client(KrpingThread):
-    """Connects, pings `count` times or for ever, disconnects."""
+    """The client of one run: connects, pings `count` times or without end, disconnects."""
 
     def run(self) -> None:
         """Resolve the address, connect, run the test; raises `KrpingError` or `Cancelled`."""
@@ -40,7 +40,7 @@ class Client(KrpingThread):
             bench_client(self, resources)
 
     def _pings(self, resources: Resources) -> None:
-        """The ping loop."""
+        """Run the ping loop."""
         count, size, clock = self.options.count, self.options.size, time.perf_counter_ns
         ping = 0
         while (not count or ping < count) and not self.cancelled:
@@ -53,7 +53,7 @@ class Client(KrpingThread):
             self._check(resources, data)
 
     def _ping(self, resources: Resources, data: bytes) -> None:
-        """One iteration: advertise the source, await the go-ahead, then the same with the sink."""
+        """Advertise the source and await the go-ahead, then do the same with the sink."""
         self.state = State.RDMA_READ_ADV
         resources.start[:] = data
         self.post(resources.advertise(resources.start_address))
@@ -62,7 +62,7 @@ class Client(KrpingThread):
         self.wait_for(State.RDMA_WRITE_COMPLETE)
 
     def _check(self, resources: Resources, data: bytes) -> None:
-        """Compare what came back with what was sent, and show it, as the options say."""
+        """Compare received with sent data, and show it, as the options say."""
         if self.options.validate:
             if resources.rdma != data or resources.start != data:
                 self.log.note("data mismatch!")

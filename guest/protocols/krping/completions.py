@@ -17,7 +17,7 @@ _WRITE, _READ = WcOpcode.RDMA_WRITE, WcOpcode.RDMA_READ
 
 
 def completed(run: Progress, completion: Wc, resources: Resources) -> None:
-    """Take note of one completion of `run`'s queue pair."""
+    """Count one completion of `run`'s queue pair, and set the next state."""
     debugging = run.log.debugging
     if run.state is State.ERROR:
         if debugging:
@@ -53,7 +53,7 @@ def completed(run: Progress, completion: Wc, resources: Resources) -> None:
 
 
 def _received(run: Progress, completion: Wc, resources: Resources) -> None:
-    """The peer's SEND: an advertisement, or on a pinging client the go-ahead."""
+    """Take the peer's SEND: an advertisement, or on a pinging client the go-ahead."""
     if completion.byte_len != ADVERTISEMENT.size:
         run.log.note(f"Received bogus data, size {completion.byte_len}")
         run.fail(f"the peer sent {completion.byte_len} bytes where krping sends 16")
@@ -70,7 +70,7 @@ def _received(run: Progress, completion: Wc, resources: Resources) -> None:
 
 
 def _failed(run: Progress, completion: Wc) -> None:
-    """A completion with an error. A flushed one only says that the connection ended."""
+    """Take a failed completion; a flushed one only says that the connection ended."""
     if completion.status is _FLUSHED:
         if run.log.debugging:
             run.log.line("cq flushed")

@@ -33,7 +33,7 @@ NAME = "control"
 
 
 class Runner(Protocol):
-    """The part of `Host` the file needs."""
+    """The part of `Host` that the file needs."""
 
     log: Log
 
@@ -45,13 +45,13 @@ class Runner(Protocol):
 
 
 class KrpingCommands:
-    """`bluebridge.guest.protocols.krping.control_file.Commands` that run on a host."""
+    """The `Commands` of `krping.control_file` that run on a host."""
 
     def __init__(self, host: Runner) -> None:
         self._host = host
 
     def read(self) -> str:
-        """The nine columns of every running thread."""
+        """Return the nine columns of every running thread."""
         self._host.log.note("proc read called...")
         return self._host.statistics()
 
@@ -130,7 +130,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _stop_on_signals(file: ControlFile) -> None:
-    """SIGINT and SIGTERM end the daemon."""
+    """Let SIGINT and SIGTERM end the daemon."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         file.stop()

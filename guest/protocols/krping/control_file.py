@@ -16,17 +16,20 @@ FILE_MODE = 0o666
 
 
 class Commands(Protocol):
-    """The interface behind /proc/krping: who reads and writes the file calls it."""
+    """The commands behind the control file: what its readers and writers cause."""
 
     def read(self) -> str:
         """Return the text that a reader gets."""
 
     def write(self, command: str, running: Callable[[Callable[[], None]], None]) -> int:
-        """Run a command to its end; 0 or an errno. Hands a function that ends it to `running`."""
+        """Run a command to its end; returns 0 or an errno.
+
+        `running` gets a function that ends the command.
+        """
 
 
 class ControlFile:
-    """Serves a file system with the file `name` on the connection `fd`, which it owns from now on.
+    """A file system with the file `name`, served on the connection `fd`, which it owns.
 
     `fd` is what `bluebridge.guest.fuse.mount.mounted` gives.
     """
@@ -61,7 +64,7 @@ class ControlFile:
         os.close(self._wake)
 
     def _write(self, data: bytes, answer: Answer) -> None:
-        """A writer's command, in a thread of its own."""
+        """Run a writer's command in a thread of its own."""
         command = data.decode("utf-8", "replace")
 
         def run() -> None:

@@ -21,7 +21,7 @@ class Cancelled(Exception):
 
 
 def explain(event: CmEvent, options: Options) -> str:
-    """One line for the user about a connection that did not come up."""
+    """Return one line for the user about a connection that did not come up."""
     addr, port = options.addr, options.port
     if event.status == -errno.ENETUNREACH:
         bits = PREFIX_LENGTHS[ipaddress.ip_address(addr).version]

@@ -20,12 +20,15 @@ from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import Device, VerbsError
 
 VECTORS = 24
-"""Interrupt vectors to ask for: one for asynchronous events, one each for queue pair 1, the
-Ethernet queue pair and every krping thread that runs at the same time."""
+"""The number of interrupt vectors to ask for.
+
+One is for asynchronous events, one each for queue pair 1, the Ethernet queue pair and every krping
+thread that runs at the same time.
+"""
 
 
 class Host:
-    """Runs krping commands, several at once, and closes `owned` at its end."""
+    """A device on which krping commands run, several at once; `close` closes `owned`."""
 
     def __init__(
         self, device: Device, manager: ConnectionManager, log: Log, owned: contextlib.ExitStack
@@ -80,11 +83,11 @@ class Host:
         )
 
     def close(self) -> None:
-        """Give the device back; no command may be running."""
+        """Close the device; no command may be running."""
         self._owned.close()
 
     def _create(self, options: Options) -> KrpingThread:
-        """The thread's object, numbered with the lowest free number."""
+        """Return the thread's object, numbered with the lowest free number."""
         kind = Server if options.server else Client
         thread = kind(self.device, self._manager, options, self.log)
         with self._lock:
@@ -95,7 +98,7 @@ class Host:
         return thread
 
     def _finish(self, thread: KrpingThread, error: str) -> Result:
-        """Clean up after a thread and take stock."""
+        """Close a thread and return the result of its run."""
         stats = thread.stats.by_name(thread.name)
         with self._lock:
             self._threads.remove(thread)
@@ -119,7 +122,7 @@ class Host:
 
 
 def open_host(bus: Bus, ip: str, log: Log, blueflame: str = "off", port: int = 1) -> Host:
-    """A host on a port of the RoCE device behind `bus` with the address `ip`.
+    """Open a host on a port of the RoCE device behind `bus` with the address `ip`.
 
     `blueflame` is one of `guest.providers.BLUEFLAME_USES`. Raises `DeviceError`, `OSError`,
     `MemoryError`.
@@ -128,12 +131,15 @@ def open_host(bus: Bus, ip: str, log: Log, blueflame: str = "off", port: int = 1
 
 
 def open_hca(bus: Bus, blueflame: str = "off") -> Device:
-    """The HCA behind `bus`, with as many interrupts as krping may use. Raises `DeviceError`."""
+    """Open the HCA behind `bus` with as many interrupts as krping may use.
+
+    Raises `DeviceError`.
+    """
     return open_device(bus, vectors=VECTORS, blueflame=blueflame)
 
 
 def host_of(opened: Device, ip: str, log: Log, port: int = 1) -> Host:
-    """A host on a port of an open device, which it closes, with the IP address `ip`.
+    """Make a host, which closes the device, on a port of an open device with the IP address `ip`.
 
     Raises `DeviceError`.
     """
@@ -144,14 +150,14 @@ def host_of(opened: Device, ip: str, log: Log, port: int = 1) -> Host:
 
 
 def _reason(error: Exception) -> str:
-    """One line for an error from below."""
+    """Return one line for an error of the layers below."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__
 
 
 def _echo(name: str, operand: str | None) -> str:
-    """What the module logs for an option it understood."""
+    """Return the line that the module logs for an option it understood."""
     if name == "addr":
         return f"ipaddr ({operand})"
     if name == "addr6":

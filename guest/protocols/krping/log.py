@@ -1,4 +1,4 @@
-"""Log lines in the style of the kernel's: `[   12.345678] krping: text`."""
+"""Log lines in the style of the kernel: `[   12.345678] krping: text`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PREFIX = "krping: "
 
 
 class Log:
-    """Lines to standard output and, when given, a file. Several threads share one.
+    """A log to standard output and, when given, a file, which several threads share.
 
     `debugging` turns on a line for every step of every iteration, as the module's debug=1 does.
     """
@@ -26,7 +26,7 @@ class Log:
         self._lock = threading.Lock()
 
     def line(self, text: str) -> None:
-        """A line without the module's name, as krping logs most of its steps."""
+        """Log a line without the module's name, as krping logs most of its steps."""
         stamped = f"[{time.monotonic():12.6f}] {text}\n"
         with self._lock:
             for stream in (self._stream, self._file):
@@ -37,7 +37,7 @@ class Log:
                         stream.flush()
 
     def note(self, text: str) -> None:
-        """A line that begins with the module's name."""
+        """Log a line that begins with the module's name."""
         self.line(PREFIX + text)
 
     def close(self) -> None:

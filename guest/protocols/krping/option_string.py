@@ -9,13 +9,13 @@ from enum import Enum
 DEFAULT_SIZE = 64
 DEFAULT_TX_DEPTH = 64
 MAX_SIZE = 1 << 21
-"""Ours is a hugepage, all of which lies in one piece; the kernel module stops at 128 KiB."""
+"""The largest buffer: a hugepage, which is contiguous; the kernel module stops at 128 KiB."""
 MAX_TX_DEPTH = 4096
 MAX_COUNT = 1 << 40
 
 
 class OptionError(ValueError):
-    """A command string that cannot be run; the text is one line for the user."""
+    """A command string cannot be run; the text is one line for the user."""
 
 
 class MemMode(Enum):
@@ -78,7 +78,10 @@ ALIASES = {"txdepth": "tx-depth", "tx_depth": "tx-depth"}
 
 
 def next_address(address: str) -> str:
-    """The host address after `address`: the client's by custom. It wraps at the end of a /24."""
+    """Return the host address after `address`, by custom the client's.
+
+    It wraps at the end of a /24.
+    """
     if (own := ipaddress.ip_address(address)).version == 6:
         return str(own + 1)
     network = ipaddress.IPv4Network(f"{address}/24", strict=False)
@@ -126,7 +129,7 @@ def parse(command: str) -> Options:
 
 
 def _split(command: str) -> dict[str, str | None]:
-    """Options in order, each at most once, with its operand or None."""
+    """Return the options in order, each at most once, with operand or None."""
     given: dict[str, str | None] = {}
     for word in command.strip().strip("\0").split(","):
         name, equals, operand = word.strip().partition("=")
@@ -146,7 +149,7 @@ def _split(command: str) -> dict[str, str | None]:
 
 
 def _number(name: str, operand: str | None) -> int:
-    """A decimal operand within its range."""
+    """Parse a decimal operand within its range."""
     low, high = NUMBERS[name]
     text = operand or ""
     if not (text.isascii() and text.isdigit()):
@@ -157,7 +160,7 @@ def _number(name: str, operand: str | None) -> int:
 
 
 def _address(text: str, server: bool) -> str:
-    """A dotted IPv4 address; 0.0.0.0 only binds."""
+    """Parse a dotted IPv4 address; 0.0.0.0 is for servers only."""
     try:
         address = ipaddress.IPv4Address(text)
     except ValueError as error:
@@ -168,7 +171,7 @@ def _address(text: str, server: bool) -> str:
 
 
 def _address6(text: str, server: bool) -> str:
-    """An IPv6 address; its scope, the name of an interface, says nothing where there is one."""
+    """Parse an IPv6 address; its scope, the name of an interface, is dropped."""
     try:
         address = ipaddress.IPv6Address(text.partition("%")[0])
     except ValueError as error:
@@ -179,7 +182,7 @@ def _address6(text: str, server: bool) -> str:
 
 
 def _mem_mode(text: str) -> MemMode:
-    """dma or reg."""
+    """Parse the memory mode: dma or reg."""
     try:
         return MemMode(text)
     except ValueError as error:
@@ -187,7 +190,7 @@ def _mem_mode(text: str) -> MemMode:
 
 
 def _test(given: dict[str, str | None]) -> Test:
-    """The one test that was picked."""
+    """Return the one test that was chosen."""
     tests = (Test.FR, Test.WLAT, Test.RLAT, Test.BW)
     picked = [test for test in tests if test.value in given]
     if len(picked) > 1:
@@ -198,7 +201,7 @@ def _test(given: dict[str, str | None]) -> Test:
 
 
 def _check(options: Options) -> None:
-    """Refuse options that contradict each other."""
+    """Raise `OptionError` for options that contradict each other."""
     if options.mem_mode is not MemMode.REG:
         for name in ("server_inv", "read_inv"):
             if getattr(options, name):

@@ -10,12 +10,12 @@ PERIOD = LAST - FIRST + 1
 
 @lru_cache(maxsize=4)
 def _roll(length: int) -> bytes:
-    """At least `length` rolling characters, from whichever of the first 58 one starts."""
+    """Return at least `length` rolling characters for a start at any of the first 58."""
     return bytes(range(FIRST, LAST + 1)) * (length // PERIOD + 2)
 
 
 def ping_data(ping: int, size: int) -> bytes:
-    """The `size` bytes of ping number `ping`, the last of them NUL."""
+    """Return the `size` bytes of ping number `ping`, the last of them NUL."""
     head = b"rdma-ping-%d: " % ping
     start = ping % PERIOD
     return (head + _roll(size)[start : start + size])[: size - 1] + b"\0"

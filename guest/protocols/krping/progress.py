@@ -9,7 +9,7 @@ from bluebridge.guest.protocols.krping.stats import Latencies, Stats
 
 
 class Progress:
-    """State, statistics and outcome of one run.
+    """The state, statistics and outcome of one run.
 
     `remote` is the peer's buffer as it was advertised last: address, rkey, length.
     """
@@ -27,6 +27,6 @@ class Progress:
         self.remote = (0, 0, 0)
 
     def fail(self, reason: str) -> None:
-        """Enter ERROR, which ends every wait; the first reason is the one to tell."""
+        """Enter ERROR, which ends every wait; the first reason is kept."""
         self.state = State.ERROR
         self.failure = self.failure or reason

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 BATCH = 16
 LOOKS = 64
-"""Fruitless looks at the completion queue between two looks at the connection."""
+"""The number of polls of the completion queue between two looks at the connection."""
 
 
 def register_again(thread: KrpingThread, resources: Resources) -> None:
-    """`count` registrations, each of a random length, or as many until the run is cancelled.
+    """Make `count` registrations of random lengths, without count until cancelled.
 
     Half of the send queue's depth is under way; each pair of REG_MR and LOCAL_INV completes once.
     Raises `KrpingError`, `Cancelled`.
@@ -62,7 +62,7 @@ def _run(thread: KrpingThread, resources: Resources, region: FastRegistration, d
 
 
 def _pair(resources: Resources, region: FastRegistration) -> list[SendWr]:
-    """A registration of some of the RDMA buffer under the next key, and its invalidation."""
+    """Return a registration of some of the RDMA buffer under the next key, and its invalidation."""
     length = random.randrange(resources.options.size) or resources.options.size
     key = region.next_key()
     count = whole_pages(length) // PAGE

@@ -1,4 +1,7 @@
-"""Queue pair, completion queue, buffers, keys of a thread (krping.c: krping_setup_buffers)."""
+"""The queue pair, completion queue, buffers and keys of a thread.
+
+As in krping.c: krping_setup_buffers.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from bluebridge.guest.verbs import (
 )
 
 ADVERTISEMENT = struct.Struct(">QII")
-"""Buffer address, rkey and size in network order, as struct krping_rdma_info."""
+"""The format of struct krping_rdma_info: address, rkey and size of a buffer, big-endian."""
 PAGE = 4096
 RECV_OFFSET = 0
 SEND_OFFSET = 64
@@ -92,7 +95,7 @@ class Resources:
         self._log.note("allocated & registered buffers...")
 
     def _set_up_reg_mr(self) -> None:
-        """The fast registration region and the page lists of both buffers."""
+        """Make the fast registration region and the page lists of both buffers."""
         count = whole_pages(self.options.size) // PAGE
         if count > MAX_REG_PAGES:
             raise KrpingError(
@@ -105,14 +108,14 @@ class Resources:
             self._pages[address] = tuple(address + PAGE * index for index in range(count))
 
     def _reserved_key(self, device: Device) -> int:
-        """The key that reaches all memory without a region of its own, for local use only."""
+        """Return the local key that reaches all memory without a region of its own."""
         key = device.local_dma_lkey
         if key is None:
             raise KrpingError("this HCA has no local dma lkey: leave local_dma_lkey out")
         return key
 
     def _set_up_requests(self) -> None:
-        """The work requests every iteration posts."""
+        """Make the work requests that every iteration posts."""
         base, size = self._control.address, ADVERTISEMENT.size
         self.recv_wr = RecvWr(0, (Sge(base + RECV_OFFSET, size, self.local_key),))
         self.send_wr = SendWr(
@@ -134,10 +137,11 @@ class Resources:
         )
 
     def rdma_key(self, address: int, invalidate: bool) -> tuple[int, list[SendWr]]:
-        """The key for one of the buffers, and the work requests that give it that key.
+        """Return the key of one of the buffers, and the work requests that give it that key.
 
-        dma: the region of all memory, nothing to do. reg: LOCAL_INV of the previous registration
-        when `invalidate` and there is one, then REG_MR with the next key byte.
+        With mem_mode=dma it is the region of all memory, without requests. With mem_mode=reg the
+        requests are LOCAL_INV of the previous registration, when `invalidate` and there is one,
+        then REG_MR with the next key byte.
         """
         mr = self.reg_mr
         if mr is None:
@@ -162,7 +166,7 @@ class Resources:
         return request.key, chain
 
     def advertise(self, address: int) -> list[SendWr]:
-        """Fill the send buffer with one of the buffers; the work requests up to the SEND."""
+        """Write a buffer's place into the send buffer; returns the requests up to the SEND."""
         key, chain = self.rdma_key(address, not self.options.server_inv)
         size = self.options.size
         ADVERTISEMENT.pack_into(self.control, SEND_OFFSET, address, key, size)
@@ -172,12 +176,12 @@ class Resources:
         return chain
 
     def received(self) -> tuple[int, int, int]:
-        """Address, rkey and size the peer advertised last."""
+        """Return address, rkey and size that the peer advertised last."""
         address, key, size = ADVERTISEMENT.unpack_from(self.control, RECV_OFFSET)
         return address, key, size
 
     def read_chain(self, remote: int, rkey: int, length: int) -> list[SendWr]:
-        """The work requests that read the peer's buffer into ours.
+        """Return the work requests that read the peer's buffer into this side's.
 
         With mem_mode=reg a LOCAL_INV follows, fenced so that it waits for the READ. The hardware
         has no READ with invalidate (iWARP alone does): read_inv gets the same pair, which leaves
@@ -192,7 +196,7 @@ class Resources:
         return chain
 
     def write_chain(self, remote: int, rkey: int, length: int) -> list[SendWr]:
-        """The work requests that write our buffer to the peer's."""
+        """Return the work requests that write this side's buffer to the peer's."""
         chain: list[SendWr] = []
         if self.options.local_dma_lkey:
             key = self.local_key
@@ -206,14 +210,14 @@ class Resources:
     def rdma_request(
         self, opcode: WrOpcode, remote: int, rkey: int, length: int, lkey: int
     ) -> SendWr:
-        """The RDMA work request, changed to move `length` bytes of our RDMA buffer."""
+        """Return the RDMA request, set to move `length` bytes of this side's RDMA buffer."""
         request = self.rdma_wr
         request.opcode, request.remote_addr, request.rkey = opcode, remote, rkey
         request.sg_list = (Sge(self.rdma_address, length, lkey),)
         return request
 
     def close(self) -> None:
-        """Give everything back; the connection must be over."""
+        """Free all resources; the connection must be over."""
         self._log.line(f"krping_free_buffers called on qp {self.qp.qpn:#x}")
         self.qp.destroy()
         self.cq.destroy()
@@ -229,5 +233,5 @@ class Resources:
 
 
 def whole_pages(length: int) -> int:
-    """`length` rounded up to pages."""
+    """Return `length` rounded up to pages."""
     return (length + PAGE - 1) & -PAGE

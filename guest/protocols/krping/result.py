@@ -23,7 +23,7 @@ class Result:
     error: str = ""
 
     def as_json(self) -> dict[str, object]:
-        """The object `--json` prints."""
+        """Return the object that `--json` prints."""
         answer: dict[str, object] = {
             "ok": self.ok,
             "iterations": self.iterations,
@@ -39,12 +39,12 @@ class Result:
 
     @property
     def stats_line(self) -> str:
-        """The nine columns as /proc/krping gives them."""
+        """Return the nine columns as /proc/krping has them."""
         return " ".join(str(value) for value in self.stats.values())
 
     @property
     def summary(self) -> str:
-        """One line for people."""
+        """Return a one-line summary for the user."""
         text = f"{self.iterations} iterations, {self.validated} validated"
         if self.us_per_iteration is not None:
             low, middle, high = self.us_per_iteration.values()

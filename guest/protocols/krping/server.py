@@ -1,4 +1,4 @@
-"""The krping server: it reads what the client advertises and writes it back."""
+"""The krping server: reads the buffer that the client advertises and writes it back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bluebridge.guest.protocols.krping.thread import CONN_PARAM, KrpingThread
 
 
 class Server(KrpingThread):
-    """Waits for one client, serves it until it disconnects."""
+    """The server of one run: waits for one client and serves it until it disconnects."""
 
     def run(self) -> None:
         """Listen, accept one client, serve its test; raises `KrpingError` or `Cancelled`."""
@@ -36,13 +36,16 @@ class Server(KrpingThread):
 
     @property
     def complete(self) -> bool:
-        """Whether the run is complete; the server of a one-sided benchmark learns only its end."""
+        """True when the run is complete.
+
+        The server of a one-sided benchmark learns only its end.
+        """
         if self.options.test in (Test.RLAT, Test.BW) and not self.options.duplex:
             return not self.cancelled
         return super().complete
 
     def _serve(self, resources: Resources) -> None:
-        """Pings until the client disconnects, which only between two of them is a good end."""
+        """Serve pings until the client disconnects, which is a good end only between two pings."""
         while True:
             try:
                 self.wait_for(State.RDMA_READ_ADV, boundary=True)
@@ -59,7 +62,7 @@ class Server(KrpingThread):
             )
 
     def _read(self, resources: Resources) -> None:
-        """Read the ping data from the client's source buffer and say so."""
+        """Read the ping data from the client's source buffer and send the go-ahead."""
         debugging = self.log.debugging
         if debugging:
             self.log.line("server received sink adv")
@@ -82,7 +85,7 @@ class Server(KrpingThread):
             self.log.note(f"server ping data (64B max): |{text}|")
 
     def _write(self, resources: Resources) -> None:
-        """Write the ping data to the client's sink buffer and say so."""
+        """Write the ping data to the client's sink buffer and send the go-ahead."""
         debugging = self.log.debugging
         self.wait_for(State.RDMA_WRITE_ADV)
         if debugging:
@@ -97,7 +100,7 @@ class Server(KrpingThread):
         self._go_ahead(resources, key)
 
     def _go_ahead(self, resources: Resources, key: int) -> None:
-        """Tell the client to go on; with server_inv that takes its key away, too."""
+        """Tell the client to go on; with server_inv the SEND invalidates its key, too."""
         request = resources.send_wr
         if self.options.server_inv:
             request.invalidate_rkey = key
@@ -108,7 +111,7 @@ class Server(KrpingThread):
             self.log.line("server posted go ahead")
 
     def _remote_buffer(self) -> tuple[int, int, int]:
-        """The buffer the client advertised; it must fit into ours."""
+        """Return the buffer that the client advertised, which must fit into this side's."""
         if self.remote[2] > self.options.size:
             raise KrpingError(
                 f"the client's size={self.remote[2]} is larger than the server's "

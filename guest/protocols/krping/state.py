@@ -6,7 +6,10 @@ from enum import IntEnum
 
 
 class State(IntEnum):
-    """CONNECTED and what follows is passed through once per ping; ERROR ends every wait."""
+    """The states of a krping thread.
+
+    CONNECTED and those behind it are passed through once per ping; ERROR ends every wait.
+    """
 
     IDLE = 1
     CONNECT_REQUEST = 2
@@ -21,14 +24,14 @@ class State(IntEnum):
 
 
 def after_advertisement(state: State) -> State:
-    """Server: the client advertised its source buffer, or, later in a ping, its sink."""
+    """Return the server's state after an advertisement: of the source, later of the sink."""
     if state <= State.CONNECTED or state is State.RDMA_WRITE_COMPLETE:
         return State.RDMA_READ_ADV
     return State.RDMA_WRITE_ADV
 
 
 def after_go_ahead(state: State) -> State:
-    """Client: the server has read the source buffer, or, later in a ping, written the sink."""
+    """Return the client's state after a go-ahead: the source was read, later the sink written."""
     if state is State.RDMA_READ_ADV:
         return State.RDMA_WRITE_ADV
     return State.RDMA_WRITE_COMPLETE

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Stats:
-    """Bytes and messages by operation, counted when the work completes."""
+    """The bytes and messages of each operation, counted when the work completes."""
 
     send_bytes: int = 0
     send_msgs: int = 0
@@ -35,12 +35,12 @@ class Stats:
         }
 
     def line(self, name: str) -> str:
-        """One line as reading /proc/krping gives it, without the newline."""
+        """Return one line of /proc/krping without the newline."""
         return " ".join(str(value) for value in self.by_name(name).values())
 
 
 RESERVOIR = 100_000
-"""Latencies kept; beyond that a uniform sample of all, so that endless runs stay bounded."""
+"""The number of latencies kept; beyond it, a uniform sample bounds endless runs."""
 
 
 class Latencies:
@@ -64,7 +64,7 @@ class Latencies:
             self._kept[place] = microseconds
 
     def summary(self) -> dict[str, float] | None:
-        """{min, p50, p99} in microseconds, None before the first iteration."""
+        """Return {min, p50, p99} in microseconds, None before the first iteration."""
         if not self.count:
             return None
         ordered = sorted(self._kept)
@@ -76,5 +76,5 @@ class Latencies:
 
 
 def _percentile(ordered: list[float], share: float) -> float:
-    """The sample below which `share` of the others lie (nearest rank)."""
+    """Return the sample below which `share` of the others lie (nearest rank)."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

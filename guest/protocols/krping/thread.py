@@ -1,4 +1,4 @@
-"""The base of client and server: events of the connection manager, completions, waiting.
+"""The base class of client and server: events of the connection manager, completions, waiting.
 
 As in krping.c: krping_cma_event_handler.
 """
@@ -22,16 +22,16 @@ from bluebridge.guest.protocols.krping.state import State
 from bluebridge.guest.verbs import HEALTH_SECONDS, Device, SendWr
 
 GRACE_SECONDS = 3.0
-"""The time that a cancelled thread may take to finish the iteration it is in."""
+"""The seconds that a cancelled thread may take to finish the iteration it is in."""
 PARTING_SECONDS = 5.0
 LOOK_NANOSECONDS = 500_000
-"""The time to look for completions before sleeping: about as long as being woken takes."""
+"""The nanoseconds to poll for completions before sleeping, as long as a wake-up takes."""
 BATCH = 16
 CONN_PARAM = ConnParam(responder_resources=1, initiator_depth=1)
 
 
 class KrpingThread(Progress, ABC):
-    """One krping run. `run` belongs to the thread that called it; `cancel` may come from any."""
+    """One krping run: `run` is for one thread, `cancel` may be called by any."""
 
     def __init__(
         self, device: Device, manager: ConnectionManager, options: Options, log: Log
@@ -66,16 +66,16 @@ class KrpingThread(Progress, ABC):
 
     @property
     def cancelled(self) -> bool:
-        """Whether `cancel` was called."""
+        """True after `cancel` was called."""
         return self._cancel_at is not None
 
     @property
     def complete(self) -> bool:
-        """Whether everything that was asked for is done; an endless run is at any time."""
+        """True when everything that was asked for is done; always for an endless run."""
         return not self.options.count or self.iterations == self.options.count
 
     def close(self) -> None:
-        """Part from the peer and give everything back; nothing may be called after it."""
+        """Disconnect and free everything; no method may be called after it."""
         if self.resources is not None:
             self._part(self.child or self.cm_id)
         if self.child is not None:
@@ -87,7 +87,7 @@ class KrpingThread(Progress, ABC):
         os.close(self._wake)
 
     def _part(self, connection: CmId) -> None:
-        """Disconnect, and wait for the peer to hear it: our process may be gone at once."""
+        """Disconnect and wait until the peer knows, since this process may end at once."""
         waiting = connection.connected and not self.disconnected
         waiting = waiting and not self.device.health.lost
         connection.disconnect()
@@ -123,7 +123,7 @@ class KrpingThread(Progress, ABC):
             self.resources.qp.post_send(requests)
 
     def _look(self) -> bool:
-        """Look for completions for a short time; whether any came."""
+        """Poll for completions for a short time; returns True if any came."""
         if self.resources is None:
             return False
         end = time.perf_counter_ns() + LOOK_NANOSECONDS
@@ -175,7 +175,7 @@ class KrpingThread(Progress, ABC):
         return drained
 
     def poll_events(self) -> None:
-        """Look for events without waiting, for tests that spin; raises when the run is over."""
+        """Handle events without waiting, for tests that spin; raises when the run is over."""
         for fd, _ in self._poller.poll(0):
             if fd == self.cm_id.events.fileno():
                 self._connection_event(self.cm_id.events.get_nowait())
@@ -188,7 +188,7 @@ class KrpingThread(Progress, ABC):
     # -- the connection --------------------------------------------------------------------
 
     def _connection_event(self, event: CmEvent | None) -> None:
-        """What krping's CM handler does with an event."""
+        """Act on an event of the connection as krping's CM handler does."""
         if event is None:
             return
         role = "parent" if event.id is self.cm_id else "child"
@@ -219,7 +219,7 @@ class KrpingThread(Progress, ABC):
                 self.fail(explain(event, self.options))
 
     def _requested(self, child: CmId) -> None:
-        """A client asks; krping serves one, later ones are turned away."""
+        """Take a client's request; krping serves one client and rejects later ones."""
         if self.child is not None:
             child.reject()
             child.destroy()
@@ -229,7 +229,7 @@ class KrpingThread(Progress, ABC):
         self.log.line(f"child cma {id(child):016x}")
 
     def set_up(self) -> Resources:
-        """Queue pair and buffers. Raises `KrpingError` for a device without fast registration."""
+        """Make queue pair and buffers; `KrpingError` for a device without fast registration."""
         attr = self.device.query_device()
         if not (attr.fast_reg and attr.local_inv):
             raise KrpingError(f"Fastreg not supported - device_cap_flags {attr.flags:#x}")
@@ -242,7 +242,7 @@ class KrpingThread(Progress, ABC):
     # -- completions -----------------------------------------------------------------------
 
     def drain(self) -> bool:
-        """Handle the completions there are; whether there were any."""
+        """Handle the completions there are; returns True if there were any."""
         resources = self.resources
         if resources is None:
             return False
