@@ -1,4 +1,4 @@
-"""Asks a device server what a kind of objects holds, answer after answer."""
+"""Asks a device server for all objects of a kind, in as many answers as it takes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.show.item import Item, Kind
 
 Tell = Callable[[str], list[str]]
-"""Has the server carry out a line of its control socket; the lines of its answer."""
+"""A function that has the server carry out a line, and returns the lines of its answer."""
 
 
 @dataclass
 class Answer:
-    """All items of a kind, in order; `functions` says how those are that were asked."""
+    """All items of a kind, in order; `functions` has the state of each function that was asked."""
 
     kind: Kind
     functions: list[dict[str, Any]] = field(default_factory=list)
@@ -24,7 +24,7 @@ class Answer:
 
 
 def ask(tell: Tell, name: str, kind: Kind, number: str | None, *, last: bool = False) -> Answer:
-    """The objects of `name`, or the one with a number. Raises `LabError`, `UsageError`.
+    """Return the objects of `name`, or the one with a number. Raises `LabError`, `UsageError`.
 
     `last`: as they were when QEMU ended.
     """
@@ -42,7 +42,7 @@ def ask(tell: Tell, name: str, kind: Kind, number: str | None, *, last: bool = F
 
 
 def _take(answer: Answer, lines: list[str]) -> int | None:
-    """Take the rows of one answer; where the next one begins, None when that was all."""
+    """Take the rows of one answer; return where the next one begins, None when that was all."""
     more: int | None = None
     for row in map(json.loads, lines):
         if "more" in row:
@@ -55,7 +55,7 @@ def _take(answer: Answer, lines: list[str]) -> int | None:
 
 
 def _at(answer: Answer, offset: int, name: str) -> list[Item]:
-    """The register that an offset falls into: the last one that begins there or before."""
+    """Return the register that contains an offset: the last one that begins there or before."""
     found = []
     for function in {item["function"] for item in answer.items}:
         items = [each for each in answer.items if each["function"] == function]
@@ -69,7 +69,7 @@ def _at(answer: Answer, offset: int, name: str) -> list[Item]:
 
 
 def _numbered(answer: Answer, number: int, name: str) -> list[Item]:
-    """The items that software calls `number`."""
+    """Return the items that software calls `number`. Raises `UsageError` when there is none."""
     kind = answer.kind
     found = [item for item in answer.items if item[kind.keys[0]] == number]
     if not found:

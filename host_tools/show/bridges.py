@@ -1,4 +1,4 @@
-"""Bridges: windows, doorbells, scratchpads; and the channels of DMA engines."""
+"""The items of bridges (windows, doorbells, scratchpads) and of channels of DMA engines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LINKS = {True: "up", False: "down", None: "kept by software"}
 
 
 def bridge(row: Row) -> Sequence[Item]:
-    """The page of one side of a bridge."""
+    """Return the item of one side of a bridge."""
     registers = _Registers(BY_NAME[row["model"]], lines_of(row), row["partition"] or 0)
     return [
         {
@@ -36,7 +36,7 @@ def bridge(row: Row) -> Sequence[Item]:
 
 
 class _Registers:
-    """The values of a bridge's registers, by what they are for.
+    """The values of a bridge's registers, by their use.
 
     `copy` is the number of the guest's own partition, where there are registers of each.
     """
@@ -52,17 +52,17 @@ class _Registers:
                     self._found[use.use, use.number] = block, register
 
     def value(self, use: Use, number: int = 0) -> int:
-        """That of the register for this slot or BAR."""
+        """Return the value of the register with a use, for slot or BAR `number`."""
         return value_at(self._lines, *self._found[use, number], self._copy)
 
     def limit(self, bar: int) -> Item:
-        """The end of a window; nothing where the model has no register for it."""
+        """Return the end of the window in a BAR; empty where the model has no register for it."""
         if (Use.WINDOW_LIMIT, bar) not in self._found:
             return {}
         return {"limit": f"{self.value(Use.WINDOW_LIMIT, bar):#x}"}
 
     def scratchpads(self) -> Item:
-        """Those that are not zero, by number."""
+        """Return the scratchpads that are not zero, by number."""
         if (Use.OWN_SCRATCHPAD, 0) not in self._found:
             return {}
         block, register = self._found[Use.OWN_SCRATCHPAD, 0]
@@ -70,7 +70,7 @@ class _Registers:
         return {str(number): f"{value:#010x}" for number, value in values if value}
 
     def messages(self) -> Item:
-        """Those of the peer that stand in a slot, by slot."""
+        """Return the peer's messages that stand in a slot, by slot."""
         found: Item = {}
         for slot in sorted(number for use, number in self._found if use is Use.INBOX):
             value = self.value(Use.INBOX, slot)
@@ -86,7 +86,7 @@ def _name(window: Row) -> str:
 
 
 def _window(window: Row, registers: _Registers) -> Item:
-    """What the peer sees of this guest's memory, and how often it met nothing."""
+    """Return the part of this guest's memory that the peer sees, and the count of misses."""
     return {
         "state": "open" if window["length"] else "closed",
         "xlat": f"{window['base']:#x}",
@@ -98,7 +98,7 @@ def _window(window: Row, registers: _Registers) -> Item:
 
 
 def channel(row: Row) -> Sequence[Item]:
-    """The page of a channel of a DMA engine."""
+    """Return the item of a channel of a DMA engine."""
     return [
         {
             "function": row["function"],

@@ -1,4 +1,4 @@
-"""Config space, with the words of `lspci -vv`."""
+"""The registers of config space, with the words of `lspci -vv`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _STATUS = {
 }  # fmt: skip
 _SPEEDS = ("unknown", "2.5GT/s", "5GT/s", "8GT/s", "16GT/s", "32GT/s")
 _ENTRIES = 64
-"""Capabilities that are followed at most: a space of 256 bytes has room for fewer."""
+"""The most capabilities that are followed: a space of 256 bytes has room for fewer."""
 
 Entry = tuple[int, str, str]
-"""Offset, name, decoded value."""
+"""The offset, name and decoded value of a register."""
 
 
 def _flags(value: int, names: Mapping[str, int]) -> str:
@@ -114,7 +114,7 @@ _CAPABILITIES: Mapping[int, tuple[Struct, Callable[[int, bytes], Iterator[Entry]
 
 
 def _capabilities(config: bytes) -> Iterator[Entry]:
-    """The chain, as far as it goes."""
+    """Yield the registers of the capabilities' chain, as far as it goes."""
     at = pci.HEADER.get(config, "capabilities")
     for _ in range(_ENTRIES):
         if not at:
@@ -129,7 +129,7 @@ def _capabilities(config: bytes) -> Iterator[Entry]:
 
 
 def config_space(row: Row) -> Sequence[Item]:
-    """Every register by its name."""
+    """Return an item for every register of config space, by its name."""
     config = bytes.fromhex(row["config"]).ljust(pci.CONFIG_SIZE, b"\0")
     return [
         {"function": row["function"], "offset": offset, "register": name, "value": text}

@@ -1,4 +1,4 @@
-"""GIDs as people write them."""
+"""The text of GIDs as people write them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from ipaddress import IPv6Address
 
 
 def gid_text(gid: bytes) -> str | None:
-    """Such as `fe80::202:c9ff:fe00:1`, or `::ffff:10.9.0.1` for an IPv4 address; None for zeros."""
+    """Return a GID as text such as `fe80::202:c9ff:fe00:1`; None for zeros.
+
+    One of an IPv4 address is `::ffff:10.9.0.1`.
+    """
     if not any(gid):
         return None
     address = IPv6Address(gid)

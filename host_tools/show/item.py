@@ -1,4 +1,4 @@
-"""One object as it is shown, and the kinds of objects."""
+"""One object of a device as it is shown, and the kinds of objects."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 Row = Mapping[str, Any]
-"""An object as the device server tells it."""
+"""An object with the fields that the device server tells."""
 Item = dict[str, Any]
-"""An object with the names that users know, in the order of a page: `function` comes first."""
+"""An object with the names that users know, in the order in which they are shown.
+
+`function` comes first.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of objects: `items` makes them of a row, `keys` tell one from the other.
+    """A kind of objects: `items` makes items of a row, `keys` are the fields that identify one.
 
     `columns` are those of its table, the most wanted first; kinds without any are shown as lines.
     Numbers of the fields `hexadecimal` are addresses, keys, bit masks, and the numbers of queues
@@ -23,16 +26,16 @@ class Kind:
 
     name: str
     title: str
-    """In a sentence, several of them."""
+    """The plural of the kind for use in a sentence."""
     number: str
-    """What NUMBER is."""
+    """The meaning of the argument NUMBER, in words."""
     items: Callable[[Row], Sequence[Item]]
     keys: tuple[str, ...]
     columns: tuple[str, ...] = ()
     hexadecimal: frozenset[str] = frozenset()
     offsets: bool = False
-    """Whether NUMBER is an offset, which the device server leaves to us to find."""
+    """Whether the argument NUMBER is an offset, which is looked up here, not in the server."""
 
     def key(self, item: Item) -> tuple[Any, ...]:
-        """What tells an item from all others."""
+        """Return the function and the values of `keys`, which tell an item from all others."""
         return item.get("function", ""), *(item[name] for name in self.keys)

@@ -10,4 +10,4 @@ from bluebridge.host_tools.show.regions import MR
 from bluebridge.host_tools.show.registers import REGS
 
 KINDS = {kind.name: kind for kind in (QP, CQ, SRQ, EQ, MR, PORTS, REGS, CONFIG, NTB, DMA)}
-"""By the word of the command line."""
+"""The kinds of objects by their words on the command line."""

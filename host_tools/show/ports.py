@@ -1,4 +1,4 @@
-"""Ports of an HCA, with the words of `ibv_devinfo`, `rdma link` and `ethtool -S`."""
+"""The items of an HCA's ports, in the words of `ibv_devinfo`, `rdma link` and `ethtool -S`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RDMA = ("rx_packets", "rx_bytes", "tx_packets", "tx_bytes")
 
 
 def port(row: Row) -> Sequence[Item]:
-    """The page of a port."""
+    """Return the item of a port."""
     subnet = bytes.fromhex(row["port_info"]) if "port_info" in row else None
     rdma = row["rdma_counters"].values()
     return [
@@ -54,7 +54,7 @@ def _ethernet(row: Row) -> Item:
 
 
 def _infiniband(info: bytes) -> Item:
-    """What the subnet manager set in PortInfo."""
+    """Return the values that the subnet manager set in PortInfo."""
 
     def get(name: str) -> int:
         return PORT_INFO.get(info, name)

@@ -1,4 +1,4 @@
-"""Queue pairs and other queues, with the names of `rdma res show` where that has one."""
+"""The items of queue pairs and other queues, with the names of `rdma res show` where it has one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _EQ_STATES = {
 
 
 def queue_pair(row: Row) -> Sequence[Item]:
-    """The page of a queue pair."""
+    """Return the item of a queue pair."""
     context = bytes.fromhex(row["context"])
 
     def get(name: str) -> int:
@@ -78,7 +78,7 @@ def queue_pair(row: Row) -> Sequence[Item]:
 
 
 def _rings(row: Row) -> Item:
-    """Entries executed and posted; software's own indices are in its memory, not in the device."""
+    """Return the entries executed and posted; software's own indices are in its memory only."""
     sends, receives = row.get("sq", {}), row.get("rq", {})
     return {
         "sq-size": sends.get("size"),
@@ -98,7 +98,7 @@ def _unacked(row: Row) -> Item:
 
 
 def _path(context: bytes) -> Item:
-    """Where its messages go; a datagram has the address in its request."""
+    """Return where the queue pair's messages go; a datagram has the address in its request."""
     get = QPC.get
     return {
         "gid": gid_text(QPC.get_raw(context, "pri_rgid")),
@@ -118,7 +118,7 @@ def _mac(address: bytes) -> str | None:
 
 
 def completion_queue(row: Row) -> Sequence[Item]:
-    """The page of a completion queue."""
+    """Return the item of a completion queue."""
     context = bytes.fromhex(row["context"])
     fields = ("eqn", "uar", "period", "max_count", "doorbell_record")
     return [
@@ -141,7 +141,7 @@ def _ring(row: Row, number: str, size: str) -> Item:
 
 
 def shared_receive_queue(row: Row) -> Sequence[Item]:
-    """The page of a shared receive queue."""
+    """Return the item of a shared receive queue."""
     context = bytes.fromhex(row["context"])
     return [
         {
@@ -161,7 +161,7 @@ def shared_receive_queue(row: Row) -> Sequence[Item]:
 
 
 def event_queue(row: Row) -> Sequence[Item]:
-    """The page of an event queue."""
+    """Return the item of an event queue."""
     context = bytes.fromhex(row["context"])
     return [
         {

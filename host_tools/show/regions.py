@@ -1,4 +1,4 @@
-"""Memory regions and windows, with the names of `rdma res show mr`."""
+"""The items of memory regions and windows, with the names of `rdma res show mr`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ALL_MEMORY = (1 << _ADDRESS_BITS) - 1
 
 
 def region(row: Row) -> Sequence[Item]:
-    """The page of an entry of the protection table; its key is both lkey and rkey."""
+    """Return the item of an entry of the protection table, whose key is both lkey and rkey."""
     everything = row["length"] == _ALL_MEMORY
     return [
         {
@@ -38,7 +38,7 @@ def region(row: Row) -> Sequence[Item]:
 
 
 def _page_size(row: Row) -> int | None:
-    """Bytes; None where there are no pages, and for what software wrote and nothing checked yet."""
+    """Return the page size in bytes; None without pages, and for an entry not checked yet."""
     shift = row["page_shift"]
     return None if row["physical"] or shift >= _ADDRESS_BITS else 1 << shift
 

@@ -1,4 +1,4 @@
-"""Registers of BAR0, one item each, decoded by the tables of the function's model."""
+"""The items of BAR0's registers, decoded by the tables of the function's model."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _OPCODE = 0xFFF
 
 
 def blocks_of(model: str) -> Sequence[RegisterBlock]:
-    """The register tables of a function: of a bridge by its model's name, `ioat`, `hca`."""
+    """Return the register tables of a function: `hca`, `ioat`, or the name of a bridge's model."""
     if model == "hca":
         return (bar0.HCR,)
     return ioat_registers.BLOCKS if model == "ioat" else BY_NAME[model].blocks
 
 
 def lines_of(row: Row) -> Mapping[int, bytes]:
-    """Bytes of registers by offset, as the device server tells them."""
+    """Return the bytes of registers by offset, from a row of the device server."""
     return {int(offset): bytes.fromhex(line) for offset, line in row["lines"].items()}
 
 
 def value_at(
     lines: Mapping[int, bytes], block: RegisterBlock, register: Register, index: int = 0
 ) -> int:
-    """The value of a register; what is in no line is zero."""
+    """Return the value of a register; registers that are in no line are zero."""
     offset = block.base + index * block.stride + register.offset
     start = next((at for at in (offset, offset & -_LINE, block.base) if at in lines), None)
     if start is None:
@@ -40,7 +40,7 @@ def value_at(
 
 
 def registers(row: Row) -> Sequence[Item]:
-    """Every register that can be read; of repeated ones those that are not as after a reset."""
+    """Return the registers that can be read; of repeated ones only those changed since reset."""
     lines = lines_of(row)
     found = [
         _item(row["function"], block, register, index, value)

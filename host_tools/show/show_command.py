@@ -23,11 +23,11 @@ from bluebridge.host_tools.show.item import Kind
 from bluebridge.host_tools.show.kinds import KINDS
 
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,16}|0|[1-9][0-9]{0,18}")
-"""Decimal, or 0x and hexadecimal digits, of 64 bits at most."""
+"""A number of at most 64 bits: decimal, or 0x and hexadecimal digits."""
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print the answer; returns 0. Raises `LabError`."""
+    """Print the objects that the options name; return 0. Raises `LabError`."""
     kind, name, number = _kind(options), options.name, options.number
     guest = find(name)
     tell = teller(guest, _mend(kind, name, number))
@@ -48,7 +48,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _kind(options: argparse.Namespace) -> Kind:
-    """The kind that is asked for; raises `UsageError` for a number that it cannot have."""
+    """Return the kind that is asked for; raises `UsageError` for a number that it cannot have."""
     kind, number = KINDS[options.what], options.number
     if number is not None and not kind.keys:
         raise UsageError(f"{kind.name} {number}: {kind.name} has no numbers", "leave it out")
@@ -58,7 +58,10 @@ def _kind(options: argparse.Namespace) -> Kind:
 
 
 def find(name: str) -> Guest:
-    """The guest that `name` or its device belongs to, whatever its kernel does; `LabError`."""
+    """Return the guest that `name` or its device belongs to, even if its kernel hangs.
+
+    Raises `LabError`.
+    """
     if "/" in name:
         raise UsageError(f"{name}: a port has no objects", f"show {name.partition('/')[0]} ports")
     guest = guests.find(name.partition(".")[0])
@@ -71,7 +74,7 @@ def find(name: str) -> Guest:
 
 
 def _mend(kind: Kind, name: str, number: str | None) -> str:
-    """What to do when the device server has no answer."""
+    """Return the advice for when the device server has no answer."""
     if kind in (NTB, DMA):
         return "`bluebridge up --ntb` starts guests that have one"
     if number is not None:
@@ -80,7 +83,10 @@ def _mend(kind: Kind, name: str, number: str | None) -> str:
 
 
 def teller(guest: Guest, mend: str) -> Tell:
-    """Questions to the device server of the guest's pair; `mend` ends what it says against one."""
+    """Return a function that asks the device server of the guest's pair.
+
+    `mend` is the advice in the error when the server refuses.
+    """
     path = Path(guest.record.agents[0]).parent / hardware_control.SOCKET
     if not path.exists():
         raise UsageError(f"guest {guest.name} has no devices", "`bluebridge up` without --bare")
@@ -97,7 +103,7 @@ def teller(guest: Guest, mend: str) -> Tell:
 def _before(
     options: argparse.Namespace, tell: Tell, kind: Kind, *, last: bool
 ) -> list[dict[str, Any]] | None:
-    """The items of the earlier moment, if one is asked for; waits when it is now.
+    """Return the items of the earlier moment, None if none is asked for; wait if that is now.
 
     `last`: the guest has ended, so nothing changes any more. Raises `UsageError`.
     """
@@ -135,7 +141,7 @@ def _ended(guest: Guest) -> bool:
 
 
 def _remark(guest: Guest) -> None:
-    """Tell of a guest whose QEMU has ended that this is what was."""
+    """Print, if the guest's QEMU has ended, that the objects are those before its end."""
     if _ended(guest):
         why = guest.record.why
         print(f"bluebridge: guest {guest.name}: {why}; shown as it was then", file=sys.stderr)
@@ -177,5 +183,5 @@ def _empty(kind: Kind, function: dict[str, Any]) -> str:
 
 
 def _width() -> int | None:
-    """Letters of a line of the terminal; None when there is none."""
+    """Return the columns of the terminal; None when there is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -18,11 +18,11 @@ KINDS = {
     "ntb": "a bridge: windows, doorbells, scratchpads",
     "dma": "channels of a DMA engine",
 }
-"""What can be shown."""
+"""The words for the kinds that can be shown, with their meanings."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = (
         "Show what the devices of a guest hold now. The device server is asked, so it does not\n"
@@ -48,6 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _moment(text: str) -> Path | float:
-    """Seconds such as `2s` or `0.5s`, else a file."""
+    """Parse seconds such as `2s` or `0.5s`, else the path of a file."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)s", text)
     return float(match[1]) if match else Path(text)

@@ -1,4 +1,4 @@
-"""Two moments: what was kept, and what is different now."""
+"""The difference between two moments: the items that were kept, and those now."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bluebridge.host_tools.show.text import cell, title
 
 
 class Change(NamedTuple):
-    """A field that is not as it was; `name` has a dot before each part inside of a part."""
+    """A field whose value differs; `name` has the parts of a nested field with dots between."""
 
     name: str
     before: Any
@@ -21,7 +21,7 @@ class Change(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """An item and its changes: none if it is only there `before`, or only `after`."""
+    """An item and its changes, which are none if it is only there `before`, or only `after`."""
 
     item: Item
     before: bool
@@ -30,7 +30,10 @@ class Difference(NamedTuple):
 
 
 def load(path: Path, kind: Kind, name: str) -> list[Item]:
-    """The items that `--save` kept. Raises `OSError`, `UsageError` for another question's."""
+    """Return the items that `--save` wrote.
+
+    Raises `OSError`, `UsageError` for the items of another question.
+    """
     try:
         kept = json.loads(path.read_text())
         what, whose, items = kept["what"], kept["name"], kept["items"]
@@ -42,7 +45,7 @@ def load(path: Path, kind: Kind, name: str) -> list[Item]:
 
 
 def differences(kind: Kind, before: Sequence[Item], after: Sequence[Item]) -> list[Difference]:
-    """Items that are new, gone or changed, in order."""
+    """Return the items that are new, gone or changed, in order."""
     was = {kind.key(item): item for item in before}
     now = {kind.key(item): item for item in after}
     found = []
@@ -71,7 +74,7 @@ def _flat(item: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def lines(kind: Kind, found: Sequence[Difference]) -> Iterator[str]:
-    """`a qp 0x49: state RTR -> RTS`, a line for each field."""
+    """Yield a line for each changed field, such as `a qp 0x49: state RTR -> RTS`."""
     for each in found:
         name = title(kind, each.item)
         if not each.before or not each.after:
@@ -83,7 +86,7 @@ def lines(kind: Kind, found: Sequence[Difference]) -> Iterator[str]:
 
 
 def document(found: Sequence[Difference]) -> list[dict[str, Any]]:
-    """The same for programs."""
+    """Return the differences as JSON objects for programs."""
     return [
         {
             "item": each.item,

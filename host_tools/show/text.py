@@ -1,4 +1,4 @@
-"""Items for people: a table, or a page of lines for each."""
+"""Items as text for people: a table, or a page of lines for each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GAP = "  "
 
 
 def cell(value: Any, *, hexadecimal: bool = False) -> str:
-    """A value in as few letters as possible."""
+    """Return a value as text in as few letters as possible."""
     if value is None or value in ([], {}):
         return "-"
     if isinstance(value, bool):
@@ -26,7 +26,7 @@ def cell(value: Any, *, hexadecimal: bool = False) -> str:
 
 
 def table(kind: Kind, items: Sequence[Item], width: int | None) -> Iterator[str]:
-    """Rows below a line of names, as many columns as `width` letters have room for.
+    """Yield a line of names and a row for each item, with as many columns as fit `width` letters.
 
     None is no bound. Columns that no item has anything in are left out. Functions are named where
     there are several.
@@ -50,7 +50,7 @@ def _column(kind: Kind, name: str, items: Sequence[Item]) -> list[str]:
 
 
 def _fitting(columns: Sequence[Sequence[str]], width: int) -> int:
-    """How many columns fit, at least one."""
+    """Return how many columns fit, at least one."""
     taken = -len(GAP)
     for count, column in enumerate(columns):
         taken += len(GAP) + max(map(len, column))
@@ -60,7 +60,7 @@ def _fitting(columns: Sequence[Sequence[str]], width: int) -> int:
 
 
 def page(kind: Kind, item: Item) -> Iterator[str]:
-    """A line for each field: its name, its value."""
+    """Yield a title and a line for each field, with its name and value."""
     yield title(kind, item)
     fields = [(name, value) for name, value in item.items() if name not in ("function", *kind.keys)]
     lines = [line for name, value in fields for line in _lines(name, value, kind)]
@@ -70,7 +70,7 @@ def page(kind: Kind, item: Item) -> Iterator[str]:
 
 
 def _lines(name: str, value: Any, kind: Kind) -> list[tuple[str, str]]:
-    """A field; one that holds several is a line for each."""
+    """Return the lines of a field, several for one that holds several values."""
     whole = {name: value}
     parts = {f"{name} {p}": each for p, each in value.items()} if isinstance(value, dict) else whole
     hexadecimal = name in kind.hexadecimal
@@ -78,7 +78,7 @@ def _lines(name: str, value: Any, kind: Kind) -> list[tuple[str, str]]:
 
 
 def title(kind: Kind, item: Item) -> str:
-    """Such as `a qp 0x49`, or `a eq 12`."""
+    """Return the name of an item such as `a qp 0x49`, or `a eq 12`."""
     return " ".join([item["function"], kind.name, *(_number(kind, item, k) for k in kind.keys)])
 
 
@@ -87,7 +87,7 @@ def _number(kind: Kind, item: Item, key: str) -> str:
 
 
 def names(items: Sequence[Item]) -> Iterator[str]:
-    """Registers by function, a line each, indented below its name."""
+    """Yield registers by function, a line each, indented below the function's name."""
     function = None
     width = max((len(item["register"]) for item in items), default=0)
     for item in items:

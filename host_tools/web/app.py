@@ -62,7 +62,7 @@ class Gate:
         return self._inner(environ, with_headers)
 
     def _may_enter(self, environ: Environ, secret: str) -> bool:
-        """Whether it names us as host, comes from no other page and knows the secret."""
+        """Whether a request names us as host, comes from no other page and has the secret."""
         origin = environ.get("HTTP_ORIGIN")
         return (
             environ.get("HTTP_HOST") in self._hosts
@@ -73,13 +73,13 @@ class Gate:
 
 STATIC = Path(__file__).with_name("static")
 COUNT = 200
-"""Activities of a page, at most."""
+"""The most activities that one answer of `/activities` has."""
 _LONGEST_TEXT = 200
 _MOST_BODY = 4096
 
 
 class Site:
-    """The answers; each method is a route."""
+    """The answers of the web server; each method is a route."""
 
     def __init__(self, lab: Lab, book: Book, live: Live) -> None:
         self._lab = lab
@@ -87,7 +87,7 @@ class Site:
         self._live = live
 
     def application(self) -> bottle.Bottle:
-        """The routes."""
+        """Return the WSGI application with the routes of this site."""
         app = bottle.Bottle()
         app.route("/", "GET", lambda: self.file("index.html"))
         app.route("/static/<name>", "GET", self.file)
@@ -99,17 +99,17 @@ class Site:
         return app
 
     def file(self, name: str) -> Any:
-        """A file of the page."""
+        """Answer with a static file of the page."""
         return bottle.static_file(name, root=str(STATIC))
 
     def lab(self) -> dict[str, Any]:
-        """Hosts, functions, and how long the log is."""
+        """Answer with hosts, functions, and the length of the log."""
         self._book.forget()
         reader = LogReader(self._lab.reader.folder)
         return self._lab.description() | {"log": overview(reader)}
 
     def activities(self) -> dict[str, Any]:
-        """A page of the list: from event `first` on, or the last before event `before`."""
+        """Answer with a part of the list: from event `first` on, or up to before event `before`."""
         asked = bottle.request.query
         text = asked.getunicode("text", "")[:_LONGEST_TEXT]
         failed = asked.get("failed") == "1"
@@ -119,14 +119,14 @@ class Site:
         return self._book.page(_number(asked.get("first", "0")), COUNT, query).as_json()
 
     def activity(self, number: int) -> dict[str, Any]:
-        """One activity with its steps."""
+        """Answer with the activity that begins with event `number`, and its steps; else 404."""
         found = self._book.detail(number)
         if found is None:
             raise bottle.HTTPError(404, f"no activity begins with event {number}")
         return found
 
     def act(self) -> dict[str, Any]:
-        """A button: `{"word": "link", "name": "a/1", "action": "down"}`."""
+        """Carry out the order of a button: `{"word": "link", "name": "a/1", "action": "down"}`."""
         if (bottle.request.content_length or 0) > _MOST_BODY:
             raise bottle.HTTPError(413, "too long")
         order = bottle.request.json
@@ -136,7 +136,7 @@ class Site:
         return {"done": self._lab.act(*words)}
 
     def events(self) -> Iterator[str]:
-        """The stream of server-sent events."""
+        """Answer with the stream of server-sent events."""
         try:
             messages = self._live.messages()
         except TooManyPages:
@@ -146,7 +146,7 @@ class Site:
 
 
 def _answering(action: Callable[..., dict[str, Any]]) -> Callable[..., str]:
-    """The action with its answer as JSON; its errors too, as `{"error": …}` with status 4xx."""
+    """Wrap an action to answer in JSON, for its errors `{"error": …}` with status 4xx."""
 
     def answer(**values: Any) -> str:
         bottle.response.content_type = "application/json"
@@ -166,7 +166,7 @@ def _answering(action: Callable[..., dict[str, Any]]) -> Callable[..., str]:
 
 
 _DIGITS = 18
-"""Digits of an event's number, at most."""
+"""The most digits that the number of an event may have."""
 
 
 def _number(text: str) -> int:
@@ -176,23 +176,23 @@ def _number(text: str) -> int:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A thread for each connection, which do not keep the program from ending."""
+    """A WSGI server with a thread per connection; the threads do not keep the program alive."""
 
     daemon_threads = True
 
 
 class _Quiet(WSGIRequestHandler):
-    """Prints no line for each request."""
+    """A request handler that prints no line for each request."""
 
     timeout = 30
-    """Seconds for a request to arrive; not of an answer that takes longer."""
+    """The seconds in which a request must arrive; an answer may take longer."""
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""
+        """Print nothing."""
 
 
 def serve(site: Site, secret: str, port: int) -> WSGIServer:
-    """A server on 127.0.0.1 that is bound and not yet running; `server_port` is its port.
+    """Return a server on 127.0.0.1 that is bound and not yet running; `server_port` is its port.
 
     Raises `OSError` when the port is taken.
     """

@@ -25,23 +25,26 @@ from bluebridge.host_tools.web.places import peers
 from bluebridge.host_tools.web.rows import detail, row
 
 LEAD = 1024
-"""Events before the first wanted one that the assembler sees: what began earlier is left out."""
+"""The number of events before the first wanted one that are read for activities begun before it."""
 AFTER = 4096
-"""Events after the last wanted one, in which what began before may end."""
+"""The number of events after the last wanted one in which its activities may end."""
 SPAN = 100_000
-"""Events in which a chosen activity has to end."""
+"""The number of events in which a chosen activity has to end."""
 SECONDS = 0.4
-"""Of one page; a search that takes longer goes on with the next page."""
+"""The time limit of one page; a search that takes longer goes on with the next page."""
 _LEAST = 2048
-"""Events of a page, however slow the machine."""
+"""The least number of events of a page, however slow the machine."""
 _MOST = 16 * _LEAST
-"""Events that are assembled at once when pages are turned back."""
+"""The most events that are assembled at once when pages are turned back."""
 _LOOKED_AT = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Which activities to list; empty for all. `text` is looked for in all words, in any case."""
+    """The activities to list; an empty field allows all.
+
+    `text` is looked for in all words, in upper and lower case.
+    """
 
     kind: str = ""
     device: str = ""
@@ -49,7 +52,7 @@ class Query:
     text: str = ""
 
     def passes(self, activity: Activity) -> bool:
-        """Whether the activity passes all but `text`."""
+        """Whether the activity fulfils all fields of the query but `text`."""
         return (
             self.kind in ("", activity.kind.value)
             and (self.device in ("", host_of(activity.device)) or activity.concerns(self.device))
@@ -59,9 +62,10 @@ class Query:
 
 @dataclass(slots=True)
 class Page:
-    """Activities in the order in which they began; `end` is the event where the next page begins.
+    """Activities in the order in which they began.
 
-    `first` is where this one began. `done`: there is nothing after it now.
+    `first` is the event where this page begins, `end` the event where the next page begins. `done`:
+    there is nothing after it now.
     """
 
     first: int
@@ -70,15 +74,16 @@ class Page:
     done: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """As the page in the browser gets it."""
+        """Return the page as the program in the browser gets it."""
         rows = [row(each) for each in self.found]
         return {"first": self.first, "rows": rows, "end": self.end, "done": self.done}
 
 
 class Book:
-    """The activities of a log. Raises `LogError` from every method when it cannot be read.
+    """The activities of a log.
 
-    Methods may be called from several threads; one at a time reads.
+    Every method raises `LogError` when the log cannot be read. Methods may be called from several
+    threads; one at a time reads.
     """
 
     def __init__(self, folder: Path, model: TimeModel | None = None) -> None:
@@ -88,12 +93,12 @@ class Book:
         self._details: OrderedDict[int, dict[str, Any]] = OrderedDict()
 
     def page(self, first: int, count: int, query: Query, seconds: float = SECONDS) -> Page:
-        """Up to `count` activities that began with event `first` or later."""
+        """Return up to `count` activities that began with event `first` or later."""
         with self._lock:
             return _read(LogReader(self.folder), first, count, query, seconds, None)
 
     def before(self, end: int, count: int, query: Query, seconds: float = SECONDS) -> Page:
-        """The last `count` activities that began before event `end`, within the time limit."""
+        """Return the last `count` activities that began before event `end`, in the time limit."""
         deadline = time.monotonic() + seconds
         found: list[Activity] = []
         first, span = end, _LEAST
@@ -109,7 +114,7 @@ class Book:
         return Page(first, found, end, first == 0)
 
     def detail(self, number: int) -> dict[str, Any] | None:
-        """The activity that began with event `number`, and its steps; None if none did."""
+        """Return the activity that began with event `number`, and its steps; None if none did."""
         with self._lock:
             known = self._details.get(number)
             if known is not None:
@@ -128,9 +133,10 @@ class Book:
     def whole(
         self, first: int, count: int, query: Query, *, at_end: bool = False
     ) -> tuple[Page, list[dict[str, Any]]]:
-        """A page without time limit, and its activities with their steps; for few of them.
+        """Return a page without time limit, and its activities with their steps.
 
-        `at_end`: the last `count` activities from event `first` on, instead of the first ones.
+        It is for few activities. `at_end`: the last `count` activities from event `first` on,
+        instead of the first ones.
         """
         with self._lock:
             reader = LogReader(self.folder)
@@ -144,7 +150,7 @@ class Book:
             return page, [detail(each, events, twins, self._model) for each in page.found]
 
     def forget(self) -> None:
-        """The log has grown: activities may have got more steps."""
+        """Forget the kept activities, since a log that has grown may have more steps of them."""
         with self._lock:
             self._details.clear()
 
@@ -162,7 +168,7 @@ def _read(
     until: int | None,
     events: dict[int, Event] | None = None,
 ) -> Page:
-    """The activities of events from `first` to before `until`, None for the end of the log.
+    """Return the activities of events from `first` to before `until`, None for the end of the log.
 
     `events` takes the events that were read.
     """
@@ -193,12 +199,12 @@ def _read(
 
 
 def _is_late(number: int, first: int, deadline: float) -> bool:
-    """Whether a page ends at this event, since time is up; asked of the clock now and then."""
+    """Whether a page ends at this event since time is up; the clock is read now and then only."""
     return number & 63 == 0 and number - first >= _LEAST and time.monotonic() > deadline
 
 
 class _Collected:
-    """Activities that pass a query; with a text, the events in whose words it is are noted."""
+    """Activities that pass a query; with a text, also the numbers of the events that have it."""
 
     def __init__(self, query: Query, first: int) -> None:
         self.found: list[Activity] = []
@@ -213,7 +219,7 @@ class _Collected:
             self._hits.add(event.number)
 
     def add(self, activities: list[Activity]) -> None:
-        """Keep those that pass."""
+        """Keep the activities that pass the query."""
         for each in activities:
             if each.number >= self._first and self._query.passes(each) and self._says(each):
                 self.found.append(each)
@@ -229,7 +235,7 @@ class _Collected:
 
 
 def _one(reader: LogReader, number: int) -> tuple[Activity | None, dict[int, Event], bool]:
-    """The activity that began with an event, the events up to its end, and whether it ended."""
+    """Return the activity that began with an event, its events, and whether it ended."""
     assembler = ActivityAssembler(reader.meta["devices"])
     events: dict[int, Event] = {}
     for event in _events(reader, number):

@@ -1,4 +1,4 @@
-"""The lab of a page: hosts, functions, their state, and what the buttons do."""
+"""The lab of a page: hosts, functions, their state, and the actions of the buttons."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from bluebridge.host_tools.lab import hardware_control
 from bluebridge.host_tools.web.places import Function, hosts, peers
 
 _SECONDS = 2.0
-"""For the device server to answer."""
+"""The seconds that the device server may take to answer."""
 
 
 class Lab:
-    """A log, and the control socket of the server that writes it, if it runs."""
+    """A log, and the control socket of the server that writes it, if one runs."""
 
     def __init__(self, reader: LogReader, title: str, socket: Path | None = None) -> None:
         self.reader = reader
@@ -29,7 +29,7 @@ class Lab:
         self.socket = socket
 
     def description(self) -> dict[str, Any]:
-        """What does not change: hosts with their functions, and which are wired to each other."""
+        """Return what does not change: hosts with their functions, and the wires between them."""
         devices = self.reader.meta["devices"]
         found = hosts(devices)
         functions = {
@@ -45,7 +45,7 @@ class Lab:
         }
 
     def ports(self) -> list[dict[str, Any]] | None:
-        """The state of each HCA port; None when no server answers."""
+        """Return the state of each HCA port; None when no server answers."""
         if self.socket is None:
             return None
         with contextlib.suppress(LabError):
@@ -54,7 +54,7 @@ class Lab:
         return None
 
     def act(self, word: str, name: str, action: str = "") -> str:
-        """Pull or plug a cable (`link`), or break an HCA (`fault`); a line that says what was done.
+        """Pull or plug a cable (`link`), or break an HCA (`fault`); return a line for the user.
 
         Raises `UsageError` for anything else, `LabError` when no server answers.
         """
@@ -76,7 +76,7 @@ class Lab:
 
 
 def _started(reader: LogReader) -> str:
-    """When the log began, by the clock of the machine that wrote it; empty if it does not say."""
+    """Return when the log began, by its writer's clock; empty if the log does not say."""
     started = reader.meta.get("started_ns")
     if not isinstance(started, int):
         return ""
@@ -84,7 +84,7 @@ def _started(reader: LogReader) -> str:
 
 
 def _state(line: str) -> dict[str, Any] | None:
-    """Of a line of `status`: `a/1 working cable in link up`."""
+    """Return the fields of a line of `status`, such as `a/1 working cable in link up`."""
     words = line.split()
     if len(words) < 6:
         return None
@@ -97,7 +97,7 @@ def _state(line: str) -> dict[str, Any] | None:
 
 
 def find(folder: Path | None) -> tuple[Path, str, Path | None]:
-    """The log to show, its title, and the control socket if a pair writes it.
+    """Return the log to show, its title, and the control socket if a pair writes it.
 
     Raises `LabError` when there is no folder and no pair runs.
     """

@@ -1,7 +1,7 @@
 """Follows a log for all open pages: counts by device and direction, and new activities.
 
-Four times a second, and only while a page is open. Of a tick, so many events are assembled; of the
-others some are counted by their heads, and the list says how many there were.
+It looks four times a second, and only while a page is open. Of a tick, a limited number of events
+is assembled; of the others some are counted by their heads, and the list says how many there were.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from bluebridge.host_tools.web.lab import Lab
 from bluebridge.host_tools.web.rows import row
 
 TICK = 0.25
-"""Seconds between two looks at the log."""
+"""The seconds between two looks at the log."""
 ASSEMBLED = 250
-"""Events of a tick that are assembled, at most."""
+"""The most events of a tick that are assembled."""
 HEADS = 4000
-"""Events of a tick whose heads are counted, at most; rates are then those of a sample."""
+"""The most events of a tick whose heads are counted; rates are those of a sample beyond that."""
 ROWS = 40
-"""New activities that a tick tells, at most."""
+"""The most new activities that a tick reports."""
 STATUS_TICKS = 8
-"""Ticks between two questions to the device server for the state of its ports."""
+"""The ticks between two questions to the device server for the state of its ports."""
 PAGES = 16
-"""Open pages at most."""
+"""The most pages that may be open."""
 WAITING = 8
-"""Messages that wait for a slow page; the oldest is left out then."""
+"""The most messages that wait for a slow page; beyond that the oldest is left out."""
 _SILENCE = 5.0
-"""Seconds after which a page is told that nothing happened, to notice that it has gone."""
+"""The seconds after which a page is told that nothing happened, to notice that it has gone."""
 
 _WAYS = {
     int(Kind.MMIO_WRITE): "down", int(Kind.MMIO_READ): "down", int(Kind.CONFIG_READ): "down",
     int(Kind.CONFIG_WRITE): "down", int(Kind.DMA_READ): "read", int(Kind.DMA_WRITE): "up",
     int(Kind.IRQ): "up", int(Kind.WIRE): "wire",
 }  # fmt: skip
-"""Direction of an event: from the host, read by the device, to the host, out of the port."""
+"""The direction of an event: from the host, read by the device, to the host, out of the port."""
 
 
 class TooManyPages(Exception):
-    """No further page may follow."""
+    """So many pages are open that no further one may follow the log."""
 
 
 class Tick:
-    """The counts of one look: `[transactions, bytes]` by device number and direction.
+    """The counts of one look at the log: `[transactions, bytes]` by device number and direction.
 
-    `events` is how many there were, `counted` how many of them are in the counts.
+    `events` is how many events there were, `counted` how many of them are in the counts.
     """
 
     def __init__(self) -> None:
@@ -71,9 +71,9 @@ class Tick:
             count[1] += length
 
     def as_json(self, names: list[str], seconds: float) -> dict[str, dict[str, list[float]]]:
-        """Transactions and bytes per second, by device and direction.
+        """Return transactions and bytes per second, by device and direction.
 
-        When more events came than were counted, the others were of the same mixture.
+        When more events came than were counted, the others are taken to be of the same mixture.
         """
         seconds *= self.counted / max(self.events, 1)
         found: dict[str, dict[str, list[float]]] = {}
@@ -84,7 +84,7 @@ class Tick:
 
 
 class Live:
-    """One thread that follows a log; `messages` is what one page is told."""
+    """A thread that follows a log for all open pages; `messages` is the stream to one page."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
@@ -95,7 +95,7 @@ class Live:
         self._thread.start()
 
     def messages(self) -> Iterator[str]:
-        """Server-sent events, until the page closes; raises `TooManyPages`."""
+        """Return server-sent events, until the page closes; raises `TooManyPages`."""
         mine: queue.Queue[str] = queue.Queue(WAITING)
         with self._lock:
             if len(self._pages) >= PAGES:
@@ -128,7 +128,7 @@ class Live:
                 time.sleep(1)
 
     def _follow(self) -> None:
-        """While a page is open: look, tell, wait."""
+        """Look at the log each tick while a page is open, and send the news to all pages."""
         reader = LogReader(self._lab.reader.folder)
         look = Look(reader, Follower(reader, at_end=True))
         ticks = 0
@@ -155,7 +155,7 @@ class Live:
 
 
 class Look:
-    """What is new in a log since the last look."""
+    """Finds the events that are new in a log since the last look."""
 
     def __init__(self, reader: LogReader, follower: Follower) -> None:
         self._reader = reader
@@ -165,7 +165,7 @@ class Look:
         self._quiet = 0
 
     def next(self, seconds: float) -> dict[str, Any]:
-        """Rates of the last `seconds`, activities that ended, and how many events were left out."""
+        """Return the rates of the last `seconds`, the activities that ended, and event counts."""
         tick = Tick()
         before = self._follower.number
         found: list[Activity] = []
@@ -192,7 +192,7 @@ class Look:
         }
 
     def _rest(self, events: int, skipped: int) -> list[Activity]:
-        """What is unfinished, when events were left out, or when none came for two ticks."""
+        """Return unfinished activities when events were left out, or none came for two ticks."""
         self._quiet = 0 if events else self._quiet + 1
         if not skipped and self._quiet != 2:
             return []

@@ -1,4 +1,4 @@
-"""How long a log is and when it was busy, from the index of its segments."""
+"""The length of a log and its events over time, from the index of its segments."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.record import SEGMENT_GLOB
 
 CLASSES = 120
-"""Parts of the log's time that are counted."""
+"""The number of equal parts of the log's time for which events are counted."""
 _EXACT = 20_000
-"""A log of up to so many events is counted event by event."""
+"""The number of events up to which a log is counted event by event."""
 
 
 def overview(reader: LogReader) -> dict[str, Any]:
-    """`first` and `end` event numbers, `seconds`, and for each part of the time its events.
+    """Return `first` and `end` event numbers, `seconds`, and `parts`.
 
-    `parts` are pairs: number of the first event, and how many events.
+    `parts` has a pair for each of `CLASSES` parts of the time: number of the first event, and how
+    many events.
     """
     marks = list(_marks(reader))
     if not marks:
@@ -37,7 +38,7 @@ def overview(reader: LogReader) -> dict[str, Any]:
 
 
 class _Counts:
-    """Events by part of the log's time; those between two marks are spread evenly."""
+    """The number of events in each part of the time; those between two marks are spread evenly."""
 
     def __init__(self, begin: float, span: float) -> None:
         self.parts = [[0, 0] for _ in range(CLASSES)]
@@ -60,7 +61,7 @@ class _Counts:
 
 
 def _marks(reader: LogReader) -> Iterator[tuple[int, float]]:
-    """Number and time of some events in order, the last one among them."""
+    """Yield number and time of some events in order, the last event among them."""
     started = int(reader.meta["started_monotonic_ns"])
     number = -1
     for path in sorted(reader.folder.glob(SEGMENT_GLOB)):

@@ -1,4 +1,4 @@
-"""Where things are: hosts, their functions, and the way of a transaction between them."""
+"""The places in the lab: hosts, their functions, and a transaction's way between them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KINDS = {DeviceKind.ADAPTER: "HCA", DeviceKind.BRIDGE: "NTB", DeviceKind.ENGINE
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A PCIe function: `kind` is `HCA`, `NTB` or `I/OAT`; `ports` are names in the log."""
+    """A PCIe function: `kind` is `HCA`, `NTB` or `I/OAT`; `ports` are their names in the log."""
 
     name: str
     kind: str
@@ -24,7 +24,7 @@ class Function:
 
 
 def hosts(devices: Iterable[str]) -> dict[str, list[Function]]:
-    """The functions of each machine, by the machine's name, in the order of the log."""
+    """Return the functions of each machine, by the machine's name, in the order of the log."""
     ports: dict[str, list[str]] = {}
     for device in devices:
         ports.setdefault(function_of(device), []).append(device)
@@ -39,10 +39,11 @@ def hosts(devices: Iterable[str]) -> dict[str, list[Function]]:
 
 
 def way(one: Transaction, cause: Transaction | None, peer: str | None) -> list[str]:
-    """The places that a transaction passes: `a:cpu`, `a:memory`, `a:port`, a function, `wire`.
+    """Return the places a transaction passes: `a:cpu`, `a:memory`, `a:port`, `wire`, functions.
 
     `peer` is the function at the other end of the wire, None if there is none. A transaction whose
-    cause is at the other host begins there, unless a message has brought it, and a read comes back.
+    cause is at the other host begins there, unless a message has brought it; a read goes there and
+    back.
     """
     name, host = function_of(one.device), host_of(one.device)
     if one.tlp is Tlp.MESSAGE:
@@ -59,7 +60,7 @@ def way(one: Transaction, cause: Transaction | None, peer: str | None) -> list[s
 
 
 def _on_bus(one: Transaction, name: str, host: str) -> list[str]:
-    """The way on the bus of one machine; a read's answer comes back."""
+    """Return the way on the bus of one machine, for a read there and back."""
     cpu, memory, port = f"{host}:cpu", f"{host}:memory", f"{host}:port"
     if not one.upstream:
         there = [cpu, port, name]
@@ -72,7 +73,7 @@ _READS = (Tlp.MEMORY_READ, Tlp.CONFIG_READ)
 
 
 def peers(devices: Iterable[str]) -> dict[str, str]:
-    """The function at the other end of the wire, for each that has one: `a.ntb` and `b.ntb`."""
+    """Return the function at the other end of the wire by function, such as `b.ntb` for `a.ntb`."""
     names = {function_of(device) for device in devices}
     machines = sorted({host_of(name) for name in names})
     found = {}

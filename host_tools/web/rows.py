@@ -1,4 +1,4 @@
-"""Activities as the page gets them: a row of its list, and the steps of one."""
+"""Activities as the page gets them: a row of the list, and the steps of one activity."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from bluebridge.host_tools.analyzer.transaction import Transaction
 from bluebridge.host_tools.web.places import way
 
 MOST_STEPS = 2000
-"""Steps of an activity in the page; a line says when it had more."""
+"""The most steps of an activity in the page; a line says when it had more."""
 _GOOD = ("", "OK")
 
 
 def row(activity: Activity) -> dict[str, Any]:
-    """A row of the list; `at` in seconds since the log began, `us` how long it took."""
+    """Return the row of the list; `at` is in seconds since the log began, `us` its duration."""
     mark_of = activity.mark_of
     found = {
         "number": activity.number,
@@ -43,7 +43,7 @@ def detail(
     peers: Mapping[str, str],
     model: TimeModel | None = None,
 ) -> dict[str, Any]:
-    """The row and the steps, causes before effects; `events` are those of its transactions."""
+    """Return the row and the steps, causes before effects; `events` are those of the activity."""
     places = list(activity.tree())
     parts = activity.transactions
     times = _times(activity, model)
@@ -64,7 +64,7 @@ def detail(
 
 
 def _times(activity: Activity, model: TimeModel | None) -> Sequence[float | None]:
-    """Modelled microseconds of the transactions of a work request."""
+    """Return the modelled microseconds of each transaction of a work request."""
     if model is None or activity.transfer is None:
         return ()
     return model.times(activity.transfer)
@@ -88,7 +88,7 @@ def _step(one: Transaction, event: Event | None, begin: float) -> dict[str, Any]
 
 
 def _data(one: Transaction, event: Event | None) -> tuple[bytes, int]:
-    """The bytes that the log keeps of a transfer, and how many it had."""
+    """Return the bytes that the log keeps of a transfer, and the number that it had."""
     if event is not None and (event.kind in TEXT_KINDS or event.kind == Kind.IRQ):
         return b"", 0
     if event is None or event.kind != Kind.WIRE:
@@ -101,7 +101,7 @@ def _data(one: Transaction, event: Event | None) -> tuple[bytes, int]:
 
 
 def kept(count: int, had: int) -> str:
-    """A line when fewer bytes were kept than the transfer had, else empty."""
+    """Return a remark when fewer bytes were kept than the transfer had, else an empty text."""
     if count >= had:
         return ""
     if not count:

@@ -20,7 +20,7 @@ _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inl
 def page(
     lab: Lab, book: Book, first: int, limit: int, kind: str = "", *, at_end: bool = False
 ) -> Iterator[bytes]:
-    """The page in pieces, with up to `limit` activities of a kind from event `first` on.
+    """Yield the page in pieces, with up to `limit` activities of a kind from event `first` on.
 
     With `at_end` it has the last of them, and opens at the last that failed, else at the last work
     request, else at the last of all.
@@ -60,7 +60,7 @@ def _data(
 
 
 def _last(activities: Sequence[dict[str, Any]]) -> int:
-    """The number of the last activity that failed, else of the last work request, else of all."""
+    """Return the number of the last activity that failed, else of the last work request or any."""
     failed = [each for each in activities if each["failed"]]
     asked = [each for each in activities if each["kind"] == ActivityKind.WORK_REQUEST.value]
     number: int = (failed or asked or activities)[-1]["number"]
@@ -68,5 +68,5 @@ def _last(activities: Sequence[dict[str, Any]]) -> int:
 
 
 def _json(value: object) -> bytes:
-    """JSON without `<`, so that no end tag can end the script around it."""
+    """Return JSON without `<`, so that no end tag can end the script around it."""
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").encode()

@@ -21,7 +21,7 @@ from bluebridge.host_tools.web.save import page
 from bluebridge.host_tools.web.web_options import SAVED
 
 _NICE = 10
-"""The guests come first."""
+"""The niceness of the process, so that the guests come first."""
 
 
 def main(options: argparse.Namespace) -> int:
@@ -40,7 +40,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Raises `UsageError` for options that do not go together."""
+    """Raise `UsageError` for options that do not go together."""
     for name in ("limit", "event", "kind", "force"):
         if options.save is None and getattr(options, name) not in (None, False):
             raise UsageError(f"--{name} is for a page in a file", "add --save FILE")
@@ -49,7 +49,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _model(name: str | None) -> TimeModel | None:
-    """Raises `UsageError` for a profile that there is not."""
+    """Return the time model of a profile. Raises `UsageError` for an unknown one."""
     if name is None:
         return None
     try:

@@ -8,11 +8,11 @@ from pathlib import Path
 from bluebridge.host_tools.analyzer.activity import ActivityKind
 
 SAVED = 2000
-"""Activities of a saved page unless --limit is given: a browser holds all of them."""
+"""The activities of a saved page unless --limit is given: a browser holds all of them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     parser.description = (
         "Show the lab, or a finished log, in a browser: hosts, functions and the wire between "
         "them, what happens on them, each step of it, and buttons for cables and faults. "
