@@ -1,4 +1,4 @@
-"""The parts of one HCA, wired once."""
+"""The parts of one HCA and how they are connected."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from bluebridge.device.rdma.queue_pairs import QueuePairs
 
 
 class Adapter:
-    """The parts of one HCA with one port for each of `fabrics`: what firmware commands work on.
+    """The parts of one HCA with one port for each of `fabrics`, which firmware commands work on.
 
     Each part was given what it uses and knows nothing of the adapter. `uar` are the doorbell pages
     of BAR2, `parameters` those of INIT_HCA.
@@ -93,17 +93,17 @@ class Adapter:
 
     @property
     def initialised(self) -> bool:
-        """Whether an INIT_HCA was accepted since the last reset or CLOSE_HCA."""
+        """True while an INIT_HCA is in force, that is until the next reset or CLOSE_HCA."""
         return self.parameters.initialised
 
     def port_of(self, number: int) -> Port:
-        """The port that a command names, from 1 on; raises `CommandError` (BAD_INDEX)."""
+        """Return the port that a command names, from 1 on; raises `CommandError` (BAD_INDEX)."""
         if not 1 <= number <= len(self.ports):
             raise CommandError(Status.BAD_INDEX, f"port {number}")
         return self.ports[number - 1]
 
     def create_pair(self, qpn: int, context: bytearray) -> None:
-        """RST2INIT_QP.
+        """Make a queue pair for RST2INIT_QP.
 
         Raises `CommandError` (BAD_PARAM, ICM_ERROR, EXCEED_LIM) and what `QueuePairs.check_free`
         raises.
@@ -113,7 +113,7 @@ class Adapter:
         self.qps.add(qp, spreader_of(context) if qp.role is Role.RSS else None)
 
     def pair(self, qpn: int) -> HcaPair | None:
-        """The queue pair with exactly this number, generation bits included."""
+        """Return the queue pair with exactly this number, generation bits included, or None."""
         qp = self.qps.get(qpn)
         return qp if isinstance(qp, HcaPair) else None
 
@@ -135,7 +135,7 @@ class Adapter:
         self.parameters.clear()
 
     def reset(self) -> None:
-        """Power-on state: no object and no mapping; the configuration stays."""
+        """Return to the state after power-on: no object, no mapping; the configuration stays."""
         self.clear()
         self.icm.reset()
         self.firmware_pages.take_back()

@@ -1,4 +1,4 @@
-"""The function behind the PCI endpoint: routes accesses to the registers of the HCA."""
+"""The function behind the PCI endpoint, which routes accesses to the registers of the HCA."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bluebridge.device.pci.bus import HostBus
 BAR0: Final = 0
 BAR2: Final = 2
 RESET_BYTE: Final = bar0.RESET_OFFSET + 3
-"""The byte of the big-endian register with its lowest bit."""
+"""Offset of the byte with the lowest bit of the big-endian reset register."""
 
 
 class Hca:
@@ -32,13 +32,13 @@ class Hca:
         self._uar = self.adapter.uar
 
     def close(self) -> None:
-        """Leave the fabric; the HCA is gone."""
+        """Leave the fabrics for good."""
         self.adapter.leave()
 
     # -- Model --------------------------------------------------------------------------------
 
     def bar_read(self, bar: int, offset: int, length: int) -> bytes:
-        """Registers of BAR0; all else reads zero.
+        """Return bytes of registers in BAR0; all else reads as zero.
 
         Zero is also right for the ownership register and the semaphore: free, taken by the reader.
         """
@@ -53,7 +53,7 @@ class Hca:
         return bytes(length)
 
     def bar_write(self, bar: int, offset: int, data: bytes) -> None:
-        """Commands and the reset register in BAR0, doorbells in BAR2; the rest is ignored.
+        """Write commands or the reset register (BAR0), or doorbells (BAR2); ignore all else.
 
         After an internal error there is no INIT_HCA in force, so doorbells have no effect either.
         """
@@ -66,18 +66,18 @@ class Hca:
             self.reset()
 
     def reset(self) -> None:
-        """Power-on state: no object, no mapping, no command; the configuration stays."""
+        """Return to the state after power-on, without objects or mappings; configuration stays."""
         self.adapter.reset()
         self.commands.reset()
         self.health.reset()
 
     @property
     def failed(self) -> bool:
-        """Whether an internal error stopped the HCA; only a reset brings it back."""
+        """True after an internal error stopped the HCA, until a reset."""
         return self.health.failed
 
     def fail(self, reason: str) -> None:
-        """An internal error: all stops at once, and the error buffer says why.
+        """Stop the HCA at once with an internal error, whose `reason` the error buffer shows.
 
         Linux `mlx4/catas.c: poll_catas` looks every five seconds and resets the device.
         """
@@ -87,7 +87,7 @@ class Hca:
 
 
 def _resets(offset: int, data: bytes) -> bool:
-    """Whether a store sets bit 0 of the reset register.
+    """Return True if a store sets bit 0 of the reset register.
 
     Linux stores 1, iPXE also the bit of the byte at the other end (hermon.h: HERMON_RESET_MAGIC).
     """

@@ -1,4 +1,4 @@
-"""Makes queue pairs: rings where the context says, engines by role.
+"""The making of queue pairs: rings where the context says, engines by role.
 
 A queue pair's halves are engines of their own: `SendQueue` walks the ring and feeds an engine by
 role (`Requester`, `DatagramSender`, `EthernetSender`); `Responder` answers connected peers.
@@ -44,7 +44,7 @@ from bluebridge.device.rdma.ports.port import Port
 
 
 class PairFactory:
-    """Gives each new queue pair of one HCA what it and its engines work with."""
+    """The maker of the queue pairs of one HCA, with their engines and rings."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class PairFactory:
         self._counters = counters
 
     def make(self, qpn: int, context: bytearray, failed: Callable[[QueuePair], None]) -> HcaPair:
-        """A queue pair with its engines and rings, and no state set yet.
+        """Return a new queue pair with its engines and rings, in no state yet.
 
         `failed` is called when it goes to ERR. Raises `CommandError`: BAD_PARAM, ICM_ERROR,
         EXCEED_LIM.
@@ -137,7 +137,7 @@ class PairFactory:
 
 
 def _reader_of(role: Role) -> EntryReader:
-    """What reads the send entries of queue pairs with this role."""
+    """Return the reader of send entries for queue pairs with this role."""
     if role in CONNECTED:
         return ConnectedReader()
     if role is Role.UD:

@@ -1,4 +1,4 @@
-"""The words of the engines in the numbers of this card: codes of commands, events and entries."""
+"""The card's own numbers for the terms of the engines: commands, events and entries."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STATUSES: Final = {
     Reason.UNSUPPORTED: Status.BAD_SYS_STATE,
     Reason.UNANSWERED: Status.BAD_PKT,
 }
-"""The status of a command that a part of the adapter refuses."""
+"""Command status by the reason of a refusal."""
 
 STATES: Final = {
     PairState.RST: QpState.RST,
@@ -48,7 +48,7 @@ STATES: Final = {
     PairState.SQD: QpState.SQD,
     PairState.ERR: QpState.ERR,
 }
-"""The state of a queue pair in its context."""
+"""State of a queue pair in its context, by the engines' state."""
 
 SYNDROMES: Final = {
     CompletionStatus.LOCAL_LENGTH_ERR: int(Syndrome.LOCAL_LENGTH_ERR),
@@ -64,7 +64,7 @@ SYNDROMES: Final = {
     CompletionStatus.TRANSPORT_RETRY_EXC_ERR: int(Syndrome.TRANSPORT_RETRY_EXC_ERR),
     CompletionStatus.RNR_RETRY_EXC_ERR: int(Syndrome.RNR_RETRY_EXC_ERR),
 }
-"""The syndrome of a completion in error."""
+"""Syndrome of a completion in error, by the engines' status."""
 
 EVENTS: Final = {
     AsyncEvent.COMM_EST: EventType.COMM_EST,
@@ -74,7 +74,7 @@ EVENTS: Final = {
     AsyncEvent.WQ_ACCESS_ERROR: EventType.WQ_ACCESS_ERROR,
     AsyncEvent.SRQ_QP_LAST_WQE: EventType.SRQ_QP_LAST_WQE,
 }
-"""The type of an event about a queue pair."""
+"""Type of an event about a queue pair, by the engines' event."""
 
 _OPCODES: Final = {
     operations.NOP: SendOpcode.NOP,

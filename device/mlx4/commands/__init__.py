@@ -1,1 +1,1 @@
-"""Firmware commands: the host command register and a module of handlers for each subject."""
+"""Firmware commands: the host command register, and one module of handlers per subject."""

@@ -1,4 +1,4 @@
-"""ACCESS_REG: registers behind the firmware. PTYS, the port's link modes, is the one there is.
+"""The command ACCESS_REG, which knows one register: PTYS, the port's link modes.
 
 Linux `mlx4/fw.c: mlx4_ACCESS_REG`, `en_ethtool.c: ethtool_get_ptys_link_ksettings`. Frames move as
 fast as they can whatever the mode; the mode is only reported.
@@ -18,7 +18,7 @@ QUERY, WRITE = 1, 2
 
 
 def access_register(adapter: Adapter, command: Command) -> bytes:
-    """Read or write one register; the answer is the request with the register's bytes as it is."""
+    """Read or write one register; returns the request with the register's present bytes."""
     request = command.mailbox(ACCESS_REG.size + PTYS.size)
     if ACCESS_REG.get(request, "register") != PTYS_ID:
         raise CommandError(Status.BAD_PARAM, f"register {request[4:6].hex()}")

@@ -1,4 +1,4 @@
-"""Firmware commands as handlers see them: the request, and the rule that carries it out."""
+"""A firmware command as its handler sees it, and the rules by which commands are carried out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bluebridge.device.pci.bus import DmaError, HostBus
 
 @dataclass(slots=True)
 class Command:
-    """One request, as the HCR held it when GO was written."""
+    """One command, as the HCR held it when GO was written."""
 
     opcode: int
     op_modifier: int
@@ -26,7 +26,10 @@ class Command:
     bus: HostBus = field(repr=False)
 
     def mailbox(self, length: int = MAILBOX_SIZE) -> bytes:
-        """The first `length` bytes of the input mailbox, read once; BAD_PARAM without memory."""
+        """Return the first `length` bytes of the input mailbox.
+
+        Raises `CommandError` (BAD_PARAM) when it is not aligned or not in memory.
+        """
         if self.in_param & 7:
             raise CommandError(Status.BAD_PARAM, f"mailbox at {self.in_param:#x} is not aligned")
         try:
@@ -36,7 +39,7 @@ class Command:
 
     @property
     def wants_context(self) -> bool:
-        """Of a HW2SW command: op modifier 0 asks for the context, where there is a mailbox for it.
+        """True if a HW2SW command (op modifier 0) has an output mailbox for the context.
 
         Linux says both or neither (`mlx4/srq.c: mlx4_HW2SW_SRQ`, for example).
         """
@@ -44,15 +47,17 @@ class Command:
 
 
 Result = int | bytes | Iterator[None] | None
-"""Of a handler: the immediate output, the output mailbox from its start, or nothing; an iterator
-does the work in portions, between which others have their turns, and then there is no output."""
+"""The output of a handler: the immediate, the output mailbox from its start, or None.
+
+An iterator does the work in portions, between which others have their turns, and has no output.
+"""
 
 Handler = Callable[[Adapter, Command], Result]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How commands with one opcode are carried out.
+    """The handler of commands with one opcode, and when it may run.
 
     `before_init`: works without INIT_HCA. `closing`: takes something back and always succeeds,
     without INIT_HCA too, since drivers reset the whole device when such a command fails.

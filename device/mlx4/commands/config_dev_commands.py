@@ -1,4 +1,4 @@
-"""CONFIG_DEV: settings of the device as a whole.
+"""The command CONFIG_DEV, with settings of the whole device.
 
 Linux `mlx4/fw.c: mlx4_config_dev_retrieval, mlx4_config_roce_v2_port`.
 """
@@ -14,11 +14,11 @@ from bluebridge.device.mlx4.settings.refusal import CommandError
 
 SET, GET = 0, 1
 RX_CHECKSUM_MODE = 0x22
-"""Of both ports: the sum of packets other than TCP and UDP, a verdict on those."""
+"""Checksum mode of both ports: a verdict on TCP and UDP, the sum of other packets."""
 
 
 def config_dev(adapter: Adapter, command: Command) -> bytes | None:
-    """Ask how received checksums are reported, or tell a ConnectX-3 Pro the port of RoCE v2."""
+    """Return how received checksums are reported, or set the RoCE v2 port of a ConnectX-3 Pro."""
     if command.op_modifier == GET:
         return bytes(CONFIG_DEV.pack(rx_checksum=RX_CHECKSUM_MODE))
     if not adapter.config.features.pro or command.op_modifier != SET:

@@ -1,4 +1,4 @@
-"""QUERY_IF_STAT: the interface counters of the adapter."""
+"""The command QUERY_IF_STAT, for the interface counters of the adapter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bluebridge.device.mlx4.settings.refusal import CommandError
 
 
 def query_if_stat(adapter: Adapter, command: Command) -> bytes:
-    """One counter; bit 31 of the modifier zeroes it."""
+    """Return one counter (QUERY_IF_STAT); bit 31 of the input modifier zeroes it."""
     index = command.in_modifier & ~MODIFIER_RESET_COUNTER
     if index >= INTERFACE_COUNTERS:
         raise CommandError(Status.BAD_INDEX, f"counter {index:#x}")

@@ -15,13 +15,13 @@ RESIZE, MODERATION = 0, 1
 
 
 def sw2hw_cq(adapter: Adapter, command: Command) -> Iterator[None]:
-    """Hand a ring over to the device; op modifier 1: software gave every entry away already."""
+    """Hand a completion queue over to the device; op modifier 1: with its entries as they are."""
     context = command.mailbox(CQC_SIZE)
     return adapter.cqs.create(command.in_modifier, context, fill=command.op_modifier == 0)
 
 
 def hw2sw_cq(adapter: Adapter, command: Command) -> bytes | None:
-    """Take a ring back; `wants_context`: in the output mailbox."""
+    """Take a completion queue back; returns its context if the command has a mailbox for it."""
     queue = adapter.cqs.get(command.in_modifier)
     context = queue.query() if command.wants_context and queue is not None else None
     adapter.cqs.destroy(command.in_modifier)
@@ -29,7 +29,7 @@ def hw2sw_cq(adapter: Adapter, command: Command) -> bytes | None:
 
 
 def query_cq(adapter: Adapter, command: Command) -> bytes:
-    """The context as it stands."""
+    """Return the present context of a completion queue."""
     return _find(adapter, command).query()
 
 
@@ -41,7 +41,7 @@ def _find(adapter: Adapter, command: Command) -> CompletionQueue:
 
 
 def modify_cq(adapter: Adapter, command: Command) -> Iterator[None] | None:
-    """Another buffer, or interrupt moderation: how many entries one event may stand for."""
+    """Move a completion queue to another buffer, or set how many entries one event stands for."""
     queue = _find(adapter, command)
     context = command.mailbox(CQC_SIZE)
     if command.op_modifier == MODERATION:

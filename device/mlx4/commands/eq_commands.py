@@ -12,12 +12,12 @@ from bluebridge.device.mlx4.settings.refusal import CommandError
 
 
 def sw2hw_eq(adapter: Adapter, command: Command) -> Iterator[None]:
-    """Hand a ring over to the device."""
+    """Hand an event queue over to the device."""
     return adapter.eqs.create(command.in_modifier, command.mailbox(EQC_SIZE))
 
 
 def hw2sw_eq(adapter: Adapter, command: Command) -> bytes | None:
-    """Take a ring back; `wants_context`: in the output mailbox."""
+    """Take an event queue back; returns its context if the command has a mailbox for it."""
     eqn = command.in_modifier
     context = adapter.eqs.query(eqn) if command.wants_context and adapter.eqs.get(eqn) else None
     adapter.eqs.destroy(eqn)
@@ -25,12 +25,12 @@ def hw2sw_eq(adapter: Adapter, command: Command) -> bytes | None:
 
 
 def query_eq(adapter: Adapter, command: Command) -> bytes:
-    """The context as it stands."""
+    """Return the present context of an event queue."""
     return adapter.eqs.query(command.in_modifier)
 
 
 def map_eq(adapter: Adapter, command: Command) -> None:
-    """Route asynchronous events: the immediate input is a mask of event types."""
+    """Route asynchronous events to an event queue; the immediate input is a mask of event types."""
     eqn = command.in_modifier & ~MODIFIER_UNMAP_EQ
     unmap = bool(command.in_modifier & MODIFIER_UNMAP_EQ)
     if not unmap and adapter.eqs.get(eqn) is None:

@@ -34,7 +34,7 @@ BIG_ENDIAN_HOST = 1 << 1
 
 
 def query_fw(adapter: Adapter, command: Command) -> bytes:
-    """Firmware version, and where the registers are that have no fixed place."""
+    """Return the firmware version, and the places of registers that have no fixed one."""
     major, minor, subminor = adapter.config.firmware
     return bytes(
         QUERY_FW.pack(
@@ -53,12 +53,12 @@ def query_fw(adapter: Adapter, command: Command) -> bytes:
 
 
 def query_dev_cap(adapter: Adapter, command: Command) -> bytes:
-    """What the device can do."""
+    """Return the capabilities of the device."""
     return device_capabilities(len(adapter.ports), adapter.config.features)
 
 
 def query_adapter(adapter: Adapter, command: Command) -> bytes:
-    """The board id: a string whose 32-bit words are byte-swapped."""
+    """Return the board id: a string whose 32-bit words are byte-swapped."""
     text = adapter.config.board_id.encode("ascii").ljust(BOARD_ID_BYTES, b"\0")[:BOARD_ID_BYTES]
     swapped = b"".join(text[at : at + 4][::-1] for at in range(0, BOARD_ID_BYTES, 4))
     vsd = bytearray(0xE0)
@@ -67,7 +67,7 @@ def query_adapter(adapter: Adapter, command: Command) -> bytes:
 
 
 def mod_stat_cfg(adapter: Adapter, command: Command) -> bytes | None:
-    """Static configuration: there is only the physical port id to ask for."""
+    """Return the physical port id, the only static configuration that there is."""
     if command.op_modifier != MOD_STAT_GET_PORT:
         return None
     port = adapter.port_of(command.in_modifier >> 8 & 0xFF)
@@ -79,17 +79,17 @@ def mod_stat_cfg(adapter: Adapter, command: Command) -> bytes | None:
 
 
 def nothing(adapter: Adapter, command: Command) -> None:
-    """NOP, RUN_FW, HW_HEALTH_CHECK."""
+    """Do nothing, successfully, for NOP, RUN_FW and HW_HEALTH_CHECK."""
 
 
 def set_icm_size(adapter: Adapter, command: Command) -> int:
-    """The size of ICM is immediate input, the number of auxiliary pages wanted the output."""
+    """Set the size of ICM, the immediate input; returns the number of auxiliary pages wanted."""
     adapter.icm.announce(command.in_param)
     return adapter.auxiliary_pages.wanted
 
 
 def map_icm(adapter: Adapter, command: Command) -> None:
-    """Lend pages: each entry maps 2**n of them. All entries are checked before one counts."""
+    """Map lent pages into ICM, 2**n per entry; all entries are checked before one is mapped."""
     entries = []
     for virtual, physical, log_pages in _map_entries(command):
         if virtual & (PAGE - 1) or log_pages > MAX_LOG_MAP_PAGES:
@@ -101,27 +101,27 @@ def map_icm(adapter: Adapter, command: Command) -> None:
 
 
 def map_firmware(adapter: Adapter, command: Command) -> None:
-    """MAP_FA: pages for the firmware, no more than it asked for."""
+    """Accept pages for the firmware (MAP_FA), no more than it asked for."""
     adapter.firmware_pages.lend(_pages(command))
 
 
 def unmap_firmware(adapter: Adapter, command: Command) -> None:
-    """UNMAP_FA: all of them back."""
+    """Give all pages of the firmware back (UNMAP_FA)."""
     adapter.firmware_pages.take_back()
 
 
 def map_auxiliary(adapter: Adapter, command: Command) -> None:
-    """MAP_ICM_AUX: pages for the firmware's own part of ICM."""
+    """Accept pages for the firmware's own part of ICM (MAP_ICM_AUX)."""
     adapter.auxiliary_pages.lend(_pages(command))
 
 
 def unmap_auxiliary(adapter: Adapter, command: Command) -> None:
-    """UNMAP_ICM_AUX: all of them back."""
+    """Give all pages of the firmware's part of ICM back (UNMAP_ICM_AUX)."""
     adapter.auxiliary_pages.take_back()
 
 
 def _pages(command: Command) -> int:
-    """How many pages the entries of a command lend."""
+    """Return the number of pages that the entries of a command lend."""
     entries = _map_entries(command)
     if any(log_pages > MAX_LOG_MAP_PAGES for _, _, log_pages in entries):
         raise CommandError(Status.BAD_PARAM, f"entries of more than 2**{MAX_LOG_MAP_PAGES} pages")
@@ -154,12 +154,12 @@ def _map_entries(command: Command) -> list[tuple[int, int, int]]:
 
 
 def unmap_icm(adapter: Adapter, command: Command) -> None:
-    """Take pages back; always succeeds."""
+    """Remove pages from ICM; always succeeds."""
     adapter.icm.unmap(command.in_param, command.in_modifier)
 
 
 def init_hca(adapter: Adapter, command: Command) -> None:
-    """Start: table sizes, no larger than QUERY_DEV_CAP offers, and ICM bases."""
+    """Start the HCA with table sizes, no larger than QUERY_DEV_CAP offers, and ICM bases."""
     if adapter.initialised:
         raise CommandError(Status.BAD_SYS_STATE, "the HCA runs already")
     mailbox = command.mailbox(INIT_HCA.size)
@@ -184,7 +184,7 @@ def init_hca(adapter: Adapter, command: Command) -> None:
 
 
 def query_hca(adapter: Adapter, command: Command) -> bytes:
-    """What INIT_HCA said, and how fast the clock runs."""
+    """Return the parameters of INIT_HCA and the speed of the clock."""
     answer = bytearray(adapter.parameters.raw)
     INIT_HCA.set(answer, "global_caps", 0)
     INIT_HCA.set(answer, "core_clock", CORE_CLOCK_MHZ)
@@ -193,12 +193,12 @@ def query_hca(adapter: Adapter, command: Command) -> bytes:
 
 
 def close_hca(adapter: Adapter, command: Command) -> None:
-    """Stop: no DMA from now on. ICM stays mapped until UNMAP_ICM."""
+    """Stop the HCA: no DMA from now on. ICM stays mapped until UNMAP_ICM."""
     adapter.clear()
 
 
 def diag_rprt(adapter: Adapter, command: Command) -> bytes:
-    """Diagnostic counters, all zero: nothing they count can happen here."""
+    """Return diagnostic counters, all zero: nothing that they count can happen here."""
     if command.op_modifier != DIAG_QUERY:
         raise CommandError(Status.BAD_OP, f"op modifier {command.op_modifier}")
     return bytes(DIAG_BYTES)

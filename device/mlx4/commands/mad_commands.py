@@ -1,4 +1,4 @@
-"""MAD_IFC: the port's subnet management and performance agents, asked through the command channel.
+"""The command MAD_IFC, by which drivers ask the port's management and performance agents.
 
 Drivers ask on Ethernet ports too (Linux `ib/main.c: init_node_data`, `ib/mad.c: mlx4_MAD_IFC`).
 """
@@ -47,7 +47,7 @@ FIRST_VENDOR_CLASS = 0x09
 LAST_VENDOR_CLASS = 0x0A
 
 IGNORE_MKEY = 1
-"""Bit of the opcode modifier: software asks its own port (Linux `ib/mad.c: mlx4_MAD_IFC`)."""
+"""Bit of the op modifier: software asks its own port (Linux `ib/mad.c: mlx4_MAD_IFC`)."""
 ANSWERED_CLASSES = frozenset(
     (
         MgmtClass.SUBN_LID,
@@ -60,7 +60,7 @@ ANSWERED_CLASSES = frozenset(
 
 
 def mad_ifc(adapter: Adapter, command: Command) -> bytes:
-    """Answer one MAD; what no agent here understands is silently discarded (BAD_PKT)."""
+    """Return the answer to a MAD; one that no agent understands fails (BAD_PKT) without answer."""
     port = adapter.port_of(command.in_modifier & 0xFF)
     request = command.mailbox(MAD_SIZE)
     if isinstance(port, InfinibandPort):

@@ -16,7 +16,7 @@ def sw2hw_mpt(adapter: Adapter, command: Command) -> Iterator[None]:
 
 
 def hw2sw_mpt(adapter: Adapter, command: Command) -> bytes | None:
-    """Give an MPT entry back; `wants_context`: a copy in the output mailbox."""
+    """Give an MPT entry back; returns it if the command has a mailbox for it."""
     index = command.in_modifier
     wanted = command.wants_context and index in adapter.regions
     entry = adapter.mpt.query(index) if wanted else None
@@ -25,12 +25,12 @@ def hw2sw_mpt(adapter: Adapter, command: Command) -> bytes | None:
 
 
 def query_mpt(adapter: Adapter, command: Command) -> bytes:
-    """The entry as it stands."""
+    """Return an MPT entry as it is now."""
     return adapter.mpt.query(command.in_modifier)
 
 
 def sync_tpt(adapter: Adapter, command: Command) -> Iterator[None]:
-    """Take entries over that software edited in its table."""
+    """Make entries valid that software edited in the table in guest memory."""
     return adapter.mpt.synchronise()
 
 

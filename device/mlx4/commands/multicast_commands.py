@@ -1,4 +1,4 @@
-"""Commands on multicast groups: there are none where the device keeps rules in their place.
+"""Commands on multicast groups, which fail while the device steers by rules.
 
 Linux `mlx4/mcg.c: mlx4_multicast_attach, mlx4_init_mcg_table`: with device-managed steering groups
 are rules, and the driver has no table of records.
@@ -16,12 +16,12 @@ DEFAULT_RECORD = 1
 
 
 def read_mcg(adapter: Adapter, command: Command) -> bytes:
-    """One record."""
+    """Return one multicast group record."""
     return _groups(adapter).read(command.in_modifier)
 
 
 def write_mcg(adapter: Adapter, command: Command) -> None:
-    """Store one record, or (op modifier 1) the default one of a port and a kind of addresses."""
+    """Store one record; op modifier 1: the default record of a port and a kind of addresses."""
     groups = _groups(adapter)
     if command.op_modifier == DEFAULT_RECORD:
         port = adapter.port_of(command.in_modifier >> 16 & 0xFF)
@@ -35,12 +35,12 @@ def write_mcg(adapter: Adapter, command: Command) -> None:
 
 
 def mgid_hash(adapter: Adapter, command: Command) -> int:
-    """The hash bucket of a GID."""
+    """Return the hash bucket of a GID."""
     return _groups(adapter).hash(command.mailbox(16))
 
 
 def _groups(adapter: Adapter) -> MulticastGroups:
-    """The table, whose sizes INIT_HCA checked; BAD_SYS_STATE with device-managed steering."""
+    """Return the multicast groups; raises `CommandError` (BAD_SYS_STATE) if rules replace them."""
     if adapter.parameters.flow_steering:
         raise CommandError(Status.BAD_SYS_STATE, "groups are rules of device-managed steering")
     return adapter.multicast

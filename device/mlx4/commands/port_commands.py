@@ -20,7 +20,7 @@ STATS_FLOW_CONTROL = 1 << 12
 
 
 def query_port(adapter: Adapter, command: Command) -> bytes:
-    """What a port is."""
+    """Return the properties of a port."""
     parameters = adapter.parameters
     return bytes(
         QUERY_PORT.pack(
@@ -42,13 +42,13 @@ def close_port(adapter: Adapter, command: Command) -> None:
 
 
 def set_vlan_filter(adapter: Adapter, command: Command) -> None:
-    """A bitmap of VLAN ids, last word first."""
+    """Set the VLAN filter of a port: a bitmap of VLAN ids, last word first."""
     port = adapter.port_of(command.in_modifier)
     port.tables.vlan_filter = command.mailbox(VLAN_TABLE_ENTRIES * 4)
 
 
 def set_multicast_filter(adapter: Adapter, command: Command) -> None:
-    """One address per command; bit 63 empties the list first. The address is immediate."""
+    """Add the address in the immediate input to a filter; bit 63 empties the list first."""
     port = adapter.port_of(command.in_modifier & 0xFF)
     tables = port.tables
     if command.op_modifier == MCAST_CONFIG:
@@ -64,7 +64,7 @@ def set_multicast_filter(adapter: Adapter, command: Command) -> None:
 
 
 def dump_eth_stats(adapter: Adapter, command: Command) -> bytes:
-    """The port's counters; bit 8 zeroes them afterwards, bit 12 asks for those of pauses."""
+    """Return a port's counters; bit 8 zeroes them afterwards, bit 12 asks for pause counters."""
     port = adapter.port_of(command.in_modifier & 0xFF)
     if command.in_modifier & STATS_FLOW_CONTROL:
         return flow_statistics(port.flow)
@@ -76,7 +76,7 @@ def dump_eth_stats(adapter: Adapter, command: Command) -> bytes:
 
 
 def conf_special_qp(adapter: Adapter, command: Command) -> None:
-    """The first of the eight special QP numbers, a multiple of eight; 0 takes it back."""
+    """Set the first of the eight special QP numbers, a multiple of eight; 0 removes them."""
     base = command.in_modifier
     if base & 7 or base >> adapter.parameters.log_qps:
         raise CommandError(Status.BAD_PARAM, f"special QPs at {base:#x}")
@@ -85,13 +85,13 @@ def conf_special_qp(adapter: Adapter, command: Command) -> None:
 
 
 def sense_port(adapter: Adapter, command: Command) -> int:
-    """What the other end of the cable is: the port's own kind, or nothing."""
+    """Return the kind of the cable's other end: the port's own kind, or 0 without a cable."""
     port = adapter.port_of(command.in_modifier)
     return properties(port)["supported_types"] if port.cable else 0
 
 
 def set_node(adapter: Adapter, command: Command) -> None:
-    """A new node description."""
+    """Set a new node description."""
     adapter.node.description = command.mailbox(64)
 
 

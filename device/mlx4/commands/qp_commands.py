@@ -43,7 +43,7 @@ OPTIONAL: dict[OptPar, tuple[str, ...]] = {
     OptPar.COUNTER_INDEX: ("pri_counter_index",),
     OptPar.VLAN_STRIPPING: ("no_vlan_strip",),
 }
-"""Fields of the context by the bit of the mask that announces them."""
+"""Context fields by the bit of the optional parameter mask that announces them."""
 
 LINK_TYPE = {LinkLayer.INFINIBAND: 0, LinkLayer.ETHERNET: 1}
 
@@ -68,11 +68,11 @@ def _merge_optional(qp: HcaPair, source: bytes, mask: int) -> None:
 
 
 def _merge_nothing(qp: HcaPair, source: bytes, mask: int) -> None:
-    """Transitions that change what the mask says and no more."""
+    """Take over nothing, for transitions that change only what the mask says."""
 
 
 def _merge_rtr(qp: HcaPair, source: bytes, mask: int) -> None:
-    """INIT2RTR: the path and what the responder needs."""
+    """Take over the path and the responder's fields, for INIT2RTR."""
     _take(qp.context, source, "remote_qpn", "next_recv_psn", "rra_max")
     _take_if_set(qp.context, source, "mtu_msgmax", "roce_mode")
     _take_if_set(qp.context, source, "min_rnr_timer")
@@ -92,14 +92,14 @@ def _merge_rtr(qp: HcaPair, source: bytes, mask: int) -> None:
 
 
 def _merge_rts(qp: HcaPair, source: bytes, mask: int) -> None:
-    """RTR2RTS: what the requester needs."""
+    """Take over the requester's fields, for RTR2RTS."""
     _take(qp.context, source, "next_send_psn")
     _take_if_set(qp.context, source, "pri_ack_timeout", "retry_count", "rnr_retry", "sra_max")
     qp.engine.next_psn = QPC.get(source, "next_send_psn")
 
 
 class Transition(NamedTuple):
-    """Where a command may start, where it ends, and what it takes from its mailbox."""
+    """A transition command: its source states, its target, and the merge of its context."""
 
     sources: tuple[PairState, ...]
     target: PairState
@@ -119,7 +119,7 @@ TRANSITIONS: dict[int, Transition] = {
 
 
 def _find(adapter: Adapter, command: Command) -> HcaPair:
-    """The queue pair a command names; BAD_QP_STATE when it is in RST, which is all it can be."""
+    """Return the queue pair that a command names; raises `CommandError` (BAD_QP_STATE) in RST."""
     qpn = command.in_modifier & QPN_MASK
     qp = adapter.pair(qpn)
     if qp is None:
@@ -128,19 +128,19 @@ def _find(adapter: Adapter, command: Command) -> HcaPair:
 
 
 def _mailbox(command: Command) -> tuple[int, bytes]:
-    """The mask of optional parameters and the context."""
+    """Return the mask of optional parameters and the context in the mailbox."""
     raw = command.mailbox(QPC_MAILBOX_OFFSET + QPC_SIZE)
     return int.from_bytes(raw[:4], "big"), raw[QPC_MAILBOX_OFFSET:]
 
 
 def create(adapter: Adapter, command: Command) -> None:
-    """RST2INIT_QP: the whole context is taken over."""
+    """Make a queue pair from a whole context (RST2INIT_QP)."""
     _, context = _mailbox(command)
     adapter.create_pair(command.in_modifier & QPN_MASK, bytearray(context))
 
 
 def modify(adapter: Adapter, command: Command) -> None:
-    """Every transition between two states that hardware owns."""
+    """Carry out a transition between two states in which hardware owns the queue pair."""
     qp = _find(adapter, command)
     transition = TRANSITIONS[command.opcode]
     if qp.state not in transition.sources:
@@ -159,17 +159,17 @@ def modify(adapter: Adapter, command: Command) -> None:
 
 
 def to_error(adapter: Adapter, command: Command) -> None:
-    """2ERR_QP: flush everything, what is posted later too."""
+    """Flush everything, also what is posted later (2ERR_QP)."""
     _find(adapter, command).enter_error()
 
 
 def to_reset(adapter: Adapter, command: Command) -> None:
-    """2RST_QP: always succeeds; afterwards nothing of this queue pair reaches memory."""
+    """Destroy a queue pair (2RST_QP), which accesses no memory from then on; always succeeds."""
     adapter.qps.destroy(command.in_modifier & QPN_MASK)
 
 
 def query(adapter: Adapter, command: Command) -> bytes:
-    """QUERY_QP: the context with the live counters."""
+    """Return the context with the live counters (QUERY_QP)."""
     qpn = command.in_modifier & QPN_MASK
     qp = adapter.pair(qpn)
     if qp is None:
@@ -178,18 +178,18 @@ def query(adapter: Adapter, command: Command) -> bytes:
 
 
 def empty_context(qpn: int) -> bytes:
-    """The context of a queue pair in RST, as QUERY_QP shows it."""
+    """Return the context of a queue pair in RST, as QUERY_QP shows it."""
     return bytes(QPC.pack(local_qpn=qpn))
 
 
 def card_state(qp: HcaPair) -> QpState:
-    """The state of a queue pair as its context tells it."""
+    """Return the state of a queue pair in the numbers of its context."""
     drains = qp.state is PairState.SQD and not qp.engine.idle
     return QpState.SQDRAINING if drains else STATES[qp.state]
 
 
 def context_of(qp: HcaPair) -> bytes:
-    """The context of a queue pair with the live counters."""
+    """Return the context of a queue pair with the live counters."""
     context = bytearray(qp.context)
     QPC.set(context, "local_qpn", qp.qpn)
     QPC.set(context, "state", int(card_state(qp)))

@@ -1,6 +1,6 @@
-"""The host command register: takes a command when GO is written and carries it out.
+"""The host command register, which takes a command when GO is written and carries it out.
 
-At once, but for what takes long: that moves on in turns of the loop, and GO stays meanwhile.
+Most commands are complete at once; GO stays set while one that takes long goes on in turns.
 
 Rules: Linux `mlx4/cmd.c: mlx4_cmd_post, cmd_pending, mlx4_cmd_poll, mlx4_cmd_wait`.
 """
@@ -32,11 +32,11 @@ log = logging.getLogger(__name__)
 
 CONTROL = 0x18
 MODULES = "_commands"
-"""How the names of the modules end that have rules for commands."""
+"""The end of the names of modules that have rules for commands."""
 
 
 def _all_rules() -> dict[int, Rule]:
-    """The tables `RULES` of all modules of this package that have one, by opcode.
+    """Return the `RULES` of all modules of this package that have them, by opcode.
 
     Raises `ValueError` when two of them have rules for one opcode.
     """
@@ -57,7 +57,7 @@ _DONE = object()
 
 @dataclass(slots=True)
 class Execution:
-    """A command that is being carried out since `begin`, in ns; its `steps` if it has portions."""
+    """A command under way since `begin` (in ns), with its `steps` if it is done in portions."""
 
     command: Command
     begin: int
@@ -65,7 +65,7 @@ class Execution:
 
 
 class CommandRegister:
-    """The seven words at HCR_BASE, and the dispatcher behind them."""
+    """The seven words at HCR_BASE and the dispatcher of the commands in them."""
 
     def __init__(self, adapter: Adapter, health: Health) -> None:
         self._adapter = adapter
@@ -75,20 +75,20 @@ class CommandRegister:
         self._execution: Execution | None = None
 
     def reset(self) -> None:
-        """All zero. The toggle too: the driver's first command after a reset carries 1."""
+        """Set all words to zero, the toggle too: the driver's first command carries 1."""
         self._execution = None
         self._words[:] = bytes(HCR.size)
 
     def covers(self, offset: int, length: int) -> bool:
-        """Whether an access of BAR0 lies inside of the register."""
+        """Return True if an access of BAR0 lies inside the register."""
         return offset >= HCR_BASE and offset + length <= HCR_BASE + HCR.size
 
     def read(self, offset: int, length: int) -> bytes:
-        """Bytes of the register as they stand."""
+        """Return bytes of the register as they are now."""
         return bytes(self._words[offset : offset + length])
 
     def write(self, offset: int, data: bytes) -> None:
-        """Store bytes; a control word with GO starts the command. While one runs, nothing is taken.
+        """Store bytes, which are ignored during a command; a control word with GO starts one.
 
         The driver sees GO clear and its own toggle when it is done. After an internal error
         GO stays, as the command is not taken.
@@ -119,7 +119,7 @@ class CommandRegister:
         )
 
     def _carry_on(self, execution: Execution) -> None:
-        """Carry a command, or its next portion, out; after a reset, or when failed, nothing."""
+        """Carry out a command or its next portion, unless a reset or a failure ended it."""
         if execution is not self._execution or self._health.failed:
             return
         command, reason = execution.command, ""
@@ -144,7 +144,7 @@ class CommandRegister:
         self._complete(command, status, immediate)
 
     def _continue(self, execution: Execution) -> None:
-        """The next portion, which belongs to no work request, whatever ran before."""
+        """Carry out the next portion, logged as of no work request, whatever ran before."""
         self._adapter.bus.resume(0)
         self._carry_on(execution)
 
@@ -157,7 +157,7 @@ class CommandRegister:
             self._adapter.eqs.post_async(EventType.CMD, bytes(event[DATA_OFFSET:-4]))
 
     def _run(self, execution: Execution) -> int:
-        """Carry a command out, or find its `steps`; returns the value of the output parameter."""
+        """Carry out a command or find its `steps`; returns the value of the output parameter."""
         command = execution.command
         rule = RULES.get(command.opcode)
         if rule is None:

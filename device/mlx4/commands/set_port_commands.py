@@ -1,4 +1,4 @@
-"""SET_PORT and its sub-forms: address tables, MTU, steering (Linux `mlx4/port.c`, `en_port.c`)."""
+"""The command SET_PORT with its forms: tables, MTU, steering (Linux `mlx4/port.c`, `en_port.c`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ETHERNET_OVERHEAD = 26  # header, two VLAN tags, FCS: what software adds to its 
 
 
 def set_port(adapter: Adapter, command: Command) -> None:
-    """Choose the sub-form: op modifier 1, bits 15:8 of the input modifier."""
+    """Carry out the form of SET_PORT in op modifier 1 and bits 15:8 of the input modifier."""
     port = adapter.port_of(command.in_modifier & 0xFF)
     if command.op_modifier == FORM_IB:
         set_capabilities(port, command.mailbox(SET_PORT_IB.size))
@@ -94,7 +94,7 @@ def _roce_addresses(port: Port, command: Command) -> None:
 
 
 def _accept(port: Port, command: Command) -> None:
-    """Priorities: one traffic class is all there is, so any assignment to it is right."""
+    """Accept priorities and change nothing: with one traffic class any assignment is right."""
 
 
 _FORMS: dict[int, Callable[[Port, Command], None]] = {

@@ -21,12 +21,12 @@ def _find(adapter: Adapter, command: Command) -> SharedReceiveRing:
 
 
 def create(adapter: Adapter, command: Command) -> None:
-    """SW2HW_SRQ."""
+    """Hand a shared receive queue over to the device (SW2HW_SRQ)."""
     adapter.srqs.create(command.in_modifier & SRQN_MASK, command.mailbox(SRQC_SIZE))
 
 
 def destroy(adapter: Adapter, command: Command) -> bytes | None:
-    """HW2SW_SRQ; closing commands never fail. `wants_context`: in the output mailbox."""
+    """Take a shared receive queue back (HW2SW_SRQ); returns its context if that is asked for."""
     srqn = command.in_modifier & SRQN_MASK
     srq = adapter.srqs.get(srqn)
     adapter.srqs.destroy(srqn)
@@ -34,12 +34,12 @@ def destroy(adapter: Adapter, command: Command) -> bytes | None:
 
 
 def query(adapter: Adapter, command: Command) -> bytes:
-    """QUERY_SRQ: the context as it stands."""
+    """Return the present context of a shared receive queue (QUERY_SRQ)."""
     return _find(adapter, command).query()
 
 
 def arm(adapter: Adapter, command: Command) -> None:
-    """ARM_SRQ: an event when fewer entries than the immediate are left."""
+    """Ask for an event when fewer entries than the immediate input are left (ARM_SRQ)."""
     _find(adapter, command).arm(command.in_param & LIMIT_MASK)
 
 

@@ -12,7 +12,7 @@ from bluebridge.device.rdma.pairs.role import CONNECTED
 
 
 def attach(adapter: Adapter, command: Command) -> int:
-    """Take a rule in: its number. The input modifier is its length in 4-byte words.
+    """Add a rule and return its number; the input modifier is its length in 4-byte words.
 
     A queue pair may be in RST: Linux names one that never leaves it in rules that drop frames
     (`en_resources.c: mlx4_en_create_drop_qp`). BAD_SYS_STATE without device-managed steering,
@@ -33,13 +33,13 @@ def attach(adapter: Adapter, command: Command) -> int:
 
 
 def detach(adapter: Adapter, command: Command) -> None:
-    """Forget a rule, the immediate input."""
+    """Remove the rule whose number is the immediate input."""
     _check_mode(adapter)
     adapter.rules.detach(command.in_param)
 
 
 def set_datagram_range(adapter: Adapter, command: Command) -> None:
-    """Queue pairs of UD on InfiniBand that get what rules give them and nothing else."""
+    """Set the UD queue pairs on InfiniBand that receive only what rules give them."""
     _check_mode(adapter)
     words = command.in_param.to_bytes(8, "big")
     first, last = UD_RANGE.get(words, "first"), UD_RANGE.get(words, "last")

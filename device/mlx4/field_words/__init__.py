@@ -1,1 +1,1 @@
-"""Words, as data, for what the adapter does with each field; `make docs` makes a page of them."""
+"""The data on what the adapter does with each field, which `make docs` shows as a page."""

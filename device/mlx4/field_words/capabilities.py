@@ -1,4 +1,4 @@
-"""Mailboxes about the device as a whole: what it tells, and what INIT_HCA may ask for."""
+"""Words on mailboxes about the whole device: its capabilities, and the requests of INIT_HCA."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contexts of regions, queues and queue pairs, and what maps memory."""
+"""Words on contexts of regions, queues and queue pairs, and on tables that map memory."""
 
 from __future__ import annotations
 

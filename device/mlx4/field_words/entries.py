@@ -1,4 +1,4 @@
-"""Work queue entries, completions and events."""
+"""Words on work queue entries, completions and events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that the adapter has no rule for: each ends with BAD_OP."""
+"""Commands that the adapter does not carry out: each ends with BAD_OP."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ REFUSED: dict[Opcode, str] = {
     Opcode.VIRT_PORT_MAP: "ports are what they are: there is no bonding in the adapter",
     Opcode.UPDATE_QP: "its capability is not announced; Linux does without",
 }
-"""Why, by opcode."""
+"""The reason why a command is not carried out, by opcode."""

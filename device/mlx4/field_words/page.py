@@ -88,7 +88,7 @@ def _commands() -> Iterator[str]:
 
 
 def page() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     lines = [_INTRODUCTION, *_commands(), "## Fields", ""]
     for words in ALL:
         lines += _table(words)

@@ -1,4 +1,4 @@
-"""Mailboxes about ports: settings, statistics, groups, cables."""
+"""Words on mailboxes about ports: settings, statistics, groups, cables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The context of a queue pair and the path in it."""
+"""Words on the context of a queue pair and the path in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registers of BAR0 and BAR2, and the error buffer."""
+"""Words on registers of BAR0 and BAR2, and on the error buffer."""
 
 from __future__ import annotations
 

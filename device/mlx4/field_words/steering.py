@@ -1,4 +1,4 @@
-"""Rules of device-managed flow steering."""
+"""Words on rules of device-managed flow steering."""
 
 from __future__ import annotations
 

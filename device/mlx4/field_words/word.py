@@ -1,4 +1,4 @@
-"""A word about a field: the device uses it, checks it, tells it, or ignores it for a reason."""
+"""A word on a field: the device uses it, checks it, tells it, or ignores it for a reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bluebridge.device.layout.mlx4.commands import Status
 
 
 class Verdict(StrEnum):
-    """What becomes of a field."""
+    """The kinds of treatment that the device can give a field."""
 
     USED = "used"
     CHECKED = "checked"
@@ -38,22 +38,22 @@ class Word:
 
 
 def used(where: str, note: str = "", *, by_position: bool = False) -> Word:
-    """The device behaves as these fields say."""
+    """Return the word on fields that determine the behaviour of the device."""
     return Word(Verdict.USED, where, note, by_position=by_position)
 
 
 def told(where: str, note: str = "", *, by_position: bool = False) -> Word:
-    """The device writes these fields for software."""
+    """Return the word on fields that the device writes for software."""
     return Word(Verdict.TOLD, where, note, by_position=by_position)
 
 
 def checked(where: str, status: Status, note: str, *, by_position: bool = False) -> Word:
-    """What these fields ask for is refused with `status`, but for the values in `note`."""
+    """Return the word on fields that are refused with `status` unless they are as `note` says."""
     return Word(Verdict.CHECKED, where, note, status, by_position)
 
 
 def ignored(why: str) -> Word:
-    """Nothing depends on these fields."""
+    """Return the word on fields on which nothing depends, for the reason `why`."""
     return Word(Verdict.IGNORED, note=why)
 
 
@@ -63,31 +63,31 @@ Rows = Sequence[tuple[Word, str]]
 
 @dataclass(frozen=True)
 class TableWords:
-    """The words about one table."""
+    """The words on the fields of one table."""
 
     table: Struct | RegisterBlock
     rows: Rows
 
     def word(self, name: str) -> Word | None:
-        """The word about a field, None without one; raises `ValueError` for a second one."""
+        """Return the word on a field, None without one; raises `ValueError` for a second one."""
         found = [word for word, names in self.rows if _named(name, names)]
         if len(found) > 1:
             raise ValueError(f"{self.table.name}.{name} has {len(found)} words")
         return found[0] if found else None
 
     def by_field(self) -> Mapping[str, Word | None]:
-        """The word about each field of the table."""
+        """Return the word on each field of the table, None for fields without one."""
         return {name: self.word(name) for name in names_of(self.table)}
 
     def unknown(self) -> list[str]:
-        """Names in the rows that no field has."""
+        """Return the names in the rows that match no field."""
         own = names_of(self.table)
         patterns = [name for _, names in self.rows for name in names.split()]
         return [one for one in patterns if not any(fnmatch(name, one) for name in own)]
 
 
 def names_of(table: Struct | RegisterBlock) -> list[str]:
-    """The fields of a structure; of a block of registers `register` or `register.field`."""
+    """Return the fields of a structure, or `register` or `register.field` of a register block."""
     if isinstance(table, Struct):
         return [item.name for item in table]
     names: list[str] = []

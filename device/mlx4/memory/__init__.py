@@ -1,1 +1,1 @@
-"""ICM, the pages of a driver, and entries of the memory protection table."""
+"""Memory as the driver lends and describes it: ICM, firmware pages, memory protection table."""

@@ -1,4 +1,4 @@
-"""ICM: the device's own address space, backed by pages the guest lends it.
+"""ICM: the device's own address space, backed by pages that the guest lends it.
 
 Only the MTT and the dMPT table are touched by the driver, so only these are read or written here;
 every other context lives in the device (Linux `mlx4/icm.c`, `mlx4/main.c: mlx4_init_icm`).
@@ -24,17 +24,20 @@ MTT_ENTRY: Final = 8
 MTT_PRESENT: Final = 1
 MTT_OFFSET_BITS: Final = 40
 BEYOND_SIZE: Final = 16 << 20
-"""Bytes that may be mapped behind the size that SET_ICM_SIZE announced: drivers map whole chunks of
-each table, the last one included (Linux `mlx4/icm.c: mlx4_init_icm_table`)."""
+"""Bytes that may be mapped beyond the size that SET_ICM_SIZE announced.
+
+Drivers map whole chunks of each table, the last one included (Linux `mlx4/icm.c:
+mlx4_init_icm_table`).
+"""
 MAX_RANGES = 1 << 18
-"""Ranges of lent pages that are remembered: all of a driver's tables by single pages fit."""
+"""Most ranges of lent pages, enough for all tables of a driver page by page."""
 
 _IS_PRESENT: Final = bytes(low & MTT_PRESENT for low in range(256))
 _CLEARED: Final = bytes(low & -MTT_ENTRY for low in range(256))
 
 
 class IcmError(CommandError):
-    """A part of ICM that the guest has not mapped, or mapped to no memory."""
+    """A part of ICM is not mapped by the guest, or is mapped to no memory."""
 
     def __init__(self, virtual: int) -> None:
         super().__init__(Status.ICM_ERROR, f"ICM {virtual:#x} is not mapped")
@@ -56,19 +59,19 @@ class Icm:
         self._end = MAX_ICM_BYTES
 
     def announce(self, size: int) -> None:
-        """SET_ICM_SIZE: how many bytes will be mapped; raises `CommandError` (EXCEED_LIM)."""
+        """Set the number of bytes to map (SET_ICM_SIZE); raises `CommandError` (EXCEED_LIM)."""
         if size > MAX_ICM_BYTES:
             raise CommandError(Status.EXCEED_LIM, f"ICM of {size:#x} bytes")
         self._end = min(size + BEYOND_SIZE, MAX_ICM_BYTES)
 
     def check(self, virtual: int, log_pages: int) -> None:
-        """Whether 2**`log_pages` pages may be mapped there; raises `CommandError` (EXCEED_LIM)."""
+        """Raise `CommandError` (EXCEED_LIM) unless 2**`log_pages` pages may be mapped there."""
         if virtual + (PAGE << log_pages) > self._end:
             raise CommandError(Status.EXCEED_LIM, f"ICM {virtual:#x} is beyond its size")
 
     @property
     def mapped_pages(self) -> int:
-        """How many pages the guest lends now."""
+        """The number of pages that the guest lends now."""
         return self._pages.total >> PAGE_SHIFT
 
     def map(self, virtual: int, physical: int, log_pages: int) -> None:
@@ -81,11 +84,11 @@ class Icm:
         self._pages.map(virtual, PAGE << log_pages, physical)
 
     def unmap(self, virtual: int, pages: int) -> None:
-        """Drop `pages` pages; absent ones are fine, since drivers always name 64."""
+        """Unmap `pages` pages; absent ones are ignored, since drivers always name 64."""
         self._pages.unmap(virtual & -PAGE, pages << PAGE_SHIFT)
 
     def runs(self, virtual: int, length: int) -> list[Run]:
-        """Guest-physical runs behind a stretch of ICM, neighbours joined; raises `IcmError`."""
+        """Return the guest-physical runs of an ICM range, neighbours joined; raises `IcmError`."""
         runs: list[Run] = []
         end = virtual + length
         while virtual < end:
@@ -102,7 +105,7 @@ class Icm:
         return runs
 
     def read(self, virtual: int, length: int, what: What, obj: int = 0) -> bytes:
-        """Bytes of ICM; raises `IcmError`."""
+        """Return bytes of ICM; raises `IcmError`."""
         try:
             return b"".join(
                 self._bus.read(address, part, what, obj)
@@ -122,7 +125,7 @@ class Icm:
             raise IcmError(virtual) from error
 
     def write_mtt(self, offset: int, entries: bytes) -> None:
-        """Store entries as they are from byte `offset` of the MTT table on; raises `IcmError`.
+        """Store MTT entries unchanged from byte `offset` of the table on; raises `IcmError`.
 
         Raises `CommandError` (BAD_PARAM) for an offset beyond what a context can name.
         """
@@ -131,7 +134,7 @@ class Icm:
         self.write(self._parameters.mtt_base + offset, entries, What.MTT)
 
     def read_mtt(self, offset: int, count: int) -> array[int]:
-        """`count` page addresses from byte `offset` of the MTT table.
+        """Return `count` page addresses from byte `offset` of the MTT table on.
 
         Raises `IcmError`, and `CommandError` (BAD_PARAM) for an entry that is not present. The
         present bit is gone from the result; block addresses need no further masking.

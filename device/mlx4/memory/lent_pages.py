@@ -1,4 +1,4 @@
-"""Pages that a driver lends to the firmware for its own use; this firmware keeps nothing there."""
+"""Pages that a driver lends to the firmware, which stores nothing in them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.mlx4.settings.refusal import CommandError
 
 FIRMWARE_PAGES: Final = 64
-"""4 KiB pages that QUERY_FW asks for. Drivers compute sizes from it that zero would break."""
+"""Number of 4 KiB pages that QUERY_FW asks for; drivers compute sizes that zero would break."""
 AUXILIARY_PAGES: Final = 64
-"""4 KiB pages that SET_ICM_SIZE asks for."""
+"""Number of 4 KiB pages that SET_ICM_SIZE asks for."""
 
 
 class LentPages:
-    """Counts the pages of one area, of which `wanted` are asked for."""
+    """A count of the pages lent to one area, which asks for `wanted`."""
 
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
         self._lent = 0
 
     def lend(self, pages: int) -> None:
-        """Some more; raises `CommandError` (EXCEED_LIM) beyond what is wanted."""
+        """Count more pages; raises `CommandError` (EXCEED_LIM) beyond `wanted`."""
         if self._lent + pages > self.wanted:
             raise CommandError(
                 Status.EXCEED_LIM, f"{self._lent + pages} pages, {self.wanted} were asked for"
@@ -29,5 +29,5 @@ class LentPages:
         self._lent += pages
 
     def take_back(self) -> None:
-        """All of them."""
+        """Give all pages back."""
         self._lent = 0

@@ -1,4 +1,4 @@
-"""A map of page ranges onto guest-physical memory that costs by the range, not by the page."""
+"""A map of page ranges to guest-physical memory, whose cost is per range, not per page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 
 
 class PageRanges:
-    """Disjoint ranges `[start, end)` of one address space, sorted, each with where it leads to.
+    """Disjoint ranges `[start, end)` of one address space, sorted, each with its target address.
 
     Addresses are in bytes. The last mapping wins; what it covers of earlier ones is gone.
     """
@@ -21,17 +21,17 @@ class PageRanges:
 
     @property
     def total(self) -> int:
-        """Bytes that are mapped."""
+        """The number of bytes that are mapped."""
         return sum(self._ends) - sum(self._starts)
 
     def clear(self) -> None:
-        """Nothing is mapped any more."""
+        """Remove all ranges."""
         self._starts.clear()
         self._ends.clear()
         self._targets.clear()
 
     def map(self, start: int, length: int, target: int) -> None:
-        """Let `length` bytes from `start` on lead to `target`; joined with a range in front."""
+        """Map `length` bytes from `start` to `target`, joined with an adjacent range in front."""
         self.unmap(start, length)
         index = bisect_left(self._starts, start)
         if index and self._ends[index - 1] == start:
@@ -44,7 +44,7 @@ class PageRanges:
         self._targets.insert(index, target)
 
     def unmap(self, start: int, length: int) -> None:
-        """Forget `length` bytes from `start` on; what is not mapped is fine."""
+        """Unmap `length` bytes from `start` on; bytes that are not mapped are ignored."""
         end = start + length
         first = bisect_right(self._ends, start)
         last = bisect_left(self._starts, end)
@@ -61,7 +61,7 @@ class PageRanges:
         self._targets[first:last] = [piece[2] for piece in kept]
 
     def find(self, address: int) -> tuple[int, int] | None:
-        """Where `address` leads to, and for how many bytes from there on; None for nowhere."""
+        """Return the target of `address` and the bytes mapped from there on; None if unmapped."""
         index = bisect_right(self._starts, address) - 1
         if index < 0 or address >= self._ends[index]:
             return None

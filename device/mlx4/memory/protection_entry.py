@@ -1,4 +1,4 @@
-"""Entries of the memory protection table as guests write them, and what their words mean."""
+"""Entries of the memory protection table as guests write them, and their meaning."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from bluebridge.device.rdma.memory.region import MemoryRegion
 from bluebridge.device.rdma.memory.rights import ALL_RIGHTS, EVERYTHING, Rights
 
 PD_BITS: Final = 17
-"""Bits of a protection domain's number that the MPT holds."""
+"""Number of bits of a protection domain's number that the MPT holds."""
 
 
 def hardware_key(key: int) -> int:
-    """The form an MPT stores a key in: rotated so that the index is in the low bits."""
+    """Return a key in the form an MPT stores: rotated so that the index is in the low bits."""
     return key >> 8 | (key & 0xFF) << 24
 
 
 def software_key(key: int) -> int:
-    """The key as software knows it, of one in the form that an MPT stores."""
+    """Return a key as software knows it, from the form that an MPT stores."""
     return key << 8 & 0xFFFFFFFF | key >> 24
 
 
 def rights_of_fast_register(flags: int) -> Rights:
-    """Rights from the flags word of a fast-registration segment (b27..b31)."""
+    """Return the rights in the flags word of a fast-registration segment (b27..b31)."""
     rights = Rights(0)
     for bit, right in (
         (27, Rights.LOCAL_READ),
@@ -40,7 +40,10 @@ def rights_of_fast_register(flags: int) -> Rights:
 
 
 def region_of_entry(index: int, entry: bytes, log_mpts: int) -> MemoryRegion:
-    """The MR or window of an entry, without its translation; `CommandError` (BAD_PARAM)."""
+    """Return the MR or window of an entry, without its translation.
+
+    Raises `CommandError` (BAD_PARAM).
+    """
     get = MPT.get
     key = get(entry, "key")
     region = MemoryRegion(

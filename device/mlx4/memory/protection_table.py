@@ -1,4 +1,4 @@
-"""Entries of the memory protection table: commands make regions of them and give them back.
+"""The memory protection table (MPT): commands make regions from its entries and remove them.
 
 An MPT entry says who may reach which addresses of an MR, the MTT where they are. Encoding: Linux
 `mlx4/mr.c` and `ib/mr.c`.
@@ -23,17 +23,17 @@ from bluebridge.device.rdma.refusal import Refusal
 
 SOFTWARE_OWNED: Final = bytes((MPT_STATUS_SOFTWARE << 4,))
 PORTION_PAGES: Final = 1 << 14
-"""Pages of an MR that are looked at in one turn of the loop: a millisecond or two."""
+"""Number of an MR's pages that one turn of the loop handles: a millisecond or two."""
 ENTRY_PAGES: Final = 1 << 7
-"""Pages that take as long as reading one entry of the dMPT table."""
+"""Number of pages that take as long as reading one entry of the dMPT table."""
 MAX_PAGES: Final = 1 << 20
-"""Pages of one MR: 4 GiB in the smallest ones, which are what a driver falls back to."""
+"""Most pages of one MR: 4 GiB in the smallest ones, which are what a driver falls back to."""
 MAX_RETURNED: Final = 1024
-"""Entries given back lately, which SYNC_TPT looks at: re-registration does both in a row."""
+"""Most entries given back lately that SYNC_TPT looks at; re-registration does both in a row."""
 
 
 class ProtectionTable:
-    """The MPT of one HCA: its entries as the guest wrote them, and the `regions` made of them."""
+    """The MPT of one HCA: its entries as the guest wrote them, and the `regions` made from them."""
 
     def __init__(self, icm: Icm, parameters: Parameters, regions: MemoryRegions) -> None:
         self._icm = icm
@@ -49,7 +49,7 @@ class ProtectionTable:
         self._returned.clear()
 
     def create(self, index: int, entry: bytes) -> Iterator[None]:
-        """SW2HW_MPT: check an MPT entry, copy its translation, mirror it into the dMPT table.
+        """Check an MPT entry (SW2HW_MPT), copy its translation, write it to the dMPT table.
 
         In portions: others have their turns in between.
 
@@ -67,7 +67,7 @@ class ProtectionTable:
         self._add(region, entry)
 
     def destroy(self, index: int) -> None:
-        """HW2SW_MPT: the entry goes back to software.
+        """Give an entry back to software (HW2SW_MPT).
 
         Raises `Refusal` (BOUND) for an MR with windows, the one failure drivers expect.
         """
@@ -82,7 +82,7 @@ class ProtectionTable:
             del self._returned[next(iter(self._returned))]
 
     def synchronise(self) -> Iterator[None]:
-        """SYNC_TPT: entries that software edited in the dMPT table and gave back become valid.
+        """Make entries valid that software gave back and edited in the dMPT table (SYNC_TPT).
 
         In portions.
 
@@ -101,7 +101,7 @@ class ProtectionTable:
             turn += looked_at + ENTRY_PAGES
 
     def _take_over(self, index: int) -> Generator[None, None, int]:
-        """An entry that was given back becomes valid, if software is done with it.
+        """Make an entry that was given back valid, if software is done with it.
 
         Returns the pages that were looked at.
         """
@@ -119,7 +119,7 @@ class ProtectionTable:
         return region.mapped >> region.page_shift
 
     def query(self, index: int) -> bytes:
-        """QUERY_MPT: the entry as it stands."""
+        """Return the present entry (QUERY_MPT); raises `CommandError` (BAD_INDEX)."""
         entry = self._entries.get(index)
         if entry is None:
             raise CommandError(Status.BAD_INDEX, f"MPT {index:#x}")

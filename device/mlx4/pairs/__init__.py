@@ -1,1 +1,1 @@
-"""Queue pairs as their contexts describe them."""
+"""Queue pairs of the adapter, as their contexts describe them."""

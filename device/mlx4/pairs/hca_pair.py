@@ -1,4 +1,4 @@
-"""A queue pair whose context (QPC) drivers write."""
+"""A queue pair of the adapter, described by the context (QPC) that drivers write."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAGE_MASK: Final = ~7
 
 
 class HcaPair(QueuePair):
-    """A queue pair of one HCA. `context` is the QPC as merged so far, `uar` its doorbell page."""
+    """A queue pair of one HCA; `context` is the QPC as merged so far, `uar` its doorbell page."""
 
     __slots__ = ("_counters", "_ports", "context", "uar")
 
@@ -62,7 +62,7 @@ class HcaPair(QueuePair):
         self.load()
 
     def load(self) -> None:
-        """Take the attributes over from the context, after each transition."""
+        """Set the attributes from the context, after each transition."""
         get, context = QPC.get, self.context
         self.pd = get(context, "pd")
         self.uar = get(context, "uar")
@@ -96,6 +96,6 @@ class HcaPair(QueuePair):
         return path_of_vector(address)
 
     def read_pages(self, page_list: int, count: int) -> list[int]:
-        """The addresses in the page list of a fast registration, without their flags."""
+        """Return the addresses in the page list of a fast registration, without their flags."""
         raw = self.bus.read(page_list, count * 8, What.PAGE_LIST, self.qpn)
         return [entry & PAGE_MASK for entry in unpack(f">{count}Q", raw)]

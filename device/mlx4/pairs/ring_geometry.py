@@ -1,4 +1,4 @@
-"""Where the rings of a queue pair lie in its buffer."""
+"""The places of a queue pair's rings in its buffer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Ring(NamedTuple):
 
 
 class RingGeometry(NamedTuple):
-    """Both rings, the second None where there is no receive queue; `length` in bytes."""
+    """Both rings of a queue pair; `receives` is None without one, `length` is in bytes."""
 
     sends: Ring
     receives: Ring | None
@@ -25,7 +25,7 @@ class RingGeometry(NamedTuple):
 
 
 def ring_geometry(context: bytes | bytearray, role: Role) -> RingGeometry:
-    """Both rings are in one buffer: the one with the longer entries is first."""
+    """Return the places of both rings in one buffer: the one with longer entries is first."""
     get = QPC.get
     log_sq, sq_shift = get(context, "log_sq_size"), get(context, "log_sq_stride") + 4
     sq_bytes = 1 << (log_sq + sq_shift)
@@ -40,7 +40,7 @@ def ring_geometry(context: bytes | bytearray, role: Role) -> RingGeometry:
 
 
 def _has_receive_queue(context: bytes | bytearray, role: Role) -> bool:
-    """Whether the context describes a receive queue.
+    """Return True if the context describes a receive queue.
 
     Without one its size byte and doorbell record may be anything: drivers leave garbage. A size
     byte of zero is one entry of 16 bytes where the send queue has one entry, too, as receive work

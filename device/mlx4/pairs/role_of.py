@@ -1,4 +1,4 @@
-"""The role that a context describes: service type 7 means four different things."""
+"""The role that a context gives its queue pair: service type 7 means four different things."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ETHERNET_MTU_MSGMAX: Final = 0xFF
 
 
 def role_of(qpn: int, context: bytes | bytearray, special_base: int) -> Role:
-    """The role a context describes; raises `CommandError` for services that are not offered.
+    """Return the role in a context; raises `CommandError` for services that are not offered.
 
     `special_base` is the first of the eight special QP numbers (CONF_SPECIAL_QP), 0 before.
     """

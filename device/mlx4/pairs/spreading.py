@@ -1,4 +1,4 @@
-"""Receive side scaling as the context of an indirection queue pair says it."""
+"""Receive side scaling as the context of an indirection queue pair describes it."""
 
 from __future__ import annotations
 

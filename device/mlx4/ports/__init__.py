@@ -1,1 +1,1 @@
-"""Paths, events, statistics and groups of ports as drivers read and write them; the cable."""
+"""Ports in the form that drivers read and write: paths, events, statistics, groups, cable."""

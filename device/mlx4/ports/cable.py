@@ -24,7 +24,7 @@ COPPER: Final = 0xA0
 
 
 class CableError(Exception):
-    """A question that is answered with a status."""
+    """A cable request is answered with a status instead of bytes."""
 
     def __init__(self, status: CableStatus) -> None:
         super().__init__(status.name)
@@ -36,7 +36,7 @@ def _text(text: str, width: int) -> bytes:
 
 
 def _memory() -> bytes:
-    """The whole EEPROM, with its check sums."""
+    """Return the whole EEPROM, with its check sums."""
     memory = QSFP_EEPROM.pack(
         identifier=QSFP_PLUS,
         revision=7,

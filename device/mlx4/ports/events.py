@@ -28,7 +28,7 @@ _TABLE_EVENTS: Final = {Change.PKEYS: PORT_MNG_PKEY_TABLE, Change.GUIDS: PORT_MN
 
 
 class PortEventWriter(PortEvents):
-    """Posts the events of the ports of one HCA."""
+    """The writer of the events of all ports of one HCA to event queues."""
 
     __slots__ = ("_eqs",)
 
@@ -36,12 +36,12 @@ class PortEventWriter(PortEvents):
         self._eqs = eqs
 
     def link_changed(self, number: int, *, active: bool) -> None:
-        """PORT_CHANGE."""
+        """Post a PORT_CHANGE event."""
         event = bytes(PORT_EQE.pack(port=number)[DATA_OFFSET:-4])
         self._eqs.post_async(EventType.PORT_CHANGE, event, PORT_ACTIVE if active else PORT_DOWN)
 
     def management_changed(self, agent: PortAgent, change: Change) -> None:
-        """The events of Linux `ib/mad.c: handle_port_mgmt_change_event`."""
+        """Post the events of Linux `ib/mad.c: handle_port_mgmt_change_event`."""
         if change & _PORT_INFO_EVENTS:
             self._post(
                 PORT_MNG_PORT_INFO,

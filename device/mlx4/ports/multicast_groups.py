@@ -1,4 +1,4 @@
-"""Multicast groups: records the driver keeps in the device (Linux `mlx4/mcg.c`)."""
+"""Multicast groups as records that the driver keeps in the device (Linux `mlx4/mcg.c`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bluebridge.device.mlx4.settings.refusal import CommandError
 from bluebridge.device.rdma.ports.groups import Groups
 
 MAX_CACHED: Final = 1024
-"""Groups whose members are kept until a record changes."""
+"""Most groups whose members are remembered until a record changes."""
 
 
 PROTOCOL_ETHERNET: Final = 1
@@ -28,12 +28,12 @@ class SteerType(IntEnum):
 
 
 def group_of(mac: bytes, port: int, steer: SteerType) -> bytes:
-    """The "GID" under which drivers file an Ethernet address in the multicast table."""
+    """Return the "GID" under which drivers file an Ethernet address in the multicast table."""
     return bytes((0, 0, 0, 0, 0, port, 0, steer << 1, 0, 0)) + mac
 
 
 class MulticastGroups(Groups):
-    """Records by index: hash buckets first, then the chained ones the driver allocates."""
+    """The group records by index: hash buckets first, then the ones the driver chains to them."""
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
@@ -42,22 +42,22 @@ class MulticastGroups(Groups):
         self._cached: dict[tuple[bytes, int], list[Member]] = {}
 
     def reset(self) -> None:
-        """No groups."""
+        """Remove all groups."""
         self._records.clear()
         self._defaults.clear()
         self._cached.clear()
 
     @property
     def record_bytes(self) -> int:
-        """Size of a record, as INIT_HCA said."""
+        """The size of a record in bytes, as set by INIT_HCA."""
         return 1 << self._parameters.log_mc_entry_size
 
     def hash(self, gid: bytes) -> int:
-        """The bucket of a GID: any function does, the driver asks for it."""
+        """Return the bucket of a GID; any function will do, as the driver asks for it."""
         return zlib.crc32(gid) & (1 << self._parameters.log_mc_hash) - 1
 
     def read(self, index: int) -> bytes:
-        """A record; zeros when it was never written."""
+        """Return a record; zeros when it was never written."""
         self._check(index)
         return self._records.get(index, bytes(self.record_bytes))
 
@@ -68,20 +68,20 @@ class MulticastGroups(Groups):
         self._cached.clear()
 
     def write_default(self, port: int, steer: int, record: bytes) -> None:
-        """Store the record of those that want all frames of a kind, whatever their address."""
+        """Store the record of members that want all frames of a kind, to whatever address."""
         count = MCG.get(record, "members")
         self._defaults[port, steer] = [qpn for qpn, _ in _members_of(record, count)]
 
     def frame_default(self, port: int, address: bytes) -> list[int]:
-        """Return who wants all frames to groups, or all others, as the address is."""
+        """Return the QP numbers that want all frames to multicast or to unicast addresses."""
         return self._defaults.get((port, _steer_of(address)), [])
 
     def frame_members(self, port: int, address: bytes) -> list[Member]:
-        """Return who gets a copy of a frame to this MAC address."""
+        """Return the members that get a copy of a frame to this MAC address."""
         return self._members(group_of(address, port, _steer_of(address)), PROTOCOL_ETHERNET)
 
     def members(self, gid: bytes) -> list[Member]:
-        """Return who gets a copy of a datagram to the group `gid`."""
+        """Return the members that get a copy of a datagram to the group `gid`."""
         return self._members(gid, 0)
 
     def _members(self, gid: bytes, protocol: int) -> list[Member]:
@@ -94,7 +94,7 @@ class MulticastGroups(Groups):
         return found
 
     def _search(self, gid: bytes, protocol: int) -> list[Member]:
-        """Follow the chain of a GID's bucket; each record of it is visited once."""
+        """Return a GID's members from the chain of its bucket, each record visited once."""
         index = self.hash(gid)
         seen: set[int] = set()
         while index not in seen and index in self._records:
@@ -115,7 +115,7 @@ class MulticastGroups(Groups):
 
 
 def _members_of(record: bytes, count: int) -> list[Member]:
-    """The members of a record, each once: a message costs no more copies than there are queues."""
+    """Return the members of a record, each once, so that there is one copy per queue at most."""
     words = record[MCG_QPN_OFFSET : MCG_QPN_OFFSET + 4 * count]
     numbers = [int.from_bytes(words[at : at + 4], "big") for at in range(0, len(words) - 3, 4)]
     unique = {number & 0xFFFFFF: bool(number & MCG_BLOCK_LOOPBACK) for number in numbers}

@@ -13,11 +13,11 @@ from bluebridge.device.rdma.ports.path import Path
 GRH_FLAG: Final = 0x80  # of the byte with the source address
 PATH_BITS: Final = 0x7F
 _VECTOR: Final = Struct(">32sH6s")
-"""An address vector, and the VLAN tag and MAC address that follow it in an entry."""
+"""Layout of an address vector, and the VLAN tag and MAC address behind it in an entry."""
 
 
 def path_of_context(context: bytes | bytearray) -> Path:
-    """The primary path in the context of a queue pair (QPC)."""
+    """Return the primary path in the context of a queue pair (QPC)."""
     get = QPC.get
     path = Path()
     path.source = get(context, "pri_mylmc")
@@ -38,7 +38,7 @@ def path_of_context(context: bytes | bytearray) -> Path:
 
 
 def path_of_vector(address: bytes) -> Path:
-    """The path of one UD message: its address vector, and the tag and MAC address behind it."""
+    """Return the path of one UD message: its address vector, the tag and MAC address behind it."""
     av, tag, mac = _VECTOR.unpack(address)
     get = AV.get
     path = Path()
@@ -57,7 +57,7 @@ def path_of_vector(address: bytes) -> Path:
 
 
 def _tagged(av: bytes) -> bool:
-    """Whether the VLAN that follows an address vector was set by who wrote that.
+    """Return True if the VLAN behind an address vector was set by the writer of the vector.
 
     The kernel sets it always, to 0xFFFF for none (Linux `ib/ah.c: create_iboe_ah`). libmlx4 sets it
     with a bit of its own only, and leaves what its heap had there else (`verbs.c: mlx4_create_ah`);

@@ -1,4 +1,4 @@
-"""The properties of a port as QUERY_PORT tells them, its limits and its special numbers."""
+"""The properties of a port in QUERY_PORT, its limits and its special QP numbers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ SPEED_40G: Final = 64
 SPEED_10G: Final = 1
 MAX_VLS: Final = 8
 ACCEPTED_VLS: Final = {1: 1, 2: 2, 4: 3, 8: 4}
-"""Code of VLCap by the number of lanes software asks for."""
+"""Code of VLCap by the number of virtual lanes software asks for."""
 LINK_MODES: Final = int(LinkMode.CR4_40G | LinkMode.CR_10G)
 
 
 def link_modes(port: Port) -> int:
-    """The link modes of a port: all there are, until software chooses."""
+    """Return the link modes of a port: all there are, unless software has chosen some."""
     modes = port.tables.link_modes
     return LINK_MODES if modes is None else modes
 
@@ -32,7 +32,7 @@ def properties(port: Port) -> dict[str, int]:
 
 
 def ethernet(port: Port) -> dict[str, int]:
-    """40 Gb/s Ethernet that speaks RoCE."""
+    """Return the QUERY_PORT properties of a 40 Gb/s Ethernet port with RoCE."""
     return {
         "link_up": int(port.link_up),
         "autoneg": 1,
@@ -53,7 +53,7 @@ def ethernet(port: Port) -> dict[str, int]:
 
 
 def infiniband(port: InfinibandPort) -> dict[str, int]:
-    """A port on an InfiniBand fabric."""
+    """Return the QUERY_PORT properties of a port on an InfiniBand fabric."""
     return {
         "link_up": int(port.agent.link_up),
         "supported_types": TYPE_INFINIBAND,
@@ -68,7 +68,7 @@ def infiniband(port: InfinibandPort) -> dict[str, int]:
 
 
 def special_base(port: Port) -> int:
-    """First of the eight special QP numbers (CONF_SPECIAL_QP); 0 before."""
+    """Return the first of the eight special QP numbers (CONF_SPECIAL_QP); 0 if it is not set."""
     first = port.tables.smi_qpn
     return 0 if first < 0 else first - port.number + 1
 
@@ -81,7 +81,7 @@ def set_special_base(port: Port, base: int) -> None:
 
 
 def set_capabilities(port: Port, mailbox: bytes) -> None:
-    """SET_PORT of InfiniBand, which means nothing on Ethernet; raises `CommandError`.
+    """Carry out SET_PORT of InfiniBand; an Ethernet port only stores it. Raises `CommandError`.
 
     Linux sends limits when it starts and capabilities whenever they change
     (`mlx4/port.c: mlx4_SET_PORT`, `ib/main.c: mlx4_ib_SET_PORT`).

@@ -1,4 +1,4 @@
-"""Counters of ports and queue pairs, as commands answer them."""
+"""The answers of commands that ask for counters of ports and queue pairs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from bluebridge.device.rdma.ports.frame_counters import FrameCounters
 from bluebridge.device.rdma.ports.interface_counters import InterfaceCounter
 
 HEADERS: Final = HEADER_SIZE + GRH_SIZE + BTH_SIZE + ICRC_SIZE
-"""Bytes of a RoCE v1 packet around what it carries."""
+"""Number of bytes of a RoCE v1 packet around its payload."""
 _NARROW: Final = 0xFFFFFFFF
 
 
 def ethernet_statistics(counters: FrameCounters) -> bytes:
-    """The answer to DUMP_ETH_STATS."""
+    """Return the answer to DUMP_ETH_STATS."""
     values: dict[str, int] = {}
     for name, direction in (("rx", counters.rx), ("tx", counters.tx)):
         for quantity in ("frames", "octets", "unicast", "multicast", "broadcast"):
@@ -39,7 +39,7 @@ def ethernet_statistics(counters: FrameCounters) -> bytes:
 
 
 def flow_statistics(flow: FlowControl) -> bytes:
-    """The answer to DUMP_ETH_STATS about flow control: the same for all priorities."""
+    """Return the flow control answer to DUMP_ETH_STATS: the same for all priorities."""
     row = FLOW_STATS.pack(
         rx_pause=flow.rx.frames,
         rx_pause_duration=int(flow.rx.duration * 1e6),
@@ -52,7 +52,7 @@ def flow_statistics(flow: FlowControl) -> bytes:
 
 
 def interface_statistics(counter: InterfaceCounter) -> bytes:
-    """The answer to QUERY_IF_STAT."""
+    """Return the answer to QUERY_IF_STAT."""
     return bytes(
         IF_COUNTER.pack(
             interfaces=1,

@@ -1,1 +1,1 @@
-"""Registers besides the host command register: doorbells, BlueFlame, the error buffer."""
+"""Registers of the adapter, except the host command register."""

@@ -27,15 +27,17 @@ from bluebridge.device.throttle import Throttle
 HEAD: Final = Struct(">II")
 INDEX_MASK: Final = 0xFFFF
 BEHIND: Final = 0x8000
-"""Half of the index space: entries from here on are older ones, not later ones."""
+"""Half of the index space: an entry at this distance or more is an older one, not a later one."""
 
 QUIET_SECONDS: Final = 1.0
-"""Seconds without a store after which a line is closed; at most twice that. Long, since on a busy
-host a virtual processor may wait that long before it runs again."""
+"""Seconds without a store after which a line is closed; at most twice that.
+
+The time is long, since on a busy host a virtual processor may wait that long to run again.
+"""
 
 
 class _Register:
-    """What one register has collected: an open line, and the entry made of its closed lines."""
+    """The state of one register: an open line, and the entry made of its closed lines."""
 
     __slots__ = ("buffer", "entry", "idle", "line", "page")
 
@@ -47,13 +49,13 @@ class _Register:
         self.idle = False  # no store since the last tick
 
     def qpn(self) -> int | None:
-        """Number of the queue pair whose entry is being stored, as soon as it is there."""
+        """Return the number of the queue pair whose entry is being stored; None if unknown yet."""
         stored = bytes(self.entry or b"") or self.line.so_far()
         return None if len(stored) < HEAD.size else HEAD.unpack_from(stored)[1] >> 8
 
 
 class BlueFlame:
-    """The BlueFlame pages of one HCA. Each register collects one entry at a time.
+    """The BlueFlame pages of one HCA; each register collects one entry at a time.
 
     Software uses one under a lock (libmlx4 the first of a page, mlx4_en one for each ring), so
     stores to several may be interleaved, but not those to one.
@@ -73,7 +75,7 @@ class BlueFlame:
         self._open.clear()
 
     def write(self, offset: int, data: bytes) -> None:
-        """A store at `offset` behind the UAR pages."""
+        """Take a store at `offset` behind the UAR pages."""
         number, room = offset // self._size, self._size - offset % self._size
         if len(data) > room:  # a store across two registers
             self.write(offset, data[:room])
@@ -88,7 +90,7 @@ class BlueFlame:
             self._take(register, line)
 
     def fence(self, page: int, why: str, qpn: int | None = None) -> None:
-        """An access that orders stores happened on a page: its open lines are closed as they are.
+        """Close a page's open lines as they are, because an access that orders stores happened.
 
         With `qpn` those of that queue pair only, since others come from other processors. `why`
         goes into the log.
@@ -102,7 +104,7 @@ class BlueFlame:
                 self._close(number, register, why)
 
     def _close(self, number: int, register: _Register, why: str) -> None:
-        """Nothing more comes for the entry of a register."""
+        """Close the line of a register, for whose entry nothing more comes."""
         line = register.line.close(why)
         if line.data:
             self._take(register, line)
@@ -130,7 +132,7 @@ class BlueFlame:
     # -- entries ------------------------------------------------------------------------------
 
     def _take(self, register: _Register, line: Line) -> None:
-        """A line was closed: it begins an entry, or continues one."""
+        """Begin an entry with a line that was closed, or continue one."""
         buffer, position = line.place & -self._buffer, line.place & (self._buffer - 1)
         if position == 0:
             if register.entry is not None:
@@ -145,7 +147,7 @@ class BlueFlame:
         self._check_entry(register, line.reason)
 
     def _check_entry(self, register: _Register, reason: str) -> None:
-        """After a line: hand the entry on if it is complete, or give up if it cannot become so."""
+        """Hand an entry on if it is complete, or give it up if it cannot become so."""
         entry = register.entry
         if entry is None:
             return
@@ -184,7 +186,7 @@ class BlueFlame:
             self._fetch(queue, entry, number, why)
 
     def _give_up(self, register: _Register, reason: str) -> None:
-        """An entry that is not well formed is fetched from the ring, if it says from which."""
+        """Fetch an entry that is not well formed from its ring, if it names that."""
         entry, register.entry = register.entry, None
         if entry is None or len(entry) < HEAD.size:
             self._note_some(f"BlueFlame page {register.page}: {reason}", 0)
@@ -199,7 +201,7 @@ class BlueFlame:
         queue.ring()
 
     def _note(self, queue: SendRing, entry: bytes | bytearray, number: int, text: str) -> None:
-        """What became of an entry; each has at least one store in the log already."""
+        """Log the outcome of an entry; each has at least one store in the log already."""
         word0, word1 = HEAD.unpack_from(entry)
         ahead = ((word0 >> 8) - queue.index + BEHIND) & INDEX_MASK
         bus, qpn = self._bus, word1 >> 8
@@ -208,6 +210,6 @@ class BlueFlame:
         bus.note(Kind.NOTE, f"BlueFlame page {number}: {text}", address, qpn)
 
     def _note_some(self, text: str, qpn: int) -> None:
-        """Note what concerns no queue pair; of very many such stores only some."""
+        """Log some of the stores that concern no queue pair: there may be very many."""
         if self._throttle.admits():
             self._bus.note(Kind.NOTE, f"{text} ({self._throttle.count} so far)", obj=qpn)

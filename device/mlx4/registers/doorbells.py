@@ -1,4 +1,4 @@
-"""BAR2: doorbells in user access region pages, then BlueFlame pages.
+"""The pages of BAR2: doorbells in user access region pages, then BlueFlame.
 
 Linux `mlx4/main.c: map_bf_area`, `inc/cq.h`.
 
@@ -32,7 +32,7 @@ EQ_DOORBELL_END: Final = EQ_DOORBELL + 4 * 8
 
 
 class UserAccessRegion:
-    """BAR2: hands doorbells to the queues of one HCA."""
+    """The pages of BAR2, which hand doorbells to the queues of one HCA."""
 
     def __init__(
         self,
@@ -52,12 +52,12 @@ class UserAccessRegion:
         self._blueflame = BlueFlame(bus, features, qps)
 
     def reset(self) -> None:
-        """Forget halves of doorbells."""
+        """Forget halves of doorbells and incomplete BlueFlame entries."""
         self._latched.clear()
         self._blueflame.reset()
 
     def write(self, offset: int, data: bytes) -> None:
-        """A write to BAR2.
+        """Handle a write to BAR2.
 
         Ignored without INIT_HCA, elsewhere in a page, and for the queues of another page.
         """
@@ -77,17 +77,17 @@ class UserAccessRegion:
             self._eqs.doorbell(page * 4 + (register - EQ_DOORBELL) // 8, value)
 
     def read(self, offset: int) -> None:
-        """A read of BAR2, where nothing is to be read: it only pushes stores out before it."""
+        """Handle a read of BAR2, which returns nothing and only pushes stores out before it."""
         self._blueflame.fence(offset % UAR_AREA_SIZE >> PAGE_SHIFT, "a read")
 
     def _send(self, page: int, qpn: int) -> None:
-        """A send doorbell: walk the ring, if it is there and the page is its own."""
+        """Walk a ring after its send doorbell, if it exists and `page` is its own."""
         qp = self._qps.get(qpn)
         if isinstance(qp, HcaPair) and isinstance(qp.sq, SendRing) and qp.uar == page:
             qp.sq.ring()
 
     def _cq(self, page: int, register: int, value: int, length: int) -> None:
-        """The 8-byte CQ doorbell comes in one piece, or as two halves in ascending order."""
+        """Take the 8-byte CQ doorbell in one piece, or as two halves in ascending order."""
         if length == 8 and register == CQ_DOORBELL:
             self._cqs.doorbell(page, value)
         elif length == 4 and register == CQ_DOORBELL:

@@ -16,26 +16,26 @@ _SIZE: Final = CATAS_DWORDS * 4
 
 
 class Health:
-    """Whether an internal error happened, and what the buffer says of it."""
+    """The state of internal errors (`failed`), and the contents of the error buffer."""
 
     def __init__(self) -> None:
         self.failed = False
         self._buffer = bytes(_SIZE)
 
     def reset(self) -> None:
-        """Healthy again."""
+        """Clear the error and the buffer."""
         self.failed = False
         self._buffer = bytes(_SIZE)
 
     def fail(self, reason: str) -> None:
-        """Fill the buffer: a code, and the reason as far as there is room."""
+        """Note an error and fill the buffer: a code, and the reason as far as there is room."""
         text = reason.encode("ascii", "replace")
         text = text[:CATAS_LETTERS].ljust(CATAS_LETTERS, b"\0")
         self._buffer = bytes(CATAS.pack(code=CATAS_CODE_INJECTED, text=text))
         self.failed = True
 
     def read(self, offset: int, length: int) -> bytes:
-        """Bytes of BAR0 at `offset`: of the buffer, zeros elsewhere."""
+        """Return bytes of BAR0 at `offset`: of the buffer, zeros elsewhere."""
         start = offset - CATAS_OFFSET
         if start >= 0 and start + length <= _SIZE:
             return self._buffer[start : start + length]

@@ -1,4 +1,4 @@
-"""Write combining: stores of 4 or 8 bytes become the lines that a processor sends to the adapter.
+"""Write combining: stores of 4 or 8 bytes become lines of 64, as a processor sends them.
 
 A BlueFlame page is mapped write-combining. A processor gathers the stores to one line of 64 bytes
 and sends it as one write when it is full, or earlier when something closes it: a store to another
@@ -25,7 +25,7 @@ LAST: Final = BLUEFLAME_LINE - 1
 
 
 class Line(NamedTuple):
-    """What one write brings: `data` from `place` on, within one line; `reason` says why now."""
+    """The bytes of one write: `data` at `place`, within one line, closed for the given `reason`."""
 
     place: int
     data: bytes
@@ -33,7 +33,7 @@ class Line(NamedTuple):
 
 
 class OpenLine:
-    """The line that is being gathered, if there is one. Places count from the page's start."""
+    """The line that is being gathered, which may be empty; places count from the page's start."""
 
     __slots__ = ("_data", "_end", "_place")
 
@@ -42,7 +42,7 @@ class OpenLine:
         self._data = bytearray()
 
     def store(self, place: int, data: bytes) -> Sequence[Line]:
-        """Take a store; the lines that it closes. One may begin anywhere in its line."""
+        """Take a store, which may begin anywhere in its line; returns the lines that it closes."""
         end = place + len(data)
         if place == self._end and self._data and end <= (place | LAST) + 1:
             self._data += data
@@ -66,11 +66,11 @@ class OpenLine:
                 yield self.close(FULL)
 
     def so_far(self) -> bytes:
-        """What was gathered."""
+        """Return the bytes gathered so far."""
         return bytes(self._data)
 
     def close(self, reason: str) -> Line:
-        """Send what was gathered, which may be nothing."""
+        """Empty the line; returns what was gathered, which may be nothing."""
         line = Line(self._place, bytes(self._data), reason)
         self._data.clear()
         return line

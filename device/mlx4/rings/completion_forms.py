@@ -1,4 +1,4 @@
-"""Other forms of completion entries than the plain one of 32 bytes.
+"""Forms of completion entries other than the plain one of 32 bytes.
 
 With 64-byte entries the second half is what software reads; with timestamps the clock stands where
 plain entries have the service level and the sender's address (`inc/cq.h: struct mlx4_ts_cqe`).
@@ -17,7 +17,7 @@ _LOW: Final = Struct(">H")
 
 
 class CqeForm:
-    """How the entries of a queue look; `size` is what one takes in the ring."""
+    """The form of a queue's completion entries, `size` bytes each."""
 
     __slots__ = ("_lead", "_timestamps", "size")
 
@@ -27,7 +27,7 @@ class CqeForm:
         self._timestamps = timestamps
 
     def of(self, entry: bytearray) -> bytearray:
-        """The entry as it is stored, from a plain one."""
+        """Return the entry as it is stored, made from a plain one."""
         if self._timestamps:
             ticks = clock.now()
             _HIGH.pack_into(entry, TS_HIGH_OFFSET, ticks >> 16)

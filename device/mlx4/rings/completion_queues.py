@@ -1,4 +1,4 @@
-"""Completion queues: entries in guest memory, armed by doorbells, announced through event queues.
+"""Completion queues: entries in guest memory, doorbells that arm, events that announce entries.
 
 Rules: Linux `ib/cq.c`, `mlx4/cq.c: mlx4_cq_completion`, `include/linux/mlx4/cq.h: mlx4_cq_arm`.
 """
@@ -24,15 +24,15 @@ from bluebridge.device.pci.bus import DmaError, HostBus
 INDEX_MASK: Final = 0xFFFFFF  # indices run freely in 24 bits
 MAX_LOG_SIZE: Final = 22
 SHORTEST_TIMER: Final = 500
-"""Microseconds; the server's loop sleeps in milliseconds."""
+"""Shortest timer in microseconds, as the server's loop sleeps in milliseconds."""
 OVERRUN: Final = 1
 ACCESS: Final = 2
 _NUMBERS: Final = 3
-"""Requests for events are numbered modulo four."""
+"""Mask of the numbers of requests for events, which count modulo four."""
 
 
 class CompletionQueue:
-    """One ring of entries. `form` is None while they are plain ones of 32 bytes."""
+    """One completion queue; `form` is None for plain entries of 32 bytes."""
 
     def __init__(
         self,
@@ -74,12 +74,12 @@ class CompletionQueue:
 
     @property
     def consumer(self) -> int:
-        """The consumer index that was in the doorbell record when the device last looked."""
+        """The consumer index that was in the doorbell record at the last look."""
         return self._consumer
 
     @property
     def armed(self) -> int:
-        """0, or what software waits for: `CQ_ARM_SOLICITED`, `CQ_ARM_NEXT`, `CQ_ARM_COUNT`."""
+        """The awaited event: `CQ_ARM_SOLICITED`, `CQ_ARM_NEXT`, `CQ_ARM_COUNT`, or 0."""
         return self._armed
 
     def post(self, cqe: bytes | bytearray, solicited: bool = False, error: bool = False) -> None:
@@ -141,7 +141,7 @@ class CompletionQueue:
             self._fire()
 
     def _page_entries(self, slot: int) -> int:
-        """How many entries from `slot` on lie in one page."""
+        """Return the number of entries from `slot` on that lie in one page."""
         return self.buffer.contiguous(slot * self._stride) // self._stride
 
     def _write(self, slot: int, entries: list[bytes]) -> None:
@@ -163,7 +163,7 @@ class CompletionQueue:
         self.producer = (self.producer + len(entries)) & INDEX_MASK
 
     def arm(self, sn: int, command: int, consumer: int) -> None:
-        """The doorbell that asks for an event; entries since the last event fire it at once.
+        """Ask for an event (CQ doorbell); entries since the last event fire it at once.
 
         A repetition of the request that the last event answered is ignored: software has not
         handled that event yet. A request with the same number but a later consumer index is taken
@@ -198,17 +198,17 @@ class CompletionQueue:
             self._fire()
 
     def _arm_for(self, target: int) -> None:
-        """An event when the entry with index `target` is written; at once if it is already."""
+        """Ask for an event when the entry with index `target` is written, perhaps at once."""
         self._armed, self._target = CQ_ARM_COUNT, target
         if self._reached():
             self._fire()
 
     def _reached(self) -> bool:
-        """Whether the entry that CQ_ARM_COUNT waits for is written; indices are modulo 2^24."""
+        """Return True if the entry that CQ_ARM_COUNT waits for is written, modulo 2^24."""
         return (self.producer - 1 - self._target) & INDEX_MASK <= INDEX_MASK >> 1
 
     def query(self) -> bytes:
-        """QUERY_CQ: the context as it stands."""
+        """Return the present context (QUERY_CQ)."""
         context = bytearray(self._context)
         CQC.set(context, "period", self.period)
         CQC.set(context, "max_count", self.max_count)
@@ -218,7 +218,7 @@ class CompletionQueue:
         return bytes(context)
 
     def resize(self, buffer: QueueBuffer, context: bytes) -> Iterator[None]:
-        """Move to another buffer: a marker in the old one tells software where to go on.
+        """Move to another buffer; a marker in the old one tells software to go on in the new.
 
         `context` says where it is and how large; it is prepared in portions. Raises `CommandError`,
         and the queue is as it was then: BAD_PARAM when what is unread would not fit (drivers report
@@ -269,7 +269,7 @@ class CompletionQueue:
         self._consumer = int.from_bytes(word, "big") & INDEX_MASK
 
     def _due(self, entries: int) -> None:
-        """An event is due for new entries: at once, or moderated as MODIFY_CQ said.
+        """Send an event for new entries, at once or moderated as MODIFY_CQ asked.
 
         Periods are in microseconds. Those too short for a timer end when the server's loop has no
         other work left, since no more entries can come before that.
@@ -327,11 +327,11 @@ class CompletionQueues:
         return list(self._queues)
 
     def get(self, cqn: int) -> CompletionQueue | None:
-        """The queue `cqn` if hardware owns it."""
+        """Return the queue `cqn`; None unless hardware owns it."""
         return self._queues.get(cqn)
 
     def create(self, cqn: int, context: bytes, *, fill: bool) -> Iterator[None]:
-        """SW2HW_CQ, in portions; `fill` gives every entry to hardware, else software did.
+        """Make a queue (SW2HW_CQ), in portions; `fill` gives every entry to hardware.
 
         Raises `CommandError`: BAD_INDEX, BAD_RES_STATE, BAD_PARAM, BAD_RESOURCE, ICM_ERROR.
         """
@@ -351,7 +351,7 @@ class CompletionQueues:
         )
 
     def buffer_of(self, context: bytes) -> QueueBuffer:
-        """The ring that a CQ context describes."""
+        """Return the ring that a CQ context describes; raises `CommandError`."""
         log_size = CQC.get(context, "log_size")
         if log_size > MAX_LOG_SIZE:
             raise CommandError(Status.BAD_PARAM, f"2**{log_size} completions")
@@ -368,17 +368,19 @@ class CompletionQueues:
 
     @property
     def _stride(self) -> int:
-        """Bytes that an entry of any queue takes, as INIT_HCA said."""
+        """The size of an entry of any queue in bytes, as set by INIT_HCA."""
         return CQE_SIZE << self._parameters.large_cqes
 
     def destroy(self, cqn: int) -> None:
-        """HW2SW_CQ: no entry and no event of this queue from now on."""
+        """Destroy a queue (HW2SW_CQ), which gets no entry and no event from now on."""
         queue = self._queues.pop(cqn, None)
         if queue is not None:
             queue.broken = True  # a queue pair may still hold it
 
     def doorbell(self, page: int, value: int) -> None:
-        """The 64-bit CQ doorbell of a UAR page: sn, command and cqn above, consumer index below.
+        """Take the 64-bit CQ doorbell of a UAR page.
+
+        `value` has sn, command and CQN in its upper half, the consumer index in its lower one.
 
         A page rings only for queues whose context names it.
         """

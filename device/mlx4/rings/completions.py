@@ -34,7 +34,7 @@ FRAME_CQE: Final = Struct(">II4xH2xHBBIHH3xB")
 ERROR_CQE: Final = Struct(">I20xHBB3xB")
 
 _FINDINGS: Final = Struct(">HxB")
-"""Behind the sender's LID in a completion: status bits, and how far the L4 checksum was checked."""
+"""Layout behind the sender's LID: status bits, and how far the L4 checksum was checked."""
 VLAN_PRESENT: Final = 1 << 29
 SERVICE_VLAN_PRESENT: Final = 1 << 30
 _TAG_BITS: Final = (0, VLAN_PRESENT, SERVICE_VLAN_PRESENT)
@@ -45,7 +45,7 @@ VENDOR_SYNDROME: Final = 0x77
 
 
 class CompletionWriter(Completions):
-    """Writes the completions and the asynchronous events of one queue pair.
+    """The writer of the completions and asynchronous events of one queue pair.
 
     `send_cqn` and `recv_cqn` are the numbers of its completion queues; one that does not exist
     when a completion is due costs a line in the log. One that takes no entry any more calls
@@ -77,18 +77,18 @@ class CompletionWriter(Completions):
     # -- sends --------------------------------------------------------------------------------
 
     def complete_send(self, index: int, operation: int, length: int) -> None:
-        """A successful send work request; `index` is its free-running number."""
+        """Complete a send work request successfully; `index` is its free-running number."""
         self._bus.concern(self._qpn, index)
         opcode = _IS_SEND_BIT | SEND_OPCODES[operation]
         self._post(self._send_cqn, CQE.pack(self._qpn, 0, 0, length, index & 0xFFFF, opcode))
 
     def fail_send(self, index: int, status: CompletionStatus) -> None:
-        """A send work request that failed or is flushed; also one that is not signalled."""
+        """Complete a send work request in error or as flushed, even one that is not signalled."""
         self._bus.concern(self._qpn, index)
         self._post(self._send_cqn, self._error(index, status, _IS_SEND_BIT), error=True)
 
     def collect_send(self, index: int, operation: int, length: int) -> None:
-        """A successful send work request whose completion waits for `post_collected`."""
+        """Note a successful send work request, which `post_collected` will complete."""
         opcode = _IS_SEND_BIT | SEND_OPCODES[operation]
         self._collected.append(CQE.pack(self._qpn, 0, 0, length, index & 0xFFFF, opcode))
 
@@ -98,7 +98,7 @@ class CompletionWriter(Completions):
         self._post_many(self._send_cqn, entries)
 
     def forget_collected(self) -> None:
-        """Complete none of the sends that were collected."""
+        """Forget the sends that were collected, without completing them."""
         self._collected = []
 
     # -- receives -----------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class CompletionWriter(Completions):
         solicited: bool,
         cqn: int = -1,
     ) -> None:
-        """A receive of a connected queue pair; `immediate` may be an invalidated rkey.
+        """Complete a receive of a connected queue pair; `immediate` may be an invalidated rkey.
 
         `source` is the peer's number, or that of the XRC SRQ whose completion queue is `cqn`.
         """
@@ -130,7 +130,7 @@ class CompletionWriter(Completions):
         pkey_index: int,
         found: tuple[int, int] | None,
     ) -> None:
-        """A datagram: software answers to the sender that it reads here; the length counts a GRH.
+        """Complete the receive of a datagram; its length counts a GRH of 40 bytes.
 
         The sender's MAC address and its LID with what was found in a packet of IPoIB stand at the
         same place.
@@ -167,20 +167,20 @@ class CompletionWriter(Completions):
     def complete_frames(
         self, receives: Sequence[tuple[ReceiveWork, bytes]], verdicts: Sequence[Verdict]
     ) -> None:
-        """Ethernet frames in order, with one event for all of them if one is due."""
+        """Complete the receives of Ethernet frames, in order, with at most one event for all."""
         entries: list[bytes] = []
         for (work, frame), verdict in zip(receives, verdicts, strict=True):
             entries.append(frame_cqe(self._qpn, work.index, len(frame), verdict))
         self._post_many(self._recv_cqn, entries)
 
     def fail_receive(self, index: int, status: CompletionStatus, cqn: int = -1) -> None:
-        """A receive work request that failed or is flushed; `cqn` as in `complete_receive`."""
+        """Complete a receive in error or as flushed; `cqn` as in `complete_receive`."""
         self._post(self._recv_cqn if cqn < 0 else cqn, self._error(index, status), error=True)
 
     # -- both ---------------------------------------------------------------------------------
 
     def event(self, event: AsyncEvent) -> None:
-        """An asynchronous event about the queue pair."""
+        """Report an asynchronous event about the queue pair."""
         self._eqs.post_numbered(EVENTS[event], self._qpn)
 
     def _error(self, index: int, status: CompletionStatus, side: int = 0) -> bytes:
@@ -207,7 +207,7 @@ class CompletionWriter(Completions):
                 self._lose()
 
     def _lose(self) -> None:
-        """The engines are in the middle of something: the queue pair hears of it afterwards."""
+        """Tell the queue pair later of a lost completion, as its engines are busy now."""
         if not self._losing:
             self._losing = True
             self._bus.call_soon(self._tell_loss)
@@ -222,7 +222,7 @@ class CompletionWriter(Completions):
 
 
 def frame_cqe(qpn: int, index: int, length: int, verdict: Verdict) -> bytes:
-    """The entry of an Ethernet frame of `length` bytes."""
+    """Return the completion entry of an Ethernet frame of `length` bytes."""
     kind, tag, found, checksum, rss_hash = verdict
     return FRAME_CQE.pack(
         _TAG_BITS[kind] | qpn,

@@ -1,4 +1,4 @@
-"""Event queues: rings in guest memory that end in an MSI-X interrupt.
+"""Event queues: rings in guest memory whose entries raise MSI-X interrupts.
 
 Rules: Linux `mlx4/eq.c: mlx4_eq_int, eq_set_ci, next_eqe_sw`.
 """
@@ -35,14 +35,16 @@ from bluebridge.device.pci.bus import DmaError, HostBus
 INDEX_MASK: Final = 0xFFFFFF  # indices run freely in 24 bits
 MAX_LOG_SIZE: Final = 22
 MAX_BACKLOG = 1 << 16
-"""Bound on the events of one HCA that wait for room in their rings. Correct drivers stay below it:
-a CQ has at most two events that were not consumed."""
+"""Most events of one HCA that wait for room in their rings.
+
+Correct drivers stay below it: a CQ has at most two events that were not consumed.
+"""
 EVENT_TYPES: Final = 64
 
 
 @dataclass(slots=True)
 class EventQueue:
-    """One ring. `backlog` holds events that found the ring full.
+    """One event queue; `backlog` holds events that found the ring full.
 
     `overflowed`: an event was lost, since software read the others. `overwrites`: none is kept
     back, since software asked for that. `context` is what it said at the start.
@@ -63,7 +65,7 @@ class EventQueue:
 
     @property
     def waiting(self) -> int:
-        """Events in the ring that software has not consumed."""
+        """The number of events in the ring that software has not consumed."""
         return (self.producer - self.consumer) & INDEX_MASK
 
 
@@ -95,11 +97,11 @@ class EventQueues:
         return list(self._queues)
 
     def get(self, eqn: int) -> EventQueue | None:
-        """The queue `eqn` if hardware owns it."""
+        """Return the queue `eqn`; None unless hardware owns it."""
         return self._queues.get(eqn)
 
     def create(self, eqn: int, context: bytes) -> Iterator[None]:
-        """SW2HW_EQ, in portions.
+        """Make a queue (SW2HW_EQ), in portions.
 
         Every entry is given to hardware, since drivers hand over zeroed buffers.
 
@@ -135,7 +137,7 @@ class EventQueues:
         )
 
     def query(self, eqn: int) -> bytes:
-        """QUERY_EQ: the context as it stands; raises `CommandError` (BAD_INDEX)."""
+        """Return the present context (QUERY_EQ); raises `CommandError` (BAD_INDEX)."""
         queue = self._queues.get(eqn)
         if queue is None:
             raise CommandError(Status.BAD_INDEX, f"EQ {eqn:#x}")
@@ -147,13 +149,13 @@ class EventQueues:
         return bytes(context)
 
     def destroy(self, eqn: int) -> None:
-        """HW2SW_EQ: nothing is written to the ring from now on."""
+        """Destroy a queue (HW2SW_EQ), to whose ring nothing is written from now on."""
         queue = self._queues.pop(eqn, None)
         if queue is not None:
             self._backlog -= len(queue.backlog)
 
     def map_events(self, eqn: int, mask: int, unmap: bool) -> None:
-        """MAP_EQ: send the event types of a bit mask to `eqn`, or nowhere."""
+        """Send the event types of a bit mask to `eqn` (MAP_EQ), or nowhere if `unmap`."""
         for event in range(EVENT_TYPES):
             if mask >> event & 1:
                 if unmap:
@@ -162,7 +164,7 @@ class EventQueues:
                     self._map[event] = eqn
 
     def post_async(self, event_type: int, data: bytes, subtype: int = 0) -> None:
-        """Queue an event of 24 data bytes where MAP_EQ wants its type; lost when unmapped."""
+        """Post an event with 24 data bytes to the queue that MAP_EQ chose; lost without one."""
         eqn = self._map.get(event_type)
         if eqn is None:
             self._bus.note(Kind.NOTE, f"event {event_type:#x} has no EQ")
@@ -173,11 +175,11 @@ class EventQueues:
         self.post(eqn, eqe)
 
     def post_numbered(self, event_type: int, number: int) -> None:
-        """Queue an asynchronous event about the queue of any kind with this number."""
+        """Post an asynchronous event about the object of any kind with this number."""
         self.post_async(event_type, number.to_bytes(4, "big"))
 
     def post(self, eqn: int, eqe: bytes | bytearray) -> None:
-        """Append an event (32 bytes, the owner byte is set here) and interrupt if armed."""
+        """Append an event of 32 bytes, whose owner byte is set here, and interrupt if armed."""
         queue = self._queues.get(eqn)
         if queue is None:
             self._bus.note(Kind.NOTE, f"event {eqe[1]:#x} for EQ {eqn:#x}, which does not exist")
@@ -194,7 +196,7 @@ class EventQueues:
             self._fire(queue)
 
     def doorbell(self, eqn: int, value: int) -> None:
-        """A write to an EQ doorbell: consumer index, and bit 31 to arm.
+        """Take a write to an EQ doorbell: consumer index, and bit 31 to arm.
 
         Events that were posted after the driver's last look at the ring interrupt at once.
         """
@@ -215,7 +217,7 @@ class EventQueues:
             self._fire(queue)
 
     def _lose(self, queue: EventQueue) -> None:
-        """An event has no room: software is told once, in the queue itself when it has room."""
+        """Tell software once that an event has no room, in the queue itself if that has some."""
         if queue.overflowed:
             return
         queue.overflowed = True

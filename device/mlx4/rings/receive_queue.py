@@ -1,4 +1,4 @@
-"""Receive queues: entries taken in order, announced by a doorbell record in guest memory only."""
+"""Receive queues, whose entries a doorbell record in guest memory announces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COUNTER_MASK: Final = 0xFFFF
 
 
 class ReceiveRing(OwnReceiveQueue):
-    """The receive half of a queue pair.
+    """The receive queue of one queue pair, in guest memory.
 
     `base` is the byte offset of the ring in `buffer`, `shift` the logarithm of its stride.
     The doorbell record is read only when the entries known of are used up.
@@ -57,14 +57,14 @@ class ReceiveRing(OwnReceiveQueue):
         self.head = 0
 
     def waiting(self) -> bool:
-        """Whether an entry is posted; looks at the doorbell record if need be.
+        """Return True if an entry is posted; reads the doorbell record if need be.
 
         A look that finds nothing new stays out of the log, since some callers poll.
         """
         return self.head != self.index or self._look()
 
     def _look(self) -> bool:
-        """Read the doorbell record; whether it holds a number that is new."""
+        """Read the doorbell record; returns True if it holds a new number."""
         try:
             word = b"".join(self._bus.views([(self.record, 4)]))
         except DmaError:
@@ -77,7 +77,7 @@ class ReceiveRing(OwnReceiveQueue):
         return True
 
     def take(self) -> ReceiveWork | None:
-        """The next entry, which is consumed; None when there is none. Raises `DmaError`."""
+        """Consume and return the next entry; None when there is none. Raises `DmaError`."""
         if not self.waiting():
             return None
         index = self.index
@@ -87,7 +87,7 @@ class ReceiveRing(OwnReceiveQueue):
         return ReceiveWork(index, parse_receive(raw), self._pd)
 
     def take_many(self, count: int) -> list[ReceiveWork]:
-        """The next entries, at most `count`, which are consumed. Raises `DmaError`."""
+        """Consume and return the next entries, at most `count`. Raises `DmaError`."""
         taken: list[ReceiveWork] = []
         size = 1 << self.shift
         while len(taken) < count and self.available(count - len(taken)):
@@ -102,7 +102,7 @@ class ReceiveRing(OwnReceiveQueue):
         return taken
 
     def available(self, wanted: int) -> int:
-        """Entries that are posted; looks at the doorbell record unless `wanted` are known of."""
+        """Return the number of posted entries; reads the doorbell record if it knows too few."""
         known = self.head - self.index & COUNTER_MASK
         if known < wanted:
             self._look()

@@ -1,4 +1,4 @@
-"""A queue in guest memory: pages that an MTT range named, addressed by byte offset."""
+"""The buffer of a queue in guest memory: pages named by an MTT range, used by byte offset."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from bluebridge.device.rdma.memory.transfer import NOTED_RUNS
 
 OWNER_HARDWARE: Final = 0x80
 FILL_BYTES: Final = 1 << 16
-"""How much is written in one go when a whole queue is filled."""
+"""Number of bytes written at a time when a whole queue is filled."""
 PORTION_BYTES: Final = 1 << 22
-"""How much of a queue is filled in one turn of the loop: a millisecond or two, in single pages."""
+"""Bytes of a queue that are filled in one turn of the loop: a millisecond or two."""
 MAX_PAGES = 1 << 20
-"""Pages of all queues of an HCA: 40 MiB of the server's memory, 4 GiB of the guest's."""
+"""Most pages of all queues of an HCA: 40 MiB of the server's memory, 4 GiB of the guest's."""
 
 
 class PageAccount:
-    """How many pages the rings of one HCA have now. Many entries of the MTT may name one page."""
+    """A count of the pages of one HCA's rings; many entries of the MTT may name one page."""
 
     __slots__ = ("count",)
 
@@ -31,20 +31,20 @@ class PageAccount:
         self.count = 0
 
     def check(self, more: int) -> None:
-        """Whether `more` pages may be remembered; raises `CommandError` (EXCEED_LIM)."""
+        """Raise `CommandError` (EXCEED_LIM) unless `more` pages may be remembered."""
         if self.count + more > MAX_PAGES:
             raise CommandError(Status.EXCEED_LIM, f"queues of more than {MAX_PAGES} pages")
 
 
 @lru_cache(maxsize=2)
 def _owner_image(entry_bytes: int) -> memoryview:
-    """`FILL_BYTES` of entries whose last byte says that hardware owns them."""
+    """Return `FILL_BYTES` of entries whose last byte says that hardware owns them."""
     entry = bytes(entry_bytes - 1) + bytes((OWNER_HARDWARE,))
     return memoryview(entry * (FILL_BYTES // entry_bytes))
 
 
 class QueueBuffer:
-    """The pages of one queue. `pages` are guest-physical, each `1 << page_shift` bytes.
+    """The pages of one queue; `pages` are guest-physical, each `1 << page_shift` bytes.
 
     The queue begins `start` bytes into the first page; offsets count from there.
 
@@ -79,12 +79,12 @@ class QueueBuffer:
             self._account.count -= len(self.pages)
 
     def address(self, offset: int) -> int:
-        """Guest-physical address of a byte."""
+        """Return the guest-physical address of a byte."""
         offset += self._start
         return self.pages[offset >> self._shift] + (offset & self._mask)
 
     def runs(self, offset: int, length: int) -> list[Run]:
-        """Where a stretch of the buffer lies, physical neighbours joined."""
+        """Return the runs of a part of the buffer, physical neighbours joined."""
         runs: list[Run] = []
         end = offset + length
         while offset < end:
@@ -98,7 +98,7 @@ class QueueBuffer:
         return runs
 
     def read(self, offset: int, length: int, what: What, obj: int = 0) -> bytes:
-        """Copy of `length` bytes."""
+        """Return a copy of `length` bytes."""
         place = offset + self._start
         inside = place & self._mask
         if inside + length <= self._mask + 1:
@@ -131,7 +131,7 @@ class QueueBuffer:
         self.bus.note_dma(Kind.DMA_WRITE, address, last + 1, bytes(entry), what, obj)
 
     def contiguous(self, offset: int) -> int:
-        """How many bytes from `offset` on lie in one page."""
+        """Return the number of bytes from `offset` on that lie in one page."""
         return self._mask + 1 - (offset + self._start & self._mask)
 
     def write_entries(self, offset: int, image: bytes, size: int, what: What, obj: int = 0) -> None:
@@ -155,7 +155,7 @@ class QueueBuffer:
             note(Kind.DMA_WRITE, address + start, size, image[start : start + size], what, obj)
 
     def fill_owner(self, entry_bytes: int, obj: int = 0) -> Iterator[None]:
-        """Give every entry of the queue to hardware, in portions: others have turns in between.
+        """Give all entries to hardware, in portions between which others have turns.
 
         Drivers hand over zeroed buffers and zero means "valid" on the first lap. Raises
         `CommandError` (BAD_PARAM) before a byte moves when a page is no guest memory. The log has
@@ -199,7 +199,7 @@ class QueueBuffer:
         self._note_fill(address, total, entry, obj)
 
     def _portion(self, start: int, obj: int) -> tuple[list[Run], Sequence[memoryview]]:
-        """`PORTION_BYTES` from `start` on, or the rest."""
+        """Return runs and views of `PORTION_BYTES` from `start` on, or of the rest."""
         runs = self.runs(start, min(PORTION_BYTES, self.length - start))
         try:
             return runs, self.bus.views(runs)
@@ -208,7 +208,7 @@ class QueueBuffer:
 
 
 class RingPages:
-    """Finds the rings that software describes to one HCA, and bounds how many pages they have."""
+    """The finder of the rings that software describes to one HCA, with a limit on their pages."""
 
     def __init__(self, bus: HostBus, icm: Icm) -> None:
         self._bus = bus
@@ -217,15 +217,15 @@ class RingPages:
 
     @property
     def count(self) -> int:
-        """Pages of all rings that exist."""
+        """The number of pages of all rings that exist."""
         return self._account.count
 
     def reset(self) -> None:
-        """Every ring is forgotten, even if its queue pair is not yet freed: count anew."""
+        """Start the count of pages anew: all rings are forgotten, even if not yet freed."""
         self._account = PageAccount()
 
     def buffer(self, mtt_addr: int, page_shift: int, length: int, start: int = 0) -> QueueBuffer:
-        """The ring of `length` bytes in pages of `1 << page_shift` behind a byte offset of the MTT.
+        """Return the ring of `length` bytes in pages of `1 << page_shift` from an MTT offset on.
 
         It begins `start` bytes into the first page.
 

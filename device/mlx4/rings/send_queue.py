@@ -1,4 +1,4 @@
-"""Send queues: a ring without a producer index, walked by the ownership bit of its entries."""
+"""Send queues: rings without a producer index, whose entries have an ownership bit."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from bluebridge.device.rdma.vocabulary import CompletionStatus, PairState
 from bluebridge.device.rdma.work import WorkError
 
 BUDGET: Final = 64
-"""Entries carried out in one go before other work of the server gets its turn."""
+"""Number of entries carried out in one turn, before other work of the server."""
 
 _HEADER: Final = Struct(">II")
 _FLUSHING: Final = (PairState.ERR, PairState.SQER)
 
 
 class SendRing(SendQueue):
-    """The send half of a queue pair. `index` counts slots since RESET and never wraps here.
+    """The send queue of one queue pair; `index` counts slots since RESET and never wraps.
 
     `reader` reads its entries for the `engine` of its queue pair, the `owner`. `base` is the byte
     offset of the ring in `buffer`, `shift` the logarithm of its stride, `what` how the log calls
@@ -67,16 +67,16 @@ class SendRing(SendQueue):
 
     @property
     def rung(self) -> bool:
-        """Whether a doorbell ever said that something is posted."""
+        """True if a doorbell ever rang for this queue."""
         return self._rung
 
     def ring(self) -> None:
-        """A doorbell: carry out what is posted, or do so when RTS comes."""
+        """Take a doorbell: carry out posted entries, now or when RTS comes."""
         self._rung = True
         self.run()
 
     def go_on(self) -> None:
-        """Carry out or flush what is posted, if a doorbell ever said that something is.
+        """Carry out or flush posted entries, if a doorbell ever rang for this queue.
 
         Before it the ring may be anything: mlx4_en stamps its entries after RTS only, the kernel
         leaves the ring of XRC targets zeroed, and zeros look valid (Linux `en_netdev.c:
@@ -86,7 +86,7 @@ class SendRing(SendQueue):
             self.run()
 
     def run(self) -> None:
-        """Carry out what is posted, up to a budget; the rest follows soon."""
+        """Carry out posted entries up to a budget; the rest follows soon."""
         if self._running or self._scheduled:
             return
         self._running = True
@@ -103,7 +103,7 @@ class SendRing(SendQueue):
             self._bus.call_soon(self._again)
 
     def accepts(self, owner: int, index: int) -> bool:
-        """Whether an entry with this ownership bit and 16-bit index may be pushed now."""
+        """Return True if an entry with this ownership bit and 16-bit index may be pushed now."""
         return (
             index == self.index & 0xFFFF
             and owner == self.index >> self.log_size & 1
@@ -113,7 +113,7 @@ class SendRing(SendQueue):
         )
 
     def push(self, entry: bytes) -> None:
-        """Carry out an entry that software handed over whole, and none behind it.
+        """Carry out an entry that software stored whole (BlueFlame), and none behind it.
 
         Those have stores or a doorbell of their own on their way.
         """
@@ -128,7 +128,7 @@ class SendRing(SendQueue):
             self.run()
 
     def _walk(self) -> bool:
-        """Whether the budget ran out before the ring did.
+        """Carry out entries; returns True if the budget ran out before the ring did.
 
         One answer can cause the next walk, so what messages cost adds up over all walks. Whether
         another entry follows is looked up before one is carried out: software that sees its
@@ -161,7 +161,7 @@ class SendRing(SendQueue):
         return True
 
     def _flush_one(self) -> bool:
-        """Fail the next entry, if there is one.
+        """Fail the next entry; returns False if there is none.
 
         One that is longer than the ring takes all of it: more could lead to itself again.
         """
@@ -174,7 +174,7 @@ class SendRing(SendQueue):
         return True
 
     def _peek(self, index: int) -> int | None:
-        """Dword 1 of an entry if it is software's latest, not in the log."""
+        """Return dword 1 of an entry if software posted it, else None; not in the log."""
         slot = index & ((1 << self.log_size) - 1)
         address = self.buffer.address(self.base + (slot << self.shift))
         views = self._bus.views([(address, _HEADER.size)])
@@ -198,7 +198,7 @@ class SendRing(SendQueue):
         self._hand_over(raw, index)
 
     def _execute_given(self, entry: bytes) -> None:
-        """An entry of the length it states; its VLAN fields held the QP number and say nothing."""
+        """Carry out an entry of BlueFlame, whose VLAN fields are ignored: they held the QPN."""
         self._given = None
         index = self.index
         self.index = index + slots_of(entry[7], self.shift)
@@ -206,7 +206,7 @@ class SendRing(SendQueue):
         self._hand_over(b"%b\0\0\0%b" % (entry[:4], entry[7:]), index)
 
     def _hand_over(self, raw: bytes, index: int) -> None:
-        """Give an entry to the engine, or say that it makes no sense."""
+        """Give an entry to the engine, or report to it that the entry makes no sense."""
         try:
             work = self._reader.read(raw, index)
         except WorkError as error:
@@ -225,14 +225,14 @@ class SendRing(SendQueue):
         return head + buffer.read(base, length - first, what, qpn)
 
     def reject(self, index: int, reason: str) -> None:
-        """An entry that makes no sense fails as a local operation error when its turn comes."""
+        """Fail an entry that makes no sense, as a local operation error when its turn comes."""
         qpn = self._owner.qpn
         self._bus.concern(qpn, index)
         self._bus.note(Kind.NOTE, f"QP {qpn:#x} WQE {index}: {reason}", obj=qpn)
         self._hand_over(b"", index)
 
     def _vanished(self, fault: DmaError) -> None:
-        """The ring itself is no memory any more: nothing can be flushed, only an event tells."""
+        """Report by an event that the ring is no memory any more, so nothing can be flushed."""
         qpn = self._owner.qpn
         self._bus.note(Kind.NOTE, f"QP {qpn:#x}: send queue: {fault}", obj=qpn)
         self._owner.ring_lost()

@@ -25,7 +25,7 @@ NEXT_SIZE: Final = 16
 
 
 class SharedReceiveRing(SharedReceiveQueue):
-    """One SRQ. `current` is the entry that is next, `consumed` counts those taken, mod 2**16."""
+    """One SRQ; `current` is the next entry, `consumed` counts those taken, modulo 2**16."""
 
     __slots__ = (
         "_bus",
@@ -70,11 +70,11 @@ class SharedReceiveRing(SharedReceiveQueue):
 
     @property
     def known(self) -> int:
-        """Entries posted, modulo 2**16, when the device last looked at the doorbell record."""
+        """The number of entries posted at the last look at the doorbell record, modulo 2**16."""
         return self._known
 
     def query(self) -> bytes:
-        """QUERY_SRQ: the context as it stands."""
+        """Return the present context (QUERY_SRQ)."""
         context = bytearray(self._context)
         SRQC.set(context, "srqn", self.srqn)
         SRQC.set(context, "limit_watermark", self.limit)
@@ -82,11 +82,11 @@ class SharedReceiveRing(SharedReceiveQueue):
         return bytes(context)
 
     def waiting(self) -> bool:
-        """Whether an entry is posted."""
+        """Return True if an entry is posted."""
         return self._known != self.consumed or self._available() > 0
 
     def take(self) -> ReceiveWork | None:
-        """The next entry of the list, which is consumed; None without one. Raises `DmaError`."""
+        """Consume and return the next entry of the list, or None. Raises `DmaError`."""
         if not self.waiting():
             return None
         index = self.current
@@ -98,7 +98,7 @@ class SharedReceiveRing(SharedReceiveQueue):
         return ReceiveWork(index, parse_receive(raw[NEXT_SIZE:]), self.pd)
 
     def take_many(self, count: int) -> list[ReceiveWork]:
-        """The next entries, at most `count`, which are consumed. Raises `DmaError`."""
+        """Consume and return the next entries, at most `count`. Raises `DmaError`."""
         taken: list[ReceiveWork] = []
         while len(taken) < count and (entry := self.take()) is not None:
             taken.append(entry)
@@ -148,11 +148,14 @@ class SharedReceiveRings(SharedReceiveQueues):
         return list(self._queues)
 
     def get(self, srqn: int) -> SharedReceiveRing | None:
-        """The queue `srqn` if hardware owns it."""
+        """Return the queue `srqn`; None unless hardware owns it."""
         return self._queues.get(srqn)
 
     def create(self, srqn: int, context: bytes) -> None:
-        """SW2HW_SRQ; raises `CommandError`: BAD_INDEX, BAD_RES_STATE, BAD_PARAM, ICM_ERROR."""
+        """Make a queue (SW2HW_SRQ).
+
+        Raises `CommandError`: BAD_INDEX, BAD_RES_STATE, BAD_PARAM, ICM_ERROR.
+        """
         if srqn >> self._parameters.log_srqs:
             raise CommandError(Status.BAD_INDEX, f"SRQ {srqn:#x}")
         if srqn in self._queues:
@@ -160,5 +163,5 @@ class SharedReceiveRings(SharedReceiveQueues):
         self._queues[srqn] = SharedReceiveRing(self._bus, self._eqs, self._pages, srqn, context)
 
     def destroy(self, srqn: int) -> None:
-        """HW2SW_SRQ: queue pairs that still name it receive nothing any more."""
+        """Destroy a queue (HW2SW_SRQ); queue pairs that name it receive nothing any more."""
         self._queues.pop(srqn, None)

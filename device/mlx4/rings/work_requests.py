@@ -1,4 +1,4 @@
-"""Work queue entries as drivers write them, read from bytes that were fetched once.
+"""The reading of work queue entries as drivers write them, from bytes fetched once.
 
 Layouts: `device.layout.mlx4.wqe`; the formats here are those tables, compiled for the hot path.
 """
@@ -64,14 +64,14 @@ ATOMIC: Final = Struct(">QQ")
 MASKED_ATOMIC: Final = Struct(">QQQQ")
 DATA: Final = Struct(">IIQ")
 PAIR: Final = Struct(">IIQ4xI8x")
-"""Two data segments, of the second one the key."""
+"""Layout of two data segments, of which the second one shows only its key."""
 DATAGRAM: Final = Struct(">32sIIH6s")
 BIND_SEGMENT: Final = Struct(">IIIIQQ")
 LARGE_SEND_SEGMENT: Final = Struct(">HH")
 FAST_REG: Final = Struct(">IIQQQII")
 
 _ADDRESSED: Final = Struct(">I28xII")
-"""Of the same: the word with the protection domain, queue pair, Q_Key."""
+"""Layout of the datagram segment: word with the protection domain, queue pair, Q_Key."""
 OPCODE_MASK: Final = 0x1F
 _LOW_24_BITS: Final = 0xFFFFFF
 _BOTH_CHECKSUMS: Final = IP_CHECKSUM | L4_CHECKSUM
@@ -96,37 +96,37 @@ _CQE_REQUEST: Final = int(CQE_REQUEST)
 _FENCE: Final = int(FENCE)
 _SOLICITED: Final = int(SOLICITED)
 _CHECKSUMS: Final = int(IP_CSUM).bit_length() - 1
-"""Place of the two bits of checksums, which are in the order of those of `offloads`."""
+"""Place of the two checksum bits, which are in the order of those of `offloads`."""
 _TAG_TYPES: Final = {INSERT_CVLAN: ETHERTYPE_VLAN, INSERT_SVLAN: ETHERTYPE_SERVICE_VLAN}
 
 
 class EntryReader(ABC):
-    """Reads the entries of one send queue; which class depends on the role of its queue pair."""
+    """The reader of the entries of one send queue; its class depends on the queue pair's role."""
 
     __slots__ = ()
 
     @abstractmethod
     def read(self, raw: bytes, index: int) -> SendWork:
-        """The work request of an entry; raises `WorkError` for garbage."""
+        """Return the work request of an entry; raises `WorkError` for garbage."""
 
 
 class ConnectedReader(EntryReader):
-    """Entries of RC, UC and XRC queue pairs."""
+    """The reader of entries of RC, UC and XRC queue pairs."""
 
     __slots__ = ()
 
     def read(self, raw: bytes, index: int) -> SendWork:
-        """The work request of an entry; raises `WorkError` for garbage."""
+        """Return the work request of an entry; raises `WorkError` for garbage."""
         return parse_connected(raw, index)
 
 
 class DatagramReader(EntryReader):
-    """Entries of UD queue pairs."""
+    """The reader of entries of UD queue pairs."""
 
     __slots__ = ()
 
     def read(self, raw: bytes, index: int) -> SendWork:
-        """The work request of an entry; raises `WorkError` for garbage."""
+        """Return the work request of an entry; raises `WorkError` for garbage."""
         word0, word1, flags, immediate = _control(raw)
         operation = OPERATIONS[word0 & OPCODE_MASK]
         work = DatagramWork(index, operation)
@@ -152,12 +152,12 @@ class DatagramReader(EntryReader):
 
 
 class PacketReader(EntryReader):
-    """Entries of QP0 and QP1, whose software builds whole packets."""
+    """The reader of entries of QP0 and QP1, whose software builds whole packets."""
 
     __slots__ = ()
 
     def read(self, raw: bytes, index: int) -> SendWork:
-        """The work request of an entry; raises `WorkError` for garbage."""
+        """Return the work request of an entry; raises `WorkError` for garbage."""
         word0, word1, flags, immediate = _control(raw)
         operation = OPERATIONS[word0 & OPCODE_MASK]
         work = SendWork(index, operation)
@@ -173,12 +173,12 @@ class PacketReader(EntryReader):
 
 
 class FrameReader(EntryReader):
-    """Entries of Ethernet queue pairs (Linux `en_tx.c: mlx4_en_xmit`)."""
+    """The reader of entries of Ethernet queue pairs (Linux `en_tx.c: mlx4_en_xmit`)."""
 
     __slots__ = ()
 
     def read(self, raw: bytes, index: int) -> SendWork:
-        """The work request of an entry; raises `WorkError` for garbage."""
+        """Return the work request of an entry; raises `WorkError` for garbage."""
         word0, word1, flags, immediate = _control(raw)
         operation = OPERATIONS[word0 & OPCODE_MASK]
         work = FrameWork(index, operation)
@@ -202,14 +202,14 @@ class FrameReader(EntryReader):
 
 
 def _control(raw: bytes) -> tuple[int, int, int, int]:
-    """The control segment of an entry; raises `WorkError` when it is too short."""
+    """Return the words of an entry's control segment; raises `WorkError` when it is too short."""
     if len(raw) < CTRL_SIZE:
         raise WorkError(f"{len(raw)} bytes")
     return CTRL.unpack_from(raw)
 
 
 def _flag(work: SendWork, word1: int, flags: int, immediate: int) -> None:
-    """Take over the words of the control segment that all entries have in common."""
+    """Set the fields of a work request from the control segment that all entries have."""
     work.signalled = flags & _CQE_REQUEST == _CQE_REQUEST
     work.fence = word1 & _FENCE != 0
     work.solicited = flags & _SOLICITED != 0
@@ -217,7 +217,7 @@ def _flag(work: SendWork, word1: int, flags: int, immediate: int) -> None:
 
 
 def parse_connected(raw: bytes, index: int) -> SendWork:
-    """An entry of an RC, UC or XRC queue pair; raises `WorkError` for garbage."""
+    """Return the work request in an entry of an RC, UC or XRC queue pair; raises `WorkError`."""
     word0, word1, flags, immediate = _control(raw)
     operation = OPERATIONS[word0 & OPCODE_MASK]
     work = SendWork(index, operation)
@@ -242,7 +242,7 @@ def parse_connected(raw: bytes, index: int) -> SendWork:
 
 
 def _local(work: SendWork, raw: bytes) -> None:
-    """The segment of a local operation; one that is too short leaves the work less than whole."""
+    """Read the segment of a local operation; if it is too short, `work.whole` becomes False."""
     size = len(raw) - CTRL_SIZE
     if work.operation == INVALIDATE:
         work.whole = size >= _KEY_OFFSET + 4
@@ -309,7 +309,7 @@ def parse_data(work: SendWork, raw: bytes, position: int) -> None:
 
 
 def parse_large_send(work: PacketWork, raw: bytes, position: int, limit: int) -> None:
-    """The segment of a large send and the data behind it.
+    """Read the segment of a large send and the data behind it.
 
     Raises `WorkError` for pieces of nothing, or of more than `limit` bytes with their headers.
     """
@@ -346,7 +346,7 @@ def binding_of(segment: bytes) -> Binding:
 
 
 def parse_receive(raw: bytes) -> list[Sge]:
-    """The scatter list of a receive entry: up to its end or the segment with lkey 0x100."""
+    """Return the scatter list of a receive entry, which ends at a segment with lkey 0x100."""
     if len(raw) >= PAIR.size:  # mostly there is one segment and then the end
         count, lkey, address, end = PAIR.unpack_from(raw)
         if end == INVALID_LKEY and lkey != INVALID_LKEY and 0 < count <= LENGTH_MASK:
@@ -363,5 +363,5 @@ def parse_receive(raw: bytes) -> list[Sge]:
 
 
 def slots_of(word1: int, stride_shift: int) -> int:
-    """Count the slots of the ring that an entry takes; garbage of size 0 takes one."""
+    """Return the number of ring slots that an entry takes; garbage of size 0 takes one."""
     return max(1, ((word1 & DS_MASK) * 16 + (1 << stride_shift) - 1) >> stride_shift)

@@ -1,1 +1,1 @@
-"""What an adapter is (configuration, capabilities), and what INIT_HCA set."""
+"""The settings of an adapter: its configuration, its capabilities, parameters of INIT_HCA."""

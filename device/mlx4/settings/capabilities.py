@@ -1,4 +1,4 @@
-"""The answer to QUERY_DEV_CAP: table sizes, and which features drivers may use."""
+"""The answer to QUERY_DEV_CAP: sizes of tables, features that drivers may use."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ BMME_FLAGS = (
 MAX_ICM_BYTES: Final = 1 << 40
 
 INTERFACE_COUNTERS = 256
-"""Counters that the paths of queue pairs may name (QUERY_IF_STAT)."""
+"""Number of counters that the paths of queue pairs may name (QUERY_IF_STAT)."""
 
 HIGH_RATE_FIRST, HIGH_RATE_COUNT = 1 << 6, 1 << 8
 """Queue pairs that static A0 rules may name: those behind the reserved ones."""
 
 MAX_GSO_LOG = 18
-"""Bytes of one large send of a UD queue pair."""
+"""Logarithm of the most bytes in one large send of a UD queue pair."""
 
 RSS_XOR, RSS_TOEPLITZ, LOG_RSS_TABLE = 1 << 5, 1 << 4, 7
 
@@ -132,7 +132,7 @@ INIT_LIMITS = {
     "log_eqs": range(_LIMITS["log_max_eqs"] + 1),
     "log_mpts": range(_LIMITS["log_max_mpts"] + 1),
 }
-"""What INIT_HCA may ask for, by the name of the parameter."""
+"""The largest values that INIT_HCA may ask for, by the name of the parameter."""
 
 LOG_ENTRY_SIZES = range(6, 13)  # a header of 32 bytes, then members
 GROUP_LIMITS = {
@@ -140,23 +140,23 @@ GROUP_LIMITS = {
     "log_mc_hash": range(_LIMITS["log_max_mcgs"] + 1),
     "log_mc_entry_size": LOG_ENTRY_SIZES,
 }
-"""The same of the table that software keeps, in the modes A0 and B0."""
+"""The limits of the group table that software keeps, in the modes A0 and B0."""
 
 RULE_LIMITS = {
     "log_rules": range(18),  # Linux: MLX4_FS_NUM_MCG
     "log_rule_size": LOG_ENTRY_SIZES,
 }
-"""The same of the table that the device keeps."""
+"""The limits of the rule table that the device keeps."""
 
 
 def log2(power: int) -> int:
-    """The exponent of a power of two."""
+    """Return the exponent of a power of two."""
     return power.bit_length() - 1
 
 
 @lru_cache(maxsize=2)
 def device_capabilities(ports: int, features: Features) -> bytes:
-    """The mailbox of QUERY_DEV_CAP."""
+    """Return the mailbox of QUERY_DEV_CAP."""
     flags = FLAGS | DevFlag.CQE_64B * features.large_cqes
     return bytes(
         QUERY_DEV_CAP.pack(

@@ -16,16 +16,16 @@ MASK = (1 << 48) - 1
 
 
 def now() -> int:
-    """The clock as it stands: nanoseconds, since it runs at 1 GHz."""
+    """Return the present clock value in nanoseconds, as it runs at 1 GHz."""
     return monotonic_ns() & MASK
 
 
 def covers(offset: int, length: int) -> bool:
-    """Whether an access of BAR0 lies inside of the register."""
+    """Return True if an access of BAR0 lies inside the clock register."""
     return offset >= CLOCK_OFFSET and offset + length <= CLOCK_OFFSET + CLOCK_BYTES
 
 
 def read(offset: int, length: int) -> bytes:
-    """Bytes of the register."""
+    """Return bytes of the clock register."""
     start = offset - CLOCK_OFFSET
     return now().to_bytes(CLOCK_BYTES, "big")[start : start + length]

@@ -11,12 +11,12 @@ from bluebridge.device.layout.pci import DEVICE_CONNECTX3, DEVICE_CONNECTX3_PRO
 MAC_STEP = 0x100
 MAX_PORTS = 2
 BLUEFLAME_REGISTERS = tuple(1 << log for log in range(7, 13))
-"""Bytes a BlueFlame register may have: two buffers of a line at least, a page at most."""
+"""Possible sizes of a BlueFlame register: at least two buffers of a line, at most a page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What all HCAs of a server have or lack; raises `ValueError` on nonsense.
+    """The features that all HCAs of a server have or lack; raises `ValueError` on nonsense.
 
     `blueflame`: QUERY_DEV_CAP advertises it (stores to its pages count either way), with registers
     of `blueflame_register` bytes, one of `BLUEFLAME_REGISTERS`; adapters have 512. `pro`: a
@@ -44,7 +44,7 @@ class Features:
 
     @property
     def blueflame_buffer(self) -> int:
-        """Bytes of the two halves of a register, which software fills in turn."""
+        """The size of either half of a register in bytes, which software fills in turn."""
         return self.blueflame_register // 2
 
 
@@ -87,23 +87,29 @@ class HcaConfig:
         link: LinkLayer = LinkLayer.ETHERNET,
         features: Features = PLAIN,
     ) -> HcaConfig:
-        """A configuration whose GUID is made from the MAC address, as adapters do."""
+        """Return a configuration whose GUID is made from the MAC address, as adapters do."""
         return cls(name, mac, guid_of_mac(mac), msix_vectors, link=link, features=features)
 
     @property
     def device_id(self) -> int:
-        """What NodeInfo calls the part, and software by its decimal name: MT4099, MT4103."""
+        """The device id in NodeInfo, which software shows as MT4099 or MT4103."""
         return DEVICE_CONNECTX3_PRO if self.features.pro else DEVICE_CONNECTX3
 
     def port_guid(self, number: int = 1) -> int:
-        """GUID of a port; other HCAs of the lab have the numbers right behind the node's."""
+        """Return the GUID of a port: the node's plus a multiple of `MAC_STEP`.
+
+        Other HCAs of the lab have the numbers in between.
+        """
         return self.node_guid + MAC_STEP * number
 
     def mac_of(self, number: int) -> bytes:
-        """Burned-in address of a port; other HCAs of the lab have the numbers right behind."""
+        """Return the burned-in address of a port, `MAC_STEP` after that of the port before.
+
+        Other HCAs of the lab have the numbers in between.
+        """
         return (int.from_bytes(self.mac, "big") + MAC_STEP * (number - 1)).to_bytes(6, "big")
 
 
 def guid_of_mac(mac: bytes) -> int:
-    """The node GUID Mellanox derives from a MAC: the two halves around 03 00, local bit flipped."""
+    """Return the node GUID of a MAC: its halves around 03 00, the local bit flipped (Mellanox)."""
     return int.from_bytes(bytes((mac[0] ^ 2,)) + mac[1:3] + b"\x03\x00" + mac[3:], "big")

@@ -1,4 +1,4 @@
-"""What INIT_HCA set: table sizes and the ICM addresses of tables."""
+"""The parameters set by INIT_HCA: table sizes and the ICM addresses of tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LARGE_EQES, LARGE_CQES = 1 << 29, 1 << 30
 
 
 class HighRate(IntEnum):
-    """Which rules for the destination address are looked up in the fast A0 table."""
+    """The modes of the fast A0 table, in which rules for destination addresses are looked up."""
 
     DEFAULT = 0
     DYNAMIC = 1
@@ -24,7 +24,7 @@ class HighRate(IntEnum):
 
 @dataclass(slots=True)
 class Parameters(Settings):
-    """Table sizes as base-2 logarithms and the ICM addresses of two tables; `raw` is the mailbox.
+    """Table sizes as base-2 logarithms, ICM addresses of two tables; `raw` is the mailbox.
 
     The parts of an adapter share one object: INIT_HCA fills it in place with `take`, reset and
     CLOSE_HCA empty it with `clear`. `initialised` says whether an INIT_HCA is in force.
@@ -48,7 +48,7 @@ class Parameters(Settings):
 
     @classmethod
     def of_mailbox(cls, raw: bytes) -> Parameters:
-        """The parameters in an INIT_HCA mailbox; the low bits of a base hold its logarithm."""
+        """Return the parameters in an INIT_HCA mailbox; low bits of a base hold its logarithm."""
         get = INIT_HCA.get
         flags = get(raw, "flags")
         return cls(
@@ -80,5 +80,5 @@ class Parameters(Settings):
             setattr(self, one.name, getattr(other, one.name))
 
     def clear(self) -> None:
-        """As before INIT_HCA."""
+        """Return to the values before INIT_HCA."""
         self.take(Parameters())

@@ -1,1 +1,1 @@
-"""Rules of device-managed flow steering as drivers write them."""
+"""Device-managed flow steering rules as drivers write them."""

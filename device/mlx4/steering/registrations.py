@@ -1,4 +1,4 @@
-"""The rules of one HCA by the number that attaching one returns, and the limits of their table."""
+"""The steering rules of one HCA, by the number that attaching returned, and their limits."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bluebridge.device.mlx4.settings.parameters import HighRate, Parameters
 from bluebridge.device.mlx4.settings.refusal import CommandError
 
 MAX_RULES: Final = 1 << 16
-"""Rules at a time: Linux asks INIT_HCA for 2^17 (MLX4_FS_NUM_MCG), whatever is offered."""
+"""Most rules at a time: Linux asks INIT_HCA for 2^17 (MLX4_FS_NUM_MCG), whatever is offered."""
 
 
 class Registrations:
-    """Rules that drivers attached."""
+    """The steering rules that drivers attached to one HCA."""
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
@@ -28,11 +28,11 @@ class Registrations:
         return len(self._rules)
 
     def reset(self) -> None:
-        """No rules; their ports forget them by themselves."""
+        """Forget all rules; the tables of their ports are emptied elsewhere."""
         self._rules.clear()
 
     def attach(self, table: RuleTable, rule: Rule) -> int:
-        """Take in a rule for the port with this table: its number, never 0.
+        """Add a rule to the table of its port; returns its number, never 0.
 
         Raises `CommandError`: EXCEED_LIM when the table is full, BAD_SYS_STATE for what static A0
         steering does not know, and what `RuleTable.add` raises.
@@ -47,7 +47,7 @@ class Registrations:
         return self._last
 
     def detach(self, number: int) -> None:
-        """Forget a rule; BAD_INDEX where there is none."""
+        """Remove a rule; raises `CommandError` (BAD_INDEX) where there is none."""
         found = self._rules.pop(number, None)
         if found is None:
             raise CommandError(Status.BAD_INDEX, f"rule {number:#x}")
@@ -56,7 +56,7 @@ class Registrations:
 
 
 def _fits_static(rule: Rule) -> bool:
-    """Whether a rule for frames names an address, and a queue pair of the range for high rates."""
+    """Return True if a frame rule names an address, and a queue pair in the high-rate range."""
     if rule.mode in (RuleMode.ALL_DEFAULT, RuleMode.MULTICAST_DEFAULT):
         return True
     if rule.mask & INFINIBAND:

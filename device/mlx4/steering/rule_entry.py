@@ -1,4 +1,4 @@
-"""Rules as drivers write them (Linux `mlx4/mcg.c: mlx4_flow_attach`)."""
+"""Steering rules in the form that drivers write (Linux `mlx4/mcg.c: mlx4_flow_attach`)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _MODES: Final = {
 
 
 class Match:
-    """Which packets a rule is for: those whose number (`fields`) has `value` where `mask` is set.
+    """The match of a rule: packets whose number (`fields`) has `value` where `mask` is set.
 
     Built header by header; raises `CommandError` (BAD_PARAM) for one that is out of order.
     """
@@ -55,7 +55,7 @@ class Match:
         self._layer = 0
 
     def add(self, kind: RuleHeader, raw: bytes) -> None:
-        """Take one header of the rule in.
+        """Add one header of the rule.
 
         That of InfiniBand may come twice: Linux puts an empty one in front of each rule
         (`ib/main.c: __mlx4_ib_create_default_rules`).
@@ -129,7 +129,7 @@ _OUTER_ONLY: Final = frozenset((RuleHeader.INFINIBAND, RuleHeader.VXLAN))
 
 
 def rule_of(raw: bytes) -> Rule:
-    """The rule in the bytes of a mailbox, all of which are its own.
+    """Return the rule in the bytes of a mailbox, all of which belong to it.
 
     Raises `CommandError` (BAD_PARAM) for a mode or header that is unknown or out of order, and for
     sizes that are not those of the headers.
