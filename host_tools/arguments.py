@@ -1,4 +1,4 @@
-"""The commands of `bluebridge`: a name, a line of help, the modules that serve it."""
+"""The commands of `bluebridge`: their names, their lines of help, the modules that serve them."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _TOOLS = "bluebridge.host_tools"
 
 
 def _one(text: str, module: str, passes_on: bool = False) -> Subcommand:
-    """A command that one module serves."""
+    """Return the command that one module serves."""
     return Subcommand(text, module, module, passes_on)
 
 
 def _beside(text: str, package: str) -> Subcommand:
-    """A command with a package of its own, its options beside it."""
+    """Return the command that has a package of its own, with its options in another module."""
     return Subcommand(
         text, f"{_TOOLS}.{package}.{package}_command", f"{_TOOLS}.{package}.{package}_options"
     )
@@ -128,12 +128,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def of_line(words: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser of a line that is being typed: all commands, and the options of the one there."""
+    """Return the parser of a line that is being typed, with the options of its command."""
     return _overview(words[0] if words and words[0] in COMMANDS else None)
 
 
 def _overview(chosen: str | None = None) -> argparse.ArgumentParser:
-    """The parser that lists the commands, without their options but those of `chosen`."""
+    """Return the parser that lists the commands; only `chosen` has its options."""
     parser = CommandParser(
         prog="bluebridge",
         description="A virtual PCIe lab: an emulated ConnectX-3 in each of two QEMU guests.",

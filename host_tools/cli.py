@@ -1,4 +1,4 @@
-"""The command `bluebridge`: parse, run, and tell of an error in one line."""
+"""The command `bluebridge`: parses the command line, runs a command, reports an error in a line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bluebridge.host_tools.errors import LabError, of_system
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status.
+    """Run one command; return the exit status.
 
     0: done. 1: it failed, one line on standard error says what and how to mend it. 2: the command
     line or a krping string is wrong. 130: stopped with Ctrl-C.
@@ -36,7 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open_standard_streams() -> None:
-    """Put /dev/null where our caller closed a stream (`<&-`), lest a socket get its number."""
+    """Open /dev/null for each standard stream that our caller closed (`<&-`).
+
+    Otherwise a socket could get its number.
+    """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)

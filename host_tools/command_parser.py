@@ -1,4 +1,4 @@
-"""The parser of a command's own words: what is wrong is told in one line, with what mends it."""
+"""The parser of a command's own words, which reports an error and its remedy in one line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CommandParser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Tell what is wrong and how to mend it; ends the program with status 2."""
+        """Print what is wrong and how to mend it; ends the program with status 2."""
         # An option that does not exist explains words that seem to be missing.
         unknown = self._unknown_option() if message.startswith(_MISSING) else None
         text = f"{_UNKNOWN}{unknown}" if unknown else message
@@ -71,7 +71,7 @@ class CommandParser(argparse.ArgumentParser):
         return [name for name in self._option_string_actions if name.startswith("--")]
 
     def _unknown_option(self) -> str | None:
-        """The first option among the given words that this command does not have."""
+        """Return the first option among the given words that this command does not have."""
         known = list(self._option_string_actions)
         for word in self._given:
             if word == "--":

@@ -1,4 +1,4 @@
-"""Answers to the shell when somebody presses the completion key in a line of `bluebridge`."""
+"""Answers the shell when the user presses the completion key in a line of `bluebridge`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bluebridge.host_tools.keeper import registry
 
 
 def answer() -> None:
-    """Tell the shell what may stand at the cursor, then end the program."""
+    """Print the words that may stand at the cursor for the shell, then end the program."""
     parser = arguments.of_line(_words(os.environ.get("COMP_LINE", "")))
     for action in _actions(parser):
         if isinstance(action.metavar, str) and action.metavar.startswith("GUEST"):
@@ -23,7 +23,7 @@ def answer() -> None:
 
 
 def _words(line: str) -> list[str]:
-    """The words behind the program's name; a line whose quotes are still open has none."""
+    """Return the words after the program's name; none for a line whose quotes are still open."""
     try:
         return shlex.split(line)[1:]
     except ValueError:
@@ -31,7 +31,7 @@ def _words(line: str) -> list[str]:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """The arguments of a parser and of the parsers below it."""
+    """Yield the arguments of a parser and of its subparsers."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):
@@ -40,5 +40,5 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 
 def _guests(**_: object) -> list[str]:
-    """The guests that run."""
+    """Return the names of the guests that run."""
     return [name for _, pair in registry.pairs() for name in pair.names()]

@@ -1,4 +1,4 @@
-"""The one kind of failure a user is told about in one line."""
+"""The errors that are reported to the user in one line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MENDS = {
 
 
 class LabError(Exception):
-    """Something went wrong that the user can act on.
+    """An error that the user can do something about.
 
     `what` says what happened, `mend` what to do about it; `transcript` is the tail of whatever was
     being watched (a guest's console, the server's standard error), for the log rather than the
@@ -24,9 +24,12 @@ class LabError(Exception):
     """
 
     status = 1
-    """The exit status of the tool."""
+    """The exit status of the command that ends with this error."""
     aloud: bool = False
-    """Whether the transcript is what the user asked for (a compiler's output), to be printed."""
+    """Whether the transcript is to be printed, because it is what the user asked for.
+
+    A compiler's output is such a transcript.
+    """
 
     def __init__(self, what: str, mend: str = "", transcript: str = "") -> None:
         super().__init__(f"{what}; {mend}" if mend else what)

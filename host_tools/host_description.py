@@ -1,4 +1,4 @@
-"""The machine that the figures of bench and soak were measured on, as their pages tell it."""
+"""The description of the machine on which bench and soak were run, for their pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class HostDescription:
-    """The machine that a run took place on."""
+    """The processor, memory and system of the machine that a run took place on."""
 
     cpu: str
     cores: int
@@ -22,7 +22,7 @@ class HostDescription:
 
     @classmethod
     def here(cls, accelerator: str) -> HostDescription:
-        """This machine, now."""
+        """Return the description of this machine at present."""
         return cls(
             _cpu_model(),
             len(os.sched_getaffinity(0)),
@@ -34,7 +34,7 @@ class HostDescription:
         )
 
     def rows(self) -> list[tuple[str, str]]:
-        """Label and value pairs for a table."""
+        """Return pairs of label and value for a table."""
         return [
             ("processor", self.cpu),
             ("cores", str(self.cores)),

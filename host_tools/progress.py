@@ -10,15 +10,15 @@ Progress = Callable[[str], None]
 
 
 class Reporter:
-    """Prints what is being done; `Reporter(quiet=True)` prints nothing."""
+    """Prints messages of progress to standard error; `Reporter(quiet=True)` prints nothing."""
 
     def __init__(self, quiet: bool = False) -> None:
-        """The clock starts now."""
+        """Start the clock for the seconds in each line."""
         self._quiet = quiet
         self._start = time.monotonic()
 
     def __call__(self, message: str) -> None:
-        """One line: seconds since the start, then `message`."""
+        """Print one line: the seconds since the start, then `message`."""
         if not self._quiet:
             elapsed = time.monotonic() - self._start
             print(f"[{elapsed:6.1f} s] {message}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""`Agent`: what a user of the agent calls."""
+"""The client of a guest's agent, class `Agent`: commands and files in the guest."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _MOST_OUTPUT = 64 * 1024 * 1024
 _PIECE = 8 * PAYLOAD_BYTES
 
 Moved = Callable[[int], None]
-"""Called with the number of bytes of each piece of a file that has gone over."""
+"""Called with the number of bytes of each piece of a file that has been copied."""
 
 
 class Agent:
-    """The agent of one guest. Several threads may use it, and commands may overlap."""
+    """A client of the agent of one guest. Several threads may use it, and commands may overlap."""
 
     def __init__(self, connection: AgentConnection, port: ports.Port | None = None) -> None:
-        """Talk over a connection that is synchronised; programs use `connect`."""
+        """Use a connection that is synchronised; programs call `connect` instead."""
         self.guest = connection.guest
         self._connection = connection
         self._port = port
@@ -61,7 +61,7 @@ class Agent:
         return agent
 
     def close(self) -> None:
-        """Hang up; the agent kills what is still running for us."""
+        """Close the connection; the agent kills the commands that it still runs for this client."""
         self._connection.close()
         if self._port is not None:
             self._port.close()
@@ -193,7 +193,7 @@ class Agent:
         return target
 
     def read(self, source: str) -> bytes:
-        """The content of a file in the guest."""
+        """Return the content of a file in the guest. Raises `AgentError`."""
         stream = io.BytesIO()
         self._get(source, stream)
         return stream.getvalue()
@@ -220,26 +220,32 @@ class Agent:
     # The guest itself.
 
     def ping(self) -> dict[str, Any]:
-        """A sign of life: version, protocol, python, pid, hostname, uptime, clock, operations."""
+        """Ask whether the agent lives; return facts about it. Raises `AgentError`.
+
+        They are version, protocol, python, pid, hostname, uptime, clock, operations.
+        """
         return self._ask({"op": "ping"}, "ping")
 
     def personalise(self, identity: Identity) -> dict[str, Any]:
-        """Set names, MACs, clock and randomness of the guest; returns what was set."""
+        """Set names, MACs, clock and randomness of the guest; return what was set."""
         return self._ask(identity.request(), "personalise")
 
     def _ask(self, request: dict[str, Any], what: str) -> dict[str, Any]:
-        """The answer to a question that may as well be asked twice, should it get lost."""
+        """Return the answer to a request that may be repeated if the answer gets lost."""
         with contextlib.suppress(AgentForgot):
             return self._connection.open(request, what).result()
         return self._connection.open(request, what).result()
 
     def functions(self) -> list[dict[str, str]]:
-        """The guest's PCI functions: `address` (0000:01:00.0), `id` (15b3:1003), `driver`."""
+        """Return the guest's PCI functions: `address` (0000:01:00.0), `id` (15b3:1003), `driver`.
+
+        Raises `AgentError`.
+        """
         found = self._ask({"op": "functions"}, "functions")["functions"]
         return [dict(function) for function in found]
 
     def bind(self, address: str, driver: str) -> None:
-        """Give a PCI function to a driver that is loaded. Raises `AgentRefused`."""
+        """Bind a PCI function to a driver that is loaded. Raises `AgentRefused`."""
         request = {"op": "bind", "address": address, "driver": driver}
         self._ask(request, "bind")
 

@@ -21,26 +21,26 @@ from bluebridge.host_tools.processes.alarms import Alarm
 
 _READ_BYTES = 256 * 1024
 _SLICE = 0.2
-"""Seconds between two looks at the alarms during a wait."""
+"""The seconds between two looks at the alarms during a wait."""
 _FILLER_AFTER = 0.3
-"""Seconds after which an unanswered SYNC is taken for a guest stuck in an old frame."""
+"""The seconds after which an unanswered SYNC is taken for a guest stuck in an old frame."""
 _REPEAT = 2.0
-"""Seconds of a wait after which the agent is asked whether it lives and knows our operations."""
+"""The seconds of a wait after which the agent is asked whether it still knows our operations."""
 _SILENCE = 30.0
-"""Seconds of silence that mean the guest hangs."""
+"""The seconds without any frame after which a guest is taken to hang."""
 _SEND_SECONDS = 30
 
 
 class AgentConnection:
-    """Frames to and from one agent. All waits look at `alarms` and notice a guest that hangs."""
+    """Frames to and from one agent; every wait looks at `alarms` and notices a hanging guest."""
 
     def __init__(self, guest: str, connection: socket.socket, silence: float = _SILENCE) -> None:
         """Take over a connected socket; `synchronise` must come next."""
         self.guest = guest
         self.alarms: list[Alarm] = []
-        """Alarms that explain a lost connection better than the connection can."""
+        """The alarms whose messages explain a lost connection better than its own error."""
         self.changed = threading.Condition()
-        """Guards all operations; notified whenever something came in."""
+        """The lock of all operations, notified whenever a frame came in."""
         self.hello: dict[str, Any] = {}
         self._silence = silence
         self._socket = connection
@@ -49,7 +49,7 @@ class AgentConnection:
         self._last_channel = 0
         self._last_sync = 0
         self._expected: dict[int, list[Operation]] = {}
-        """What was opened before a SYNC without an answer, by the number of the SYNC."""
+        """The operations opened before each unanswered SYNC, by the number of the SYNC."""
         self._sending = threading.Lock()
         self._lost: AgentError | None = None
         self._hung_up = False
@@ -133,7 +133,7 @@ class AgentConnection:
         self.check()
 
     def frame(self, kind: Kind, channel: int = 0, payload: bytes = b"") -> bytes:
-        """Take a frame of this session."""
+        """Return an encoded frame of this session."""
         return frames.encode(self._session, kind, channel, payload)
 
     def open(self, request: dict[str, Any], what: str) -> Operation:
@@ -155,14 +155,14 @@ class AgentConnection:
         return operation
 
     def forget(self, number: int) -> None:
-        """Serve the operation with that number no longer."""
+        """Forget the operation with that number, so that its frames are ignored."""
         with self.changed:
             self._operations.pop(number, None)
 
     # Waiting.
 
     def check(self) -> None:
-        """Raise if the connection is lost."""
+        """Raise the error of a lost connection; do nothing while it is well."""
         if self._lost is None:
             return
         if self._reason is None:
@@ -171,11 +171,11 @@ class AgentConnection:
         raise self._reason
 
     def silent(self, what: str) -> AgentSilent:
-        """The error for a guest that hangs."""
+        """Return the error for a guest that hangs; `what` is the sign of it."""
         return AgentSilent(f"guest {self.guest}: {what}", "look at its console")
 
     def wait(self, ready: Callable[[], bool], deadline: float | None = None) -> bool:
-        """Wait, with `changed` held, until `ready`; False at `deadline` (monotonic).
+        """Wait, with `changed` held, until `ready()`; return False at `deadline` (monotonic).
 
         Raises `AgentLost`, `AgentSilent`, or what an alarm reports.
         """
@@ -202,14 +202,14 @@ class AgentConnection:
             raise self.silent(f"no answer for {self._silence:.0f} s")
 
     def _sync(self) -> bytes:
-        """The next SYNC; with `changed` held."""
+        """Return the next SYNC frame; `changed` must be held."""
         self._last_sync += 1
         asked = [each for each in self._operations.values() if each.asked]
         self._expected[self._last_sync] = asked
         return self.frame(Kind.SYNC, self._last_sync)
 
     def _nudge(self) -> None:
-        """Ask for a sign of life, but never block: the reading thread waits for our lock."""
+        """Ask for a sign of life without blocking: the reading thread waits for our lock."""
         if self._sending.acquire(blocking=False):
             try:
                 with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The errors of talking to the agent of a guest."""
+"""The errors of a client of a guest's agent."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class AgentLost(AgentError):
 
 
 class AgentForgot(AgentError):
-    """The agent is well but knows nothing of an operation, which may have begun; ask it anew."""
+    """The agent runs but does not know an operation, which may have begun; it can be repeated."""
 
     def __init__(self, guest: str, what: str) -> None:
         super().__init__(f"guest {guest}: its agent lost {what}, which may have begun", "try again")
 
 
 class AgentSilent(AgentError):
-    """The guest says nothing: it hangs, it is paused, or it has no agent."""
+    """The guest sends nothing: it hangs, it is paused, or it has no agent."""
 
 
 class AgentBusy(AgentError):

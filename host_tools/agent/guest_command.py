@@ -1,4 +1,4 @@
-"""A command in a guest: while it runs, and what is left of it."""
+"""A command in a guest: `Command` while it runs, `Completed` when it has ended."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ Sink = Callable[[str, bytes], None]
 
 _STREAMS = {Kind.DATA: "stdout", Kind.ERROR_DATA: "stderr"}
 _GRACE = 20.0
-"""Seconds beyond its time limit after which the guest, not the command, is to blame."""
+"""The seconds beyond its time limit after which the guest, not the command, is to blame."""
 
 
 @dataclass(frozen=True)
 class Completed:
-    """A command that ended."""
+    """The status and output of a command that has ended."""
 
     status: int
-    """Exit status; 128 + the number of the signal that ended it."""
+    """The exit status; 128 + the number of the signal that ended the command."""
     stdout: bytes
     stderr: bytes
     signal: int | None
     seconds: float
-    """The duration, measured in the guest."""
+    """The duration in seconds, measured in the guest."""
 
     @property
     def text(self) -> str:
-        """Standard output as text without the last line's end."""
+        """The standard output as text without the last line's end."""
         return self.stdout.decode(errors="replace").rstrip("\n")
 
 
 def spell(command: str | Sequence[str]) -> str:
-    """A command as one would type it."""
+    """Return a command as one would type it in a shell."""
     return command if isinstance(command, str) else shlex.join(command)
 
 
 class Command:
-    """A command that was started; `Agent.start` makes it."""
+    """A command that runs in a guest; `Agent.start` makes it."""
 
     def __init__(
         self, guest: str, spelling: str, operation: Operation, limit: float | None
@@ -60,7 +60,7 @@ class Command:
         self._timed_out = False
 
     def feed(self, source: bytes | BinaryIO) -> None:
-        """Send standard input from a thread of its own, then its end."""
+        """Send `source` as standard input from a thread of its own, then its end."""
         threading.Thread(target=self._feed, args=(source,), daemon=True).start()
 
     def _feed(self, source: bytes | BinaryIO) -> None:
@@ -76,7 +76,7 @@ class Command:
             return  # the side that waits gets the error; a closed source is an end like any other
 
     def output(self) -> Iterator[tuple[str, bytes]]:
-        """Pieces of ("stdout" or "stderr", bytes) as they come, until the command ends.
+        """Yield pieces of ("stdout" or "stderr", bytes) as they come, until the command ends.
 
         Raises `AgentRefused` when it could not be started, `AgentSilent` when the guest hangs.
         """
@@ -93,19 +93,19 @@ class Command:
             ) from None
 
     def signal(self, number: signal.Signals) -> None:
-        """Send its process group a signal."""
+        """Send the command's process group a signal."""
         self._operation.signal(number)
 
     def resize(self, size: os.terminal_size) -> None:
-        """Give its terminal another size."""
+        """Give the command's terminal another size."""
         self._operation.resize(size.lines, size.columns)
 
     def kill(self) -> None:
-        """End it and all of its session at once; nothing more comes of it."""
+        """Kill the command and all of its session; its further output is dropped."""
         self._operation.give_up()
 
     def wait(self, on_output: Sink | None = None, most: int | None = None) -> Completed:
-        """Collect its output until it ends; with `on_output`, pass it on instead.
+        """Collect the command's output until it ends; with `on_output`, pass it on instead.
 
         Raises `CommandTimedOut` with what was printed; kills the command and raises `AgentError`
         when it prints more than `most` bytes. Any other exception, Ctrl-C too, kills it as well.
@@ -144,7 +144,7 @@ class Command:
         return Completed(status, stdout, stderr, number, result["seconds"])
 
     def failed(self, completed: Completed) -> AgentCommandFailed:
-        """The error for a status other than zero."""
+        """Return the error for a status other than zero."""
         return AgentCommandFailed(
             self.guest, self.spelling, completed.status, completed.stdout, completed.stderr
         )

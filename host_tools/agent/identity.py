@@ -18,9 +18,9 @@ class Identity:
 
     hostname: str
     machine_id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """32 hexadecimal digits."""
+    """The machine-id: 32 hexadecimal digits."""
     boot_id: str = field(default_factory=lambda: str(uuid.uuid4()))
-    """A UUID; what the guest's /proc/sys/kernel/random/boot_id says from then on."""
+    """A UUID, which the guest's /proc/sys/kernel/random/boot_id shows from then on."""
     mac_prefix: bytes = field(default_factory=lambda: _LOCAL + os.urandom(4))
     """Five bytes; the guest's virtio NICs add their number as the sixth."""
 

@@ -1,4 +1,4 @@
-"""One operation as the host sees it: what comes in, what may go out, how it ended."""
+"""One operation of the agent on the host's side: its output, its input, its end."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ _CREDIT_STEP = WINDOW // 4
 
 
 class Session(Protocol):
-    """The session with the agent, as an operation uses it."""
+    """The part of a connection to the agent that an operation uses."""
 
     @property
     def guest(self) -> str:
-        """Name of the guest."""
+        """The name of the guest."""
 
     @property
     def changed(self) -> threading.Condition:
-        """Guards the state of all operations; notified whenever something came in."""
+        """The lock of all operations, notified whenever a frame came in."""
 
     def wait(self, ready: Callable[[], bool], deadline: float | None = None) -> bool:
-        """Wait, with `changed` held, until `ready`; False at `deadline` (monotonic)."""
+        """Wait, with `changed` held, until `ready()`; return False at `deadline` (monotonic)."""
 
     def frame(self, kind: Kind, channel: int = 0, payload: bytes = b"") -> bytes:
-        """A frame of this session."""
+        """Return an encoded frame of this session."""
 
     def send(self, frame: bytes) -> None:
         """Send a whole frame. Raises `AgentLost`, `AgentSilent`."""
 
     def forget(self, number: int) -> None:
-        """Serve the operation with that number no longer."""
+        """Forget the operation with that number, so that its frames are ignored."""
 
 
 class Operation:
-    """Made by `Connection.open`. The session's condition guards all of its state.
+    """An operation that `AgentConnection.open` started; the session's condition guards its state.
 
     `number` is its channel in frames, `what` names it in messages.
     """
@@ -48,9 +48,9 @@ class Operation:
     def __init__(self, session: Session, number: int, what: str) -> None:
         self.number = number
         self.over = False
-        """Whether the agent has told how it ended."""
+        """Whether the agent has reported the end of the operation."""
         self.asked = False
-        """Whether OPEN is on its way, so that the agent's answer to a later SYNC must know it."""
+        """Whether OPEN has been sent, so that the agent's answer to a later SYNC must know it."""
         self._session = session
         self._what = what
         self._received: deque[tuple[Kind, bytes]] = deque()
@@ -60,7 +60,7 @@ class Operation:
         self._failure: AgentError | None = None
 
     def serve(self, frame: Frame) -> None:
-        """Take a frame from the reading thread, which holds the condition."""
+        """Handle a frame from the reading thread, which holds the condition."""
         if frame.kind in (Kind.DATA, Kind.ERROR_DATA):
             self._received.append((Kind(frame.kind), frame.payload))
         elif frame.kind == Kind.CREDIT:
@@ -81,7 +81,7 @@ class Operation:
         self.over = True
 
     def receive(self, deadline: float | None = None) -> tuple[Kind, bytes] | None:
-        """The next piece of output; None at the operation's end.
+        """Return the next piece of output; None at the operation's end.
 
         Raises `TimeoutError` at `deadline` (monotonic), `AgentRefused` if the operation failed,
         `AgentForgot` if the agent lost it.
@@ -105,7 +105,7 @@ class Operation:
             self._send(Kind.CREDIT, owed.to_bytes(4, "big"))
 
     def send(self, data: bytes) -> bool:
-        """Send a piece of input when the agent has room; False once it needs no more."""
+        """Send input as the agent has room for it; return False if the command needs no more."""
         rest = memoryview(data)
         while rest:
             with self._session.changed:
@@ -137,7 +137,7 @@ class Operation:
             self._send(Kind.CLOSE, b"")
 
     def result(self, deadline: float | None = None) -> dict[str, Any]:
-        """The operation's result; output before it is thrown away. Raises as `receive` does."""
+        """Return the operation's result; output before it is dropped. Raises as `receive` does."""
         while self.receive(deadline) is not None:
             pass
         assert self._result is not None

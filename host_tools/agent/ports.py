@@ -1,4 +1,4 @@
-"""Choosing a free port: QEMU serves one client per socket and lets others wait in silence."""
+"""Chooses a free port: QEMU serves one client per socket and lets others wait silently."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _PAUSE = 0.02
 
 
 class Port:
-    """A connected socket and the lock that makes it ours alone."""
+    """A connected socket, and the lock by which this process alone uses it."""
 
     def __init__(self, connection: socket.socket, lock: int) -> None:
         self.connection = connection
         self._lock = lock
 
     def close(self) -> None:
-        """Hang up, then let others have the port."""
+        """Close the socket, then release the lock."""
         self.connection.close()
         with contextlib.suppress(OSError):
             os.close(self._lock)
@@ -36,9 +36,9 @@ def acquire(
     timeout: float,
     trouble: Callable[[], LabError | None],
 ) -> Port:
-    """Connect to the first of `sockets` that nobody uses, waiting up to `timeout` seconds.
+    """Connect to the first free one of `sockets`, waiting up to `timeout` seconds.
 
-    Raises `AgentBusy` when they stay taken, `AgentLost` when QEMU does not listen, and what
+    Raises `AgentBusy` when all stay taken, `AgentLost` when QEMU does not listen, and what
     `trouble` reports meanwhile.
     """
     deadline = time.monotonic() + timeout
@@ -62,7 +62,7 @@ def acquire(
 
 
 def _try(path: Path) -> Port:
-    """Raises `BlockingIOError` when another process has the port, `OSError` if nobody listens."""
+    """Connect to a port; raises `BlockingIOError` if it is taken, `OSError` if nobody listens."""
     connection = socket.socket(socket.AF_UNIX)
     lock = -1
     try:

@@ -1,1 +1,1 @@
-"""Child processes: started, watched, ended."""
+"""Child processes of the host tools: their start, their supervision and their end."""

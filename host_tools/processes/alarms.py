@@ -1,4 +1,4 @@
-"""Alarms during a wait: the end of the server or of QEMU, the other guest's panic."""
+"""Alarms during a wait, such as the end of the device server, of QEMU or of the other guest."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from collections.abc import Callable, Iterable, Sequence
 from bluebridge.host_tools.errors import LabError
 
 Alarm = Callable[[], LabError | None]
-"""Says what is wrong, or None; cheap, since a wait looks at it several times a second."""
+"""Returns the error when something is wrong, else None.
+
+It must be cheap, since a wait calls it several times a second.
+"""
 
 LOOKS = 500
-"""How often `wait_for_cause` looks, in 10 seconds. Looks are counted, not seconds: these pass
-as well while the host gives this process no time."""
+"""The number of looks of `wait_for_cause`, in 10 seconds.
+
+Looks are counted, not seconds: these pass as well while the host gives this process no time.
+"""
 _PAUSE = 0.02
-"""Seconds between two looks."""
+"""The seconds between two looks."""
 
 
 def first(alarms: Iterable[Alarm]) -> LabError | None:
@@ -23,7 +28,7 @@ def first(alarms: Iterable[Alarm]) -> LabError | None:
 
 
 def wait_for_cause(alarms: Sequence[Alarm], looks: int = LOOKS) -> LabError | None:
-    """Why QEMU hung up: looks at `alarms` until one says something; None if none does in time.
+    """Return the first error of an alarm, which is why QEMU hung up; None if none comes in time.
 
     A process closes its sockets a little before its end can be seen.
     """

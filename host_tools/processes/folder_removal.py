@@ -1,4 +1,4 @@
-"""Removing a folder when this process ends, even if it is killed with SIGKILL."""
+"""Removes a folder when this process ends, even if it is killed with SIGKILL."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _die_with(parent: int) -> Callable[[], None]:
-    """What the child does between fork and exec: ask for SIGKILL when `parent` dies."""
+    """Return what the child does between fork and exec: ask for SIGKILL when `parent` dies."""
 
     def prepare() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -30,7 +30,7 @@ def _die_with(parent: int) -> Callable[[], None]:
 
 
 def follow(parent: int) -> None:
-    """Get SIGTERM when `parent`, who forked this process, dies; at once if it already has."""
+    """Ask for SIGTERM when `parent`, who forked this process, dies; at once if it already has."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGTERM)

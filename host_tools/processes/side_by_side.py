@@ -1,4 +1,4 @@
-"""Actions run side by side: the first failure ends the waits of the others."""
+"""Runs actions side by side: the first failure ends the waits of the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SideBySide:
         self._trouble: LabError | None = None
 
     def trouble(self) -> LabError | None:
-        """Return that another action has failed, if one has: an alarm."""
+        """Return the alarm that another action has failed; None if none has."""
         return self._trouble
 
     def run(self, actions: Sequence[Callable[[], object]]) -> None:

@@ -1,4 +1,4 @@
-"""Signals that end a process, as exceptions."""
+"""Turns signals that end a process into exceptions."""
 
 from __future__ import annotations
 

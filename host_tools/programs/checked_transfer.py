@@ -1,4 +1,4 @@
-"""Random bytes by TCP from guest a to guest b, and their checksum on both sides."""
+"""Sends random bytes by TCP from guest a to guest b, and compares their checksums."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ print(len(data), hashlib.md5(data).hexdigest(), time.monotonic() - begin)
 
 
 def transfer(pair: Pair, address: str, mib: int, say: Callable[[str], None]) -> float:
-    """Send `mib` MiB to b's `address` and say what both saw; MB/s. Raises `LabError`."""
+    """Send `mib` MiB to `address` on guest b; return the rate in MB/s. Raises `LabError`.
+
+    `say` is called with the number of bytes and the checksum on each side.
+    """
     said: dict[str, list[str]] = {}
 
     def run(guest: Vm, *words: str) -> None:

@@ -1,4 +1,4 @@
-"""A server in guest a and its client in guest b."""
+"""Runs a server in guest a and its client in guest b."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bluebridge.host_tools.programs.readiness import listening, wait_until
 def run(pair: Pair, server: str, client: str, port: int, seconds: float) -> str:
     """Run shell line `server` in a and, once it listens at `port`, `client` in b.
 
-    Either has `seconds`. Returns what the client printed. Raises `LabError` when one fails; the
+    Each may take `seconds`. Returns the client's output. Raises `LabError` when one fails; the
     server is killed then.
     """
     serving = pair.a.agent.start(server, seconds)

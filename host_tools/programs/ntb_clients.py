@@ -1,4 +1,4 @@
-"""Loading and unloading each client: options, when it is ready, what to put right before rmmod."""
+"""The kernel's clients of a bridge: how each is loaded, found ready, and unloaded."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ COUNT = "cat /sys/kernel/debug/ntb_pingpong/*/count"
 STATS = "/sys/kernel/debug/ntb_transport/*/qp0/stats"
 TRANSPORT = "max_mw_size=0x100000"
 RATE = re.compile(r"copied \d+ bytes in \d+ usecs, (\d+) MBytes/s")
-"""The line that ntb_perf prints of a run."""
+"""The line that ntb_perf prints at the end of a run."""
 
 
 @dataclass(frozen=True)
 class Client:
-    """Shell lines; `{address}` is the guest's own."""
+    """A client of the bridge by its shell lines; `{address}` stands for the guest's own address."""
 
     name: str
     load: str
     ready: str
-    """A condition that comes true when both sides are loaded and the link is up."""
+    """A shell condition that holds when both sides are loaded and the link is up."""
     unload: str
     models: tuple[BridgeModel, ...] = MODELS
     """The bridge models on which the client works."""
 
 
 def netdev(options: str) -> Client:
-    """ntb_netdev over ntb_transport with `options`."""
+    """Return the client ntb_netdev over ntb_transport with `options`."""
     return Client(
         f"ntb_netdev {options}".strip(),
         f"modprobe ntb_transport {TRANSPORT} {options} && modprobe ntb_netdev && "
@@ -44,7 +44,9 @@ def netdev(options: str) -> Client:
 
 
 def perf(options: str) -> Client:
-    """ntb_perf with `options`; it wants a window for each side (perf_setup_peer_mw)."""
+    """Return the client ntb_perf with `options`, which needs a window per side
+    (perf_setup_peer_mw).
+    """
     return Client(
         f"ntb_perf {options}",
         f"modprobe ntb_perf {options}",
@@ -55,7 +57,8 @@ def perf(options: str) -> Client:
 
 
 def pingpong(delay_ms: int) -> Client:
-    """ntb_pingpong; the first generation's drivers call their registers unsafe."""
+    """Return the client ntb_pingpong; the first generation's drivers call their registers unsafe.
+    """
     return Client(
         "ntb_pingpong",
         f"modprobe ntb_pingpong unsafe=1 delay_ms={delay_ms}",
@@ -91,12 +94,12 @@ CYCLED = (
 
 
 def load(guests: Guests, guest: Vm, client: Client) -> None:
-    """Load it in one guest."""
+    """Load a client in one guest. Raises `LabError`."""
     guests.run(guest, client.load.replace("{address}", ADDRESSES[guest.name]))
 
 
 def load_both(guests: Guests, client: Client) -> None:
-    """Load it in both at once and wait until both are ready."""
+    """Load a client in both guests at once and wait until both are ready. Raises `LabError`."""
     guests.each(lambda guest: load(guests, guest, client))
     ready(guests, client)
 
@@ -107,5 +110,5 @@ def ready(guests: Guests, client: Client) -> None:
 
 
 def unload_both(guests: Guests, client: Client) -> None:
-    """In both at once."""
+    """Unload a client in both guests at once. Raises `LabError`."""
     guests.both(client.unload)

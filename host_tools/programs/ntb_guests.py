@@ -1,4 +1,4 @@
-"""The guests of a bridge: commands in either or both, conditions that are waited for."""
+"""The guests of a bridge: runs commands in one or both, and waits for conditions."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ ADDRESSES = {"a": "10.9.1.1", "b": "10.9.1.2"}
 
 
 class Unmet(LabError):
-    """A client showed something else than it should."""
+    """A result of a client differs from the expected one."""
 
 
 class Guests:
-    """A pair, and what its bridge is."""
+    """The guests of a pair with a bridge, and the model of that bridge."""
 
     def __init__(self, pair: Pair, model: BridgeModel) -> None:
         self.pair = pair
@@ -28,7 +28,7 @@ class Guests:
 
     @property
     def machines(self) -> tuple[Vm, Vm]:
-        """Guest a, the upstream side, and guest b."""
+        """The guests: a, the upstream side, and b."""
         return self.pair.a, self.pair.b
 
     @property
@@ -42,11 +42,11 @@ class Guests:
         return str(guest.run(line, timeout=limit).text).strip()
 
     def both(self, line: str, limit: float = SECONDS) -> None:
-        """A shell line in both guests at once."""
+        """Run a shell line in both guests at once. Raises `LabError`."""
         self.each(lambda guest: self.run(guest, line, limit))
 
     def each(self, action: Callable[[Vm], object]) -> None:
-        """Do something with both guests at once."""
+        """Call `action` with each guest, both at once. Raises `LabError`."""
 
         def run(guest: Vm) -> None:
             action(guest)
@@ -54,15 +54,16 @@ class Guests:
         self.pair.together(*(partial(run, guest) for guest in self.machines))
 
     def until(self, guest: Vm, condition: str, limit: float = SECONDS) -> None:
-        """Wait for a shell condition in a guest."""
+        """Wait until a shell condition holds in a guest; raises `LabError` after `limit` seconds.
+        """
         self.run(guest, wait_until(condition), limit)
 
     def messages(self, guest: Vm, words: str) -> str:
-        """The last kernel message with `words` since the program began, without its time."""
+        """Return the guest's last kernel message that contains `words`, without its time."""
         said = guest.run(f"dmesg | grep '{words}' | tail -n 1", check=False).text.strip()
         return said.partition("] ")[2] or said
 
     def expect(self, what: str, found: object, wanted: object) -> None:
-        """Raises `Unmet` unless both are the same."""
+        """Raise `Unmet`, with the name `what`, unless `found` equals `wanted`."""
         if found != wanted:
             raise Unmet(f"{what}: {found!r} instead of {wanted!r}")

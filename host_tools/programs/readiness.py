@@ -1,4 +1,4 @@
-"""Shell conditions in a guest that say that a server is ready, and ports of servers."""
+"""Shell conditions that hold in a guest when a server is ready, and the ports of servers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ IPERF_PORT = 5201
 VERBS_PORT = 18515
 """The TCP port on which programs of libibverbs and perftest exchange queue pair numbers."""
 CM_LISTENING = "rdma resource show cm_id | grep -q LISTEN"
-"""True when something listens through rdma_cm."""
+"""A shell condition that holds when something listens through rdma_cm."""
 
 
 def listening(port: int) -> str:
-    """True when something listens at the TCP port."""
+    """Return a shell condition that holds when something listens at the TCP port."""
     return f"ss -Hltn 'sport = :{port}' | grep -q ."
 
 
 def wait_until(condition: str) -> str:
-    """A shell line that ends when `condition` is true."""
+    """Return a shell line that ends when `condition` holds."""
     return f"until {condition}; do sleep 0.05; done"

@@ -1,4 +1,4 @@
-"""iperf3 between the guests: how much TCP arrives."""
+"""The rate of TCP between the guests, measured by iperf3."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MIB = 1 << 20
 
 
 def tcp_rate(pair: Pair, server: str, *, backwards: bool, seconds: int) -> float:
-    """MiB/s from guest b to guest a, which has the address `server`; or `backwards`.
+    """Return the rate in MiB/s from guest b to guest a, whose address is `server`.
 
-    A first second does not count. Raises `LabError`.
+    With `backwards` it is from a to b. The first second is not counted. Raises `LabError`.
     """
     options = f"-t {seconds} -O 1 --json {'-R' if backwards else ''}"
     client = f"iperf3 -c {server} {options}"

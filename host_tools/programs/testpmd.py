@@ -1,4 +1,4 @@
-"""DPDK's testpmd in a guest: an archive with it, its start, its commands, its counters."""
+"""DPDK's testpmd in a guest: its archive, its start, its commands, its counters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _READY_SECONDS = 60.0
 _PIPE, _LOG = "/tmp/testpmd.in", "/tmp/testpmd.log"
 _PROMPT = "grep -c '^testpmd>'"
 _TERMINAL = "import pty, sys; pty.spawn(sys.argv[1:])"
-"""On a terminal testpmd prints line by line, in the order of its commands."""
+"""A Python program that runs testpmd on a terminal, where it prints in order, line by line."""
 _EAL = "-l 0-1 -n 2 --no-telemetry --file-prefix=lab"
 _POOL = "--total-num-mbufs=8192 --no-lsc-interrupt --nb-cores=1"
 _COUNTER = re.compile(r"([RT]X-(?:packets|missed|errors)): *(\d+)")
@@ -28,7 +28,7 @@ _COUNTERS = ("RX-packets", "RX-missed", "TX-packets", "TX-errors")
 class Counters:
     """The counters of one port.
 
-    `missed` came without a posted receive, `refused` found the ring full.
+    `missed` packets came without a posted receive, `refused` ones found the ring full.
     """
 
     received: int
@@ -45,7 +45,7 @@ def install(machine: Vm, archive: Path) -> None:
 class Testpmd:
     """Context manager around a testpmd that waits for commands; `words` are its own options.
 
-    `function` is the PCI address that it gets. Raises `LabError`, with what it printed.
+    `function` is the PCI address of its port. Raises `LabError` with testpmd's output.
     """
 
     __test__ = False
@@ -74,7 +74,7 @@ class Testpmd:
             self._command.kill()
 
     def tell(self, command: str, seconds: float = 20.0) -> str:
-        """Give a command and return what is printed until the next prompt."""
+        """Give a command; return the output until the next prompt. Raises `LabError`."""
         line = (
             f"n=$({_PROMPT} {_LOG}); s=$(stat -c %s {_LOG}); echo '{command}' > {_PIPE}; "
             f"until [ $({_PROMPT} {_LOG}) -gt $n ]; do sleep 0.05; done; tail -c +$((s+1)) {_LOG}"
@@ -82,14 +82,14 @@ class Testpmd:
         return self._machine.run(line, timeout=seconds).text.replace("\r", "")
 
     def counters(self) -> Counters:
-        """The counters of its port since its start or `clear`."""
+        """Return the counters of the port since the start or `clear`. Raises `LabError`."""
         found = counters_of(self.tell("show port stats 0"))
         if found is None:
             raise LabError("testpmd printed no counters", transcript=self.log())
         return found
 
     def log(self) -> str:
-        """Everything printed so far."""
+        """Return everything that testpmd has printed."""
         return self._machine.agent.run(f"cat {_LOG}").text.replace("\r", "")
 
     def _wait(self, condition: str, seconds: float) -> None:
@@ -102,7 +102,7 @@ class Testpmd:
 
 
 def counters_of(text: str) -> Counters | None:
-    """The counters in what testpmd prints of a port; None when there are none."""
+    """Return the counters in testpmd's output on a port; None when there are none."""
     found = dict(_COUNTER.findall(text))
     if not found.keys() >= set(_COUNTERS):
         return None
@@ -110,7 +110,7 @@ def counters_of(text: str) -> Counters | None:
 
 
 def timed(sender: Testpmd, receiver: Testpmd, seconds: float) -> float:
-    """Let `sender` forward for about that long; returns how long it was, in seconds."""
+    """Let `sender` forward for about `seconds`; return the seconds that it took."""
     receiver.tell("start")
     sender.tell("start")
     start = time.monotonic()
@@ -120,7 +120,10 @@ def timed(sender: Testpmd, receiver: Testpmd, seconds: float) -> float:
 
 
 def race(sender: Testpmd, receiver: Testpmd, seconds: float) -> tuple[float, Counters, Counters]:
-    """Seconds, and the counters of both when all that was sent is through."""
+    """Let `sender` forward; return the seconds, its counters and those of `receiver`.
+
+    The counters are read when everything that was sent has arrived.
+    """
     took = timed(sender, receiver, seconds)
     sent, received = sender.counters(), receiver.counters()
     while (later := receiver.counters()) != received:
