@@ -1,6 +1,6 @@
-"""Two logs compared, as `bluebridge log --diff A B` does: where they differ first, in order.
+"""Compares two logs for `bluebridge log --diff A B`: first differences, in order.
 
-Of an event two runs have in common its line, without what differs from run to run.
+Two runs are compared by the line of each event, without the parts that differ from run to run.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from bluebridge.host_tools.analyzer.ntrdma import decoder as ntrdma
 from bluebridge.host_tools.analyzer.rtrs import decoder as rtrs
 
 Stream = tuple[str, str]
-"""A function by its name in the log, and the kind of its events; of DMA and messages, what for."""
+"""A function's name in the log, the kind of its events, and for DMA and messages the purpose."""
 
 LEAST_LARGE: Final = 0x10000
-"""A hexadecimal number from here on is taken for an address, a key or another chosen number."""
+"""Least hexadecimal number that is taken for an address, a key or another chosen number."""
 CHOSEN: Final = frozenset(("psn", "tid", "rkey", "lkey", "key", "path", "session", "mkey"))
-"""Fields whose numbers are chosen anew in each run, however small."""
+"""Fields whose numbers are chosen anew in each run, even if they are small."""
 _NUMBER: Final = re.compile(r"(?:([A-Za-z_]+)=)?0x([0-9a-f]+)")
 _TIME: Final = re.compile(r"\b\d+(?:\.\d+)? (?:us|ms|s)\b")
 _DMA: Final = KINDS["dma"] | KINDS["wire"] | KINDS["blueflame"]
@@ -32,7 +32,7 @@ _GROUPS: Final = {kind: name for name, kinds in KINDS.items() for kind in kinds 
 
 
 def stream_of(event: Event) -> Stream:
-    """Return the stream of an event: those of other streams may come between in any order."""
+    """Return the stream of an event; the order of events in different streams is not compared."""
     kind = event.kind
     if kind in _DMA:
         name = event.kind.name.lower().replace("_", " ")
@@ -41,21 +41,21 @@ def stream_of(event: Event) -> Stream:
 
 
 _SCATTERED: Final = frozenset((What.OTHER, What.OWNERSHIP))
-"""Transfers of which each is as long as the memory happens to be in one piece; and no transfers."""
+"""Purposes of transfers whose lengths depend on how memory is fragmented."""
 
 
 class Comparable:
-    """Lines of one stream; chosen numbers in them are replaced by the order of appearance.
+    """Makes the lines of a stream; chosen numbers become their order of appearance.
 
-    Each chosen number of the stream stays in memory: one forgotten would, when it comes again, be
-    numbered as if it were new, by when it was forgotten and not by what the driver did.
+    Each chosen number of the stream stays in memory: if one were forgotten, it would be numbered as
+    a new one when it comes again, which would depend on the limit and not on the driver.
     """
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], int] = {}
 
     def line(self, event: Event, words: Describe) -> str:
-        """Describe an event without time, place in memory and data."""
+        """Return the line of an event without time, place in memory and data."""
         text = _TIME.sub("", words(event)) if event.kind is Kind.COMMAND else words(event)
         text = f"{event.kind.name} {_NUMBER.sub(self._number, text)}"
         return f"{text} [{event.length}]" if event.what not in _SCATTERED else text
@@ -76,8 +76,8 @@ HASH_MASK: Final = (1 << 64) - 1
 class Lines:
     """A stream's lines as 64-bit hashes, and the number of the event of each.
 
-    Reads of a register that repeat, as those do that wait for something, stand once,
-    so do the pieces of memory that a queue is filled in.
+    Repeated reads of a register, such as those of a wait loop, count once; so do the pieces of
+    memory in which a queue is filled.
     """
 
     hashes: array[int] = field(default_factory=lambda: array("Q"))
@@ -94,7 +94,7 @@ class Lines:
 
 
 def streams(events: Iterator[Event], words: Describe) -> dict[Stream, Lines]:
-    """Sort the events of a log into its streams.
+    """Return the streams of a log, with their lines.
 
     16 bytes for each event stay in memory, and each address, key or other chosen number of a
     stream once, since it may come again until the log's end.
@@ -106,7 +106,7 @@ def streams(events: Iterator[Event], words: Describe) -> dict[Stream, Lines]:
 
 
 def first_difference(one: Lines, other: Lines) -> int | None:
-    """Index of the first line in which two streams differ; None if they are alike."""
+    """Return the index of the first line in which two streams differ; None if they are equal."""
     common = min(len(one.hashes), len(other.hashes))
     for index in range(common):
         if one.hashes[index] != other.hashes[index]:
@@ -115,13 +115,16 @@ def first_difference(one: Lines, other: Lines) -> int | None:
 
 
 CONTEXT = 4
-"""Lines of the stream shown before and after the first one that differs."""
+"""Lines of the stream shown before and after the first difference."""
 _NOTHING = Lines()
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first difference of a stream: the line's index in both, the event there or at its end."""
+    """The first difference of a stream: its index, and the event there in both logs.
+
+    Where a log has no more of the stream, its event is the last one.
+    """
 
     stream: Stream
     index: int
@@ -131,6 +134,8 @@ class Difference:
     @property
     def place(self) -> int:
         """Number of the first event that differs: the lower one of both logs.
+
+        A log without more events of the stream does not count.
 
         A log that has no more of the stream says nothing of when the next was due.
         """
@@ -143,7 +148,10 @@ class Difference:
 
 
 def compare(one: LogReader, other: LogReader) -> tuple[bool, Iterator[str]]:
-    """Compare two logs: whether they are alike, and the lines that say so. Raises `LogError`."""
+    """Compare two logs. Raises `LogError`.
+
+    Returns whether they are equal, and the lines that tell so.
+    """
     left, right = _streams(one), _streams(other)
     found = []
     for stream in sorted(left.keys() | right.keys()):
@@ -181,7 +189,7 @@ def _report(
 
 
 def _context(reader: LogReader, difference: Difference, lines: Lines) -> Iterator[str]:
-    """The lines of the stream around the first that differs, which has a `>`."""
+    """Yield the lines of the stream around the first that differs, which is marked by `>`."""
     index = difference.index
     numbers = lines.numbers[max(0, index - CONTEXT) : index + CONTEXT + 1]
     wanted = Filter(first=numbers[0]) if numbers else Filter()

@@ -1,4 +1,4 @@
-"""Accesses of configuration space in words: capability, register, the bits that are set."""
+"""Describes accesses of configuration space: capability, register, the bits that are set."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from bluebridge.device.layout import pci
 from bluebridge.device.layout.fields import Field, Struct
 
 _MOST = 16
-"""Bytes of an access whose registers are told; longer ones copy all of the space."""
+"""Greatest length of an access whose registers are named; longer ones copy the whole space."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigRegister:
-    """A register: where it begins, its bytes, its name, the bit fields in it."""
+    """A register of configuration space: offset, length in bytes, name and bit fields."""
 
     offset: int
     width: int
@@ -24,11 +24,11 @@ class ConfigRegister:
 
     @property
     def end(self) -> int:
-        """The offset behind it."""
+        """The offset behind the last byte of the register."""
         return self.offset + self.width
 
     def text(self, data: bytes) -> str:
-        """Name and value, or the fields that are not zero, of the register's own bytes."""
+        """Return the name of the register and its value, or its fields that are not zero."""
         value = int.from_bytes(data, "little")
         if not self.fields:
             return f"{self.name}={value:#x}"
@@ -40,7 +40,7 @@ class ConfigRegister:
 
 
 def _registers(base: int, title: str, struct: Struct) -> list[ConfigRegister]:
-    """The registers of a header or capability that begins at `base`."""
+    """Return the registers of a header or capability that begins at `base`."""
     found = []
     for offset, width in sorted({(item.offset, item.width) for item in struct}):
         items = [item for item in struct if (item.offset, item.width) == (offset, width)]

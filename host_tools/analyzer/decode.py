@@ -48,7 +48,7 @@ def _transfer(event: Event) -> str:
 
 
 def _wire(event: Event) -> str:
-    """A message of the fabric: operation, source, target, PSN and bytes."""
+    """Describe a message of the fabric: operation, source, target, PSN and bytes."""
     try:
         message = read_message(event)
     except LogError as error:
@@ -74,7 +74,10 @@ def _syndrome(value: int) -> str:
 
 
 def _mad(event: Event) -> str:
-    """A management datagram: sent with its headers before it, received with its GRH."""
+    """Describe a management datagram.
+
+    One that is sent has its headers before it, one that is received its GRH.
+    """
     start = event.data.find(_CM_SEND)
     if start >= 0 and len(event.data) >= start + mad.MAD.size:
         attribute = mad.MAD.get(event.data, "attr_id", start)
@@ -120,4 +123,4 @@ _WORDS: dict[What, Callable[[Event], str]] = {
     What.WINDOW: _window,
     What.MESSAGE: lambda event: f"interrupt message {event.data[::-1].hex()}",
 }
-"""Transfers whose form no model decides."""
+"""Functions that describe transfers whose form does not depend on the device model."""

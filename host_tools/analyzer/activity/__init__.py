@@ -1,4 +1,4 @@
-"""The model of the bus that all views share: each event of a log is in exactly one activity."""
+"""The model of the bus that all views share, in which each event belongs to one activity."""
 
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.activity.assembler import (

@@ -35,12 +35,12 @@ class ActivityKind(Enum):
 
 @dataclass(slots=True)
 class Activity:
-    """Something that happened: `transactions` in the log's order, a tree by their `parent`.
+    """Something that happened on the bus, with its `transactions` in the order of the log.
 
-    `number` is that of its first event, so activities are numbered in the order in which they
-    began, with gaps. `begin` and `end` are in seconds since the log began. `status` is empty, `OK`
-    or what went wrong. `cause` is the number of the activity that led to it; `transfer` tells more
-    of a work request.
+    The transactions form a tree by their `parent`. `number` is that of the first event, so
+    activities are numbered in the order in which they began, with gaps. `begin` and `end` are in
+    seconds since the log began. `status` is empty, `OK` or an error. `cause` is the number of the
+    activity that led to it; `transfer` has further facts about a work request.
     """
 
     number: int
@@ -68,15 +68,18 @@ class Activity:
         return "" if self.transactions[0].bar == MARK_OF_PAIR else host_of(self.device)
 
     def concerns(self, device: str) -> bool:
-        """Tell whether a device's list has it: own activities, marks of its guest and pair."""
+        """Return whether a device's list shows this activity.
+
+        It shows its own activities, and the marks of its guest and of the pair.
+        """
         return self.device == device or self.mark_of in ("", host_of(device))
 
     def tree(self) -> Iterator[tuple[int, int]]:
-        """List places in `transactions` with their depth, parents before children."""
+        """Yield the places in `transactions` with their depth, parents before children."""
         return tree_of(self.transactions)
 
     def add(self, one: Transaction, parent: int | None = None) -> int:
-        """Append a transaction caused by that at place `parent` and return its place."""
+        """Append a transaction whose cause is at place `parent`, and return its place."""
         one.parent, one.given = parent, True
         self.transactions.append(one)
         if one.time > self.end:
@@ -85,7 +88,7 @@ class Activity:
 
 
 def begun(one: Transaction, kind: ActivityKind, title: str) -> Activity:
-    """Begin an activity with a transaction."""
+    """Make an activity that begins with a transaction."""
     activity = Activity(one.number, kind, one.device, title, one.time, one.time)
     activity.add(one)
     return activity
@@ -116,17 +119,17 @@ _WAYS = {
 }
 _KINDS = tuple(_BY_KIND[kind] for kind in Kind)
 _SHORT = (Kind.DMA_READ, Kind.DMA_WRITE)
-"""Kinds of which there are many: their words say less, and are made faster."""
+"""Kinds with many events: their text is shorter and faster to make."""
 _QUEUE_ENTRIES = (What.CQE, What.EQE)
 
 
 def lone(event: Event, one: Transaction) -> Activity:
-    """Make an activity of an event that belongs to nothing else."""
+    """Make an activity of an event that belongs to no other one."""
     return started(event, one, _KINDS[event.kind])
 
 
 def started(event: Event, one: Transaction, kind: ActivityKind) -> Activity:
-    """Begin an activity with an event, whose words are its title."""
+    """Make an activity that begins with an event; the text of the event is its title."""
     if not one.text:
         one.text = _words(event, one)
     way = _WAYS.get(event.kind)
@@ -143,7 +146,7 @@ def _words(event: Event, one: Transaction) -> str:
 
 
 def of_transfer(transfer: Transfer) -> Activity:
-    """Make the activity of a work request; its notes' events follow its transactions."""
+    """Make the activity of a work request; the events of its notes follow its transactions."""
     parts = transfer.transactions + transfer.noted if transfer.noted else transfer.transactions
     begin, number = parts[0].time, parts[0].number
     end = begin

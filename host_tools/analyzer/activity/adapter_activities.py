@@ -1,4 +1,4 @@
-"""The activities of HCAs: what work requests do not take of their events."""
+"""The activities of HCAs that consist of events which belong to no work request."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from bluebridge.host_tools.analyzer.devices.registry import adapter_of
 from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 
 INTERNAL_ERROR = "internal error"
-"""How the note of a failed HCA begins (device/mlx4/device.py)."""
+"""The text with which the note of a failed HCA begins (device/mlx4/device.py)."""
 _MEMORY = (Role.TABLE, Role.OTHER)
 
 
 class FunctionActivities:
-    """Takes the events of a function that no work request takes."""
+    """Assembles the events of one function that belong to no work request."""
 
     def __init__(self, adapter: Adapter, activities: OpenActivities) -> None:
         self._activities = activities
@@ -48,7 +48,7 @@ class FunctionActivities:
             self._other(event, one)
 
     def finish(self) -> None:
-        """End what waits for more, at the log's end."""
+        """Complete all activities that wait for more events, at the end of the log."""
         self._resets.other()
         self._commands.stop()
 
@@ -75,12 +75,12 @@ class FunctionActivities:
 
     @property
     def _cause(self) -> int | None:
-        """Number of the activity that the device is carrying out."""
+        """Number of the activity that the device is carrying out, else None."""
         current = self._commands.current
         return self._activities.commanded if current is None else current
 
     def _access(self, event: Event, one: Transaction) -> None:
-        """An access of a register."""
+        """Take an access of a register."""
         self._activities.accessed()
         if self._commands.covers(event):
             self._commands.access(event, one)
@@ -103,14 +103,14 @@ class FunctionActivities:
 
 
 class HcaActivities:
-    """Takes events in order; `ready` gives out the activities that are complete."""
+    """Assembles the events of HCAs in order; `ready` returns the activities that are complete."""
 
     def __init__(self) -> None:
         self._activities = OpenActivities()
         self._functions: dict[str, FunctionActivities] = {}
 
     def feed(self, event: Event, one: Transaction) -> None:
-        """Take an event that no work request takes."""
+        """Take an event that belongs to no work request."""
         function = self._functions.get(event.device)
         if function is None:
             function = FunctionActivities(adapter_of(event.device), self._activities)
@@ -118,7 +118,7 @@ class HcaActivities:
         function.feed(event, one)
 
     def late(self, event: Event, one: Transaction) -> None:
-        """Take a write, an entry or a note of the past that no work request has taken."""
+        """Take an earlier write, entry or note that turned out to belong to no work request."""
         self._activities.complete(lone(event, one))
 
     def ready(self, number: int) -> list[Activity]:
@@ -129,7 +129,7 @@ class HcaActivities:
         return activities.taken(number - WINDOW)
 
     def finish(self) -> list[Activity]:
-        """Return the activities that wait for more at the log's end."""
+        """Return the activities that still wait for more events at the end of the log."""
         for function in self._functions.values():
             function.finish()
         return self._activities.rest()

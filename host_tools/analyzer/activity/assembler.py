@@ -22,19 +22,19 @@ from bluebridge.host_tools.analyzer.devices.registry import model_of
 from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 
 _LATE = (Role.DOORBELL, Role.BLUEFLAME, Role.ENTRY, Role.NOTE)
-"""Roles of what a work request takes that begins later."""
+"""Roles of transactions that may belong to a work request which begins later."""
 _NOTHING: list[Activity] = []
 _NO_TRANSFERS: list[Transfer] = []
 
 
 class ActivityAssembler:
-    """Takes the events of a log in order and returns activities when they are complete.
+    """Assembles the events of a log, taken in order, into activities.
 
-    Events have their numbers; an activity is given out when nothing more can belong to it.
+    Events have their numbers; an activity is returned when nothing more can belong to it.
     """
 
     def __init__(self, devices: Sequence[str]) -> None:
-        """`devices`: the names in the log's meta file; more may be appended later."""
+        """`devices` are the names in the log's meta file; more may be appended later."""
         self._transfers = TransferAssembler(devices)
         self._held: deque[tuple[Event, Transaction]] = deque()  # work requests may take them yet
         self._hcas = HcaActivities()
@@ -59,20 +59,20 @@ class ActivityAssembler:
         return found or ready
 
     def finish(self) -> list[Activity]:
-        """Return the activities that wait for more at the log's end."""
+        """Return the activities that still wait for more events at the end of the log."""
         rest = [of_transfer(each) for each in self._transfers.finish()]
         self._release(None)
         return [*rest, *self._hcas.finish(), *self._bridges.finish()]
 
     def _other(self, event: Event, one: Transaction) -> None:
-        """An event of an HCA that no work request has taken yet."""
+        """Take an event of an HCA that belongs to no work request yet."""
         if one.role in _LATE and (event.obj or event.kind is not Kind.NOTE):
             self._held.append((event, one))
         else:
             self._hcas.feed(event, one)
 
     def _release(self, before: int | None) -> None:
-        """What is held since before that event, except what work requests have taken."""
+        """Release the held events before event `before` that no work request has taken."""
         held = self._held
         while held and (held[0][1].taken or before is None or held[0][1].number < before):
             event, one = held.popleft()
@@ -81,10 +81,10 @@ class ActivityAssembler:
 
 
 def activities(folder: Path | LogReader, wanted: Filter | None = None) -> Iterator[Activity]:
-    """Give the activities of a log in the order of completion; raises `LogError`.
+    """Yield the activities of a log in the order of completion; raises `LogError`.
 
-    Of `wanted`, the times and the first event choose the events that are assembled, the device the
-    activities.
+    The times and the first event of `wanted` select the events that are assembled, its device
+    selects the activities.
     """
     reader = folder if isinstance(folder, LogReader) else LogReader(folder)
     wanted = wanted or Filter()
@@ -95,7 +95,7 @@ def activities(folder: Path | LogReader, wanted: Filter | None = None) -> Iterat
 
 
 def in_order(found: Iterable[Activity], waiting: int = 4096) -> Iterator[Activity]:
-    """Sort activities by when they began, as far as `waiting` of them tell.
+    """Sort activities by their beginning, in a buffer of `waiting` activities.
 
     One that lasted while that many others were completed comes late.
     """

@@ -24,7 +24,7 @@ _OTHER = RegisterUse(Use.OTHER)
 
 @dataclass(frozen=True, slots=True)
 class RegisterAccess:
-    """An access of a register; `value` has its bits where the register has them."""
+    """An access of a register; `value` has its bytes at the positions of the register's bits."""
 
     by: RegisterUse
     block: str
@@ -39,12 +39,12 @@ class RegisterAccess:
 
     @property
     def words(self) -> str:
-        """Name block and register, as the decoder writes them."""
+        """The names of block and register, as the decoder writes them."""
         return f"{self.block}.{self.name}"
 
     @property
     def rung(self) -> int:
-        """The doorbells of the peer that a write of a `Use.RING` register sets."""
+        """The peer's doorbells that a write of a `Use.RING` register sets, as bits."""
         return (self.value & self.by.bits) << (self.index if self.by.bit_each else 0)
 
 
@@ -52,12 +52,12 @@ _NOTHING = RegisterAccess(_OTHER, "", 0, "", 0)
 
 
 def uses_of(device: str) -> Uses:
-    """Return the uses of a bridge's registers, none for other devices."""
+    """Return the uses of a bridge's registers; for other devices there are none."""
     return model_of(device).uses or _NO_USES
 
 
 def register_access(device: str, address: int, data: bytes) -> RegisterAccess:
-    """Find the register that an access of `data` at an offset of BAR0 meets."""
+    """Return the register at offset `address` of BAR0 that an access of `data` meets."""
     found = model_of(device).find(0, address)
     if found is None:
         return _NOTHING
@@ -69,7 +69,7 @@ def register_access(device: str, address: int, data: bytes) -> RegisterAccess:
 
 
 class Places:
-    """Addresses on the bus between two bridges, where a model has one: of BARs and registers."""
+    """Addresses of BARs and registers on the bus between two bridges, if the model has one."""
 
     def __init__(self) -> None:
         self._bars: dict[tuple[str, int], int] = {}
@@ -83,20 +83,24 @@ class Places:
             self._registers[device] = found.value & ~0xF
 
     def shown_register(self, event: Event, peer: str) -> int | None:
-        """Offset of the peer's register that an access of a window meets, None for its memory."""
+        """Return the offset of the peer's register that an access of a window meets.
+
+        Returns None for the peer's memory.
+        """
         address = self._bars.get((event.device, event.bar), 0) + event.address
         offset = address - self._registers.get(peer, 0)
         return offset if 0 <= offset < uses_of(peer).registers_shown else None
 
 
 class BridgeAccesses:
-    """Takes reads and writes of BARs and returns what later events can be effects of.
+    """Takes reads and writes of BARs and returns the causes of later events.
 
-    `doorbells` and `channels` are what they lead to; `given` gets the activities that are complete.
+    `doorbells` and `channels` hold what the accesses lead to; complete activities are added to
+    `given`.
     """
 
     def __init__(self, devices: Sequence[str], given: list[Activity]) -> None:
-        """`devices`: the names in the log's meta file; more may be appended later."""
+        """`devices` are the names in the log's meta file; more may be appended later."""
         self._devices = devices
         self._given = given
         self._peers: dict[str, str] = {}
@@ -106,7 +110,7 @@ class BridgeAccesses:
         self._places = Places()
 
     def _peer(self, device: str) -> str:
-        """The function at the other end of the link, empty for none."""
+        """Return the function at the other end of the link, empty if there is none."""
         found = self._peers.get(device)
         if found is None:
             machine, _, suffix = device.partition(".")
@@ -119,25 +123,25 @@ class BridgeAccesses:
         return host_of(self._peer(device)) or "the peer"
 
     def bells(self, device: str) -> Doorbells:
-        """Return the doorbells of a function that its peer rings."""
+        """Return the doorbells of a function, which its peer rings."""
         if device not in self.doorbells:
             self.doorbells[device] = Doorbells(uses_of(device), self._given)
         return self.doorbells[device]
 
     def channel(self, device: str, number: int) -> EngineChannel:
-        """Return a channel of a DMA engine."""
+        """Return channel `number` of a DMA engine."""
         if (device, number) not in self.channels:
             self.channels[device, number] = EngineChannel(number, self._given)
         return self.channels[device, number]
 
     def shown(self, event: Event) -> RegisterAccess | None:
-        """Find the peer's register that an access of a window meets, if the model shows any."""
+        """Return the peer's register that an access of a window meets, None if there is none."""
         peer = self._peer(event.device)
         offset = self._places.shown_register(event, peer)
         return None if offset is None else register_access(peer, offset, event.data)
 
     def store(self, one: Transaction, met: RegisterAccess | None) -> Cause:
-        """Take a store into a window, which may meet a register of the peer."""
+        """Take a store into a window; `met` is the register of the peer that it meets, or None."""
         if met is None:
             return WindowAccess(one, [])
         if met.use is Use.PENDING:
@@ -152,7 +156,7 @@ class BridgeAccesses:
         return WindowAccess(one, arrivals, "" if met is None else f"{met.words} of the peer")
 
     def read(self, event: Event, one: Transaction) -> None:
-        """Take a read of a register: it is complete, alone or with the doorbell it is about."""
+        """Take a read of a register, which is an activity or belongs to a doorbell."""
         found = register_access(event.device, event.address, event.data)
         one.text = decode(event)
         if self._reacts(one, found, clears=False):
@@ -163,7 +167,7 @@ class BridgeAccesses:
         self._given.append(activity)
 
     def write(self, event: Event, one: Transaction) -> Cause | None:
-        """Take a write of a register; return what may follow from it, None when nothing can."""
+        """Take a write of a register; return the cause of what may follow, or None."""
         found = register_access(event.device, event.address, event.data)
         one.text = decode(event)
         if model_of(event.device).kind is DeviceKind.ENGINE:
@@ -188,7 +192,7 @@ class BridgeAccesses:
         return _access(one, unmasks=use is Use.MASK)
 
     def _reacts(self, one: Transaction, found: RegisterAccess, *, clears: bool) -> bool:
-        """Whether an access of pending bits, or of a message, is listed with its doorbell."""
+        """List an access of pending bits or a message with its doorbell; return whether it is."""
         bells = self.bells(one.device)
         if found.use is Use.PENDING:
             bits = found.value

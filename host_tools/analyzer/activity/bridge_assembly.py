@@ -25,7 +25,7 @@ from bluebridge.host_tools.analyzer.transaction import Transaction
 
 EXPIRE_EVERY = 256
 LINK_NOTE = "link "
-"""The beginning of the notes about the link between two bridges."""
+"""The text with which notes about the link between two bridges begin."""
 LINK_UP = "link up"
 ABORT_NOTE = "master abort"
 _HALT = re.compile(r"channel (\d+) halted")
@@ -39,15 +39,15 @@ _NOTHING: list[Activity] = []
 
 
 class BridgeAssembler:
-    """Takes the events of bridges and engines in order, each with its transaction."""
+    """Assembles the events of bridges and engines, taken in order with their transactions."""
 
     def __init__(self, devices: Sequence[str]) -> None:
-        """`devices`: the names in the log's meta file; more may be appended later."""
+        """`devices` are the names in the log's meta file; more may be appended later."""
         self._given: list[Activity] = []
         self._accesses = BridgeAccesses(devices, self._given)
         self._cause: Cause | None = None
         self._answered: list[tuple[Event, Transaction]] = []
-        """Reads at the peer whose access follows in the log."""
+        """Reads at the peer that belong to an access which follows in the log."""
         self._last = -1
         self._expired = 0
         self._handlers: dict[Kind, Callable[[Event, Transaction], None]] = {
@@ -75,7 +75,7 @@ class BridgeAssembler:
         return self._taken()
 
     def finish(self) -> list[Activity]:
-        """Return the activities that wait for more at the log's end."""
+        """Return the activities that still wait for more events at the end of the log."""
         self._end()
         for channel in self._accesses.channels.values():
             channel.finish()
@@ -93,7 +93,7 @@ class BridgeAssembler:
     # -- what is under way ----------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Nothing more follows of what the last access caused."""
+        """End the wait for effects of the last access."""
         cause, self._cause = self._cause, None
         done = None if cause is None else cause.end()
         if done is not None:
@@ -103,17 +103,17 @@ class BridgeAssembler:
             self._answered = []
 
     def _begin(self, cause: Cause | None) -> None:
-        """Wait for the effects of something."""
+        """Wait for the effects of a cause, or for none."""
         self._end()
         self._cause = cause
 
     def _alone(self, event: Event, one: Transaction) -> None:
-        """An event that belongs to nothing else."""
+        """Make an activity of an event that belongs to no other one."""
         self._end()
         self._given.append(lone(event, one))
 
     def _effect(self, event: Event, one: Transaction) -> bool:
-        """List an event with what caused it, else alone; whether there is a cause."""
+        """List an event with its cause, else alone; return whether there is a cause."""
         if self._cause is not None and self._cause.effect(one):
             return True
         self._alone(event, one)
@@ -154,14 +154,14 @@ class BridgeAssembler:
             self._begin(self._accesses.load(event, one, arrivals))
 
     def _goes_on(self, one: Transaction, arrivals: list[Transaction]) -> bool:
-        """Whether an access of a window goes on with the run of those before it."""
+        """Add an access of a window to the run before if it continues it, else return False."""
         if not isinstance(self._cause, WindowAccess) or not self._cause.continues(one):
             return False
         self._cause.go_on(one, arrivals)
         return True
 
     def _config(self, event: Event, one: Transaction) -> None:
-        """Config space; accesses in a row are one activity, as those of HCAs are."""
+        """Take an access of config space; accesses in a row are one activity, as for HCAs."""
         run = self._access
         if run is not None and run.continues(one):
             one.text = decode(event)
@@ -180,7 +180,7 @@ class BridgeAssembler:
     # -- what the devices do --------------------------------------------------------------------
 
     def _enter(self, device: str, number: int) -> EngineChannel:
-        """What follows are effects of this channel."""
+        """Return a channel of a DMA engine and make it the cause of what follows."""
         channel = self._accesses.channel(device, number)
         if self._cause is not channel:
             self._begin(channel)
@@ -203,7 +203,7 @@ class BridgeAssembler:
             self._alone(event, one)
 
     def _window_read(self, event: Event, one: Transaction) -> None:
-        """The peer's memory is read: by the engine, or by an access that is logged next."""
+        """Take a read at the peer, by the engine or by an access that is logged next."""
         one.text = f"of {one.address:#x} of {host_of(one.device)}"
         cause = self._cause
         if isinstance(cause, EngineChannel) and cause.mover is not None:
@@ -231,7 +231,7 @@ class BridgeAssembler:
             self._alone(event, one)
 
     def _bell(self, one: Transaction) -> bool:
-        """Whether an interrupt of a bridge announces a doorbell or a message."""
+        """Return whether an interrupt of a bridge announces a doorbell or a message."""
         bells = self._accesses.bells(one.device)
         bits = bells.bits_of(one.address)
         rung, place = self._cause, 0
@@ -263,7 +263,7 @@ class BridgeAssembler:
                 cause.activity.status = text
 
     def _link(self, event: Event, one: Transaction) -> None:
-        """The link went down by an access or a reset, or came up by itself after training."""
+        """Take a change of the link, caused by an access, by a reset, or by training."""
         access = self._access
         by_itself = one.text == LINK_UP and not self._changes_link
         if access is None or by_itself or access.activity.kind is ActivityKind.CONFIG:

@@ -1,4 +1,4 @@
-"""Causes of what bridges and DMA engines do: accesses that are under way."""
+"""Causes of what bridges and DMA engines do: accesses, stores, doorbells, descriptors."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from bluebridge.host_tools.analyzer.transaction import Transaction
 
 
 class Cause(Protocol):
-    """An access, store, doorbell or descriptor that is under way."""
+    """An access, a store, a doorbell or a descriptor that is under way."""
 
     def effect(self, one: Transaction) -> bool:
-        """List something with what caused it; False where this cannot have caused it."""
+        """List a transaction with its cause; return False if this cannot have caused it."""
 
     def end(self) -> Activity | None:
-        """Note that nothing more follows at once; return the activity if it is complete by that."""
+        """End the wait for immediate effects; return the activity if it is complete by that."""
 
 
 def mark_remote(activity: Activity, one: Transaction) -> None:
-    """Note whether a transaction is on another machine's bus than the activity's."""
+    """Note whether a transaction is on the bus of another machine than its activity."""
     one.remote = host_of(one.device) != host_of(activity.device)
 
 
 class Access:
-    """An access of a register or of config space, a reset, a change of the link.
+    """An access of a register or of config space, a reset, or a change of the link.
 
-    `unmasks`: it changes which doorbells interrupt.
+    `unmasks` says whether it changes which doorbells interrupt.
     """
 
     def __init__(self, activity: Activity, *, unmasks: bool = False) -> None:
@@ -46,11 +46,11 @@ class Access:
         return True
 
     def end(self) -> Activity:
-        """Return the activity, which is complete."""
+        """Return the activity, which is then complete."""
         return self.activity
 
     def continues(self, one: Transaction) -> bool:
-        """Tell whether an access of config space is in a row with this, as drivers make them."""
+        """Return whether an access of config space continues this one, as drivers make them."""
         run = self.activity
         return (
             run.kind is ActivityKind.CONFIG
@@ -60,10 +60,10 @@ class Access:
         )
 
     def go_on(self, one: Transaction) -> None:
-        """Add the next access of config space."""
+        """Add the next access of config space to the activity."""
         self._place = self.activity.add(one)
 
     @property
     def changes_link(self) -> bool:
-        """Tell whether it has changed the link, which interrupts on both sides."""
+        """Whether the access has changed the link, which interrupts on both sides."""
         return self.activity.kind in (ActivityKind.LINK, ActivityKind.RESET)

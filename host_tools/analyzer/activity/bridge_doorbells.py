@@ -1,4 +1,4 @@
-"""Doorbells and messages that a bridge has received, until its guest has cleared them."""
+"""Doorbells and messages that a bridge has received and that its guest has not cleared yet."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from bluebridge.host_tools.analyzer.activity.open_activities import MAX_PARTS
 from bluebridge.host_tools.analyzer.transaction import OK, Transaction
 
 PATIENCE_SECONDS = 3.0
-"""After which a doorbell that was not cleared is given out. A bridge holds one for two seconds
-(`bluebridge.device.ntb.switchtec_doorbells`)."""
+"""Seconds after which a doorbell that was not cleared is completed.
+
+A bridge holds one for two seconds (`bluebridge.device.ntb.switchtec_doorbells`).
+"""
 MOST_WAITING = 64
-"""Messages of one slot that wait for the ones before, at most."""
+"""Messages of one slot that wait at most for those before them."""
 MOST_PARTS = 32
-"""Transactions of one doorbell; a guest that polls one reads it without end."""
+"""Transactions of one doorbell at most, since a guest may poll it endlessly."""
 
 
 class Rung:
-    """A doorbell or a message under way: `bits` are those that the guest has not cleared."""
+    """A doorbell or a message under way; `bits` are those that the guest has not cleared."""
 
     __slots__ = ("activity", "answered", "bits", "interrupted", "last", "parent")
 
@@ -44,7 +46,7 @@ class Rung:
         self.last = one.time
 
     def unmasked(self, access: Activity) -> int:
-        """List the access by which the guest unmasks the doorbell, and return its place."""
+        """List the access by which the guest unmasks the doorbell; return its place."""
         first, *effects = access.transactions
         place = self.activity.add(first, 0)
         first.remote = True
@@ -53,7 +55,7 @@ class Rung:
         return place
 
     def effect(self, one: Transaction) -> bool:
-        """List what follows from the ringing at once."""
+        """List an immediate effect of the ringing."""
         if len(self.activity.transactions) >= MAX_PARTS:
             return False
         mark_remote(self.activity, one)
@@ -61,7 +63,7 @@ class Rung:
         return True
 
     def end(self) -> None:
-        """Do nothing: a doorbell still waits for the guest."""
+        """Do nothing and return None, since a doorbell still waits for the guest."""
 
     def finished(self) -> Activity:
         """Return the activity with its status."""
@@ -72,10 +74,10 @@ class Rung:
 
 
 class Doorbells:
-    """The doorbells that the peer has rung on one function, and its messages as further bits."""
+    """The doorbells that the peer has rung on one function, with its messages as further bits."""
 
     def __init__(self, uses: Uses, given: list[Activity]) -> None:
-        """`given` gets the activities that are complete."""
+        """Complete activities are added to `given`."""
         self._uses = uses
         self._messages = -1 << uses.first_message
         self._vectors: dict[int, int] = {}
@@ -83,11 +85,11 @@ class Doorbells:
         self._given = given
 
     def set_vector(self, bit: int, vector: int) -> None:
-        """Note the MSI-X vector that software chose for a bit."""
+        """Note the MSI-X vector that software chose for a bit of the doorbells."""
         self._vectors[bit] = vector
 
     def bits_of(self, vector: int) -> int:
-        """Return the bits that a vector announces, all of them where the log does not say."""
+        """Return the bits that a vector announces; all of them where the log does not say."""
         each = self._uses.doorbells_per_vector
         if each:
             return ((1 << each) - 1) << vector * each
@@ -96,7 +98,7 @@ class Doorbells:
         return sum(1 << bit for bit, chosen in self._vectors.items() if chosen == vector)
 
     def ring(self, activity: Activity, bits: int) -> Rung:
-        """Begin a ring; one of the same bits before that was not seen is given out."""
+        """Begin a ring; an unseen earlier ring of the same bits is completed."""
         rung = Rung(activity, bits)
         for each in self._rung:
             each.bits &= ~bits
@@ -109,7 +111,7 @@ class Doorbells:
         return 1 << self._uses.first_message + slot
 
     def message(self, activity: Activity, slot: int) -> Rung:
-        """Begin a message of the peer; those before it in the slot come first."""
+        """Begin a message of the peer; earlier ones in the slot are delivered first."""
         bit = self.message_bit(slot)
         before = [each for each in self._rung if each.bits & bit]
         if len(before) >= MOST_WAITING:
@@ -120,7 +122,7 @@ class Doorbells:
         return rung
 
     def waiting(self, bits: int) -> Rung | None:
-        """Find the first ring whose interrupt for some of the bits has not come."""
+        """Return the first ring of some of the bits without an interrupt, None without one."""
         for each in self._rung:
             if each.bits & bits & ~each.interrupted:
                 return each
@@ -128,7 +130,7 @@ class Doorbells:
         return found if found and len(found.activity.transactions) < MOST_PARTS else None
 
     def delivered(self, bits: int) -> Rung | None:
-        """Find the first ring with some of the bits; of messages the one in the slot."""
+        """Return the first ring with some of the bits; for messages the one in the slot."""
         for each in self._rung:
             if each.bits & bits:
                 return each
@@ -148,7 +150,7 @@ class Doorbells:
         return listed
 
     def _clear_rest(self, bits: int, first: Rung) -> None:
-        """One write may clear the bits of several; of messages only that in the slot."""
+        """Clear the bits in later rings, too; for messages only in that in the slot."""
         low = bits & ~self._messages
         for each in self._rung:
             if each is not first and each.bits & low:
@@ -156,19 +158,19 @@ class Doorbells:
                 each.answered = True
 
     def expire(self, before: float) -> None:
-        """Give out the rings of which nothing was seen since that time, in seconds."""
+        """Complete the rings that have had no event since `before`, in seconds."""
         for each in self._rung:
             if each.last < before:
                 each.bits = 0
         self._sweep()
 
     def reset(self) -> None:
-        """Give out all rings and forget the vectors that software chose."""
+        """Complete all rings and forget the vectors that software chose."""
         self._vectors.clear()
         self.finish()
 
     def finish(self) -> None:
-        """Give out all rings."""
+        """Complete all rings."""
         self._given += [each.finished() for each in self._rung]
         self._rung = []
 

@@ -1,4 +1,4 @@
-"""An activity of a bridge or DMA engine as a row: from where, to where, when it was answered."""
+"""An activity of a bridge or DMA engine as a row: source, target and time to the answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHOWN = frozenset((
     ActivityKind.LINK,
     ActivityKind.RESET,
 ))  # fmt: skip
-"""Kinds that are rows always; register accesses are if something follows from them."""
+"""Kinds that always have a row; register accesses have one if they have effects."""
 SCRATCHPAD = "scratchpad "
 ANSWERS = {
     ActivityKind.STORE: "store to arrival",
@@ -27,10 +27,10 @@ ANSWERS = {
 
 @dataclass(frozen=True, slots=True)
 class BridgeRow:
-    """A row: `source`, `target` are machine and address, `translated` is the target at the peer.
+    """A row; `source` and `target` are machine and address, `translated` is the target at the peer.
 
     `answer_us` is the time to the first answer, None without one: a store's arrival, a descriptor's
-    completion word, a doorbell's interrupt. `until` says what that is.
+    completion word, a doorbell's interrupt. `until` names the kind of answer.
     """
 
     activity: Activity
@@ -44,7 +44,7 @@ class BridgeRow:
 
 
 def bridge_row(activity: Activity) -> BridgeRow | None:
-    """Make the row of an activity; None for other functions, and accesses without effect."""
+    """Make the row of an activity; None for other functions and for accesses without effect."""
     if model_of(activity.device).is_adapter:
         return None
     kind = activity.kind
@@ -109,7 +109,7 @@ def _of_descriptor(activity: Activity) -> BridgeRow:
 
 
 def _beyond(parts: list[Transaction], tlp: Tlp) -> str:
-    """Where the first bytes are read or written at the peer; empty for none."""
+    """Return where the first bytes are read or written at the peer; empty if nowhere."""
     return next((_place(one) for one in parts if one.remote and one.tlp is tlp), "")
 
 

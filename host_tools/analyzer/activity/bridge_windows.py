@@ -1,6 +1,7 @@
-"""Accesses through a bridge's window: what a processor does on one side, what arrives on the other.
+"""Accesses through a bridge's window: a processor's accesses on one side and their arrivals.
 
-A store is in the log before its arrival, a read behind it: a read is logged when it is answered.
+In the log a store is before its arrival, and a read behind it, since a read is logged when it is
+answered.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from bluebridge.host_tools.analyzer.activity.open_activities import MAX_PARTS
 from bluebridge.host_tools.analyzer.transaction import OK, Role, Tlp, Transaction
 
 MOST_STORES = 256
-"""Stores of one activity; a copy into a window can be endless."""
+"""Stores of one activity at most, since a copy into a window can be endless."""
 MOST_READS = 1024
-"""Reads at the peer that wait for the access that they answer, at most."""
+"""Reads at the peer that wait at most for the access that they answer."""
 LOST = "nothing arrived"
 UNANSWERED = "all ones: the window shows nothing"
 
@@ -23,7 +24,7 @@ class WindowAccess:
     """A run of stores, or of reads, of one processor at ascending addresses of a window."""
 
     def __init__(self, one: Transaction, arrivals: list[Transaction], words: str = "") -> None:
-        """`arrivals` came before it, if it is a read; `words` name the peer's register it meets."""
+        """`arrivals` preceded a read; `words` name the peer's register that it meets."""
         self.writes = one.tlp is Tlp.MEMORY_WRITE
         first = arrivals[0] if arrivals else one
         kind = ActivityKind.ACCESS if words else ActivityKind.STORE
@@ -40,7 +41,7 @@ class WindowAccess:
         self._last: Transaction | None = arrivals[-1] if arrivals else None
 
     def continues(self, one: Transaction) -> bool:
-        """Tell whether an access goes on where this run ends, in the same way."""
+        """Return whether an access of the same kind begins where this run ends."""
         root = self._root
         return (
             one.tlp is root.tlp
@@ -54,14 +55,14 @@ class WindowAccess:
         )
 
     def go_on(self, one: Transaction, arrivals: list[Transaction]) -> None:
-        """Add the next access of the run, and what arrived for it."""
+        """Add the next access of the run, with its arrivals."""
         join(self._root, one)
         self.activity.end = max(self.activity.end, one.time)
         for each in arrivals:
             self.effect(each)
 
     def effect(self, one: Transaction) -> bool:
-        """List what came through the window, joined to the arrival before where that ends."""
+        """List an arrival; join it to the one before if it continues that."""
         last = self._last
         if (
             last is not None
@@ -81,7 +82,7 @@ class WindowAccess:
         self.activity.add(one, self._place)
 
     def end(self) -> Activity:
-        """Return the activity with its title and status."""
+        """Return the complete activity with its title and status."""
         activity = self.activity
         if not self._to_register:
             activity.title = self._title()
@@ -112,7 +113,7 @@ def _missing(arrived: int, root: Transaction) -> str:
 
 
 def join(first: Transaction, one: Transaction) -> None:
-    """Make an access and the one that follows at the next address one transaction."""
+    """Add to an access the one that follows at the next address, as one transaction."""
     if len(first.data) == first.length:
         first.data = bytes(first.data) + bytes(one.data)
     first.length += one.length

@@ -21,13 +21,13 @@ _RECORD = re.compile(
     r"(?P<name>\S+) op_mod=\S+ in_mod=(?P<in_mod>\S+) in=\S+ (?P<status>\S+) "
     r"(?P<us>\d+) us(?:: (?P<reason>.*))?"
 )
-"""The text of a record of `Kind.COMMAND` (device/mlx4/commands/register.py)."""
+"""Matches the text of a record of `Kind.COMMAND` (device/mlx4/commands/register.py)."""
 MAX_READS = 64
-"""Reads of the register that wait for the next command, at most."""
+"""Reads of the register that wait at most for the next command."""
 
 
 class CommandActivities:
-    """The commands of one function."""
+    """The firmware commands of one function."""
 
     def __init__(self, register: CommandRegister, activities: OpenActivities) -> None:
         self._register = register
@@ -44,17 +44,17 @@ class CommandActivities:
 
     @property
     def current(self) -> int | None:
-        """Number of the command that runs, or was the last thing that happened; None for none."""
+        """Number of the command that runs, or that was the last thing to happen; else None."""
         if self._running is not None and self._go is not None:
             return self._running.number
         return self._last
 
     def accessed(self) -> None:
-        """Note that the host accessed something else than the command register."""
+        """Note that the host accessed something other than the command register."""
         self._last = None
 
     def covers(self, event: Event) -> bool:
-        """Tell whether an event is an access of the command register."""
+        """Return whether an event is an access of the command register."""
         register = self._register
         return event.bar == register.bar and register.base <= event.address < register.end
 
@@ -71,14 +71,14 @@ class CommandActivities:
                 self._settle_reads()
 
     def memory(self, event: Event, one: Transaction) -> bool:
-        """Take a transfer if it belongs to the command that runs; return whether it does."""
+        """Take a transfer if it belongs to the running command; return whether it does."""
         if self._running is None or self._go is None:
             return False
         self._activities.join(self._running, event, one, self._go)
         return True
 
     def record(self, event: Event, one: Transaction) -> None:
-        """Take the log's record of a command that is done."""
+        """Take the log's record of a completed command."""
         activity, self._running = self._running, None
         self._close_done()
         if activity is None:
@@ -96,7 +96,7 @@ class CommandActivities:
     def announced(
         self, event: Event, one: Transaction, token: int | None
     ) -> tuple[Activity, int] | None:
-        """Find the command that an event queue entry announces, with the entry's place in it.
+        """Return the command that an event queue entry announces, with the entry's place in it.
 
         `token` is None for an entry of which the log has only the beginning.
         """
@@ -109,12 +109,12 @@ class CommandActivities:
         return None if place is None else (done, place)
 
     def expire(self, before: int | None) -> None:
-        """Give up waiting for a command behind the reads before that event, behind all if None."""
+        """End the wait for the command of reads before event `before`; None: of all reads."""
         if self._reads and (before is None or self._reads[0][1].number < before):
             self._settle_reads()
 
     def stop(self) -> None:
-        """End the command that runs, for a reset or the end of the log."""
+        """End the running command, at a reset or at the end of the log."""
         self._close_done()
         if self._running is not None:
             if self._go is not None:
@@ -147,7 +147,7 @@ class CommandActivities:
             self._running = None
 
     def _begun(self, event: Event, one: Transaction) -> Activity:
-        """A new command, with the read that saw that the register was free."""
+        """Make the activity of a command, with the read that saw the register free."""
         first = self._before(event)
         if first is None:
             running = started(event, one, ActivityKind.COMMAND)
@@ -159,7 +159,10 @@ class CommandActivities:
         return running
 
     def _before(self, event: Event) -> tuple[Event, Transaction] | None:
-        """The last read before a store, unless it is the only one after a polled command."""
+        """Return the last read before a store.
+
+        It is not returned if it is the only one after a polled command.
+        """
         reads = self._reads
         own = None
         waits = self._polled and self._activities.is_open(self._done)
@@ -169,14 +172,14 @@ class CommandActivities:
         return own
 
     def _close_done(self) -> None:
-        """Nothing more belongs to the command that was done last, other than its reads."""
+        """End the command that was completed last, except for its reads."""
         self._settle_reads()
         done, self._done = self._done, None
         if done is not None and self._polled and self._activities.is_open(done):
             self._activities.complete(done)
 
     def _settle_reads(self) -> None:
-        """Reads belong to the polled command before them, or to nothing."""
+        """Add the reads to the polled command before them, else make them activities."""
         done = self._done
         while self._reads:
             event, one = self._reads.popleft()

@@ -14,13 +14,16 @@ from bluebridge.host_tools.analyzer.transaction import OK, Role, Tlp, Transactio
 
 COUNT_BITS = 0xFFFF
 MOST_RINGS = 64
-"""Writes of the count that wait for their descriptors, at most."""
+"""Writes of the count that wait at most for their descriptors."""
 MOST_PARTS = 1024
-"""Transactions of one activity; a copy into registers has two for each 8 bytes."""
+"""Transactions of one activity at most.
+
+A copy into registers has two for each 8 bytes.
+"""
 
 
 class Ring:
-    """A write of the count: descriptors up to `wanted` are to be executed."""
+    """A write of the count, by which software wants descriptors up to `wanted` executed."""
 
     __slots__ = ("activity", "begun", "wanted")
 
@@ -31,7 +34,7 @@ class Ring:
 
 
 class Running:
-    """A descriptor under way: `left` bytes, None if the log does not say how many."""
+    """A descriptor under way; `left` are its bytes to go, None if the log does not say."""
 
     __slots__ = ("activity", "done", "entry", "last_read", "last_write", "left", "moving")
 
@@ -46,12 +49,12 @@ class Running:
 
     @property
     def over(self) -> bool:
-        """Tell whether only a completion word and an interrupt can follow."""
+        """Whether only a completion word and an interrupt can follow."""
         return self.done or self.left == 0
 
 
 class EngineChannel:
-    """Takes the transactions of one channel; `given` gets the activities that are complete."""
+    """Assembles the transactions of one channel; complete activities are added to `given`."""
 
     def __init__(self, number: int, given: list[Activity]) -> None:
         self._number = number
@@ -59,11 +62,14 @@ class EngineChannel:
         self._rings: deque[Ring] = deque()
         self.running: Running | None = None
         self.last: int | None = None
-        """Number of the last descriptor's activity."""
+        """Number of the activity of the last descriptor."""
         self._given = given
 
     def write(self, one: Transaction, name: str, value: int) -> Activity | None:
-        """Take a write of one of its registers: an activity of its own, unless it rings."""
+        """Take a write of a register of the channel.
+
+        It is an activity of its own, unless it writes the count.
+        """
         if name == "dma_count":
             self._ring(one, value)
             return None
@@ -78,12 +84,12 @@ class EngineChannel:
 
     @property
     def mover(self) -> int | None:
-        """Number of the descriptor that is writing, to a register as well as to memory."""
+        """Number of the descriptor that is writing, to a register or to memory; None if none is."""
         running = self.running
         return None if running is None or running.moving is None else running.activity.number
 
     def effect(self, one: Transaction) -> bool:
-        """List something with the descriptor that caused it."""
+        """List a transaction with the descriptor that caused it."""
         running = self.running
         if running is None:
             return False
@@ -94,12 +100,12 @@ class EngineChannel:
         return True
 
     def end(self) -> None:
-        """Give out the descriptor under way if nothing of it can follow."""
+        """Complete the descriptor under way if nothing more of it can follow."""
         if self.running is not None and self.running.over:
             self.close()
 
     def _ring(self, one: Transaction, wanted: int) -> None:
-        """Software writes the count."""
+        """Take a write of the count."""
         title = f"descriptors up to {wanted} of channel {self._number}"
         activity = begun(one, ActivityKind.ACCESS, title)
         activity.transactions[0].role = Role.DOORBELL
@@ -116,7 +122,7 @@ class EngineChannel:
             self._release(self._rings.popleft())
 
     def _ahead(self, wanted: int) -> int:
-        """Descriptors from the last one fetched to that of this count."""
+        """Return the number of descriptors from the last one fetched to that of this count."""
         return wanted - (self._fetched or 0) & COUNT_BITS
 
     def begin_chain(self) -> None:
@@ -144,7 +150,7 @@ class EngineChannel:
         return f"copy {size} bytes {source:#x} > {target:#x}"
 
     def _next_activity(self, one: Transaction) -> tuple[Activity, int | None]:
-        """The activity of the next descriptor, without it; the place of its cause."""
+        """Return the activity for the next descriptor, and the place of its cause there."""
         ring = self._ring_of_next()
         if ring is not None and not ring.begun:
             ring.begun = True
@@ -158,7 +164,7 @@ class EngineChannel:
         return activity, None
 
     def _ring_of_next(self) -> Ring | None:
-        """The write of the count that asked for the next descriptor."""
+        """Return the write of the count that asked for the next descriptor."""
         if self._fetched is None:
             while len(self._rings) > 1:
                 self._release(self._rings.popleft())
@@ -189,7 +195,7 @@ class EngineChannel:
             running.left = max(0, running.left - one.length)
 
     def _without_entry(self, one: Transaction, before: Running | None = None) -> Running:
-        """Goes on with a descriptor whose fetch is not in the log, or in the activity before."""
+        """Continue with a descriptor whose fetch is not in the log or in an earlier activity."""
         title = f"descriptor, channel {self._number}"
         activity = Activity(
             one.number, ActivityKind.DESCRIPTOR, one.device, title, one.time, one.time
@@ -231,7 +237,7 @@ class EngineChannel:
         self.last = running.activity.number
 
     def close(self) -> None:
-        """Give out the descriptor under way."""
+        """Complete the descriptor under way."""
         running, self.running = self.running, None
         if running is not None:
             if running.over and not running.activity.status:
@@ -240,7 +246,7 @@ class EngineChannel:
             self._given.append(running.activity)
 
     def finish(self) -> None:
-        """Give out the descriptor under way, and the counts without descriptors."""
+        """Complete the descriptor under way and the writes of the count without descriptors."""
         self.close()
         while self._rings:
             self._release(self._rings.popleft())
@@ -251,7 +257,7 @@ class EngineChannel:
 
 
 def _through_windows(activity: Activity) -> str:
-    """Where the peer's memory was read and written, for a title."""
+    """Return where the peer's memory was read and written, for a title."""
     words = ""
     for tlp, way in ((Tlp.MEMORY_READ, "from"), (Tlp.MEMORY_WRITE, "to")):
         through = [one for one in activity.transactions if one.remote and one.tlp is tlp]

@@ -1,4 +1,4 @@
-"""Event queue entries and interrupts of one function, and the doorbells that let them through.
+"""Event queue entries and interrupts of one function, and the doorbells that arm event queues.
 
 In the log an interrupt follows the event entry directly, or the doorbell that armed the event queue
 when the entry had been written before.
@@ -14,12 +14,12 @@ from bluebridge.host_tools.analyzer.devices.model import Adapter, EventKind, Que
 from bluebridge.host_tools.analyzer.transaction import Transaction
 
 MAX_QUEUES = 4096
-"""Queues of which something is remembered, at most."""
+"""Queues whose last activity is remembered, at most."""
 _KINDS = {EventKind.PORT: ActivityKind.LINK, EventKind.FAULT: ActivityKind.FAULT}
 
 
 class InterruptActivities:
-    """The event queues of one function, as far as work requests do not take what they do."""
+    """The event entries and interrupts of one function that belong to no work request."""
 
     def __init__(
         self, adapter: Adapter, activities: OpenActivities, commands: CommandActivities
@@ -35,14 +35,14 @@ class InterruptActivities:
         self._arm: int | None = None  # number of the doorbell, when that came last
 
     def reset(self) -> None:
-        """Forget the queues, which a reset has removed."""
+        """Forget all queues, because a reset has removed them."""
         self._entries.clear()
         self._served.clear()
         self._completions.clear()
         self._latest = self._arm = None
 
     def entry(self, event: Event, one: Transaction, cause: int | None) -> None:
-        """Take an event queue entry; `cause` is the number of what the device was just doing."""
+        """Take an event queue entry; `cause` is the number of the device's present activity."""
         entry = self._adapter.event(event.data)
         found = None
         if entry.kind is EventKind.COMMAND:
@@ -99,7 +99,7 @@ class InterruptActivities:
     def _of_link(
         self, event: Event, one: Transaction, port: int | None
     ) -> tuple[Activity, int] | None:
-        """The change of a link that an entry reports, with its place in it."""
+        """Return the change of a link that an entry reports, and the entry's place in it."""
         link = None if port is None else self._links.pop(port, None)
         if link is None or not self._activities.is_open(link):
             return None

@@ -1,4 +1,4 @@
-"""Activities that an event can still be added to, as all parts of the model share them."""
+"""Activities to which events can still be added, shared by all parts of the model."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.transaction import Transaction
 
 MAX_PARTS = 4096
-"""Transactions of one activity at most; more are activities of their own, caused by it."""
+"""Transactions of one activity at most; further ones are activities that it caused."""
 WINDOW = 512
-"""Number of events for which an activity waits for what may follow."""
+"""Number of events for which an activity waits for further events."""
 
 
 class OpenActivities:
-    """Activities that wait for more, and those that are complete, which `taken` gives out."""
+    """Activities that wait for more events, and complete ones, which `taken` returns."""
 
     def __init__(self) -> None:
         self._open: dict[int, tuple[Activity, int]] = {}  # by number; with that of the last event
@@ -22,24 +22,24 @@ class OpenActivities:
         self._control: int | None = None  # number of the event
 
     def open(self, activity: Activity, number: int) -> None:
-        """Have an activity wait for what follows event `number`."""
+        """Let an activity wait for events that follow event `number`."""
         self._open[activity.number] = activity, number
 
     def complete(self, activity: Activity) -> None:
-        """End an activity, to which nothing is added any more."""
+        """Complete an activity, so that nothing is added to it any more."""
         self._open.pop(activity.number, None)
         self._complete.append(activity)
 
     def is_open(self, activity: Activity | None) -> bool:
-        """Tell whether an activity still waits for more."""
+        """Return whether an activity still waits for more events."""
         return activity is not None and activity.number in self._open
 
     def join(
         self, activity: Activity, event: Event, one: Transaction, parent: int | None = None
     ) -> int | None:
-        """Add an event to an activity; its place, None when that is full.
+        """Add an event to an activity and return its place; None when the activity is full.
 
-        Then the event is an activity of its own.
+        The event is then an activity of its own.
         """
         if len(activity.transactions) >= MAX_PARTS:
             self._complete.append(lone(event, one))
@@ -52,21 +52,21 @@ class OpenActivities:
         return activity.add(one, parent)
 
     def control(self, event: Event, one: Transaction) -> None:
-        """Take a word of the control socket, which may cause what follows."""
+        """Take a line of the control socket, which may cause what follows."""
         self._complete.append(lone(event, one))
         self._control = event.number
 
     def accessed(self) -> None:
-        """Note that the host accesses a device: what follows is not by the control socket."""
+        """Note that the host accesses a device, so the control socket causes nothing more."""
         self._control = None
 
     @property
     def commanded(self) -> int | None:
-        """Number of the activity of the control socket that what happens now follows."""
+        """Number of the control socket's activity that caused the present events, else None."""
         return self._control
 
     def taken(self, before: int) -> list[Activity]:
-        """Give out activities that are complete, and those without an event since `before`."""
+        """Return complete activities, and those without an event since event `before`."""
         while self._open:
             activity, last = next(iter(self._open.values()))
             if last >= before:
@@ -77,11 +77,11 @@ class OpenActivities:
 
     @property
     def idle(self) -> bool:
-        """Tell whether nothing is open or complete."""
+        """Whether no activity is open or waits to be returned."""
         return not self._open and not self._complete
 
     def rest(self) -> list[Activity]:
-        """Give out all activities, complete or not."""
+        """Return all activities, complete or not."""
         for activity, _ in list(self._open.values()):
             self.complete(activity)
         return self.taken(0)

@@ -12,20 +12,20 @@ from bluebridge.host_tools.analyzer.activity.open_activities import OpenActiviti
 from bluebridge.host_tools.analyzer.transaction import Tlp, Transaction
 
 PAUSE_SECONDS = 0.01
-"""Config accesses after a longer pause are another activity."""
+"""Seconds of pause after which a config access begins another activity."""
 RESET_SECONDS = 0.001
-"""A reset of the function is by the config write that far before it, at most."""
+"""Seconds within which a reset is attributed to the config write before it."""
 MAX_ACCESSES = 256
-"""Config accesses of one activity, at most."""
+"""Config accesses of one activity at most."""
 BUS_MASTER = "bus master"
-"""How a note begins that says what a config access changed (device/pci/endpoint.py)."""
+"""Text with which the note about a changed Bus Master Enable begins (device/pci/endpoint.py)."""
 
 
 class ResetActivities:
     """Config accesses, the reset register and resets of one function."""
 
     def __init__(self, register: tuple[int, int], activities: OpenActivities) -> None:
-        """`register`: BAR and offset of the register that resets the function."""
+        """`register` is BAR and offset of the register that resets the function."""
         self._register = register
         self._activities = activities
         self._run: Activity | None = None
@@ -33,7 +33,7 @@ class ResetActivities:
         self._before: int | None = None  # number of the reset after which nothing else happened
 
     def covers(self, event: Event) -> bool:
-        """Tell whether an event is a store into the reset register."""
+        """Return whether an event is a store into the reset register."""
         bar, offset = self._register
         return event.bar == bar and event.address <= offset < event.address + event.length
 
@@ -43,7 +43,7 @@ class ResetActivities:
         self._store = event, one
 
     def config(self, event: Event, one: Transaction) -> None:
-        """Take an access of config space, one of a run or the first of another."""
+        """Take an access of config space, which continues a run or begins another one."""
         self._end_store()
         run = self._run
         if run is None or not self._continues(run, one):
@@ -55,7 +55,7 @@ class ResetActivities:
             self._activities.join(run, event, one)
 
     def note(self, event: Event, one: Transaction) -> bool:
-        """Take a note that says what config access or reset before changed, else return False."""
+        """Take a note on the effect of a config access or reset before it; else return False."""
         if not event.text.startswith(BUS_MASTER):
             return False
         run = self._run
@@ -70,7 +70,7 @@ class ResetActivities:
         return True
 
     def reset(self, event: Event, one: Transaction, failure: int | None) -> None:
-        """Take a reset of the function; `failure` is the number of the internal error before."""
+        """Take a reset; `failure` is the number of the internal error before it, or None."""
         store, self._store = self._store, None
         cause = self._written(one)
         self._end_run()
@@ -86,14 +86,14 @@ class ResetActivities:
         self._activities.complete(activity)
 
     def _written(self, one: Transaction) -> int | None:
-        """Number of the config accesses whose last write a reset follows at once."""
+        """Return the number of the config accesses whose last write a reset follows at once."""
         run = self._run
         if run is None or run.transactions[-1].tlp is not Tlp.CONFIG_WRITE:
             return None
         return run.number if one.time - run.end <= RESET_SECONDS else None
 
     def other(self) -> None:
-        """End the run of config accesses and the wait for a reset: something else happens."""
+        """End the run of config accesses and the wait for a reset, at any other event."""
         self._end_store()
         self._end_run()
         self._before = None
@@ -118,7 +118,7 @@ class ResetActivities:
 
 
 def _name(run: Activity) -> None:
-    """Title of a run of several accesses."""
+    """Set the title of a run of several config accesses."""
     reads = sum(one.tlp is Tlp.CONFIG_READ for one in run.transactions)
     writes = sum(one.tlp is Tlp.CONFIG_WRITE for one in run.transactions)
     if reads + writes > 1:

@@ -1,4 +1,4 @@
-"""Assembles the events of a bus log into bus transactions and work requests, and shows them."""
+"""Assembles the events of a bus log into bus transactions and work requests."""
 
 from bluebridge.host_tools.analyzer.analysis.assembly import TransferAssembler, transfers
 from bluebridge.host_tools.analyzer.analysis.transfer import PostedBy, TimeModel, Transfer

@@ -33,13 +33,15 @@ from bluebridge.host_tools.analyzer.ntrdma.stores import KINDS
 from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 
 LINGER = 512
-"""Number of events after which a completed work request is given out; until then its event entry
-and interrupt may follow."""
+"""Number of events after which a completed work request is returned.
+
+Its event entry and interrupt may follow until then.
+"""
 MAX_OPEN = 4096
-"""Work requests of one queue pair that are kept without a completion, at most."""
+"""Work requests of one queue pair without a completion that are kept at most."""
 
 LOW = 0xFFFF
-"""The bits of an index that completions and stored entries contain."""
+"""Mask of the bits of an index that completions and stored entries contain."""
 HALF = INDEX_MASK >> 1
 _QPN_MASK = 0xFFFFFF
 _BACK = ("RDMA_READ", "ATOMIC_CS", "ATOMIC_FA", "MASKED_ATOMIC_CS", "MASKED_ATOMIC_FA")
@@ -48,10 +50,10 @@ _NOTHING: list[Transfer] = []
 
 
 class TransferAssembler:
-    """Takes the events of a log in order and returns work requests when they are complete."""
+    """Assembles the events of a log, taken in order, into work requests."""
 
     def __init__(self, devices: Sequence[str]) -> None:
-        """`devices`: the names in the log's meta file; more may be appended later."""
+        """`devices` are the names in the log's meta file; more may be appended later."""
         self._devices = devices
         self._open: dict[int, Transfer] = {}
         self._ends: dict[tuple[str, int, int], Transfer] = {}  # by the low bits of their index
@@ -69,7 +71,10 @@ class TransferAssembler:
         return self.take(event, transaction_of(event))
 
     def take(self, event: Event, one: Transaction) -> list[Transfer]:
-        """Do as `feed`; `one` is the event as a transaction, which is marked when it is taken."""
+        """Take an event and its transaction as `feed` does.
+
+        The transaction is marked when it belongs to a work request.
+        """
         role = one.role
         if event.kind is Kind.MMIO_WRITE or event.kind is Kind.MMIO_READ:
             self._triggers.access()
@@ -113,7 +118,7 @@ class TransferAssembler:
     # -- parts ----------------------------------------------------------------------------------
 
     def _store(self, store: Transaction) -> None:
-        """A store into a BlueFlame page; its entry may have been fetched from the ring before."""
+        """Take a store into a BlueFlame page, whose entry the device may have fetched before."""
         burst, begins, known = self._stores.add(store)
         if known:
             late = self._find(store.device, burst.qpn, burst.index)
@@ -132,7 +137,7 @@ class TransferAssembler:
             self._triggers.note(one)
 
     def _part(self, event: Event, one: Transaction) -> None:
-        """Something the device did for a work request."""
+        """Take a transaction that the device made for a work request."""
         role = one.role
         transfer = self._open.get(event.work) or self._pushed(event.work)
         if role is Role.CQE:
@@ -151,7 +156,7 @@ class TransferAssembler:
             self._answered(event, transfer)
 
     def _begun(self, event: Event, one: Transaction, known: Transfer | None) -> Transfer:
-        """The work queue entry was fetched, or taken from the BlueFlame register."""
+        """Begin a work request whose entry was fetched, or taken from the BlueFlame register."""
         if known is not None:
             if one.role is Role.WQE and not known.count(Role.REQUEST, Role.CQE):
                 return known  # the second piece of an entry at the end of the ring
@@ -217,7 +222,7 @@ class TransferAssembler:
                 self._settle_up_to(event.number, transfer)
 
     def _completed(self, event: Event, one: Transaction) -> None:
-        """A completion entry; one of a send names its work request by QPN and index."""
+        """Take a completion entry; that of a send names its work request by QPN and index."""
         adapter = adapter_of(event.device)
         known = adapter.completed(event.data)
         transfer = self._open.get(event.work)
@@ -244,7 +249,7 @@ class TransferAssembler:
         return None if index is None else self._ends.get((device, qpn, index))
 
     def _settle_up_to(self, number: int, transfer: Transfer) -> None:
-        """Work requests of a queue pair complete in order: this one and all before it."""
+        """Complete this work request and all before it in its queue pair, as they are in order."""
         queue = self._queues.get((transfer.device, transfer.qpn))
         while queue and (transfer.index - (queue[0] & INDEX_MASK)) & INDEX_MASK <= HALF:
             self._done.append((number, queue.popleft()))
@@ -259,7 +264,7 @@ class TransferAssembler:
         return given
 
     def _give(self, work: int) -> None:
-        """Give out a work request, unless it was given out before."""
+        """Make a work request ready to be returned, unless it was returned before."""
         transfer = self._open.pop(work, None)
         if transfer is None:
             return
@@ -274,7 +279,7 @@ class TransferAssembler:
 
 
 def transfers(folder: Path | LogReader) -> Iterator[Transfer]:
-    """Give the work requests of a log in the order of completion; raises `LogError`."""
+    """Yield the work requests of a log in the order of completion; raises `LogError`."""
     reader = folder if isinstance(folder, LogReader) else LogReader(folder)
     return assembled(reader, reader.meta["devices"])
 
@@ -282,9 +287,9 @@ def transfers(folder: Path | LogReader) -> Iterator[Transfer]:
 def assembled(
     events: Iterable[Event], devices: Sequence[str], before: Iterable[Event] = ()
 ) -> Iterator[Transfer]:
-    """Give the work requests of `events`; `devices` are the names in the log's meta file.
+    """Yield the work requests of `events`; `devices` are the names in the log's meta file.
 
-    `before` are events that were before these, out of which NTRDMA's ports are known.
+    `before` are earlier events, from which the ports of NTRDMA are learned.
     """
     assembler = TransferAssembler(devices)
     ntrdma = NtrdmaTransfers(assembler.next_number)
@@ -304,9 +309,9 @@ def _add(transfer: Transfer, one: Transaction) -> None:
 
 
 def _is_remote(transfer: Transfer, one: Transaction) -> bool:
-    """Whether it is on the peer's bus.
+    """Return whether a transaction is on the peer's bus.
 
-    When a port sends to itself, what happens between request and response is the peer's.
+    When a port sends to itself, the transactions between request and response count as the peer's.
     """
     if one.role is Role.RESPONSE or function_of(one.device) != transfer.device:
         return True
@@ -324,7 +329,7 @@ _LAST = (Role.RESPONSE, Role.REQUEST, Role.WQE, Role.ENTRY)
 
 
 def _cause(transfer: Transfer, one: Transaction) -> int | None:
-    """Place of the transaction that caused this one: the latest of the roles that can."""
+    """Return the place of a transaction's cause: the latest one of the roles that can cause it."""
     remote = one.device != transfer.device
     role = one.role
     if remote or role is Role.RESPONSE:
@@ -340,7 +345,7 @@ def _cause(transfer: Transfer, one: Transaction) -> int | None:
 
 
 def _finished(transfer: Transfer) -> Transfer:
-    """The transfer with `inline` filled in: bytes of the message that were in the entry."""
+    """Set `inline` of the transfer, the bytes of the message that were in the entry; return it."""
     transfer.given = True
     fetched = sum(each.length for each in transfer.of(Role.PAYLOAD_READ, remote=False))
     if transfer.opcode not in _BACK and transfer.count(Role.REQUEST):

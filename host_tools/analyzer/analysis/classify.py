@@ -86,7 +86,7 @@ def transaction_of(event: Event) -> Transaction:
 
 
 def _register(event: Event) -> tuple[Role, int]:
-    """Role of a register write, and the number of the queue that it names, 0 for none."""
+    """Return the role of a register write and the number of the queue it names, 0 for none."""
     adapter = model_of(event.device).adapter
     if adapter is not None:
         return adapter.written(event)
@@ -94,7 +94,7 @@ def _register(event: Event) -> tuple[Role, int]:
 
 
 def transactions(events: Iterable[Event]) -> Iterator[Transaction]:
-    """The transactions of `events`, ordered by the time of their first event.
+    """Yield the transactions of `events`, ordered by the time of their first event.
 
     An incomplete line is held back, with all that follows it, until it is full or its device does
     something else.

@@ -19,7 +19,7 @@ WAYS = ("writes to the adapter", "reads of registers", "reads of memory", "write
 
 @dataclass(slots=True)
 class Rate:
-    """Transactions and bytes of an interval."""
+    """Transactions and bytes in one interval."""
 
     count: int = 0
     bytes: int = 0
@@ -27,7 +27,7 @@ class Rate:
 
 @dataclass(slots=True)
 class Interval:
-    """Counts of an interval.
+    """Counts of one interval of time.
 
     `rates` by device and one of `WAYS`; `responses`, in microseconds of wall-clock time from the
     first transaction to the send completion, by device, operation and `PostedBy` value.
@@ -40,7 +40,9 @@ class Interval:
 
 
 class LiveRates:
-    """Counts events; `next_interval` returns the counts so far and starts anew.
+    """Counts events; `next_interval` returns the counts so far and starts again at zero.
+
+    `latest` are the work requests that were completed last.
 
     `latest` holds the work requests that were completed last.
     """
@@ -51,7 +53,7 @@ class LiveRates:
         self.latest: deque[Transfer] = deque(maxlen=latest)
 
     def add(self, events: Iterable[Event]) -> None:
-        """Count events into the interval that runs."""
+        """Count events into the present interval."""
         interval = self._interval
         for event in events:
             interval.events += 1
@@ -85,7 +87,7 @@ class LiveRates:
 
 
 def _way(one: Transaction) -> str:
-    """Which of `WAYS`; empty for an event that is no transaction."""
+    """Return the one of `WAYS` that a transaction belongs to; empty for an event that is none."""
     if one.role is Role.INTERRUPT:
         return WAYS[4]
     if one.tlp is Tlp.MESSAGE:

@@ -25,7 +25,7 @@ class _Member:
 
 
 class CompletionNotifications:
-    """Completions without an event entry and event entries without an interrupt, by queue."""
+    """Matches completions with event entries, and event entries with interrupts, by queue."""
 
     def __init__(self) -> None:
         self._completions: dict[tuple[str, int], _Member] = {}
@@ -50,7 +50,7 @@ class CompletionNotifications:
             self._entries[queue] = _append(one, link)
 
     def armed(self, one: Transaction) -> None:
-        """Note a doorbell of an event queue: an interrupt that follows is of that queue."""
+        """Take a doorbell of an event queue; an interrupt that follows belongs to that queue."""
         self._latest[one.device] = one.device, one.obj
 
     def interrupt(self, one: Transaction) -> None:

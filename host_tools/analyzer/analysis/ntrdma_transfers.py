@@ -1,4 +1,4 @@
-"""Requests of NTRDMA as work requests with their transactions on both buses."""
+"""Requests of NTRDMA as work requests with transactions on both buses."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 
 
 class NtrdmaTransfers:
-    """Takes the events of a log in order; `number` gives each work request its number."""
+    """Assembles the events of a log, taken in order, into requests; `number` numbers them."""
 
     def __init__(self, number: Callable[[], int]) -> None:
         self._finder = BatchFinder(words=True)
         self._number = number
 
     def skip(self, events: Iterable[Event]) -> None:
-        """Learn from events whose work requests are not wanted."""
+        """Learn the state of the ports from events whose work requests are not wanted."""
         self._finder.skip(events)
 
     def feed(self, event: Event) -> list[Transfer]:
@@ -110,7 +110,7 @@ class _Tree:
         self.add(stored)
 
     def transactions(self) -> list[Transaction]:
-        """All, in the order of the log, each with the place of its cause."""
+        """Return all transactions in the order of the log, each with the place of its cause."""
         ordered = sorted(self._parts, key=lambda part: part[0].number)
         places = {id(one): place for place, (one, _) in enumerate(ordered)}
         for one, cause in ordered:
@@ -137,7 +137,7 @@ class _Tree:
             one.text = _text(event, stored)
 
     def _begin(self, begin: Begin | None) -> Transaction | None:
-        """The doorbell of the engine, or what came before."""
+        """Return the doorbell of the engine, or the last transaction before it."""
         if begin is None:
             return self._root
         found = self._begins.get(begin)

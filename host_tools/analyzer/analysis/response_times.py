@@ -15,7 +15,10 @@ P99 = 0.99
 
 @dataclass(slots=True)
 class Times:
-    """A distribution of microseconds; `classes` counts them by logarithm, `worst` is an event."""
+    """A distribution of microseconds; `classes` counts them by logarithm.
+
+    `worst` is the number of the event with the greatest time.
+    """
 
     count: int = 0
     total: float = 0.0
@@ -36,7 +39,7 @@ class Times:
         self.classes[place] = self.classes.get(place, 0) + 1
 
     def quantile(self, share: float) -> float:
-        """The time that this share of all does not exceed, within 2 %."""
+        """Return the time that a `share` of all times does not exceed, within 2 %."""
         left = math.ceil(self.count * share)
         for place in sorted(self.classes):
             left -= self.classes[place]
@@ -46,5 +49,5 @@ class Times:
         return self.greatest
 
     def summary(self) -> tuple[float, float, float, float]:
-        """Least, mean, greatest and 99th percentile; there is at least one time."""
+        """Return least, mean, greatest and 99th percentile; there must be at least one time."""
         return self.least, self.total / self.count, self.greatest, self.quantile(P99)

@@ -51,14 +51,14 @@ class Transfer:
     given: bool = False
 
     def take(self, one: Transaction) -> None:
-        """Add a transaction; one that was given out before as an activity is repeated here."""
+        """Add a transaction; one that is already in an activity is marked as repeated."""
         if one.given:
             one = replace(one, repeated=True)
         one.taken = True
         self.transactions.append(one)
 
     def take_note(self, one: Transaction) -> None:
-        """Add a note about the work request, and its event."""
+        """Add a note about the work request, with the number of its event."""
         self.notes.append(one.text)
         if not one.given:
             one.taken = True
@@ -66,21 +66,21 @@ class Transfer:
 
     @property
     def start(self) -> float:
-        """Time of the first transaction."""
+        """Time of the first transaction, in seconds since the log began."""
         return self.transactions[0].time
 
     @property
     def end(self) -> float:
-        """Time of the last one."""
+        """Time of the last transaction, in seconds since the log began."""
         return max(each.time for each in self.transactions)
 
     @property
     def wall_us(self) -> float:
-        """From the first transaction to the last, in microseconds by the server's clock."""
+        """Microseconds from the first transaction to the last, by the server's clock."""
         return (self.end - self.start) * 1e6
 
     def of(self, *roles: Role, remote: bool | None = None) -> list[Transaction]:
-        """The transactions with one of the roles, with `remote` only those of that side."""
+        """Return the transactions with one of the roles; with `remote` only those of that side."""
         return [
             each
             for each in self.transactions
@@ -88,20 +88,20 @@ class Transfer:
         ]
 
     def count(self, *roles: Role, remote: bool | None = None) -> int:
-        """Count the transactions that `of` gives."""
+        """Return the number of transactions that `of` returns."""
         return len(self.of(*roles, remote=remote))
 
     def on_bus(self) -> list[Transaction]:
-        """List the transactions that cross a PCIe bus."""
+        """Return the transactions that cross a PCIe bus."""
         return [each for each in self.transactions if each.tlp not in (Tlp.MESSAGE, Tlp.NONE)]
 
     def tree(self) -> Iterator[tuple[int, int]]:
-        """List places in `transactions` with their depth, parents before children."""
+        """Yield the places in `transactions` with their depth, parents before children."""
         return tree_of(self.transactions)
 
 
 def tree_of(transactions: Sequence[Transaction]) -> Iterator[tuple[int, int]]:
-    """List places of transactions with their depth, parents before children."""
+    """Yield the places of transactions with their depth, parents before children."""
     children: dict[int | None, list[int]] = {}
     for place, each in enumerate(transactions):
         children.setdefault(each.parent, []).append(place)
@@ -113,16 +113,17 @@ def tree_of(transactions: Sequence[Transaction]) -> Iterator[tuple[int, int]]:
 
 
 class TimeModel(Protocol):
-    """Gives transactions modelled times, such as `bluebridge.host_tools.analyzer.model.Model`."""
+    """A model that computes times, such as `bluebridge.host_tools.analyzer.model.Model`."""
 
     @property
     def name(self) -> str:
         """Name of the profile."""
 
     def times(self, transfer: Transfer) -> Sequence[float | None]:
-        """Modelled microseconds at which each of `transactions` is done, 0 when software posts.
+        """Return the modelled microseconds at which each of `transactions` is done.
 
-        None for those that the model does not time.
+        They count from the moment when software posts. None stands for a transaction that the model
+        does not time.
         """
 
     def cpu(self, transfer: Transfer) -> float:
@@ -130,5 +131,8 @@ class TimeModel(Protocol):
 
 
 def modelled(transfer: Transfer, model: TimeModel) -> float | None:
-    """Modelled microseconds from posting to the end of the last transaction."""
+    """Return the modelled microseconds from posting to the end of the last transaction.
+
+    None if the model times no transaction.
+    """
     return max((time for time in model.times(transfer) if time is not None), default=None)

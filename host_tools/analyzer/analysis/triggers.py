@@ -21,7 +21,7 @@ class Trigger:
     """A write that posts a work request: a doorbell, or the stores of a BlueFlame entry.
 
     `index` has the low 16 bits of the work request's index, None for a doorbell and while they are
-    not stored yet. `owner` is the work request, once found.
+    not stored yet. `owner` is the work request, as soon as it is known.
     """
 
     device: str
@@ -43,7 +43,10 @@ class BlueFlameStores:
         self._bursts: dict[tuple[str, int], Trigger] = {}  # by device and address of the next store
 
     def add(self, store: Transaction) -> tuple[Trigger, bool, bool]:
-        """The entry of a store, whether it began a line, whether it completed the entry's head."""
+        """Add a store to its entry.
+
+        Return the entry, whether the store began a line, and whether it completed the entry's head.
+        """
         burst = self._bursts.pop((store.device, store.address), None)
         if burst is None or not _continues(burst, store):
             burst = Trigger(store.device, 0, None, blueflame=True)
@@ -56,7 +59,7 @@ class BlueFlameStores:
 
 
 def _continues(burst: Trigger, store: Transaction) -> bool:
-    """Whether the entry of `burst` is not complete yet, so that the store belongs to it."""
+    """Return whether a store continues the entry of `burst`, which is not complete yet."""
     first = burst.writes[0]
     if burst.writes[-1].given or (burst.owner is not None and burst.owner.given):
         return False
@@ -68,7 +71,7 @@ def _continues(burst: Trigger, store: Transaction) -> bool:
 
 
 def _append(lines: list[Transaction], store: Transaction) -> bool:
-    """Append a store to the lines of an entry; whether it began a line."""
+    """Append a store to the lines of an entry; return whether it began a line."""
     if lines and same_line(lines[-1], store):
         lines[-1].extend(store)
         return False
@@ -77,7 +80,7 @@ def _append(lines: list[Transaction], store: Transaction) -> bool:
 
 
 def same_line(one: Transaction, store: Transaction) -> bool:
-    """Whether a store goes into the line of an adapter that another one begins or fills."""
+    """Return whether a store goes into the line of an adapter that `one` begins or fills."""
     line = adapter_of(store.device).line
     return one.address // line == store.address // line
 
@@ -89,13 +92,13 @@ def _read_head(burst: Trigger) -> None:
 
 
 MAX_WAITING = 16
-"""Writes of one queue pair that wait for their entry; older ones are dropped."""
+"""Writes of one queue pair that wait at most for their entry; older ones are dropped."""
 MAX_FOUND = 4096
 Queue = tuple[str, int]
 
 
 class Triggers:
-    """Writes without a work request and work requests without a write, by queue pair."""
+    """Matches writes with the work requests that they post, by queue pair."""
 
     def __init__(self) -> None:
         self._waiting: dict[Queue, deque[Trigger]] = {}
@@ -110,7 +113,7 @@ class Triggers:
         self._push(queue, self._fresh)
 
     def access(self) -> None:
-        """Note that the host accesses a device: the last doorbell has been carried out.
+        """Note that the host accesses a device, which has therefore carried out the last doorbell.
 
         If no entry was fetched for it, it belongs to the newest entry that was found.
         """
@@ -154,7 +157,7 @@ class Triggers:
             self._notes.setdefault(queue, deque(maxlen=MAX_WAITING)).append(note)
 
     def take(self, transfer: Transfer, *, entry: bool) -> None:
-        """Add to `transfer`, whose entry the device has just got, the write that posted it."""
+        """Add to `transfer`, whose entry the device has just taken, the write that posted it."""
         queue = transfer.device, transfer.qpn
         waiting = self._waiting.get(queue, deque())
         index = transfer.index & 0xFFFF
@@ -174,7 +177,7 @@ class Triggers:
         self._attach(transfer, trigger)
 
     def forget(self, transfer: Transfer) -> None:
-        """Forget a work request that was given out."""
+        """Forget a work request that was returned."""
         found = self._found.get((transfer.device, transfer.qpn))
         if found and transfer.posted_by is PostedBy.FOUND and transfer in found:
             found.remove(transfer)

@@ -23,13 +23,13 @@ from bluebridge.host_tools.analyzer.event_lines import KINDS, plain_line
 
 
 class ConditionError(ValueError):
-    """An expression that is no condition; one line that says what to write instead."""
+    """An invalid condition; the text is one line that says what to write instead."""
 
 
 _QUOTED: Final = r"\"[^\"]*\"|'[^']*'|/(?:\\/|[^/])*/"
 _AND: Final = re.compile(rf"((?:{_QUOTED}|(?!\s+and\s).)*?)(?:\s+and\s+|$)", re.DOTALL)
 _STRAY: Final = re.compile(r"^and(\s|$)|\sand$")
-"""An `and` at the beginning or the end of a term."""
+"""Matches an `and` at the beginning or the end of a term."""
 _COMPARISON: Final = re.compile(rf"([A-Za-z_][\w.]*)\s*(!=|<=|>=|=|<|>)\s*({_QUOTED}|\S+)")
 _NO_VALUE: Final = re.compile(r"[A-Za-z_][\w.]*\s*(!=|<=|>=|=|<|>)")
 _PATTERN_SIGNS: Final = frozenset("[](){}*+?|^$\\")
@@ -40,23 +40,23 @@ _WORDS: Final[dict[str, frozenset[str]]] = {
     "kind": frozenset((*KINDS, *(kind.name.lower() for kind in Kind))),
     "what": frozenset(what.name.lower() for what in What),
 }
-"""What the fields that have a fixed set of values may be compared with."""
+"""The permitted values of the fields that have a fixed set of values."""
 _CLOSE: Final = 0.8
-"""How alike (`difflib`) an unknown name and a known one are for a slip of the finger."""
+"""Least similarity (`difflib`) at which a known name is suggested for an unknown one."""
 
 Term = Callable[[Event, Describe], bool]
 
 
 @dataclass(frozen=True)
 class Condition:
-    """An expression; `matches` says of an event whether all of its terms hold."""
+    """A condition on events; `matches` returns whether all of its terms hold for an event."""
 
     text: str
     _terms: tuple[Term, ...]
 
     @classmethod
     def parse(cls, text: str) -> Condition:
-        """Parse `kind=cqe status!=OK`; raises `ConditionError` that names what is wrong."""
+        """Parse a condition such as `kind=cqe status!=OK`; raises `ConditionError`."""
         terms = [each.strip() for each in _split(text)]
         if not all(terms) or any(_STRAY.search(each) for each in terms):
             raise ConditionError(f"{text!r}: a condition is missing beside `and`")
@@ -65,12 +65,12 @@ class Condition:
         return cls(text, tuple(term for _, term in sorted(found, key=lambda one: one[0])))
 
     def matches(self, event: Event, words: Describe) -> bool:
-        """Whether the event, which `words` describes in a line, fulfils the condition."""
+        """Return whether an event fulfils the condition; `words` describes the event in a line."""
         return all(term(event, words) for term in self._terms)
 
 
 def _split(text: str) -> Sequence[str]:
-    """The terms of an expression, cut at each `and` that is not in quotes."""
+    """Split an expression into terms at each `and` that is not in quotes."""
     text = text.strip()
     found, position = [], 0
     while position < len(text):
@@ -83,7 +83,10 @@ def _split(text: str) -> Sequence[str]:
 
 
 def _term(text: str) -> tuple[bool, Term]:
-    """Whether a term needs the words of an event, and what it says of one."""
+    """Parse a term.
+
+    Return whether it needs the words of an event, and the function that tests one.
+    """
     if _NO_VALUE.fullmatch(text):
         raise ConditionError(f"{text}: a value is missing; to search for this text write /{text}/")
     compared = _COMPARISON.fullmatch(text)

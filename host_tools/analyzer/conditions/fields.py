@@ -1,4 +1,4 @@
-"""The fields of an event that a condition compares, each with all the ways to write its value."""
+"""The fields of an event that a condition can compare, with all spellings of their values."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Describe = Callable[[Event], str]
 
 _PAIR: Final = re.compile(r"([A-Za-z_][\w.]*)=('[^']*'|[^\s,;]+)")
 _STATUS: Final = re.compile(r" ([A-Z][A-Z_]+) \d+ us(?::|$)")
-"""How a firmware command ended, in its line."""
+"""Matches the status of a firmware command in its line."""
 _SYNDROME_AT: Final = 2
-"""In the values of `HEAD`."""
+"""Index of the syndrome in the values of `HEAD`."""
 
 
 def _kind(event: Event) -> list[Value]:
@@ -47,7 +47,7 @@ def _vector(event: Event) -> list[Value]:
 
 
 def _syndrome(event: Event) -> list[Value]:
-    """Of an answer on the wire, 0 for an acknowledgement; of a completion in error."""
+    """Return the syndrome of a response (0 for an acknowledgement) or of a completion in error."""
     if event.kind is Kind.WIRE and event.what is What.RESPONSE and len(event.data) >= HEAD.size:
         code = HEAD.unpack_from(event.data)[_SYNDROME_AT]
         rnr = code & 0x60 == Syndrome.RNR_NAK
@@ -56,7 +56,7 @@ def _syndrome(event: Event) -> list[Value]:
 
 
 def _status(event: Event) -> list[Value]:
-    """How a firmware command or a work request ended."""
+    """Return the status of a firmware command or of a work request."""
     if event.kind is Kind.COMMAND:
         found = _STATUS.search(event.text)
         return [found[1]] if found else []
@@ -66,7 +66,7 @@ def _status(event: Event) -> list[Value]:
 
 
 def _failed_completion(event: Event) -> list[Value]:
-    """The status of a completion in error; nothing for any other event."""
+    """Return the status of a completion in error; empty for any other event."""
     if event.what is not What.CQE or event.kind is not Kind.DMA_WRITE:
         return []
     adapter = adapter_of(event.device)
@@ -90,13 +90,13 @@ DIRECT: Final[dict[str, Callable[[Event], list[Value]]]] = {
     "obj": lambda event: [event.obj],
     "syndrome": _syndrome,
 }
-"""Fields that are known without the event's words."""
+"""Functions for the fields that are known without the event's words."""
 
 
 def values(event: Event, name: str, words: Describe) -> Iterator[list[Value]]:
-    """The values of a field: one for each time that the event has it.
+    """Yield the values of a field of an event, which may have the field several times.
 
-    Each is given in all the ways in which it may be written, numbers as numbers.
+    Each value is given in all its spellings, numbers as numbers.
     """
     if name in DIRECT:
         found = DIRECT[name](event)
@@ -112,7 +112,7 @@ def values(event: Event, name: str, words: Describe) -> Iterator[list[Value]]:
 
 
 def read(text: str) -> Value:
-    """A value as it is written: a number (`12`, `0x0c`) or a word."""
+    """Convert the text of a value to a number (`12`, `0x0c`) or leave it a word."""
     try:
         return int(text, 0)
     except ValueError:

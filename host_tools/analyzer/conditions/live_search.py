@@ -1,4 +1,4 @@
-"""Looks for the events of a log that fulfil a condition, while the log is written."""
+"""Searches a log for the events that fulfil a condition, while the log is written."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from bluebridge.host_tools.analyzer.rtrs import decoder as rtrs
 
 
 class LiveWords:
-    """Describes the events of a log that is written, in order, as `log --decode` does.
+    """Describes the events of a log that is being written, in order, as `log --decode` does.
 
-    `in_order` says that it must see every event, since what NTRDMA stores is known only to who has
-    seen the stores before.
+    `in_order` says that it must see every event, since stores of NTRDMA are known only from the
+    stores before them.
     """
 
     def __init__(self, reader: LogReader, *, at_end: bool) -> None:
@@ -29,7 +29,7 @@ class LiveWords:
         self._last: tuple[int, str] = (-1, "")
 
     def __call__(self, event: Event) -> str:
-        """The event in words; asked again for the same event, the same words."""
+        """Return the event in words; a repeated call for the same event returns the same words."""
         if self._last[0] != event.number:
             text = self._describe(event)
             more = "" if self._ntrdma is None else self._ntrdma.more(event)
@@ -50,11 +50,11 @@ class LiveSearch:
 
     @property
     def skipped(self) -> int:
-        """Events that were deleted before the search came to them, as the log is bounded."""
+        """Number of events that the log's limit deleted before the search reached them."""
         return self._follower.skipped
 
     def new(self) -> Iterator[Event]:
-        """Find the events that fulfil the condition among those recorded since the last call."""
+        """Yield the events recorded since the last call that fulfil the condition."""
         for event in self._follower.new():
             if self.words.in_order:
                 self.words(event)
