@@ -28,7 +28,7 @@ MAD_HEAD = bytes((1, 7, 2, 3, 0, 0, 0, 0))
 
 
 MOST_ARRIVED = 1024
-"""Messages that wait to be received; further ones are lost, and their sender repeats them."""
+"""The most messages that wait; further ones are lost, and their sender repeats them."""
 
 
 class CommandTransport:
@@ -56,7 +56,7 @@ class CommandTransport:
         return self._fd
 
     def receive(self) -> list[Received]:
-        """Return everything that arrived. Raises `DeviceLost`."""
+        """Return all messages that arrived; raises `DeviceLost`."""
         self._device.health.check()
         with self._lock:
             with contextlib.suppress(BlockingIOError):
@@ -117,7 +117,7 @@ class CommandTransport:
 
 
 def open_ntrdma_cm(device: NtrdmaDevice, ip: str) -> ConnectionManager:
-    """A connection manager for the address `ip` (dotted IPv4) of this side.
+    """Open a connection manager for the address `ip` (dotted IPv4) of this side.
 
     With an Ethernet device it is an address of its interface, else any. Raises `VerbsError`.
     """

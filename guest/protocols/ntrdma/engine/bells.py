@@ -1,4 +1,4 @@
-"""Virtual doorbells of this side: words that the peer counts up, and who looks at them."""
+"""The virtual doorbells of this side: words that the peer counts up, and their observers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 
 
 class Observer:
-    """Looks at bell `index`; `wake` is to be called when it has rung."""
+    """The observer of bell `index`, which calls `wake` when it has rung."""
 
     def __init__(self, words: memoryview, index: int, wake: Callable[[], None]) -> None:
         self.index = index
@@ -18,7 +18,10 @@ class Observer:
         self._seen: int = words[index]
 
     def fires(self) -> bool:
-        """Whether it has rung since the last time: one load, so that a ring behind it counts."""
+        """Return True if the bell has rung since the last call.
+
+        It is one load, so that a later ring counts again.
+        """
         rung: int = self._words[self.index]
         if rung == self._seen:
             return False
@@ -26,7 +29,7 @@ class Observer:
         return True
 
     def restart(self) -> None:
-        """The bells begin anew."""
+        """Start from 0 like the bells."""
         self._seen = 0
 
 
@@ -40,10 +43,10 @@ class Bells:
         self._observers: dict[int, Observer] = {}
         self._last = bytes(4 * DOORBELLS)
         self._span = 0
-        """Bytes of the array that somebody looks at."""
+        """The bytes of the array that observers look at."""
 
     def observe(self, wake: Callable[[], None], index: int | None = None) -> Observer:
-        """Have an observer look at a bell, by default at a free one. Raises `MemoryError`."""
+        """Add an observer of a bell, by default of a free one; raises `MemoryError`."""
         if index is None:
             places = range(FIRST_DYNAMIC_BELL, DOORBELLS)
             index = next((n for n in places if n not in self._observers), None)
@@ -55,13 +58,13 @@ class Bells:
         return observer
 
     def forget(self, observer: Observer) -> None:
-        """Stop looking at the bell."""
+        """Remove an observer."""
         del self._observers[observer.index]
         self._span = 4 * (max(self._observers, default=-1) + 1)
 
     @property
     def rung(self) -> bool:
-        """Whether any bell has rung since `serve` looked."""
+        """Return True if any bell has rung since the last `serve`."""
         return bytes(self._memory.view[: self._span]) != self._last
 
     def serve(self) -> None:
@@ -84,6 +87,6 @@ class Bells:
             observer.restart()
 
     def close(self) -> None:
-        """Give the array back."""
+        """Free the array."""
         self._words.release()
         self._memory.free()

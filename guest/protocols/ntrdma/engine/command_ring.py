@@ -13,13 +13,13 @@ from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 
 COMMAND_SECONDS = 5.0
-"""The time that the peer may take for a command."""
+"""The seconds that the peer may take for a command."""
 Done = Callable[[bytes | None], None]
 """A call that takes the response, or None when there will be none."""
 
 
 class CommandRequests:
-    """Commands to the peer. Up to the ring's capacity are outstanding, more of them wait."""
+    """The commands to the peer: as many as the ring has room for are outstanding, more wait."""
 
     def __init__(self, transport: Transport, words: Words, peer: Peer) -> None:
         self.commands = Ring(transport, COMMAND_CAPACITY, COMMAND_SIZE)
@@ -55,7 +55,7 @@ class CommandRequests:
             peer.publish(peer.command_produced, self._produced, peer.bell_command)
 
     def take_responses(self) -> bool:
-        """Tell of what the peer has answered; False when its index cannot be."""
+        """Report the responses that came; returns False for an impossible index."""
         index = self.index.get()
         count = distance(self._consumed, index, COMMAND_CAPACITY)
         if index >= 2 * COMMAND_CAPACITY or count > len(self._sent):
@@ -67,7 +67,7 @@ class CommandRequests:
         return True
 
     def fail(self) -> None:
-        """Tell everything outstanding that no more answers come."""
+        """Report to all outstanding commands that no response will come."""
         outstanding = [*self._sent, *self._waiting]
         self._sent.clear()
         self._waiting.clear()
@@ -81,7 +81,7 @@ class CommandRequests:
 
 
 class CommandExecution:
-    """The peer's commands, executed by `execute`, which gives the response."""
+    """Executes the peer's commands by `execute`, which returns the response."""
 
     def __init__(
         self, transport: Transport, words: Words, peer: Peer, execute: Callable[[bytes], bytes]
@@ -94,7 +94,7 @@ class CommandExecution:
         self._consumed = 0
 
     def serve(self) -> bool:
-        """Execute what has come; False when the peer's index cannot be."""
+        """Execute the commands that came; returns False for an impossible index."""
         index, first = self.index.get(), self._consumed
         if not valid(first, index, COMMAND_CAPACITY):
             return False

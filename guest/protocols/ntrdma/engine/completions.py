@@ -1,4 +1,4 @@
-"""Completion queues: no ring of their own, but a look at all queues in turn."""
+"""Completion queues, which have no ring of their own but look at their sources in turn."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class Source(Protocol):
     """A queue of work requests whose completions go to a completion queue."""
 
     def collect(self) -> None:
-        """See what the peer has completed."""
+        """Take over the completions that the peer has stored."""
 
     def take(self) -> Wc | None:
-        """The oldest completion that was not polled yet."""
+        """Return the oldest completion that was not polled yet, None if there is none."""
 
     @property
     def waiting(self) -> bool:
-        """Whether `take` would give something."""
+        """Return True if `take` would return a completion."""
 
 
 class CompletionQueue:
@@ -34,10 +34,10 @@ class CompletionQueue:
         self._notify = notify
         self._sources: deque[Source] = deque()
         self._armed: bool | None = None
-        """Whether armed for solicited completions only; None while not armed."""
+        """True if armed for solicited completions only, False for all, None while not armed."""
 
     def attach(self, source: Source) -> None:
-        """Let the completions of a queue come here."""
+        """Poll the completions of a source, too."""
         if source not in self._sources:
             self._sources.append(source)
 
@@ -47,7 +47,7 @@ class CompletionQueue:
             self._sources.remove(source)
 
     def collect(self) -> None:
-        """See what the peer has completed."""
+        """Take over the completions that the peer has stored."""
         for source in tuple(self._sources):
             source.collect()
 
@@ -69,7 +69,7 @@ class CompletionQueue:
 
     @property
     def armed(self) -> bool:
-        """Whether an event is asked for and has not come."""
+        """True while an event is asked for and has not come."""
         return self._armed is not None
 
     def arm(self, solicited_only: bool) -> None:

@@ -1,4 +1,4 @@
-"""One end of NTRDMA: its parts wired, and served in turns."""
+"""One end of NTRDMA: its parts are joined here and served in turns."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from bluebridge.guest.verbs.requests import SendWr
 from bluebridge.guest.verbs.values import RecvWr
 
 TURNS = 8
-"""The rounds over all that has work, in one call."""
+"""The most rounds over all queues in one call."""
 
 
 class EngineOwner(Protocol):
-    """The listener that an engine tells what happens beside the calls."""
+    """The listener to which an engine reports events."""
 
     def event(self, event: Event, key: int) -> None:
         """Take an asynchronous event; `key` is the number of the queue pair that failed."""
 
     def entered(self, state: PortState) -> None:
-        """The port is in another state."""
+        """Note that the port is in another state."""
 
     def cm_message(self, mad: bytes, ip: int) -> None:
-        """A message of the peer's connection manager at `ip`, without its first 8 bytes."""
+        """Take a CM message of the peer at `ip`, without its first 8 bytes."""
 
     def has_address(self, ip: int) -> bool:
-        """Whether an IPv4 address is this side's."""
+        """Return True if an IPv4 address is this side's."""
 
 
 class Engine:
-    """Own resources are in `local`, the peer's twins in `remote`, the state machine in `port`.
+    """One end of NTRDMA: own resources in `local`, the peer's twins in `remote`, state in `port`.
 
     With a `network` it has an Ethernet device, `ethernet`.
     """
@@ -84,7 +84,7 @@ class Engine:
 
     @property
     def ready(self) -> bool:
-        """Whether the peer is there and has told its addresses."""
+        """True when the peer is present and has sent its addresses."""
         return self.port.ready
 
     @property
@@ -99,18 +99,18 @@ class Engine:
 
     @property
     def throttled(self) -> bool:
-        """Whether queue pairs or frames wait only for stores to be carried out."""
+        """True if queue pairs or frames wait only for stores to be carried out."""
         return bool(self._runnable) or (
             self.ethernet is not None and self.ethernet.sender.throttled
         )
 
     def link(self, up: bool, now: float) -> None:
-        """The way to the peer is there, or has gone."""
+        """Note that the peer has become reachable, or has ceased to be."""
         self.port.link(up, now)
         self.run(now)
 
     def advance(self, now: float) -> None:
-        """Do what is due."""
+        """Do what is due at `now`."""
         self.port.advance(now)
         if now >= self._requests.deadline:
             self.port.quiesce("the peer does not answer a command", now)
@@ -173,7 +173,7 @@ class Engine:
         return bool(self._rung)
 
     def _serve_pairs(self, now: float) -> bool:
-        """A turn for each queue pair; whether another turn makes sense."""
+        """Serve each queue pair once; returns True if another round makes sense."""
         more = False
         for _ in range(len(self._runnable)):
             if self._requester.throttled():
@@ -187,7 +187,7 @@ class Engine:
         return more
 
     def _break(self, reason: str) -> None:
-        """Part from the peer with the next turn."""
+        """Disconnect from the peer in the next turn."""
         self._broken = reason
 
     # -- bells ----------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class Engine:
             self._broken = "the peer's response index cannot be"
 
     def twin_rang(self, twin: RemotePair) -> None:
-        """The peer has sent to a twin."""
+        """Note that the peer has sent to a twin."""
         if twin not in self._rung:
             self._rung.append(twin)
 
@@ -257,7 +257,7 @@ class Engine:
         self._owner.event(Event.PORT_UP, 0)
 
     def quiescing(self) -> None:
-        """The port begins to part from its peer."""
+        """Note that the port begins to disconnect from its peer."""
         was_ready = self._peer.ready
         self._peer.ready = False
         self._rung.clear()
@@ -268,11 +268,11 @@ class Engine:
             self._owner.event(Event.PORT_DOWN, 0)
 
     def entered(self, state: PortState) -> None:
-        """The port is in a state, and has told the peer."""
+        """Note that the port is in a state and has told the peer."""
         self._owner.entered(state)
 
     def disabled(self) -> None:
-        """The peer is gone, nothing is under way."""
+        """Note that the peer is gone and nothing is under way."""
         self.local.disabled()
 
     # -- what users do ----------------------------------------------------------------------------
@@ -297,7 +297,7 @@ class Engine:
         queues: tuple[CompletionQueue, CompletionQueue],
         done: Done,
     ) -> QueuePair:
-        """A queue pair with completion queues for sends and receives. Raises `MemoryError`."""
+        """Make a queue pair with queues for send and receive completions; `MemoryError`."""
         number = self.local.new_pair_number()
         pair = QueuePair(self._transport, self._words, number, domain, sizes, queues)
         self.local.add_pair(pair, done)
@@ -322,7 +322,7 @@ class Engine:
         pair.push_receives(self._peer)
 
     def send_cm(self, mad: bytes, ip: int) -> bool:
-        """Send a message of the connection manager at `ip`; whether there is a peer."""
+        """Send a CM message to the peer at `ip`; returns False if there is no peer."""
         if not self._peer.ready:
             return False
         self._requests.post(
@@ -341,15 +341,15 @@ class Engine:
         )
 
     def cm_message(self, mad: bytes, ip: int) -> None:
-        """The peer's connection manager says something."""
+        """Take a message of the peer's connection manager."""
         self._owner.cm_message(mad, ip)
 
     def has_address(self, ip: int) -> bool:
-        """Whether an IPv4 address is this side's."""
+        """Return True if an IPv4 address is this side's."""
         return self._owner.has_address(ip)
 
     def part(self, now: float) -> None:
-        """Part from the peer for good: `close` follows when all stores are carried out."""
+        """Disconnect from the peer for good; `close` follows when all stores are carried out."""
         self.port.quiesce("this side has closed", now)
         self._transport.shut()
         self.local.quiescing()

@@ -1,4 +1,4 @@
-"""Ring entries in Python's formats; tests hold them against the tables of the layout."""
+"""Ring entries in Python's struct formats; tests compare them with the tables of the layout."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def recv_size(pieces: int) -> int:
 
 
 class SendEntry(NamedTuple):
-    """A send as it travels; `pieces` only of reads, whose destination they are."""
+    """A send as it crosses the bridge; only reads have `pieces`, which are their destination."""
 
     handle: int
     op: int
@@ -40,7 +40,7 @@ class SendEntry(NamedTuple):
     pieces: Sequence[Sge]
 
     def pack(self) -> bytes:
-        """The entry's bytes."""
+        """Return the entry's bytes."""
         return pack_send(*self)
 
     @classmethod
@@ -77,7 +77,7 @@ def pack_receive(pieces: Sequence[Sge]) -> bytes:
 
 
 def unpack_receive(data: bytes, most_pieces: int) -> list[Sge] | None:
-    """The pieces of a receive entry; None when there are more than there is room for."""
+    """Return the pieces of a receive entry; None when they are more than there is room for."""
     count: int = RECV.unpack_from(data)[3]
     return None if count > most_pieces else unpack_pieces(data, RECV.size, count)
 

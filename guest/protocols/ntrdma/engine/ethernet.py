@@ -16,29 +16,29 @@ from bluebridge.guest.protocols.ntrdma.engine.remote_pair import CorruptRing
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 
 DELIVERED_AT_ONCE = 64
-"""Frames of the peer that are delivered in one turn."""
+"""The most frames of the peer that are delivered in one turn."""
 
 
 class Network(Protocol):
-    """The network interface whose frames cross."""
+    """The network interface whose frames cross the bridge."""
 
     @property
     def frame_bytes(self) -> int:
-        """The longest frame, its header included."""
+        """The length of the longest frame, its header included."""
 
     @property
     def frame_count(self) -> int:
-        """Buffers for each direction, a power of two up to `ETHERNET_CAPACITY`."""
+        """The number of buffers per direction, a power of two up to `ETHERNET_CAPACITY`."""
 
     def receive(self, frame: memoryview) -> None:
-        """A frame has come; its bytes are lent until this returns."""
+        """Take a frame that has come; its bytes are valid until this returns."""
 
     def set_carrier(self, up: bool) -> None:
-        """The peer's interface is there, or has gone."""
+        """Note that the peer's interface is present, or has gone."""
 
 
 class Ethernet:
-    """Frames in both directions. `fail` is told why the peer must be parted from.
+    """The Ethernet device: frames in both directions; `fail` takes a reason to disconnect.
 
     A frame is sent by `space` and `send`; `tell` ends a burst of them.
     """
@@ -69,21 +69,21 @@ class Ethernet:
 
     @property
     def due(self) -> bool:
-        """Whether frames may have come that are not delivered."""
+        """Return True if frames may have come that are not delivered."""
         return self._rung and self.ready
 
     @property
     def ready(self) -> bool:
-        """Whether there is an interface at the other end."""
+        """True if the peer has an interface."""
         return self._peer.ready and self._peer.ethernet.there
 
     @property
     def wants_frames(self) -> bool:
-        """Whether a frame could be sent now; wait for a bell, or for stores, otherwise."""
+        """Return True if a frame could be sent now; else wait for a bell, or for stores."""
         return self.ready and self.space() is not None
 
     def space(self) -> memoryview | None:
-        """The memory where the next frame is to be put; None when it has to wait."""
+        """Return the memory for the next frame; None when it has to wait."""
         if not self.ready:
             return None
         try:
@@ -97,7 +97,7 @@ class Ethernet:
         self.sender.send(length)
 
     def serve(self) -> bool:
-        """Deliver what has come, and give buffers; whether there is more to do."""
+        """Deliver frames that came and return buffers; True if there is more to do."""
         if not self.due:
             return False
         try:
@@ -110,7 +110,7 @@ class Ethernet:
         return self._rung
 
     def tell(self) -> None:
-        """End a burst of frames."""
+        """Tell the peer about the frames of a burst."""
         if self.ready:
             self.sender.tell()
 
@@ -123,7 +123,7 @@ class Ethernet:
         self.sender.restart()
 
     def enabled(self) -> None:
-        """The peer is ready."""
+        """Note that the peer is ready."""
         if self.ready:
             self._rung = True
             self.receiver.fill()

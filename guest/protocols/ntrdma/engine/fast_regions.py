@@ -1,4 +1,4 @@
-"""Regions that work requests register and invalidate, and how pages become segments."""
+"""Regions that work requests register and invalidate, and the translation of pages to segments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHANGES = AccessFlags.REMOTE_WRITE | AccessFlags.REMOTE_ATOMIC
 
 
 class FastRegion:
-    """A region that REG_MR fills: `registered` while it is valid. `rkey` runs ahead of that."""
+    """A region that REG_MR fills; `registered` while valid. `rkey` runs ahead of that."""
 
     def __init__(self, domain: Domain, index: int, max_pages: int) -> None:
         if not 1 <= max_pages <= MOST_PAGES:
@@ -27,12 +27,12 @@ class FastRegion:
 
     @property
     def lkey(self) -> int:
-        """Key for local use."""
+        """The key for local work requests."""
         return self._key
 
     @property
     def rkey(self) -> int:
-        """Key to give to a peer."""
+        """The key that a peer needs for RDMA to the region."""
         return self._key
 
     def next_key(self) -> int:
@@ -41,7 +41,7 @@ class FastRegion:
         return self._key
 
     def register(self, domain: Domain, request: SendWr) -> Region | None:
-        """Make it valid as REG_MR asks; None when that may not be."""
+        """Register as REG_MR asks; returns the region, None when that is not allowed."""
         key = request.key or self._key
         if domain is not self.domain or self.registered is not None or key >> 8 != self._key >> 8:
             return None
@@ -68,7 +68,7 @@ class FastRegion:
 
 
 def check_access(access: AccessFlags | int) -> int:
-    """Return rights as a number. Raises `VerbsError` for such that do not go together."""
+    """Return rights as a number; raises `VerbsError` for rights that exclude each other."""
     flags = AccessFlags(access)
     if flags & _CHANGES and not flags & AccessFlags.LOCAL_WRITE:
         raise VerbsError("remote write or atomic access needs local write access too")
@@ -76,7 +76,7 @@ def check_access(access: AccessFlags | int) -> int:
 
 
 def segments_of(pages: Sequence[int], size: int, iova: int, length: int) -> list[Segment]:
-    """Contiguous stretches of `length` bytes that begin in the first of `pages`, as `iova` does.
+    """Return contiguous stretches of `length` bytes that begin in the first of `pages`, as `iova`.
 
     Raises `VerbsError` when the numbers do not fit.
     """

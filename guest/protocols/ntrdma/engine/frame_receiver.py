@@ -1,4 +1,4 @@
-"""Frames from the peer: it is given empty buffers, and tells what it has put there."""
+"""Reception of frames: the peer gets empty buffers, fills them and reports the lengths."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class FrameReceiver:
         self._given = self._taken = 0
 
     def restart(self) -> None:
-        """Begin anew, for a peer that has none of our buffers."""
+        """Begin anew for a peer that has no buffers of this side."""
         self._given = self._taken = 0
         self.consumed.set(0)
 
     def take(self, most: int) -> bool:
-        """Deliver what has come; returns whether more than `most` frames had.
+        """Deliver at most `most` frames; returns True if more than these had come.
 
         Raises `CorruptRing`.
         """

@@ -1,4 +1,4 @@
-"""Frames to the peer: each goes into the next of the empty buffers that the peer has given."""
+"""Sending of frames: each goes into the next of the empty buffers that the peer has given."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bluebridge.guest.protocols.ntrdma.engine.remote_pair import CorruptRing
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 
 MOST_UNDER_WAY = 128
-"""Stores that may be under way; frames wait above."""
+"""The number of stores under way above which frames wait."""
 
 
 class FrameSender:
@@ -25,7 +25,7 @@ class FrameSender:
         self.produced = words.allocate()
         self.frames = self.dropped = self.bursts = 0
         self.throttled = False
-        """Whether frames wait only for stores to be carried out."""
+        """True if frames wait only for stores to be carried out."""
         self._transport, self._peer = transport, peer
         self._sources = sources
         self._source = 0
@@ -36,14 +36,14 @@ class FrameSender:
         self._told = self._used = self._known = 0
 
     def restart(self) -> None:
-        """The peer has given no buffer."""
+        """Forget the buffers of the peer."""
         self._told = self._used = self._known = 0
         self.throttled = False
         self.produced.set(0)
 
     @property
     def stopped(self) -> bool:
-        """Whether the peer has no buffer for a frame. Raises `CorruptRing`."""
+        """Return True if the peer has no buffer for a frame; raises `CorruptRing`."""
         if self._used == self._known:
             produced = self.produced.get()
             if not valid(self._used, produced, ETHERNET_CAPACITY):
@@ -52,7 +52,7 @@ class FrameSender:
         return self._used == self._known
 
     def space(self) -> memoryview | None:
-        """The memory for the next frame; None when it has to wait. Raises `CorruptRing`."""
+        """Return the memory for the next frame, None when it has to wait; raises `CorruptRing`."""
         if self.stopped:
             return None
         posted = self._transport.posted
@@ -79,7 +79,7 @@ class FrameSender:
         self._used = advanced(at, 1, ETHERNET_CAPACITY)
 
     def tell(self) -> None:
-        """The burst ends: tell the peer of its frames."""
+        """Tell the peer about the frames of a burst."""
         count = distance(self._told, self._used, ETHERNET_CAPACITY)
         if count:
             there = self._peer.ethernet

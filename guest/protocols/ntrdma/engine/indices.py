@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 
 def advanced(index: int, count: int, capacity: int) -> int:
-    """The index `count` entries on."""
+    """Return the index that lies `count` entries after `index`."""
     return (index + count) % (2 * capacity)
 
 
@@ -19,12 +19,12 @@ def distance(start: int, end: int, capacity: int) -> int:
 
 
 def valid(consumer: int, producer: int, capacity: int) -> bool:
-    """Whether the producer's index can be true: not before the consumer's nor a lap ahead."""
+    """Return True if the producer's index is possible: between the consumer's and a lap ahead."""
     return producer < 2 * capacity and distance(consumer, producer, capacity) <= capacity
 
 
 def runs(index: int, count: int, capacity: int) -> Iterator[tuple[int, int]]:
-    """Position and number of neighbouring entries, of `count` entries from `index` on."""
+    """Yield position and number of neighbouring entries, for `count` entries from `index` on."""
     while count:
         position = index % capacity
         part = min(count, capacity - position)

@@ -1,4 +1,4 @@
-"""Own resources, and the commands that keep their twins at the peer."""
+"""The own resources of this side, and the commands that keep their twins at the peer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ from bluebridge.guest.verbs.enums import WcStatus, WrOpcode
 from bluebridge.guest.verbs.errors import VerbsError
 
 Done = Callable[[bool], None]
-"""A call that takes whether it was carried out; also when the peer, and all to undo, is gone."""
+"""The type of a call that takes whether a command was carried out.
+
+A command whose peer is gone, and with it all to undo, counts as carried out.
+"""
 FIRST_PAIR = 0x10
 _PAIR_NUMBERS = 1 << 24
 
@@ -43,7 +46,10 @@ def ignore(_: bool) -> None:
 
 
 class LocalResources:
-    """Protection domains, their regions, and queue pairs. All calls return at once."""
+    """The protection domains, regions and queue pairs of this side.
+
+    All calls return at once; `done` is called at their end.
+    """
 
     def __init__(
         self,
@@ -69,7 +75,7 @@ class LocalResources:
         values: dict[str, Value],
         done: Callable[[bytes | None], None],
     ) -> None:
-        """Post a command, or say that there is no peer, once nothing is under way any more."""
+        """Post a command; without a peer report that once nothing is under way any more."""
         if self._peer.ready or self._draining:
             self._requests.post(form.pack({"op": op, **values}), done)
         else:
@@ -80,7 +86,7 @@ class LocalResources:
         self._send(form, op, values, lambda response: done(succeeded(response)))
 
     def _drop(self, form: Struct, op: CommandCode, done: Done, **values: Value) -> None:
-        """End a twin, or what it does. A peer that refuses has none: that is as good."""
+        """End a twin or what it does; a peer that refuses has none, which counts as success."""
         self._send(form, op, values, lambda response: done(True))
 
     # -- protection domains ---------------------------------------------------------------------
@@ -108,7 +114,7 @@ class LocalResources:
     # -- regions --------------------------------------------------------------------------------
 
     def register(self, domain: Domain, region: Region, done: Done = ignore) -> None:
-        """Let own work requests and the peer use a region; nobody, when the peer refuses."""
+        """Let own work requests and the peer use a region; no one may if the peer refuses."""
 
         def told(good: bool) -> None:
             if not good:
@@ -200,7 +206,7 @@ class LocalResources:
             self.fail(pair)
 
     def _invalidated(self, domain: Domain, key: int) -> Region | None:
-        """End a registration by work request, if it is one and valid."""
+        """End a registration by work request and return its region, None if it is not valid."""
         fast = self._fast.get(key >> 8)
         if fast is None or fast.domain is not domain:
             return None
@@ -209,7 +215,7 @@ class LocalResources:
         return fast.invalidate()
 
     def invalidate(self, domain: Domain, key: int) -> bool:
-        """The peer has invalidated a registration; whether it may. It knows already."""
+        """Note that the peer has invalidated a registration; returns False if it may not."""
         return self._invalidated(domain, key) is not None
 
     # -- queue pairs ----------------------------------------------------------------------------
@@ -223,7 +229,7 @@ class LocalResources:
         return number
 
     def pair(self, key: int) -> QueuePair | None:
-        """The queue pair of that number."""
+        """Return the queue pair with number `key`, None if there is none."""
         return self.pairs.get(key)
 
     def add_pair(self, pair: QueuePair, done: Done = ignore) -> None:
@@ -272,7 +278,7 @@ class LocalResources:
         self._delete_twin(pair, deleted)
 
     def remove_pair(self, pair: QueuePair, done: Done = ignore) -> None:
-        """Give a queue pair back."""
+        """Free a queue pair."""
 
         def deleted(good: bool) -> None:
             pair.clear()
@@ -285,7 +291,7 @@ class LocalResources:
             done(True)
 
     def _delete_twin(self, pair: QueuePair, done: Done) -> None:
-        """From now on nothing is stored into its rings, which the peer gives back."""
+        """Delete a twin: nothing is stored any more into its rings, which the peer frees."""
         pair.state, pair.rings = QueueState.RESET, None
         code, key = CommandCode.QP_DELETE, pair.key
         self._drop(layout.QP_DELETE, code, done, pd_key=pair.domain.key, key=key)
@@ -316,7 +322,7 @@ class LocalResources:
         self._send(layout.QP_CREATE, CommandCode.QP_CREATE, values, answered)
 
     def _rings(self, response: bytes, pair: QueuePair) -> Rings | None:
-        """Where the twin has its rings; None when that cannot be."""
+        """Return the addresses of the twin's rings; None for impossible ones."""
         value = layout.KEYED_RESPONSE.get
         rings = Rings(
             value(response, "recv_entries"),
@@ -360,7 +366,7 @@ class LocalResources:
                 self._event(Event.PAIR_FAILED, pair.key)
 
     def disabled(self) -> None:
-        """The peer is gone, nothing is under way."""
+        """Note that the peer is gone and nothing is under way."""
         self._draining = False
         self._requests.fail()
         for pair in tuple(self.pairs.values()):

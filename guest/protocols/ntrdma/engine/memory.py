@@ -8,7 +8,7 @@ from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 
 PAGE = 4096
 WORD_BYTES = 64
-"""The room of an index word: each has a cache line of its own."""
+"""The bytes reserved for an index word, so that each has a cache line of its own."""
 _PER_PAGE = PAGE // WORD_BYTES
 
 
@@ -34,7 +34,7 @@ class Word:
 
 
 class Words:
-    """Pages of index words, given out one by one."""
+    """Pages of memory for index words, which are given out one by one."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -56,11 +56,11 @@ class Words:
         return word
 
     def free(self, word: Word) -> None:
-        """Give a word back."""
+        """Take a word back."""
         self._free.append(word.number)
 
     def close(self) -> None:
-        """Give the pages back."""
+        """Free the pages."""
         for memory, words in self._pages:
             words.release()
             memory.free()
@@ -68,7 +68,7 @@ class Words:
 
 
 class Ring:
-    """`capacity` entries of `size` bytes in own memory."""
+    """A ring of `capacity` entries of `size` bytes in own memory."""
 
     def __init__(self, transport: Transport, capacity: int, size: int) -> None:
         self.capacity = capacity
@@ -95,7 +95,7 @@ class Ring:
             self._transport.copy(self.address + offset, target + offset, part * self.size)
 
     def free(self) -> None:
-        """Give the memory back."""
+        """Free the ring's memory."""
         self._memory.free()
 
 

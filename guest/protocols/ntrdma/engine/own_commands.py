@@ -1,4 +1,4 @@
-"""The commands that tell the peer of own resources, and what its responses say."""
+"""The commands that describe own resources to the peer, and the parsing of its responses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bluebridge.guest.protocols.ntrdma.engine.regions import Region
 
 
 def attributes(pair: QueuePair) -> dict[str, Value]:
-    """The values of a QP_MODIFY."""
+    """Return the values of a QP_MODIFY for a queue pair."""
     return {
         "pd_key": pair.domain.key,
         "key": pair.key,
@@ -24,7 +24,7 @@ def attributes(pair: QueuePair) -> dict[str, Value]:
 
 
 def succeeded(response: bytes | None) -> bool:
-    """Return whether a response says OK; None, when the peer has gone, counts as OK."""
+    """Return True if a response says OK, or is None since the peer has gone."""
     if response is None:
         return True
     keyed = CommandCode.MR_CREATE <= layout.RESPONSE.get(response, "op") <= CommandCode.QP_MODIFY
@@ -33,7 +33,7 @@ def succeeded(response: bytes | None) -> bool:
 
 
 def region_commands(region: Region) -> Iterator[bytearray]:
-    """The commands that make the twin of a region, without its domain."""
+    """Yield the commands that make the twin of a region, without its domain."""
     segments, first = region.segments, layout.CREATE_SEGMENTS
     count = min(len(segments), first)
     command = layout.MR_CREATE.pack(

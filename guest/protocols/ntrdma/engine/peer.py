@@ -1,4 +1,4 @@
-"""The peer as its blocks describe it: checked once, then stored to."""
+"""The peer as its blocks describe it: addresses are checked once, then stored to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BASE = layout.FIRST_DYNAMIC_BELL
 
 
 class Peer:
-    """The addresses at the peer, once its blocks are taken, and the counters of its bells."""
+    """The addresses at the peer, known once its blocks are taken, and the counters of its bells."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
@@ -24,11 +24,11 @@ class Peer:
         self._message = Message(0, 0)
         self._rings: dict[int, int] = {}
         self.known = False
-        """Whether its init block was taken: what it sends can be answered."""
+        """True once the peer's init block was taken, so that it can be answered."""
         self._signal_due = False
 
     def take_init(self, block: bytes) -> bool:
-        """Take the init block out of a PEER_INFO; whether it makes sense."""
+        """Take the init block out of a PEER_INFO; returns False if it is invalid."""
         get = layout.PEER_INFO.get
         self._message = Message(get(block, "msi_address"), get(block, "msi_data"))
         self._bells, self._bell_count = get(block, "bells"), get(block, "bell_count")
@@ -55,7 +55,7 @@ class Peer:
         return self.known
 
     def take_conf(self, block: bytes) -> bool:
-        """Take the conf block out of a PEER_INFO; whether it makes sense."""
+        """Take the conf block out of a PEER_INFO; returns False if it is invalid."""
         get = layout.PEER_INFO.get
         self.commands = get(block, "commands")
         self.command_produced = get(block, "command_produced")
@@ -69,7 +69,7 @@ class Peer:
         )
 
     def has_bell(self, bell: int) -> bool:
-        """Whether that is one of its bells."""
+        """Return True if the peer has a bell of this number."""
         return bell < self._bell_count
 
     def publish(self, index_address: int, index: int, bell: int) -> None:
@@ -85,12 +85,12 @@ class Peer:
         self._signal_due = True
 
     def publish_quietly(self, index_address: int, index: int) -> None:
-        """Store the ring's index, and no more, behind all entries copied so far."""
+        """Store the ring's index alone, behind all entries copied so far."""
         self.transport.fence()
         self.transport.imm32(index_address, index)
 
     def interrupt(self) -> None:
-        """Interrupt behind everything so far, if it is known how."""
+        """Interrupt the peer behind all stores so far, if its interrupt address is known."""
         self._signal_due = self.known
         self.signal()
 

@@ -1,4 +1,4 @@
-"""The peer's Ethernet device as its blocks describe it."""
+"""The Ethernet device of the peer as its blocks describe it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class PeerEthernet:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self.there = False
-        """Whether it has an Ethernet device; nothing else means anything without."""
+        """True if the peer has an Ethernet device; all other attributes need it."""
         self.completions = self.consumed = self.bell = 0
         self.buffers = self.produced = self.send_bell = 0
 
     def take_init(self, block: bytes, bell_count: int) -> bool:
-        """Take its part of the init block; whether that makes sense."""
+        """Take the Ethernet part of the init block; returns False if it is invalid."""
         get = PEER_INFO.get
         capacity = get(block, "ethernet_capacity")
         self.there = bool(capacity)
@@ -36,7 +36,7 @@ class PeerEthernet:
         )
 
     def take_conf(self, block: bytes, bell_count: int) -> bool:
-        """Take its part of the conf block; whether that makes sense."""
+        """Take the Ethernet part of the conf block; returns False if it is invalid."""
         get = PEER_INFO.get
         self.buffers = get(block, "ethernet_buffers")
         self.produced = get(block, "ethernet_produced")
@@ -46,6 +46,6 @@ class PeerEthernet:
         )
 
     def _holds(self, ring: int, length: int, index: int) -> bool:
-        """Whether a ring and its index can be stored to."""
+        """Return True if a ring and its index can be stored to."""
         reaches = self._transport.reaches
         return not (ring | index) & 3 and reaches(ring, length) and reaches(index, 4)

@@ -20,14 +20,14 @@ PING_SECONDS = 0.2
 POLL_SECONDS = 0.7
 MISSES = 10
 EAGER_SECONDS = 0.02
-"""The period of looking and telling until the port is ready."""
+"""The seconds between two looks and pings until the port is ready."""
 DRAIN_SECONDS = 1.0
-"""The time that stores may take when a port quiesces; then they are abandoned."""
+"""The seconds that stores may take when a port quiesces, before they are abandoned."""
 _PING_OFFSET = layout.PEER_INFO.field("ping").offset
 
 
 class _Row(NamedTuple):
-    """Peer's states that advance a state, and those that leave it as it is."""
+    """The states of the peer that advance a state, and those that leave it as it is."""
 
     advance: frozenset[int]
     tolerate: frozenset[int]
@@ -47,29 +47,29 @@ class PortOwner(Protocol):
     """The calls that a port makes when its state changes."""
 
     def restart(self) -> None:
-        """Forget everything of the peer; own rings begin anew, and nothing lands here any more."""
+        """Forget everything of the peer and start own rings anew; its stores land no more."""
 
     def init_block(self) -> bytes:
-        """A PEER_INFO with the init values of this side."""
+        """Return a PEER_INFO with the init values of this side."""
 
     def conf_block(self) -> bytes:
-        """A PEER_INFO with the conf values of this side."""
+        """Return a PEER_INFO with the conf values of this side."""
 
     def enabled(self) -> None:
-        """The peer is ready: make twins of all resources there."""
+        """Make twins of all resources at the peer, which is ready."""
 
     def disabled(self) -> None:
-        """The peer is lost, and nothing is under way any more: end what waits for it."""
+        """End what waits for the peer, which is lost; nothing is under way any more."""
 
     def quiescing(self) -> None:
-        """The port begins to part from its peer."""
+        """Note that the port begins to disconnect from its peer."""
 
     def entered(self, state: PortState) -> None:
-        """The port is in a state, and has told the peer."""
+        """Note that the port is in a state and has told the peer."""
 
 
 class Port:
-    """The state machine. `peer` is filled in as the blocks of the other side come."""
+    """The port's state machine, which fills in `peer` as the blocks of the other side come."""
 
     def __init__(self, transport: Transport, peer: Peer, owner: PortOwner) -> None:
         self.state = PortState.RESET_REQUESTED
@@ -90,7 +90,7 @@ class Port:
 
     @property
     def ready(self) -> bool:
-        """Whether both sides are ready."""
+        """True when both sides are ready."""
         return self._peer_enabled
 
     @property
@@ -101,7 +101,7 @@ class Port:
         return min(self._next_ping, self._next_poll) if self.up else float("inf")
 
     def link(self, up: bool, now: float) -> None:
-        """The way to the peer is there, or has gone."""
+        """Note that the peer has become reachable, or has ceased to be."""
         if up == self.up:
             return
         self.up = up
@@ -115,7 +115,7 @@ class Port:
         self._owner.entered(self.state)
 
     def quiesce(self, reason: str, now: float) -> None:
-        """Part from the peer and begin anew."""
+        """Disconnect from the peer and begin anew."""
         if self.state < PortState.SPADS_READY:
             return
         self.reason = reason
@@ -128,7 +128,7 @@ class Port:
         self._next_ping = now
 
     def advance(self, now: float) -> None:
-        """Do what is due."""
+        """Do what is due at `now`."""
         if self.state is PortState.QUIESCE:
             self._drain(now)
         if not self.up or self.state is PortState.QUIESCE:
@@ -140,14 +140,14 @@ class Port:
             self._poll(now)
 
     def look(self, now: float) -> None:
-        """The peer has signalled: its state may have changed."""
+        """Look at the peer's state, which may have changed with its signal."""
         if self.state >= PortState.CONF_READY:
             self._poll(now)
 
     # -- own side -------------------------------------------------------------------------------
 
     def _drain(self, now: float) -> None:
-        """Quiesced: until what was posted is carried out, and its sources can be given back."""
+        """Wait in the quiesced state until the posted stores are carried out."""
         if self._transport.done < self._transport.posted:
             if now < self._drain_until:
                 self._next_ping = now + EAGER_SECONDS / 10
@@ -160,7 +160,7 @@ class Port:
         self._next_poll = now
 
     def _enter(self, state: PortState, now: float) -> None:
-        """Go to a state and tell the peer, in the places of the state before, too."""
+        """Go to a state and tell the peer, also where the state before told it."""
         before, self.state = self.state, state
         if state is PortState.CONF_READY:
             self._word = 0  # from here on it is the word in memory, which the peer's reset cleared
@@ -199,7 +199,7 @@ class Port:
             self.quiesce("the peer does not answer", now)
 
     def _event(self, theirs: int, now: float) -> None:
-        """The peer says in which state it is."""
+        """Act on the state that the peer reports."""
         while True:
             mine = self.state
             if mine is PortState.QUIESCE:
@@ -226,7 +226,7 @@ class Port:
             self._owner.enabled()
 
     def _advanced(self, mine: PortState, now: float) -> str:
-        """Leave a state for the next; why that cannot be, or nothing."""
+        """Leave a state for the next; returns the reason if that fails, else ""."""
         match mine:
             case PortState.RESET_REQUESTED:
                 self._begin()
@@ -247,7 +247,7 @@ class Port:
         return ""
 
     def _begin(self) -> None:
-        """Nobody stores here now: begin with clean memory, then let the peer in."""
+        """Clear the memory, into which nobody stores now, then let the peer in."""
         self._peer_block = 0
         self._owner.restart()
         self._block[:] = bytes(len(self._block))
@@ -260,7 +260,7 @@ class Port:
         self._transport.store_spad(Spad.ADDRESS_HIGH, address >> 32)
 
     def _take_spads(self) -> str:
-        """The peer's versions and where its block is; why not, or nothing."""
+        """Take the peer's versions and block address; returns the reason if invalid, else ""."""
         load = self._transport.load_spad
         versions = load(Spad.VERSION)
         highest, lowest = versions & 0xFFFF, versions >> 16

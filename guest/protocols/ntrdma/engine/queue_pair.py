@@ -1,4 +1,4 @@
-"""An own queue pair: state, both queues, and what its twin at the peer knows of it."""
+"""An own queue pair: its state, both queues, and the place of its twin at the peer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Rings:
 
 
 class Domain:
-    """An own protection domain: its regions by key."""
+    """An own protection domain, with its regions by key."""
 
     def __init__(self, key: int) -> None:
         self.key = key
@@ -62,7 +62,7 @@ class QueuePair:
         sizes: Sizes,
         queues: tuple[CompletionQueue, CompletionQueue],
     ) -> None:
-        """Raises `MemoryError`, and holds nothing then."""
+        """Make the queue pair; raises `MemoryError`, and holds nothing then."""
         self.key = key
         self.domain = domain
         self.sizes = sizes
@@ -79,13 +79,13 @@ class QueuePair:
         self.tries = 0
         self.waiting_since: float | None = None
         self.local_busy = False
-        """Whether the first request waits for the response to a command."""
+        """True while the first request waits for the response to a command."""
         self.stopped = False
-        """Whether the last entry that left has failed, so that no other may follow."""
+        """True after the last entry sent has failed, so that no other may follow."""
         self.epoch = 0
-        """Counts how often it was reset: what belongs to an earlier time is ignored."""
+        """The number of resets, by which what belongs to an earlier time is ignored."""
         self.flushed = False
-        """Whether everything has ended in the error state, so that posts end at once."""
+        """True when everything has ended in the error state, so that posts end at once."""
         self._words = words
         self._consumed = words.allocate()
         with ExitStack() as undo:
@@ -107,7 +107,7 @@ class QueuePair:
 
     @property
     def receiving(self) -> bool:
-        """Whether it takes messages of its peer."""
+        """True if the queue pair takes messages of its peer."""
         return self.state in RECEIVING
 
     def push_receives(self, peer: Peer) -> None:
@@ -116,7 +116,7 @@ class QueuePair:
             self.receives.push(peer, self.rings.recv_entries, self.rings.recv_produced)
 
     def flush(self) -> None:
-        """End everything that is posted: nothing of it can be under way any more."""
+        """End all posted requests, none of which can be under way any more."""
         self.sends.collect()
         self.sends.flush()
         self.receives.flush()
@@ -128,7 +128,7 @@ class QueuePair:
         self.receives.twin_is_new()
 
     def clear(self) -> None:
-        """Back to RESET: forget what was posted and completed."""
+        """Go back to RESET: forget what was posted and completed."""
         self.state = QueueState.RESET
         self.rings = None
         self.local_busy = self.flushed = self.stopped = False
@@ -138,7 +138,7 @@ class QueuePair:
         self.receives.clear()
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory of the queues."""
         self.sends.close()
         self.receives.close()
         self._words.free(self._consumed)

@@ -31,7 +31,7 @@ _STATUSES = {
 
 
 class ReceiveQueue:
-    """Up to `capacity` receives of up to `pieces` pieces, counted until they are polled.
+    """A queue of up to `capacity` receives of `pieces` pieces, counted until polled.
 
     `next` is the index of the receive that the peer's next send must name.
     """
@@ -78,7 +78,7 @@ class ReceiveQueue:
             peer.publish_quietly(produced, self._post)
 
     def twin_is_new(self) -> None:
-        """The peer's ring is empty and begins at index 0, as this one then does."""
+        """Start the ring anew at index 0, as the peer's empty ring."""
         receives = list(self._posted)
         self.next = self._post = self._pushed = 0
         for _, pieces in receives:
@@ -96,7 +96,7 @@ class ReceiveQueue:
         immediate: int,
         solicited: bool,
     ) -> bool:
-        """The peer used receive `key`; False when that is not the next one, or too small."""
+        """Complete receive `key`, used by the peer; False if not the next, or too small."""
         if not self._posted or key != self.next or key == self._post:
             return False
         wr_id, pieces = self._posted[0]
@@ -133,18 +133,18 @@ class ReceiveQueue:
         self._used = self.next = self._post = self._pushed = 0
 
     def close(self) -> None:
-        """Give the ring back."""
+        """Free the ring."""
         self._cq.detach(self)
         self._ring.free()
 
     @property
     def used(self) -> int:
-        """Receives that were posted and not polled."""
+        """The number of receives that were posted and not polled."""
         return self._used
 
     @property
     def outstanding(self) -> int:
-        """Receives that wait for a message."""
+        """The number of receives that wait for a message."""
         return len(self._posted)
 
     def _add(self, wc: Wc, *, solicited: bool) -> None:
@@ -154,11 +154,11 @@ class ReceiveQueue:
     # -- as a source of completions --------------------------------------------------------------
 
     def collect(self) -> None:
-        """Receives are completed as the peer's sends are served."""
+        """Do nothing: receives are completed as the peer's sends are served."""
 
     @property
     def waiting(self) -> bool:
-        """Whether `take` would give something."""
+        """Return True if `take` would return a completion."""
         return bool(self._done)
 
     def take(self) -> Wc | None:

@@ -1,4 +1,4 @@
-"""Memory regions, own ones and twins of the peer's: key, rights, range, and the bytes behind."""
+"""Memory regions of this side and twins of the peer's: key, rights, range, and segments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INVALIDATABLE = 1 << 31
 
 
 class Refused(Exception):
-    """Memory may not be used as asked; `status` says why."""
+    """A use of memory is not allowed; `status` says why."""
 
     def __init__(self, status: WorkStatus) -> None:
         super().__init__(status.name)
@@ -23,7 +23,7 @@ class Refused(Exception):
 
 
 class Region:
-    """`length` bytes that users of `key` find from `address` on, in `segments` of one bus.
+    """A region of `length` bytes, from `address` on for users of `key`; `segments` are on one bus.
 
     The twin of a region that is not complete yet has fewer segments than its `capacity`.
     """
@@ -39,7 +39,7 @@ class Region:
         self._covered = 0
 
     def append(self, segments: Sequence[Segment]) -> bool:
-        """Put segments behind those there are; whether they fit."""
+        """Add segments behind the present ones; returns False if they do not fit."""
         if len(self.segments) + len(segments) > self.capacity:
             return False
         for segment in segments:
@@ -50,11 +50,11 @@ class Region:
 
     @property
     def complete(self) -> bool:
-        """Whether all segments are there."""
+        """True when all segments are present."""
         return len(self.segments) == self.capacity
 
     def pieces(self, address: int, length: int) -> list[Segment]:
-        """The memory behind `length` bytes at `address`. Raises `Refused`."""
+        """Return the memory behind `length` bytes at `address`; raises `Refused`."""
         offset = address - self.address
         if offset < 0 or offset + length > self.length:
             raise Refused(WorkStatus.RDMA_RANGE)
@@ -77,7 +77,7 @@ Regions = Mapping[int, Region]
 
 
 def find(regions: Regions, key: int, address: int, length: int, right: int) -> list[Segment]:
-    """The memory that `key` gives access to, with `right`. Raises `Refused`."""
+    """Return the memory that `key` gives access to with `right`; raises `Refused`."""
     region = regions.get(key)
     if region is None or not region.complete:
         raise Refused(WorkStatus.RDMA_KEY)
@@ -87,7 +87,7 @@ def find(regions: Regions, key: int, address: int, length: int, right: int) -> l
 
 
 def gather(regions: Regions, pieces: Sequence[Sge], right: int) -> list[Segment]:
-    """The memory of a list of pieces. Raises `Refused`."""
+    """Return the memory of a list of pieces; raises `Refused`."""
     found: list[Segment] = []
     for address, length, key in pieces:
         if length:
@@ -96,14 +96,14 @@ def gather(regions: Regions, pieces: Sequence[Sge], right: int) -> list[Segment]
 
 
 def total(segments: Sequence[Segment] | Sequence[Sge]) -> int:
-    """Bytes of a list of segments or pieces."""
+    """Return the bytes of a list of segments or pieces."""
     return sum(segment[1] for segment in segments)
 
 
 def copies(
     sources: Sequence[Segment], targets: Sequence[Segment]
 ) -> Iterator[tuple[int, int, int]]:
-    """Source, target and length of the copies that fill `targets` from all of `sources`."""
+    """Yield source, target and length of the copies that fill `targets` from all of `sources`."""
     rest = iter(targets)
     target = room = 0
     for source, length in sources:

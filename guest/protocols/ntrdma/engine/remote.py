@@ -34,17 +34,17 @@ class RemoteOwner(Protocol):
     """The parts of the engine that the peer's commands reach besides twins of its objects."""
 
     def twin_rang(self, twin: RemotePair) -> None:
-        """The peer has sent to a twin."""
+        """Note that the peer has sent to a twin."""
 
     def cm_message(self, mad: bytes, ip: int) -> None:
-        """A message of the peer's connection manager at `ip`, without its first 8 bytes."""
+        """Take a CM message of the peer at `ip`, without its first 8 bytes."""
 
     def has_address(self, ip: int) -> bool:
-        """Whether an IPv4 address is this side's."""
+        """Return True if an IPv4 address is this side's."""
 
 
 class RemoteResources:
-    """The peer's protection domains with their regions, and its queue pairs."""
+    """The twins of the peer's protection domains, regions and queue pairs."""
 
     def __init__(
         self, transport: Transport, words: Words, bells: Bells, peer: Peer, owner: RemoteOwner
@@ -69,7 +69,7 @@ class RemoteResources:
         }
 
     def pair(self, key: int) -> RemotePair | None:
-        """The twin of the peer's queue pair `key`."""
+        """Return the twin of the peer's queue pair `key`, None if there is none."""
         found = self._pairs.get(key)
         return None if found is None else found[0]
 
@@ -79,7 +79,7 @@ class RemoteResources:
         return len(self._domains) + len(self._pairs) + self._regions
 
     def execute(self, command: bytes) -> bytes:
-        """Carry out a command; its response."""
+        """Carry out a command of the peer and return the response."""
         op, pd_key = layout.RESPONSE.get(command, "op"), layout.RESPONSE.get(command, "pd_key")
         handler = self._handlers.get(op)
         keyless = op in (CommandCode.PD_CREATE, CommandCode.PD_DELETE) or op > CommandCode.QP_MODIFY
@@ -95,7 +95,7 @@ class RemoteResources:
             return bytes(form.pack(op=op, pd_key=pd_key, key=key, status=layout.FAILED))
 
     def clear(self) -> None:
-        """The peer begins anew: its twins go."""
+        """Delete all twins for a peer that begins anew."""
         for key in list(self._pairs):
             self._close_pair(key)
         self._domains.clear()
@@ -169,7 +169,7 @@ class RemoteResources:
         return _keyed(command)
 
     def drop_region(self, twin: RemotePair, key: int) -> None:
-        """We have invalidated a region of the peer: its twin goes."""
+        """Delete the twin of a region that this side has invalidated."""
         for regions in self._domains.values():
             if regions is twin.regions and (region := regions.pop(key, None)) is not None:
                 self._regions -= 1

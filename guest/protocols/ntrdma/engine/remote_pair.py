@@ -1,4 +1,4 @@
-"""The twin of a queue pair of the peer: its receives as we may use them, its sends as they come."""
+"""The twin of a queue pair of the peer: its receives for this side's sends, and its sends."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ MOST_PIECES = 64
 
 
 class CorruptRing(Exception):
-    """The peer wrote what cannot be into a ring."""
+    """The peer wrote an impossible value into a ring."""
 
 
 class RemotePair:
-    """Twin of the peer's queue pair `key`; `regions` are those of its protection domain."""
+    """The twin of the peer's queue pair `key`; `regions` are those of its protection domain."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class RemotePair:
         receives: tuple[int, int],
         sends: tuple[int, int],
     ) -> None:
-        """`receives` and `sends` are capacity and pieces. Raises `MemoryError`."""
+        """Make the twin; `receives` and `sends` are capacity and pieces. `MemoryError`."""
         self.key = key
         self.regions = regions
         self.state = QueueState.RESET
@@ -47,7 +47,7 @@ class RemotePair:
         self.peer_key = 0
         self.bell = 0
         self.broken = False
-        """Whether a send of it has failed: the rest is aborted."""
+        """True after a send has failed, so that the rest is aborted."""
         self.completion_address = self.consumed_address = self.completion_bell = 0
         self.recv_capacity, self._recv_pieces = max(1, receives[0]), receives[1]
         self.send_capacity, self._send_pieces = max(1, sends[0]), sends[1]
@@ -63,13 +63,13 @@ class RemotePair:
         self._consumed = self._answered = 0
 
     def receives_from(self, key: int) -> bool:
-        """Whether it takes messages of our queue pair `key`."""
+        """Return True if it takes messages of this side's queue pair `key`."""
         return self.peer_key == key and self.state in RECEIVING
 
     # -- its receives ---------------------------------------------------------------------------
 
     def next_receive(self) -> tuple[int, list[Sge]] | None:
-        """Index and pieces of the next receive that we may fill, or None. Raises `CorruptRing`."""
+        """Return index and pieces of the next receive, or None; raises `CorruptRing`."""
         produced = self.recv_produced.get()
         if not valid(self._taken, produced, self.recv_capacity):
             raise CorruptRing
@@ -94,11 +94,11 @@ class RemotePair:
         return distance(self._consumed, produced, self.send_capacity)
 
     def next_send(self) -> SendEntry | None:
-        """The oldest send; None when it makes no sense."""
+        """Return the oldest send; None when it is malformed."""
         return SendEntry.unpack(self.sends.entry(self._consumed), self._send_pieces)
 
     def answer(self, entry: SendEntry | None, status: WorkStatus, length: int) -> None:
-        """The oldest send has ended; the peer is told with `push_answers`."""
+        """Note that the oldest send has ended, which `push_answers` tells the peer."""
         handle, op = (entry.handle, entry.op) if entry is not None else (0, 0)
         completion = COMPLETION.pack(handle, op, status, length, 0)
         self._completions.put(self._consumed, completion)
@@ -113,7 +113,7 @@ class RemotePair:
             peer.publish(self.consumed_address, self._consumed, self.completion_bell)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory of the rings."""
         for ring in (self.receives, self.sends, self._completions):
             ring.free()
         self._words.free(self.recv_produced)

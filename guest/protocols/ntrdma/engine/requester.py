@@ -1,4 +1,4 @@
-"""Carries out posted sends: data to the peer first, then the entries that tell of it.
+"""The requester: carries out posted sends, first the data, then the entries that announce it.
 
 Every right is checked here, on own regions and on the twins of the peer's, before a byte moves.
 """
@@ -29,13 +29,13 @@ from bluebridge.guest.verbs.enums import AccessFlags, WcStatus
 from bluebridge.guest.verbs.values import Sge
 
 BATCH = 16
-"""Entries of one queue pair that are carried out in one turn."""
+"""The most entries of one queue pair that are carried out in one turn."""
 MOST_UNDER_WAY = 128
-"""Stores that may be under way; queues wait above."""
+"""The number of stores under way above which queues wait."""
 FEW_UNDER_WAY = 64
 """The number of requests under way below which waiting queue pairs go on."""
 RNR_SECONDS = 0.0005
-"""The time until a missing receive is looked for again, at first; it doubles each time."""
+"""The first pause before a missing receive is looked for again; it doubles each time."""
 MOST_RNR_SECONDS = 0.01
 _SENDS = (WorkCode.SEND, WorkCode.SEND_INVALIDATE, WorkCode.SEND_IMMEDIATE)
 _WRITES = (WorkCode.WRITE, WorkCode.WRITE_IMMEDIATE)
@@ -44,7 +44,7 @@ _LOCAL = int(AccessFlags.LOCAL_WRITE)
 
 
 class _Wait(Exception):
-    """The request has to wait; for a receive, or for the peer's queue pair."""
+    """A request has to wait for a receive, or for the peer's queue pair."""
 
     def __init__(self, for_receive: bool) -> None:
         super().__init__()
@@ -52,17 +52,17 @@ class _Wait(Exception):
 
 
 class _Ends(Exception):
-    """The request ends here, and the peer needs not know."""
+    """A request ends here without the peer."""
 
 
 class LocalWork(Protocol):
     """Carries out requests that are not for the peer."""
 
     def begin(self, pair: QueuePair, request: SendRequest) -> None:
-        """The first request of a queue pair, with `pair.local_busy` until it has ended."""
+        """Carry out the first request of a queue pair, with `pair.local_busy` until its end."""
 
     def fail(self, pair: QueuePair) -> None:
-        """Something went wrong: the queue pair goes to the error state."""
+        """Bring a queue pair to the error state after a failure."""
 
 
 class Requester:
@@ -75,10 +75,10 @@ class Requester:
         self._remote, self._local = remote, local
         self._throttled = False
         self._done = 0
-        """Stores that were carried out when it last looked."""
+        """The number of stores that were carried out at the last look."""
 
     def throttled(self) -> bool:
-        """Whether so much is under way that queues have to wait."""
+        """Return True if so much is under way that queues have to wait."""
         most = FEW_UNDER_WAY if self._throttled else MOST_UNDER_WAY
         posted = self._transport.posted
         if posted - self._done > most:
@@ -87,7 +87,7 @@ class Requester:
         return self._throttled
 
     def work(self, pair: QueuePair, now: float) -> bool:
-        """A turn of a queue pair; whether it could go on at once."""
+        """Serve a queue pair for a turn; returns True if it could go on at once."""
         sends, rings = pair.sends, pair.rings
         if pair.state is not QueueState.READY_TO_SEND or pair.local_busy or pair.stopped:
             return False
@@ -127,7 +127,7 @@ class Requester:
         return not pair.stopped
 
     def _wait(self, pair: QueuePair, for_receive: bool, now: float) -> bool:
-        """Try later, or end with an error when the queue pair's patience is over."""
+        """Plan a later try, or end with an error when the queue pair's patience is over."""
         if pair.waiting_since is None:
             pair.waiting_since = now
         if for_receive:
@@ -140,7 +140,7 @@ class Requester:
         return False
 
     def _end(self, pair: QueuePair, status: WcStatus) -> bool:
-        """The first request ends with an error, once all before it have ended."""
+        """End the first request with an error, once all before it have ended."""
         if not pair.sends.flying:
             pair.sends.end_first(status)
             self._local.fail(pair)
@@ -149,7 +149,7 @@ class Requester:
     # -- one request ----------------------------------------------------------------------------
 
     def _place(self, pair: QueuePair, request: SendRequest) -> bytes:
-        """Copy the data of a request; the entry that tells of it.
+        """Copy the data of a request and return the entry that announces it.
 
         If that is of an error, the pair is stopped.
         """
@@ -185,7 +185,7 @@ class Requester:
         return self._entry(request, status, receive_key)
 
     def _own_memory(self, pair: QueuePair, request: SendRequest) -> list[Segment]:
-        """Where the data of a request is, or where a read puts it."""
+        """Return the own memory of a request: its data, or the target of a read."""
         if request.staged is not None:
             return request.staged
         right = _LOCAL if request.code is WorkCode.READ else 0
@@ -195,7 +195,7 @@ class Requester:
             raise _Ends from refused
 
     def _remote_memory(self, twin: RemotePair, request: SendRequest) -> list[Segment]:
-        """What a write or a read is about, at the peer."""
+        """Return the memory at the peer that a write or a read names."""
         right = _READ if request.code is WorkCode.READ else _WRITE
         if not twin.access & right:
             raise Refused(WorkStatus.QUEUE_ACCESS)
@@ -204,7 +204,7 @@ class Requester:
         return find(twin.regions, request.rdma_key, request.rdma_address, request.length, right)
 
     def _receive_memory(self, twin: RemotePair, pieces: list[Sge], length: int) -> list[Segment]:
-        """Where a receive of the peer wants its data."""
+        """Return the memory of the peer's receive for the data."""
         try:
             targets = gather(twin.regions, pieces, _LOCAL)
         except Refused as refused:
@@ -214,7 +214,7 @@ class Requester:
         return targets
 
     def _invalidate(self, twin: RemotePair, key: int) -> None:
-        """The peer's region goes with this send: nothing may be written there behind it."""
+        """Delete the twin of the region that this send invalidates: no later write uses it."""
         region = twin.regions.get(key)
         if region is None or not region.access & INVALIDATABLE:
             raise Refused(WorkStatus.INVALIDATION)

@@ -1,4 +1,4 @@
-"""Serves the sends of the peer's queue pairs: completes receives, carries out reads, answers."""
+"""The responder: serves the peer's sends by completing receives and carrying out reads."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _CODES = {int(code): code for code in WorkCode if code >= WorkCode.SEND}
 
 
 class Pairs(Protocol):
-    """Own queue pairs, as the peer's sends reach them."""
+    """The own queue pairs for the responder."""
 
     def pair(self, key: int) -> QueuePair | None:
-        """The queue pair of that number."""
+        """Return the queue pair with number `key`, None if there is none."""
 
     def invalidate(self, domain: Domain, key: int) -> bool:
-        """The peer has invalidated a region; whether it may."""
+        """Note that the peer has invalidated a region; returns False if it may not."""
 
     def fail(self, pair: QueuePair) -> None:
-        """Something went wrong: the queue pair goes to the error state."""
+        """Bring a queue pair to the error state after a failure."""
 
 
 class Responder:
@@ -48,7 +48,7 @@ class Responder:
         self._transport, self._peer, self._pairs = transport, peer, pairs
 
     def serve(self, twin: RemotePair) -> bool:
-        """Serve a batch of what has come; whether more is left."""
+        """Serve a batch of the sends that came; returns True if more is left."""
         pair = self._pairs.pair(twin.peer_key)
         try:
             left = twin.arrived()
@@ -80,7 +80,7 @@ class Responder:
             self._pairs.fail(pair)
 
     def _status(self, twin: RemotePair, pair: QueuePair, entry: SendEntry) -> WorkStatus:
-        """Carry out one send; how it ended."""
+        """Carry out one send and return its status."""
         code = _CODES.get(entry.op)
         if code is None:
             return WorkStatus.OPCODE
@@ -93,7 +93,7 @@ class Responder:
         return WorkStatus.OK
 
     def _failed(self, pair: QueuePair, code: WorkCode, entry: SendEntry) -> WorkStatus:
-        """The requester found an error, perhaps with a receive of ours."""
+        """Take an error that the requester found, perhaps with a receive of this side."""
         if entry.status not in _KNOWN:
             return WorkStatus.CORRUPT
         status = WorkStatus(entry.status)
@@ -102,7 +102,7 @@ class Responder:
         return status
 
     def _receive(self, pair: QueuePair, code: WorkCode, entry: SendEntry) -> WorkStatus:
-        """A message has landed in the receive that the entry names."""
+        """Complete the receive that the entry names, into which a message was written."""
         if code is WorkCode.SEND_INVALIDATE and not self._pairs.invalidate(
             pair.domain, entry.immediate
         ):
@@ -118,7 +118,7 @@ class Responder:
         return WorkStatus.OK if right else WorkStatus.CORRUPT
 
     def _read(self, twin: RemotePair, pair: QueuePair, entry: SendEntry) -> WorkStatus:
-        """Copy what the peer wants to read."""
+        """Copy what the peer asks to read."""
         if not pair.access & _READ:
             return WorkStatus.QUEUE_ACCESS
         if total(entry.pieces) != entry.rdma_length:

@@ -25,7 +25,7 @@ CODES = {
     WrOpcode.RDMA_WRITE: WorkCode.WRITE,
     WrOpcode.RDMA_READ: WorkCode.READ,
 }
-"""The requests that travel. All others are carried out here, through commands to the peer."""
+"""The opcodes of requests that cross the bridge; all others are carried out by commands."""
 LOCAL = {
     WrOpcode.REG_MR: WcOpcode.REG_MR,
     WrOpcode.LOCAL_INV: WcOpcode.LOCAL_INV,
@@ -53,7 +53,7 @@ STATUSES: dict[int, WcStatus] = {
     WorkStatus.QUEUE_ACCESS: WcStatus.REM_INV_REQ_ERR,
     WorkStatus.NO_PEER: WcStatus.RETRY_EXC_ERR,
 }
-"""Any other status of the peer is a remote operation error."""
+"""The statuses of completions; any other of the peer is a remote operation error."""
 _SIGNALED, _SOLICITED = int(SendFlags.SIGNALED), int(SendFlags.SOLICITED)
 
 
@@ -92,7 +92,7 @@ class SendRequest:
 
 
 class SendQueue:
-    """Requests of one queue pair, up to `capacity` of them with up to `pieces` pieces each."""
+    """The requests of one queue pair, up to `capacity` with up to `pieces` pieces each."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class SendQueue:
         self.queue: deque[SendRequest] = deque()
         """The requests that are posted and of which nothing is done yet."""
         self.flying: deque[SendRequest] = deque()
-        """Sent to the peer, which has not completed them."""
+        """The requests that were sent to the peer, which has not completed them."""
         self.consumed_word = consumed
         self.produced = 0
         self.failed: Callable[[], None] = lambda: None
@@ -174,11 +174,11 @@ class SendQueue:
     # -- sending --------------------------------------------------------------------------------
 
     def held_by_reads(self, request: SendRequest) -> bool:
-        """Whether it has to wait for reads that are flying."""
+        """Return True if a request has to wait for reads in flight."""
         return request.fenced and any(each.code is WorkCode.READ for each in self.flying)
 
     def fly(self, entry: bytes) -> None:
-        """The first request leaves as `entry`; the ring is pushed to the peer afterwards."""
+        """Send the first request as `entry`; the ring is pushed to the peer afterwards."""
         self.ring.put(self.produced, entry)
         self.produced = advanced(self.produced, 1, self.capacity)
         self.flying.append(self.queue.popleft())
@@ -186,11 +186,11 @@ class SendQueue:
     # -- completing -----------------------------------------------------------------------------
 
     def end_first(self, status: WcStatus) -> None:
-        """The first request that waits ends here, without the peer; none may be flying."""
+        """End the first waiting request without the peer; none may be in flight."""
         self._complete(self.queue.popleft(), status)
 
     def collect(self) -> None:
-        """See what the peer has completed."""
+        """Take over the completions that the peer has stored."""
         index = self.consumed_word.get()
         if index == self._consumed or self._broken:
             return
@@ -240,13 +240,13 @@ class SendQueue:
         self.twin_is_new()
 
     def twin_is_new(self) -> None:
-        """The peer's ring is empty and begins at index 0, as this one then does."""
+        """Start the ring anew at index 0, as the peer's empty ring."""
         self.produced = self._consumed = 0
         self._broken = False
         self.consumed_word.set(0)
 
     def close(self) -> None:
-        """Give the rings back."""
+        """Free the rings."""
         self._cq.detach(self)
         for ring in (self.ring, self.completions, self._inline_ring):
             if ring is not None:
@@ -256,11 +256,11 @@ class SendQueue:
 
     @property
     def waiting(self) -> bool:
-        """Whether `take` would give something."""
+        """Return True if `take` would return a completion."""
         return bool(self._done)
 
     def take(self) -> Wc | None:
-        """The oldest completion; its entry, and those before it, may be used anew."""
+        """Return the oldest completion; frees its entry and those before it."""
         if not self._done:
             return None
         wc, self._retired = self._done.popleft()
@@ -268,7 +268,7 @@ class SendQueue:
 
 
 def _copied(wr: SendWr) -> SendWr:
-    """What a local request needs of it."""
+    """Return a copy of a request with the fields that a local request needs."""
     return SendWr(
         wr.wr_id,
         wr.opcode,

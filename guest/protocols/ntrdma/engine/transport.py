@@ -1,4 +1,4 @@
-"""The transport that an engine stands on: own memory, stores into the peer's, scratchpads."""
+"""The interface of an engine's transport: own memory, stores into the peer's, scratchpads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Message(NamedTuple):
 
 
 class Transport(Protocol):
-    """Stores into the peer's memory. Addresses are those of their owner's bus.
+    """A transport of stores into the peer's memory; addresses are of their owner's bus.
 
     Copies land in their order, and all other stores in theirs, but a copy and another store keep
     theirs only across a `fence`. `copy` reads its source when it is carried out, the others take
@@ -40,16 +40,16 @@ class Transport(Protocol):
         """The number of stores, in order, that are carried out: their sources may be used anew."""
 
     def map(self, length: int, align: int = 4096) -> DmaMemory:
-        """Zeroed memory of this side that the peer can store into. Raises `MemoryError`."""
+        """Allocate zeroed memory that the peer can store into; raises `MemoryError`."""
 
     def reaches(self, address: int, length: int) -> bool:
-        """Whether these bytes of the peer can be stored to at all."""
+        """Return True if these bytes of the peer can be stored to at all."""
 
     def write(self, target: int, data: bytes) -> None:
-        """Store bytes."""
+        """Store bytes into the peer's memory."""
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """Copy from this side's memory."""
+        """Copy from this side's memory into the peer's."""
 
     def imm32(self, target: int, value: int) -> None:
         """Store 4 bytes, little-endian, at a multiple of 4."""
@@ -58,10 +58,10 @@ class Transport(Protocol):
         """Make every later store land behind all stores that were made before."""
 
     def signal(self, message: Message) -> None:
-        """Interrupt the peer; a store like others."""
+        """Interrupt the peer by a store like others."""
 
     def flush(self) -> None:
-        """Begin with everything that was asked for."""
+        """Start all stores that were asked for."""
 
     def abandon(self) -> None:
         """Give up all stores that are not carried out yet; `done` equals `posted` from then on."""
@@ -76,4 +76,4 @@ class Transport(Protocol):
         """Let the peer store into this side's memory."""
 
     def shut(self) -> None:
-        """The peer's stores no longer land here."""
+        """Stop the peer's stores from landing in this side's memory."""
