@@ -15,7 +15,7 @@ class LinkLayer(StrEnum):
 
 LID_SIZE: Final = 2
 PERMISSIVE: Final = b"\xff\xff"
-"""The LID that means the other end of the cable (InfiniBand vol. 1, 4.1.3)."""
+"""The LID that addresses the other end of the cable (InfiniBand vol. 1, 4.1.3)."""
 NO_LID: Final = b"\0\0"
 FIRST_GROUP_LID: Final = 0xC000
 
@@ -24,17 +24,17 @@ _GROUP_BYTE: Final = FIRST_GROUP_LID >> 8
 
 
 def is_group(address: bytes) -> bool:
-    """Whether an address is that of many: broadcast, multicast."""
+    """Return True for a group address: broadcast or multicast."""
     if len(address) == LID_SIZE:
         return address[0] >= _GROUP_BYTE and address != PERMISSIVE
     return bool(address[:1]) and bool(address[0] & _GROUP_BIT)
 
 
 def lid_bytes(lid: int) -> bytes:
-    """Write a LID as an address, 2 bytes in network order."""
+    """Return a LID as an address, 2 bytes in network order."""
     return lid.to_bytes(LID_SIZE, "big")
 
 
 def lid_of(address: bytes) -> int:
-    """Read the LID in an address of 2 bytes."""
+    """Return the LID in an address of 2 bytes."""
     return int.from_bytes(address, "big")

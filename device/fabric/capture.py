@@ -1,4 +1,4 @@
-"""A decorator of a fabric for one device: every message it sends goes into the bus log, once."""
+"""A fabric decorator for one device, which records every message it sends in the bus log once."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from bluebridge.device.packets.message import (
 )
 
 PAYLOAD_BYTES: Final = 256
-"""What is kept of a payload at least: small messages are to be whole in a capture."""
+"""Least number of payload bytes that are kept: small messages are to be whole in a capture."""
 HEADER_BYTES: Final = 128
-"""What is kept of a frame at least: the headers of TCP over IPv6 with their options."""
+"""Least number of frame bytes that are kept: headers of TCP over IPv6 with their options."""
 
 _WIRE: Final = int(Kind.WIRE)
 _REQUEST: Final = int(What.REQUEST)
@@ -69,12 +69,12 @@ class CapturedFabric:
         self._fabric.attach(port)
 
     def detach(self, port: FabricPort) -> None:
-        """Disconnect a port, whose last announcement may come from that."""
+        """Disconnect a port; the fabric may announce its link once more while it does so."""
         self._fabric.detach(port)
         self._down.discard(port)
 
     def announce(self, port: FabricPort, addresses: Set[bytes], *, up: bool) -> None:
-        """Take over the link state of a port: while it is down, nothing leaves it."""
+        """Note the link state of a port, which sends nothing while it is down, and pass it on."""
         if up:
             self._down.discard(port)
         else:
@@ -82,7 +82,7 @@ class CapturedFabric:
         self._fabric.announce(port, addresses, up=up)
 
     def send(self, source: FabricPort, message: Message) -> int:
-        """Record a message, unless the link is down, and deliver it with what it is for."""
+        """Record a message, unless the link is down, and send it on with its work number."""
         message.work = self._events.work
         if source not in self._down:
             if isinstance(message, Request):
@@ -170,7 +170,7 @@ class CapturedFabric:
 
 
 def _beginning(views: Payload, limit: int) -> bytes:
-    """The first bytes of a payload, at most `limit`."""
+    """Return the first bytes of a payload, at most `limit`."""
     kept = b""
     for view in views:
         kept += view[: limit - len(kept)]
@@ -180,7 +180,7 @@ def _beginning(views: Payload, limit: int) -> bytes:
 
 
 def _image(route: Route) -> bytes:
-    """A route as the log keeps it, made once: a connection's never changes."""
+    """Return a route as the log keeps it, made once, since a connection's never changes."""
     route.image = _pack_route(route, route.pkey)
     return route.image
 

@@ -15,7 +15,7 @@ class Word(NamedTuple):
 
 DRIVEN = "a driver had initialised it"
 UNDRIVEN = "no driver had initialised it"
-"""What `fault` answers: whether an INIT_HCA was in force, so that somebody may notice."""
+"""Answer of `fault` when no INIT_HCA was in force, so that nobody may notice the fault."""
 
 ACTIONS = {
     "drop": "messages that match vanish; the sender is told nothing",
@@ -23,7 +23,7 @@ ACTIONS = {
     "duplicate": "they arrive twice, the second time so many milliseconds later (default 0)",
     "hold": "they are kept until they are released",
 }
-"""What rules do, and of which `TIMED` ones are given milliseconds."""
+"""Meanings of the actions of rules; those in `TIMED` take a time in milliseconds."""
 
 TIMED = ("delay", "duplicate")
 

@@ -29,10 +29,10 @@ from bluebridge.device.fabric.messages import Message
 
 
 class FabricPort(Protocol):
-    """The end of a cable: the port of an HCA, or of a switch."""
+    """An end of a cable: the port of an HCA or of a switch."""
 
     def receive(self, message: Message) -> int:
-        """Take a message; must not raise for anything that a peer may send.
+        """Receive a message; must not raise for anything that a peer may send.
 
         Returns the copies made for members of a group or of a rule, or for rings that get the same
         frame: 0 for a message to one queue. They are the sender's cost.
@@ -49,7 +49,7 @@ class Fabric(Protocol):
         """Disconnect a port; messages for it are lost, those that are queued too."""
 
     def announce(self, port: FabricPort, addresses: Set[bytes], *, up: bool) -> None:
-        """The port answers to these unicast addresses from now on, and its link is up or down.
+        """Set a port's unicast addresses and its link state, which replace earlier ones.
 
         Addresses are those of the link layer, MAC addresses of 6 bytes, and GIDs of 16 bytes. While
         the link is down the port receives nothing, and what it sends is lost.
@@ -68,19 +68,19 @@ class Fabric(Protocol):
 
 
 class Stage(Protocol):
-    """Stands in front of delivery while links have faults (`bluebridge.device.fabric.faults`)."""
+    """A filter in front of delivery while links have faults (`bluebridge.device.fabric.faults`)."""
 
     def admit(
         self, source: FabricPort, targets: Sequence[FabricPort], message: Message
     ) -> tuple[Sequence[FabricPort], int]:
-        """Return who of `targets` gets a message now, and the copies that were made of it.
+        """Return the ports of `targets` that get a message now, and the copies made of it.
 
         A port that gets the message twice is named twice.
         """
 
 
 class StagedFabric(Fabric, Protocol):
-    """A network of a server: what fault rules and the control socket need besides `Fabric`.
+    """A network of a server, which has more than a `Fabric` for fault rules and the control socket.
 
     `stage`, unless it is None, decides what becomes of each message that has found its targets.
     """
@@ -94,7 +94,8 @@ class StagedFabric(Fabric, Protocol):
         """
 
     def trespasses(self, port: FabricPort) -> tuple[int, int]:
-        """Count a port's messages dropped since they came from another's address, and its claims.
+        """Return two counts of a port's uses of addresses that belong to another port.
 
-        The second number is of announcements of an address that belongs to another port.
+        The first is of messages dropped since they came from such an address, the second of
+        announcements of one.
         """

@@ -1,4 +1,4 @@
-"""A fabric inside one process: every port reaches every other, nothing is lost on the way."""
+"""A fabric inside one process, in which every port reaches every other and nothing is lost."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _NO_PORTS: Sequence[FabricPort] = ()
 
 @dataclass(slots=True)
 class Statistics:
-    """Counts of a fabric, for views and tests."""
+    """The message counts of a fabric, for views and tests."""
 
     delivered: int = 0
     lost: int = 0
     spoofed: int = 0
-    """Messages from an address that belongs to another port; they are lost, too."""
+    """Messages sent from an address that belongs to another port; they count as lost, too."""
 
 
 class LocalFabric:
-    """Connects the ports of one process, in order and without a copy, by MAC address.
+    """A fabric that connects the ports of one process by MAC address, in order, without copying.
 
     What a port sends while another message is being delivered waits in a queue until that delivery
     is over, so two ports that answer each other never recurse. Queued messages hold views of their
@@ -62,7 +62,7 @@ class LocalFabric:
         self._failures = Throttle()
 
     def attach(self, port: FabricPort) -> None:
-        """Connect a port; a second time does nothing."""
+        """Connect a port; one that is connected already stays as it is."""
         self._announced.setdefault(port)
 
     def detach(self, port: FabricPort) -> None:
@@ -74,7 +74,7 @@ class LocalFabric:
         self._tabulate()
 
     def announce(self, port: FabricPort, addresses: Set[bytes], *, up: bool) -> None:
-        """Take over addresses and link state of a port; of one that is not attached nothing."""
+        """Set the addresses and link state of a port; ignored if the port is not attached."""
         if port in self._announced:
             if self._ownership is not None:
                 self._ownership.announce(port, addresses)
@@ -82,7 +82,7 @@ class LocalFabric:
             self._tabulate()
 
     def _tabulate(self) -> None:
-        """Make new tables: a delivery that runs goes on with the old ones."""
+        """Make new tables; a delivery that is under way continues with the old ones."""
         self._proven.clear()
         up = {port: own for port, own in self._announced.items() if own is not None}
         self._others = {port: [other for other in up if other is not port] for port in up}
@@ -97,7 +97,7 @@ class LocalFabric:
         return self._ownership is None or self._ownership.permits(port, address)
 
     def _is_genuine(self, source: FabricPort, message: Message) -> bool:
-        """Whether the addresses that a message comes from are not another port's."""
+        """Return True unless a message comes from the address of another port."""
         ownership = self._ownership
         if ownership is None:
             return True
@@ -116,7 +116,7 @@ class LocalFabric:
         return genuine
 
     def trespasses(self, port: FabricPort) -> tuple[int, int]:
-        """Count a port's messages dropped as they came from another's address, and its claims."""
+        """Return two counts of a port's uses of others' addresses: messages, announcements."""
         refused = self._ownership.refused if self._ownership is not None else {}
         return self._spoofed_by.get(port, 0), refused.get(port, 0)
 
@@ -161,11 +161,11 @@ class LocalFabric:
             self._delivering = False
 
     def _is_up(self, port: FabricPort) -> bool:
-        """Whether a port is attached and its link is up."""
+        """Return True if a port is attached and its link is up."""
         return port in self._others
 
     def _deliver(self, source: FabricPort, message: Message) -> int:
-        """The copies that receivers and the stage made."""
+        """Deliver a message; returns the copies that receivers and the stage made."""
         if not self._is_genuine(source, message):
             self._drop_spoofed(source, message)
             return 0
@@ -177,7 +177,7 @@ class LocalFabric:
         return copies + self._hand_over(targets, message)
 
     def _hand_over(self, targets: Sequence[FabricPort], message: Message) -> int:
-        """The copies that receivers made."""
+        """Hand a message to ports; returns the copies that receivers made."""
         statistics = self.statistics
         if not targets:
             statistics.lost += 1
@@ -210,7 +210,7 @@ class LocalFabric:
     def _frame_targets(
         self, source: FabricPort, others: list[FabricPort], address: bytes
     ) -> Sequence[FabricPort]:
-        """Ports other than the source: Ethernet frames never come back.
+        """Return the ports a frame goes to; it never comes back to its source.
 
         A group, and an address that no port has announced, reaches them all as in a switch: the
         latter for ports in promiscuous mode.

@@ -18,7 +18,7 @@ from bluebridge.device.layout.net.roce import DEFAULT_PKEY
 
 @dataclass(slots=True)
 class Route:
-    """How a message finds its way: link-layer addresses (`fabric.addresses`) and the GIDs.
+    """The route of a message: link-layer addresses (`fabric.addresses`) and GIDs.
 
     On InfiniBand the GIDs are zeros when the packet carries no GRH.
     """
@@ -38,13 +38,15 @@ class Route:
 
 
 Payload = Sequence[memoryview]
-"""The message's bytes in order, as views of the sender's memory: `fabric.interface` says for how
-long."""
+"""The bytes of a message in order, as views of the sender's memory.
+
+`fabric.interface` says for how long they are valid.
+"""
 
 
 @dataclass(slots=True)
 class Part:
-    """The part of a message that a request moves, if that is too long for one turn of the loop.
+    """A part of a message that is too long for one turn of the loop, and moves in several requests.
 
     The request's `psn`, `packets`, `length`, `remote_address` and `payload` are those of the part,
     all else of it is the message's. `offset` is where the part begins in the message of `total`
@@ -61,7 +63,7 @@ class Part:
 
 @dataclass(slots=True, init=False)
 class Request:
-    """A request of an RC, UC or XRC queue pair; only those of XRC name an SRQ, `srqn`.
+    """A request of an RC, UC or XRC queue pair; `srqn` is the SRQ it names on XRC, else None.
 
     It is a whole message unless it has a `part`. `ahead` counts the reads and atomics of its sender
     that are under way in front of it.
@@ -129,7 +131,7 @@ class Request:
 
 @dataclass(slots=True, init=False)
 class Response:
-    """The answer of a responder to an RC request, whose `psn` it has.
+    """The answer of a responder to an RC request, with the same `psn`.
 
     `packets` is how many the request took (a read: its answer), `read` says that `payload` is
     what a read asked for, even if that is nothing. `xrc`: it comes from an XRC queue pair. `part`
@@ -179,7 +181,7 @@ class Response:
 
 @dataclass(slots=True)
 class Datagram:
-    """A UD message, MADs included.
+    """A UD message or a MAD.
 
     `grh` are the 40 bytes the receiver finds before the payload; empty on InfiniBand without.
     `good`: the sending adapter computed the checksums of the IP packet in it itself.

@@ -1,4 +1,4 @@
-"""The owner of each address: what one tenant has, no other may use.
+"""The ownership of addresses: a port may not use an address that belongs to another port.
 
 Addresses are MAC addresses and GIDs. A port's first announcement names the address that was burned
 into it, which stays its own whatever it announces later, with its link down too. Others belong to
@@ -16,8 +16,9 @@ _NOTHING: Final[frozenset[bytes]] = frozenset()
 
 
 class Ownership:
-    """The owners of a fabric's addresses. `refused` counts announcements of another's address, of
-    each port that made one.
+    """The owners of a fabric's addresses.
+
+    `refused` counts, per port, announcements of an address that belongs to another port.
     """
 
     def __init__(self) -> None:
@@ -27,7 +28,7 @@ class Ownership:
         self._owners: dict[bytes, FabricPort] = {}
 
     def announce(self, port: FabricPort, addresses: Set[bytes]) -> None:
-        """Note that a port answers to these addresses from now on, and settle who owns which."""
+        """Note the addresses of a port, which replace earlier ones, and determine all owners."""
         wanted = frozenset(addresses)
         self._burned_in.setdefault(port, wanted)
         if self._wanted.get(port) != wanted:
@@ -38,7 +39,7 @@ class Ownership:
                 self.refused[port] = self.refused.get(port, 0) + refused
 
     def forget(self, port: FabricPort) -> None:
-        """Give the addresses of a port that has left to who wants them next."""
+        """Remove a port that has left, and give its addresses to the ports that want them next."""
         self._burned_in.pop(port, None)
         self._wanted.pop(port, None)
         self.refused.pop(port, None)
@@ -59,6 +60,6 @@ class Ownership:
             self._owners.setdefault(address, port)
 
     def permits(self, port: FabricPort, address: bytes) -> bool:
-        """Whether a port may use an address: it is its own, or nobody's."""
+        """Return True if a port may use an address: its own, or one without an owner."""
         owner = self._owners.get(address)
         return owner is None or owner is port

@@ -1,4 +1,4 @@
-"""The record of fault rules in the bus log: each message that one takes, or lets go on."""
+"""The record of fault rules in the bus log: each message that a rule takes or lets go on."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _WHAT: Final = {
 
 
 class FaultLog:
-    """Writes an event of `Kind.FAULT` for each message that a rule takes, and each it delivers."""
+    """The writer of a `Kind.FAULT` event for each message that a rule takes or delivers."""
 
     def __init__(self, events: EventLog) -> None:
         self._events = events
 
     def write(self, device: str, rule: Rule, direction: str, verb: str, message: Message) -> None:
-        """Note that a rule of a link of `device` does what `verb` says to a message."""
+        """Log that a rule of a link of `device` does what `verb` says to a message."""
         events = self._events
         if not events.active:
             return

@@ -1,4 +1,4 @@
-"""Messages that wait: copies that own their bytes."""
+"""Messages that fault rules keep waiting, as copies that own their bytes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.messages import Frames, Message, Payload, Request, Response, Train
 
 MESSAGE_BYTES: Final = 512
-"""What a message takes besides its payload, roughly."""
+"""Approximate bytes of memory that a message takes besides its payload."""
 
 
 @dataclass(slots=True)
 class Kept:
-    """A message on its way from `source` to `targets`, in a `direction` through the rules' link.
+    """A waiting message from `source` to `targets`, in a `direction` through the rule's link.
 
-    `size`: bytes of memory that it takes.
+    `size` is the memory it takes, in bytes.
     """
 
     message: Message
@@ -36,7 +36,7 @@ def size_of(message: Message) -> int:
 
 
 def own(message: Message) -> Message:
-    """Copy a message, so that it stays as it is whatever its sender does with its memory."""
+    """Return a copy of a message, which does not change when its sender changes its memory."""
     copy: Message
     if isinstance(message, (Request, Response)):
         copy = replace(message, payload=_own_bytes(message.payload))

@@ -1,4 +1,4 @@
-"""A fault rule from its words: `kind=request opcode=SEND count=1`."""
+"""The parsing of a fault rule from its words: `kind=request opcode=SEND count=1`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OPCODES: Final = frozenset((*(op.name for op in Op), *ANSWERS))
 
 
 def rule_of(action: str, words: Sequence[str]) -> Rule:
-    """The rule that does `action`; raises `ValueError` with what is wrong."""
+    """Return the rule that does `action`; raises `ValueError` that names the fault in the words."""
     rest = list(words)
     seconds = 0.0
     if action in TIMED and rest and "=" not in rest[0]:

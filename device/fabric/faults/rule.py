@@ -1,4 +1,4 @@
-"""A fault rule: the messages of a link that it takes, its action, and how often it acted."""
+"""A fault rule: the messages of a link that it takes, its action, and counts of both."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_LIMIT: Final = 1 << 64
 
 @dataclass(slots=True)
 class Match:
-    """Conditions that must all hold; an empty one always does.
+    """Conditions that must all hold; without any, every message matches.
 
     `shortest` and `longest` bound the bytes of a message. The immediate value must be `immediate`
     where `immediate_mask` has ones.
@@ -34,7 +34,7 @@ class Match:
     payload: bytes = b""
 
     def holds(self, message: Message) -> bool:
-        """Whether a message meets all conditions."""
+        """Return True if a message meets all conditions."""
         if self.kinds and traits.kind_of(message) not in self.kinds:
             return False
         if self.opcodes and traits.opcode_of(message) not in self.opcodes:
@@ -67,7 +67,7 @@ BOTH: Final = "both"
 
 
 class Rule:
-    """A rule of one direction or both of a link. `words` is how it was written.
+    """A rule for one direction of a link or both; `words` are its words as they were written.
 
     `action` is one of `fault_words.ACTIONS`, `seconds` the time of those that have one.
     `matched` counts messages that met its conditions, `taken` those it acted on, `lost` those of
@@ -109,7 +109,7 @@ class Rule:
         self._chance = Random(seed)
 
     def takes(self, message: Message, direction: str) -> bool:
-        """Whether the rule decides what becomes of a message that moves in this direction."""
+        """Return True if the rule acts on a message that moves in this direction, and count it."""
         if self.direction not in (BOTH, direction) or not self.match.holds(message):
             return False
         self.matched += 1

@@ -14,7 +14,7 @@ MOST_RULES: Final = 64
 
 
 class FaultRules:
-    """The rules of links that are named like `a/1`: HCA and port.
+    """The fault rules of all links; a link is named like `a/1`, by HCA and port.
 
     `later` calls an action after so many seconds; `events` gets what the rules do.
     """
@@ -35,7 +35,10 @@ class FaultRules:
         self._links[name] = LinkFaults(port, device), stage
 
     def add(self, name: str, rule: Rule) -> int:
-        """Put a rule into force and return its number. Raises `ValueError` for too many."""
+        """Put a rule into force; returns its number.
+
+        Raises `ValueError` when there is no such link, or there are too many rules.
+        """
         if name not in self._links:
             raise ValueError(f"there is no link {name!r}, but {', '.join(self._links)}")
         if len(self._rules) >= MOST_RULES:
@@ -48,7 +51,7 @@ class FaultRules:
         return rule.number
 
     def release(self, number: int) -> None:
-        """Deliver the messages that a rule keeps; it stays in force. Raises `ValueError`."""
+        """Deliver the messages that a rule keeps; the rule stays. Raises `ValueError`."""
         name, rule = self._find(number)
         link, stage = self._links[name]
         stage.release(link, rule)
@@ -67,7 +70,7 @@ class FaultRules:
                 self.remove(number)
 
     def table(self) -> list[tuple[str, Rule]]:
-        """List the rules in the order they came, each with the name of its link."""
+        """Return the rules in the order they came, each with the name of its link."""
         return list(self._rules.values())
 
     def _find(self, number: int) -> tuple[str, Rule]:

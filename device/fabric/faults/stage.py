@@ -13,10 +13,10 @@ from bluebridge.device.fabric.messages import Message
 
 MOST_KEPT: Final = 4096
 MOST_KEPT_BYTES: Final = 128 << 20
-"""Messages of one link that wait, and the memory they take; what comes on top is dropped."""
+"""Most messages of one link that wait, and most bytes they take; further ones are dropped."""
 
 Later = Callable[[float, Callable[[], None]], object]
-"""Calls an action after so many seconds; of two with the same time the first one first."""
+"""Function that calls an action after so many seconds, in order if times are equal."""
 
 
 class LinkFaults:
@@ -32,19 +32,19 @@ class LinkFaults:
         self.bytes = 0
 
     def rule_for(self, message: Message, direction: str) -> Rule | None:
-        """Find the oldest rule that takes a message in this direction, None for none."""
+        """Return the oldest rule that takes a message in this direction, None without one."""
         for rule in self.rules:
             if rule.takes(message, direction):
                 return rule
         return None
 
     def room_for(self, size: int) -> bool:
-        """Tell whether one more message of this size may wait."""
+        """Return True if one more message of this size may wait."""
         return self.messages < MOST_KEPT and self.bytes + size <= MOST_KEPT_BYTES
 
 
 class FaultStage:
-    """The stage of one network: it stands in its way (`StagedFabric.stage`) while there are rules.
+    """The stage of one network, which is set as its `StagedFabric.stage` while there are rules.
 
     A message passes the rules of its sender's link, then those of each receiver's. The oldest rule
     that takes it decides. What a port sends to itself does not leave the adapter and meets none.
@@ -58,7 +58,7 @@ class FaultStage:
         self._serial = 0
 
     def add(self, link: LinkFaults, rule: Rule) -> None:
-        """Put a rule behind those of its link."""
+        """Add a rule behind those of its link."""
         link.rules.append(rule)
         self._links[link.port] = link
         self._fabric.stage = self
@@ -80,7 +80,7 @@ class FaultStage:
     def admit(
         self, source: FabricPort, targets: Sequence[FabricPort], message: Message
     ) -> tuple[Sequence[FabricPort], int]:
-        """Return who gets a message now, once for each time, and how many copies the rules made."""
+        """Return the ports that get a message now, once per copy, and the copies by rules."""
         link = self._links.get(source)
         copies = 0
         others = [target for target in targets if target is not source]
@@ -95,7 +95,7 @@ class FaultStage:
     def _into(
         self, source: FabricPort, targets: Sequence[FabricPort], message: Message
     ) -> tuple[Sequence[FabricPort], int]:
-        """What `admit` says, by the rules of the receivers' links."""
+        """Return the same as `admit`, by the rules of the receivers' links."""
         arriving: list[FabricPort] = []
         copies = 0
         for target in targets:
@@ -110,7 +110,7 @@ class FaultStage:
         return arriving, copies
 
     def _act(self, link: LinkFaults, rule: Rule, found: Kept) -> tuple[Sequence[FabricPort], int]:
-        """Do what a rule says: who gets the message now, and the copies that were made."""
+        """Carry out a rule; returns the ports that get the message now, and the copies made."""
         if rule.action == "drop":
             self._log.write(link.device, rule, found.direction, "drops", found.message)
             return [], 0
@@ -124,7 +124,7 @@ class FaultStage:
         return [], 1
 
     def _keep(self, link: LinkFaults, rule: Rule, found: Kept, verb: str) -> None:
-        """Keep a copy of a message: for a time, or until it is released."""
+        """Keep a copy of a message, for a time or until it is released."""
         size = size_of(found.message)
         if not link.room_for(size):
             rule.lost += 1
@@ -143,7 +143,7 @@ class FaultStage:
         self._later(seconds, lambda: self._deliver(link, rule, serial))
 
     def _deliver(self, link: LinkFaults, rule: Rule, serial: int) -> None:
-        """Let a message go on, unless it has gone already because it was released."""
+        """Deliver a message that was kept, unless it was released already."""
         kept = rule.kept.pop(serial, None)
         if kept is None:
             return

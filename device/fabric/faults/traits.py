@@ -1,4 +1,4 @@
-"""The traits of a message that fault rules can ask for."""
+"""The traits of a message by which fault rules match it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bluebridge.device.layout.net.operations import Op, Syndrome
 from bluebridge.device.layout.net.roce import GSI_QPN
 
 NONE: Final = -1
-"""No number: the message has none of that."""
+"""Number of a trait that a message does not have."""
 
 _KIND_OF_SYNDROME: Final = 0x60
 _WITH_IMMEDIATE: Final = (Op.SEND_IMM, Op.WRITE_IMM)
@@ -27,7 +27,7 @@ def kind_of(message: Message) -> str:
 
 
 def opcode_of(message: Message) -> str:
-    """Name the operation of a request, or one of `fault_words.ANSWERS`; empty for frames."""
+    """Return the operation of a request, or one of `fault_words.ANSWERS`; empty for frames."""
     if isinstance(message, Request):
         return message.op.name
     if isinstance(message, Response):
@@ -81,7 +81,7 @@ def immediate_of(message: Message) -> int:
 
 
 def beginning_of(message: Message, length: int) -> bytes:
-    """Return the first bytes of a message, at most `length`; none of a later part."""
+    """Return the first bytes of a message, at most `length`; empty for a later part."""
     if isinstance(message, Frames):
         frames = [frame for train in message.trains for frame in train.frames]
         return frames[0][:length] if frames else b""
@@ -106,7 +106,7 @@ def cm_attribute(message: Message) -> int:
 
 
 def text_of(message: Message) -> str:
-    """The message in a few words, for the bus log."""
+    """Return a message in a few words, for the bus log."""
     if isinstance(message, Frames):
         count = sum(len(train.frames) for train in message.trains)
         return f"frames to {message.address.hex(':')} count={count} bytes={length_of(message)}"

@@ -1,4 +1,4 @@
-"""The subnet administrator: answers queries about the subnet, keeps groups, services, subscribers.
+"""The subnet administrator, which answers queries and keeps groups, services and subscribers.
 
 Who asks: Linux `core/sa_query.c`, `core/multicast.c`, IPoIB, rdma_cm, and the infiniband-diags.
 """
@@ -40,12 +40,12 @@ from bluebridge.device.layout.net.mad import MAD_SIZE, Method
 
 RESPONSE_TIME = 18
 MATCH_MASK = 1 << 31
-"""Of the attribute modifier: capabilities match when they include those asked for."""
+"""Bit of the attribute modifier: capabilities match when they include those asked for."""
 _PATH_WISHES = frozenset(
     ("service_high", "service_low", "raw_traffic", "reserved", "flow_label", "hop_limit",
      "traffic_class", "reversible", "paths", "qos_class", "preference", "pkey", "dgid", "sgid")
 )  # fmt: skip
-"""Components of a path query that no record is compared with."""
+"""Components of a path query that are not compared with records."""
 
 _RESPONSES: dict[int, int] = {
     Method.GET: Method.GET_RESP,
@@ -56,7 +56,7 @@ _RESPONSES: dict[int, int] = {
 
 
 class SaError(Exception):
-    """A query that is answered with a status."""
+    """A query of the subnet administrator is answered with a status other than OK."""
 
     def __init__(self, status: SaStatus) -> None:
         super().__init__(status.name)
@@ -80,7 +80,7 @@ class _Query:
 
 
 class Administrator:
-    """Answers what comes to QP1 of the subnet manager's LID."""
+    """The subnet administrator: it answers MADs sent to QP1 of the subnet manager's LID."""
 
     def __init__(self, fabric: InfinibandFabric) -> None:
         self._fabric = fabric
@@ -97,12 +97,12 @@ class Administrator:
         }
 
     def forget(self, port: PortAgent) -> None:
-        """A port is out of service: it is in no group and offers no service."""
+        """Remove a port that is out of service from all groups, and its services."""
         self._groups.forget(port)
         self._services.forget(port)
 
     def receive(self, message: Datagram) -> None:
-        """A MAD of the SA's class; what no known port sent is dropped."""
+        """Take a MAD of the SA's class; one that comes from no known port is dropped."""
         mad = message.payload
         asker = self._fabric.topology.by_lid(message.route.smac)
         if asker is None or SA_MAD.get(mad, "class_version") != SA_CLASS_VERSION:
@@ -142,7 +142,7 @@ class Administrator:
     # -- tables -------------------------------------------------------------------------------
 
     def _table(self, query: _Query) -> tuple[Struct, list[bytes]]:
-        """The records a query wants, with their layout."""
+        """Return the layout of the records that a query asks for, and the records."""
         if query.attribute == SaAttribute.PATH:
             return PATH_RECORD, self._paths(query)
         rows: Iterable[bytes]
@@ -164,7 +164,7 @@ class Administrator:
         return table, [row for row in rows if matches(table, query.data, row, names, ignore)]
 
     def _paths(self, query: _Query) -> list[bytes]:
-        """PathRecords: from the ports the query may mean to those it may mean."""
+        """Return PathRecords between the sources and the targets that a query may mean."""
         names = named(PATH_RECORD, query.mask)
         found = []
         for source in self._ends(query, names, "sgid"):
@@ -193,7 +193,7 @@ class Administrator:
     # -- changes ------------------------------------------------------------------------------
 
     def _own(self, query: _Query, table: Struct, name: str) -> PortAgent:
-        """The port that asks; it may only join and leave for itself."""
+        """Return the port that asks; raises `SaError` if the query is about another one."""
         gid = table.get_raw(query.data, name)
         if not any(query.asker.gid(index) == gid for index in range(len(query.asker.guids))):
             raise SaError(SaStatus.INVALID_GID)
@@ -221,7 +221,7 @@ class Administrator:
         return record
 
     def _subscribe(self, query: _Query) -> bytes:
-        """InformInfo: accepted; nothing that could be reported happens out of sight of events."""
+        """Accept an InformInfo, and send no reports: events tell of all that could be reported."""
         if INFORM_INFO.get(query.data, "subscribe") > 1:
             raise SaError(SaStatus.INVALID_REQUEST)
         return query.data[:INFORM_INFO_SIZE]
@@ -248,7 +248,7 @@ class Administrator:
 
 
 def _is_control(mad: bytes) -> bool:
-    """Whether a MAD says something about an answer that is under way."""
+    """Return True if a MAD is about an answer that is under way (RMPP control)."""
     active = SA_MAD.get(mad, "rmpp_flags") & RmppFlag.ACTIVE
     return bool(active) and SA_MAD.get(mad, "rmpp_type") != RmppType.DATA
 
@@ -265,7 +265,7 @@ def _class_port_info(query: _Query) -> bytes:
 
 
 def _pkey_between(source: PortAgent, target: PortAgent, query: _Query, names: set[str]) -> int:
-    """The P_Key of a path: the one asked for if both ends have it, else the first that does."""
+    """Return the P_Key of a path: the one asked for if both ends have it, else a shared one."""
     if "pkey" not in names:
         return common_pkey(source, target)
     wanted = PATH_RECORD.get(query.data, "pkey")

@@ -1,4 +1,4 @@
-"""The counters of a port, as performance management reports them."""
+"""The counters of a port, as performance management reads them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from bluebridge.device.fabric.messages import Datagram, Frames, Message, Request
 from bluebridge.device.layout.net.operations import Op
 
 PACKET_OVERHEAD = 30
-"""Bytes around the payload of a packet: LRH, BTH, ICRC, VCRC, without extended headers."""
+"""Number of bytes around a packet's payload: LRH, BTH, ICRC, VCRC; no extended headers."""
 WORD = 4
 
 
 @dataclass(slots=True)
 class PortCounters:
-    """Packets, and data in 4-byte words."""
+    """The counters of a port: packets, and data in 4-byte words."""
 
     xmit_data: int = 0
     rcv_data: int = 0
@@ -29,14 +29,14 @@ class PortCounters:
     link_downed: int = 0
 
     def sent(self, packets: int, words: int, group: bool) -> None:
-        """Count a message that left through the port."""
+        """Count a message that the port sent."""
         self.xmit_packets += packets
         self.xmit_data += words
         if group:
             self.multicast_xmit_packets += packets
 
     def received(self, packets: int, words: int, group: bool) -> None:
-        """Count a message that came in through the port."""
+        """Count a message that the port received."""
         self.rcv_packets += packets
         self.rcv_data += words
         if group:
@@ -49,7 +49,7 @@ class PortCounters:
 
 
 def size_of(message: Message) -> tuple[int, int, bool]:
-    """Packets and 4-byte words of a message, and whether it is for a group."""
+    """Return packets and 4-byte words of a message, and whether it is for a group."""
     if isinstance(message, Request):
         asks = message.op is Op.READ
         packets, length = (1, 0) if asks else (message.packets, message.length)

@@ -1,4 +1,4 @@
-"""Directed routes through a switch: which port an SMP leaves by, and what is noted in it.
+"""Directed routes through a switch: the port an SMP leaves by, and the hop noted in it.
 
 Rules: InfiniBand vol. 1, 14.2.2 (C14-9 and C14-13); the other side is Linux `core/smi.c`.
 """
@@ -25,7 +25,7 @@ class Fate(Enum):
 
 
 class Step(NamedTuple):
-    """The next step of an SMP: its fate, the port or the LID, its bytes with the hop noted."""
+    """The next step of an SMP: its fate, the port or LID, its bytes with the hop noted."""
 
     fate: Fate
     where: int = 0
@@ -36,7 +36,7 @@ DROPPED = Step(Fate.DROP)
 
 
 def arrive(smp: bytes, ingress: int) -> Step:
-    """An SMP that came in at port `ingress`."""
+    """Return the next step of an SMP that came in at port `ingress`."""
     get = SMP.get
     pointer, count = get(smp, "hop_pointer"), get(smp, "hop_count")
     if count >= MAX_HOPS:
@@ -62,7 +62,7 @@ def arrive(smp: bytes, ingress: int) -> Step:
 
 
 def reply(smp: bytes) -> Step:
-    """The way back of an answer the switch itself gives."""
+    """Return the next step of an answer that the switch itself gives."""
     packet = bytearray(smp)
     SMP.set(packet, "status", SMP.get(smp, "status") | DIRECTION)
     count = SMP.get(smp, "hop_count")

@@ -1,4 +1,4 @@
-"""The InfiniBand fabric of the server: every port has a cable to one switch."""
+"""The InfiniBand fabric of the server, in which every port has a cable to one switch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SWITCH_PORTS = 8
 
 
 class Watcher(Protocol):
-    """Is called for events in the subnet: a subnet manager, a sender of traps."""
+    """The interface of those who follow events in the subnet: subnet manager, sender of traps."""
 
     def changed(self, agent: PortAgent, change: Change) -> None:
         """Take notice that a port changed."""
@@ -32,18 +32,18 @@ class Watcher(Protocol):
 
 
 Cable = tuple[PortCounters, PortCounters]
-"""Counters of the sending and the receiving end."""
+"""The counters of the sending and the receiving end of a cable."""
 
 
 class _Way(NamedTuple):
-    """Where messages of a port for a LID go, and the cables they pass."""
+    """The receivers of a port's messages for a LID, and the cables on the way."""
 
     targets: list[FabricPort]
     passed: list[Cable]
 
 
 class InfinibandFabric(LocalFabric):
-    """Carries messages by LID along the tables of the switch, and SMPs along directed routes.
+    """A fabric that carries messages by LID and switch tables, and SMPs along directed routes.
 
     A port that joins must be an `EndPort`. Whoever manages the subnet sets the tables: the
     manager in the switch, or software in a guest.
@@ -83,7 +83,7 @@ class InfinibandFabric(LocalFabric):
             watcher.left(end.agent)
 
     def announce(self, port: FabricPort, addresses: Set[bytes], *, up: bool) -> None:
-        """Do nothing: LIDs and link states are those of the agents, which are listened to."""
+        """Do nothing: LIDs and link states are read from the agents of the ports."""
 
     def _changed(self, agent: PortAgent, change: Change) -> None:
         self._ways.clear()
@@ -117,7 +117,7 @@ class InfinibandFabric(LocalFabric):
         return self._way(source, address).targets
 
     def _way(self, source: FabricPort, address: bytes) -> _Way:
-        """Where data for a LID goes; remembered until something changes."""
+        """Return the way of data for a LID, which is remembered until something changes."""
         key = (id(source), address)
         way = self._ways.get(key)
         if way is None:
@@ -126,7 +126,7 @@ class InfinibandFabric(LocalFabric):
         return way
 
     def _across(self, source: FabricPort) -> list[FabricPort]:
-        """The other end of the cable."""
+        """Return the port at the other end of the cable, in a list; empty without one."""
         if isinstance(source, SwitchPort):
             end = self._end(source.agent)
             return [end] if end is not None else []
@@ -136,7 +136,7 @@ class InfinibandFabric(LocalFabric):
         return [] if peer is None else [self.switch.ports[peer.number]]
 
     def _forward(self, source: FabricPort, address: bytes, *, managing: bool) -> list[FabricPort]:
-        """By the unicast table; what is not management needs every port on the way in service."""
+        """Return the receivers by the unicast table; data need all ports on the way in service."""
         if not managing and not _in_service(source):
             return []
         if address in _agent(source).lids:
@@ -151,7 +151,7 @@ class InfinibandFabric(LocalFabric):
         return [end] if managing or (_in_service(port) and _in_service(end)) else []
 
     def _group(self, source: FabricPort, address: bytes) -> list[FabricPort]:
-        """The sender itself, whose adapter loops groups back, and the ports of the table."""
+        """Return a group's receivers: the sender, whose adapter loops back, and the table's."""
         if not _in_service(source):
             return []
         targets: list[FabricPort] = [] if source is self.switch else [source]
@@ -163,7 +163,7 @@ class InfinibandFabric(LocalFabric):
         return targets
 
     def _end(self, agent: PortAgent) -> EndPort | None:
-        """Who is at the other end of a switch port's cable."""
+        """Return the end port at the other end of a switch port's cable, None without one."""
         return None if agent.peer is None else self.topology.end_of(agent.peer)
 
     # -- counting -----------------------------------------------------------------------------
@@ -187,12 +187,12 @@ class InfinibandFabric(LocalFabric):
             _agent(source).counters.xmit_discards += packets
 
     def by_lid(self, lid: int) -> PortAgent | None:
-        """Find the end port that has a LID, None for none."""
+        """Return the agent of the end port that has a LID, None without one."""
         return None if lid >= FIRST_GROUP_LID else self.topology.by_lid(lid.to_bytes(2, "big"))
 
 
 def _passed(source: FabricPort, targets: Sequence[FabricPort]) -> list[Cable]:
-    """The counters on the way: into the switch once, out of it to each target."""
+    """Return the counters on the way: into the switch once, out of it to each target."""
     agents = [_agent(target) for target in targets if target is not source]
     if not agents:
         return []
@@ -215,4 +215,4 @@ def _in_service(port: FabricPort) -> bool:
 
 
 Later = Callable[[float, Callable[[], None]], object]
-"""Calls an action after so many seconds."""
+"""Function that calls an action after so many seconds."""

@@ -1,4 +1,4 @@
-"""Multicast groups: who joined, what they agreed on, and the switch's table for it.
+"""Multicast groups: their members, their common parameters, and the switch's table.
 
 Rules: InfiniBand vol. 1, 15.2.5.17; what Linux asks for: `ipoib_multicast.c: ipoib_mcast_join`,
 `core/cma.c: cma_join_ib_multicast`.
@@ -17,7 +17,7 @@ from bluebridge.device.layout.ib.sa import MC_MEMBER_RECORD, SaStatus
 FULL, NON_MEMBER, SEND_ONLY, SEND_ONLY_FULL = 1, 2, 4, 8
 RECEIVING = FULL | NON_MEMBER
 KEEPING = FULL | SEND_ONLY_FULL
-"""Members that a group exists for."""
+"""Join states of members that keep a group in existence."""
 
 IPOIB_QKEY = 0x0B1B
 IPOIB_SIGNATURES = (b"\x40\x1b", b"\x60\x1b")
@@ -26,18 +26,18 @@ SCOPE_LINK = 2
 LIFE_TIME = 14
 MAX_GROUPS = 1024
 _OWN_SIGNATURE = bytes.fromhex("ff12a01bfe80000000000000")
-"""Of the MGIDs that are made up for groups that have none."""
+"""Beginning of the MGIDs that are made for groups requested without one."""
 
 _AGREED = frozenset(
     ("qkey", "mlid", "mtu", "mtu_selector", "traffic_class", "pkey", "rate", "rate_selector",
      "service_level", "flow_label", "hop_limit", "life", "life_selector")
 )  # fmt: skip
 _NEEDED = frozenset(("qkey", "pkey", "service_level", "flow_label", "traffic_class"))
-"""What a request must say to create a group (o15-0.1.1)."""
+"""Components that a request must have to create a group (o15-0.1.1)."""
 
 
 class GroupError(Exception):
-    """A join or leave that is refused."""
+    """A join or leave is refused."""
 
     def __init__(self, status: SaStatus) -> None:
         super().__init__(status.name)
@@ -46,14 +46,14 @@ class GroupError(Exception):
 
 @dataclass(slots=True)
 class Group:
-    """A multicast group: `members` are join states by port, `record` is what they agreed on."""
+    """A multicast group: `members` are join states by port, `record` has its common parameters."""
 
     record: bytearray
     lasting: bool = False
     members: dict[PortAgent, int] = field(default_factory=dict)
 
     def member_record(self, port: PortAgent | None) -> bytes:
-        """The MCMemberRecord of a member, or of the group alone."""
+        """Return the MCMemberRecord of a member, or of the group alone for None."""
         record = bytearray(self.record)
         if port is not None:
             MC_MEMBER_RECORD.set(record, "port_gid", port.gid(0))
@@ -62,7 +62,7 @@ class Group:
 
 
 class Groups:
-    """The multicast groups. `masks` is the switch's table: egress ports by group LID."""
+    """The multicast groups of a subnet; `masks` is the switch's table: ports by group LID."""
 
     def __init__(self, masks: dict[int, int]) -> None:
         self._masks = masks
@@ -74,7 +74,7 @@ class Groups:
         self._add(broadcast, lasting=True)
 
     def join(self, port: PortAgent, request: bytes, mask: int) -> bytes:
-        """Make `port` a member; the record of its membership. Raises `GroupError`."""
+        """Make `port` a member; returns the record of its membership. Raises `GroupError`."""
         get = MC_MEMBER_RECORD.get
         names = named(MC_MEMBER_RECORD, mask)
         state = get(request, "join_state")
@@ -93,7 +93,7 @@ class Groups:
         return group.member_record(port)
 
     def leave(self, port: PortAgent, request: bytes) -> bytes:
-        """End a membership, or some of its kinds; the record as it was. Raises `GroupError`."""
+        """End a membership or some of its kinds; returns the record before. Raises `GroupError`."""
         group = self._groups.get(MC_MEMBER_RECORD.get_raw(request, "mgid"))
         state = MC_MEMBER_RECORD.get(request, "join_state")
         if group is None or not group.members.get(port, 0) & state:
@@ -109,7 +109,7 @@ class Groups:
                 self._drop(group, port, FULL | NON_MEMBER | SEND_ONLY | SEND_ONLY_FULL)
 
     def records(self, *, members: bool) -> Iterator[bytes]:
-        """Give a record for each group, or for each of its members."""
+        """Yield a record for each group, or for each of its members."""
         for group in self._groups.values():
             if members:
                 yield from (group.member_record(port) for port in group.members)
@@ -176,7 +176,7 @@ def _defaults(qkey: int) -> dict[str, int]:
 
 
 def _settle(request: bytes, names: set[str], name: str, best: int) -> int:
-    """MTU or rate of a new group: exactly what was asked for, one less than asked, or the best."""
+    """Return MTU or rate of a new group: the one asked for, one less, or the best."""
     if name not in names:
         return best
     wanted = MC_MEMBER_RECORD.get(request, name)

@@ -1,4 +1,4 @@
-"""The M_Key of a port: who may change what subnet management says of it.
+"""The M_Key of a port, which protects what subnet management sets there.
 
 Rules: InfiniBand vol. 1, 14.2.4. A key of zero protects nothing. Otherwise a request without the
 key is dropped and counted, but for a Get where the protection bits let it read. The lease bounds
@@ -16,11 +16,11 @@ from bluebridge.device.layout.net.mad import PORT_INFO, Method
 
 MOST_VIOLATIONS = 0xFFFF
 READ_KEY, READ_REST = 0, 1
-"""Protection bits: others may read all, the key included; or all but the key. Higher ones: none."""
+"""Protection bits: others may read all, or all but the key; with higher bits, nothing."""
 
 
 class ManagementKey:
-    """The check of one port, whose PortInfo is `info`. `clock` is in seconds."""
+    """The M_Key check of one port with PortInfo `info`; `clock` returns seconds."""
 
     def __init__(self, info: bytearray, clock: Callable[[], float] = monotonic) -> None:
         self._info = info
@@ -28,7 +28,7 @@ class ManagementKey:
         self._lease_ends: float | None = None
 
     def admits(self, request: bytes | bytearray) -> bool:
-        """Whether an SMP may do what it asks for."""
+        """Return True if an SMP may do what it asks for; count and note one that may not."""
         info = self._info
         key = PORT_INFO.get(info, "mkey")
         if not key or SMP.get(request, "mkey") == key:
@@ -45,7 +45,7 @@ class ManagementKey:
         return False
 
     def shows_key(self, request: bytes | bytearray) -> bool:
-        """Whether an answer to `request` may tell the key."""
+        """Return True if an answer to `request` may contain the key."""
         given = SMP.get(request, "mkey") == PORT_INFO.get(self._info, "mkey")
         return given or self._protection == READ_KEY
 

@@ -1,4 +1,4 @@
-"""The subnet manager in the switch: gives LIDs, sets the tables, brings links into service.
+"""The subnet manager in the switch, which assigns LIDs, sets tables, brings links into service.
 
 It sets ports through their agents, as firmware-managed switches do for their own ports; guests
 see what they would see of any manager: PortInfo that changes, and the events their adapter makes
@@ -24,17 +24,20 @@ log: Final = logging.getLogger(__name__)
 SM_LID = 1
 PRIORITY = 14
 SWEEP_SECONDS = 0.3
-"""From a link that comes up to its service. Drivers lose events in the first moments: they
-start the port before they listen (Linux `ib/main.c: mlx4_ib_probe`)."""
+"""Seconds from a link that comes up to its service.
+
+Drivers lose events in the first moments: they start the port before they listen (Linux
+`ib/main.c: mlx4_ib_probe`).
+"""
 CONFIRM_SECONDS = 2.0
-"""After which a port is set once more, in case its driver was too late for the first events."""
+"""Seconds after which a port is set again, as its driver may have missed the first events."""
 
 _OURS = Change.LID | Change.SM_LID | Change.GID_PREFIX | Change.ROUTES
-"""Changes by others that the manager corrects."""
+"""Changes by others that the manager undoes."""
 
 
 class SubnetManager:
-    """Master of the subnet; its administrator answers for it.
+    """The master of the subnet, whose queries its administrator answers.
 
     Port n of the switch leads to LID n + 1, whatever is there.
     """
@@ -58,7 +61,7 @@ class SubnetManager:
     # -- Manager ------------------------------------------------------------------------------
 
     def sm_info(self) -> bytes:
-        """Give the manager's SMInfo."""
+        """Return the manager's SMInfo."""
         self._activity += 1
         return bytes(
             SM_INFO.pack(
@@ -79,7 +82,7 @@ class SubnetManager:
     # -- Watcher ------------------------------------------------------------------------------
 
     def changed(self, agent: PortAgent, change: Change) -> None:
-        """A link came up, or another manager set what is this manager's: sweep soon.
+        """Sweep soon after a link came up or another manager set what this one manages.
 
         A link that went down takes its port out of every group.
         """
@@ -94,7 +97,7 @@ class SubnetManager:
                 self.left(end)
 
     def left(self, agent: PortAgent) -> None:
-        """A port is out of service: no group has it."""
+        """Remove a port that is out of service from all groups."""
         self.administrator.forget(agent)
         self._unconfirmed.pop(id(agent), None)
         self._askers.discard(id(agent))
@@ -113,7 +116,7 @@ class SubnetManager:
         own.changed()
 
     def _sweep(self) -> None:
-        """Serve every port there is; one that fails is left as it is, until it changes."""
+        """Serve every port; one that fails is left as it is until it changes."""
         self._setting = True
         try:
             self._serve_switch()
@@ -132,12 +135,12 @@ class SubnetManager:
             self._note_failure(port.number)
 
     def _note_failure(self, port: int) -> None:
-        """Of what was done for one port of the switch; others have no part in it."""
+        """Log the failure to serve one port of the switch, which does not affect others."""
         if self._failures.admits():
             log.exception("port %d of the switch (%d so far)", port, self._failures.count)
 
     def _serve(self, agent: PortAgent, lid: int) -> bool:
-        """Addresses first, then ARMED, then ACTIVE; whether there was anything to do."""
+        """Set addresses, then ARMED, then ACTIVE; returns False if there was nothing to do."""
         if agent.state == LINK_ACTIVE and agent.lid == lid:
             return False
         agent.set_info(_port_info(agent, lid, LINK_ARMED if agent.state == LINK_INIT else 0))
@@ -169,7 +172,7 @@ class SubnetManager:
 
 
 def _link_mtu(agent: PortAgent) -> int:
-    """Code of what both ends of the cable can (14.2.5.6: NeighborMTU is at most MTUCap).
+    """Return the MTU code that both ends of the cable support (14.2.5.6: NeighborMTU).
 
     Software limits its own: iPXE `hermon.c: hermon_ib_open` to 2048 bytes.
     """

@@ -1,4 +1,4 @@
-"""The component mask of a query: it says which fields of its example a record has to match."""
+"""The component mask of a query, which names the fields of its example that records must match."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SELECTED = {"mtu": "mtu_selector", "rate": "rate_selector", "life": "life_selec
 
 
 def named(table: Struct, mask: int) -> set[str]:
-    """The fields that a component mask names; unknown bits count as a field called `?`."""
+    """Return the fields that a component mask names; unknown bits count as a field called `?`."""
     names = {item.name for number, item in enumerate(table) if mask >> number & 1}
     return names | {"?"} if mask >> len(table.fields) else names
 
@@ -23,7 +23,7 @@ def matches(
     names: Iterable[str],
     ignore: frozenset[str],
 ) -> bool:
-    """Whether `record` agrees with `example` in the named fields."""
+    """Return True if `record` agrees with `example` in the named fields."""
     for name in names:
         if name in ignore or name not in table or name in _SELECTED.values():
             continue
@@ -41,7 +41,7 @@ def matches(
 
 
 def _selected(how: int, offered: int, wanted: int) -> bool:
-    """MTU, rate and packet life time are chosen by comparison (15.2.5.16)."""
+    """Return True if an MTU, rate or packet life time meets a selector (15.2.5.16)."""
     if how == MORE:
         return offered > wanted
     if how == LESS:

@@ -1,4 +1,4 @@
-"""A node of the subnet: what NodeInfo says, and its ports."""
+"""A node of the subnet: its identity (NodeInfo) and its ports."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Node:
 
     @property
     def is_switch(self) -> bool:
-        """Whether packets pass through it."""
+        """True for a switch, which packets pass through."""
         return self.kind == SWITCH
 
     def info(self, port: int) -> bytes:
-        """Pack the NodeInfo that is answered to a request through `port`."""
+        """Return the NodeInfo that answers a request through `port`."""
         own = self.ports[0] if self.is_switch else self.ports[port]
         return bytes(
             NODE_INFO.pack(
@@ -55,5 +55,5 @@ class Node:
         )
 
     def described(self) -> bytes:
-        """Pack the NodeDescription."""
+        """Return the NodeDescription."""
         return self.description[:DESCRIPTION_SIZE].ljust(DESCRIPTION_SIZE, b"\0")

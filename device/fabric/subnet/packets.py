@@ -1,4 +1,4 @@
-"""Management packets that nodes of the fabric itself send."""
+"""Management packets that nodes of the fabric send themselves."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _HEADERS_AND_MAD = 12 + 8 + 256 + 4  # BTH, DETH, MAD, ICRC
 
 
 def smp_to(source: bytes, target: bytes, smp: bytes) -> Datagram:
-    """A subnet management packet between two LIDs."""
+    """Return a subnet management packet between two LIDs."""
     route = Route(source, target, NO_GID, NO_GID)
     return Datagram(route, SMI_QPN, SMI_QPN, 0, 0, b"", smp)
 
 
 def directed(smp: bytes) -> Datagram:
-    """A subnet management packet to the port at the other end of the cable."""
+    """Return a subnet management packet to the port at the other end of the cable."""
     return smp_to(PERMISSIVE, PERMISSIVE, smp)
 
 
 def answer_to(request: Datagram, mad: bytes) -> Datagram:
-    """A MAD back to where `request` came from, to its queue pair."""
+    """Return a MAD that goes back to the sender of `request`, to its queue pair."""
     asked = request.route
     route = Route(
         smac=asked.dmac,

@@ -1,4 +1,4 @@
-"""The performance management agent of a node: counters of its ports."""
+"""The performance management agent of a node, which reads and clears port counters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GROUPS = ("multicast_xmit_packets", "multicast_rcv_packets")
 
 
 def answer(node: Node, ingress: int, mad: bytes) -> bytes | None:
-    """Answer a performance management MAD; None for one that gets no response."""
+    """Return the answer to a performance management MAD; None for one that gets no response."""
     method = MAD.get(mad, "method")
     if method not in (Method.GET, Method.SET):
         return None
@@ -59,7 +59,7 @@ def answer(node: Node, ingress: int, mad: bytes) -> bytes | None:
 
 
 def _selected(node: Node, ingress: int, number: int) -> list[PortCounters] | None:
-    """The counters of port `number`, of all ports, or of the port that was asked."""
+    """Return the counters of port `number`, of all ports, or (0) of the port that was asked."""
     if number == ALL_PORTS:
         return [port.counters for port in node.ports.values()]
     port = node.ports.get(number or (0 if node.is_switch else ingress))
@@ -71,7 +71,7 @@ def _sum(counters: list[PortCounters], name: str) -> int:
 
 
 def _basic(counters: list[PortCounters]) -> bytearray:
-    """The narrow counters stay at their largest value."""
+    """Return PortCounters, whose narrow fields stay at their largest value."""
     values = {name: min(_sum(counters, name), 0xFFFFFFFF) for name in _WIDE}
     values |= {name: min(_sum(counters, name), limit) for name, limit in _NARROW.items()}
     return PORT_COUNTERS.pack(values)

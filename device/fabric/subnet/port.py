@@ -35,7 +35,7 @@ ARBITRATION_ENTRIES = 8
 
 
 class Change(IntFlag):
-    """The change that a Set made; the low bits are those of the adapter's `EQE.PORT_MNG_CHG`."""
+    """The change made by a Set; the low bits are those of the adapter's `EQE.PORT_MNG_CHG`."""
 
     SM_LID = 1 << 0
     GID_PREFIX = 1 << 1
@@ -63,7 +63,7 @@ Listener = Callable[["PortAgent", Change], None]
 
 
 class PortAgent:
-    """The agent of a port: `number` is that in its node, `end_port` says whether it has LIDs.
+    """The agent of port `number` of a node; `end_port` says whether it has LIDs.
 
     `link_up` says whether the cable carries anything, `carries_data` whether that may be more than
     subnet management. `listeners` are called after every change. `peer` is the port at
@@ -97,7 +97,7 @@ class PortAgent:
         self.power_on()
 
     def power_on(self) -> None:
-        """Put everything back as it is before anybody set anything; the cable stays."""
+        """Return to the state before anybody set anything; the cable stays."""
         self._open = self._disabled = False
         self.guids = [self._guid, *[0] * (self._guid_count - 1)]
         self.pkeys = [0xFFFF, *[0] * (self._pkey_count - 1)]
@@ -132,22 +132,22 @@ class PortAgent:
         self.train()
 
     def get(self, name: str) -> int:
-        """Read a field of PortInfo."""
+        """Return a field of PortInfo."""
         return PORT_INFO.get(self.info, name)
 
     @property
     def guid(self) -> int:
-        """The GUID of this port, 8 bytes as a number."""
+        """The GUID of this port, 8 bytes as an integer."""
         return self.guids[0]
 
     @property
     def lid(self) -> int:
-        """The base LID; 0 before a subnet manager came."""
+        """The base LID; 0 until a subnet manager sets it."""
         return self.get("lid")
 
     @property
     def state(self) -> int:
-        """Logical state of the link."""
+        """The logical state of the link."""
         return self.get("state")
 
     @property
@@ -156,7 +156,7 @@ class PortAgent:
         return self.get("capabilities")
 
     def set_capabilities(self, mask: int) -> None:
-        """Take over what software says of itself, such as that it is a subnet manager."""
+        """Set the capability mask, where software says that it is a subnet manager, say."""
         if mask != self.capabilities:
             self.put("capabilities", mask)
             self._tell(Change.CAPABILITIES)
@@ -193,17 +193,17 @@ class PortAgent:
         self.put("state", LINK_INIT)
 
     def ready(self) -> bool:
-        """Tell whether this end of the cable would have the link up."""
+        """Return True if this end of the cable is open and not disabled."""
         return self._open and not self._disabled
 
     def train(self) -> None:
-        """Find out whether the link is up now, and have both ends of the cable follow."""
+        """Determine whether the link is up now, and update both ends of the cable."""
         for end in (self, self.peer):
             if end is not None:
                 end.follow_link()
 
     def follow_link(self) -> None:
-        """Take over the state of the cable: INIT when the link came up, DOWN when it went down."""
+        """Set the state of the cable: INIT when the link came up, DOWN when it went down."""
         if self._always_up:
             return
         up = self.peer is not None and self.ready() and self.peer.ready()
@@ -261,7 +261,7 @@ class PortAgent:
             self._tell(Change.PKEYS)
 
     def confirm_pkeys(self) -> None:
-        """Tell of a Set(P_KeyTable) that changed nothing: the driver reads again for it."""
+        """Report a Set(P_KeyTable) that changed nothing, after which the driver reads it again."""
         self._tell(Change.PKEYS)
 
     def set_guids(self, block: int, values: list[int]) -> None:
@@ -282,7 +282,7 @@ class PortAgent:
             self._tell(Change.SL2VL)
 
     def changed(self) -> None:
-        """Tell who listens that the node's forwarding tables changed."""
+        """Tell listeners that the node's forwarding tables changed."""
         self._tell(Change.ROUTES)
 
     def put(self, name: str, value: int) -> None:
@@ -292,7 +292,7 @@ class PortAgent:
             self._remember()
 
     def _remember(self) -> None:
-        """Keep as attributes what every message needs of PortInfo."""
+        """Keep as attributes those parts of PortInfo that every message needs."""
         self.link_up = self.get("physical_state") == PHYSICAL_LINK_UP
         self.carries_data = self.state in (LINK_ARMED, LINK_ACTIVE)
 

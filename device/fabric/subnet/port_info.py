@@ -1,4 +1,4 @@
-"""Set(PortInfo): what a subnet manager may change of a port (InfiniBand vol. 1, 14.2.5.6)."""
+"""Set(PortInfo): the fields that a subnet manager may set (InfiniBand vol. 1, 14.2.5.6)."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _FREELY_SET = (
     "local_phy_errors",
     "overrun_errors",
 )
-"""Fields of PortInfo that are what the last Set said."""
+"""Fields of PortInfo that take any value of a Set."""
 
 _SET_UNLESS_ZERO = ("width_enabled", "speed_enabled", "operational_vls", "neighbour_mtu")
 _END_PORT_ONLY = ("gid_prefix", "lid", "sm_lid", "sm_sl", "lmc")
 
 
 class BadField(Exception):
-    """A Set with a value the port cannot take."""
+    """A Set has a value that the port cannot take."""
 
 
 def check(info: bytes | bytearray, data: bytes, *, end_port: bool) -> None:
@@ -67,7 +67,7 @@ def check(info: bytes | bytearray, data: bytes, *, end_port: bool) -> None:
 
 
 def apply(info: bytearray, data: bytes, *, end_port: bool) -> list[str]:
-    """Take over what `data` says, states apart, and return which fields of interest changed."""
+    """Apply the fields of `data` except states; returns which fields of interest changed."""
     get = PORT_INFO.get
     changed = []
     for name in _END_PORT_ONLY if end_port else ():

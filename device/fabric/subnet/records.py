@@ -1,4 +1,4 @@
-"""Records of the subnet administrator that describe the subnet as it stands."""
+"""Records of the subnet administrator that describe the present subnet."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def nodes(fabric: InfinibandFabric) -> Iterator[bytes]:
 
 
 def _ports(fabric: InfinibandFabric) -> Iterator[tuple[int, PortAgent]]:
-    """Every port in the subnet with the LID that leads to it."""
+    """Yield every port in the subnet with the LID that leads to it."""
     for node, port in fabric.topology.addressed():
         for each in node.ports.values() if node.is_switch else (port,):
             yield port.lid, each
@@ -106,7 +106,7 @@ def sm_infos(fabric: InfinibandFabric) -> Iterator[bytes]:
 
 
 def common_pkey(one: PortAgent, other: PortAgent) -> int:
-    """Find the first P_Key of a port that reaches a peer; 0 when they share no partition."""
+    """Return the first P_Key of a port that reaches a peer; 0 when they share no partition."""
     for key in one.pkeys:
         if any(partitions_match(key, theirs) for theirs in other.pkeys):
             return key
@@ -155,4 +155,4 @@ TABLES: dict[int, tuple[Struct, Rows]] = {
     SaAttribute.PKEY_TABLE: (PKEY_TABLE_RECORD, pkey_tables),
     SaAttribute.PATH: (PATH_RECORD, paths),
 }
-"""Attributes that are read only: layout of the record, and all records there are."""
+"""Read-only attributes, with the layout of the record and the function that yields all records."""

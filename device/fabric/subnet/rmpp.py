@@ -1,4 +1,4 @@
-"""Answers longer than a MAD: segments that the receiver acknowledges window by window.
+"""The sender of answers longer than a MAD (RMPP), as segments in windows that are acknowledged.
 
 Rules: InfiniBand vol. 1, 13.6; the receiver is Linux `core/mad_rmpp.c`.
 """
@@ -19,10 +19,10 @@ from bluebridge.device.layout.ib.sa import (
 )
 
 MAX_TRANSFERS = 64
-"""Transfers that may be under way at once; a new one ends the oldest."""
+"""Most transfers under way at once; a new one ends the oldest."""
 
 Key = tuple[bytes, int, int]
-"""LID and queue pair of the receiver, transaction id."""
+"""The LID and queue pair of the receiver, and the transaction id."""
 
 
 @dataclass(slots=True)
@@ -33,14 +33,14 @@ class _Transfer:
 
 
 class RmppSender:
-    """Sends tables; `send` gets a request and a MAD that answers it."""
+    """The sender of tables in segments; `send` gets a request and a MAD that answers it."""
 
     def __init__(self, send: Callable[[Datagram, bytes], None]) -> None:
         self._send = send
         self._transfers: dict[Key, _Transfer] = {}
 
     def start(self, request: Datagram, header: bytes, data: bytes) -> None:
-        """Answer `request` with `data`; the first segment goes at once, the rest as it is asked."""
+        """Answer `request` with `data`; the first segment is sent now, others when asked for."""
         key = _key(request)
         self._transfers.pop(key, None)
         transfer = _Transfer(request, segments_of(header, data))
@@ -52,7 +52,7 @@ class RmppSender:
         transfer.sent = 1
 
     def control(self, message: Datagram) -> None:
-        """Take an ACK, STOP or ABORT of a receiver."""
+        """Process an ACK, STOP or ABORT of a receiver."""
         key = _key(message)
         transfer = self._transfers.get(key)
         if transfer is None:
@@ -73,7 +73,7 @@ def _key(message: Datagram) -> Key:
 
 
 def segments_of(header: bytes, data: bytes) -> list[bytes]:
-    """Cut a transfer into MADs; `header` is that of the SA, without anything of RMPP in it."""
+    """Return the MADs of a transfer; `header` is that of the SA, without anything of RMPP in it."""
     pieces = [data[at : at + SA_DATA_SIZE] for at in range(0, len(data), SA_DATA_SIZE)] or [b""]
     segments = []
     for number, piece in enumerate(pieces, 1):

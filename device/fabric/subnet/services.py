@@ -1,4 +1,4 @@
-"""Service records: what ports of the subnet announce (InfiniBand vol. 1, 15.2.5.14)."""
+"""The services that ports of the subnet announce (InfiniBand vol. 1, 15.2.5.14)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from bluebridge.device.layout.ib.sa import SERVICE_RECORD
 MAX_SERVICES = 1024
 
 Key = tuple[int, bytes, int]
-"""Service id, GID, P_Key."""
+"""The service id, GID and P_Key of a service."""
 
 
 class Services:
-    """The service records, each with the port that registered it; a lease ends with the port."""
+    """The service records, each with the port that registered it, until that port leaves."""
 
     def __init__(self) -> None:
         self._records: dict[Key, tuple[PortAgent, bytes]] = {}
 
     def register(self, port: PortAgent, record: bytes) -> bool:
-        """Add or replace a record; return False when there is no room."""
+        """Add or replace a record; returns False when there is no room."""
         key = _key(record)
         if key not in self._records and len(self._records) >= MAX_SERVICES:
             return False
@@ -26,7 +26,7 @@ class Services:
         return True
 
     def withdraw(self, record: bytes) -> bytes | None:
-        """Remove a record and return the one that was there."""
+        """Remove a record and return it, None without one."""
         _, found = self._records.pop(_key(record), (None, None))
         return found
 
@@ -35,7 +35,7 @@ class Services:
         self._records = {key: item for key, item in self._records.items() if item[0] is not port}
 
     def records(self) -> list[bytes]:
-        """List all service records."""
+        """Return all service records."""
         return [record for _, record in self._records.values()]
 
 

@@ -1,4 +1,4 @@
-"""The subnet management agent of a node: Get and Set of its attributes.
+"""The subnet management agent of a node, which carries out Get and Set of its attributes.
 
 An HCA's agent is asked through MAD_IFC (Linux `ib/mad.c: ib_process_mad`), a switch's by the
 packets that end there. Rules: InfiniBand vol. 1, 14.2.5.
@@ -33,7 +33,7 @@ REREGISTER = 0x80
 
 
 class Refused(Exception):
-    """A request that is answered with a status other than OK."""
+    """A request is answered with a status other than OK."""
 
     def __init__(self, status: SmpStatus) -> None:
         super().__init__(status.name)
@@ -42,7 +42,7 @@ class Refused(Exception):
 
 @dataclass(slots=True)
 class _Query:
-    """One attribute of one request; `data` is None for a Get."""
+    """One request for one attribute; `data` is None for a Get."""
 
     node: Node
     ingress: int
@@ -50,7 +50,7 @@ class _Query:
     data: bytes | None
 
     def port(self, number: int) -> PortAgent:
-        """Port `number`; of a channel adapter 0 means the one that was asked."""
+        """Return port `number`; on a channel adapter 0 is the port that was asked."""
         wanted = number or (0 if self.node.is_switch else self.ingress)
         port = self.node.ports.get(wanted)
         if port is None:
@@ -69,7 +69,7 @@ class _Query:
 
 
 def answer(node: Node, ingress: int, smp: bytes, *, trusted: bool = False) -> bytes | None:
-    """Answer an SMP that came in at port `ingress`; None for one that gets no response.
+    """Return the answer to an SMP that came in at port `ingress`; None where none is due.
 
     A `trusted` one needs no M_Key. The direction bit of a directed route is left to who sends the
     response.
@@ -137,7 +137,7 @@ def _port_info(query: _Query) -> bytes:
 
 
 def _port_info_of(query: _Query, port: PortAgent) -> bytes:
-    """PortInfo; LocalPortNum is the port the question came through."""
+    """Return PortInfo, with the port that the request came through as LocalPortNum."""
     info = bytearray(port.info)
     PORT_INFO.set(info, "local_port", query.ingress)
     return bytes(info)
@@ -200,7 +200,7 @@ def _multicast(query: _Query) -> bytes:
 
 
 def _mellanox(query: _Query) -> bytes:
-    """Mellanox's own attribute: no FDR10 (Linux `ib/main.c: ib_link_query_port`)."""
+    """Return Mellanox's own attribute, empty: no FDR10 (Linux `ib/main.c: ib_link_query_port`)."""
     query.read_only()
     return b""
 

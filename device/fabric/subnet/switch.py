@@ -1,4 +1,4 @@
-"""The switch: ports for cables, and a port 0 of its own where management ends.
+"""The switch of a subnet: ports for cables, and a port 0 of its own where management ends.
 
 External ports are `SwitchPort`s; the `Switch` itself is the fabric's port for what is addressed
 to its LID: its subnet and performance management agents, and the subnet administrator.
@@ -39,31 +39,31 @@ Send = Callable[[FabricPort, Message], int]
 
 
 class Manager(Protocol):
-    """The subnet manager in a switch, as the switch's agents use it."""
+    """The interface of a subnet manager in a switch, for the switch's agents."""
 
     def sm_info(self) -> bytes:
-        """Give the manager's SMInfo."""
+        """Return the manager's SMInfo."""
 
     def administer(self, request: Datagram) -> None:
         """Take a MAD for the subnet administrator."""
 
 
 class SwitchPort:
-    """An external port: takes what comes out of a cable on a directed route."""
+    """An external port of a switch, which receives SMPs on a directed route from its cable."""
 
     def __init__(self, switch: Switch, agent: PortAgent) -> None:
         self.agent = agent
         self._switch = switch
 
     def receive(self, message: Message) -> int:
-        """Take an SMP on a directed route; nothing else ends at this port."""
+        """Receive an SMP on a directed route; all else is ignored."""
         if isinstance(message, Datagram):
             self._switch.smp(message, self.agent.number)
         return 0
 
 
 class Switch:
-    """The switch of the subnet. `manager` is None unless a subnet manager runs in it."""
+    """The switch of a subnet; `manager` is None unless a subnet manager runs in it."""
 
     def __init__(self, guid: int, ports: int, send: Send) -> None:
         self._send = send
@@ -84,11 +84,11 @@ class Switch:
         self.ports = {number: SwitchPort(self, agents[number]) for number in agents if number}
 
     def send_through(self, fabric: Fabric) -> None:
-        """Send over `fabric`, a decorator of the one the switch is in."""
+        """Use `fabric` from now on to send: a decorator of the fabric that the switch is in."""
         self._send = fabric.send
 
     def send(self, message: Message) -> None:
-        """Send from port 0."""
+        """Send a message from port 0."""
         self._send(self, message)
 
     @property
@@ -97,7 +97,7 @@ class Switch:
         return self.node.ports[0]
 
     def receive(self, message: Message) -> int:
-        """Take a message that is addressed to the switch's own LID."""
+        """Receive a message that is addressed to the switch's own LID."""
         if not isinstance(message, Datagram) or len(message.payload) != MAD_SIZE:
             return 0
         if message.target_qpn == SMI_QPN:
@@ -155,7 +155,7 @@ class Switch:
         return sma.answer(self.node, ingress, packet)
 
     def _general(self, message: Datagram) -> None:
-        """QP1: performance management, and the subnet administrator if there is one."""
+        """Process a MAD for QP1: performance management, or the administrator's if there is one."""
         mgmt_class = MAD.get(message.payload, "mgmt_class")
         if mgmt_class == MgmtClass.PERF:
             answer = pma.answer(self.node, 0, message.payload)

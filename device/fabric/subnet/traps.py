@@ -1,4 +1,4 @@
-"""Traps of the switch: they tell a subnet manager elsewhere that a link changed its state.
+"""The traps by which a switch tells a subnet manager elsewhere that a link changed its state.
 
 Rules: InfiniBand vol. 1, 13.4.9 and 14.3.1: a trap is sent again until the manager represses it.
 """
@@ -26,7 +26,7 @@ PRODUCER_SWITCH = 2
 
 
 class TrapSender:
-    """Watches the ports of the switch; trap 128 goes to the manager that port 0 knows."""
+    """The sender of trap 128 for the switch's ports, to the subnet manager that port 0 knows."""
 
     def __init__(self, fabric: InfinibandFabric, later: Later) -> None:
         self._fabric = fabric
