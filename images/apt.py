@@ -34,7 +34,7 @@ class StaleVersions(ImageError):
 
 
 class NotRemembered(ImageError):
-    """A version is not known yet, within `Packages.offline`."""
+    """Within `Packages.offline`, a version was asked for that is not remembered."""
 
 
 class Packages:
@@ -51,16 +51,16 @@ class Packages:
         self._may_ask = True
 
     def resolve(self, request: Sequence[str], *, backports: bool = False) -> list[str]:
-        """The file names of the packages of `request`, resolved at the first time."""
+        """Return the file names of the packages of `request`, resolved at the first time."""
         suffix = " (backports)" if backports else ""
         return self._remembered(" ".join(request) + suffix, lambda: self._files(request, backports))
 
     def newest(self, pattern: str) -> str:
-        """The package of the plain suite that matches the regular expression, highest version."""
+        """Return the plain suite's newest package whose name matches a regular expression."""
         return self._remembered(f"newest {pattern}", lambda: [self._newest(pattern)])[0]
 
     def fetch(self, request: Sequence[str], *, backports: bool = False) -> list[Path]:
-        """The downloaded files of `request`; raises `StaleVersions` if the mirror lacks one."""
+        """Return the downloaded files of `request`; raises `StaleVersions` if one is not there."""
         files = self.resolve(request, backports=backports)
         archives = self.root / "cache" / "archives"
         wanted = [archives / file for file in files]
@@ -81,7 +81,7 @@ class Packages:
 
     @contextmanager
     def offline(self) -> Iterator[None]:
-        """Within it, a version that is not remembered raises `NotRemembered`."""
+        """Within the `with` block, a version that is not remembered raises `NotRemembered`."""
         before, self._may_ask = self._may_ask, False
         try:
             yield

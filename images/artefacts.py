@@ -28,7 +28,8 @@ CLIENT = 'name "vfio-user-pci"'
 
 @dataclass(frozen=True)
 class Qemu:
-    """The call of QEMU: `command` + arguments, with `env` added to the environment."""
+    """The command that starts QEMU: `command` and arguments, with `env` added to the environment.
+    """
 
     command: list[str]
     version: str
@@ -49,7 +50,7 @@ class Artefacts:
 
     @cached_property
     def recipes(self) -> dict[str, Recipe]:
-        """Recipes by name of what `build` makes, in this order."""
+        """Return the recipes of the artefacts that `build` makes, by name and in its order."""
         kernel = KernelRecipe(self.cache, self.packages)
         vfio = VfioRecipe(self.cache, self.packages, kernel)
         guest = GuestRecipe(self.cache, self.packages, kernel, vfio)
@@ -65,7 +66,7 @@ class Artefacts:
 
     @cached_property
     def on_demand(self) -> dict[str, Recipe]:
-        """Recipes by name of what is built when it is first asked for, not by `build`."""
+        """Return the recipes, by name, of artefacts that are built at their first use."""
         kernel, guest = self.recipes["kernel"], self.recipes["guest"]
         assert isinstance(kernel, KernelRecipe)
         assert isinstance(guest, GuestRecipe)
@@ -78,15 +79,15 @@ class Artefacts:
         return {recipe.name: recipe for recipe in recipes}
 
     def recipe(self, name: str) -> Recipe:
-        """The recipe of that name, of either kind; raises `KeyError`."""
+        """Return the recipe of that name, of `recipes` or `on_demand`; raises `KeyError`."""
         return {**self.recipes, **self.on_demand}[name]
 
     def qemu(self) -> Qemu:
-        """The host's QEMU when it has a vfio-user client, else the one of the cache."""
+        """Return the host's QEMU when it has a vfio-user client, else the one of the cache."""
         return host_qemu() or unpacked_qemu(self.folder("qemu"))
 
     def kernel(self) -> Path:
-        """The uncompressed ELF kernel."""
+        """Return the path of the guest's uncompressed ELF kernel."""
         return self.folder("kernel") / "vmlinux"
 
     def kernel_release(self) -> str:
@@ -96,11 +97,17 @@ class Artefacts:
         return recipe.release()
 
     def initrd(self) -> Path:
-        """The guest's root, without the project's code (see `bluebridge.images.overlay`)."""
+        """Return the archive of the guest's root without this project's code.
+
+        That code is added by `bluebridge.images.overlay`.
+        """
         return self.folder("guest") / "initrd.cpio"
 
     def libvfio_user(self) -> Path:
-        """The library; `libvfio-user-layout.so` and `include/` are in its folder."""
+        """Return the path of the library libvfio-user.
+
+        `libvfio-user-layout.so` and `include/` are in its folder.
+        """
         return self.folder("libvfio-user") / "libvfio-user.so"
 
     def folder(self, name: str) -> Path:
@@ -122,12 +129,12 @@ class Artefacts:
             return None
 
     def missing(self) -> list[str]:
-        """Names of the `recipes` that `build` would build."""
+        """Return the names of the `recipes` that `build` would build."""
         wanted = [name for name in self.recipes if name != "qemu" or host_qemu() is None]
         return [name for name in wanted if not self.present(name)]
 
     def build(self) -> None:
-        """Build what is `missing`, then remove the downloads."""
+        """Build the artefacts that are `missing`, then remove the downloads."""
         missing = self.missing()
         for name in missing:
             self.folder(name)
@@ -136,7 +143,7 @@ class Artefacts:
 
 
 def host_qemu() -> Qemu | None:
-    """The host's own QEMU if it can be a vfio-user client."""
+    """Return the host's own QEMU if it can be a vfio-user client, else None."""
     program = shutil.which("qemu-system-x86_64")
     if program is None or CLIENT not in _output([program, "-device", "help"]):
         return None
@@ -144,7 +151,7 @@ def host_qemu() -> Qemu | None:
 
 
 def unpacked_qemu(folder: Path) -> Qemu:
-    """QEMU of an unpacked folder, run by the folder's own dynamic linker."""
+    """Return the QEMU of an unpacked folder, run by the folder's own dynamic linker."""
     command = foreign(folder, PROGRAM)
     for data in ("usr/share/seabios", "usr/share/qemu", "usr/lib/ipxe/qemu"):
         command += ["-L", str(folder / data)]
@@ -163,6 +170,6 @@ def _output(command: list[str]) -> str:
 
 
 def _version(text: str) -> str:
-    """`11.1.3` out of `QEMU emulator version 11.1.3 (Debian ...)`."""
+    """Return `11.1.3` of `QEMU emulator version 11.1.3 (Debian ...)`."""
     words = text.split()
     return words[3] if len(words) > 3 else "unknown"

@@ -18,18 +18,18 @@ from bluebridge.images.progress import say, step
 
 
 def default_root() -> Path:
-    """`bluebridge.cache_root.cache_root` as a path."""
+    """Return the folder `bluebridge.cache_root.cache_root` as a path."""
     return Path(cache_root())
 
 
 def key_of(*inputs: object) -> str:
-    """A short name that changes when any of `inputs` (JSON values) changes: 16 hex digits."""
+    """Return a short name that changes with any of `inputs` (JSON values): 16 hex digits."""
     text = json.dumps(inputs, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def file_digest(*paths: Path) -> str:
-    """Digest of the contents of files, in the order given."""
+    """Return the digest of the contents of files, in the order given."""
     digest = hashlib.sha256()
     for path in paths:
         content = path.read_bytes()
@@ -52,10 +52,10 @@ class Cache:
         return self.root / f"{name}-{key}"
 
     def ensure(self, name: str, key: str, build: Callable[[Path], None]) -> Path:
-        """The artefact's folder, built by `build(empty folder)` if it is not there.
+        """Return the artefact's folder, built by `build(empty folder)` if it is not there.
 
-        A second builder waits for the first. A build that fails or is killed leaves no folder
-        under the final name. Raises `ImageError`.
+        A second builder waits for the first. A build that fails or is killed leaves no folder under
+        the final name. Raises `ImageError`.
         """
         final = self.folder(name, key)
         if final.is_dir():

@@ -39,7 +39,7 @@ def ensure(group: Group, cache: Cache) -> Path:
 
 
 def build(group: Group, folder: Path, cache: Cache) -> None:
-    """Build into `folder`; raises `ImageError`."""
+    """Build the group's extension modules into `folder`; raises `ImageError`."""
     compiler = extensions.compiler()
     code = folder / "code"
     write_code(group, code)
@@ -48,7 +48,7 @@ def build(group: Group, folder: Path, cache: Cache) -> None:
 
 
 def write_code(group: Group, folder: Path) -> None:
-    """C files of the group and `extensions.json` in the new folder `folder`."""
+    """Write the C files of the group and `extensions.json` to the new folder `folder`."""
     folder.mkdir()
     run(
         [sys.executable, "-m", "bluebridge.images.device_c", group.name, folder],
@@ -88,7 +88,7 @@ class _Objects:
         self._common = digest.digest()
 
     def made_of(self, source: Path) -> Path:
-        """The object file of a C file, compiled unless an earlier build has it."""
+        """Return the object file of a C file, compiled unless an earlier build has it."""
         name = sha256(self._common + source.read_bytes()).hexdigest() + ".o"
         made = self._folder / name
         for folder in self._earlier:
@@ -100,14 +100,17 @@ class _Objects:
 
 
 def start() -> subprocess.Popen[bytes]:
-    """Start the builds beside other work; the process says how they ended, its status is 0."""
+    """Start the builds as a process beside other work; it reports its end and exits with 0."""
     return subprocess.Popen(
         ["nice", sys.executable, "-m", "bluebridge.images.device_build"], cwd=HOME
     )
 
 
 def main() -> int:
-    """Build what is missing. Status 0 also where it cannot be: interpreted, all works as well."""
+    """Build the device's modules if they are missing; return the exit status.
+
+    It is 0 also where they cannot be built: all works interpreted as well.
+    """
     try:
         ensure(DEVICE, Cache())
     except ImageError as error:

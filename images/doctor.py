@@ -26,7 +26,7 @@ MEMORY_NEEDED = 3 * GIB
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the doctor: `mend` is the command for it, empty when `ok`."""
+    """One line of the doctor; `mend` is the command that mends a lack, empty when `ok`."""
 
     name: str
     ok: bool
@@ -112,7 +112,7 @@ def _artefact(artefacts: Artefacts, name: str) -> Check:
 
 
 def _compiled() -> Check:
-    """Interpreted all works as well, so a build that is missing is no lack."""
+    """Return a check of the compiled build, which is always met: all works without it as well."""
     if not compiled.wanted():
         return Check("device", True, f"interpreted, as {compiled.PURE} says")
     found = hot_modules.DEVICE.build()
@@ -132,7 +132,7 @@ def _accelerator(artefacts: Artefacts) -> Check:
 
 
 def main(more: Sequence[Check] = (), *, as_json: bool = False) -> int:
-    """Print the checks and `more` as a table, or as JSON; 0 when nothing is missing."""
+    """Print the checks and `more` as a table, or as JSON; return 0 when nothing is missing."""
     found = [*checks(), *more]
     ok = all(check.ok for check in found)
     if as_json:

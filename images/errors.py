@@ -1,4 +1,4 @@
-"""The error class of this package."""
+"""The error class of `bluebridge.images`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ImageError(Exception):
 
 
 def of_system(error: OSError, place: object = "") -> ImageError:
-    """The error line for an OSError; `place` is named when `error` has no file name."""
+    """Return the `ImageError` for an `OSError`; `place` is named when it has no file name."""
     where = error.filename or place
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return ImageError(f"the disk of {where or 'the cache'} is full", NO_ROOM)

@@ -9,7 +9,7 @@ from bluebridge.images.errors import ImageError
 
 
 def exit_status(action: Callable[[], None]) -> int:
-    """Run `action`: 0, or 1 after the line of an `ImageError`, or 130 after Ctrl-C."""
+    """Run `action`; return 0, 1 after printing an `ImageError` as a line, or 130 after Ctrl-C."""
     try:
         action()
     except ImageError as error:

@@ -46,7 +46,7 @@ def key(code: str) -> str:
 
 
 def present(cache: Cache, code: str) -> Path | None:
-    """The build of these sources, None if there is none or `BLUEBRIDGE_PURE` is set."""
+    """Return the build of these sources, None if there is none or `BLUEBRIDGE_PURE` is set."""
     if not wanted():
         return None
     folder = cache.folder(NAME, key(code))
@@ -76,7 +76,7 @@ def build(folder: Path, headers: Path) -> None:
 
 
 def _compile(words: Sequence[str], source: Path) -> Path:
-    """The object file of a C file."""
+    """Compile a C file; return the object file."""
     made = source.with_suffix(".o")
     run([*words, "-c", source, "-o", made], what=f"compile {source.name}")
     return made

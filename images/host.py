@@ -74,7 +74,7 @@ def missing() -> list[Need]:
 
 
 def install_words(needs: list[Need]) -> list[str]:
-    """The command that installs `needs`, for root."""
+    """Return the command that installs `needs`, for root."""
     packages = [need.package for need in needs]
     return ["apt-get", "install", "-y", "--no-install-recommends", *packages]
 

@@ -103,7 +103,7 @@ def check(
     symvers: Sequence[Path] = (),
     readable: Sequence[Path] = (),
 ) -> ModuleRequest:
-    """The checked request; raises `WrongRequest`. Builds nothing."""
+    """Return the checked request without building anything; raises `WrongRequest`."""
     source = _existing_folder(folder)
     if not any((source / name).is_file() for name in ("Kbuild", "Makefile")):
         raise WrongRequest(
@@ -139,7 +139,7 @@ def _existing_folder(path: Path) -> Path:
 
 
 def toolchain(artefacts: Artefacts) -> KbuildRecipe:
-    """The recipe of headers and compiler, built now if it is not in the cache."""
+    """Return the recipe of headers and compiler, built now if it is not in the cache."""
     for last in (False, True):
         kernel = artefacts.recipes["kernel"]
         assert isinstance(kernel, KernelRecipe)
@@ -189,7 +189,7 @@ def _remove_stale(folder: Path) -> None:
 
 
 def _copy_in(request: ModuleRequest, root: Path) -> Path:
-    """Copy source and symvers into the sandbox; the path of the module's source there."""
+    """Copy source and symvers into the sandbox; return the path of the module's source there."""
     tree = root / sandbox_path(request.folder)
     for folder in request.readable:
         if folder == request.folder or request.folder in folder.parents:
@@ -265,7 +265,7 @@ def deliver(names: dict[Path, str], output: Path) -> list[Path]:
 
 
 def modinfo(module: Path, fields: Iterable[str] = ("vermagic", "depends")) -> dict[str, str]:
-    """Values of `fields` in a module's `.modinfo` section; an absent one is empty."""
+    """Return the values of `fields` in a module's `.modinfo` section; an absent one is empty."""
     content = module.read_bytes()
     found = {}
     for name in fields:

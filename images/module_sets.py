@@ -23,7 +23,10 @@ class ModuleSet:
         return self._recipe(self._artefacts.cache, self._artefacts.packages, kernel)
 
     def folder(self) -> Path:
-        """The folder with `NAME.ko` of each, built now if need be. Raises `ImageError`."""
+        """Return the folder with the built modules `NAME.ko`, built now if missing.
+
+        Raises `ImageError`.
+        """
         try:
             return self._made().folder()
         except StaleVersions:
@@ -31,7 +34,7 @@ class ModuleSet:
             return self._made().folder()
 
     def present(self) -> Path | None:
-        """The folder if it is in the cache; needs no network."""
+        """Return the folder if it is in the cache, else None; needs no network."""
         try:
             with self._artefacts.packages.offline():
                 return self._made().present()

@@ -29,7 +29,7 @@ class ModuleTree:
         return decompress(content) if path.suffix == ".xz" else content
 
     def closure(self, names: Iterable[str]) -> dict[Path, bytes]:
-        """The named modules and all they depend on: path below `folder` to contents."""
+        """Return the named modules and all they depend on: path below `folder` to contents."""
         found: dict[str, bytes] = {}
         waiting = list(names)
         while waiting:
@@ -46,12 +46,12 @@ class ModuleTree:
 
 
 def module_name(path: Path) -> str:
-    """`kernel/x/vfio-pci.ko.xz` is the module `vfio_pci`."""
+    """Return the module's name from its path: `vfio_pci` for `kernel/x/vfio-pci.ko.xz`."""
     return path.name.partition(".ko")[0].replace("-", "_")
 
 
 def depends(module: bytes) -> list[str]:
-    """Modules that `module` depends on, from its `.modinfo` section."""
+    """Return the names of the modules that `module` depends on, from its `.modinfo` section."""
     match = DEPENDS.search(module)
     names = match[1].decode().split(",") if match else []
     return [name.replace("-", "_") for name in names if name]

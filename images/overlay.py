@@ -48,7 +48,7 @@ def build(destination: Path, root: Path, initrd: Path) -> Path:
 
 
 def overlay(root: Path, initrd: Path) -> Path:
-    """The archive of the guest code with its byte code, cached by the code's contents."""
+    """Return the archive of the guest code with its byte code, cached by the code's contents."""
     files = sources(root)
     names = [path.relative_to(root).as_posix() for path in files]
     code = code_key(root)
@@ -74,13 +74,13 @@ def overlay(root: Path, initrd: Path) -> Path:
 
 
 def code_key(root: Path) -> str:
-    """The key of the guest code below `root`: names and contents of its files."""
+    """Return the key of the guest code below `root`, from names and contents of its files."""
     files = sources(root)
     return key_of([path.relative_to(root).as_posix() for path in files], file_digest(*files))
 
 
 def sources(root: Path) -> list[Path]:
-    """The Python files that the guest needs, sorted; `root` holds `bluebridge`."""
+    """Return the Python files that the guest needs, sorted; `root` holds `bluebridge`."""
     return sorted(_sources(root))
 
 
@@ -92,7 +92,7 @@ def _sources(root: Path) -> Iterator[Path]:
 
 
 def archive_of(tree: Path) -> bytes:
-    """A cpio archive of everything below `tree`."""
+    """Return a cpio archive of everything below `tree`."""
     stream = io.BytesIO()
     writer = CpioWriter(stream)
     writer.tree(tree)

@@ -32,7 +32,7 @@ def run(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> str:
-    """Standard output of `command`; `what` names the step in the error.
+    """Return the standard output of `command`; `what` names the step in the error.
 
     Raises `ImageError` with the line of the program's output that gives the reason.
     """
@@ -55,7 +55,7 @@ def run(
 
 
 def failure(what: str, output: str, status: int, unreachable: str = OTHER_MIRROR) -> ImageError:
-    """The error for a program that ended with `status` after printing `output`.
+    """Return the error for a program that ended with `status` after printing `output`.
 
     `unreachable` is the advice for a mirror that cannot be reached.
     """

@@ -21,7 +21,7 @@ STATE = "state"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One snapshot, whether it exists or not."""
+    """The snapshot of a variant and its ingredients, whether it exists or not."""
 
     variant: str
     """The machine's size as part of the folder's name; each variant is replaced separately."""
@@ -36,7 +36,7 @@ class Snapshot:
 
     @property
     def state(self) -> Path:
-        """The migration file."""
+        """The path of the migration file, whether it exists or not."""
         return self.folder / STATE
 
     @property
@@ -44,7 +44,10 @@ class Snapshot:
         return f"snapshot-{self.variant}"
 
     def ensure(self, make: Callable[[Path], None]) -> Path:
-        """The migration file, made by `make(path)` if it does not exist. Raises `ImageError`."""
+        """Return the migration file, made by `make(path)` if it does not exist.
+
+        Raises `ImageError`.
+        """
 
         def build(folder: Path) -> None:
             make(folder / STATE)
@@ -52,7 +55,10 @@ class Snapshot:
         return self.cache.ensure(self._name, key_of(*self.ingredients), build) / STATE
 
     def discard(self) -> bool:
-        """Remove it; guests that are reading it are not affected. Returns whether it is gone."""
+        """Remove the snapshot; return whether it is gone.
+
+        Guests that are reading it are not affected.
+        """
         # Renamed first: a partly removed folder of the final name would count as a snapshot.
         with contextlib.suppress(OSError, ImageError), self.cache.lock(self._name):
             aside = self.folder.with_name(f".{self._name}.discarded.{os.getpid()}")

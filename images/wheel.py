@@ -26,7 +26,7 @@ from bluebridge.images.source import HOME
 
 
 def make(folder: Path) -> Path:
-    """The wheel, in `folder`; raises `ImageError`."""
+    """Make the wheel in `folder`; return its path. Raises `ImageError`."""
     built = device_build.ensure(DEVICE, Cache())
     with tempfile.TemporaryDirectory() as scratch:
         command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", scratch]
@@ -37,7 +37,7 @@ def make(folder: Path) -> Path:
 
 
 def with_build(plain: Path, build: Path, folder: Path) -> Path:
-    """A copy of the wheel `plain` in `folder`, with the extension modules of `build`."""
+    """Copy the wheel `plain` to `folder` with the extension modules of `build`; return the copy."""
     version = f"cp{sys.version_info.major}{sys.version_info.minor}"
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     tag = f"{version}-{version}-{platform}"
@@ -62,12 +62,12 @@ def with_build(plain: Path, build: Path, folder: Path) -> Path:
 
 
 def _digest(data: bytes) -> str:
-    """The digest of a file as RECORD has it (PEP 427)."""
+    """Return the digest of a file in the form of RECORD (PEP 427)."""
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
 
 
 def main() -> int:
-    """Exit status 0, or 1 after one line."""
+    """Make the wheel that the command line asks for; return 0, or 1 after one line."""
     return exit_status(lambda: say(str(make(Path(sys.argv[1])))))
 
 

@@ -44,8 +44,9 @@ def netdev(options: str) -> Client:
 
 
 def perf(options: str) -> Client:
-    """Return the client ntb_perf with `options`, which needs a window per side
-    (perf_setup_peer_mw).
+    """Return the client ntb_perf with `options`.
+
+    It needs a window for each side (perf_setup_peer_mw).
     """
     return Client(
         f"ntb_perf {options}",
@@ -57,8 +58,7 @@ def perf(options: str) -> Client:
 
 
 def pingpong(delay_ms: int) -> Client:
-    """Return the client ntb_pingpong; the first generation's drivers call their registers unsafe.
-    """
+    """Return the client ntb_pingpong; first generation drivers call their registers unsafe."""
     return Client(
         "ntb_pingpong",
         f"modprobe ntb_pingpong unsafe=1 delay_ms={delay_ms}",

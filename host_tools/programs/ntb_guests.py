@@ -54,7 +54,9 @@ class Guests:
         self.pair.together(*(partial(run, guest) for guest in self.machines))
 
     def until(self, guest: Vm, condition: str, limit: float = SECONDS) -> None:
-        """Wait until a shell condition holds in a guest; raises `LabError` after `limit` seconds.
+        """Wait until a shell condition holds in a guest.
+
+        Raises `LabError` after `limit` seconds.
         """
         self.run(guest, wait_until(condition), limit)
 

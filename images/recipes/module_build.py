@@ -36,12 +36,12 @@ TOOLS = (
 
 
 def headers_folder(kernel: KernelRecipe) -> str:
-    """The kernel's headers with their Makefile, as a path inside the root."""
+    """Return the folder of the kernel's headers and Makefile, as a path inside the root."""
     return f"/usr/src/linux-headers-{kernel.release()}"
 
 
 def toolchain_request(kernel: KernelRecipe) -> tuple[str, ...]:
-    """The apt request for the kernel's headers, their compiler and the build tools."""
+    """Return the apt request for the kernel's headers, their compiler and the build tools."""
     return ("install", f"linux-headers-{kernel.release()}", *TOOLS)
 
 
@@ -54,7 +54,7 @@ class Toolchain:
     headers: str
 
     def source(self, prefix: str) -> Path:
-        """The folder of the plain files whose path in the kernel tree begins with `prefix`."""
+        """Return the folder of the plain files whose kernel tree path begins with `prefix`."""
         work = self.root / "work"
         unpack_tar(self.archive, work, prefix)
         (tree,) = work.glob(f"*/{prefix.rpartition('/')[0]}")
@@ -72,12 +72,12 @@ class Toolchain:
         shutil.move(module, folder / module.name)
 
     def path(self, file: Path) -> str:
-        """The path of `file`, which is below `root`, inside the root."""
+        """Return the path inside the root of `file`, which is below `root`."""
         return f"/{file.relative_to(self.root)}"
 
 
 class ModuleRecipe(Recipe):
-    """A folder of kernel modules. Subclasses give `name` and `build_modules`."""
+    """A recipe for a folder of kernel modules; subclasses give `name` and `build_modules`."""
 
     def __init__(self, cache: Cache, packages: Packages, kernel: KernelRecipe) -> None:
         super().__init__(cache, packages)

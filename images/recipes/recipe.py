@@ -12,11 +12,11 @@ from bluebridge.images.cache import Cache, file_digest, key_of
 
 
 class Recipe(ABC):
-    """One artefact. Subclasses give `name`, `inputs` and `build`."""
+    """The way to build one artefact; subclasses give `name`, `inputs` and `build`."""
 
     name: str
     version = 1
-    """Raise it when the build changes by something that is not in `inputs`."""
+    """The version of the build, raised when the build changes without a change of `inputs`."""
 
     def __init__(self, cache: Cache, packages: Packages) -> None:
         self.cache = cache
@@ -24,22 +24,22 @@ class Recipe(ABC):
 
     @abstractmethod
     def inputs(self) -> Sequence[object]:
-        """JSON values that determine the artefact, besides this recipe's own source."""
+        """Return the JSON values that determine the artefact, besides this recipe's own source."""
 
     @abstractmethod
     def build(self, folder: Path) -> None:
         """Build the artefact in the empty `folder`; raises `ImageError`."""
 
     def key(self) -> str:
-        """The key of the artefact as it would be built now."""
+        """Return the key of the artefact as it would be built now."""
         source = file_digest(Path(inspect.getfile(type(self))))
         return key_of(self.name, self.version, source, *self.inputs())
 
     def present(self) -> Path | None:
-        """The finished folder if it is in the cache; builds nothing."""
+        """Return the finished folder if it is in the cache, else None; builds nothing."""
         folder = self.cache.folder(self.name, self.key())
         return folder if folder.is_dir() else None
 
     def folder(self) -> Path:
-        """The finished folder, built now if it is missing."""
+        """Return the finished folder, built now if it is missing. Raises `ImageError`."""
         return self.cache.ensure(self.name, self.key(), self.build)
