@@ -29,7 +29,7 @@ from bluebridge.host_tools.analyzer.transaction import OK, Role
 _OPCODE = 0xFFF
 _EQS_OF_PAGE = 4
 _COMPLETED = Struct(">I20xH")
-"""QPN and index of a completion entry: fields `qpn` and `wqe_index` of `CQE`."""
+"""QPN and index in a completion entry: fields `qpn` and `wqe_index` of `CQE`."""
 _EVENTS: dict[int, EventKind] = {
     EventType.COMP: EventKind.COMPLETION,
     EventType.CMD: EventKind.COMMAND,
@@ -53,7 +53,7 @@ _EVENTS: dict[int, EventKind] = {
 
 
 def _register_words(place: Place, value: int) -> str | None:
-    """Event queues by their number, commands by their name."""
+    """Describe the value of a register: event queues by number, commands by name."""
     block, index, register = place
     if block is uar.UAR and register.name.startswith("eq"):
         eqn = index * _EQS_OF_PAGE + int(register.name[2:])

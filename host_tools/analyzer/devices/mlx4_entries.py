@@ -1,4 +1,4 @@
-"""Work queue entries in words: opcode and segments, read with the tables of device/layout."""
+"""Describes work queue entries: opcode and segments, read with the tables of device/layout."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _IMMEDIATE = {
 
 
 def send_entry(data: bytes, length: int, *, datagram: bool = False) -> str:
-    """A send WQE; `data` may hold only its beginning, `length` is the whole.
+    """Describe a send WQE of `length` bytes; `data` may have only its beginning.
 
     A WQE does not contain its transport: `datagram` is true if it has an address vector.
     """
@@ -90,7 +90,7 @@ def _fast_register(data: bytes) -> str:
 
 
 def _segments(data: bytes, position: int, end: int) -> Iterator[str]:
-    """Data and inline segments from `position` on."""
+    """Yield the descriptions of data and inline segments from `position` on."""
     while position + 4 <= end:
         count = wqe.DATA.get(data, "byte_count", position)
         if count & wqe.INLINE:
@@ -106,7 +106,7 @@ def _segments(data: bytes, position: int, end: int) -> Iterator[str]:
 
 
 def receive_entry(data: bytes) -> str:
-    """The scatter list of a receive WQE, up to its terminator."""
+    """Describe the scatter list of a receive WQE, up to its terminator."""
     words = []
     for position in range(0, len(data) - wqe.DATA.size + 1, wqe.DATA.size):
         lkey = wqe.DATA.get(data, "lkey", position)

@@ -1,4 +1,4 @@
-"""The form of a row of the registry: what the analyzer has to know of a model of devices."""
+"""The form of a row of the registry: all that the analyzer has to know of a device model."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class CommandRegister:
     go: int
     event: int
     name: Callable[[int], str]
-    """The name of a command, by the last word."""
+    """Returns the name of a command for the last word of the register."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,23 +99,23 @@ class Adapter:
     """Queues, commands and reset of a model of adapters, as a log has them."""
 
     line: int
-    """Bytes in which software stores whole send entries into the adapter."""
+    """Bytes of the line into which software stores whole send entries."""
     head: int
     """Bytes of a send entry that `send_head` needs."""
     page: Callable[[int], int]
-    """Gives the number of the page that a whole send entry is stored into, by its offset."""
+    """Returns the number of the page that a whole send entry is stored into, by its offset."""
     send_head: Callable[[Data], SendHead]
     completed: Callable[[Data], Completed | None]
     """Reads a completion entry; None for one of a receive, or one that is not whole."""
     failure: Callable[[Data], int | None]
-    """Gives the status code of a completion in error; None for any other."""
+    """Returns the status code of a completion in error; None for any other completion."""
     statuses: type[IntEnum]
-    """The codes that `failure` gives."""
+    """The status codes that `failure` returns."""
     flushed: int
-    """The code of a work request that ended with its queue pair, without a message."""
+    """Status code of a work request that ended with its queue pair, without a message."""
     event: Callable[[Data], QueueEvent]
     written: Callable[[Event], tuple[Role, int]]
-    """Gives the role of a register write, and the number of the queue that it names, 0 for none."""
+    """Returns the role of a register write and the number of the queue it names, 0 for none."""
     command: CommandRegister
     reset: tuple[int, int]
     """BAR and offset of the register that resets the function."""
@@ -129,26 +129,26 @@ class DeviceModel:
     suffix: str
     """What follows `GUEST.` in the name of the device; empty for adapters named by their guest."""
     title: str
-    """What lists of functions call it."""
+    """The name of the model in lists of functions."""
     blocks: Mapping[int, tuple[RegisterBlock, ...]]
-    """Registers by BAR. Other BARs of a bridge or an engine are windows."""
+    """Registers by BAR; the other BARs of a bridge or an engine are windows."""
     words: Mapping[What, Words] = field(default_factory=dict)
-    """Describes what the device reads and writes in memory, where the model decides its form."""
+    """Functions that describe transfers to or from memory whose form depends on the model."""
     register_words: Callable[[Place, int], str | None] = lambda place, value: None
-    """Describes the value of a register of which the tables say too little."""
+    """Describes the value of a register if the tables do not suffice, else returns None."""
     config: tuple[tuple[int, int, str], ...] = ()
-    """Registers of its own in config space: offset, bytes, name."""
+    """Offset, bytes and name of the model's own registers in config space."""
     adapter: Adapter | None = None
     uses: Uses | None = None
-    """What software does with a bridge's registers."""
+    """The uses of a bridge's registers; None for other devices."""
 
     @property
     def is_adapter(self) -> bool:
-        """Whether it has queue pairs, in contrast to bridges and DMA engines."""
+        """Whether the device has queue pairs, in contrast to bridges and DMA engines."""
         return self.kind is DeviceKind.ADAPTER
 
     def find(self, bar: int, address: int) -> Place | None:
-        """Find the register at an offset of a BAR, None for none."""
+        """Return the register at an offset of a BAR, or None."""
         for block in self.blocks.get(bar, ()):
             found = block.find(address)
             if found is not None:
@@ -172,7 +172,7 @@ class DeviceModel:
 
 
 def named(names: type[IntEnum], value: int) -> str:
-    """Name a number, in hexadecimal if it has no name."""
+    """Return the name of a number, or the number in hexadecimal if it has no name."""
     try:
         return names(value).name
     except ValueError:

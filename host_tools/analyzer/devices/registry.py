@@ -16,7 +16,7 @@ from bluebridge.host_tools.analyzer.devices.model import Adapter, DeviceKind, De
 
 
 def bridge_row(model: BridgeModel) -> DeviceModel:
-    """Make the row of a model of bridges."""
+    """Make the row of a bridge model."""
     return DeviceModel(
         DeviceKind.BRIDGE,
         model.log_suffix,
@@ -28,7 +28,7 @@ def bridge_row(model: BridgeModel) -> DeviceModel:
 
 
 MODELS = {row.suffix: row for row in (MLX4, IOAT, *map(bridge_row, BRIDGES))}
-"""By what follows the dot in a device's name in the log."""
+"""Device models by the suffix after the dot in a device's name in the log."""
 
 
 @lru_cache(maxsize=256)
@@ -43,7 +43,7 @@ def model_of(device: str) -> DeviceModel:
 
 
 def adapter_of(device: str) -> Adapter:
-    """Return the forms of a device's queues; of a bridge, which has none, those of a ConnectX-3.
+    """Return the forms of a device's queues; for a bridge, which has none, those of a ConnectX-3.
 
     A damaged log may name any device in any event.
     """
@@ -53,5 +53,5 @@ def adapter_of(device: str) -> Adapter:
 
 
 def beyond_adapters(devices: Iterable[str]) -> bool:
-    """Tell whether bridges or DMA engines are among the devices of a log."""
+    """Return whether bridges or DMA engines are among the devices of a log."""
     return not all(model_of(device).is_adapter for device in devices)
