@@ -1,4 +1,4 @@
-"""The time model: a profile's constants times the counts of each transaction."""
+"""The time model: the constants of a profile times the counts of each transaction."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ FRAMING = 24
 """Bytes that PCIe adds to a write: header 16, link CRC 4, sequence number 2, start and end 2."""
 
 ENTRY_READS = 2
-"""Round trips of fetching an entry, for its head and for the rest: figure 4.5 shows both, the
-device logs them as one read."""
+"""Round trips that fetching an entry takes, for its head and for the rest.
+
+Figure 4.5 shows both; the device logs them as one read.
+"""
 
 POSTS = (Role.BLUEFLAME, Role.DOORBELL)
 _COMPLETIONS = (Role.CQE, Role.EQE)
@@ -25,7 +27,7 @@ _INTERRUPT_BYTES = 4
 
 @dataclass(slots=True)
 class EventCounts:
-    """How often each constant of a profile counts.
+    """The counts by which the constants of a profile are multiplied.
 
     `base` messages, `store` operations, `write` in writes of 64 bytes, `turn` fetched entries,
     `read` round trips, `completion` entries.
@@ -42,7 +44,7 @@ class EventCounts:
         return EventCounts(*map(add, _values(self), _values(other)))
 
     def time(self, profile: Profile) -> float:
-        """Sum up the modelled microseconds of what was counted."""
+        """Return the modelled microseconds of all counts."""
         pairs = zip(_values(self), _values(profile.us), strict=True)
         return sum(count * us for count, us in pairs)
 
@@ -51,18 +53,21 @@ _values: Callable[[object], tuple[float, ...]] = attrgetter(*NAMES)
 
 
 def link_share(length: int) -> float:
-    """Link time of a write of `length` bytes, in units of that of a write of 64."""
+    """Return the link time of a write of `length` bytes, in units of that of 64 bytes."""
     return (-(-length // LINE) * FRAMING + length) / (FRAMING + LINE)
 
 
 def count(transfer: Transfer, stores: Stores) -> list[EventCounts | None]:
-    """The counts of each of `transfer.transactions`; None for one that is not timed."""
+    """Return the counts of each of `transfer.transactions`; None for one that is not timed."""
     begins = set(_operations(transfer, BLOCK if stores is Stores.BLOCKS else LINE))
     return [_of(each, place in begins) for place, each in enumerate(transfer.transactions)]
 
 
 def _operations(transfer: Transfer, room: int) -> Iterator[int]:
-    """Places of lines that begin a store operation; adjacent lines share one of `room` bytes."""
+    """Yield the places of lines that begin a store operation.
+
+    Adjacent lines share an operation of `room` bytes.
+    """
     end, free = -1, 0
     for place, each in enumerate(transfer.transactions):
         if each.role is not Role.BLUEFLAME:
@@ -99,7 +104,7 @@ AHEAD = (Role.RECEIVE_WQE, Role.DOORBELL_RECORD)
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A `TimeModel` for the analyzer: times in microseconds from a profile."""
+    """A `TimeModel` that computes times in microseconds from a profile."""
 
     profile: Profile
 
@@ -109,7 +114,7 @@ class Model:
         return self.profile.name
 
     def times(self, transfer: Transfer) -> Sequence[float | None]:
-        """Modelled microseconds at which each transaction is done, 0 when software posts.
+        """Return the modelled microseconds at which each transaction is done, from posting on.
 
         The transactions of one machine follow one another; the peer begins when the message
         arrives, the sender continues when the response arrives, or at once without one. What comes
@@ -120,7 +125,7 @@ class Model:
         return [None if done is None else done.time(self.profile) for done in self._done(transfer)]
 
     def latency(self, transfer: Transfer) -> float:
-        """Modelled microseconds from posting to the arrival of the message.
+        """Return the modelled microseconds from posting to the arrival of the message.
 
         It arrives at the peer, which polls its memory or its completion queue; the data of reads
         and atomics arrive at the sender. 0 for a transfer without a timed transaction.
@@ -128,7 +133,7 @@ class Model:
         return self.latency_counts(transfer).time(self.profile)
 
     def latency_counts(self, transfer: Transfer) -> EventCounts:
-        """Count the events that make up `latency`."""
+        """Return the counts that make up `latency`."""
         done = self._done(transfer)
         for remote in (True, False):
             ends = [
@@ -143,7 +148,7 @@ class Model:
         return EventCounts()
 
     def cpu(self, transfer: Transfer) -> float:
-        """Modelled microseconds of the sender's processor: the stores of posting, with writes."""
+        """Return the modelled microseconds that posting takes the sender's processor."""
         parts = count(transfer, self.profile.stores)
         return sum(
             counts.time(self.profile)
@@ -152,7 +157,7 @@ class Model:
         )
 
     def _done(self, transfer: Transfer) -> list[EventCounts | None]:
-        """The counts of each transaction and of all before it on its critical path."""
+        """Return the counts of each transaction and of all before it on its critical path."""
         here, there = EventCounts(), EventCounts()
         done: list[EventCounts | None] = []
         for each, counts in zip(
@@ -185,12 +190,12 @@ class Model:
 
 
 def _crosses(transfer: Transfer, each: Transaction) -> bool:
-    """Whether the other machine stored it through a bridge's window."""
+    """Return whether the other machine stored it through a bridge's window."""
     if each.role not in (Role.WINDOW, Role.INTERRUPT) or each.parent is None:
         return False
     return transfer.transactions[each.parent].remote != each.remote
 
 
 def load(place: str) -> Model:
-    """The model of a built-in profile by its name, or of a file; raises `ProfileError`."""
+    """Return the model of a built-in profile, by name, or of a file; raises `ProfileError`."""
     return Model(read_profile(place))

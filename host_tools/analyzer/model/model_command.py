@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print tables; the exit status, 1 if a log was cut short."""
+    """Print the tables; return the exit status, 1 if a log was cut short."""
     try:
         samples = _samples(arguments)
         lines = list(_lines(arguments, samples))
@@ -66,7 +66,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _samples(arguments: argparse.Namespace) -> list[Samples]:
-    """What is in the logs; raises `LogError`, `ProfileError` and `ValueError`."""
+    """Read the sends of the logs; raises `LogError`, `ProfileError` and `ValueError`."""
     if arguments.list:
         return []
     if not arguments.folders:
@@ -81,7 +81,7 @@ def _model(arguments: argparse.Namespace) -> Model:
 
 
 def _tell(folders: Sequence[Path], samples: Sequence[Samples]) -> int:
-    """Print which logs are incomplete; the exit status."""
+    """Print which logs are incomplete; return the exit status."""
     for folder, each in zip(folders, samples, strict=False):
         if each.dropped:
             print(f"{folder}: the oldest events were dropped", file=sys.stderr)
@@ -119,7 +119,7 @@ Row = dict[str, object]
 
 
 def size_rows(folders: Sequence[Path], logs: Sequence[Samples]) -> Iterator[Row]:
-    """A row for each log, operation, payload and way of posting; times in microseconds."""
+    """Yield a row for each log, operation, payload and way of posting; times are microseconds."""
     for number, (operation, size, way), group in sorted_groups(logs):
         head: Row = {
             "folder": str(folders[number - 1]),
@@ -146,7 +146,10 @@ def _means(group: SendGroup) -> Row:
 
 
 def study_rows(table: StudyTable, logs: Sequence[Samples]) -> Iterator[Row]:
-    """A row for each row of a table of the study: `study` has its values, the rest is modelled."""
+    """Yield the rows of a table of the study.
+
+    `study` has the values of the study, the rest is modelled.
+    """
     for each in compare(table, logs):
         modelled = asdict(each)
         yield {"table": table.title, "study": modelled.pop("row"), **modelled}

@@ -15,11 +15,11 @@ _MOST = 1e6
 
 
 class ProfileError(ValueError):
-    """A profile that cannot be used; the text is one line that says how to correct it."""
+    """An invalid profile; the text is one line that says how to correct it."""
 
 
 class Stores(StrEnum):
-    """Size of one store operation of the processor."""
+    """The size of one store operation of the processor."""
 
     LINES = "lines"  # 64 bytes: a write-combining buffer
     BLOCKS = "blocks"  # up to 128 bytes: a store block of System z
@@ -27,7 +27,7 @@ class Stores(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """Microseconds, the same for sends with BlueFlame and without.
+    """The time constants of a machine in microseconds, for sends with BlueFlame and without.
 
     `base`: the constant part of each message. `store`: processor time of one BlueFlame store
     operation, besides its writes. `write`: a posted write of 64 bytes. `turn`: the adapter's own
@@ -48,7 +48,7 @@ NAMES = tuple(field.name for field in fields(Constants))
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A machine: `name`, size of its store operations, and constants in microseconds."""
+    """The profile of a machine: `name`, size of a store operation, constants in microseconds."""
 
     name: str
     stores: Stores
@@ -56,12 +56,12 @@ class Profile:
 
 
 def built_in() -> list[str]:
-    """Names of the profiles that come with bluebridge."""
+    """Return the names of the profiles that come with bluebridge."""
     return sorted(path.stem for path in _FOLDER.glob("*.toml"))
 
 
 def read_profile(place: str) -> Profile:
-    """A built-in profile by its name, or one in a file; raises `ProfileError`."""
+    """Read a built-in profile, by name, or one in a file; raises `ProfileError`."""
     import tomllib  # here, since every `bluebridge` command loads this module
 
     path = Path(place)

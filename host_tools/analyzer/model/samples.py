@@ -12,11 +12,11 @@ from bluebridge.host_tools.analyzer.analysis import PostedBy, Transfer, transfer
 from bluebridge.host_tools.analyzer.model.model import EventCounts, Model
 
 STUDIED = "RDMA_WRITE"
-"""Operation of the study's `rdma_lat`. A log has other messages too, of the programs' TCP."""
+"""Operation of the study's `rdma_lat`; a log also has messages of the programs' TCP."""
 
 
 class Setting(Enum):
-    """How the studied sends of a log were posted."""
+    """The ways in which the studied sends of a log were posted."""
 
     DOORBELL = "without BlueFlame"
     BLUEFLAME = "with BlueFlame"
@@ -27,7 +27,8 @@ class Setting(Enum):
 class SendGroup:
     """Sends of one payload and one `PostedBy`: their number, and sums over them.
 
-    Microseconds: modelled latency, modelled processor time, and `wall` by the clock.
+    The sums are in microseconds: modelled latency, modelled processor time, and `wall` by the
+    server's clock.
     """
 
     sends: int = 0
@@ -62,7 +63,7 @@ class Samples:
     dropped: bool = False
 
     def of_size(self, low: int, high: int) -> dict[int, list[SendGroup]]:
-        """The studied groups of each payload within the limits, both included."""
+        """Return the studied groups of each payload from `low` to `high` bytes, both included."""
         found: dict[int, list[SendGroup]] = {}
         for (operation, size, _), group in self.groups.items():
             if operation == STUDIED and low <= size <= high:
@@ -70,7 +71,10 @@ class Samples:
         return found
 
     def latency(self, low: int, high: int) -> float | None:
-        """Mean over the sizes, each of which is a mean over its sends; None without any."""
+        """Return the mean latency over the payloads from `low` to `high`; None without any.
+
+        The value of each payload is the mean over its sends.
+        """
         return _mean(
             sum(each.latency for each in groups) / sum(each.sends for each in groups)
             for groups in self.of_size(low, high).values()
@@ -90,7 +94,7 @@ def _mean(values: Iterable[float]) -> float | None:
 
 
 def read_samples(folder: Path, model: Model) -> Samples:
-    """The messages with data of a log; raises `LogError`."""
+    """Read the messages with data of a log; raises `LogError`."""
     reader = LogReader(folder)
     samples = Samples(dropped=reader.dropped)
     for each in transfers(reader):
@@ -107,7 +111,7 @@ def read_samples(folder: Path, model: Model) -> Samples:
 
 
 def merge(parts: Sequence[Samples], setting: Setting) -> Samples:
-    """The samples of one setting, added up."""
+    """Return the samples of one setting, added up."""
     merged = Samples(setting)
     for part in parts:
         if part.setting is not setting:

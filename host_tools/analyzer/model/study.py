@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StudyRow:
-    """Payloads `low` to `high`: time of doorbells, and of sends that go through BlueFlame.
+    """Times for payloads from `low` to `high` bytes: with doorbells, and through BlueFlame.
 
     `gain` is the saved part of the time as the study gives it, computed from unrounded times.
     """
@@ -24,13 +24,16 @@ class StudyRow:
 
     @property
     def more(self) -> float:
-        """Microseconds that sends through BlueFlame take longer."""
+        """Microseconds that sends through BlueFlame take longer than those with doorbells."""
         return self.blueflame - self.doorbell
 
 
 @dataclass(frozen=True, slots=True)
 class StudyTable:
-    """A table of the study; `first_attempt`: its entries went to the wrong page."""
+    """A table of the study.
+
+    `first_attempt` marks the attempt in which entries went to the wrong page.
+    """
 
     name: str
     title: str
@@ -67,4 +70,4 @@ FIGURE_43 = StudyTable(
 TABLES = {table.name: table for table in (TABLE_31, TABLE_41, FIGURE_43)}
 
 READS_45 = ((16, 12.356 - 11.684), (496, 13.468 - 12.836))
-"""Figure 4.5: the two reads of an entry: bytes, and microseconds to the first completion."""
+"""The two reads of an entry in figure 4.5: bytes, and microseconds to the first completion."""

@@ -1,4 +1,4 @@
-"""Lines of text: the study's tables beside the modelled ones, and the costs of a log's sends."""
+"""Text tables: the study's values beside the modelled ones, and the costs of a log's sends."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Compared:
 
     @property
     def errors(self) -> tuple[float, float]:
-        """Relative errors of the model, as parts of the study's times."""
+        """Relative errors of the model, as fractions of the study's times."""
         row = self.row
         return self.doorbell / row.doorbell - 1, self.blueflame / row.blueflame - 1
 
     @property
     def gain(self) -> float:
-        """Part of the time that BlueFlame saves in the model."""
+        """Fraction of the time that BlueFlame saves in the model."""
         return 1 - self.blueflame / self.doorbell if self.doorbell else 0.0
 
     @property
@@ -39,7 +39,10 @@ class Compared:
 
 
 def compare(table: StudyTable, logs: Sequence[Samples]) -> list[Compared]:
-    """The rows of a table; raises `ValueError` when the logs lack what one of them needs."""
+    """Compare a table with the logs.
+
+    Raises `ValueError` when the logs lack the sends of a row.
+    """
     without = merge(logs, Setting.DOORBELL)
     other = Setting.FIRST_ATTEMPT if table.first_attempt else Setting.BLUEFLAME
     with_it = merge(logs, other)
@@ -61,7 +64,7 @@ def _compare(row: StudyRow, without: Samples, with_it: Samples) -> Compared:
 
 
 def study_lines(table: StudyTable, model: Model, logs: Sequence[Samples]) -> Iterator[str]:
-    """A table of the study beside the modelled times, in microseconds."""
+    """Yield the lines of a table of the study beside the modelled times, in microseconds."""
     other = "wrong page" if table.first_attempt else "BlueFlame"
     last = "more" if table.first_attempt else "gain"
     yield f"{table.title} (us); profile {model.name}"
@@ -99,7 +102,7 @@ HEADER = (
 
 
 def size_lines(model: Model, logs: Sequence[Samples], folders: Sequence[Path]) -> Iterator[str]:
-    """Counts, modelled and wall time by payload and `PostedBy`.
+    """Yield counts, modelled and wall time by payload and `PostedBy`.
 
     Of several logs each row begins with the number of its folder; the folders come first.
     """
@@ -115,7 +118,10 @@ def size_lines(model: Model, logs: Sequence[Samples], folders: Sequence[Path]) -
 
 
 def sorted_groups(logs: Sequence[Samples]) -> list[tuple[int, Key, SendGroup]]:
-    """The groups of all logs with the number of their log, from 1; by operation, payload, way."""
+    """Return the groups of all logs, each with the number of its log, from 1.
+
+    They are sorted by operation, payload and way of posting.
+    """
     groups = [
         (number, key, group)
         for number, log in enumerate(logs, 1)
