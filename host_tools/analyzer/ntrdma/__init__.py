@@ -1,5 +1,5 @@
-"""NTRDMA by name: what each store into the peer's memory is, and which work request it is for.
+"""Names NTRDMA's stores into the peer's memory and the work requests that they belong to.
 
-`stores` finds stores in the events, `ports` follows what two ports tell each other, `text` says it
-in words for `decoder`, `publications` and `batches` say which stores belong together.
+`stores` finds stores in the events, `ports` follows what two ports tell each other, `text`
+describes it for `decoder`, `publications` and `batches` find out which stores belong together.
 """

@@ -1,4 +1,4 @@
-"""The areas of a machine's memory by what they are for, and the queue pairs that rings are of."""
+"""The areas of a machine's memory by use, and the queue pairs that rings belong to."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ INDEX_OF = {
     Use.BUFFER_INDEX: Use.BUFFERS,
     Use.LENGTH_INDEX: Use.LENGTHS,
 }
-"""Indices, and the rings they are of."""
+"""The use of the ring that an index belongs to, by the use of the index."""
 RINGS = frozenset(INDEX_OF.values())
 
 
 class Queue:
-    """Queue pair `key` of machine `owner`; capacities and pieces as its QP_CREATE says."""
+    """Queue pair `key` of machine `owner`; capacities and piece counts are from its QP_CREATE."""
 
     def __init__(
         self, owner: str, key: int, sends: Sequence[int], receives: Sequence[int], bell: int
@@ -59,9 +59,9 @@ class Queue:
         self.peer_key = 0
         """The number of the peer's queue pair, once it is connected."""
         self.sent = 0
-        """Requests so far."""
+        """Number of requests so far."""
         self.receive_events: dict[int, int] = {}
-        """The event that told of each receive, by its place in the ring."""
+        """Number of the event that told of each receive, by its place in the ring."""
 
     def __str__(self) -> str:
         return f"QP {self.key:#x} of {self.owner}"
@@ -69,10 +69,10 @@ class Queue:
 
 @dataclass(slots=True, eq=False)
 class Area:
-    """Bytes with one use: a ring of `capacity` entries of `entry` bytes, a word, the bells.
+    """Bytes of memory with one use: a ring of `capacity` entries of `entry` bytes, a word or bells.
 
-    Of an index, `ring` is its ring's capacity and `last` the value that was stored last; of a ring,
-    `part` is the beginning of an entry that was stored last, at `part_at`.
+    For an index, `ring` is its ring's capacity and `last` the value that was stored last; for a
+    ring, `part` is the beginning of an entry that was stored last, at `part_at`.
     """
 
     start: int
@@ -87,11 +87,11 @@ class Area:
 
     @property
     def end(self) -> int:
-        """Behind the last byte."""
+        """The address behind the last byte."""
         return self.start + self.entry * self.capacity
 
     def advance(self, value: int) -> int | None:
-        """How many entries an index tells of that is stored now; None when it cannot be."""
+        """Return how many new entries an index of `value` tells of; None if impossible."""
         if value >= 2 * self.ring:
             return None
         count = (value - self.last) % (2 * self.ring)

@@ -20,29 +20,29 @@ from bluebridge.host_tools.analyzer.ntrdma.store_text import purpose, store_text
 from bluebridge.host_tools.analyzer.ntrdma.stores import Store, StoreFinder
 
 LINGER = 64
-"""Stores after which a batch that is answered is given out; until then its interrupt may follow."""
+"""Stores after which an answered batch is returned, since its interrupt may follow until then."""
 MOST_HELD = 1 << 15
-"""Stores of batches that are not answered, at most: the oldest are given out as they are."""
+"""Stores of unanswered batches that are kept at most; the oldest batches are returned early."""
 _DATA_KEPT = 64
 
 
 class BatchFinder:
-    """Takes the events of a log in order and returns batches when they are answered."""
+    """Finds the batches in the events of a log, taken in order; returns them when answered."""
 
     def __init__(self, *, words: bool = False) -> None:
-        """`words`: say in each `Stored` what it is."""
+        """`words` says whether each `Stored` gets a description."""
         self.ports = Ports()
         self._with_words = words
         self._finder = StoreFinder()
         self._turns: dict[str, Turn] = {}
         self._waiting: dict[Queue, deque[tuple[Work, Batch]]] = {}
-        """Requests that are not answered."""
+        """Requests that are not answered yet."""
         self._answered: deque[tuple[int, Batch]] = deque()
         self._open: dict[Batch, None] = {}
         self._given: list[Batch] = []
         self._stores = self._held = 0
         self.totals: Counter[tuple[str, Use]] = Counter()
-        """All stores so far, by the machine that stores and what for."""
+        """Number of stores so far, by the machine that stores and by use."""
 
     def feed(self, event: Event) -> list[Batch]:
         """Take the next event and return the batches that are complete by it."""
@@ -61,7 +61,7 @@ class BatchFinder:
         return _NOTHING
 
     def skip(self, events: Iterable[Event]) -> None:
-        """Learn from events whose batches are not wanted."""
+        """Learn the state of the ports from events whose batches are not wanted."""
         for event in events:
             self.feed(event)
         for known in (self._open, self._answered, self._waiting, self.totals):
@@ -69,7 +69,7 @@ class BatchFinder:
         self._held = 0
 
     def finish(self) -> list[Batch]:
-        """Return the batches that are left, complete or not."""
+        """Return the remaining batches, complete or not."""
         rest = list(self._open)
         self._open.clear()
         return rest
@@ -117,7 +117,7 @@ class BatchFinder:
     # -- requests -------------------------------------------------------------------------------
 
     def _sent(self, publication: Publication, queue: Queue, before: int, count: int) -> None:
-        """Requests from index `before` on; only those whose entries were stored."""
+        """Add requests from index `before` on; only those whose entries were stored."""
         known = publication.stored_entries()
         works = []
         for number in range(count) if len(known) >= count else ():
@@ -144,7 +144,7 @@ class BatchFinder:
                 work.receive_event = target.receive_events.get(slot)
 
     def _completed(self, publication: Publication, queue: Queue, before: int, count: int) -> None:
-        """Answers from index `before` on; what the log began behind is left out."""
+        """Add answers from index `before` on, without those to requests before the log's start."""
         waiting = self._waiting.get(queue)
         if not waiting:
             return
@@ -200,12 +200,12 @@ _NOTHING: list[Batch] = []
 
 
 def batches(folder: Path | LogReader) -> Iterator[Batch]:
-    """The batches of a log, in the order in which they were answered; raises `LogError`."""
+    """Yield the batches of a log, in the order in which they were answered; raises `LogError`."""
     yield from batches_of(folder if isinstance(folder, LogReader) else LogReader(folder))
 
 
 def batches_of(events: Iterable[Event]) -> Iterator[Batch]:
-    """The batches in a log's events."""
+    """Yield the batches in the events of a log."""
     finder = BatchFinder()
     for event in events:
         yield from finder.feed(event)

@@ -16,7 +16,7 @@ from bluebridge.host_tools.analyzer.ntrdma.store_text import name
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Stores of one machine by purpose; `descriptors` of them all are of a DMA engine.
+    """The number of stores of one machine by use; `descriptors` are those by a DMA engine.
 
     An interrupt for several publications is counted with the first of them.
     """
@@ -58,7 +58,7 @@ def _of(each: Publication) -> Counts:
 
 
 def sender_counts(batch: Batch) -> Counts:
-    """The stores of the requests' side."""
+    """Count the stores of the machine that made the requests."""
     return Counts.of([batch.sent])
 
 
@@ -68,14 +68,14 @@ def peer_counts(batch: Batch) -> Counts:
 
 
 def operation(batch: Batch) -> str:
-    """Name the operation of a batch: a `WorkCode`, `mixed`, or `?` when the log has no entry."""
+    """Return the operation of a batch: a `WorkCode`, `mixed`, or `?` without a logged entry."""
     names = {"?" if each.op is None else name(WorkCode, each.op) for each in batch.works}
     return names.pop() if len(names) == 1 else "mixed"
 
 
 @dataclass(slots=True)
 class Costs:
-    """Sums over the batches of one size of one operation of one machine."""
+    """Sums over the batches of one machine, operation and size."""
 
     machine: str
     operation: str
@@ -86,16 +86,16 @@ class Costs:
 
     @property
     def requests(self) -> int:
-        """How many there were."""
+        """Number of requests."""
         return self.batches * self.size
 
     @property
     def both(self) -> Counts:
-        """The stores of both machines."""
+        """Counts of the stores of both machines."""
         return self.sender + self.peer
 
     def per_request(self, count: int) -> float:
-        """Divide a count of this row by its number of requests."""
+        """Return a count of this row divided by its number of requests."""
         return count / self.requests if self.requests else 0.0
 
 

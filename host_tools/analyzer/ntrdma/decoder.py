@@ -1,4 +1,4 @@
-"""Describes the events of one log, with what NTRDMA stores by name."""
+"""Describes the events of one log, with NTRDMA's stores by name."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Describe = Callable[[Event], str]
 
 
 def decoder_of(reader: LogReader, wanted: Filter, describe: Describe) -> Describe:
-    """Make a function that describes the wanted events, in order, behind what `describe` says.
+    """Make a function that describes the wanted events, in order, beginning with `describe`.
 
-    Where a port has its rings is told long before they are used: what is before a wanted event is
-    read as well, and nothing of it is kept but what the ports have told. Raises `LogError` on
+    A port tells where its rings are long before they are used: so the events before the wanted ones
+    are read as well, and only what the ports have told is kept of them. Raises `LogError` on
     damaged segments.
     """
     if not beyond_adapters(reader.meta["devices"]):
@@ -38,7 +38,7 @@ def decoder_of(reader: LogReader, wanted: Filter, describe: Describe) -> Describ
 
 
 class Decoder:
-    """Follows a log; `before` are its events, of which those are taken that nobody asks about."""
+    """Follows a log; `before` are its events, which it reads up to each event it is asked about."""
 
     def __init__(self, before: Iterator[Event]) -> None:
         self._finder = StoreFinder()
@@ -46,17 +46,17 @@ class Decoder:
         self._before = before
         self._next: Event | None = None
         self._windows: dict[str, tuple[str, int]] = {}
-        """By machine: its peer, and by how much a bus address differs from the peer's there."""
+        """Per machine its peer, and the offset of a bus address to that at the peer."""
 
     def more(self, event: Event) -> str:
-        """Say what NTRDMA means by the next event; empty for most."""
+        """Return NTRDMA's meaning of the next event in words; empty for most events."""
         if event.kind not in KINDS:
             return ""
         self._catch_up(event.number)
         return self._observe(event)
 
     def _catch_up(self, number: int) -> None:
-        """Observe what comes before an event."""
+        """Observe the events before event `number`."""
         while True:
             if self._next is None:
                 self._next = next(self._before, None)
@@ -88,7 +88,7 @@ class Decoder:
         return "" if index is None else scratchpad_text(index, event.data)
 
     def _descriptor(self, event: Event) -> str:
-        """A descriptor, by what is stored where it leads to, if that is the peer's memory."""
+        """Describe a descriptor by what it stores, if it stores to the peer's memory."""
         window = self._windows.get(self._finder.machine(event.device)[0])
         if (
             window is None

@@ -11,7 +11,7 @@ from bluebridge.host_tools.analyzer.ntrdma.areas import Area
 from bluebridge.host_tools.analyzer.ntrdma.regions import Segment
 
 MOST_ENTRIES = 1 << 16
-"""Of one ring."""
+"""Entries of one ring at most."""
 
 
 Entry = tuple[int, bytes | None]
@@ -19,9 +19,10 @@ Entry = tuple[int, bytes | None]
 
 
 def taken(area: Area, event: Event) -> list[Entry]:
-    """The entries that are whole with this store into a ring.
+    """Return the entries that a store into a ring completes.
 
-    A processor's stores are cut anywhere, so the beginning of an entry waits for what follows it.
+    A processor's stores may end anywhere, so the beginning of an entry is kept until the rest
+    follows.
     """
     start, length, data = event.address, event.length, event.data
     if area.part and start == area.part_at + len(area.part) and len(data) == length:
@@ -44,7 +45,7 @@ def taken(area: Area, event: Event) -> list[Entry]:
 
 
 def segments(command: bytes, start: int, count: int, most: int) -> list[Segment]:
-    """The segments in a command from byte `start` on; empty when there are more than fit."""
+    """Return the segments in a command from byte `start` on; empty when there are too many."""
     if count > most:
         return []
     places = range(start, start + count * SEGMENT.size, SEGMENT.size)
@@ -54,7 +55,7 @@ def segments(command: bytes, start: int, count: int, most: int) -> list[Segment]
 
 @dataclass(slots=True)
 class Send:
-    """A send entry; `pieces` are (address, length, key)."""
+    """A send entry; `pieces` are tuples of address, length and key."""
 
     op: int
     status: int
@@ -67,7 +68,7 @@ class Send:
 
 
 def send_of(entry: bytes) -> Send:
-    """A whole send entry; no pieces when it names more than there is room for."""
+    """Parse a whole send entry; it has no pieces when it names more than there is room for."""
     get = SEND_ENTRY.get
     count = get(entry, "piece_count")
     return Send(
@@ -83,7 +84,7 @@ def send_of(entry: bytes) -> Send:
 
 
 def pieces(entry: bytes, start: int, count: int) -> list[tuple[int, int, int]]:
-    """The pieces of an entry from byte `start` on."""
+    """Return the pieces of an entry from byte `start` on."""
     if start + count * PIECE_SIZE > len(entry):
         return []
     places = range(start, start + count * PIECE_SIZE, PIECE_SIZE)

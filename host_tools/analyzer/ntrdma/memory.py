@@ -1,4 +1,4 @@
-"""The memory of a machine, as its NTRDMA port and its commands have told the peer."""
+"""The memory of a machine as its NTRDMA port and its commands have described it to the peer."""
 
 from __future__ import annotations
 
@@ -9,36 +9,39 @@ from bluebridge.host_tools.analyzer.ntrdma.areas import Area, Queue
 from bluebridge.host_tools.analyzer.ntrdma.regions import Regions
 
 MOST_AREAS = 1 << 15
-"""A guest may write anything into commands: what one machine has beyond these is not named."""
+"""Areas of one machine that are known at most, since a guest may write anything."""
 
 
 class Memory:
-    """The memory of a machine: `block` is where its block is, `info` what the peer wrote there."""
+    """The memory of a machine.
+
+    `block` is the address of its block, `info` what the peer wrote there.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.speaks = False
-        """Whether it has said that it speaks a version of NTRDMA."""
+        """Whether the machine has announced a version of NTRDMA."""
         self.block = 0
         self.info = bytearray(PEER_INFO.size)
         self.message: tuple[int, int] | None = None
-        """Address and data of its interrupt message."""
+        """Address and data of the interrupt message of the machine."""
         self.bells: dict[int, str] = {}
-        """What rings each bell."""
+        """The ring or command that rings each bell."""
         self.commands: dict[int, bytes] = {}
-        """The commands in its ring, by their place."""
+        """The commands in the ring of the machine, by their place."""
         self.buffers: dict[int, int] = {}
-        """By its place in the ring: where a buffer for a frame begins."""
+        """Address of the buffer for a frame, by its place in the ring."""
         self.frames: set[int] = set()
-        """The same addresses."""
+        """The addresses in `buffers`."""
         self.queues: dict[int, Queue] = {}
-        """Its own queue pairs."""
+        """The queue pairs of the machine."""
         self.regions = Regions()
         self._starts: list[int] = []
         self._areas: dict[int, Area] = {}
 
     def restart(self) -> None:
-        """Forget everything but the block: the machine's port begins anew."""
+        """Forget everything but the block, because the machine's port begins anew."""
         block = self._areas.get(self.block)
         self._starts.clear()
         self._areas.clear()
@@ -54,7 +57,7 @@ class Memory:
             self.bells[number] = rung
 
     def post_buffer(self, slot: int, address: int) -> None:
-        """A buffer for a frame, instead of the one at the same place before."""
+        """Note a buffer for a frame, which replaces the one at the same place of the ring."""
         self.frames.discard(self.buffers.get(slot, 0))
         self.buffers[slot] = address
         self.frames.add(address)
@@ -62,7 +65,7 @@ class Memory:
     # -- areas ----------------------------------------------------------------------------------
 
     def claim(self, area: Area) -> None:
-        """From now on these bytes have this use, and none that they had before."""
+        """Set the use of an area; earlier uses of its bytes end."""
         if area.start <= 0 or area.end <= area.start or len(self._areas) >= MOST_AREAS:
             return
         place = bisect_right(self._starts, area.start)
@@ -76,7 +79,7 @@ class Memory:
         self._areas[area.start] = area
 
     def release(self, queue: Queue) -> None:
-        """A queue pair is gone: so are its rings here."""
+        """Forget the rings of a queue pair that is gone."""
         gone = [start for start, area in self._areas.items() if area.queue is queue]
         for start in gone:
             del self._areas[start]
@@ -84,7 +87,7 @@ class Memory:
             self._starts = sorted(self._areas)
 
     def area(self, address: int) -> Area | None:
-        """Find the area that an address is in, None where nothing was told."""
+        """Return the area that an address is in, None where no area was told."""
         place = bisect_right(self._starts, address) - 1
         if place < 0:
             return None
@@ -93,5 +96,5 @@ class Memory:
 
     @property
     def known(self) -> bool:
-        """Whether its port has told where anything is."""
+        """Whether the port has told where any area is."""
         return len(self._areas) > 1

@@ -1,6 +1,6 @@
 """Follows what NTRDMA's ports tell each other: scratchpads, blocks, commands and responses.
 
-All of it is what guests wrote, so nothing is believed that cannot be.
+Guests wrote all of it, so impossible values are ignored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WORD = 4
 
 @cache
 def _scratchpads(model: DeviceModel) -> dict[int, int]:
-    """The peer's scratchpads that NTRDMA uses, by the offsets of their registers in a bridge."""
+    """Return the peer's scratchpads that NTRDMA uses, by register offset in a bridge."""
     uses = {} if model.uses is None else model.uses.registers
     return {
         block.at(register.name, index): index
@@ -44,19 +44,19 @@ def _scratchpads(model: DeviceModel) -> dict[int, int]:
 
 
 class Place(NamedTuple):
-    """The place that a store goes to: what it is for, and what it belongs to."""
+    """The place that a store goes to: its use, and the object it belongs to."""
 
     use: Use
     area: Area | None = None
     region: Region | None = None
     offset: int = 0
-    """In the region, or in the area."""
+    """Offset in the region or in the area."""
     entries: Sequence[Entry] = ()
-    """Those of a ring that are whole with this store."""
+    """Entries of a ring that this store completes."""
 
     @property
     def queue(self) -> Queue | None:
-        """The queue pair of a ring or an index."""
+        """The queue pair that a ring or an index belongs to, or None."""
         return None if self.area is None else self.area.queue
 
 
@@ -87,11 +87,11 @@ class Ports:
 
     @property
     def unseen(self) -> bool:
-        """Whether machines speak NTRDMA, but none of their stores is in the log."""
+        """Whether machines use NTRDMA but none of their stores is in the log."""
         return not self.known and any(each.speaks for each in self._memories.values())
 
     def place(self, store: Store) -> Place:
-        """Find the place that the next store goes to, before `observe` takes the store."""
+        """Return the place of the next store, before `observe` takes that store."""
         if store.is_message:
             return Place(Use.MESSAGE)
         place = self.at(store.receiver, store.event.address)
@@ -100,7 +100,7 @@ class Ports:
         return place._replace(entries=taken(place.area, store.event))
 
     def at(self, machine: str, address: int) -> Place:
-        """Find the place that an address of a machine's memory is in."""
+        """Return the place of an address in a machine's memory."""
         memory = self.memory(machine)
         area = memory.area(address)
         if area is not None:
@@ -136,7 +136,7 @@ class Ports:
     # -- stores ---------------------------------------------------------------------------------
 
     def observe(self, store: Store, place: Place) -> None:
-        """Learn from a store whose place was looked for before."""
+        """Learn from a store; `place` is what method `place` returned for it before."""
         sender, receiver = self.memory(store.sender), self.memory(store.receiver)
         area, data = place.area, store.event.data
         if area is None:
@@ -153,7 +153,7 @@ class Ports:
             area.last = int.from_bytes(data[:WORD], "little")
 
     def _block(self, sender: Memory, receiver: Memory, offset: int, data: bytes) -> None:
-        """A part of the sender's block, which tells of the sender's memory."""
+        """Take a part of the sender's block, which describes the sender's memory."""
         info = receiver.info
         end = min(offset + len(data), len(info))
         info[offset:end] = data[: end - offset]

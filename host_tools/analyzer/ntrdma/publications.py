@@ -1,4 +1,4 @@
-"""Publications: data, entries, the index that tells of them, bell, interrupt, stored in a row."""
+"""Publications: consecutive stores of data, entries, their index, bell and interrupt."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from bluebridge.host_tools.analyzer.ntrdma.ports import Place
 from bluebridge.host_tools.analyzer.ntrdma.stores import Store
 
 MOST_WAITING = 1 << 13
-"""Data and entries of one machine that no index has told of, at most."""
+"""Stores of data and entries of one machine that wait at most for their index."""
 MOST_UNANNOUNCED = 256
-"""Publications of one machine that an interrupt may follow, and bells of one of them, at most."""
+"""Publications of one machine that wait for an interrupt, and bells of one, at most."""
 
 
 @dataclass(slots=True, eq=False)
 class Stored:
-    """A store, what it was for when it came, and that in words if they are wanted."""
+    """A store with its use at that time, and a description if these are wanted."""
 
     store: Store
     place: Place
@@ -27,10 +27,10 @@ class Stored:
 
 @dataclass(slots=True, eq=False)
 class Publication:
-    """A publication of one machine to the other by one index: entries, and the data before them.
+    """Entries and their data that one machine published to the other by one index.
 
-    `use` is that of the ring, `count` how many entries the index tells of, None for one that cannot
-    be. `message` is the interrupt that follows; `first_of_message` says whether no publication
+    `use` is that of the ring, `count` how many entries the index tells of, None for an impossible
+    value. `message` is the interrupt that follows; `first_of_message` says whether no publication
     before this one has it, too.
     """
 
@@ -47,12 +47,12 @@ class Publication:
 
     @property
     def told(self) -> list[Stored]:
-        """The stores but those of data: entries, index, bells, interrupt."""
+        """The stores except those of data: entries, index, bells, interrupt."""
         last = [] if self.message is None else [self.message]
         return [*self.entries, self.index, *self.bells, *last]
 
     def stored_entries(self) -> dict[int, bytes | None]:
-        """The entries by their place in the ring; None for those that the log has not kept."""
+        """Return the entries by place in the ring; None for those that the log has not kept."""
         found: dict[int, bytes | None] = {}
         for each in self.entries:
             found.update(each.place.entries)
@@ -63,7 +63,7 @@ _WITH_DATA = (Use.SENDS, Use.COMPLETIONS, Use.LENGTHS)
 
 
 class Turn:
-    """The stores of a machine that it has not told of yet, or told of and not interrupted for."""
+    """The stores of a machine that are not published, or published and not interrupted for."""
 
     def __init__(self) -> None:
         self._data: deque[Stored] = deque(maxlen=MOST_WAITING)
@@ -75,7 +75,7 @@ class Turn:
         (self._data if stored.place.area is None else self._entries).append(stored)
 
     def publish(self, publication: Publication) -> None:
-        """An index: it tells of the entries of its ring, and they of the data."""
+        """Take a store of an index, which publishes the entries of its ring and their data."""
         ring, queue = publication.use, publication.queue
         publication.entries = [
             each for each in self._entries if each.place.use is ring and each.place.queue is queue
@@ -89,7 +89,7 @@ class Turn:
         self._unannounced.append(publication)
 
     def bell(self, stored: Stored) -> None:
-        """Take a store of a bell, for what was told last."""
+        """Take a store of a bell for the latest publications."""
         if self._unannounced and len(self._unannounced[-1].bells) < MOST_UNANNOUNCED:
             self._unannounced[-1].bells.append(stored)
 

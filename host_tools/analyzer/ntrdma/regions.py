@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 MOST_REGIONS = 1 << 16
 MOST_SEGMENTS = 1 << 18
-"""A guest may write anything into commands: what one machine has beyond these is not named."""
+"""Segments of one machine that are known at most, since a guest may write anything."""
 _NEAR = 32
-"""Segments that begin before an address, of which one may contain it: regions may overlap."""
+"""Segments before an address that are searched for it, since regions may overlap."""
 
 Segment = tuple[int, int]
 """Bus address and length."""
@@ -18,7 +18,7 @@ Segment = tuple[int, int]
 
 @dataclass(slots=True, eq=False)
 class Region:
-    """A memory region: `address` is what those say that use its key."""
+    """A memory region; `address` is its start in the addresses that users of its key give."""
 
     owner: str
     domain: int
@@ -29,7 +29,7 @@ class Region:
 
 
 class Regions:
-    """The memory regions that a machine has told its peer of."""
+    """The memory regions that a machine has announced to its peer."""
 
     def __init__(self) -> None:
         self._regions: dict[tuple[int, int], Region] = {}
@@ -42,7 +42,7 @@ class Regions:
         self._segments.clear()
 
     def register(self, region: Region) -> None:
-        """A memory region, with the segments that are told of it so far."""
+        """Add a memory region with its first segments."""
         self.deregister(region.domain, region.key)
         if len(self._regions) < MOST_REGIONS:
             self._regions[region.domain, region.key] = region
@@ -74,7 +74,7 @@ class Regions:
             offset += length
 
     def find(self, address: int) -> tuple[Region, int] | None:
-        """The region that an address is in, and the offset there; of several one that is near."""
+        """Return a region that an address is in, and the offset there; None without one."""
         place = bisect_right(self._segments, (address + 1,))
         for start, end, offset, domain, key in reversed(
             self._segments[max(0, place - _NEAR) : place]

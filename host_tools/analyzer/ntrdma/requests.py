@@ -1,4 +1,4 @@
-"""Requests of NTRDMA, and those of them that the peer was told of at once."""
+"""Requests of NTRDMA, and the batches in which the peer is told of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bluebridge.host_tools.analyzer.ntrdma.publications import Publication, Stor
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """A request: entry `slot` of a send ring, the `index`-th since the queue pair was made.
+    """A request: entry `slot` of a send ring, and the `index`-th request of its queue pair.
 
     `entry` is None when the log has not kept it; `status` is None until the peer has answered.
     """
@@ -27,9 +27,9 @@ class Work:
     status: int | None = None
     answer: Publication | None = None
     read: list[Stored] = field(default_factory=list)
-    """The data of a read."""
+    """The stores of the data of a read."""
     receive_event: int | None = None
-    """The event that told the sender of the receive that it takes."""
+    """Number of the event that told the sender of the receive which the request takes."""
 
     @property
     def op(self) -> int | None:
@@ -45,11 +45,11 @@ class Batch:
     peer: str
     works: list[Work]
     waiting: int
-    """Requests that are not answered."""
+    """Number of requests that are not answered."""
     held: int = 0
-    """Stores of all of it."""
+    """Number of stores of the batch."""
     own_answers: list[Publication] = field(default_factory=list)
-    """What answered its requests, and none of an earlier batch."""
+    """Publications that answered its requests, and none of an earlier batch."""
 
     @property
     def queue(self) -> Queue:
@@ -63,22 +63,22 @@ class Batch:
 
 
 def deal_sent(data: list[Stored], works: list[Work]) -> None:
-    """Give each request its data of those in front of the entries."""
+    """Assign the data that preceded the entries to the requests."""
     _deal(data, works, _carries_data, lambda work: work.data)
 
 
 def deal_read(data: list[Stored], works: list[Work]) -> None:
-    """Give each read its data of those in front of the completions."""
+    """Assign the data that preceded the completions to the reads."""
     _deal(data, works, _is_read, lambda work: work.read)
 
 
 def _carries_data(work: Work) -> bool:
-    """Whether the data of a request are in front of its entry."""
+    """Return whether the data of a request precede its entry."""
     return work.entry is not None and work.entry.status == WorkStatus.OK and not _is_read(work)
 
 
 def _is_read(work: Work) -> bool:
-    """Whether its data come with its completion."""
+    """Return whether the data of a request come with its completion."""
     return work.op == WorkCode.READ
 
 
@@ -88,7 +88,7 @@ def _deal(
     takes: Callable[[Work], bool],
     part: Callable[[Work], list[Stored]],
 ) -> None:
-    """Give each request, in order, as many stores as it has bytes; the last gets the rest."""
+    """Assign each request, in order, as many stores as it has bytes; the last gets the rest."""
     takers = [work for work in works if takes(work)]
     waiting = deque(data)
     for work in takers:

@@ -1,4 +1,4 @@
-"""Resources of a machine as its blocks, commands and responses tell of them."""
+"""Resources of a machine as its blocks, commands and responses describe them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def take_conf(sender: Memory, info: bytearray) -> None:
 
 
 def post_buffers(sender: Memory, entries: Sequence[Entry]) -> None:
-    """Empty buffers in the sender's memory, in which the receiver is to put frames."""
+    """Note empty buffers in the sender's memory, into which the receiver will put frames."""
     for slot, entry in entries:
         if entry is not None:
             sender.post_buffer(slot, FRAME_BUFFER.get(entry, "address"))
@@ -121,7 +121,7 @@ def modify_queue(sender: Memory, command: bytes) -> None:
 
 
 def twin(executor: Memory, queue: Queue, response: bytes) -> None:
-    """The rings of a queue pair's twin, which are in the memory of who made it."""
+    """Note the rings of a queue pair's twin, which are in the memory of the twin's creator."""
     value = _reader(layout.KEYED_RESPONSE, response)
     receive = RECV_ENTRY.size + queue.recv_pieces * PIECE_SIZE
     send = SEND_ENTRY.size + queue.send_pieces * PIECE_SIZE

@@ -1,4 +1,4 @@
-"""Words for stores into a peer's memory."""
+"""Describes stores into a peer's memory in words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bluebridge.host_tools.analyzer.ntrdma.ports import Place
 from bluebridge.host_tools.analyzer.ntrdma.resources import WORD
 
 SHOWN = 4
-"""Entries of one store that are shown, at most."""
+"""Entries of one store that are shown at most."""
 _PING_AT = PEER_INFO.field("ping").offset
 _MAD_HEAD = 8
 _FORMS: dict[int, Struct] = {
@@ -47,7 +47,7 @@ _WITH_IMMEDIATE = (WorkCode.SEND_INVALIDATE, WorkCode.SEND_IMMEDIATE, WorkCode.W
 
 
 def purpose(place: Place, receiver: Memory) -> str:
-    """Say what a place is for, in a few words."""
+    """Describe the use of a place in a few words."""
     if place.use is Use.BELL and place.area is not None:
         return _bell(receiver, place.offset // WORD)
     if place.use is Use.BLOCK and place.offset == _PING_AT:
@@ -59,7 +59,7 @@ def purpose(place: Place, receiver: Memory) -> str:
 
 
 def store_text(event: Event, place: Place, receiver: Memory) -> str:
-    """A store in words; empty when it has no name."""
+    """Describe a store in words; empty when its place is unknown."""
     area, region = place.area, place.region
     if place.use is Use.MESSAGE:
         return _message(event, receiver)
@@ -97,7 +97,7 @@ def _bell(memory: Memory, number: int) -> str:
 
 
 def _bells(event: Event, first: int, receiver: Memory) -> str:
-    """A bell; several when a processor's stores were joined."""
+    """Describe a bell, or several when a processor's stores were joined."""
     values = enumerate(range(0, min(len(event.data), SHOWN * WORD), WORD), first)
     return "; ".join(
         f"{_bell(receiver, number)} = {_part(event.data, at, WORD)}" for number, at in values
@@ -230,7 +230,7 @@ _ENTRIES: dict[Use, Callable[[bytes], str]] = {
 
 
 def name(kind: type[IntEnum], value: int) -> str:
-    """The name of a value, or the value."""
+    """Return the name of a value, or the value if it has none."""
     try:
         return kind(value).name
     except ValueError:

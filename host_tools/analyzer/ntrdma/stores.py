@@ -1,4 +1,7 @@
-"""Stores into a peer's memory, found in a log's events: by DMA descriptors, or by a processor."""
+"""Finds stores into a peer's memory in the events of a log.
+
+They are made by DMA descriptors or by a processor.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,24 @@ from bluebridge.host_tools.analyzer.devices.registry import model_of
 KINDS = frozenset((Kind.MMIO_WRITE, Kind.DMA_READ, Kind.DMA_WRITE, Kind.RESET))
 """The kinds of events that a `StoreFinder` looks at."""
 MOST_EVENTS = 4096
-"""Events of one descriptor or store that are kept: a copy into registers has one for each."""
+"""Events of one descriptor or store that are kept at most.
+
+A copy into registers has one for each register.
+"""
 _COUNTS = {ioat.CHANNEL.at("dma_count", number): number for number in range(ioat.MOST_CHANNELS)}
 
 
 class Begin:
-    """The register write that made a DMA engine look for descriptors."""
+    """The register write after which a DMA engine fetched descriptors."""
 
     __slots__ = ("descriptors", "event", "listed")
 
     def __init__(self, event: Event) -> None:
         self.event = event
         self.descriptors = 0
-        """How many were carried out since."""
+        """Number of descriptors that were carried out since this write."""
         self.listed = False
-        """Whether a work request has it among its transactions."""
+        """Whether this write is among the transactions of a work request."""
 
 
 class Carrier:
@@ -42,7 +48,7 @@ class Carrier:
         self.events = [event]
         self.begin = begin
         self.listed = False
-        """Whether a work request has it among its transactions."""
+        """Whether the carrier is among the transactions of a work request."""
 
     def add(self, event: Event) -> None:
         """Add an event of the same descriptor or store."""
@@ -51,7 +57,7 @@ class Carrier:
 
     @property
     def is_descriptor(self) -> bool:
-        """Whether a DMA engine stores."""
+        """Whether a DMA engine makes the store."""
         return self.events[0].what is What.DESCRIPTOR
 
 
@@ -68,22 +74,22 @@ class Store:
 
     @property
     def sender(self) -> str:
-        """The machine that stores."""
+        """The machine that makes the store."""
         return self.carrier.machine
 
 
 class StoreFinder:
-    """Takes events in order; what it keeps does not grow with them."""
+    """Finds stores in events taken in order, in bounded memory."""
 
     def __init__(self) -> None:
         self._machines: dict[str, tuple[str, DeviceKind]] = {}
         self._begins: dict[tuple[str, int], Begin] = {}
         self._copies: dict[tuple[str, int], Carrier] = {}
         self._active: Carrier | None = None
-        """What the next event of a window belongs to."""
+        """The carrier of the next event of a window."""
 
     def feed(self, event: Event) -> Store | None:
-        """The store that this event is, if it is one."""
+        """Return the store that an event is, or None."""
         kind, what = event.kind, event.what
         if kind is Kind.MMIO_WRITE:
             self._register(event)
@@ -100,7 +106,7 @@ class StoreFinder:
         return None
 
     def machine(self, device: str) -> tuple[str, DeviceKind]:
-        """The machine that a device of the log is in, and the device's kind."""
+        """Return the machine that a device of the log is in, and the device's kind."""
         found = self._machines.get(device)
         if found is None:
             found = self._machines[device] = host_of(device), model_of(device).kind
