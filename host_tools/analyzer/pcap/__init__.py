@@ -1,1 +1,1 @@
-"""A log's messages and accesses as packets of wires and of PCIe, in a pcapng file."""
+"""Exports a log's messages and accesses as packets of wires and of PCIe to a pcapng file."""

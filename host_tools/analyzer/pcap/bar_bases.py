@@ -1,4 +1,4 @@
-"""Addresses of the BARs of each function, as far as the log's config accesses tell."""
+"""Finds the addresses of each function's BARs in the config accesses of a log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bluebridge.host_tools.analyzer.transaction import Tlp, Transaction
 FIRST: Final = HEADER.field("bar0").offset
 COUNT: Final = 6
 _ALL_ONES: Final = 0xFFFFFFFF
-"""Software writes it to learn a BAR's size, then reads a mask, then writes an address."""
+"""Value that software writes to a BAR to learn its size, before it writes an address."""
 _TYPE: Final = 0xF
 _TYPE_OF_MEMORY: Final = 0x7
 
@@ -43,7 +43,7 @@ class _Registers:
             self.wide.add(bar)
 
     def base(self, bar: int) -> int:
-        """Address of `bar`, 0 if unknown."""
+        """Return the address of `bar`, 0 if it is unknown."""
         value = self.values[bar] & ~_TYPE
         if bar in self.wide and bar + 1 < COUNT:
             value |= self.values[bar + 1] << 32
@@ -51,13 +51,13 @@ class _Registers:
 
 
 class BarBases:
-    """Follows the config accesses of all functions, in the order of the log."""
+    """Follows the config accesses of all functions in the order of the log."""
 
     def __init__(self) -> None:
         self._functions: dict[str, _Registers] = {}
 
     def follow(self, one: Transaction) -> None:
-        """Take a config access; those of other registers and of parts of a BAR tell nothing."""
+        """Take a config access; accesses of other registers and of parts of a BAR are ignored."""
         bar, rest = divmod(one.address - FIRST, 4)
         if rest or not 0 <= bar < COUNT or len(one.data) != 4:
             return
@@ -69,6 +69,6 @@ class BarBases:
             registers.read(bar, value)
 
     def base(self, device: str, bar: int) -> int:
-        """Address of a function's BAR, 0 if the log does not tell."""
+        """Return the address of a function's BAR, 0 if the log does not tell."""
         registers = self._functions.get(device)
         return registers.base(bar) if registers is not None and bar < COUNT else 0

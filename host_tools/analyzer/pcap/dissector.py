@@ -29,14 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:
-    """Raises `ValueError` when another file is to be written, too."""
+    """Check options; raises `ValueError` when another file is to be written, too."""
     for name in ("pcap", "perfetto"):
         if getattr(arguments, name) is not None:
             raise ValueError(f"--dissector and --{name}: one file at a time")
 
 
 def run(path: Path, *, replace: bool) -> None:
-    """Write the dissector and say how it is used; raises `LogError`, and then there is no file."""
+    """Write the dissector and print how it is used; raises `LogError` and then leaves no file."""
     with opened(path, replace=replace) as file:
         file.write(files("bluebridge.host_tools.analyzer.pcap").joinpath(NAME).read_bytes())
     if path != STANDARD_OUTPUT:

@@ -29,9 +29,9 @@ _OTHER_OPTIONS = ("bar", "kind", "decode")
 
 @dataclass(slots=True)
 class Summary:
-    """Counts of an export; `partial` are messages whose payload the log did not keep whole.
+    """Counts of an export; `partial` are messages without their whole payload in the log.
 
-    `packets` are those of the functions' buses, of `accesses`.
+    `packets` are those of the functions' buses, for `accesses` accesses.
     """
 
     messages: int = 0
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:
-    """Raises `ValueError` for options that do not go together."""
+    """Check options; raises `ValueError` for options that do not go together."""
     if arguments.pcap is None:
         for name in _OWN_OPTIONS:
             if getattr(arguments, name):
@@ -85,7 +85,7 @@ def check_arguments(arguments: argparse.Namespace) -> None:
 
 
 def run(reader: LogReader, wanted: Filter, arguments: argparse.Namespace) -> None:
-    """Write the file and say what is in it; raises `LogError` and leaves no file then."""
+    """Write the file and print what is in it; raises `LogError` and then leaves no file."""
     path: Path = arguments.pcap
     with opened(path, replace=arguments.force) as file:
         roce = ROCE.get(arguments.roce or "")
@@ -133,12 +133,12 @@ def export(
 
 
 def _has_messages(reader: LogReader) -> bool:
-    """Whether anything crossed a wire in this log."""
+    """Return whether any message crossed a wire in this log."""
     return next(reader.events(Filter(frozenset((Kind.WIRE,)))), None) is not None
 
 
 def _earlier_bases(reader: LogReader, wanted: Filter) -> BarBases:
-    """Where BARs are before the first event that passes the filter."""
+    """Return the addresses of BARs before the first event that passes the filter."""
     bases = BarBases()
     if wanted.since is None and not wanted.first:
         return bases
@@ -151,7 +151,7 @@ def _earlier_bases(reader: LogReader, wanted: Filter) -> BarBases:
 
 
 def _items(events: Iterable[Event], *, buses: bool) -> Iterator[Event | Transaction]:
-    """The messages of the wire, and with `buses` the transactions, ordered by time."""
+    """Yield the messages of the wire, and with `buses` the transactions, ordered by time."""
     if not buses:
         yield from (event for event in events if event.kind is Kind.WIRE)
         return
@@ -186,7 +186,10 @@ def _frames(message: WireMessage, roce: int | None, *, cut: bool) -> Iterator[Fr
 
 
 def _write(writer: PcapngWriter, event: Event, when: int, frames: Iterable[Frame]) -> int:
-    """Write the frames of a message that left at `when`, ns since 1970; how many they were."""
+    """Write the frames of a message; return their number.
+
+    The message left at `when`, in ns since 1970.
+    """
     count = 0
     try:
         for frame in frames:

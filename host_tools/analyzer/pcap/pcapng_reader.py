@@ -11,7 +11,7 @@ from bluebridge.device.buslog.reader import LogError
 from bluebridge.host_tools.analyzer.pcap.pcapng_writer import BYTE_ORDER, INTERFACE, PACKET, SECTION
 
 MOST: Final = 1 << 28
-"""Bytes of a block, far more than that of any packet."""
+"""Greatest size of a block in bytes, far more than that of any packet."""
 
 _NAME, _RESOLUTION = 2, 9
 _MICROSECONDS: Final = 6
@@ -37,7 +37,7 @@ class _Interface:
 
 
 def packets(file: BinaryIO) -> Iterator[Packet]:
-    """The packets of a file in its order; raises `LogError` when it is damaged."""
+    """Yield the packets of a file in its order; raises `LogError` when it is damaged."""
     order, interfaces = "<", list[_Interface]()
     while head := file.read(8):
         kind = int.from_bytes(head[:4], "little")

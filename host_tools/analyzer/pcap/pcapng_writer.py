@@ -1,4 +1,7 @@
-"""pcapng files: as much of the format as a capture needs (draft-ietf-opsawg-pcapng)."""
+"""Writes pcapng files, with the parts of the format that a capture needs.
+
+draft-ietf-opsawg-pcapng specifies the format.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from bluebridge.device.packets.carriers import LINKTYPE_ERF, Frame
 SECTION, INTERFACE, PACKET = 0x0A0D0D0A, 1, 6
 BYTE_ORDER = 0x1A2B3C4D
 NANOSECONDS = 9
-"""Resolution of time stamps: ten to the minus this."""
+"""Resolution of time stamps as a negative power of ten."""
 
 _ERF_SIZE = 16
 _ERF_INFINIBAND = 21
@@ -62,7 +65,7 @@ class PcapngWriter:
 
 
 def _erf_header(time_ns: int, captured: int, length: int) -> bytes:
-    """What an ERF record begins with: its own time stamp, type and sizes."""
+    """Return the header of an ERF record: time stamp, type and sizes."""
     seconds, rest = divmod(time_ns, 10**9)
     stamp = pack("<Q", (seconds & 0xFFFFFFFF) << 32 | (rest << 32) // 10**9)
     return stamp + pack(">BBHHH", _ERF_INFINIBAND, _ERF_VARYING, _ERF_SIZE + captured, 0, length)

@@ -30,9 +30,9 @@ from bluebridge.host_tools.analyzer.transaction import (
 )
 
 PURPOSES: Final = {role: Purpose[role.name] for role in Role if role.name in Purpose.__members__}
-"""The number of each role that can be in a capture; others are `Purpose.OTHER`."""
+"""The purpose number of each role that a capture can have; others are `Purpose.OTHER`."""
 MAX_NAME: Final = 0xFF - PSEUDO_HEADER.size & ~3
-"""Bytes of a function's name at most: the pseudo-header's own length has one byte."""
+"""Bytes of a function's name at most, since the pseudo-header's length field has one byte."""
 
 _TAGS: Final = 256
 _UNKNOWN_ID: Final = 0
@@ -42,10 +42,10 @@ _EXPORTED: Final = tags(DISSECTOR)
 
 
 class BusPackets:
-    """Cuts the transactions of a log, in its order, into packets.
+    """Divides the transactions of a log, in its order, into packets.
 
-    `bases` says where BARs were before the first of them. Requests are numbered by a tag of 8 bits
-    per function and direction; each is followed by its completions.
+    `bases` are the addresses of BARs before the first transaction. Requests are numbered by a tag
+    of 8 bits per function and direction; each is followed by its completions.
     """
 
     def __init__(self, bases: BarBases) -> None:
@@ -60,7 +60,7 @@ class BusPackets:
         }
 
     def packets(self, one: Transaction) -> Iterator[Frame]:
-        """The packets of a transaction of a bus; none for what the device did inside."""
+        """Yield the packets of a transaction on a bus; none for a device's internal transaction."""
         if one.role is Role.ENTRY:
             return iter(())
         return self._makers[one.tlp](one)
@@ -120,12 +120,12 @@ class BusPackets:
 
 
 def _sizes(address: int, length: int, limit: int = MAX_PAYLOAD) -> Iterable[int]:
-    """Bytes of each packet of an access; one packet of 0 bytes for none."""
+    """Yield the bytes of each packet of an access; an access without data has one packet."""
     return split(address, length, limit) if length else (0,)
 
 
 class _Access:
-    """What the packets of one transaction have in common."""
+    """The properties that all packets of one transaction share."""
 
     def __init__(self, one: Transaction, base: int, content: Content = Content.TLP) -> None:
         self._data = one.data
@@ -159,11 +159,11 @@ class _Access:
         )
 
     def head(self, at: int) -> bytes:
-        """Tags and pseudo-header of the packet that begins at byte `at` of the access."""
+        """Return tags and pseudo-header of the packet that begins at byte `at` of the access."""
         return _EXPORTED + self._header[:-4] + at.to_bytes(4, "big") + self._name
 
     def packet(self, header: bytes, at: int, size: int = -1, address: int = 0) -> Frame:
-        """A TLP; `size` bytes of data belong to it, the first at `address`, none if negative."""
+        """Return a TLP with `size` bytes of data, the first at `address`; none if negative."""
         data = self.head(at) + header
         if size < 0:
             return Frame(LINKTYPE_EXPORTED_PDU, data, len(data))

@@ -1,4 +1,4 @@
-"""Reads the packets of buses in a capture back: the accesses that they were made of."""
+"""Reads the packets of buses in a capture and restores the accesses."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class TlpPacket:
 
     @property
     def address(self) -> int:
-        """The address of a request's first byte."""
+        """The address of the first byte of a request."""
         name = "address" if "address" in self.values else "register"
         return self.values[name] + _lead(self.values["first_enables"])
 
     @property
     def dwords(self) -> int:
-        """Length of the data, sent or asked for, in dwords."""
+        """Length in dwords of the data that a packet carries or requests."""
         return self.values["length"] or MAX_DWORDS
 
     @property
@@ -72,14 +72,14 @@ class TlpPacket:
 
 
 def tlp_packets(file: BinaryIO) -> Iterator[TlpPacket]:
-    """The packets of buses in a pcapng file; raises `LogError` when it is damaged."""
+    """Yield the packets of buses in a pcapng file; raises `LogError` when it is damaged."""
     for packet in pcapng_reader.packets(file):
         if packet.link == LINKTYPE_EXPORTED_PDU and packet.data.startswith(_EXPORTED):
             yield _parsed(packet.time, packet.data[len(_EXPORTED) :])
 
 
 def read_transactions(file: BinaryIO, started_ns: int = 0) -> Iterator[Transaction]:
-    """The accesses, in the file's order, their times in seconds since `started_ns`.
+    """Yield the accesses in the file's order, with times in seconds since `started_ns`.
 
     `started_ns` is the log's, in ns since 1970. The capture of a whole log gives each of its
     transactions but those of wires and of entries taken from BlueFlame registers. Raises `LogError`
@@ -113,7 +113,7 @@ def _parsed(time: int, data: bytes) -> TlpPacket:
 
 
 def _joined(group: list[TlpPacket], started_ns: int) -> Transaction:
-    """The access whose packets these are."""
+    """Return the access that a group of packets makes up."""
     first = group[0]
     head, flags = first.head, Flags(first.head["flags"])
     if first.kind is None:
@@ -149,7 +149,7 @@ def _joined(group: list[TlpPacket], started_ns: int) -> Transaction:
 
 
 def _data(group: list[TlpPacket]) -> bytes:
-    """The data that the packets of an access carry, in order, without the padding."""
+    """Return the data of an access's packets, in order, without the padding."""
     asked, data, lead, missing = 0, b"", 0, 0
     for packet in group:
         if packet.kind not in _COMPLETIONS:
@@ -165,5 +165,5 @@ def _data(group: list[TlpPacket]) -> bytes:
 
 
 def _lead(enables: int) -> int:
-    """The first byte enabled in a dword."""
+    """Return the index of the first byte enabled in a dword."""
     return (enables & -enables).bit_length() - 1 if enables else 0
