@@ -1,1 +1,1 @@
-"""Messages of RTRS and RNBD by name: which connections are theirs, and what each message says."""
+"""Decodes messages of RTRS and RNBD, and finds their connections."""

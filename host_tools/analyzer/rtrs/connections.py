@@ -1,4 +1,7 @@
-"""The connections of RTRS in a log: those whose CM REQ has its magic number in the private data."""
+"""The connections of RTRS in a log.
+
+They are those whose CM REQ has the magic number of RTRS in its private data.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _SHOWN = 4  # bytes of an UUID
 
 @dataclass(eq=False)
 class Connection:
-    """A connection of a path; `queue_depth` is 0 until the server has said it."""
+    """A connection of a path; `queue_depth` is 0 until the server has announced it."""
 
     cid: int
     queue_depth: int = 0
@@ -23,7 +26,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class Side:
-    """A queue pair of a connection, which is the client's or the server's from `since` on."""
+    """A queue pair of a connection, at the client or the server, from `since` on."""
 
     since: float
     connection: Connection
@@ -31,11 +34,14 @@ class Side:
 
 
 class Connections:
-    """Follows the MADs of a log: `observe` each in order, then `find` whose a queue pair is."""
+    """Finds connections in the MADs of a log: `observe` takes each in order.
+
+    `find` then returns the connection side of a queue pair.
+    """
 
     def __init__(self) -> None:
         self._asked: dict[tuple[bytes, int], tuple[float, Connection]] = {}
-        """Requests by the address they came from and the requester's communication id."""
+        """Requests by the sender's address and the requester's communication id."""
         self._sides: dict[tuple[str, int], list[Side]] = {}
 
     def __bool__(self) -> bool:
@@ -69,7 +75,7 @@ class Connections:
             sides.append(Side(since, connection, client))
 
     def find(self, device: str, qpn: int, time: float) -> Side | None:
-        """Find the side that a queue pair of a device was at that time; None if not of RTRS."""
+        """Return the side of a device's queue pair at that time; None if it is not of RTRS."""
         sides = self._sides.get((device, qpn), [])
         place = bisect_right(sides, time, key=lambda side: side.since)
         return sides[place - 1] if place else None
@@ -115,7 +121,7 @@ _UUIDS = ("sess_uuid", "paths_uuid")
 
 
 def _cm(message: WireMessage) -> int:
-    """Which message of the connection manager it is; 0 for none."""
+    """Return the number of a message of the connection manager, 0 for other messages."""
     mad = message.payload
     if len(mad) < MAD_SIZE or MAD.get(mad, "mgmt_class") != MgmtClass.CM:
         return 0
@@ -123,5 +129,5 @@ def _cm(message: WireMessage) -> int:
 
 
 def _private(data: bytes) -> bytes:
-    """Private data with room for the longest form."""
+    """Return the private data, padded to the length of the longest form."""
     return bytes(data[: CONN_REQ.size]).ljust(CONN_REQ.size, b"\0")

@@ -1,4 +1,4 @@
-"""Describes the events of one log, with messages of RTRS by name."""
+"""Describes the events of one log, with the messages of RTRS decoded."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _WIRE = frozenset((Kind.WIRE,))
 
 
 def decoder_of(reader: LogReader, wanted: Filter) -> Callable[[Event], str]:
-    """Make a function that describes the wanted events in one line each.
+    """Make a function that describes each wanted event in one line.
 
-    The log's connections are looked for in all of it before: who set one up may be before the
+    Before that it searches the whole log for connections, since one may have been set up before the
     first wanted event, or on another device. Raises `LogError` on damaged segments.
     """
     if wanted.kinds is not None and not wanted.kinds & _WIRE:
@@ -51,7 +51,7 @@ def decoder_of_live(reader: LogReader) -> Callable[[Event], str]:
 
 
 def _observe(event: Event, connections: Connections) -> None:
-    """Take a connection from a datagram that sets one up; any other event says nothing."""
+    """Take a connection from a datagram that sets one up; other events are ignored."""
     if event.what == What.DATAGRAM and event.obj == GSI_QPN:
         with contextlib.suppress(LogError):  # shown as damaged in its place
             connections.observe(event.device, event.time, read_message(event))

@@ -1,4 +1,4 @@
-"""Words for messages of RTRS connections."""
+"""Describes messages of RTRS connections in words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WITH_IMMEDIATE = (Op.SEND_IMM, Op.WRITE_IMM)
 
 
 def request_text(message: WireMessage, side: Side) -> str:
-    """A request of one side of a connection; empty for what has no name."""
+    """Describe a request of one side of a connection; empty for an unknown one."""
     if message.op is Op.SEND:
         return _info(message)
     if message.op is Op.SEND_INV:
@@ -80,7 +80,7 @@ def _io_request(message: WireMessage, payload: int, side: Side) -> str:
 
 
 def _request_message(message: WireMessage) -> str:
-    """The message of RTRS at the end of what is written, and the user's in front of it."""
+    """Describe the RTRS message at the end of the written data, and the user's before it."""
     data = message.payload
     if len(data) < message.length:
         return f" (message not kept){_opening(message)}"
@@ -96,7 +96,10 @@ def _request_message(message: WireMessage) -> str:
 
 
 def _opening(message: WireMessage) -> str:
-    """RNBD's message to open a device, of which a log keeps all but zeros at its end."""
+    """Describe RNBD's message to open a device.
+
+    The log keeps all of it but the zeros at its end.
+    """
     if message.length - _LONG_READ != rnbd.OPEN.size:
         return ""
     return user_message_text(message.payload.ljust(rnbd.OPEN.size, b"\0"))
@@ -108,7 +111,7 @@ _TAILS = (
     (MessageType.READ, _LONG_READ),
     (MessageType.READ, rtrs.RDMA_READ.size),
 )
-"""How many bytes a request of each type has at the end of what is written."""
+"""Length in bytes of the message at the end of the written data, by type of request."""
 
 
 def _is_whole(kind: MessageType, tail: bytes) -> bool:
@@ -119,7 +122,7 @@ def _is_whole(kind: MessageType, tail: bytes) -> bool:
 
 
 def _read_data(message: WireMessage) -> str:
-    """What a server writes into the client's memory; an RNBD answer is shown by its own name."""
+    """Describe what a server writes into the client's memory, RNBD answers by their names."""
     answer = user_message_text(message.payload) if _may_be_answer(message) else ""
     return f"RTRS read data{answer}"
 
@@ -129,7 +132,7 @@ def _may_be_answer(message: WireMessage) -> bool:
 
 
 def user_message_text(data: bytes) -> str:
-    """`, RNBD ...`; only the type where a message is shorter than its form, empty for no type."""
+    """Return `, RNBD ...` for a message of RNBD, only the type if it is cut; else empty."""
     kind = int.from_bytes(data[:2], "little")
     form = _FORMS.get(kind)
     if form is None or len(data) < rnbd.HEADER.size:
