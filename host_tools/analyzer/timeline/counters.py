@@ -1,4 +1,4 @@
-"""Counters of a timeline: bytes per second of each function, and what it has not finished yet."""
+"""Counters of a timeline: bytes per second of each function, and its unfinished activities."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ OUTSTANDING: Final = {
     ActivityKind.COMMAND: "outstanding commands",
     ActivityKind.DESCRIPTOR: "outstanding descriptors",
 }
-"""Counters of what lasts."""
+"""Names of the counters of unfinished activities, by kind."""
 MOST_QUEUE_COUNTERS: Final = 64
 """Queue pairs with a counter of their own in a stretch of the log."""
 
 
 def rates(found: Rates, devices: Sequence[str], tracks: Tracks) -> list[Mark]:
-    """Bytes per second of each function and direction; a value for each bin in which it changes."""
+    """Return marks of bytes per second by function and direction, one at each change."""
     marks: list[Mark] = []
     for (function, way), values in sorted(found.ways(devices).items()):
         track = tracks.counter(function, f"bytes {way}", "bytes/s")
@@ -39,7 +39,7 @@ def rates(found: Rates, devices: Sequence[str], tracks: Tracks) -> list[Mark]:
 
 
 def outstanding(activities: Iterable[Activity], tracks: Tracks) -> Iterator[Mark]:
-    """How many work requests, commands and descriptors of each function have begun but not ended.
+    """Yield marks of the number of unfinished work requests, commands and descriptors.
 
     A work request is one of its queue pair as well as of its function.
     """
@@ -56,7 +56,7 @@ def outstanding(activities: Iterable[Activity], tracks: Tracks) -> Iterator[Mark
 
 
 def _counters(activity: Activity, queues: set[str]) -> Iterator[str]:
-    """Names of the counters that an activity is in; `queues` are those of queue pairs so far."""
+    """Yield the names of the counters of an activity; `queues` are the queue pairs so far."""
     name = OUTSTANDING.get(activity.kind)
     if name is None:
         return
@@ -69,7 +69,7 @@ def _counters(activity: Activity, queues: set[str]) -> Iterator[str]:
 
 
 def _levels(track: int, changes: list[tuple[int, int]]) -> Iterator[Mark]:
-    """A mark for each moment at which the sum of the changes is another."""
+    """Yield a mark at each moment when the sum of the changes has a new value."""
     changes.sort()
     level = 0
     for place, (time, change) in enumerate(changes):

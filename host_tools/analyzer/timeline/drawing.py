@@ -17,9 +17,9 @@ from bluebridge.host_tools.analyzer.timeline.tracks import Tracks
 from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 
 DATA_SHOWN: Final = 16
-"""Bytes of data in the arguments of a transaction, at most."""
+"""Bytes of data that the arguments of a transaction show at most."""
 NAME_SHOWN: Final = 80
-"""Characters of a slice's name, at most; a longer text is an argument, too."""
+"""Characters of a slice's name at most; a longer text is also an argument."""
 Drawn = dict[int, Mark]
 """The instants of an activity by the places of their transactions."""
 
@@ -34,7 +34,7 @@ class Drawing:
         self.slices = 0
 
     def draw(self, activities: Iterable[Activity]) -> list[Mark]:
-        """The marks of a stretch of the log, in order of time."""
+        """Return the marks of a stretch of the log, in order of time."""
         marks: list[Mark] = []
         heads: dict[int, Mark] = {}
         for activity in sorted(activities, key=attrgetter("begin")):
@@ -64,7 +64,7 @@ class Drawing:
     def _slice(
         self, activity: Activity, function: str, places: list[int], marks: list[Mark], drawn: Drawn
     ) -> Mark:
-        """What an activity does in one function; the mark that begins it."""
+        """Draw an activity's part in one function; return the mark that begins it."""
         parts = [activity.transactions[place] for place in places]
         own = function == function_of(activity.device)
         begin = nanoseconds(activity.begin if own else min(one.time for one in parts))
@@ -111,7 +111,7 @@ class Drawing:
         self.events += one.stores
 
     def _arrows(self, activity: Activity, drawn: Drawn) -> None:
-        """To the first effect on another function, and from what began it to its interrupts."""
+        """Draw arrows to the first effect on another function, and to the interrupts."""
         parts = activity.transactions
         crossed: set[int] = set()
         root = min(drawn)
@@ -135,7 +135,7 @@ class Drawing:
 
 
 def _about(activity: Activity, *, own: bool) -> list[Argument]:
-    """Arguments of an activity's slice; only that of its own function has all."""
+    """Return the arguments of an activity's slice; that of its own function has all."""
     about: list[Argument] = [("number", activity.number)]
     if not own:
         return about
@@ -159,14 +159,14 @@ def _about(activity: Activity, *, own: bool) -> list[Argument]:
 
 
 def _operation(activity: Activity) -> str:
-    """What activities are counted by: a command's name, else the kind."""
+    """Return the name by which activities are counted: a command's name, else the kind."""
     if activity.kind is ActivityKind.COMMAND:
         return activity.title.partition(" ")[0]
     return str(activity.kind.value)
 
 
 def _details(activity: Activity, one: Transaction) -> list[Argument]:
-    """Arguments of a transaction, among them the number of its event."""
+    """Return the arguments of a transaction, among them the number of its event."""
     about: list[Argument] = [("event", one.number)]
     if one.stores > 1:
         about += [("last event", one.last), ("stores", one.stores)]

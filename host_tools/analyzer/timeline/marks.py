@@ -10,7 +10,7 @@ Argument = tuple[str, int | str]
 
 
 class Shape(IntEnum):
-    """The numbers are those of `TrackEvent.Type` in Perfetto's trace format."""
+    """Kinds of marks, with the numbers of `TrackEvent.Type` in Perfetto's trace format."""
 
     BEGIN = 1
     END = 2
@@ -38,5 +38,5 @@ class Mark:
 
 
 def nanoseconds(seconds: float) -> int:
-    """Seconds since the log began as the whole nanoseconds of the trace."""
+    """Convert seconds since the log began to the whole nanoseconds of the trace."""
     return round(seconds * 1e9)

@@ -1,7 +1,7 @@
-"""The processes of modelled time: each work request as a profile says that hardware would take.
+"""Draws work requests in modelled time, as a profile estimates it for hardware.
 
-A work request begins where it did by the wall clock; each of its transactions lasts from the
-modelled end of its cause to its own.
+A work request begins at its wall-clock time; each of its transactions lasts from the modelled end
+of its cause to its own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 
 _PLACES: Final = ("to the adapter", "to the host", "port")
 MODEL_PIDS: Final = 100
-"""Process numbers of modelled machines begin here."""
+"""Process number of the first modelled machine."""
 
 
 class ModelledTime:
@@ -32,7 +32,7 @@ class ModelledTime:
         self._lanes: dict[tuple[str, str], Lanes] = {}
 
     def draw(self, activities: Iterable[Activity]) -> list[Mark]:
-        """The marks of the work requests among activities, in order of time."""
+        """Return the marks of the work requests among activities, in order of time."""
         found = [each.transfer for each in activities if each.transfer and each.transactions]
         slices = [one for transfer in found for one in self._slices(transfer)]
         slices.sort(key=lambda one: (one[0], one[1]))
@@ -46,7 +46,7 @@ class ModelledTime:
         return marks
 
     def _slices(self, transfer: Transfer) -> list[tuple[int, int, str, str, Mark]]:
-        """Begin, end, machine, track and mark of each transaction that the model times."""
+        """Return begin, end, machine, track and mark of each transaction that the model times."""
         times = self._model.times(transfer)
         whole = modelled(transfer, self._model) or 0.0
         start = nanoseconds(transfer.start)

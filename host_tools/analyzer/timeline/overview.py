@@ -13,7 +13,7 @@ from bluebridge.device.layout.buslog import Kind
 
 BLOCK_EVENTS: Final = 1024
 MOST_BINS: Final = 4096
-"""Values of one counter, at most."""
+"""Values of one counter at most."""
 FIRST_BIN_NS: Final = 100_000
 TO_HOST, FROM_HOST, WIRE = "to the host", "from the host", "to the wire"
 _WAYS: Final = {
@@ -23,10 +23,10 @@ _WAYS: Final = {
     Kind.DMA_READ: FROM_HOST,
     Kind.WIRE: WIRE,
 }
-"""Where the bytes go; those of a read go to the reader."""
+"""The direction of the bytes by kind of event; those of a read go to the reader."""
 _MOVING: Final = frozenset(map(int, _WAYS))
 _RARE: Final = frozenset(map(int, Kind)) - _MOVING - {int(Kind.IRQ), int(Kind.BLUEFLAME)}
-"""Kinds that data traffic does not consist of."""
+"""Kinds of events that do not belong to data traffic."""
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Rates:
             self.bins[key][time // self.width] += length
 
     def ways(self, devices: Sequence[str]) -> dict[tuple[str, str], list[int]]:
-        """The bins by function and direction; `devices` are the names by their numbers."""
+        """Return the bins by function and direction; `devices` are the names by their numbers."""
         found: dict[tuple[str, str], list[int]] = {}
         for (device, kind), values in self.bins.items():
             name = devices[device] if device < len(devices) else str(device)
@@ -95,7 +95,7 @@ class Overview:
 
 
 def overview(heads: Iterable[Head]) -> Overview:
-    """Read the heads of all events once."""
+    """Make the overview of a log from the heads of all events."""
     found = Overview()
     add = found.rates.add
     block = None
@@ -114,9 +114,9 @@ def overview(heads: Iterable[Head]) -> Overview:
 
 
 DEFAULT_LIMIT: Final = 120_000
-"""Events that are drawn one by one unless --limit is given."""
+"""Events that are drawn singly unless --limit is given."""
 STRETCH_BLOCKS: Final = 8
-"""Blocks that are chosen together, so that the work requests in them are whole."""
+"""Blocks that are selected together, so that the work requests in them are complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Stretch:
 
 
 def stretches(blocks: Sequence[Block], limit: int) -> list[Stretch]:
-    """The log in stretches of which at most about `limit` events are drawn.
+    """Divide the log into stretches, of which about `limit` events at most are drawn.
 
     Blocks with more than data traffic come first, up to half of the limit; the rest is spread
     evenly over the log.
@@ -149,7 +149,7 @@ def stretches(blocks: Sequence[Block], limit: int) -> list[Stretch]:
 
 
 def _chosen(blocks: Sequence[Block], limit: int) -> set[int]:
-    """Places of the blocks that are drawn."""
+    """Return the indices of the blocks that are drawn."""
     if sum(block.events for block in blocks) <= limit:
         return set(range(len(blocks)))
     room = max(1, limit // BLOCK_EVENTS)

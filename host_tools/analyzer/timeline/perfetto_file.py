@@ -13,7 +13,7 @@ from bluebridge.host_tools.analyzer.output import opened
 from bluebridge.host_tools.analyzer.views.view import Options
 
 GZIP_LEVEL = 4
-"""Half of the time of the default, and files a few percent longer."""
+"""Compression level that takes half of the default's time; files are a few percent larger."""
 _FILES = ("pcap", "perfetto")
 
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:
-    """Raises `ValueError` for options that do not go together."""
+    """Check options; raises `ValueError` for options that do not go together."""
     files = [name for name in _FILES if getattr(arguments, name) is not None]
     if len(files) > 1:
         raise ValueError(f"--{files[0]} and --{files[1]}: one file at a time")
@@ -44,7 +44,7 @@ def check_arguments(arguments: argparse.Namespace) -> None:
 
 
 def run(reader: LogReader, options: Options, arguments: argparse.Namespace) -> None:
-    """Write the file and print what is in it; raises `LogError`, and then there is no file."""
+    """Write the file and print what is in it; raises `LogError` and then leaves no file."""
     try:
         timeline = import_module("bluebridge.host_tools.analyzer.timeline.timeline")
     except ImportError as error:

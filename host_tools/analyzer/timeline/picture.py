@@ -24,7 +24,7 @@ from bluebridge.host_tools.analyzer.timeline.tracks import Tracks
 MARGIN: Final = 0.05
 """Seconds before and after a span from which activities may reach into it."""
 ARROWS_NS: Final = 20_000_000
-"""Longer spans have no arrows."""
+"""Length in ns above which a span is drawn without arrows."""
 Span = tuple[float, float]
 WIDTH, LEFT, LANE, GAP, LETTER = 1000, 190, 15, 5, 6.2
 """Pixels: the picture, the names beside it, a lane, between rows, a letter of a label."""
@@ -41,7 +41,7 @@ _STYLE: Final = "font-family='sans-serif' font-size='11'"
 
 @dataclass
 class Names:
-    """Takes the tracks that are made: name and parent by number."""
+    """Records the names and parents of the tracks that are made, by number."""
 
     tracks: dict[int, tuple[str, int]] = field(default_factory=dict)
 
@@ -140,7 +140,7 @@ class Panel:
             yield f"<text {where} {_STYLE}>{text}</text>"
 
     def _box(self, box: Box, drawn: set[tuple[int, int, bool]]) -> Iterator[str]:
-        """A rectangle, or a line for an instant; one for each place."""
+        """Yield a rectangle for a slice or a line for an instant; one at each position."""
         begin, end, mark = box
         x, y, width = self._x(begin), self._places[mark.track], self._x(end) - self._x(begin)
         instant = mark.shape is Shape.INSTANT
@@ -173,7 +173,7 @@ class Panel:
 
 
 def picture(reader: LogReader, spans: Sequence[Span]) -> str:
-    """The SVG of some spans of a log; raises `LogError`."""
+    """Return the SVG of some spans of a log; raises `LogError`."""
     parts: list[str] = []
     top = 4
     for span in spans:
@@ -189,7 +189,7 @@ def picture(reader: LogReader, spans: Sequence[Span]) -> str:
 
 
 def _span(word: str) -> Span:
-    """Raises `ValueError` for what is no span."""
+    """Parse a span; raises `ValueError` for an invalid one."""
     begin, end = map(float, word.split(":"))
     if not begin < end:
         raise ValueError
@@ -197,7 +197,7 @@ def _span(word: str) -> Span:
 
 
 def main(words: Sequence[str]) -> int:
-    """Write the picture; the exit status."""
+    """Write the picture; return the exit status."""
     try:
         folder, file, *rest = words
         spans = [_span(word) for word in rest]

@@ -1,4 +1,4 @@
-"""Writes the timeline of a log, with a bound on what is drawn one by one."""
+"""Writes the timeline of a log, with a limit for the events that are drawn singly."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bluebridge.host_tools.analyzer.views.view import Options
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Counts of a timeline: `drawn` of the log's `events` one by one, in so many slices.
+    """Counts of a timeline: `drawn` of the log's `events` are drawn singly, in `slices` slices.
 
     `cut` is the number of stretches of the log that are drawn if there are others, else 0.
     """
@@ -39,7 +39,7 @@ class Written:
     cut: int
 
     def __str__(self) -> str:
-        """One line, which says what was cut."""
+        """Return one line that says what was cut."""
         if not self.cut:
             return f"{self.drawn} events in {self.slices} slices"
         return (
@@ -92,7 +92,7 @@ class _Writer:
         self.trace.add(marks)
 
     def _activities(self, stretch: Stretch, limit: int) -> Iterator[Activity]:
-        """The activities of the first events of a stretch."""
+        """Return the activities of the first `limit` events of a stretch."""
         wanted, assembler = self._options.wanted, ActivityAssembler(self._reader.meta["devices"])
         first = stretch.blocks[0].first
         events = self._reader.events(
@@ -108,7 +108,7 @@ def _of(device: str | None, found: list[Activity]) -> Iterator[Activity]:
 
 
 def _until(rates: deque[Mark], stretch: Stretch) -> list[Mark]:
-    """The values up to the end of a stretch, taken out of `rates`."""
+    """Remove the values up to the end of a stretch from `rates` and return them."""
     end = stretch.blocks[-1].end
     found = []
     while rates and rates[0].time <= end:
@@ -117,7 +117,7 @@ def _until(rates: deque[Mark], stretch: Stretch) -> list[Mark]:
 
 
 def _gap(stretch: Stretch, track: int) -> list[Mark]:
-    """A slice that stands for a stretch that is not drawn, with its numbers of events by kind."""
+    """Return a slice for a stretch that is not drawn, with its numbers of events by kind."""
     begin = stretch.blocks[0].begin
     end = max(stretch.blocks[-1].end, begin + 1)
     arguments: list[Argument] = []

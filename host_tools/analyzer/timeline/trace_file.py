@@ -16,18 +16,18 @@ from perfetto.trace_builder.proto_builder import TraceProtoBuilder
 from bluebridge.host_tools.analyzer.timeline.marks import Mark, Shape
 
 SEQUENCE: Final = 1
-"""The one packet sequence of the trace; interned numbers hold within it."""
+"""Number of the only packet sequence of the trace; interned numbers are valid in it."""
 PIECE_PACKETS: Final = 4096
 MOST_INTERNED: Final = 50_000
 """Texts of one table that are interned; further ones stand in their packets."""
 _EVENTS: Final = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 KEYS: Final = "debug_annotation_names"
 WORDS: Final = "debug_annotation_string_values"
-"""Tables of interned data: names of arguments, and values that repeat."""
+"""Names of the interned data for names of arguments and for repeated values."""
 _ADDRESSES: Final = frozenset(("address",))
 """Arguments that are shown in hexadecimal."""
 _WORDS: Final = frozenset(("cause", "posted by", "status", "operation"))
-"""Arguments whose values repeat, so that they are interned."""
+"""Arguments whose values are interned, since they repeat."""
 
 
 class TraceFile:
@@ -76,7 +76,7 @@ class TraceFile:
         return self._last_uuid
 
     def add(self, marks: Iterable[Mark]) -> None:
-        """Write marks, which are in order of time."""
+        """Write marks, which must be in order of time."""
         for mark in marks:
             packet = self._packet()
             packet.timestamp = mark.time
@@ -110,7 +110,7 @@ class TraceFile:
         return track
 
     def _describe(self, packet: Any, event: Any, mark: Mark) -> None:
-        """Name, category, arguments and flows of a slice."""
+        """Write name, category, arguments and flows of a slice."""
         number = self._names.get(mark.name) or self._interned(packet, "event_names", mark.name)
         if number:
             event.name_iid = number
@@ -138,7 +138,7 @@ class TraceFile:
             event.terminating_flow_ids.extend(mark.ended)
 
     def _interned(self, packet: Any, table: str, text: str) -> int:
-        """The number of `text` in a table of interned data; 0 when the table is full."""
+        """Return the number of `text` in a table of interned data; 0 if the table is full."""
         known = self._tables[table]
         number = known.get(text, 0)
         if number or len(known) >= MOST_INTERNED:

@@ -10,7 +10,7 @@ from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.devices.registry import model_of
 
 MOST_LANES: Final = 64
-"""Lanes of a track; what overlaps as many slices is drawn without duration."""
+"""Lanes of a track at most; a slice that overlaps so many is drawn without duration."""
 
 
 class Lanes:
@@ -22,7 +22,7 @@ class Lanes:
         self._ends: list[int] = []
 
     def take(self, begin: int, end: int) -> int | None:
-        """The track of a lane that is free from `begin` on, taken until `end`; None if all are."""
+        """Take a lane that is free from `begin` to `end`; return its track, None without one."""
         for place, taken in enumerate(self._ends):
             if taken <= begin:
                 self._ends[place] = end
@@ -50,18 +50,18 @@ NAMES: Final = {
     ActivityKind.DMA: "DMA",
     ActivityKind.INTERRUPT: "interrupts",
 }
-"""Track of each kind, in the order in which they are drawn."""
+"""Name of the track of each kind, in the order in which they are drawn."""
 RANKS: Final = {kind: 100 + rank for rank, kind in enumerate(NAMES)}
 COUNTER_RANK: Final = 10
-"""Counters stand above the tracks of activities."""
+"""Rank of counters, which are above the tracks of activities."""
 AFTER: Final = 300
 """Rank of tracks without a kind."""
 MOST_QUEUES: Final = 256
-"""Queue pairs of a function with a track of their own."""
+"""Queue pairs of a function that have a track of their own at most."""
 
 
 class TrackWriter(Protocol):
-    """Makes tracks and returns their numbers, such as `TraceFile`."""
+    """The interface for making tracks, such as `TraceFile`; methods return track numbers."""
 
     def process(self, name: str, pid: int) -> int:
         """Make a process and return the number of its track."""
@@ -74,10 +74,10 @@ class TrackWriter(Protocol):
 
 
 class Tracks:
-    """Makes each track when something is drawn on it first."""
+    """Makes each track when something is first drawn on it."""
 
     def __init__(self, writer: TrackWriter, devices: Sequence[str] = ()) -> None:
-        """`devices`: the names in the log's meta file, by which functions are ordered."""
+        """`devices` are the names in the log's meta file, which set the order of functions."""
         self._writer = writer
         self._order = {function_of(name): place for place, name in enumerate(devices, 1)}
         self._processes: dict[str, int] = {}
@@ -126,13 +126,13 @@ class Tracks:
         return self._counters[key]
 
     def _process(self, machine: str, pid: int) -> int:
-        """The process of a machine; `pid` if it is new."""
+        """Return the process of a machine; a new one gets the number `pid`."""
         if machine not in self._processes:
             self._processes[machine] = self._writer.process(f"machine {machine}", pid)
         return self._processes[machine]
 
     def _name(self, function: str, activity: Activity) -> str:
-        """Name of the track of what an activity does in a function, its own or another."""
+        """Return the name of the track for an activity's part in a function."""
         owner = function_of(activity.device)
         transfer = activity.transfer
         if transfer is None:
