@@ -1,4 +1,4 @@
-"""The view of activities: a line for each, or a JSON object; all events of the log are in them."""
+"""The view of activities: a line or a JSON object for each; together they have all events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def line(activity: Activity) -> str:
 
 
 def tree(activity: Activity) -> Iterator[str]:
-    """Write the transactions of an activity below each other, in microseconds, and its notes.
+    """Write the transactions of an activity and its notes as an indented tree, in microseconds.
 
     None for an activity of one transaction, of which its own line says all.
     """
@@ -65,7 +65,7 @@ def row(activity: Activity, *, transactions: bool) -> json_rows.Row:
 
 
 def _words(one: Transaction) -> str:
-    """A transaction in a few words, with its bytes if it crosses the bus."""
+    """Describe a transaction in a few words, with its bytes if it crosses the bus."""
     text = one.text or one.role.value
     if one.role is Role.INTERRUPT and not one.text:
         text = f"{text}, vector {one.address}"

@@ -35,7 +35,7 @@ def line(row: BridgeRow) -> str:
 
 
 def json_row(row: BridgeRow, *, transactions: bool) -> json_rows.Row:
-    """Make the JSON row of a row."""
+    """Convert a row for JSON."""
     found = activity_row(row.activity, transactions=transactions)
     answer = None if row.answer_us is None else round(row.answer_us, 3)
     return found | {

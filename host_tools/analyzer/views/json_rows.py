@@ -19,7 +19,7 @@ def line(row: Row) -> str:
 
 
 def transaction(one: Transaction) -> Row:
-    """Make the row of a transaction; `parent` is its cause's place among those of its activity."""
+    """Make the row of a transaction; `parent` is the place of its cause in the activity."""
     row: Row = {
         "event": one.number,
         "t": round(one.time, 9),

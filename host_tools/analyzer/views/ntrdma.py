@@ -1,4 +1,4 @@
-"""The view of NTRDMA: a line for each batch of requests, and what requests cost by batch size."""
+"""The view of NTRDMA: a line for each batch of requests, and the costs by batch size."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def line(batch: Batch) -> str:
 
 
 def _row(batch: Batch) -> json_rows.Row:
-    """A batch for JSON."""
+    """Make the JSON row of a batch."""
     return {
         "event": batch.sent.index.store.event.number,
         "device": batch.sent.sender,
@@ -70,7 +70,7 @@ def _counts(counts: Counts) -> str:
 
 
 def _status(batch: Batch) -> str:
-    """`OK`, or the first other status."""
+    """Return the first status of a batch that is not `OK`, else `OK`."""
     for work in batch.works:
         if work.status is None:
             return "no answer"
@@ -133,7 +133,7 @@ def _lines(reader: LogReader, options: Options) -> Iterator[str]:
 
 
 def _batches(finder: BatchFinder, reader: LogReader, options: Options) -> Iterator[Batch]:
-    """The batches of the wanted device."""
+    """Yield the batches of the wanted device."""
     device = options.wanted.device
     for event in wanted_events(reader, options):
         for batch in finder.feed(event):

@@ -16,5 +16,5 @@ VIEWS = {
     module.VIEW.name: module.VIEW
     for module in (events, transactions, work_requests, activities, bridges, traffic, ntrdma)
 }
-"""By the names of `--view`; the first is the default."""
+"""The views by their names for `--view`; the first one is the default."""
 DEFAULT = events.VIEW.name

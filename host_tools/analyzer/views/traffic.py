@@ -46,7 +46,7 @@ _UNCOUNTED = (
     Role.CONTROL,
 )
 Key = tuple[str, str, str]
-"""Machine, kind, cause."""
+"""The machine, the kind of transaction and the kind of its cause."""
 
 
 class Traffic:
@@ -88,7 +88,7 @@ class Traffic:
             whole.wall.add(row.answer_us, activity.number)
 
     def _other(self, one: Transaction) -> None:
-        """Count a transaction of no work request; posts are counted with their work requests."""
+        """Count a transaction of no work request, unless it posts one."""
         if one.role in _UNCOUNTED:
             return
         kind = one.role.value if one.role is not Role.COMMAND else "firmware command"
@@ -174,7 +174,7 @@ class Traffic:
 
 
 def _summary(times: Times) -> json_rows.Row | None:
-    """A distribution for JSON, None if it is empty."""
+    """Make the JSON row of a distribution, None if it is empty."""
     if not times.count:
         return None
     values = (round(value, 3) for value in times.summary())
@@ -182,7 +182,7 @@ def _summary(times: Times) -> json_rows.Row | None:
 
 
 def _gap(times: Sequence[float | None] | None, place: int, parent: int | None) -> float | None:
-    """Modelled microseconds since the cause."""
+    """Return the modelled microseconds since the cause."""
     if times is None or parent is None:
         return None
     end, begin = times[place], times[parent]

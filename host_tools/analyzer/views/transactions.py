@@ -20,9 +20,9 @@ from bluebridge.host_tools.analyzer.views.view import Options, View
 
 UPSTREAM, DOWNSTREAM = "102/1 : Type", "104/1 : Type"
 SHOWN = 20
-"""Bytes of data in a line, at most."""
+"""Bytes of data in a line at most."""
 PIECES = 8
-"""A transaction of more requests than that is one line."""
+"""Requests above which a transaction is written as one line."""
 
 DATA = f"{'data':64} "
 HEADER = (
@@ -30,7 +30,7 @@ HEADER = (
     f"{'address':>18} {'bytes':>7} {'length':6} {DATA}{'for':27} decoded"
 )
 WIDE = len(HEADER) + 20
-"""Columns of a terminal that has room for the data."""
+"""Columns that a terminal needs to have room for the data."""
 
 Words = Callable[[Transaction], str]
 
@@ -49,7 +49,7 @@ def lines(log: Iterable[Transaction], words: Words = lambda one: "") -> Iterator
 
 
 def _rows(one: Transaction, delta: float, decoded: str) -> Iterator[str]:
-    """The lines of a transaction; one of more than `PIECES` requests has one line."""
+    """Yield the lines of a transaction; one of more than `PIECES` requests has one line."""
     reads, text = one.tlp is Tlp.MEMORY_READ, f"{one.purpose:27} {decoded}"
     if one.requests > PIECES:
         text = f"{one.purpose}, in {one.requests} pieces {decoded}"
@@ -65,7 +65,7 @@ def _rows(one: Transaction, delta: float, decoded: str) -> Iterator[str]:
 
 
 def _pieces(one: Transaction, lengths: list[int]) -> Iterator[tuple[int, int, bytes]]:
-    """Offset, length and recorded data of each piece."""
+    """Yield offset, length and recorded data of each piece."""
     at = 0
     for length in lengths:
         yield at, length, bytes(one.data[at : at + length])
@@ -92,7 +92,7 @@ def _line(
 
 
 def _place(one: Transaction, at: int) -> str:
-    """Where a piece goes, as the view of events has it."""
+    """Describe the target of a piece in the words of the view of events."""
     if one.is_vector:
         return f"vector {one.address}"
     host = not one.upstream and one.tlp in (Tlp.MEMORY_READ, Tlp.MEMORY_WRITE)
@@ -100,19 +100,19 @@ def _place(one: Transaction, at: int) -> str:
 
 
 class _Decoder:
-    """The words of transactions, of the events that they are made of."""
+    """Describes transactions by the events that they are made of."""
 
     def __init__(self) -> None:
         self._events: dict[int, Event] = {}
 
     def seen(self, events: Iterable[Event]) -> Iterator[Event]:
-        """The events, each of them remembered until its transaction is asked for."""
+        """Yield the events, remembering each until its transaction is asked for."""
         for event in events:
             self._events[event.number] = event
             yield event
 
     def words(self, one: Transaction) -> str:
-        """What the first event of a transaction says; nothing that is its role again."""
+        """Describe the first event of a transaction, without repeating its role."""
         for number in [each for each in self._events if each < one.number]:
             del self._events[number]
         event = self._events.get(one.number)

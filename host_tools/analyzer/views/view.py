@@ -28,7 +28,7 @@ class Options:
     decoded: bool = False
     json: bool = False
     width: int | None = None
-    """Columns of the terminal that shows it; None for anything else, which gets whole lines."""
+    """Columns of the terminal that shows the view; None for whole lines without a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def wanted_events(reader: LogReader, options: Options) -> Iterator[Event]:
 
 
 def before_wanted(reader: LogReader, options: Options) -> Iterator[Event]:
-    """Read the events before the wanted ones, of kinds that tell where NTRDMA has its rings.
+    """Read the events before the wanted ones, of the kinds that locate NTRDMA's rings.
 
     Empty when there is nothing before them, or no bridge in the log. Raises `LogError`.
     """

@@ -14,12 +14,15 @@ from bluebridge.host_tools.analyzer.views import json_rows
 from bluebridge.host_tools.analyzer.views.view import Options, View, wanted_transfers
 
 Tally = tuple[int, int]
-"""Number of transactions and their bytes."""
+"""A number of transactions and their total bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class BusCounts:
-    """The transactions of one side of a work request; `completions` are those of its reads."""
+    """Counts of the transactions on one side of a work request.
+
+    `completions` are those of its reads.
+    """
 
     down: Tally
     reads: Tally
@@ -29,7 +32,7 @@ class BusCounts:
 
     @classmethod
     def of(cls, transactions: Iterable[Transaction]) -> BusCounts:
-        """Count what crossed the bus."""
+        """Count the transactions that crossed the bus."""
         down = reads = completions = up = (0, 0)
         interrupts = 0
         for one in transactions:
@@ -104,7 +107,7 @@ def tree(transfer: Transfer, model: TimeModel | None) -> Iterator[str]:
 
 
 def _words(one: Transaction) -> str:
-    """A transaction in a few words."""
+    """Describe a transaction in a few words."""
     if one.text:
         return f"{one.text} *" if one.repeated else one.text
     text = f"{one.role.value}, {one.length} bytes"
@@ -181,7 +184,10 @@ class Summary:
 
 
 def _found(reader: LogReader, options: Options) -> Iterator[Transfer]:
-    """The wanted work requests; raises `LogError` if there are none and there is no HCA."""
+    """Yield the wanted work requests.
+
+    Raises `LogError` if there are none and there is no HCA.
+    """
     none = True
     for transfer in wanted_transfers(reader, options):
         none = False
