@@ -1,4 +1,4 @@
-"""An event as a line of a table in the manner of a PCIe analyzer, or of JSON."""
+"""Formats an event as a line of a table in the style of a PCIe analyzer, or as JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FORMS: dict[Kind, tuple[str, str, str]] = {
     Kind.CONTROL: ("control", "-", "control"),
     Kind.BLUEFLAME: ("blueflame", "-", "entry"),
 }
-"""The word of each kind for `--kind`, direction and type as a PCIe analyzer names them."""
+"""For each kind its word for `--kind`, and direction and type as a PCIe analyzer names them."""
 KINDS = {
     group: frozenset(kind for kind, form in _FORMS.items() if form[0] == group)
     for group, _, _ in _FORMS.values()
@@ -39,7 +39,7 @@ HEADER = (
     f"{'data':32} decoded"
 )
 NARROW_HEADER = f"{'timestamp':>13} {'dev':3} {'direction':9} {'type':7} {'address':>12} decoded"
-"""For a terminal that has no room for the data."""
+"""Column heads for a terminal that has no room for the data."""
 _SHOWN = 16
 
 
@@ -70,13 +70,13 @@ def table_line(event: Event, *, decoded: bool = True, words: Describe = decode) 
 
 
 def plain_line(event: Event, words: Describe = decode) -> str:
-    """Write an event without time, length and data, as expressions are looked for in it."""
+    """Write an event without time, length and data; expressions are searched in this form."""
     _, direction, kind = _FORMS[event.kind]
     return " ".join((event.device, direction, kind, _place(event), words(event)))
 
 
 def narrow_line(event: Event, *, decoded: bool = True, words: Describe = decode) -> str:
-    """Write an event without data, in the columns of `NARROW_HEADER`: the words tell the most."""
+    """Write an event without data, in the columns of `NARROW_HEADER`."""
     _, direction, kind = _FORMS[event.kind]
     tail = event.text or (words(event) if decoded else "")
     line = f"{event.time:13.6f} {event.device:3} {direction:9} {kind:7} {_place(event):>12} {tail}"

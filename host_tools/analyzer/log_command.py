@@ -93,7 +93,7 @@ def _summary(view: View) -> str:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print the log; the exit status, 1 if it was cut short, or differs with --diff."""
+    """Print the log; return the exit status, 1 if it was cut short or differs with --diff."""
     try:
         if arguments.diff is not None:
             return _compare(*arguments.diff)
@@ -136,14 +136,17 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _compare(one: Path, other: Path) -> int:
-    """Print where two logs differ; 0 if they are alike, 1 if not. Raises `LogError`."""
+    """Print where two logs differ; return 0 if they are equal, else 1. Raises `LogError`."""
     alike, lines = compare(LogReader(one), LogReader(other))
     _print(lines)
     return 0 if alike else 1
 
 
 def _reader(arguments: argparse.Namespace) -> LogReader:
-    """Raises `LogError` for no log, `ValueError` for a device that is not in it."""
+    """Open the log.
+
+    Raises `LogError` for no log, `ValueError` for a device that is not in it.
+    """
     if arguments.folder is None:
         raise ValueError("no DIR: name the folder of a run or of a bus log")
     reader = LogReader(arguments.folder)
@@ -161,7 +164,7 @@ def _print(lines: Iterator[str]) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Raises `ValueError` for options that do not go together."""
+    """Check options; raises `ValueError` for options that do not go together."""
     view = VIEWS[arguments.view]
     if None not in (arguments.since, arguments.until) and arguments.until < arguments.since:
         raise ValueError("--to is before --from: exchange them")
@@ -179,7 +182,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _options(arguments: argparse.Namespace) -> Options:
-    """Raises `ValueError` for a kind or a profile that there is not."""
+    """Make the options of a view; raises `ValueError` for an unknown kind or profile."""
     model = None
     if arguments.profile is not None:
         model = import_module("bluebridge.host_tools.analyzer.model").load(arguments.profile)
@@ -213,7 +216,7 @@ def _filter(arguments: argparse.Namespace) -> Filter:
 
 
 def _between_marks(reader: LogReader, wanted: Filter, arguments: argparse.Namespace) -> Filter:
-    """The filter with the limits that --from-mark and --to-mark set; raises `LogError`."""
+    """Return the filter with the limits of --from-mark and --to-mark; raises `LogError`."""
     begin = -1
     if arguments.from_mark is not None:
         begin = find_mark(reader, arguments.from_mark).number
@@ -225,7 +228,7 @@ def _between_marks(reader: LogReader, wanted: Filter, arguments: argparse.Namesp
 
 
 def _number(text: str) -> int:
-    """A count: 0 or more."""
+    """Parse a count, 0 or more."""
     value = int(text)
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text} is below 0")

@@ -18,7 +18,7 @@ STANDARD_OUTPUT = Path("-")
 
 @contextmanager
 def opened(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
-    """`path` opened for writing, `-` for standard output.
+    """Open `path` for writing; `-` is standard output.
 
     The file appears when the block ends, and not at all after an error. Raises `LogError` when it
     exists and `replace` is false, and when it cannot be written.

@@ -1,4 +1,4 @@
-"""Lines of a view in a terminal: cut at its width and coloured; pipes get them as they are."""
+"""Fits lines of a view to a terminal: cut to its width and coloured; pipes get them unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PATTERN = re.compile("|".join(f"({pattern})" for pattern, _ in _WORDS))
 
 
 def width() -> int | None:
-    """Columns of the terminal that is standard output; None if it is none."""
+    """Return the columns of the terminal that is standard output; None if it is none."""
     try:
         if not sys.stdout.isatty():
             return None
@@ -31,7 +31,7 @@ def width() -> int | None:
 
 
 def fitted(lines: Iterator[str]) -> Iterator[str]:
-    """The lines for the terminal; the last says, on standard error, whether some were cut."""
+    """Yield the lines cut for the terminal; a last line on standard error tells if any were cut."""
     columns, colour, cut = width(), _coloured(), 0
     for number, line in enumerate(lines):
         if columns is not None and len(line) > columns:
@@ -44,7 +44,7 @@ def fitted(lines: Iterator[str]) -> Iterator[str]:
 
 
 def _coloured() -> bool:
-    """As https://no-color.org has it, and not on a terminal that says it cannot."""
+    """Return whether to use colours, by https://no-color.org and the terminal's abilities."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

@@ -7,17 +7,23 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 MAX_PAYLOAD = 256
-"""Bytes of one write or completion at most, cut at its multiples (the study's figure 4.5)."""
+"""Bytes of one write or completion at most; longer ones are split at multiples of it.
+
+The value is from the study's figure 4.5.
+"""
 MAX_READ = 512
-"""Bytes of one read request at most, cut at its multiples, from the same figure."""
+"""Bytes of one read request at most; longer ones are split at multiples of it.
+
+The value is from the study's figure 4.5.
+"""
 OK = "OK"
-"""The status of what ended well."""
+"""Status of an activity or work request that succeeded."""
 VECTORS = 2048
 """Vectors of an MSI-X table at most."""
 
 
 class Tlp(Enum):
-    """Kinds of bus transaction; the values are the analyzer's words."""
+    """Kinds of bus transactions; the values are the words of a PCIe analyzer."""
 
     MEMORY_WRITE = "Memory Write"
     MEMORY_READ = "Memory Read"
@@ -99,12 +105,12 @@ class Transaction:
 
     @property
     def on_bus(self) -> bool:
-        """Whether it crosses the PCIe bus."""
+        """Whether the transaction crosses the PCIe bus."""
         return self.tlp not in (Tlp.MESSAGE, Tlp.NONE)
 
     @property
     def is_vector(self) -> bool:
-        """Whether it is an MSI-X interrupt, whose `address` is the vector.
+        """Whether the transaction is an MSI-X interrupt, whose `address` is the vector.
 
         QEMU keeps the vector table, so the message's address and data are not in the log.
         """
@@ -112,7 +118,7 @@ class Transaction:
 
     @property
     def type_name(self) -> str:
-        """The kind of transaction in the analyzer's words; the role of what crosses no bus."""
+        """The kind of transaction in a PCIe analyzer's words; the role if it crosses no bus."""
         if self.is_vector:
             return "MSI-X"
         return self.role.value if self.tlp is Tlp.NONE else self.tlp.value
@@ -137,21 +143,21 @@ class Transaction:
 
     @property
     def completions(self) -> int:
-        """Number of completions that answer it, 0 unless it is a read."""
+        """Number of completions that answer the transaction, 0 unless it is a read."""
         return pieces(self.address, self.length) if self.tlp is Tlp.MEMORY_READ else 0
 
     @property
     def requests(self) -> int:
-        """Number of writes or read requests that it takes on the bus."""
+        """Number of writes or read requests that the transaction takes on the bus."""
         return pieces(self.address, self.length, self.limit) or 1
 
     @property
     def limit(self) -> int:
-        """Bytes of one of its requests at most."""
+        """Bytes of one request of the transaction at most."""
         return MAX_READ if self.tlp is Tlp.MEMORY_READ else MAX_PAYLOAD
 
     def extend(self, store: Transaction) -> None:
-        """Append a store into the same line."""
+        """Append a store into the same line to this transaction."""
         self.data = bytes(self.data) + store.data
         self.length += store.length
         self.last = store.number
@@ -160,12 +166,12 @@ class Transaction:
 
 
 def pieces(address: int, length: int, limit: int = MAX_PAYLOAD) -> int:
-    """Count the pieces that `split` makes."""
+    """Return the number of pieces that `split` makes."""
     return -(-(address % limit + length) // limit) if length else 0
 
 
 def split(address: int, length: int, limit: int = MAX_PAYLOAD) -> Iterator[int]:
-    """Cut a range into pieces of at most `limit` bytes that end at its multiples; their lengths."""
+    """Yield the lengths of pieces of a range, each cut at multiples of `limit` bytes."""
     while length > 0:
         piece = min(length, limit - address % limit)
         yield piece

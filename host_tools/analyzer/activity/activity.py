@@ -62,7 +62,10 @@ class Activity:
 
     @property
     def mark_of(self) -> str | None:
-        """The guest whose mark it is, empty for a mark of the pair; None for anything else."""
+        """The guest that a mark belongs to.
+
+        It is empty for a mark of the pair and None for other activities.
+        """
         if self.kind is not ActivityKind.NOTE or not self.title.startswith(MARK.decode()):
             return None
         return "" if self.transactions[0].bar == MARK_OF_PAIR else host_of(self.device)

@@ -102,7 +102,10 @@ class TransferAssembler:
         return self._began - 1
 
     def done(self) -> list[Transfer]:
-        """Return the completed ones, without waiting for their event entries and interrupts."""
+        """Return the completed work requests at once.
+
+        Event entries and interrupts that come later are not in them.
+        """
         while self._done:
             self._give(self._done.popleft()[1])
         given, self._given = self._given, []
@@ -245,7 +248,7 @@ class TransferAssembler:
     # -- the end of a work request --------------------------------------------------------------
 
     def _find(self, device: str, qpn: int, index: int | None) -> Transfer | None:
-        """The open work request of a queue pair whose index ends in these 16 bits."""
+        """Return the open work request of a queue pair whose index ends in these bits, or None."""
         return None if index is None else self._ends.get((device, qpn, index))
 
     def _settle_up_to(self, number: int, transfer: Transfer) -> None:

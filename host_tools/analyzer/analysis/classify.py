@@ -59,7 +59,10 @@ MSI_BYTES = 4
 
 
 def transaction_of(event: Event) -> Transaction:
-    """The event as a transaction; each store into a BlueFlame line is a transaction here."""
+    """Return the event as a transaction.
+
+    Each store into a BlueFlame line is a transaction of its own here.
+    """
     kind = event.kind
     obj, length = event.obj, event.length
     text = ""
