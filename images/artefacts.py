@@ -28,8 +28,7 @@ CLIENT = 'name "vfio-user-pci"'
 
 @dataclass(frozen=True)
 class Qemu:
-    """The command that starts QEMU: `command` and arguments, with `env` added to the environment.
-    """
+    """The command that starts QEMU: `command` and arguments; `env` is added to the environment."""
 
     command: list[str]
     version: str

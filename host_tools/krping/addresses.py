@@ -1,4 +1,4 @@
-"""Which guest gets which IP address."""
+"""The IP addresses of the guests in a krping run, from its two strings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bluebridge krping`: both guests, both programs, one verdict."""
+"""`bluebridge krping`: runs krping in both guests and gives one verdict."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class KrpingRequest:
     server_ip: str
     client_ip: str
     count: int
-    """Iterations the client makes; 0 means until it is stopped."""
+    """The number of iterations of the client; 0 means until it is stopped."""
     test: Test
     back_end: str = ""
     """The back end of NTRDMA; empty for HCAs."""
@@ -74,7 +74,7 @@ class KrpingRequest:
         )
 
     def command(self, server: bool) -> str:
-        """The shell line that runs one side."""
+        """Return the shell line that runs the server's side, or the client's."""
         ip, words = (self.server_ip, self.server) if server else (self.client_ip, self.client)
         return shlex.join([*_PROGRAM, *self._provider(server), "--ip", ip, "--json", words])
 
@@ -113,22 +113,22 @@ def _same_options(server: Options, client: Options) -> None:
 
 @dataclass(frozen=True)
 class Side:
-    """The end of one side's krping program."""
+    """The status and result of one side's krping program, which has ended."""
 
     status: int
     result: Mapping[str, Any]
-    """The object its --json prints."""
+    """The JSON object that the program prints."""
     output: str
 
     @property
     def line(self) -> str:
-        """The side's statistics in krping's own format."""
+        """Return the side's statistics in krping's own format."""
         numbers = {k: int(v) for k, v in self.result["stats"].items() if k != "name"}
         return Stats(**numbers).line(str(self.result["stats"]["name"]))
 
     @classmethod
     def read(cls, guest: str, status: int, output: str) -> Side:
-        """Take the JSON object off the end of the output; raises `LabError` if there is none."""
+        """Read the JSON object at the end of the output; raises `LabError` if there is none."""
         lines = [line for line in output.splitlines() if line.strip()]
         try:
             result = json.loads(_last_line(output))
@@ -146,7 +146,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The two sides of one run."""
+    """The results of the two sides of one run."""
 
     server: Side
     client: Side
@@ -155,13 +155,13 @@ class Outcome:
 
     @property
     def complete(self) -> bool:
-        """Whether the client made all iterations it was asked for; an endless run made some."""
+        """Whether the client made all requested iterations; an endless run must have made some."""
         made = int(self.client.result["iterations"])
         return made == self.request.count if self.request.count else made > 0
 
     @property
     def ok(self) -> bool:
-        """Whether both ended well, all iterations done and, in a ping, validated on both sides."""
+        """Whether both sides ended well, with all iterations done and, in a ping, validated."""
         made = self.client.result["iterations"]
         return self.complete and all(
             side.status == 0
@@ -242,7 +242,7 @@ def _limit(count: int) -> float:
 
 
 def main(options: argparse.Namespace) -> int:
-    """The command; returns 0 only if every iteration was validated on both sides."""
+    """Run krping; return 0 only if every iteration was validated on both sides."""
     progress = Reporter(quiet=options.quiet)
     back_end = options.backend if options.provider == NTRDMA else ""
     request = KrpingRequest.parse(options.server, options.client, back_end)

@@ -1,4 +1,4 @@
-"""The last krping iteration in a bus log."""
+"""Finds the last krping iteration in a bus log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`bluebridge ntrdma demo` and `bluebridge ntrdma perf`: RDMA through a bridge between two guests.
+"""`bluebridge ntrdma`: RDMA through a bridge between two guests, shown and measured.
 
-`options` is the command line, `command` what it does, `one_write` one RDMA write in the bus log.
+`ntrdma_options` has the options of the command line, `ntrdma_command` the actions, `one_write` one
+RDMA write in the bus log.
 """

@@ -1,4 +1,4 @@
-"""Network interfaces over NTRDMA in both guests, as long as they are wanted."""
+"""Network interfaces over NTRDMA in both guests, for the length of a `with` block."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ _COUNTERS = re.compile(
 
 @dataclass
 class Interfaces:
-    """The interfaces of both guests; their counts are known when they are gone."""
+    """The interfaces of both guests; their counters are known after the `with` block."""
 
     counters: list[str] = field(default_factory=list)
-    """The last line of each program, guest a's first."""
+    """The last line of output of each interface's program, guest a's first."""
 
     def numbers(self, guest: int) -> dict[str, int]:
-        """Frames `sent` in `bursts`, `received`, `unsent` and `lost`. Raises `LabError`."""
+        """Return the frames `sent` in `bursts`, `received`, `unsent` and `lost` of guest 0 or 1.
+
+        Raises `LabError` when the program printed no counters.
+        """
         found = _COUNTERS.search(self.counters[guest])
         if found is None:
             raise LabError(f"no counters: {self.counters[guest]}")
@@ -41,7 +44,10 @@ class Interfaces:
 
 @contextmanager
 def interfaces(pair: Pair, back_end: str, mtu: int) -> Iterator[Interfaces]:
-    """Interfaces with `ADDRESSES` that reach each other. Raises `LabError`."""
+    """Make interfaces with `ADDRESSES` that reach each other; remove them at the end of the block.
+
+    Raises `LabError`.
+    """
     both = Interfaces()
     programs = [
         machine.agent.start(_line(address, ntrdma.word(back_end, serves=serves), mtu), _LIMIT)

@@ -1,4 +1,4 @@
-"""`bluebridge ntrdma ethernet`: interfaces over NTRDMA and the kernel's ntb_netdev, in turn."""
+"""`bluebridge ntrdma ethernet`: measures interfaces over NTRDMA and the kernel's ntb_netdev."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _SECONDS = 120.0
 
 
 def give_to_kernel(pair: Pair, model: BridgeModel) -> None:
-    """Returns when both bridges are ready for clients. Raises `LabError`."""
+    """Bind engines and bridges to the kernel's drivers; return when they are ready for clients.
+
+    Raises `LabError`.
+    """
 
     def give(machine: Vm) -> None:
         driver = model.kernel_driver
@@ -38,7 +41,10 @@ def give_to_kernel(pair: Pair, model: BridgeModel) -> None:
 
 
 def give_to_python(pair: Pair) -> None:
-    """The kernel's clients must be gone."""
+    """Bind engines and bridges to vfio-pci; the kernel's clients must be unloaded.
+
+    Raises `LabError`.
+    """
 
     def give(machine: Vm) -> None:
         machine.bind(BRIDGE, VFIO)
@@ -50,25 +56,25 @@ def give_to_python(pair: Pair) -> None:
 PINGS = 200
 SECONDS = 4
 MTUS = (1500, 65510)
-"""The usual one, and ntb_netdev's own."""
+"""The MTUs that are measured: Ethernet's usual one, and ntb_netdev's own."""
 _TIME = re.compile(r"time=([\d.]+) ms")
 _LIMIT = 120.0
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One way over the bridge, measured once or as the medians of several times."""
+    """The figures of one network over the bridge, or the medians of several measurements."""
 
     way: str
     mtu: int
     ping_us: float
-    """Half of all answers took no longer."""
+    """The median time of a ping's answer in microseconds."""
     ping_least_us: float
     to_a: float
-    """iperf3 from b to a, MiB/s."""
+    """The rate of iperf3 from guest b to guest a in MiB/s."""
     to_b: float
     frames_per_burst: float = 0.0
-    """The frames for each interrupt of both sides together; 0 for the kernel's."""
+    """The frames for each interrupt of both sides together; 0 for ntb_netdev."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +94,9 @@ class Plan:
 
 
 def compare(pair: Pair, plan: Plan, progress: Progress) -> list[Measured]:
-    """Measure both ways over the bridge of a pair whose devices are vfio-pci's, in turn; medians.
+    """Measure NTRDMA and ntb_netdev in turn over the bridge of a pair; return the medians.
 
-    Raises `LabError`.
+    The pair's devices must be bound to vfio-pci. Raises `LabError`.
     """
     found: dict[tuple[str, int], list[Measured]] = {}
     for number in range(plan.rounds):
@@ -110,7 +116,7 @@ def compare(pair: Pair, plan: Plan, progress: Progress) -> list[Measured]:
 
 
 def over_ntrdma(pair: Pair, plan: Plan, mtu: int) -> Measured:
-    """Interfaces over NTRDMA, made for the purpose."""
+    """Measure the network over NTRDMA, whose interfaces are made and removed. Raises `LabError`."""
     with ntrdma.interfaces(pair, plan.back_end, mtu) as both:
         figures = _measure(pair, ntrdma.ADDRESSES[0], plan.seconds)
     counted = [both.numbers(guest) for guest in range(2)]
@@ -120,7 +126,7 @@ def over_ntrdma(pair: Pair, plan: Plan, mtu: int) -> Measured:
 
 
 def over_netdev(pair: Pair, plan: Plan, mtu: int) -> Measured:
-    """The kernel's clients, loaded for the purpose."""
+    """Measure ntb_netdev, which is loaded and unloaded. Raises `LabError`."""
     guests = Guests(pair, plan.model)
     client = clients.netdev(plan.kernel_options)
     clients.load_both(guests, client)
@@ -142,7 +148,7 @@ def _measure(pair: Pair, server: str, seconds: int) -> tuple[float, float, float
 
 
 def round_trips(guest: Vm, address: str) -> list[float]:
-    """Microseconds of each answer to `PINGS` requests, one after the other. Raises `LabError`."""
+    """Return the microseconds of each answer to `PINGS` successive requests. Raises `LabError`."""
     said = guest.run(f"ping -c {PINGS} -i 0.002 {address}", timeout=_LIMIT).text
     times = [1000 * float(text) for text in _TIME.findall(said)]
     if not times:

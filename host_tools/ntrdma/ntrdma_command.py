@@ -1,4 +1,4 @@
-"""`bluebridge ntrdma`: a pair of its own, the programs of NTRDMA in both guests."""
+"""`bluebridge ntrdma`: starts a pair of guests and runs the programs of NTRDMA in both."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ PINGS = 20
 TRANSFER_MIB = 16
 LONG = 1 << 20
 _SIZES = {NTB_CPU: 1 << 16}
-"""Bytes of bandwidth tests, unless a user says them."""
+"""The sizes in bytes of bandwidth tests by back end, unless a user gives one."""
 KRPING = f"addr=10.9.2.1,port=9999,count={PINGS},validate,size=100000"
 
 
 def main(options: argparse.Namespace) -> int:
-    """Show, or measure; 0 when all of it was right, else `LabError`."""
+    """Run the action of the command line; return 0. Raises `LabError` when a result is wrong."""
     if options.action == "demo":
         _demo(options)
         return 0
@@ -92,7 +92,7 @@ def _words(options: argparse.Namespace) -> list[str]:
 
 
 def perf(pair: Pair, back_end: str, words: list[str]) -> str:
-    """Run the measuring program in both guests; what the client prints."""
+    """Run the measuring program in both guests; return the client's output. Raises `LabError`."""
     said: list[str] = []
 
     def line(serves: bool) -> str:

@@ -1,4 +1,4 @@
-"""One RDMA write of NTRDMA in the bus log, as the analyzer shows it."""
+"""Finds one RDMA write of NTRDMA in the bus log and shows it as the analyzer does."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ _PAUSE = 0.5
 
 
 def lines(logs: Path, sender: str) -> list[str]:
-    """The last write of `PAYLOAD` bytes that guest `sender` posted, with all its transactions.
+    """Return the last write of `PAYLOAD` bytes that guest `sender` posted, with its transactions.
 
-    Raises `LabError` when the log has none after a while; what has just happened may not be written
-    yet.
+    Raises `LabError` when the log has none after a while; the latest events may not be written yet.
     """
     deadline = time.monotonic() + _PATIENCE
     while True:
@@ -41,7 +40,7 @@ def lines(logs: Path, sender: str) -> list[str]:
 
 
 def last(logs: Path, sender: str) -> Transfer | None:
-    """The last such write that is answered, if possible one that shares no transaction."""
+    """Return the sender's last answered write, if possible one that shares no transaction."""
     found: Transfer | None = None
     for transfer in transfers(logs):
         if transfer.device == sender and _is_write(transfer):

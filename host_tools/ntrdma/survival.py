@@ -1,4 +1,4 @@
-"""`bluebridge ntrdma survive`: guest a lives on; what runs in guest b ends in every state."""
+"""`bluebridge ntrdma survive`: ends the program in guest b in every state; guest a goes on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bluebridge.host_tools.lab.pair import Pair
 KILLED, RELOADED, REBOOTED = "killed", "reloaded", "rebooted"
 WORDS = {KILLED: "stop", RELOADED: "close", REBOOTED: "hold"}
 GROWTH = 2 << 20
-"""Bytes by which a process may grow: caches of its interpreter."""
+"""The bytes by which a process may grow, for the caches of its interpreter."""
 _SAID = "/tmp/survival"
 _SECONDS = 300.0
 _PROGRAM = "python3 -m bluebridge.guest.protocols.ntrdma.survival"
@@ -26,7 +26,7 @@ _ERRATUM = "erratum "
 
 @dataclass(frozen=True)
 class Stock:
-    """Resources that must not pile up: in the side that stays, and in the device server."""
+    """Counts of resources that must not pile up, in guest a's program and the device server."""
 
     files: int
     threads: int
@@ -34,7 +34,7 @@ class Stock:
     server_bytes: int
 
     def grown(self, before: Stock) -> str:
-        """Return the resources that have grown since; empty when none has."""
+        """Return the resources that have grown since `before` as text; empty when none has."""
         found = []
         for name in ("files", "threads"):
             if getattr(self, name) > getattr(before, name):
@@ -46,7 +46,10 @@ class Stock:
 
 
 def plan(times: int) -> Iterator[list[tuple[PortState, str]]]:
-    """So many ends in rounds; each ends twice in all states, and once by a reboot in one."""
+    """Yield rounds of ends as (state, way), `times` ends in all.
+
+    A full round has two ends in every state, by a kill and by a reload, and one by a reboot.
+    """
     states, last = len(PortState), 0
     while times:
         ends = [(state, how) for how in (KILLED, RELOADED) for state in PortState]
@@ -64,7 +67,10 @@ class Survival:
         self.counts: Counter[tuple[PortState, str]] = Counter()
 
     def run(self, times: int) -> None:
-        """So many ends, each followed by a visit whose data are right. Raises `LabError`."""
+        """End guest b's side `times` times, each followed by a visit with right data.
+
+        Raises `LabError`.
+        """
         line = f"({_PROGRAM} stay {self._words}; echo ended with $?) > {_SAID} 2>&1 < /dev/null &"
         self._pair.a.run(["sh", "-c", line])
         self._lives([])
@@ -107,5 +113,5 @@ class Survival:
 
 
 def errata(logs: Path) -> list[str]:
-    """Accesses that would have hung the first generation, as the log tells of them."""
+    """Return the accesses in the log that would have hung the first generation of bridges."""
     return [event.text for event in LogReader(logs) if event.text.startswith(_ERRATUM)]

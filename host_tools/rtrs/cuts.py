@@ -1,4 +1,4 @@
-"""Cutting a path between two guests, and restoring it."""
+"""Cuts a path between two guests, and restores it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Callable
 from enum import StrEnum
 
 Tell = Callable[[str], list[str]]
-"""Has the device server carry out a line of `bluebridge.device.server.control`."""
+"""Has the device server carry out a line of its control socket; returns the answer's lines."""
 
 
 class Cut(StrEnum):
     """A way to cut a path."""
 
     SILENT = "silent"
-    """Messages vanish in both directions; the link stays up."""
+    """All messages are dropped in both directions; the link stays up."""
     LOUD = "loud"
-    """The cable is pulled: both ends see their link go."""
+    """The cable is disconnected: both ends see their link go down."""
 
 
 _LINES = {
@@ -25,16 +25,16 @@ _LINES = {
 
 
 class Cutter:
-    """Cuts ports, which are named as the control socket does (`a/2`)."""
+    """Cuts the links of ports, which have their names in the control socket (`a/2`)."""
 
     def __init__(self, tell: Tell, how: Cut) -> None:
         self._tell = tell
         self._cut, self._restore = _LINES[how]
 
     def cut(self, port: str) -> None:
-        """Let nothing pass the port's link from now on. Raises `LabError`."""
+        """Cut the port's link, so that nothing passes it. Raises `LabError`."""
         self._tell(self._cut.format(port=port))
 
     def restore(self, port: str) -> None:
-        """Everything passes again. Raises `LabError`."""
+        """Restore the port's link, so that everything passes it. Raises `LabError`."""
         self._tell(self._restore.format(port=port))

@@ -24,7 +24,7 @@ _READS, _READ_SECTORS, _WRITES, _WRITTEN_SECTORS = 0, 2, 4, 6
 
 
 class Rate:
-    """The rate of a block device since it was asked last."""
+    """The rate of a block device since the last call of `line`."""
 
     def __init__(self, machine: Vm, device: str) -> None:
         self._machine = machine
@@ -36,7 +36,7 @@ class Rate:
         return [int(word) for word in self._machine.run(f"cat {self._file}").text.split()]
 
     def line(self) -> str:
-        """Requests and MiB per second."""
+        """Return the requests and MiB per second as a line of text."""
         now, when = self._read(), time.monotonic()
         seconds = when - self._when
         did = [new - old for new, old in zip(now, self._before, strict=True)]
@@ -51,7 +51,7 @@ SHORTEST_SECONDS = 6.0
 
 
 def main(options: argparse.Namespace) -> int:
-    """Show it; 0 if fio found no error. Raises `LabError`."""
+    """Run the demonstration; return 0 if fio found no error. Raises `LabError`."""
     progress = Reporter(quiet=options.quiet)
     seconds = max(SHORTEST_SECONDS, options.seconds)
     with session(_sides(options), options, options.log, progress) as mapped:
@@ -82,7 +82,7 @@ def _describe(mapped: Mapped) -> None:
 
 
 class Show:
-    """fio with a cut in the second third of its time, and a line for each second."""
+    """A run of fio with a cut in the second third of its time, and a line for each second."""
 
     def __init__(self, mapped: Mapped, how: Cut, seconds: float) -> None:
         self._mapped = mapped
@@ -148,5 +148,5 @@ def _words(numbers: tuple[int, ...]) -> str:
 
 
 def say(text: str) -> None:
-    """A line of the demonstration."""
+    """Print a line of the demonstration."""
     print(text, flush=True)

@@ -1,4 +1,4 @@
-"""fio in a guest: random reads and writes whose contents are verified, and what it found."""
+"""Runs fio in a guest: random reads and writes whose contents are verified."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bluebridge.host_tools.machine.vm import Vm
 _OUTPUT = "/tmp/fio-verify.json"
 _MIB = 1 << 20
 _GRACE_SECONDS = 120.0
-"""More than a session takes to give up a path with all that is under way on it."""
+"""The seconds after which a session has surely given up a path and its requests."""
 _WORDS = (
     "--rw=randrw",
     "--bsrange=4k-64k",
@@ -33,7 +33,10 @@ _WORDS = (
 
 @dataclass(frozen=True)
 class Found:
-    """The figures of one run. Errors are 0 or 1: fio ends at the first."""
+    """The figures of one run of fio.
+
+    Errors are 0 or 1: fio ends at the first.
+    """
 
     io_errors: int
     verify_errors: int
@@ -43,12 +46,12 @@ class Found:
 
     @property
     def ok(self) -> bool:
-        """Whether there was no error and something was done."""
+        """Whether there was no error and something was written."""
         return not self.io_errors and not self.verify_errors and self.write_rate > 0
 
 
 class Verification:
-    """fio on a block device for `seconds`."""
+    """A run of fio on a block device for `seconds`."""
 
     def __init__(self, machine: Vm, device: str, seconds: float) -> None:
         self._machine = machine
@@ -63,7 +66,10 @@ class Verification:
         self._command: Command = machine.agent.start(line, seconds + _GRACE_SECONDS)
 
     def finish(self) -> Found:
-        """Wait for its end. Raises `LabError` when it left no result, or did not end in time."""
+        """Wait for the end of fio; return its figures.
+
+        Raises `LabError` when it left no result, or did not end in time.
+        """
         done = self._command.wait()
         text = self._machine.run(f"cat {_OUTPUT}", check=False).text
         said = done.stdout + done.stderr
@@ -74,7 +80,7 @@ class Verification:
         return found_in(json.loads(text[start:])["jobs"][0])
 
     def kill(self) -> None:
-        """End it now."""
+        """Kill fio at once."""
         self._command.kill()
 
 

@@ -28,7 +28,7 @@ class Interruption:
     say: Tell
 
     def run(self, seconds: float, deadline: float) -> bool:
-        """Whether the path was given up during the cut."""
+        """Cut the route for `seconds`; return whether its path was given up. Raises `LabError`."""
         begin = time.monotonic()
         self._cut()
         self.say(f"{self._what} is cut")
@@ -44,7 +44,10 @@ class Interruption:
         return given_up
 
     def run_until_given_up(self, longest: float, deadline: float) -> bool:
-        """Cut it until the path is given up, `longest` seconds at most; whether it was."""
+        """Cut the route until its path is given up, for `longest` seconds at most.
+
+        Returns whether the path was given up.
+        """
         self._cut()
         try:
             given_up = self._until(connected=False, deadline=time.monotonic() + longest)

@@ -1,4 +1,4 @@
-"""RNBD by the kernel's modules, by their files in sysfs."""
+"""RNBD by the kernel's modules, controlled by their files in sysfs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FIND = "grep -lx {session} /sys/block/rnbd*/rnbd/session"
 
 
 class KernelServer:
-    """rnbd-server: loaded, it exports every block device."""
+    """The kernel's rnbd-server in a guest; once loaded, it exports every block device."""
 
     def __init__(self, machine: Vm, session: str) -> None:
         self._machine = machine
@@ -35,7 +35,10 @@ class KernelServer:
         return tree.read(self._machine, SERVER_ROOT, self._session)
 
     def stop(self) -> None:
-        """Wait until it has forgotten the session: it refuses another one of that name before."""
+        """Wait until the server has forgotten the session.
+
+        Before that it refuses another one of that name.
+        """
         gone = wait_until(f"[ ! -e {SERVER_ROOT}/{self._session} ]")
         self._machine.run(gone, timeout=_SECONDS)
 
@@ -50,7 +53,7 @@ class KernelClient:
         """The folder of the mapped device's files."""
 
     def map(self, disk: str, routes: Sequence[Route]) -> str:
-        """Map `disk`; the block device that it becomes."""
+        """Map `disk` over paths along `routes`; return the block device that it becomes."""
         for route in routes:
             # The kernel's rdma_resolve_addr asks ARP and then begins to wait for the answer: one
             # that comes in between is seen only after the whole time limit, 30 s (core/addr.c:
@@ -76,15 +79,18 @@ class KernelClient:
         return tree.read(self._machine, CLIENT_ROOT, self._session)
 
     def reconnect(self, route: Route) -> None:
-        """The write fails while the server still has the old path, or cannot be reached."""
+        """Ask for a reconnection, whose failure is not reported.
+
+        It fails while the server still has the old path, or cannot be reached.
+        """
         file = f"{CLIENT_ROOT}/{self._session}/paths/{route.name}/reconnect"
         self._machine.run(f"echo 1 > {file}", timeout=_SECONDS, check=False)
 
     def disconnect(self, route: Route) -> None:
-        """Returns when the path is disconnected."""
+        """Disconnect the path; return when it is disconnected."""
         file = f"{CLIENT_ROOT}/{self._session}/paths/{route.name}/disconnect"
         self._machine.run(f"echo 1 > {file}", timeout=_SECONDS)
 
     def unmap(self) -> None:
-        """The last device of a session closes it."""
+        """Unmap the block device, which closes the session if it is the last one."""
         self._machine.run(f"echo normal > {self._folder}/unmap_device", timeout=_SECONDS)

@@ -1,4 +1,4 @@
-"""`bluebridge rtrs matrix`: kernel and Python as client and as server, under cuts."""
+"""`bluebridge rtrs matrix`: tries kernel and Python as client and as server, under cuts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _pairings(options: argparse.Namespace) -> Sequence[tuple[str, str]]:
 def one(
     sides: tuple[str, str], options: argparse.Namespace, log: Path | None, progress: Progress
 ) -> Outcome:
-    """One pairing on a pair of its own. Raises `LabError`."""
+    """Run one pairing on a pair of its own. Raises `LabError`."""
     with session(sides, options, log, progress) as mapped:
         return run(mapped, options.minutes * 60, options.period, Cut(options.cut), progress)
 

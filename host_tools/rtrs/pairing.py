@@ -17,12 +17,12 @@ _LOOK_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one pairing, which took `seconds`."""
+    """The result of one pairing of client and server, which took `seconds`."""
 
     seconds: float
     cuts: int
     given_up: int
-    """Cuts during which the client gave the path up."""
+    """The number of cuts during which the client gave the path up."""
     found: Found
     failovers: int
     reconnects: int

@@ -32,13 +32,13 @@ until grep -q "$2" $1; do [ -e $1.end ] && exit 1; sleep 0.1; done
 
 @dataclass(frozen=True)
 class Given:
-    """The devices and the back end of NTRDMA, if any, that the programs' interfaces follow from."""
+    """The configuration that determines the interfaces of the guest's programs."""
 
     config: LabConfig
     back_end: str = BACK_END
 
     def interfaces(self, machine: Vm) -> list[str]:
-        """The values of `--interface` in a guest."""
+        """Return the values of `--interface` for the program in a guest."""
         config = self.config
         found = [
             f"{function(machine, address)}/{address.port}={address.bits}"
@@ -61,9 +61,9 @@ class Program:
         self._command: Command | None = None
 
     def start(self, words: Sequence[str], ready: str) -> str:
-        """Start it; what it has printed when that has the text `ready`.
+        """Start the program; return its output once that has the text `ready`.
 
-        Raises `LabError` with what it printed when it ends before.
+        Raises `LabError` with the output when the program ends before.
         """
         line = shlex.join([*_PROGRAM, self._role, *words, *self._interfaces()])
         self._machine.run(f"rm -f {self._log}.end; : > {self._log}", timeout=_SECONDS)
@@ -82,7 +82,7 @@ class Program:
         return said
 
     def stop(self) -> None:
-        """SIGTERM, and wait for its end."""
+        """End the program by SIGTERM, and wait for its end."""
         if self._command is not None:
             self._command.signal(signal.SIGTERM)
             self._command.wait()
@@ -94,7 +94,7 @@ class Program:
 
 
 class PythonServer:
-    """Exports a RAM disk of its own memory."""
+    """The guest's Python as server; it exports a RAM disk of its own memory."""
 
     def __init__(self, machine: Vm, given: Given, session: str) -> None:
         self._machine = machine
@@ -102,7 +102,7 @@ class PythonServer:
         self._program = Program(machine, given, "server")
 
     def start(self, routes: Sequence[Route]) -> str:
-        """Export the disk at all addresses of the guest; its name."""
+        """Export the disk at all addresses of the guest; return its name."""
         self._program.start(["--export", f"{DISK}=ram:{RAM_DISK_MIB}M"], "rnbd: serving")
         return DISK
 
@@ -116,7 +116,7 @@ class PythonServer:
 
 
 class PythonClient:
-    """Gives the guest a block device through nbd."""
+    """The guest's Python as client; it gives the guest a block device through nbd."""
 
     def __init__(self, machine: Vm, given: Given, session: str) -> None:
         self._machine = machine
@@ -124,7 +124,7 @@ class PythonClient:
         self._program = Program(machine, given, "client")
 
     def map(self, disk: str, routes: Sequence[Route]) -> str:
-        """Map `disk`; the block device that it becomes."""
+        """Map `disk` over paths along `routes`; return the block device that it becomes."""
         words = ["--session", self._session, "--device", disk]
         for route in routes:
             words += ["--path", route.words]
@@ -139,12 +139,12 @@ class PythonClient:
         return tree.read(self._machine, f"{ROOT}/rtrs-client", self._session)
 
     def reconnect(self, route: Route) -> None:
-        """The write fails while the server cannot be reached."""
+        """Ask for a reconnection, which fails silently while the server cannot be reached."""
         file = f"{ROOT}/rtrs-client/{self._session}/paths/{route.name}/reconnect"
         self._machine.run(f"echo 1 > {file}", timeout=_SECONDS, check=False)
 
     def disconnect(self, route: Route) -> None:
-        """Returns when the path is disconnected."""
+        """Disconnect the path; return when it is disconnected."""
         file = f"{ROOT}/rtrs-client/{self._session}/paths/{route.name}/disconnect"
         self._machine.run(f"echo 1 > {file}", timeout=_SECONDS)
 

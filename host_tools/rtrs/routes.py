@@ -1,4 +1,4 @@
-"""The routes between client and server that paths of a session take: NTRDMA's, and ports'."""
+"""The routes between client and server: over NTRDMA, and over each pair of HCA ports."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from bluebridge.host_tools.lab.hca_addresses import port_addresses, port_name
 
 @dataclass(frozen=True)
 class Route:
-    """Two addresses that are connected, and the client's port there."""
+    """A route between two addresses that are connected, with the client's port."""
 
     source: str
     target: str
     port: str
-    """The control socket's name of the port; empty for NTRDMA."""
+    """The client's port as named in the control socket; empty for NTRDMA."""
 
     @property
     def name(self) -> str:
@@ -24,12 +24,12 @@ class Route:
 
     @property
     def words(self) -> str:
-        """The same without families, as command lines have it."""
+        """The route's addresses without families, as command lines have them."""
         return f"{self.source}@{self.target}"
 
 
 def routes(config: LabConfig) -> list[Route]:
-    """From the first guest, the client, to the second: over the bridge, then over each port."""
+    """Return the routes from client to server: over the bridge first, then over each port."""
     client, server = config.names
     pairs = zip(port_addresses(config, client), port_addresses(config, server), strict=True)
     over_hcas = [Route(ours.ip, theirs.ip, port_name(client, ours)) for ours, theirs in pairs]

@@ -13,7 +13,7 @@ _ACTIONS = {"demo": demo.main, "matrix": matrix.main}
 
 
 def main(options: argparse.Namespace) -> int:
-    """The exit status of the action. Raises `LabError`."""
+    """Run the action of the command line; return its exit status. Raises `LabError`."""
     if options.provider == NTRDMA:
         _check_ntrdma(options)
     return _ACTIONS[options.action](options)

@@ -1,4 +1,4 @@
-"""A disk of the second guest, mapped in the first."""
+"""Sessions in which a disk of the second guest is mapped in the first."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Mapped:
 
 
 def config(sides: tuple[str, str], hcas: int, log: Path | None = None) -> LabConfig:
-    """A pair with two routes from client to server: over two ports, or over two HCAs."""
+    """Return a pair with two routes from client to server: over two ports, or over two HCAs."""
     options = ServerOptions(ports=1 if hcas > 1 else 2)
     return LabConfig(rtrs=sides, hcas=hcas, options=options, log=log)
 
 
 def ntrdma_config(log: Path | None = None) -> LabConfig:
-    """A pair with a route over NTRDMA and one over a port, for the guest's Python."""
+    """Return a pair with a route over NTRDMA and one over a port, for the guest's Python."""
     return LabConfig(rtrs=(PYTHON, PYTHON), bridge=ntrdma.bridge(), log=log)
 
 
@@ -46,7 +46,7 @@ def ntrdma_config(log: Path | None = None) -> LabConfig:
 def mapped(
     pair: Pair, chosen: list[Route] | None = None, back_end: str = BACK_END
 ) -> Iterator[Mapped]:
-    """Export and map over `chosen` routes, or all; unmap at the end. Raises `LabError`.
+    """Map a disk over `chosen` routes, or all, for the length of the block. Raises `LabError`.
 
     `back_end` is that of NTRDMA, if there is a bridge.
     """
@@ -65,7 +65,10 @@ def mapped(
 def session(
     sides: tuple[str, str], options: argparse.Namespace, log: Path | None, progress: Progress
 ) -> Iterator[Mapped]:
-    """The same between two guests of its own, by `hcas`, `provider` and `backend` of `options`."""
+    """Start a pair of guests and map a disk there, by `hcas`, `provider`, `backend` of `options`.
+
+    Raises `LabError`.
+    """
     over_hcas = options.provider != NTRDMA
     made = config(sides, options.hcas, log) if over_hcas else ntrdma_config(log)
     with Pair(made, progress) as pair, mapped(pair, back_end=options.backend) as found:

@@ -1,4 +1,4 @@
-"""The interface of a client and of a server of RNBD, whoever plays them."""
+"""The interfaces of a client and of a server of RNBD, and the choice of their implementation."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ SESSION = "lab"
 
 
 class Server(Protocol):
-    """Exports a disk. Every method raises `LabError`."""
+    """A server of RNBD, which exports a disk. Every method raises `LabError`."""
 
     def start(self, routes: Sequence[Route]) -> str:
-        """Export a RAM disk at the targets of `routes`; the name by which clients map it."""
+        """Export a disk at the targets of `routes`; return the name by which clients map it."""
 
     def statistics(self) -> list[PathState]:
         """Return the statistics of each path of the session."""
 
     def stop(self) -> None:
-        """Export nothing any more; for a session that the client has closed."""
+        """End the export of a session that the client has closed."""
 
 
 class Client(Protocol):
-    """Maps a disk. Every method raises `LabError`."""
+    """A client of RNBD, which maps a disk. Every method raises `LabError`."""
 
     def map(self, disk: str, routes: Sequence[Route]) -> str:
-        """Map `disk` over paths along `routes`; the block device that it becomes."""
+        """Map `disk` over paths along `routes`; return the block device that it becomes."""
 
     def statistics(self) -> list[PathState]:
         """Return the statistics of each path of the session."""
 
     def reconnect(self, route: Route) -> None:
-        """Try now, rather than after the reconnect delay; it may fail in silence."""
+        """Reconnect a path now, without the reconnect delay; a failure is not reported."""
 
     def disconnect(self, route: Route) -> None:
-        """Give a path up until it is asked to reconnect."""
+        """Disconnect a path until it is asked to reconnect."""
 
     def unmap(self) -> None:
-        """Give the block device back, and close the session."""
+        """Unmap the block device, and close the session."""
 
 
 def client_of(pair: Pair, back_end: str) -> Client:
-    """The client in the first guest; `back_end` is that of its NTRDMA if there is a bridge."""
+    """Return the client in the first guest; `back_end` is that of NTRDMA if there is a bridge."""
     if _side(pair.config, 0) == "kernel":
         return KernelClient(pair.a, SESSION)
     return PythonClient(pair.a, Given(pair.config, back_end), SESSION)
 
 
 def server_of(pair: Pair, back_end: str) -> Server:
-    """The server in the second guest, likewise."""
+    """Return the server in the second guest; `back_end` is that of NTRDMA if there is a bridge."""
     if _side(pair.config, 1) == "kernel":
         return KernelServer(pair.b, SESSION)
     return PythonServer(pair.b, Given(pair.config, back_end), SESSION)

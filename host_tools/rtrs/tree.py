@@ -1,4 +1,4 @@
-"""The files in which a side of RTRS tells of its paths: sysfs, or the same below /run."""
+"""The files that show the paths of an RTRS session: in sysfs, or the same below /run."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ done
 
 @dataclass(frozen=True)
 class PathState:
-    """The state of one path as its files tell it."""
+    """The state of one path of a session, read from its files."""
 
     name: str
     state: str = ""
     """`connected` or `disconnected`; empty on a server, which does not tell."""
     rdma: tuple[int, ...] = ()
-    """Reads, bytes read, writes, bytes written; of a client also those under way and fail-overs."""
+    """The counts of reads, bytes read, writes, bytes written.
+
+    A client also has the requests under way and the fail-overs.
+    """
     reconnects: tuple[int, ...] = field(default=())
-    """Successful and failed ones, of a client."""
+    """The successful and failed reconnections of a client; empty on a server."""
 
     @property
     def connected(self) -> bool:
@@ -36,7 +39,7 @@ class PathState:
 
     @property
     def failovers(self) -> int:
-        """Requests that this path took over from another one that failed."""
+        """The number of requests that this path took over from another one that failed."""
         return self.rdma[5] if len(self.rdma) > 5 else 0
 
     @property
@@ -52,7 +55,7 @@ def read(machine: Vm, root: str, session: str) -> list[PathState]:
 
 
 def parse(line: str) -> PathState:
-    """A line `PATH|STATE|RDMA|RECONNECTS`."""
+    """Parse a line `PATH|STATE|RDMA|RECONNECTS`."""
     name, state, rdma, reconnects = line.split("|")
     return PathState(name, state, _numbers(rdma), _numbers(reconnects))
 
