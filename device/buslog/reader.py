@@ -25,7 +25,7 @@ from bluebridge.device.layout.buslog import READABLE, VERSION, Kind, What
 
 
 class LogError(Exception):
-    """A log or an output file cannot be used; the text says what to do."""
+    """Raised when a log or an output file cannot be used; the text says what to do."""
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from bluebridge.device.pci.host import CLOSED, MasterBus, Place, clip
 
 
 class CopyFault(Exception):
-    """No device or memory answers at an address of a copy."""
+    """An address of a copy at which no device or memory answers."""
 
     def __init__(self, error: ChannelError, address: int) -> None:
         super().__init__(f"{error.name} at {address:#x}")

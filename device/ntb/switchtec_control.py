@@ -171,7 +171,9 @@ class Lock:
 
 
 class Shown:
-    """What one BAR shows of the peer's memory.
+    """The windows in one BAR, which show the peer's memory.
+
+    In BAR2 the look-up windows come first, then the direct window.
 
     In BAR2 the look-up windows come first, then the direct window.
     """

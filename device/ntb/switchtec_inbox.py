@@ -22,7 +22,7 @@ peer's FORCE_DOWN, and taken much later, when the link comes up, it takes the li
 """
 REMINDERS = 200
 SETTLING_SECONDS = 0.5
-"""How long messages wait behind a FORCE_DOWN that was taken, unless its work is seen to begin.
+"""Seconds for which messages wait behind a FORCE_DOWN, unless its work begins before.
 
 The driver's interrupt handler sets a flag and schedules one piece of work for any link message
 (switchtec_ntb_check_link). The work does for a set flag what FORCE_DOWN asks for, and nothing else:

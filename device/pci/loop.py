@@ -20,7 +20,7 @@ log: Final = logging.getLogger(__name__)
 Action = Callable[[], None]
 
 SOON_SECONDS: Final = 0.002
-"""How long due calls run before sockets are served again; one call may take longer."""
+"""Seconds for which due calls run before sockets are served; one call may take longer."""
 
 WAKING: Final = 4096
 """Bytes read from the wake-up pipe at once; each signal and each `stop` writes one byte."""

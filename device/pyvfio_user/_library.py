@@ -21,7 +21,7 @@ Pointer = Any
 
 
 class LibraryError(Exception):
-    """libvfio-user is missing, or differs from the version that this package was written for."""
+    """Raised when libvfio-user is missing or differs from the version that this package needs."""
 
 
 class Functions(Protocol):

@@ -39,7 +39,7 @@ class BridgeSpec:
     engines: Sequence[FunctionSpec] = ()
     options: BridgeOptions = DEFAULTS
     training: float = TRAINING_SECONDS
-    """How long the link trains, in seconds."""
+    """Seconds for which the link trains before it is up."""
 
 
 class Hosts:

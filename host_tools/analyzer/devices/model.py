@@ -127,7 +127,7 @@ class DeviceModel:
 
     kind: DeviceKind
     suffix: str
-    """What follows `GUEST.` in the name of the device; empty for adapters named by their guest."""
+    """The part after `GUEST.` in a device's name; empty for adapters, named by their guest."""
     title: str
     """The name of the model in lists of functions."""
     blocks: Mapping[int, tuple[RegisterBlock, ...]]
