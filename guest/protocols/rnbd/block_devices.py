@@ -1,4 +1,4 @@
-"""The devices of a client as block devices of its guest."""
+"""The RNBD devices of a client as block devices of its guest."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SYS_BLOCK = Path("/sys/block")
 
 
 class Block:
-    """A device, its block device in the kernel, and what moves requests between the two."""
+    """An RNBD device, its block device in the kernel, and the `NbdDevice` between them."""
 
     def __init__(self, kernel: KernelDevice, server: NbdDevice) -> None:
         self.kernel = kernel
@@ -47,7 +47,7 @@ class Block:
         return self.server.device
 
     def holder(self) -> str | None:
-        """Return in words who uses the block device; None if nobody is known."""
+        """Return in words who uses the block device; None if no user is known."""
         for line in MOUNTS.read_text().splitlines():
             source, target, *_ = line.split()
             if source == self.kernel.path:
@@ -58,11 +58,11 @@ class Block:
 
 
 Over = Callable[[int], None]
-"""Takes 0 or an errno when something is over."""
+"""The type of a call that takes 0 or an errno at the end of an action."""
 
 
 def _nothing(errno: int) -> None:
-    """What nobody waits for."""
+    """Do nothing at the end of an action that nobody waits for."""
 
 
 class Clock(Protocol):
@@ -73,7 +73,7 @@ class Clock(Protocol):
 
 
 class WorkLoop(Loop, Clock, Protocol):
-    """The loop, as these devices need it."""
+    """The methods of a loop that block devices need."""
 
     def call_at(self, when: float, action: Callable[[], None]) -> object:
         """Call `action` at `when`."""
@@ -98,9 +98,9 @@ class BlockDevices:
         self._perform = perform
         self._log = log
         self.failed = False
-        """A device could not be mapped, or got no block device."""
+        """True if a device could not be mapped, or got no block device."""
         self.closed = False
-        """Whether the session is over."""
+        """True when the session is over."""
         self._draining = False
         self._waiting: dict[tuple[str, ClientDevice], Over] = {}
         self._due: float | None = None
@@ -112,11 +112,11 @@ class BlockDevices:
 
     @property
     def mapped(self) -> Sequence[tuple[str, ClientDevice]]:
-        """Name of the block device (nbd0) and device."""
+        """Return the name of the block device (nbd0) and the device of each mapping."""
         return [(f"nbd{block.kernel.index}", device) for device, block in self.blocks.items()]
 
     def step(self) -> None:
-        """Carry out everything that waits in both engines; within an action it is nothing."""
+        """Carry out all actions of both engines; a call from within an action does nothing."""
         if self._draining:
             return
         self.drain()
@@ -124,7 +124,7 @@ class BlockDevices:
         self.drain()
 
     def drain(self) -> None:
-        """Carry out the client's actions; a call from within one is nothing."""
+        """Carry out the client's actions; a call from within an action does nothing."""
         if self._draining:
             return
         self._draining = True
@@ -149,7 +149,7 @@ class BlockDevices:
         self.step()
 
     def resize(self, device: ClientDevice, sectors: int) -> None:
-        """Take another size; raises `OSError`."""
+        """Change the size of a device; raises `OSError`."""
         self.client.resize(device, sectors)
         self.step()
 
@@ -178,7 +178,7 @@ class BlockDevices:
             block.server.close()
 
     def _take(self, action: ClientAction) -> None:
-        """Requests first: they are the most."""
+        """Carry out an action; requests are tested for first, since they are the most."""
         if isinstance(action, Done):
             block = self.blocks.get(action.device)
             if block is None:
@@ -195,7 +195,7 @@ class BlockDevices:
                 over(wrong)
 
     def _change(self, action: ClientAction) -> int:
-        """Follow a change: 0, or an errno."""
+        """Follow a change of a device; returns 0 or an errno."""
         wrong = action.errno if isinstance(action, Mapped | Remapped) else 0
         if isinstance(action, Mapped) and not wrong:
             wrong = self._make(action.device)
@@ -209,7 +209,7 @@ class BlockDevices:
         return wrong
 
     def _make(self, device: ClientDevice) -> int:
-        """Make the block device: 0, or an errno, and the device is unmapped again."""
+        """Make the block device; returns 0, or an errno and the device is unmapped."""
         try:
             made = kernel.connect(device.geometry, device.access, self.client.max_io_size)
         except OSError as error:
@@ -227,7 +227,7 @@ class BlockDevices:
         return 0
 
     def _ended(self, device: ClientDevice) -> None:
-        """The kernel ended the block device: somebody has disconnected it."""
+        """Unmap a device whose block device was disconnected in the kernel."""
         if self.blocks.pop(device, None) is not None:
             self.client.unmap(device, self._loop.now())
             self.drain()
@@ -245,7 +245,7 @@ class BlockDevices:
 
 
 def words_for(action: ClientAction) -> str | None:
-    """A line for an action that a user should see."""
+    """Return a line for an action that a user should see, None for any other."""
     if isinstance(action, Offline):
         return f"{action.device.name} is offline: no path is connected"
     if isinstance(action, Remapped) and action.device.state == DeviceState.UNMAPPED:
@@ -265,7 +265,7 @@ def words_for(action: ClientAction) -> str | None:
 
 
 def _reason(error: int) -> str:
-    """Why a server refuses a device."""
+    """Return the reason for which a server refuses a device."""
     return _REASONS.get(error, os.strerror(error))
 
 

@@ -65,7 +65,7 @@ class ClientProgram:
         }
 
     def run(self) -> int:
-        """Map, serve, unmap; the exit status."""
+        """Map the devices, serve them, unmap them; returns the exit status."""
         engine = self.side.engine
         try:
             with on_signals(self._signal), contextlib.ExitStack() as stack:
@@ -83,7 +83,7 @@ class ClientProgram:
         return 1 if self.devices.failed else 0
 
     def _signal(self) -> None:
-        """In a signal handler: only count; the loop ends its turn."""
+        """Count a signal, in its handler; the loop then ends its turn."""
         self._signals += 1
         self._loop.stop()
 
@@ -96,7 +96,7 @@ class ClientProgram:
             self._close()
 
     def _unmap_all(self, *, force: bool) -> None:
-        """At a signal; devices that are in use stay until the next one."""
+        """Unmap all devices at a signal; those in use stay until the next one."""
         for device in list(self.client.devices):
             try:
                 self.devices.unmap(device, force=force)
@@ -104,7 +104,7 @@ class ClientProgram:
                 log(f"{error.strerror}: umount it, or send the signal again")
 
     def _close(self) -> None:
-        """End the session; after a while without its answer, too."""
+        """End the session, after a while also without its answer."""
         self._closing = True
         self._loop.call_at(self._loop.now() + CLOSE_SECONDS, self._give_up)
         self.side.transport.call(self.side.engine.close)
@@ -113,7 +113,7 @@ class ClientProgram:
         self.devices.closed = True
 
     def _take(self, action: Action) -> None:
-        """An action of the RTRS client that is not its transport's."""
+        """Take an action of the RTRS client that is not its transport's."""
         if isinstance(action, Finished | LinkChanged | Opened | Closed):
             self.client.handle(action, self._loop.now())
             self.devices.drain()
@@ -124,7 +124,7 @@ class ClientProgram:
 
 
 def accesses() -> Mapping[str, AccessMode]:
-    """Access modes by the kernel's words."""
+    """Return the access modes by the kernel's words."""
     return {mode.name.lower(): mode for mode in AccessMode}
 
 

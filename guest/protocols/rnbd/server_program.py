@@ -58,7 +58,7 @@ class ServerProgram:
         return 0
 
     def _take(self, action: Action) -> None:
-        """An action of the RTRS server that is not its transport's."""
+        """Take an action of the RTRS server that is not its transport's."""
         if isinstance(action, Serve):
             self.server.handle(action, self._loop.now())
         elif isinstance(action, SessionUp | SessionDown):

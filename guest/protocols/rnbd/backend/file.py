@@ -1,4 +1,4 @@
-"""A file or a block device; writes are in the page cache until a flush."""
+"""A backend over a file or a block device; writes are in the page cache until a flush."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int6
 
 
 class FileBackend:
-    """The sectors of the file `path`, a part of one at its end left out.
+    """The sectors of the file `path`, without an incomplete one at its end.
 
     Opened read-only if it cannot be written. Raises `OSError`, `ValueError` if it has no sector.
     """
@@ -64,7 +64,7 @@ class FileBackend:
         os.fdatasync(self._fd)
 
     def discard(self, offset: int, length: int) -> None:
-        """Punch a hole; where the file system has none nothing happens. Raises `OSError`."""
+        """Punch a hole; without holes in the file system nothing happens; raises `OSError`."""
         try:
             self._allocate(_PUNCH_HOLE | _KEEP_SIZE, offset, length)
         except OSError as error:
@@ -98,7 +98,7 @@ class FileBackend:
             raise OSError(code, os.strerror(code))
 
     def _measured(self, path: str) -> Geometry:
-        """Size and blocks of the open file; raises `OSError` and `ValueError`."""
+        """Return size and blocks of the open file; raises `OSError` and `ValueError`."""
         sectors = os.lseek(self._fd, 0, os.SEEK_END) // SECTOR
         if not sectors:
             raise ValueError(f"{path} is shorter than a sector of {SECTOR} bytes")

@@ -8,13 +8,14 @@ from bluebridge.device.layout.net.rnbd import SECTOR
 from bluebridge.guest.protocols.rnbd.engine.messages import Geometry
 
 ALL_SECTORS = 0xFFFFFFFF // SECTOR
-"""The sectors that one request without data can name: its length has 32 bits."""
+"""The most sectors that one request without data can name: its length has 32 bits."""
 
 
 class RamBackend:
-    """`size` bytes of zeroes. Raises `ValueError` if they are no sectors, `OSError` without memory.
+    """A RAM disk of `size` zero bytes.
 
-    There is no cache that could be lost alone, so flushes do nothing and are not asked for.
+    Raises `ValueError` if they are not whole sectors, `OSError` without memory. There is no cache
+    that could be lost alone, so flushes do nothing and are not asked for.
     """
 
     writable = True
@@ -45,14 +46,14 @@ class RamBackend:
         self._view[offset : offset + len(data)] = data
 
     def flush(self) -> None:
-        """Do nothing: there is no second place that data go to."""
+        """Do nothing, since data are in no second place."""
 
     def discard(self, offset: int, length: int) -> None:
-        """Give whole pages back."""
+        """Free whole pages of the range."""
         self._zero(offset, length)
 
     def write_zeroes(self, offset: int, length: int, *, fua: bool) -> None:
-        """Whole pages are given back and read as zeroes."""
+        """Zero a range, of which whole pages are freed and read as zeroes."""
         self._zero(offset, length)
 
     def _zero(self, offset: int, length: int) -> None:

@@ -1,4 +1,4 @@
-"""Exports in words: NAME=FILE, NAME=BLOCK_DEVICE, NAME=ram:SIZE."""
+"""Parsing of exports: NAME=FILE, NAME=BLOCK_DEVICE, NAME=ram:SIZE."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHIFT = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
 def export_of(words: str) -> Export:
-    """The export that `words` describe, opened. Raises `OSError` and `ValueError`."""
+    """Open the export that `words` describe; raises `OSError` and `ValueError`."""
     name, found, what = words.partition("=")
     if not name or not found or not what:
         raise ValueError(f"{words!r} is not NAME=FILE or NAME=ram:SIZE")
@@ -23,7 +23,7 @@ def export_of(words: str) -> Export:
 
 
 def size_of(words: str) -> int:
-    """Bytes: 4096, 256M, 1G. Raises `ValueError`."""
+    """Parse a size such as 4096, 256M or 1G into bytes; raises `ValueError`."""
     match = _SIZE.fullmatch(words)
     if match is None:
         raise ValueError(f"{words!r} is no size: write 4096, 256M or 1G")

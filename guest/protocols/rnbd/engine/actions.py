@@ -1,4 +1,4 @@
-"""The actions that a client's engine asks of the layer above, and its devices."""
+"""The actions that a client's engine asks of the layer above, and the client's devices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DeviceState(Enum):
 
 @dataclass(eq=False, slots=True)
 class ClientDevice:
-    """A device of a server: `number` is the server's, `geometry` its latest answer."""
+    """A mapped device: `number` is the server's, `geometry` the server's latest answer."""
 
     name: str
     access: AccessMode
@@ -42,7 +42,7 @@ class BlockRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """`map` is over; `errno` is 0 or positive, then the device is forgotten."""
+    """`map` is over; if `errno` is not 0 but positive, the device is forgotten."""
 
     device: ClientDevice
     errno: int
@@ -57,7 +57,10 @@ class Unmapped:
 
 @dataclass(frozen=True, slots=True)
 class Remapped:
-    """A device was opened again, by `remap` or after the session was down; `errno` as above."""
+    """A device was opened again, by `remap` or after the session was down.
+
+    `errno` is 0 or positive.
+    """
 
     device: ClientDevice
     errno: int
@@ -65,14 +68,14 @@ class Remapped:
 
 @dataclass(frozen=True, slots=True)
 class Offline:
-    """No path is connected: requests of the device fail until it is remapped."""
+    """No path is connected, so that requests of the device fail until it is remapped."""
 
     device: ClientDevice
 
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """The size in `device.geometry` is another one than before."""
+    """The size in `device.geometry` has changed."""
 
     device: ClientDevice
 

@@ -1,4 +1,4 @@
-"""One I/O message of a client, checked and done on its device (rnbd-srv.c: process_rdma)."""
+"""The check and execution of one I/O message of a client (rnbd-srv.c: process_rdma)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FUA = int(IoFlag.FUA)
 def carry_out(
     device: OpenDevice, message: IoMessage, direction: Direction, data: memoryview
 ) -> None:
-    """Do what `message` asks for; `data` is what came with it, or what it has room for.
+    """Carry out `message`; `data` is what came with it, or the room for its answer.
 
     Raises `OSError`: EINVAL, EIO beyond the end, EPERM for changes through a read-only device,
     EOPNOTSUPP, and what the backend raises; and `MessageError`.
@@ -61,7 +61,7 @@ Change = Callable[[Backend, int, IoMessage], None]
 
 
 def _without_data(operation: int) -> Change:
-    """The function for an operation that moves no data; raises `OSError`."""
+    """Return the function for an operation that moves no data; raises `OSError`."""
     change = _CHANGES.get(operation)
     if change is None:
         raise MessageError(f"operation {operation}")
@@ -92,6 +92,6 @@ _CHANGES: dict[int, Change] = {
 
 
 def _need(condition: bool, wrong: str) -> None:
-    """Raises `MessageError` unless a condition holds."""
+    """Raise `MessageError` with the text `wrong` unless a condition holds."""
     if not condition:
         raise MessageError(wrong)

@@ -1,4 +1,4 @@
-"""The client: maps devices of a server and carries requests of the block layer to them."""
+"""The client's engine: maps devices of a server and carries block requests to them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from bluebridge.guest.protocols.rtrs.engine.interface import Permit
 
 
 class RnbdClient:
-    """All devices of one session. `handle` takes what the RTRS client has for the layer above.
+    """The devices of one session; `handle` takes the RTRS client's actions for this layer.
 
     While no path is connected requests fail with EIO, as those of rnbd_client do.
     """
@@ -55,9 +55,9 @@ class RnbdClient:
         self._ready = False
         self._ended = False
         self.unmapping = 0
-        """Devices whose end the server has not answered yet."""
+        """The number of devices whose end the server has not answered yet."""
         self.version = 0
-        """The version of the protocol, after the server's answer."""
+        """The version of the protocol, known after the server's answer."""
 
     @property
     def name(self) -> str:
@@ -66,17 +66,17 @@ class RnbdClient:
 
     @property
     def devices(self) -> Sequence[ClientDevice]:
-        """All that are mapped, or about to be."""
+        """All devices that are mapped or being mapped."""
         return self._table.devices
 
     @property
     def max_io_size(self) -> int:
-        """Bytes of data of one request."""
+        """The most bytes of data of one request."""
         return self._rtrs.max_io_size
 
     @property
     def deadline(self) -> float | None:
-        """The time at which `expire` has something to do; None: never."""
+        """Return the time at which `expire` has something to do, None for never."""
         return self._flights.deadline
 
     def expire(self, now: float) -> None:
@@ -84,7 +84,7 @@ class RnbdClient:
         self._flights.expire(now)
 
     def take_actions(self) -> list[ClientAction]:
-        """The actions since the last call."""
+        """Return the actions since the last call."""
         taken, self._actions = self._actions, []
         return taken
 
@@ -121,7 +121,7 @@ class RnbdClient:
         self._open(device, now)
 
     def unmap(self, device: ClientDevice, now: float) -> None:
-        """Unmap; `Unmapped` follows. Raises `OSError` with EALREADY the second time."""
+        """Unmap a device; `Unmapped` follows. Raises `OSError` with EALREADY the second time."""
         was_mapped = device.state == DeviceState.MAPPED
         self._table.remove(device)
 
@@ -136,20 +136,20 @@ class RnbdClient:
             over(0, b"", now)
 
     def resize(self, device: ClientDevice, sectors: int) -> None:
-        """Take another size for the device; raises `OSError` with ENOENT unless it is mapped."""
+        """Change the size of a device; raises `OSError` with ENOENT unless it is mapped."""
         self._table.resize(device, sectors)
 
     # -- requests of the block layer ----------------------------------------------------------
 
     def get_permit(self, device: ClientDevice, cpu: int = 0) -> Permit | None:
-        """The right to one request; after None, `PermitFree` follows."""
+        """Return the right to one request, or None, after which `PermitFree` follows."""
         permit = self._rtrs.get_permit(cpu=cpu)
         if permit is None and device not in self._refused:
             self._refused.append(device)
         return permit
 
     def data(self, permit: Permit) -> memoryview:
-        """Memory for the data of a request: a write's is put there before `submit`."""
+        """Return a request's memory, which for a write is filled before `submit`."""
         return self._slots.data(permit.slot)
 
     def submit(
@@ -178,14 +178,14 @@ class RnbdClient:
     # -- the session --------------------------------------------------------------------------
 
     def _opened(self, error: int, now: float) -> None:
-        """RTRS has its first path, or gave up."""
+        """Take the event that RTRS has its first path, or gave up."""
         if error:
             self._introduced(error, b"", now)
         else:
             self._mailbox.introduce(self._introduced, now)
 
     def _introduced(self, error: int, answer: bytes, now: float) -> None:
-        """The server answered for the first time: open what waits for that."""
+        """Take the server's first answer and open the devices that wait for it."""
         error = error or self._take_version(answer)
         self._actions.append(SessionReady(error))
         self._ready = not error
@@ -213,7 +213,7 @@ class RnbdClient:
             self._log(f"session {self.name}: the server refused SESS_INFO: {error}")
 
     def _take_version(self, answer: bytes) -> int:
-        """Version out of an answer to SESS_INFO: 0, or an errno."""
+        """Take the version out of an answer to SESS_INFO; returns 0 or an errno."""
         try:
             version = messages.parse_session(answer, MessageType.SESS_INFO_RSP)
         except MessageError as error:
@@ -250,7 +250,10 @@ class RnbdClient:
             self._actions.append(Mapped(device, 0))
 
     def _take_geometry(self, device: ClientDevice, answer: bytes, now: float) -> int:
-        """What the server says of a device: 0, or an errno after which the server has closed it."""
+        """Take the server's answer about a device; returns 0 or an errno.
+
+        After an errno the server has closed the device.
+        """
         try:
             number, geometry = messages.parse_opened(answer)
         except MessageError:
@@ -265,7 +268,7 @@ class RnbdClient:
 
 
 def _nobody_waits(error: int, answer: bytes, now: float) -> None:
-    """The answer to a message whose outcome changes nothing."""
+    """Do nothing with the answer to a message whose outcome changes nothing."""
 
 
 _NOT_REMAPPED = {

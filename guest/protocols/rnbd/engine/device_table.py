@@ -1,4 +1,4 @@
-"""The devices of a client's session, and what becomes of them."""
+"""The devices of a client's session and their states."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from bluebridge.guest.protocols.rnbd.engine.actions import (
 from bluebridge.guest.protocols.rnbd.engine.messages import Geometry
 
 MAX_SECTORS = 1 << 54
-"""Beyond it the size in bytes has no 63 bits."""
+"""The largest size in sectors, beyond which the size in bytes exceeds 63 bits."""
 
 
 class DeviceTable:
-    """Devices in the order in which they were mapped; `tell` takes what changes about them."""
+    """The devices in the order of mapping; `tell` takes the actions about them."""
 
     def __init__(self, tell: Callable[[ClientAction], None]) -> None:
         self.devices: list[ClientDevice] = []
         self._tell = tell
 
     def add(self, name: str, access: AccessMode) -> ClientDevice:
-        """A new device. Raises `FileExistsError`, `ValueError` for a name that does not fit."""
+        """Add a device; raises `FileExistsError`, `ValueError` for a name that does not fit."""
         messages.pack_open(name, access)
         if any(device.name == name for device in self.devices):
             raise FileExistsError(errno.EEXIST, f"{name} is mapped")
@@ -57,7 +57,7 @@ class DeviceTable:
                 self._tell(Offline(device))
 
     def resize(self, device: ClientDevice, sectors: int) -> None:
-        """Take another size; raises `OSError` with ENOENT unless it is mapped."""
+        """Change the size of a device; raises `OSError` with ENOENT unless it is mapped."""
         if device.state != DeviceState.MAPPED:
             raise OSError(errno.ENOENT, f"{device.name} is not open")
         if device.geometry.sectors != sectors:
@@ -65,7 +65,10 @@ class DeviceTable:
             self._tell(Resized(device))
 
     def opened(self, device: ClientDevice, number: int, geometry: Geometry) -> int:
-        """The server has opened it: 0, or an errno if that is not wanted or cannot be used."""
+        """Note that the server has opened a device; returns 0 or an errno.
+
+        An errno says that the device is not wanted any more or cannot be used.
+        """
         if device.state == DeviceState.UNMAPPED:
             return errno.ENOENT
         if not geometry.logical_block_size or geometry.sectors >= MAX_SECTORS:

@@ -21,7 +21,7 @@ class Export:
     writers: int = 0
 
     def open(self, access: AccessMode) -> None:
-        """Count one more user. Raises `PermissionError` as rnbd_server: EACCES, EPERM."""
+        """Count one more user; raises `PermissionError` as rnbd_server: EACCES, EPERM."""
         if access == AccessMode.RO:
             return
         if not self.backend.writable:
@@ -38,7 +38,7 @@ class Export:
 
 @dataclass(slots=True)
 class OpenDevice:
-    """A device of one session: `name` as the client wrote it."""
+    """An open device of one session; `name` is as the client wrote it."""
 
     number: int
     session: str
@@ -59,7 +59,7 @@ class SessionDevices:
     devices: dict[int, OpenDevice | None] = field(default_factory=dict)
 
     def find(self, name: str) -> OpenDevice | None:
-        """The open device of a name."""
+        """Return the open device of a name, None if there is none."""
         return next((item for item in self.opened() if item.name == name), None)
 
     def opened(self) -> list[OpenDevice]:
@@ -67,7 +67,7 @@ class SessionDevices:
         return [item for item in self.devices.values() if item is not None]
 
     def free_number(self) -> int:
-        """The lowest that is not in use."""
+        """Return the lowest number that is not in use."""
         number = 0
         while number in self.devices:
             number += 1
@@ -75,7 +75,7 @@ class SessionDevices:
 
 
 def full_path(name: str) -> str:
-    """A name as rnbd_server looks for it: below /, without doubled slashes.
+    """Return a name as rnbd_server looks for it: below /, without doubled slashes.
 
     Raises `OSError` with EINVAL for a name that is too long or has "..".
     """
@@ -85,7 +85,7 @@ def full_path(name: str) -> str:
 
 
 def by_path(exports: Iterable[Export]) -> Mapping[str, Export]:
-    """Exports by what `full_path` makes of their names; raises `OSError` and `ValueError`."""
+    """Return exports by the `full_path` of their names; raises `OSError` and `ValueError`."""
     found: dict[str, Export] = {}
     for export in exports:
         if found.setdefault(full_path(export.name), export) is not export:

@@ -1,4 +1,4 @@
-"""Requests of a client in flight: one for each permit that is in use."""
+"""The requests of a client in flight, one for each permit that is in use."""
 
 from __future__ import annotations
 
@@ -13,26 +13,29 @@ from bluebridge.guest.protocols.rtrs.engine.actions import Direction
 from bluebridge.guest.protocols.rtrs.engine.interface import Permit
 
 RETRY_SECONDS = 0.01
-"""RTRS had no memory or no room in a queue: the kernel's client asks again that much later."""
+"""The seconds after which a request is started again for which RTRS had no room.
+
+The kernel's client waits as long.
+"""
 _AGAIN = (errno.EAGAIN, errno.ENOMEM)
 
 
 class Flight(Protocol):
-    """A request that was started, or will be."""
+    """A request of a client that was started, or will be."""
 
     permit: Permit
     direction: Direction
     length: int
 
     def message(self) -> bytes:
-        """The user message."""
+        """Return the user message."""
 
     def finished(self, errno: int, now: float) -> None:
         """Note that the flight is over."""
 
 
 class Flights:
-    """Starts requests and tells them when they are over."""
+    """Starts requests and reports their ends."""
 
     def __init__(self, rtrs: Requester) -> None:
         self._rtrs = rtrs
@@ -44,7 +47,7 @@ class Flights:
 
     @property
     def deadline(self) -> float | None:
-        """The time at which `expire` has something to do; None: never."""
+        """Return the time at which `expire` has something to do, None for never."""
         return self._again[0][0] if self._again else None
 
     def start(self, flight: Flight, now: float) -> None:
@@ -61,13 +64,13 @@ class Flights:
                 flight.finished(wrong, now)
 
     def finish(self, slot: int, errno: int, now: float) -> None:
-        """RTRS finished the request of a slot."""
+        """Take the end of the request in a slot."""
         flight = self._by_slot.pop(slot, None)
         if flight is not None:
             flight.finished(errno, now)
 
     def expire(self, now: float) -> None:
-        """Start again what RTRS had no room for."""
+        """Start the requests again that RTRS had no room for."""
         for _ in range(len(self._again)):
             due, flight = self._again[0]
             if due > now:
@@ -87,11 +90,11 @@ class AdminFlight:
     answered: Callable[[AdminFlight, int, float], None]
 
     def message(self) -> bytes:
-        """The user message."""
+        """Return the user message."""
         return self.user
 
     def finished(self, errno: int, now: float) -> None:
-        """Hand it to who waits for the answer."""
+        """Give the answer to the function that waits for it."""
         self.answered(self, errno, now)
 
 

@@ -1,4 +1,4 @@
-"""The ground of RNBD's engines: memory of RTRS, and the devices that a server exports."""
+"""The interfaces below RNBD's engines: memory of RTRS, and the devices that a server exports."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from bluebridge.guest.protocols.rtrs.engine.interface import Permit
 
 
 class SlotMemory(Protocol):
-    """Memory for the data of a client's requests."""
+    """The memory for the data of a client's requests."""
 
     def data(self, slot: int) -> memoryview:
-        """All data of one slot, `max_io_size` bytes or more, writable."""
+        """Return all data of one slot, `max_io_size` bytes or more, writable."""
 
 
 class ChunkMemory(Protocol):
-    """Memory that the clients of a server write to."""
+    """The memory that the clients of a server write to."""
 
     def view(self, session: int, chunk: int) -> memoryview:
-        """All bytes of one chunk, writable."""
+        """Return all bytes of one chunk, writable."""
 
 
 class Requester(Protocol):
@@ -29,35 +29,35 @@ class Requester(Protocol):
 
     @property
     def name(self) -> str:
-        """The session's."""
+        """The name of the session."""
 
     @property
     def max_io_size(self) -> int:
-        """Bytes of data of one request."""
+        """The most bytes of data of one request."""
 
     def get_permit(self, *, admin: bool = False, cpu: int = 0) -> Permit | None:
-        """As `ClientEngine.get_permit`."""
+        """Return a permit as `ClientEngine.get_permit`."""
 
     def put_permit(self, permit: Permit) -> None:
-        """As `ClientEngine.put_permit`."""
+        """Give a permit back as `ClientEngine.put_permit`."""
 
     def request(
         self, direction: Direction, permit: Permit, user: bytes, length: int, now: float
     ) -> int:
-        """As `ClientEngine.request`."""
+        """Start a request as `ClientEngine.request`."""
 
 
 class Responder(Protocol):
     """The part of RTRS's `ServerEngine` that a server uses."""
 
     def respond(self, operation: int, errno: int, now: float) -> None:
-        """As `ServerEngine.respond`."""
+        """End an operation as `ServerEngine.respond`."""
 
 
 class Backend(Protocol):
-    """The bytes of an export. All methods raise `OSError`; offsets and lengths are in bytes.
+    """The device of an export: its bytes; all methods raise `OSError`.
 
-    They are whole sectors inside of the device when the engine calls.
+    Offsets and lengths are in bytes: whole sectors inside of the device.
     """
 
     @property
@@ -66,11 +66,11 @@ class Backend(Protocol):
 
     @property
     def writable(self) -> bool:
-        """Whether it can be opened for writing."""
+        """True if the backend can be opened for writing."""
 
     @property
     def place(self) -> str:
-        """The file that has the bytes; "" if there is none."""
+        """The path of the file that has the bytes; "" if there is none."""
 
     def read(self, offset: int, into: memoryview) -> None:
         """Fill all of `into`."""
@@ -79,14 +79,14 @@ class Backend(Protocol):
         """Store all of `data`; on stable storage before it returns if `fua`."""
 
     def flush(self) -> None:
-        """Put on stable storage what was written before."""
+        """Put all earlier writes on stable storage."""
 
     def discard(self, offset: int, length: int) -> None:
-        """The contents are not needed any more."""
+        """Note that the contents of a range are not needed any more."""
 
     def write_zeroes(self, offset: int, length: int, *, fua: bool) -> None:
-        """Store zeroes."""
+        """Zero a range; on stable storage before it returns if `fua`."""
 
 
 Log = Callable[[str], None]
-"""Takes one line about something that went wrong."""
+"""The type of a call that takes one line about something that went wrong."""

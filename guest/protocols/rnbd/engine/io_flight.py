@@ -1,4 +1,4 @@
-"""One request of the block layer under way, in parts if it is larger than a device takes.
+"""One block request in flight, in parts if it is larger than a device takes.
 
 As in the kernel's rnbd-clt.c: rnbd_client_xfer_request.
 """
@@ -28,7 +28,7 @@ FLUSH_SECTOR = (1 << 64) - 1
 
 
 class IoFlight:
-    """Reads and writes are one part; what moves no data goes in parts, one after the other."""
+    """A block request: reads and writes are one part, what moves no data may be several in turn."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class IoFlight:
         self._done = done
 
     def message(self) -> bytes:
-        """The user message of the part that is due."""
+        """Return the user message of the part that is due."""
         size = min(self._part, self._left)
         return messages.pack_io(self.device.number, self._sector, self._rw, size)
 
     def finished(self, errno: int, now: float) -> None:
-        """A part is over: the next one, or the end."""
+        """Take the end of a part: start the next one, or end the request."""
         self._left -= min(self._part, self._left)
         if errno or not self._left:
             self._done(Done(self.device, self._tag, self.permit, errno))
@@ -68,7 +68,7 @@ class IoFlight:
 
 
 def _largest_part(device: ClientDevice, operation: int) -> int:
-    """Bytes of a part; 0 means no bound."""
+    """Return the most bytes of a part; 0 means no bound."""
     if operation in (Operation.DISCARD, Operation.SECURE_ERASE):
         return device.geometry.max_discard_sectors * SECTOR
     if operation == Operation.WRITE_ZEROES:

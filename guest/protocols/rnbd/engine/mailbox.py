@@ -1,4 +1,4 @@
-"""Messages about session and devices, over connection 0, as soon as there is a permit.
+"""The messages about session and devices, sent over connection 0 as soon as there is a permit.
 
 As in the kernel's rnbd-clt.c: send_msg_sess_info, send_msg_open, send_msg_close.
 """
@@ -18,7 +18,7 @@ from bluebridge.guest.protocols.rtrs.engine.actions import Direction
 from bluebridge.guest.protocols.rtrs.engine.interface import Permit
 
 Answered = Callable[[int, bytes, float], None]
-"""Takes errno (0 or positive), the answer, and the time."""
+"""The type of a call that takes errno (0 or positive), the answer, and the time."""
 
 
 class Mailbox:
@@ -52,7 +52,7 @@ class Mailbox:
         self._send(Direction.WRITE, 0, messages.pack_close(number), answered, now)
 
     def clear(self) -> None:
-        """Forget what waits: the session is over."""
+        """Forget the waiting messages of a session that is over."""
         self._waiting.clear()
 
     def send_next(self, now: float) -> bool:

@@ -15,12 +15,12 @@ from bluebridge.device.layout.net.rnbd import AccessMode, MessageType
 # cost ten times as much.
 _IO = struct.Struct("<HxxIQIIH6x")
 _IO_WITHOUT_PRIORITY = struct.Struct("<HxxIQII")
-"""The IO message of version 1: a server takes both."""
+"""The format of the IO message of version 1, which a server takes, too."""
 _TYPE = struct.Struct("<H")
 
 
 class MessageError(ValueError):
-    """A message of the peer that is too short or has a wrong value."""
+    """A message of the peer is too short or has a wrong value."""
 
 
 class IoMessage(NamedTuple):
@@ -54,7 +54,7 @@ class Geometry(NamedTuple):
 
 
 def message_type(message: bytes) -> int:
-    """The first 16 bits; raises `MessageError`."""
+    """Return the type of a message, its first 16 bits; raises `MessageError`."""
     if len(message) < rnbd.HEADER.size:
         raise MessageError(f"a message of {len(message)} bytes")
     return int(_TYPE.unpack_from(message)[0])
@@ -66,7 +66,7 @@ def pack_io(device: int, sector: int, rw: int, size: int, priority: int = 0) -> 
 
 
 def parse_io(message: bytes) -> IoMessage:
-    """An IO message, with or without a priority; raises `MessageError`."""
+    """Parse an IO message, with or without a priority; raises `MessageError`."""
     if len(message) < _IO_WITHOUT_PRIORITY.size:
         raise MessageError(f"an I/O message of {len(message)} bytes")
     return IoMessage(*_IO_WITHOUT_PRIORITY.unpack_from(message)[1:])
@@ -78,13 +78,13 @@ def pack_session(kind: MessageType, version: int) -> bytes:
 
 
 def parse_session(message: bytes, kind: MessageType) -> int:
-    """The version of SESS_INFO or of its answer; raises `MessageError`."""
+    """Return the version in SESS_INFO or in its answer; raises `MessageError`."""
     _expect(message, kind, rnbd.SESS_INFO.size)
     return rnbd.SESS_INFO.get(message, "ver")
 
 
 def pack_open(name: str, access: AccessMode) -> bytes:
-    """OPEN; raises `ValueError` for a name that does not fit."""
+    """Pack OPEN; raises `ValueError` for a name that does not fit."""
     raw = name.encode()
     if not raw or len(raw) >= rnbd.NAME_BYTES or 0 in raw:
         raise ValueError(f"the name of a device has 1 to {rnbd.NAME_BYTES - 1} bytes")
@@ -93,7 +93,7 @@ def pack_open(name: str, access: AccessMode) -> bytes:
 
 
 def parse_open(message: bytes) -> tuple[str, int]:
-    """Name and access mode, which may be none of `AccessMode`; raises `MessageError`."""
+    """Return name and access mode, maybe not of `AccessMode`, in OPEN; raises `MessageError`."""
     _expect(message, MessageType.OPEN, rnbd.OPEN.size)
     name, found, _ = rnbd.OPEN.get_raw(message, "dev_name").partition(b"\0")
     if not found:
@@ -110,7 +110,7 @@ def pack_opened(device: int, geometry: Geometry) -> bytes:
 
 
 def parse_opened(message: bytes) -> tuple[int, Geometry]:
-    """The server's number of the device, and the device; raises `MessageError`."""
+    """Return device number and geometry in OPEN_RSP; raises `MessageError`."""
     _expect(message, MessageType.OPEN_RSP, rnbd.OPEN_RSP.size)
     values = {item.name: rnbd.OPEN_RSP.get(message, item.name) for item in rnbd.OPEN_RSP}
     wanted = {name: values[name] for name in Geometry._fields if name in values}
@@ -123,12 +123,12 @@ def pack_close(device: int) -> bytes:
 
 
 def parse_close(message: bytes) -> int:
-    """The number of the device; raises `MessageError`."""
+    """Return the number of the device in CLOSE; raises `MessageError`."""
     _expect(message, MessageType.CLOSE, rnbd.CLOSE.size)
     return rnbd.CLOSE.get(message, "device_id")
 
 
 def _expect(message: bytes, kind: MessageType, size: int) -> None:
-    """Raises `MessageError` unless the message has a type and a length."""
+    """Raise `MessageError` unless the message has a type and a length."""
     if len(message) < size or message_type(message) != kind:
         raise MessageError(f"{len(message)} bytes are no {kind.name}")

@@ -1,4 +1,4 @@
-"""The server: opens, reads and writes exports for the sessions of an RTRS server.
+"""The server's engine: opens, reads and writes exports for the sessions of an RTRS server.
 
 As in the kernel's rnbd-srv.c: process_msg_sess_info, process_msg_open, process_msg_close.
 """
@@ -24,7 +24,7 @@ from bluebridge.guest.protocols.rtrs.engine.actions import Direction, Serve, Ses
 
 
 class RnbdServer:
-    """Answers each `Serve` within `handle`: what a backend does may block.
+    """A server of exports that answers each `Serve` within `handle`; backends may block it.
 
     `log` gets a line for each refusal that is the client's doing. Raises `ValueError` and `OSError`
     for exports that cannot be told apart or found.
@@ -46,12 +46,12 @@ class RnbdServer:
 
     @property
     def exports(self) -> Mapping[str, Export]:
-        """Every export by its full path."""
+        """The exports by full path."""
         return self._exports
 
     @property
     def sessions(self) -> Iterable[SessionDevices]:
-        """All sessions, in the order in which they came."""
+        """Return all sessions in the order in which they came."""
         return self._sessions.values()
 
     def handle(self, action: Serve | SessionUp | SessionDown, now: float) -> None:
@@ -71,7 +71,7 @@ class RnbdServer:
                 device.export.close(device.access)
 
     def _serve(self, action: Serve) -> int:
-        """Carry out one request: 0 or an errno."""
+        """Carry out one request; returns 0 or an errno."""
         session = self._sessions.get(action.session)
         if session is None:
             return errno.ENODEV
@@ -139,13 +139,13 @@ class RnbdServer:
         self._chunks.view(action.session, action.chunk)[: len(answer)] = answer
 
     def _end(self, number: int) -> None:
-        """A session is gone: close its devices."""
+        """Close the devices of a session that is gone."""
         session = self._sessions.pop(number, None)
         for device in session.opened() if session else ():
             device.export.close(device.access)
 
 
 def _need_room(action: Serve, length: int) -> None:
-    """Raises `MessageError` unless an answer of `length` bytes can be read by the client."""
+    """Raise `MessageError` unless the client can read an answer of `length` bytes."""
     if action.direction != Direction.READ or action.length < length:
         raise MessageError(f"no room for an answer of {length} bytes")

@@ -18,7 +18,7 @@ Over = Callable[[int], None]
 
 
 class Devices(Protocol):
-    """The devices of a session, and what the files may do with them. All raise `OSError`."""
+    """The devices of a session, with the changes that the files make; all raise `OSError`."""
 
     @property
     def session(self) -> str:
@@ -26,7 +26,7 @@ class Devices(Protocol):
 
     @property
     def mapped(self) -> Sequence[tuple[str, ClientDevice]]:
-        """Name of the block device (nbd0) and device."""
+        """Return the name of the block device (nbd0) and the device of each mapping."""
 
     def map(self, name: str, access: AccessMode, over: Over) -> None:
         """Map a device."""
@@ -35,10 +35,10 @@ class Devices(Protocol):
         """Unmap a device; EBUSY if it is in use, unless `force`."""
 
     def remap(self, device: ClientDevice, over: Over) -> None:
-        """Open a device again that is offline."""
+        """Open a device that is offline again."""
 
     def resize(self, device: ClientDevice, sectors: int) -> None:
-        """Take another size."""
+        """Change the size of a device."""
 
 
 class ClientFiles:
@@ -112,7 +112,7 @@ class ClientFiles:
             raise OSError(errno.EINVAL, str(error)) from None
 
     def _check_session(self, options: MapOptions) -> None:
-        """This program has one session; another one, and polling, cannot be had here."""
+        """Raise `OSError` for another session than the program's, and for polling."""
         if options.session != self._devices.session:
             code = errno.EOPNOTSUPP if options.paths else errno.ENXIO
             raise OSError(code, f"the session is {self._devices.session}")

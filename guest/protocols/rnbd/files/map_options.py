@@ -33,7 +33,7 @@ class MapOptions:
 
 
 def parse_map_options(data: bytes, cpus: int) -> MapOptions:
-    """Raises `OSError`: EINVAL, ENOMEM for more than six paths."""
+    """Parse the line; raises `OSError`: EINVAL, ENOMEM for more than six paths."""
     options = MapOptions()
     for word in data.partition(b"\0")[0].decode(errors="replace").strip().split(" "):
         if word:
@@ -45,7 +45,7 @@ def parse_map_options(data: bytes, cpus: int) -> MapOptions:
 
 
 def _take(options: MapOptions, key: str, value: str, cpus: int) -> None:
-    """One word of the options."""
+    """Parse one option and put it into `options`."""
     if not value:
         raise OSError(errno.EINVAL, f"{key} without a value")
     if key == "sessname":

@@ -49,5 +49,5 @@ class ServerFiles:
 
 
 def _name(export: Export) -> str:
-    """An export's name as the name of a directory."""
+    """Return an export's name as the name of a directory."""
     return export.name.strip("/").replace("/", "!")

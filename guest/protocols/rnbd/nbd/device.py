@@ -1,4 +1,4 @@
-"""One block device: requests of the kernel off a socket, to the client's engine and back.
+"""One block device: carries requests of the kernel from a socket to the engine and back.
 
 Several requests are in flight, one for each permit. While there is no permit the socket is not
 read, so requests wait in the kernel.
@@ -35,7 +35,7 @@ _OPERATION = {
     Command.WRITE_ZEROES: Operation.WRITE_ZEROES,
 }
 _PIECES = 64
-"""Buffers of one call of sendmsg."""
+"""The most buffers of one call of sendmsg."""
 
 
 class NbdDevice:
@@ -73,16 +73,16 @@ class NbdDevice:
 
     @property
     def device(self) -> ClientDevice:
-        """The RNBD device that this is the block device of."""
+        """The RNBD device that the block device shows."""
         return self._device
 
     @property
     def idle(self) -> bool:
-        """Whether the kernel waits for nothing."""
+        """True if the kernel waits for no answer."""
         return not (self._flights or self._output or self._waiting or self._writing)
 
     def close(self) -> None:
-        """Give socket and permits back; answers that still come are dropped."""
+        """Free socket and permits; later answers are dropped."""
         if not self._open:
             return
         self._open = False
@@ -97,7 +97,7 @@ class NbdDevice:
             self._writing = None
 
     def done(self, action: Done) -> None:
-        """The engine finished a request: answer the kernel."""
+        """Answer the kernel's request that the engine has finished."""
         request = self._flights.pop(action.tag)
         if not self._open:
             self._release(action.permit, monotonic())
@@ -112,13 +112,13 @@ class NbdDevice:
         self._send()
 
     def permit_free(self) -> None:
-        """A permit may be there for the request that waits for one."""
+        """Retry the request that waits for a permit."""
         if self._open:
             self._take_requests()
             self._listen()
 
     def _ready(self, events: int) -> None:
-        """The socket has bytes, or room."""
+        """Read and write the socket, which has bytes or room."""
         if events & select.POLLOUT:
             self._send()
         if self._open and events & ~select.POLLOUT:
@@ -143,7 +143,7 @@ class NbdDevice:
         self._listen()
 
     def _take_requests(self) -> None:
-        """Start everything that came whole and has a permit."""
+        """Start the requests that are complete and have a permit."""
         while self._open and self._stream.data_complete:
             if self._writing is not None:
                 request, permit = self._writing
@@ -154,7 +154,7 @@ class NbdDevice:
                 return
 
     def _start(self, request: NbdRequest) -> bool:
-        """Begin with a request; False if it waits for a permit, or if there is no more to come."""
+        """Start a request; returns False if it waits for a permit, or if no more will come."""
         self._waiting = None
         if request.command == Command.DISC:
             self._end()
@@ -193,7 +193,7 @@ class NbdDevice:
         self._client.submit(self._device, permit, wanted, tag, monotonic())
 
     def _send(self) -> None:
-        """Send what the socket takes."""
+        """Send as much as the socket takes."""
         while self._output and self._open:
             pieces = [piece for piece, _ in list(self._output)[:_PIECES]]
             try:
@@ -206,7 +206,7 @@ class NbdDevice:
         self._listen()
 
     def _sent(self, count: int) -> None:
-        """`count` bytes of the output are gone: release permits whose data is."""
+        """Drop `count` bytes of the output and release permits whose data are sent."""
         now = monotonic()
         while self._output and count >= len(self._output[0][0]):
             piece, permit = self._output.popleft()
@@ -221,7 +221,7 @@ class NbdDevice:
             self._client.release(permit, now)
 
     def _listen(self) -> None:
-        """Register for what is waited for."""
+        """Register for the events of the socket that are waited for."""
         if not self._open:
             return
         events = 0 if self._waiting is not None else select.POLLIN

@@ -23,7 +23,7 @@ _SOCKET_ITEM, _SOCKET_FD = 1, 1
 _BUFFER = 4 << 20
 _SYS = Path("/sys/block")
 _SEND_BUFFERS = (32, socket.SO_SNDBUF)
-"""SO_SNDBUFFORCE, which may exceed the system's bound, and what to do without the right to it."""
+"""SO_SNDBUFFORCE, which may exceed the system's bound, and the option without that right."""
 _RECEIVE_BUFFERS = (33, socket.SO_RCVBUF)
 _u32 = struct.Struct("=I").pack
 _u64 = struct.Struct("=Q").pack
@@ -54,7 +54,7 @@ def flags_of(geometry: Geometry, access: AccessMode) -> ServerFlag:
 
 
 class KernelDevice:
-    """/dev/nbd`index`; `connection` is our end of its socket."""
+    """The block device /dev/nbd`index`; `connection` is this program's end of its socket."""
 
     def __init__(self, index: int, connection: socket.socket, block_size: int) -> None:
         self.index = index
@@ -67,11 +67,11 @@ class KernelDevice:
         return f"/dev/nbd{self.index}"
 
     def resize(self, sectors: int, over: Callable[[], None] = lambda: None) -> None:
-        """Give it another size, in a thread: the kernel waits for the requests in flight."""
+        """Change its size in a thread, since the kernel waits for the requests in flight."""
         threading.Thread(target=self._resize, args=(sectors, over), daemon=True).start()
 
     def disconnect(self) -> None:
-        """End it: requests in flight fail. Raises `OSError`."""
+        """End the device, so that requests in flight fail; raises `OSError`."""
         with GenericNetlink(FAMILY) as netlink:
             netlink.ask(_DISCONNECT, {_INDEX: _u32(self.index)})
 
@@ -143,7 +143,7 @@ def _socket_list(fd: int) -> bytes:
 
 
 def _enlarge(end: socket.socket) -> None:
-    """Room for several requests with data."""
+    """Give the socket room for several requests with data."""
     for forced, plain in (_SEND_BUFFERS, _RECEIVE_BUFFERS):
         try:
             end.setsockopt(socket.SOL_SOCKET, forced, _BUFFER)

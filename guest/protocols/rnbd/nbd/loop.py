@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 Handler = Callable[[int], None]
-"""Takes the events of `select.poll` that came."""
+"""The type of a call that takes the events of `select.poll` that came."""
 
 
 class Loop(Protocol):

@@ -1,4 +1,4 @@
-"""Generic netlink, as far as nbd needs it: messages of attributes to one family."""
+"""The part of generic netlink that nbd needs: messages of attributes to one family."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import struct
 from collections.abc import Mapping
 
 _HEADER = struct.Struct("=IHHII")
-"""length, type, flags, sequence number, port."""
+"""The netlink header: length, type, flags, sequence number, port."""
 _COMMAND = struct.Struct("=BBH")
 """The header of generic netlink: command, version, reserved."""
 _ATTRIBUTE = struct.Struct("=HH")
-"""length, type; the value follows, padded to 4 bytes."""
+"""The header of an attribute: length, type; the value follows, padded to 4 bytes."""
 _GENERIC = 16
 _ERROR, _CONTROL_FAMILY = 2, 0x10
 _GET_FAMILY, _FAMILY_ID, _FAMILY_NAME = 3, 1, 2
@@ -46,7 +46,7 @@ class GenericNetlink:
         self._socket.close()
 
     def ask(self, command: int, attributes: Attributes) -> Attributes:
-        """Send a command and wait for its end: the attributes of the answer; raises `OSError`."""
+        """Send a command and return the attributes of its answer; raises `OSError`."""
         return self._ask(self._family, command, attributes)
 
     def _ask(self, family: int, command: int, attributes: Attributes) -> Attributes:
@@ -68,7 +68,7 @@ class GenericNetlink:
 
 
 def _messages(data: bytes) -> list[tuple[int, bytes]]:
-    """Type and body of each message; raises `OSError` with EPROTO for what is none."""
+    """Return type and body of each message; raises `OSError` with EPROTO for malformed ones."""
     found = []
     while data:
         size, kind, *_ = _HEADER.unpack_from(data)
@@ -80,7 +80,7 @@ def _messages(data: bytes) -> list[tuple[int, bytes]]:
 
 
 def pack_attributes(attributes: Attributes) -> bytes:
-    """Attributes one after the other."""
+    """Return the attributes packed one after the other."""
     packed = b""
     for kind, value in attributes.items():
         head = _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), kind)
@@ -89,7 +89,7 @@ def pack_attributes(attributes: Attributes) -> bytes:
 
 
 def parse_attributes(data: bytes) -> dict[int, bytes]:
-    """Attributes by type; ends at the first that has no length."""
+    """Return the attributes by type; ends at the first without a length."""
     found = {}
     while len(data) >= _ATTRIBUTE.size:
         size, kind = _ATTRIBUTE.unpack_from(data)
@@ -101,5 +101,5 @@ def parse_attributes(data: bytes) -> dict[int, bytes]:
 
 
 def nested(kind: int) -> int:
-    """The type of an attribute that holds attributes."""
+    """Return the type of an attribute that holds attributes."""
     return kind | _NESTED

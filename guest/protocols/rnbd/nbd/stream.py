@@ -1,4 +1,4 @@
-"""The stream of requests that the kernel's nbd module sends, and replies to them. No I/O."""
+"""The stream of requests that the kernel's nbd module sends, and of its replies, without I/O."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import NamedTuple
 REQUEST_MAGIC = 0x25609513
 REPLY_MAGIC = 0x67446698
 REQUEST = struct.Struct(">IHHQQI")
-"""magic, command flags, command, cookie, first byte, length. Of a WRITE data follows."""
+"""The format of a request; the data of a WRITE follows.
+
+The fields are magic, command flags, command, cookie, first byte, length.
+"""
 REPLY = struct.Struct(">IIQ")
-"""magic, errno or 0, cookie. Of a READ without error data follows."""
+"""The format of a reply: magic, errno or 0, cookie; the data of a successful READ follows."""
 SCRATCH = 1 << 14
-"""Bytes that are received at once while no data is due: many requests, or one with its data."""
+"""The bytes received at once while no data is due: many requests, or one with its data."""
 
 
 class Command(IntEnum):
@@ -28,7 +31,7 @@ class Command(IntEnum):
 
 
 class CommandFlag(IntFlag):
-    """The other half of the word that has the command."""
+    """The flags in the other half of the word that has the command."""
 
     FUA = 1
     NO_HOLE = 2
@@ -48,7 +51,7 @@ class ServerFlag(IntFlag):
 
 
 class NbdRequest(NamedTuple):
-    """A request: `offset` and `length` in bytes."""
+    """A request of the kernel: `offset` and `length` are in bytes."""
 
     flags: int
     command: int
@@ -58,11 +61,11 @@ class NbdRequest(NamedTuple):
 
 
 class StreamError(ValueError):
-    """The stream is no stream of requests."""
+    """The bytes received are no stream of requests."""
 
 
 class RequestStream:
-    """Bytes in, requests and data of writes out.
+    """A parser of bytes into requests and the data of writes.
 
     Receive into `space()`, tell how much came by `filled`, then take requests by `next` until it
     gives None. After a WRITE, `take_data` says where its data belongs; until all of it is there
@@ -79,7 +82,7 @@ class RequestStream:
 
     @property
     def data_complete(self) -> bool:
-        """Whether all data of the last WRITE is where it belongs."""
+        """True when all data of the last WRITE has arrived in its place."""
         return not self._data and not self._skip
 
     def space(self) -> memoryview:
@@ -95,7 +98,7 @@ class RequestStream:
         return self._view[self._end :]
 
     def filled(self, count: int) -> None:
-        """`count` bytes came into what `space` gave last."""
+        """Note that `count` bytes were received into the last `space`."""
         if self._data:
             self._data = self._data[count:]
         else:
@@ -103,7 +106,7 @@ class RequestStream:
             self._drop()
 
     def next(self) -> NbdRequest | None:
-        """The next request that came whole; raises `StreamError`."""
+        """Return the next complete request, None if there is none; raises `StreamError`."""
         if not self.data_complete or self._end - self._start < REQUEST.size:
             return None
         magic, flags, command, *rest = REQUEST.unpack_from(self._scratch, self._start)
@@ -113,14 +116,14 @@ class RequestStream:
         return NbdRequest(flags, command, *rest)
 
     def take_data(self, into: memoryview) -> None:
-        """The data of the WRITE belongs to `into`, which has its length."""
+        """Receive the data of the WRITE into `into`, which has its length."""
         count = min(len(into), self._end - self._start)
         into[:count] = self._view[self._start : self._start + count]
         self._start += count
         self._data = into[count:]
 
     def skip_data(self, length: int) -> None:
-        """The data of the WRITE is not wanted."""
+        """Drop the data of the WRITE."""
         self._skip = length
         self._drop()
 
@@ -132,5 +135,5 @@ class RequestStream:
 
 
 def pack_reply(cookie: int, errno: int) -> bytes:
-    """The head of a reply."""
+    """Return the head of a reply."""
     return REPLY.pack(REPLY_MAGIC, errno, cookie)
