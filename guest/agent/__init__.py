@@ -6,8 +6,8 @@ and `files`, `identity` gives two guests from one snapshot different names and r
 """
 
 VERSION = "1.0"
-"""Part of every HELLO and of the answer to `ping`."""
+"""The agent's version, part of every HELLO and of the answer to `ping`."""
 PROTOCOL = 2
-"""Raised by every change that an older host would misunderstand."""
+"""The protocol's version, raised by every change that an older host would misunderstand."""
 PORT = "org.bluebridge.agent"
-"""Name of the first virtio-serial port; further ones are called `PORT.1`, `PORT.2` and so on."""
+"""The name of the first virtio-serial port; further ones are `PORT.1`, `PORT.2` and so on."""

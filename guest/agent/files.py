@@ -1,4 +1,4 @@
-"""`put` and `get`: files in both directions, streamed, whole or not at all."""
+"""The operations `put` and `get`, which stream whole files in both directions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Put(Operation):
         self._partial = partial
 
     def data(self, payload: bytes) -> None:
-        """Take more of the content."""
+        """Take the next part of the content."""
         rest = memoryview(payload)
         while rest:
             try:
@@ -62,7 +62,7 @@ class Put(Operation):
         self.consumed(len(payload))
 
     def end(self, summary: dict[str, Any]) -> None:
-        """End the upload: check what came, then let the file appear under its name."""
+        """Check the content at its end, then let the file appear under its name."""
         if (summary["size"], summary["checksum"]) != (self._size, self._checksum):
             raise OperationError("checksum", f"{self._path}: arrived damaged")
         os.fchmod(self._fd, self._mode)
@@ -73,7 +73,7 @@ class Put(Operation):
         self.done(path=self._path, size=self._size, checksum=self._checksum)
 
     def abort(self) -> None:
-        """Leave nothing behind."""
+        """Remove the hidden file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -94,7 +94,7 @@ class Get(Operation):
         self._checksum = 0
 
     def start(self) -> None:
-        """Open it. Raises `OSError`, `OperationError` for what is no regular file."""
+        """Open the file; raises `OSError`, `OperationError` for one that is not regular."""
         # A FIFO without a writer must not block the agent.
         self._fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         status = os.fstat(self._fd)

@@ -37,12 +37,12 @@ from typing import Any, NamedTuple
 MAGIC = b"\xb1\xb5\x1d\xe7"
 HEADER_BYTES = 32
 FRAME_BYTES = 32 * 1024
-"""Longest frame: what the virtio-serial driver takes in one write."""
+"""The longest frame, which is what the virtio-serial driver takes in one write."""
 PAYLOAD_BYTES = FRAME_BYTES - HEADER_BYTES
 SESSION_BYTES = 8
 WINDOW = 256 * 1024
 FILLER = bytes(FRAME_BYTES)
-"""Completes any unfinished frame; holds no magic."""
+"""The bytes that complete any unfinished frame; they hold no magic."""
 
 _FIELDS = struct.Struct(">4s8sB3xIII")
 _CHECK = struct.Struct(">I")
@@ -79,7 +79,7 @@ class Kind(IntEnum):
 
 
 class Frame(NamedTuple):
-    """One frame as received."""
+    """A frame as received."""
 
     session: bytes
     kind: int
@@ -87,7 +87,7 @@ class Frame(NamedTuple):
     payload: bytes
 
     def object(self) -> dict[str, Any]:
-        """The payload of a {} kind. Raises `ValueError` if it is something else."""
+        """Return the payload of a {} kind; raises `ValueError` if it is not an object."""
         try:
             value = json.loads(self.payload or b"{}")
         except RecursionError as error:
@@ -97,12 +97,12 @@ class Frame(NamedTuple):
         return value
 
     def number(self) -> int:
-        """The payload of CREDIT or SIGNAL as a number; 0 if it is empty."""
+        """Return the payload of CREDIT or SIGNAL as a number; 0 if it is empty."""
         return int.from_bytes(self.payload[:4], "big")
 
 
 def encode(session: bytes, kind: int, channel: int, payload: bytes = b"") -> bytes:
-    """A frame as bytes. `payload` has at most `PAYLOAD_BYTES`."""
+    """Return a frame as bytes; `payload` has at most `PAYLOAD_BYTES`."""
     if len(payload) > PAYLOAD_BYTES:
         raise ValueError(f"{len(payload)} bytes do not fit into a frame")
     head = _FIELDS.pack(MAGIC, session, kind, channel, len(payload), zlib.crc32(payload))
@@ -110,26 +110,26 @@ def encode(session: bytes, kind: int, channel: int, payload: bytes = b"") -> byt
 
 
 def encode_object(session: bytes, kind: int, channel: int, value: dict[str, Any]) -> bytes:
-    """A frame of a {} kind. Raises `ValueError` when it is too long."""
+    """Return a frame of a {} kind; raises `ValueError` when it is too long."""
     return encode(session, kind, channel, json.dumps(value).encode())
 
 
 class FrameReader:
-    """Finds frames in a stream. Holds at most one unfinished frame beyond what was fed last."""
+    """A parser of frames in a stream, which holds at most one unfinished frame."""
 
     def __init__(self, session: bytes | None = None) -> None:
         """Only frames of `session` count; SYNC counts with any session."""
         self.session = session
         self.skipped = 0
-        """Bytes that belonged to no frame."""
+        """The number of bytes that belonged to no frame."""
         self._buffer = bytearray()
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Add what was read; then call `take` until it returns None."""
+        """Add bytes of the stream; then call `take` until it returns None."""
         self._buffer += data
 
     def take(self) -> Frame | None:
-        """The next frame, or None until more is fed."""
+        """Return the next frame, or None until more is fed."""
         buffer = self._buffer
         while True:
             start = buffer.find(MAGIC)
@@ -154,7 +154,7 @@ class FrameReader:
             return Frame(session, kind, channel, payload)
 
     def _plausible(self, session: bytes, kind: int, length: int) -> bool:
-        """Whether the header at the start of the buffer is intact and meant for us."""
+        """Return True if the header at the start of the buffer is intact and of the session."""
         (check,) = _CHECK.unpack_from(self._buffer, _FIELDS.size)
         if zlib.crc32(memoryview(self._buffer)[: _FIELDS.size]) != check:
             return False

@@ -1,4 +1,4 @@
-"""`personalise`: names, MAC addresses and randomness of a guest restored from a snapshot."""
+"""The operation `personalise`: sets names, MAC addresses and randomness after a snapshot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bluebridge.guest.agent.operation import OperationError
 _RNDADDENTROPY = 0x40085203
 """_IOW('R', 3, int[2]) of linux/random.h: bit count, byte count, bytes; feeds and credits."""
 _RNDRESEEDCRNG = 0x5207
-"""_IO('R', 7): make the generator use what was fed at once."""
+"""_IO('R', 7) of linux/random.h: makes the generator use what was fed at once."""
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _SIOCSIFHWADDR = 0x8913, 0x8914, 0x8924
 _IFF_UP = 1
 _ARPHRD_ETHER = 1
@@ -24,12 +24,12 @@ _MAC_PREFIX_BYTES = 5
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _OWN_BOOT_ID = "/run/boot_id"
 _MS_BIND = 0x1000
-"""linux/mount.h."""
+"""The flag MS_BIND of linux/mount.h."""
 _libc = ctypes.CDLL(None, use_errno=True)  # loaded before any snapshot: no restore waits for it
 
 
 def personalise(request: dict[str, Any], root: str = "/") -> dict[str, Any]:
-    """Apply the words of `request` that are there; returns what was set.
+    """Apply the values that `request` has; returns those that were set.
 
     `hostname`; `machine_id`, 32 hexadecimal digits; `boot_id`, a UUID; `clock`, seconds since
     1970; `entropy`, hexadecimal; `mac_prefix`, five bytes in hexadecimal that the virtio NICs
@@ -87,7 +87,7 @@ def _set_machine_id(root: str, machine_id: str) -> str:
 
 
 def _set_boot_id(text: str) -> str:
-    """Lay another file over the kernel's boot id, which never changes once it was read.
+    """Mount another file over the kernel's boot id, which never changes once it was read.
 
     drivers/char/random.c: proc_do_uuid makes it at the first reading, perhaps before a snapshot.
     """
@@ -108,7 +108,7 @@ def _write(path: str, line: str) -> None:
 
 
 def virtio_nics(root: str) -> list[str]:
-    """Names of the network interfaces that are virtio devices, in the order of their numbers."""
+    """Return the names of the virtio network interfaces in the order of their numbers."""
     folder = os.path.join(root, "sys/class/net")
     found: list[tuple[int, str]] = []
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
@@ -131,7 +131,7 @@ def _set_macs(root: str, prefix: bytes) -> dict[str, str]:
 
 
 def _set_mac(name: str, mac: bytes) -> None:
-    """netdevice(7); an interface that refuses while it is up is taken down for the moment."""
+    """Set a MAC address as netdevice(7) says; an interface that refuses while up is taken down."""
     import socket  # slow to import, and most guests have no such NIC
 
     request = struct.pack("16sH6s8x", name.encode(), _ARPHRD_ETHER, mac)

@@ -1,4 +1,4 @@
-"""The kernel's errors, one line each, on a serial line of their own.
+"""Copying of the kernel's errors, one line each, to a serial line of their own.
 
 Kernel messages below an emergency stay off the console, whose output the host reads. Those of level
 error and worse go to the second serial line, which QEMU writes into the same transcript: messages
@@ -15,16 +15,19 @@ from bluebridge.guest.agent.loop import READ, Loop
 MESSAGES = "dev/kmsg"
 SERIAL = "dev/ttyS1"
 WORST = 1
-"""Up to this level the kernel itself writes to the console (`dmesg -n 2` in images/guest/init)."""
+"""The level up to which the kernel itself writes to the console.
+
+images/guest/init sets it by `dmesg -n 2`.
+"""
 ERROR = 3
 LONGEST_RECORD = 8192
 LEVEL_MASK = 7
 BURST = 64
-"""Records that are read before other work of the agent gets its turn."""
+"""The most records that are read before other work of the agent gets its turn."""
 
 
 def error_line(record: bytes) -> bytes | None:
-    """The line for a record of /dev/kmsg if it is an error, else None.
+    """Return the line for a record of /dev/kmsg if it is an error, else None.
 
     A record is `PRIORITY,NUMBER,MICROSECONDS,FLAGS[,...];TEXT` and lines of properties, which begin
     with a space (Linux Documentation/ABI/testing/dev-kmsg).
@@ -40,10 +43,10 @@ def error_line(record: bytes) -> bytes | None:
 
 
 class KernelErrors:
-    """Copies errors from the kernel's log to a serial line, those before the start, too."""
+    """Copies errors of the kernel's log to a serial line, also those from before its start."""
 
     def __init__(self, loop: Loop, root: str = "/") -> None:
-        """Raises `OSError` where there is no such log or no second serial line."""
+        """Open log and second serial line; raises `OSError` where either is missing."""
         self._source = os.open(os.path.join(root, MESSAGES), os.O_RDONLY | os.O_NONBLOCK)
         try:
             flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
@@ -54,7 +57,7 @@ class KernelErrors:
         loop.add(self._source, READ, self._ready)
 
     def _ready(self, events: int) -> None:
-        """Copy what is new; what the line does not take at once is lost, since nobody may wait."""
+        """Copy new records; what the line does not take at once is lost, since none may wait."""
         for _ in range(BURST):
             try:
                 record = os.read(self._source, LONGEST_RECORD)

@@ -12,18 +12,18 @@ READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 _LONGEST_WAIT = 1.0
 
 Handler = Callable[[int], None]
-"""Called with the epoll events of its file descriptor."""
+"""The type of a call that takes the epoll events of its file descriptor."""
 
 
 class Timer:
-    """A call in the future that can be taken back."""
+    """A planned call that can be cancelled."""
 
     def __init__(self, when: float, call: Callable[[], None]) -> None:
         self.when = when
         self.call: Callable[[], None] | None = call
 
     def cancel(self) -> None:
-        """Do not call; harmless when it was called already."""
+        """Cancel the call; harmless when it was made already."""
         self.call = None
 
     def __lt__(self, other: Timer) -> bool:
@@ -49,21 +49,21 @@ class Loop:
             self._epoll.unregister(fd)
 
     def watches(self, fd: int) -> bool:
-        """Whether `fd` is watched."""
+        """Return True if `fd` is watched."""
         return fd in self._handlers
 
     def hung_up(self, fd: int) -> bool:
-        """Whether the other end of `fd` is closed at this moment."""
+        """Return True if the other end of `fd` is closed at this moment."""
         poll = select.poll()
         poll.register(fd, 0)  # POLLHUP is always reported
         return any(events & select.POLLHUP for _, events in poll.poll(0))
 
     def now(self) -> float:
-        """The time that timers go by."""
+        """Return the monotonic time of the timers in seconds."""
         return time.monotonic()
 
     def later(self, seconds: float, call: Callable[[], None]) -> Timer:
-        """Call `call` after so many seconds of monotonic time."""
+        """Call `call` in `seconds` of monotonic time."""
         timer = Timer(self.now() + seconds, call)
         heapq.heappush(self._timers, timer)
         return timer
@@ -89,7 +89,7 @@ class Loop:
 
 
 def _guarded(call: Callable[[], None]) -> None:
-    """A mistake in one operation must not end the agent, the only way into the guest."""
+    """Call and log exceptions, since a mistake in one operation must not end the agent."""
     try:
         call()
     except Exception:

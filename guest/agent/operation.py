@@ -1,4 +1,4 @@
-"""One operation of the host: what processes and file transfers have in common."""
+"""The base class of one operation of the host: a process or a file transfer."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from bluebridge.guest.agent.loop import Handler, Loop
 
 _CREDIT_STEP = WINDOW // 4
 _MESSAGE_CHARS = 500
-"""At either end of a message; it may quote what the host sent, and FAIL must fit into a frame."""
+"""The characters kept at either end of a message, since FAIL must fit into a frame."""
 
 
 class OperationError(Exception):
-    """The content of FAIL: a line for the user of the host and a code for its program."""
+    """An operation failed, with a line for the host's user and a code for its program."""
 
     def __init__(self, code: str, message: str) -> None:
         if len(message) > 2 * _MESSAGE_CHARS:
@@ -24,7 +24,7 @@ class OperationError(Exception):
 
 
 def explain(error: Exception) -> OperationError:
-    """Any exception as one line and a code."""
+    """Return any exception as an `OperationError` of one line and a code."""
     if isinstance(error, OperationError):
         return error
     if isinstance(error, OSError) and error.errno is not None:
@@ -35,7 +35,7 @@ def explain(error: Exception) -> OperationError:
 
 
 class Outlet(Protocol):
-    """The way to the host, as an operation uses it."""
+    """The part of a port that an operation uses towards the host."""
 
     @property
     def loop(self) -> Loop:
@@ -45,21 +45,21 @@ class Outlet(Protocol):
         """Queue a frame of operation `number` for the host."""
 
     def has_room(self) -> bool:
-        """Whether streams may send."""
+        """Return True if streams may send."""
 
     def finish(self, operation: Operation, kind: Kind, result: dict[str, Any]) -> None:
-        """Send the last frame of an operation and forget it; nothing if it is forgotten."""
+        """Send an operation's last frame and forget it; nothing if forgotten already."""
 
 
 class Operation:
-    """Base of operations. Subclasses override what concerns them; all of it may raise."""
+    """The base class of operations, of which subclasses override methods; all of them may raise."""
 
     def __init__(self, outlet: Outlet, number: int) -> None:
         self.loop = outlet.loop
         self.number = number
         """The channel of this operation in frames."""
         self.allowance = WINDOW
-        """Bytes we may send before the host grants more."""
+        """The bytes that may be sent before the host grants more."""
         self._outlet = outlet
         self._owed = 0
         self._incoming = 0
@@ -67,25 +67,25 @@ class Operation:
     # Called by the port.
 
     def start(self) -> None:
-        """Begin; called once the port knows the operation."""
+        """Begin the operation, which the port knows by now."""
 
     def data(self, payload: bytes) -> None:
-        """A piece of the incoming stream."""
+        """Take a piece of the incoming stream."""
 
     def end(self, summary: dict[str, Any]) -> None:
-        """The incoming stream is complete."""
+        """Take the end of the incoming stream."""
 
     def signal(self, number: int) -> None:
-        """The host sends the command a signal."""
+        """Send the command a signal on behalf of the host."""
 
     def resize(self, rows: int, columns: int) -> None:
-        """The host's terminal has another size."""
+        """Take the new size of the host's terminal."""
 
     def resume(self) -> None:
-        """The port has room or the host granted more: send on."""
+        """Continue to send, since the port has room or the host granted more."""
 
     def abort(self) -> None:
-        """The host gave up or went away: undo, stop, free everything. Must not raise."""
+        """Undo, stop and free everything, since the host has gone or given up; must not raise."""
 
     # Called by the port and by subclasses.
 
@@ -97,7 +97,7 @@ class Operation:
         self.data(payload)
 
     def grant(self, count: int) -> None:
-        """The host consumed `count` bytes."""
+        """Allow as many more bytes as the host has consumed."""
         self.allowance = min(WINDOW, self.allowance + count)
         self.resume()
 
@@ -113,7 +113,7 @@ class Operation:
         self.loop.add(fd, events, guarded)
 
     def consumed(self, count: int) -> None:
-        """`count` incoming bytes are dealt with: let the host send as many again."""
+        """Let the host send `count` more bytes, since as many were consumed."""
         self._owed += count
         if self._owed >= _CREDIT_STEP:
             self._incoming -= self._owed
@@ -121,7 +121,7 @@ class Operation:
             self._owed = 0
 
     def may_send(self) -> bool:
-        """Whether a piece of the outgoing stream may go out now."""
+        """Return True if a piece of the outgoing stream may be sent now."""
         return self.allowance > 0 and self._outlet.has_room()
 
     def emit(self, kind: Kind, payload: bytes) -> None:
@@ -130,11 +130,11 @@ class Operation:
         self._outlet.send(kind, self.number, payload)
 
     def done(self, **result: Any) -> None:
-        """End an operation that went well, with its result."""
+        """End a successful operation with its result."""
         self._outlet.finish(self, Kind.DONE, result)
 
     def fail(self, error: Exception) -> None:
-        """End an operation that did not; frees what it holds."""
+        """End a failed operation and free what it holds."""
         reason = explain(error)
         self._outlet.finish(self, Kind.FAIL, {"code": reason.code, "message": str(reason)})
         self.abort()

@@ -1,4 +1,4 @@
-"""PCI functions of the guest, by sysfs: what is there, and which driver has it.
+"""The PCI functions of the guest and their drivers, by sysfs.
 
 No process is started for it: under TCG a fork costs more than everything done here.
 """
@@ -14,11 +14,14 @@ from bluebridge.guest.agent.operation import OperationError
 _BUS = "sys/bus/pci"
 _LOOKS = 100
 _PAUSE = 0.005
-"""Looks, and seconds between two of them, at a function that its driver is about to suspend."""
+"""The seconds between two looks at a function that its driver is about to suspend."""
 
 
 def functions(root: str = "/") -> list[dict[str, str]]:
-    """Every function: `address` (0000:01:00.0), `id` (15b3:1003), `driver` (empty for none)."""
+    """Return `address` (0000:01:00.0), `id` (15b3:1003) and `driver` of every function.
+
+    `driver` is empty for none.
+    """
     folder = os.path.join(root, _BUS, "devices")
     return [_function(folder, address) for address in sorted(os.listdir(folder))]
 
@@ -46,7 +49,7 @@ def _driver(path: str) -> str:
 
 
 def bind(address: str, driver: str, root: str = "/") -> dict[str, Any]:
-    """Give the function at `address` to `driver`, taking it from the one it has.
+    """Give the function at `address` to `driver` in place of its present driver.
 
     Returns `{"driver": name}`. Raises `OperationError` when there is no such function or the
     driver does not take it. vfio-pci suspends a function that is not
@@ -70,7 +73,10 @@ def bind(address: str, driver: str, root: str = "/") -> dict[str, Any]:
 
 
 def _wait_until_idle(power: str) -> None:
-    """Half a second at most; a driver that keeps its function awake is not waited for."""
+    """Wait until a function is suspended, for half a second at most.
+
+    A driver that keeps its function awake is not waited for.
+    """
     for _ in range(_LOOKS):
         try:
             if _word(os.path.join(power, "control")) != "auto":

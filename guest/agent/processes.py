@@ -1,4 +1,4 @@
-"""Ending everything a command has started."""
+"""The killing of all processes that a command has started."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ROUNDS = 10
 
 
 def kill_session(leader: int) -> None:
-    """SIGKILL to the group of `leader` and to all of its session, shells' background jobs too.
+    """Send SIGKILL to the group and to the whole session of `leader`, background jobs too.
 
     `leader` must not have been waited for yet, so that its number is still its own. What made a
     session of its own (`setsid`) wants to stay and does.
@@ -27,7 +27,7 @@ def kill_session(leader: int) -> None:
 
 
 def session_members(leader: int) -> list[int]:
-    """Living processes whose session is `leader`."""
+    """Return the living processes whose session is `leader`."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     return [pid for pid in pids if (found := _state(pid)) and found == (False, leader)]
 

@@ -1,4 +1,4 @@
-"""`run`: a process with its streams, its time limit and its end."""
+"""The operation `run`: a process with its streams, its time limit and its end."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from bluebridge.guest.agent.operation import Operation, OperationError, Outlet
 from bluebridge.guest.agent.processes import kill_session, spare_from_oom
 
 _PIPE_BYTES = 256 * 1024
-"""Fewer turns between command and agent while output is plenty."""
+"""The size of the output pipes, large for few switches between command and agent."""
 _DEATH_SECONDS = 10.0
-"""The time that a killed process may take; a longer one means it is stuck in the kernel."""
+"""The seconds that a killed process may take before it counts as stuck in the kernel."""
 
 
 class Run(Operation):
@@ -116,7 +116,7 @@ class Run(Operation):
         self.resume()
 
     def _forward(self, fd: int) -> bool:
-        """Send what one read gives; False when the pipe is empty or at its end."""
+        """Send the bytes of one read; returns False when the pipe is empty or at its end."""
         try:
             data = self._read(fd, min(self.allowance, PAYLOAD_BYTES))
         except BlockingIOError:
@@ -129,11 +129,11 @@ class Run(Operation):
         return False
 
     def _read(self, fd: int, count: int) -> bytes:
-        """What is there, empty at the end. Raises `BlockingIOError`."""
+        """Read bytes, none at the end; raises `BlockingIOError` when there are none yet."""
         return os.read(fd, count)
 
     def _drain(self) -> None:
-        """After the end: send what the pipes still hold, as far as allowed, then report."""
+        """Send what the pipes still hold after the end, as far as allowed, then report."""
         for fd in list(self._outputs):
             while self.may_send() and self._forward(fd):
                 pass
@@ -144,7 +144,7 @@ class Run(Operation):
     # Input.
 
     def data(self, payload: bytes) -> None:
-        """Standard input; thrown away once the process does not want it any more."""
+        """Write to standard input; dropped once the process does not read it any more."""
         if self._input < 0:
             return self.consumed(len(payload))
         self._pending.append(payload)
@@ -197,7 +197,7 @@ class Run(Operation):
     # The end.
 
     def signal(self, number: int) -> None:
-        """A signal for the command's process group."""
+        """Send a signal to the command's process group."""
         if self._status is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
@@ -215,7 +215,7 @@ class Run(Operation):
         )
 
     def _exited(self, _events: int) -> None:
-        """The first process has ended: no more input, and the outputs hold all there is."""
+        """Note the end of the first process: no more input, and the outputs hold all there is."""
         if self._process.poll() is None:
             return
         self._status = self._process.returncode
@@ -270,7 +270,7 @@ class Run(Operation):
             os.close(fd)
 
     def abort(self) -> None:
-        """Kill it and its session; its end is noticed by `_exited` all the same."""
+        """Kill the process and its session; `_exited` notices its end."""
         if not hasattr(self, "_process"):
             return
         if self._timer is not None:

@@ -19,7 +19,7 @@ _PIECE_BYTES, _PIECES = 4096, 16
 _TURN_BYTES = 256 * 1024
 """The bytes that one port may bring before others have their turn."""
 _ROOM_BYTES = 256 * 1024
-"""Streams pause while so much waits for the host."""
+"""The bytes waiting for the host from which streams pause."""
 _FULL_BYTES = 1024 * 1024
 """The bytes that may wait: then nothing is read, lest a host that never reads fill our memory."""
 _MOST_OPERATIONS = 64
@@ -31,7 +31,7 @@ OperationFactory = Callable[[Outlet, int, dict[str, Any]], Operation]
 
 
 class ServedPort:
-    """Reads frames from a port and serves them. The port stays open for the agent's life.
+    """A virtio-serial port, open for the agent's life, whose frames are read and served.
 
     The port is watched edge-triggered, since a port without a host is always "hung up".
     """
@@ -40,7 +40,7 @@ class ServedPort:
         os.set_blocking(fd, False)
         self.loop = loop
         self.instance = os.urandom(8).hex()
-        """Random; a host that sees another one knows that the agent was started anew."""
+        """A random word of this run of the agent, by which the host notices a restart."""
         self._fd = fd
         self._create = create
         self._reader = FrameReader()
@@ -52,9 +52,9 @@ class ServedPort:
         self._queued = 0
         self._unsent = memoryview(b"")
         self._doubt: Timer | None = None
-        """Set while the host seems to be gone."""
+        """The timer of the second look while the host seems to be gone."""
         self.unread = True
-        """Whether the port may have more to read than was read in the last turn."""
+        """True if the port may have more to read than was read in the last turn."""
         loop.add(fd, READ | WRITE | select.EPOLLET, self._ready)
 
     @property
@@ -63,7 +63,7 @@ class ServedPort:
         return len(self._operations)
 
     def has_room(self) -> bool:
-        """Whether streams may send."""
+        """Return True if streams may send."""
         return self._queued < _ROOM_BYTES
 
     def _ready(self, events: int) -> None:
@@ -73,7 +73,7 @@ class ServedPort:
         self.turn()
 
     def _doubt_host(self) -> None:
-        """The port seems to have no host: look again soon, and end the session if that is still so.
+        """Plan a second look at a port that seems to have no host, and end its session then.
 
         Linux learns of hosts that come and go by messages of their own, which a work item handles
         some time after the interrupt (virtio_console.c, control_work_handler). So "hung up" may
@@ -101,11 +101,11 @@ class ServedPort:
         self.flush()
 
     def runnable(self) -> bool:
-        """Whether another `turn` would get something done without an event."""
+        """Return True if another `turn` would do something without an event."""
         return self.unread and self._queued < _FULL_BYTES
 
     def _read(self) -> int:
-        """Bytes read into `_input`; 0, with `unread` cleared, when the port holds nothing."""
+        """Read bytes into `_input`; returns 0 and clears `unread` when the port is empty."""
         try:
             count = os.readv(self._fd, self._pieces)
         except BlockingIOError:
@@ -141,7 +141,7 @@ class ServedPort:
         self._send_object(Kind.HELLO, number, {**hello, "channels": list(self._operations)})
 
     def end_session(self) -> None:
-        """Stop everything the host had going; a frame already begun is still finished."""
+        """Stop all operations of the host; a frame already begun is still finished."""
         for operation in list(self._operations.values()):
             operation.abort()
         self._operations.clear()
@@ -189,7 +189,7 @@ class ServedPort:
             operation.abort()
 
     def finish(self, operation: Operation, kind: Kind, result: dict[str, Any]) -> None:
-        """Send the last frame of an operation and forget it; nothing if it is forgotten."""
+        """Send an operation's last frame and forget it; nothing if forgotten already."""
         if self._operations.get(operation.number) is operation:
             self._send_object(kind, operation.number, result)  # too long? then `fail` comes next
             del self._operations[operation.number]

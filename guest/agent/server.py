@@ -1,4 +1,4 @@
-"""The agent as a whole: its ports, and what the host may ask for."""
+"""The agent as a whole: its ports, and the operations that the host may ask for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAMES = "/dev/virtio-ports"
 
 
 def find_ports() -> dict[str, str]:
-    """Device nodes of the agent's ports by port name; there is no udev to make links."""
+    """Return the device nodes of the agent's ports by port name, without udev's links."""
     found: dict[str, str] = {}
     with contextlib.suppress(OSError):
         for node in os.listdir(_CLASS):
@@ -36,7 +36,7 @@ def find_ports() -> dict[str, str]:
 
 
 def open_port(name: str, node: str) -> int | None:
-    """The port, opened for both directions and linked as usual; None if it is not ready."""
+    """Open a port in both directions and link it as usual; None if it is not ready."""
     try:
         fd = os.open(node, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:  # still being made, or another agent has it
@@ -65,7 +65,7 @@ class Answer(Operation):
 
 
 class Server:
-    """Serves every port it is given, and in a guest every port that appears."""
+    """The agent's server of every port it is given, and in a guest of every port that appears."""
 
     def __init__(self, root: str = "/") -> None:
         """`root` is where the files of `personalise` are; tests choose another than /."""
@@ -81,7 +81,7 @@ class Server:
         self._serving.append(ServedPort(fd, self._loop, self.operation))
 
     def look(self) -> None:
-        """Open new ports, now and from time to time."""
+        """Open new ports, and plan to do so again."""
         for name, node in sorted(find_ports().items()):
             if node not in self._known_nodes and (fd := open_port(name, node)) is not None:
                 self._known_nodes.add(node)
@@ -100,7 +100,7 @@ class Server:
                 port.flush()
 
     def operation(self, outlet: Outlet, number: int, request: dict[str, Any]) -> Operation:
-        """The operation that does what `request` asks for. Raises `OperationError`."""
+        """Return the operation that `request` asks for; raises `OperationError`."""
         kind = request.get("op")
         if kind == "run":
             if not request.get("tty"):
@@ -129,7 +129,7 @@ class Server:
     def _answer(
         self, outlet: Outlet, number: int, action: Callable[[], dict[str, Any]]
     ) -> Operation:
-        """An operation that answers what `action` returns, or fails for its reason."""
+        """Return an operation that answers the result of `action`, or fails for its reason."""
         try:
             return Answer(outlet, number, action())
         except OSError as error:

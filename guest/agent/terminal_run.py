@@ -1,4 +1,4 @@
-"""`run` with a terminal: a pseudo-terminal is the command's standard streams."""
+"""The operation `run` with a pseudo-terminal as the command's standard streams."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ class TerminalRun(Run):
             raise
 
     def end(self, summary: dict[str, Any]) -> None:
-        """End of input, as it is typed."""
+        """Type the character for the end of input."""
         if self._input >= 0:
             with contextlib.suppress(OSError):
                 os.write(self._input, _CONTROL_D)
 
     def resize(self, rows: int, columns: int) -> None:
-        """Another size; the kernel tells the command by SIGWINCH."""
+        """Resize the terminal; the kernel tells the command by SIGWINCH."""
         if self._master >= 0:
             size = (min(max(rows, 0), _MOST), min(max(columns, 0), _MOST))
             termios.tcsetwinsize(self._master, size)
@@ -81,10 +81,10 @@ class TerminalRun(Run):
         super()._close_outputs()
 
     def _leave_outputs(self) -> None:
-        """The terminal goes with the command, and what it left in the background is hung up on."""
+        """Close the terminal with the command, which hangs up on background processes."""
         self._close_outputs()
 
 
 def _take_terminal() -> None:
-    """In the new process, a session leader by now: standard input controls it."""
+    """Make standard input the controlling terminal of the new process, a session leader."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
