@@ -1,4 +1,4 @@
-"""Answers the kernel's requests for a tree."""
+"""A server of a tree on a connection to the kernel's FUSE."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from bluebridge.guest.fuse.tree import Answer, Directory, File, Link, Node, find
 MAX_WRITE = 4096
 BUFFER = 1 << 16
 _UNKNOWN_INODE = 0xFFFFFFFF
-"""The inode number in entries of directories, whose inodes nobody has looked up."""
+"""The inode number in directory entries, whose inodes nobody has looked up."""
 
 
 @dataclass(slots=True)
 class Handle:
-    """An open file or directory: what its reader gets, taken when the reading begins."""
+    """An open file or directory, with the content that was taken when reading began."""
 
     path: TreePath
     text: bytes | None = None
@@ -31,7 +31,7 @@ class Handle:
 
 
 class FuseConnection:
-    """Serves `root` on the connection `fd`, which it owns from now on.
+    """A server of the tree `root` on the connection `fd`, which it owns from now on.
 
     `fd` is what `mount` gives: non-blocking, a request for each read, an answer for each write.
     """
@@ -86,12 +86,12 @@ class FuseConnection:
         return bool(request)
 
     def interrupt_all(self) -> None:
-        """Tell every write that has no answer to end."""
+        """Interrupt every write that has no answer."""
         for answer in list(self._answers.values()):
             answer.interrupt()
 
     def close(self) -> None:
-        """Close the connection; who still waits for an answer gets EINTR."""
+        """Close the connection; writers that still wait for an answer get EINTR."""
         for answer in list(self._answers.values()):
             answer.done(errno.EINTR)
         os.close(self._fd)
@@ -110,13 +110,13 @@ class FuseConnection:
             self._reply(unique, answer)
 
     def _reply(self, unique: int, data: bytes, error: int = 0) -> None:
-        """Answer a request. A reader that was killed meanwhile is no error."""
+        """Answer a request; a reader that was killed meanwhile is no error."""
         header = wire.OUT_HEADER.pack(wire.OUT_HEADER.size + len(data), -error, unique)
         with contextlib.suppress(OSError):
             os.write(self._fd, header + data)
 
     def _node(self, number: int) -> Node:
-        """What an inode stands for now; raises `OSError`."""
+        """Return the present node of an inode; raises `OSError`."""
         return find(self._root, self._path(number))
 
     def _path(self, number: int) -> TreePath:
@@ -197,7 +197,7 @@ class FuseConnection:
         return None
 
     def _opened_file(self, path: TreePath) -> File:
-        """A file that is open; raises `OSError` with ENODEV if it has gone, as in sysfs."""
+        """Return an open file; raises `OSError` with ENODEV if it has gone, as in sysfs."""
         try:
             found = find(self._root, path)
         except OSError:
@@ -258,14 +258,14 @@ class FuseConnection:
 
 
 def _attributes(number: int, node: Node) -> bytes:
-    """What stat says."""
+    """Return the attributes of a node for stat."""
     links = 2 if isinstance(node, Directory) else 1
     mode, size = node.full_mode, node.size
     return wire.ATTR.pack(number, size, 0, 0, 0, 0, 0, 0, 0, mode, links, 0, 0, 0, 4096, 0)
 
 
 def _entry(position: int, name: str, node: Node) -> bytes:
-    """One entry of a directory; `position` is where the reading goes on after it."""
+    """Return one entry of a directory; reading goes on at `position` after it."""
     raw = os.fsencode(name)
     kind = stat.S_IFMT(node.full_mode) >> 12
     head = wire.DIRENT.pack(_UNKNOWN_INODE, position, len(raw), kind)

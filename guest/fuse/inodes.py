@@ -1,4 +1,4 @@
-"""Numbers of inodes, and the paths that they stand for."""
+"""The numbers of inodes, and their paths."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ Path = tuple[str, ...]
 
 
 class Inodes:
-    """A directory has one number while the kernel knows it; a file gets another at each look-up.
+    """The inodes: a directory keeps one number, a file gets another at each look-up.
 
     The kernel holds the lock of an inode while it writes to it, so one inode could not serve
     several writers that each wait for an answer.
@@ -27,7 +27,7 @@ class Inodes:
         return self._paths[number]
 
     def looked_up(self, path: Path, *, directory: bool) -> int:
-        """The number for a path; counted until it is forgotten as often."""
+        """Return the number for a path, counted until it is forgotten as often."""
         number = self._directories.get(path) if directory else None
         if number is None:
             self._last += 1
@@ -39,7 +39,7 @@ class Inodes:
         return number
 
     def forget(self, number: int, lookups: int) -> None:
-        """The kernel forgets so many look-ups."""
+        """Take back `lookups` look-ups, which the kernel forgets."""
         left = self._lookups.get(number, 0) - lookups
         if number == ROOT or number not in self._lookups:
             return

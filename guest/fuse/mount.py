@@ -1,4 +1,4 @@
-"""Mounting: a connection to the kernel's FUSE, and a directory that shows what it serves."""
+"""Mounting of a FUSE connection on a directory."""
 
 from __future__ import annotations
 

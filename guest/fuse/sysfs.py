@@ -1,4 +1,4 @@
-"""Files in the manner of Linux's sysfs: how they take numbers and words, and say how."""
+"""Files in the manner of Linux's sysfs, and parsers of the numbers and words written to them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Action = Callable[[Answer], None]
 
 
 def is_word(data: bytes, word: str) -> bool:
-    """Whether `data` is the word, a newline behind it or not, as sysfs_streq."""
+    """Return True if `data` is the word, with or without a newline, as sysfs_streq."""
     return _until_zero(data).removesuffix(b"\n") == word.encode()
 
 
 def parse_int(data: bytes) -> int:
-    """A number of 32 bits as kstrtoint with base 10; raises `OSError`: EINVAL, ERANGE."""
+    """Parse 32 bits as kstrtoint with base 10; raises `OSError`: EINVAL, ERANGE."""
     found = _DECIMAL.fullmatch(_until_zero(data))
     if found is None:
         raise OSError(errno.EINVAL, "not a number")
@@ -31,7 +31,7 @@ def parse_int(data: bytes) -> int:
 
 
 def parse_unsigned(data: bytes) -> int:
-    """A number of 64 bits as kstrtoul with base 0; raises `OSError`: EINVAL, ERANGE."""
+    """Parse 64 bits as kstrtoul with base 0; raises `OSError`: EINVAL, ERANGE."""
     found = _ANY_BASE.fullmatch(_until_zero(data))
     if found is None:
         raise OSError(errno.EINVAL, "not a number")
@@ -46,12 +46,12 @@ def parse_unsigned(data: bytes) -> int:
 
 
 def text(value: Callable[[], object]) -> File:
-    """A file with one line."""
+    """Return a file with one line."""
     return File(lambda: f"{value()}\n")
 
 
 def command(name: str, action: Action) -> File:
-    """A file that does something when "1" is written, and says so when it is read."""
+    """Return a file that acts when "1" is written, and tells so when it is read."""
 
     def write(data: bytes, answer: Answer) -> None:
         if not is_word(data, "1"):
@@ -62,5 +62,5 @@ def command(name: str, action: Action) -> File:
 
 
 def _until_zero(data: bytes) -> bytes:
-    """The kernel takes what is written as a string."""
+    """Return the bytes before the first zero, as the kernel takes what is written."""
     return data.partition(b"\0")[0]

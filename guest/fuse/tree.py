@@ -1,4 +1,4 @@
-"""The tree of a file system: directories, files and links, looked at anew for each request."""
+"""The tree of a file system: directories, files and links, evaluated anew for each request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 Read = Callable[[], str]
-"""The text of a file; raises `OSError`."""
+"""The type of a call that returns the text of a file; raises `OSError`."""
 
 
 class Answer:
@@ -23,7 +23,7 @@ class Answer:
         self._cancel: Callable[[], None] | None = None
 
     def done(self, errno: int = 0) -> None:
-        """The write is over: 0, or a positive errno. A second call does nothing."""
+        """End the write with 0 or a positive errno; a second call does nothing."""
         with self._lock:
             over, self._over = self._over, True
         if not over:
@@ -38,7 +38,7 @@ class Answer:
             cancel()
 
     def interrupt(self) -> None:
-        """A signal came for the writer."""
+        """Note that a signal came for the writer."""
         with self._lock:
             self._interrupted = True
             cancel = None if self._over else self._cancel
@@ -47,12 +47,12 @@ class Answer:
 
 
 Write = Callable[[bytes, Answer], None]
-"""Takes what one system call wrote; raises `OSError` for an answer at once."""
+"""The type of a call that takes one write's bytes; raises `OSError` for an answer at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of text. Without `read` or `write` it cannot be opened for that, by root neither.
+    """A text file; without `read` or `write` nobody can open it for that, not even root.
 
     `size` is what stat says. The true one is unknown before a read; but sendfile, busybox's way to
     cat, takes nothing out of an empty file.
@@ -62,11 +62,11 @@ class File:
     write: Write | None = None
     size: int = 4096
     mode: int | None = None
-    """Permission bits; None: 0644, 0444 or 0200."""
+    """The permission bits; None for 0644, 0444 or 0200."""
 
     @property
     def full_mode(self) -> int:
-        """Type and permission bits."""
+        """The type and permission bits."""
         if self.mode is not None:
             return stat.S_IFREG | self.mode
         return stat.S_IFREG | (0o444 if self.read else 0) | (0o200 if self.write else 0)
@@ -81,7 +81,7 @@ class Link:
 
     @property
     def size(self) -> int:
-        """Bytes of the target."""
+        """The bytes of the target."""
         return len(self.target.encode())
 
 
@@ -98,12 +98,12 @@ Node = Directory | File | Link
 
 
 def directory(children: Mapping[str, Node]) -> Directory:
-    """A directory that always has the same children."""
+    """Return a directory that always has the same children."""
     return Directory(lambda: children)
 
 
 def find(root: Directory, path: Sequence[str]) -> Node:
-    """The node at `path`; raises `OSError`: ENOENT, ENOTDIR."""
+    """Return the node at `path`; raises `OSError`: ENOENT, ENOTDIR."""
     node: Node = root
     for name in path:
         if not isinstance(node, Directory):
