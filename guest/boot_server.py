@@ -36,7 +36,7 @@ LONGEST = 1500
 
 
 def message_type(options: bytes) -> int:
-    """DHCP message type of a request's options, 0 without one."""
+    """Return the DHCP message type of a request's options, 0 without one."""
     position = 0
     while position < len(options) and options[position] != END:
         if options[position] == PAD:
@@ -76,7 +76,7 @@ def answer(request: bytes, server: IPv4Address, client: IPv4Address) -> bytes | 
 
 
 def serve_addresses(interface: str, server: IPv4Address, client: IPv4Address) -> None:
-    """Answer DHCP requests for ever, by broadcasts."""
+    """Answer DHCP requests by broadcasts, without end."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as endpoint:
         endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
         endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())

@@ -1,4 +1,4 @@
-"""Finds compiled modules in place of their sources, where the image of this guest has them.
+"""The finder of compiled modules, which replace their sources where this image has them.
 
 Beside the sources lies a folder with what mypyc made of exactly these sources
 (`bluebridge.images.guest_build`): an extension module for each hot module, called by its full name,
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 FOLDER = "compiled_guest"
-"""Name of the folder, in the package `bluebridge`."""
+"""The name of the folder in the package `bluebridge`."""
 SUFFIX = ".so"
 
 
 class CompiledFinder:
-    """Finds the modules whose files are called `files` in `folder`."""
+    """A finder of the modules whose files are called `files` in `folder`."""
 
     def __init__(self, folder: str, files: Iterable[str]) -> None:
         self._files = {
@@ -39,13 +39,13 @@ class CompiledFinder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The extension module `name`, None if it is not compiled."""
+        """Return the extension module `name`, None if it is not compiled."""
         file = self._files.get(name)
         return None if file is None else extension(name, file)
 
 
 def install() -> None:
-    """Let imports find compiled modules, unless `BLUEBRIDGE_PURE` is set, neither empty nor 0."""
+    """Let imports find compiled modules, unless `BLUEBRIDGE_PURE` is set, not empty and not 0."""
     if not wanted():
         return
     folder = os.path.join(os.path.dirname(os.path.dirname(__file__)), FOLDER)

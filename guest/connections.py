@@ -9,13 +9,13 @@ from bluebridge.guest.protocols.cm.manager import ConnectionManager
 from bluebridge.guest.verbs import Device
 
 PREFIX_LENGTHS = {4: 24, 6: 64}
-"""Bits of network of an address, by the version of IP."""
+"""The default prefix lengths of addresses, by the version of IP."""
 
 
 def open_connections(
     device: Device, ip: str, owned: contextlib.ExitStack, prefix_length: int = 0
 ) -> ConnectionManager:
-    """Manage connections of the IP address `ip`; `owned` closes what that takes.
+    """Open a connection manager for the IP address `ip`; `owned` closes it.
 
     The prefix says who is a neighbour on Ethernet: that of `PREFIX_LENGTHS` for 0. Raises
     `VerbsError`.
@@ -39,7 +39,7 @@ def _over_ethernet(
 
 
 def _by_peer(device: Device, ip: str) -> ConnectionManager:
-    """Over NTRDMA. Imported when it is needed: start-up in a guest is slow."""
+    """Open a connection manager over NTRDMA, imported late since start-up in a guest is slow."""
     from bluebridge.guest.protocols.ntrdma.connections import open_ntrdma_cm
     from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
     from bluebridge.guest.verbs import VerbsError

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class DeviceError(Exception):
-    """A device, or the way to it, does not do what was asked; the text is one line."""
+    """A device, or the way to it, did not do what was asked; the text is one line."""

@@ -47,7 +47,7 @@ class End:
 
 
 class PingPong:
-    """One side: a queue pair, a buffer the peer writes to, and one to write from.
+    """One side of the ping-pong: a queue pair, a buffer the peer writes to, one to write from.
 
     Payloads of at most `inline` bytes go inside of the send entry.
     """
@@ -73,11 +73,11 @@ class PingPong:
         self._qp.modify_rts(_PSN)
 
     def prepare(self, size: int) -> None:
-        """Forget what was written by earlier payloads; the peer must not have begun yet."""
+        """Forget what earlier payloads wrote; the peer must not have begun yet."""
         self._memory.view[size - 1] = 0
 
     def play(self, size: int, count: int, *, first: bool) -> list[float]:
-        """Microseconds of half of each round trip. Raises `VerbsError` when a write fails."""
+        """Return half of each round trip in microseconds; `VerbsError` when a write fails."""
         heard, clock = self._memory.view, time.perf_counter_ns
         data = bytearray(size)
         request = self._request(data)
@@ -108,7 +108,7 @@ class PingPong:
         return request
 
     def _put(self, data: bytearray, number: int) -> None:
-        """The last byte lands last, so it carries the number."""
+        """Write the number into the last byte, which lands last."""
         data[-1] = number
         self._memory.view[LARGEST + len(data) - 1] = number
 
@@ -120,7 +120,7 @@ class PingPong:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Play until the input ends; 1 with one line on standard error when something fails."""
+    """Play until the input ends; returns 1 after one line on standard error for a failure."""
     parser = argparse.ArgumentParser(
         prog="python3 -m bluebridge.guest.latency", description=__doc__
     )

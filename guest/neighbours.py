@@ -1,4 +1,4 @@
-"""Frames that ask who has an address on Ethernet: ARP for IPv4, neighbour discovery for IPv6.
+"""The frames that ask for the MAC of an address: ARP for IPv4, neighbour discovery for IPv6.
 
 Both are used by `bluebridge.guest.netif`; addresses are packed, 4 or 16 bytes.
 """
@@ -41,9 +41,10 @@ _LENGTH = NEIGHBOUR.size + LINK_OPTION.size
 
 
 class Heard(NamedTuple):
-    """A neighbour that a frame tells of: `sender` is at `mac`.
+    """A neighbour that a frame names: `sender` is at `mac`.
 
-    `for_us`: it is about our address, or to it; `asks`: its sender wants to know our MAC.
+    `for_us` says that the frame is about this side's address, or to it; `asks` that its sender
+    wants to know this side's MAC.
     """
 
     sender: bytes
@@ -53,26 +54,26 @@ class Heard(NamedTuple):
 
 
 class Neighbours(Protocol):
-    """A protocol that finds MAC addresses, for one own address."""
+    """A protocol that finds MAC addresses, on behalf of one own address."""
 
     groups: tuple[bytes, ...]
-    """Group MAC addresses that it needs besides broadcast."""
+    """The group MAC addresses that the protocol needs besides broadcast."""
 
     def question(self, target: bytes) -> bytes:
-        """The frame that asks who has `target`."""
+        """Return the frame that asks who has `target`."""
 
     def answer(self, heard: Heard) -> bytes:
-        """The frame that answers a question for us."""
+        """Return the frame that answers a question for this side."""
 
     def announcement(self) -> bytes:
-        """The frame that tells everybody our MAC, for those who knew another one."""
+        """Return the frame that announces this side's MAC to all who knew another one."""
 
     def heard(self, frame: bytes) -> Heard | None:
-        """Return the neighbour a frame tells of; None if it is malformed or of another protocol."""
+        """Return the neighbour a frame names; None if malformed or of another protocol."""
 
 
 def neighbours_of(own: bytes, mac: bytes) -> Neighbours:
-    """The protocol for the address `own` at `mac`."""
+    """Return the protocol for the address `own` at `mac`."""
     return Arp(own, mac) if len(own) == 4 else NeighbourDiscovery(own, mac)
 
 
@@ -86,15 +87,15 @@ class Arp:
         self._mac = mac
 
     def question(self, target: bytes) -> bytes:
-        """Return a broadcast that asks for `wanted`."""
+        """Return a broadcast that asks for `target`."""
         return self._frame(ARP_REQUEST, BROADCAST, _NO_MAC, target)
 
     def answer(self, heard: Heard) -> bytes:
-        """Return the answer to the one who asked."""
+        """Return the answer to the sender of the question."""
         return self._frame(ARP_REPLY, heard.mac, heard.mac, heard.sender)
 
     def announcement(self) -> bytes:
-        """Gratuitous ARP: a question for our own address."""
+        """Return a gratuitous ARP packet: a question for the own address."""
         return self.question(self._own)
 
     def heard(self, frame: bytes) -> Heard | None:
@@ -130,7 +131,7 @@ class Arp:
 
 
 class NeighbourDiscovery:
-    """RFC 4861: solicitations to the group of an address, advertisements as answers."""
+    """The neighbour discovery of IPv6 (RFC 4861): solicitations and advertisements."""
 
     def __init__(self, own: bytes, mac: bytes) -> None:
         self._own = own
@@ -138,24 +139,27 @@ class NeighbourDiscovery:
         self.groups: tuple[bytes, ...] = (group_mac(ALL_NODES), group_mac(solicited_node(own)))
 
     def question(self, target: bytes) -> bytes:
-        """A solicitation to the group that the target is in."""
+        """Return a solicitation to the group that the target is in."""
         group = solicited_node(target)
         return self._frame(group_mac(group), group, Kind.SOLICITATION, 0, target)
 
     def answer(self, heard: Heard) -> bytes:
-        """An advertisement; to all nodes where the sender has no address yet."""
+        """Return an advertisement, to all nodes where the sender has no address yet."""
         if not any(heard.sender):
             return self.announcement()
         flags = SOLICITED | OVERRIDE
         return self._frame(heard.mac, heard.sender, Kind.ADVERTISEMENT, flags, self._own)
 
     def announcement(self) -> bytes:
-        """An advertisement that nobody asked for."""
+        """Return an unsolicited advertisement."""
         mac = group_mac(ALL_NODES)
         return self._frame(mac, ALL_NODES, Kind.ADVERTISEMENT, OVERRIDE, self._own)
 
     def heard(self, frame: bytes) -> Heard | None:
-        """Of a solicitation or an advertisement whose checksum and hop limit are right."""
+        """Return the sender of a valid solicitation or advertisement, else None.
+
+        Checksum and hop limit must be right.
+        """
         header = frame[HEADER_SIZE:_BODY]
         if len(frame) < _OPTION or ETHERNET.get(frame, "ethertype") != ETHERTYPE_IPV6:
             return None
@@ -193,14 +197,17 @@ class NeighbourDiscovery:
 
 
 def _checksum(header: bytes | bytearray, body: bytes | bytearray) -> int:
-    """Of an ICMPv6 message with its pseudo header: 0 when the one it holds is right."""
+    """Return an ICMPv6 message's checksum with its pseudo header.
+
+    It is 0 when the message holds the right one.
+    """
     addresses = IPV6.get_raw(header, "source") + IPV6.get_raw(header, "destination")
     rest = len(body).to_bytes(4, "big") + PROTOCOL_ICMPV6.to_bytes(4, "big")
     return ones_complement_sum(addresses + rest + bytes(body))
 
 
 def _link_address(body: bytes) -> bytes | None:
-    """The MAC address in the options of a message, if there is one."""
+    """Return the MAC address in the options of a message, None if there is none."""
     at = NEIGHBOUR.size
     while at + LINK_OPTION.size <= len(body):
         units = LINK_OPTION.get(body, "length", at)

@@ -1,4 +1,4 @@
-"""An Ethernet interface with one IP address: enough to be found and to find neighbours.
+"""An Ethernet interface with one IP address, which answers and asks for MAC addresses.
 
     with NetInterface(device, "192.168.69.127") as net:
         mac = net.resolve("192.168.69.128")         # 6 bytes, or TimeoutError
@@ -79,7 +79,7 @@ class NetInterface:
         self._send(self._protocol.announcement())
 
     def resolve(self, ip: str, timeout: float = DEFAULT_TIMEOUT) -> bytes:
-        """The MAC address behind `ip`; asks every half second.
+        """Return the MAC address (6 bytes) behind `ip`; asks every half second.
 
         Raises `TimeoutError` without an answer in time, `ValueError` for an address that is no
         neighbour, `DeviceLost`.
@@ -104,12 +104,12 @@ class NetInterface:
             return self._neighbours[target]
 
     def forget(self, ip: str) -> None:
-        """Drop what is known of `ip`, so that the next `resolve` asks again."""
+        """Drop the MAC address of `ip`, so that the next `resolve` asks again."""
         with self._changed:
             self._neighbours.pop(ipaddress.ip_address(ip).packed, None)
 
     def close(self) -> None:
-        """Stop the thread and give the queue pair back; a second call does nothing."""
+        """Stop the thread and destroy the queue pair; a second call does nothing."""
         if self._closing:
             return
         self._closing = True

@@ -1,4 +1,4 @@
-"""`--provider` and `--backend` of programs: whose device they open."""
+"""The options `--provider` and `--backend`, by which programs choose the device they open."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def open_chosen(
     wait: bool = True,
     ethernet: str = "",
 ) -> Device:
-    """The device that was chosen. Raises `DeviceError`, `OSError`.
+    """Open the device that was chosen; raises `DeviceError`, `OSError`.
 
     NTRDMA may wait for its peer, and have a network interface of the address `ethernet`.
     """

@@ -1,4 +1,4 @@
-"""Which driver provides verbs: by the identity of a PCI function, or by name."""
+"""The choice of the driver that provides verbs, by a PCI function's identity or by name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def open_device(bus: Bus, *, vectors: int = DEFAULT_VECTORS, blueflame: str = "o
 
 
 def open_ntrdma(back_end: str = BACK_END, wait: bool = True, ethernet: str = "") -> Device:
-    """NTRDMA through the bridge of this machine, or over TCP; with its peer there, if it waits.
+    """Open NTRDMA by this machine's bridge or TCP, with its peer there if it waits.
 
     `back_end` is one of the words of `guest.protocols.ntrdma.back_ends`. With `ethernet`, such as
     10.9.2.1/24, it has a network interface of that address, ntrdma0. Raises `DeviceError`,
@@ -48,7 +48,7 @@ def open_ntrdma(back_end: str = BACK_END, wait: bool = True, ethernet: str = "")
 
 
 def _open_hca(bus: Bus, vectors: int, blueflame: str) -> Device:
-    """A ConnectX-3. Imported when it is chosen: start-up in a guest is slow."""
+    """Open a ConnectX-3, imported late since start-up in a guest is slow."""
     from bluebridge.guest.drivers.hca.context import open_hca
 
     return open_hca(bus, vectors=vectors, blueflame=use_of(blueflame))
