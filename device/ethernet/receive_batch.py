@@ -119,8 +119,8 @@ class Batch:
     def _refuse(self, pairs: list[tuple[ReceiveWork, bytes]]) -> int:
         """Complete the first receive in error; returns how many frames are done with.
 
-        One that is too small costs its frame. One that names memory it may not is the end of the
-        ring: it and all that were taken with it.
+        A receive that is too small costs its frame. One that names forbidden memory is the end of
+        the ring: it and all receives that were taken with it are lost.
         """
         qp = self.qp
         entry, frame = pairs[0]

@@ -62,9 +62,9 @@ class WireMessage:
 
     @property
     def complete(self) -> bool:
-        """True if all bytes of the payload are known; reads and atomics ask without payload.
+        """True unless bytes of the payload are missing; a request of a read or an atomic has none.
 
-        The `length` of a read is that of its answer; the payload of an atomic are its operands.
+        The `length` of a read is that of its answer; an atomic carries nothing but its operands.
         """
         asks = self.what == What.REQUEST and (self.op == Op.READ or self.op in ATOMICS)
         return asks or len(self.payload) == self.length

@@ -73,7 +73,7 @@ class Packet:
 
     @property
     def whole(self) -> bool:
-        """Whether all of the payload was captured."""
+        """True if all of the payload was captured."""
         return len(self.payload) == self.length
 
 

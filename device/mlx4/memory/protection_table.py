@@ -84,9 +84,8 @@ class ProtectionTable:
     def synchronise(self) -> Iterator[None]:
         """Make entries valid that software gave back and edited in the dMPT table (SYNC_TPT).
 
-        In portions.
-
-        Linux `mlx4/mr.c: mlx4_mr_hw_write_mpt`; used by re-registration of user MRs only.
+        The work is done in portions. Linux `mlx4/mr.c: mlx4_mr_hw_write_mpt`; only re-registration
+        of user MRs uses the command.
         """
         pages = turn = 0
         for index in list(self._returned):

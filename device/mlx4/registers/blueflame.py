@@ -57,8 +57,8 @@ class _Register:
 class BlueFlame:
     """The BlueFlame pages of one HCA; each register collects one entry at a time.
 
-    Software uses one under a lock (libmlx4 the first of a page, mlx4_en one for each ring), so
-    stores to several may be interleaved, but not those to one.
+    Software uses a register under a lock (libmlx4 the first of a page, mlx4_en one for each ring),
+    so stores to several registers may be interleaved, but not those to one.
     """
 
     def __init__(self, bus: HostBus, features: Features, qps: QueuePairs) -> None:
@@ -92,8 +92,8 @@ class BlueFlame:
     def fence(self, page: int, why: str, qpn: int | None = None) -> None:
         """Close a page's open lines as they are, because an access that orders stores happened.
 
-        With `qpn` those of that queue pair only, since others come from other processors. `why`
-        goes into the log.
+        With `qpn`, only lines of that queue pair are closed, since others come from other
+        processors. `why` goes into the log.
         """
         if not self._open:
             return

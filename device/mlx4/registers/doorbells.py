@@ -59,7 +59,8 @@ class UserAccessRegion:
     def write(self, offset: int, data: bytes) -> None:
         """Handle a write to BAR2.
 
-        Ignored without INIT_HCA, elsewhere in a page, and for the queues of another page.
+        A write is ignored without INIT_HCA, at an offset of a page without a doorbell, and for the
+        queues of another page.
         """
         if not self._parameters.initialised:
             return

@@ -132,8 +132,8 @@ class CompletionWriter(Completions):
     ) -> None:
         """Complete the receive of a datagram; its length counts a GRH of 40 bytes.
 
-        The sender's MAC address and its LID with what was found in a packet of IPoIB stand at the
-        same place.
+        The sender's MAC address (Ethernet) stands at the same place of the entry as its LID and the
+        findings on a packet of IPoIB (InfiniBand).
         """
         route, immediate = message.route, message.immediate
         opcode = RECEIVE_OPCODES[Op.SEND if immediate is None else Op.SEND_IMM]

@@ -115,7 +115,7 @@ class SendRing(SendQueue):
     def push(self, entry: bytes) -> None:
         """Carry out an entry that software stored whole (BlueFlame), and none behind it.
 
-        Those have stores or a doorbell of their own on their way.
+        Entries behind it have stores or a doorbell of their own on their way.
         """
         self._given = entry
         self.ring()

@@ -29,7 +29,7 @@ from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus
 from bluebridge.device.rdma.work import ReceiveWork
 
 NOTHING: Final = -1
-"""No PSN: no message is under way."""
+"""In place of a PSN: no message is under way."""
 
 _WRITES: Final = (Op.WRITE, Op.WRITE_IMM)
 

@@ -46,8 +46,8 @@ class Requester(SendEngine):
     `next_psn` is the PSN of the next request. A request that fails locally waits in `pending`
     until the ones before it are done, since completions come in order.
 
-    The fabric answers at once, an adapter would not have the answer to one read before it sends the
-    next of the same walk of the ring. `_burst` counts those that would be under way together.
+    `_burst` counts the reads of one walk of the ring that would be under way together: the fabric
+    answers at once, while an adapter sends the next read before it has the answer to the first.
     """
 
     __slots__ = (
