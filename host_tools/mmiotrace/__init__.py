@@ -1,5 +1,5 @@
-"""The guest kernel's own record of its register accesses, held against the bus log.
+"""Compares the guest kernel's own record of its register accesses with the bus log.
 
-`trace` reads mmiotrace's text, `compare` sets it beside the log, `session` makes one in a guest,
-`command` is `bluebridge mmiotrace`.
+`trace` reads mmiotrace's text, `compare` compares it with the log, `session` makes one in a guest,
+`mmiotrace_command` is `bluebridge mmiotrace`.
 """

@@ -13,7 +13,7 @@ from bluebridge.device.layout.mlx4.uar import BLUEFLAME, PAGE_SIZE, UAR
 from bluebridge.host_tools.mmiotrace.trace import Access, Trace, Window, aligned
 
 _MSIX = Window(0, MSIX_TABLE_OFFSET, MSIX_PBA_OFFSET + PAGE_SIZE - MSIX_TABLE_OFFSET)
-"""Table and pending bits: QEMU answers there, the device never sees an access."""
+"""The window of MSI-X table and pending bits: QEMU answers there, the device sees no access."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,10 @@ class Verdict:
     user: int
     """The number of accesses through user-space mappings, which the tracer cannot see; left out."""
     unseen: int
-    """Left out of the log: accesses of mappings inside a page, when only whole ones are traced."""
+    """The accesses left out of the log, of mappings inside a page, when only whole ones are traced.
+    """
     difference: str = ""
-    """The first place where they differ, in a few lines."""
+    """The first place where the two records differ, in a few lines; empty if they do not."""
 
     @property
     def same(self) -> bool:
@@ -42,7 +43,7 @@ class Verdict:
         return not self.difference and self.traced > 0
 
     def text(self) -> str:
-        """The verdict for people."""
+        """Return the verdict as text for people."""
         rows = [
             f"mmiotrace: {self.traced:,} accesses ({self.reads:,} reads); bus log: {self.logged:,}",
             f"left out: {self.table:,} of the MSI-X table, which QEMU keeps; "
@@ -56,7 +57,7 @@ class Verdict:
 
 
 def logged(events: Iterable[Event], device: str) -> list[Access]:
-    """Register accesses of an adapter in a bus log, in order."""
+    """Return the register accesses of an adapter in a bus log, in order."""
     return [
         Access(event.kind is Kind.MMIO_WRITE, event.bar, event.address, event.data)
         for event in events
@@ -65,7 +66,7 @@ def logged(events: Iterable[Event], device: str) -> list[Access]:
 
 
 def compare(trace: Trace, log: list[Access]) -> Verdict:
-    """Hold the kernel's record against the log's, access by access."""
+    """Compare the kernel's record with the log's, access by access."""
     windows = list(trace.windows)
     whole = list(aligned(windows))
     kernel = [each for each in log if not _by_user(each, windows)]

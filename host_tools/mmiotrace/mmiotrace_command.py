@@ -20,7 +20,7 @@ from bluebridge.host_tools.progress import Progress, Reporter
 
 
 def main(options: argparse.Namespace) -> int:
-    """Record and compare; 0 if every access matches."""
+    """Record and compare; return 0 if every access matches. Raises `LabError`."""
     if options.compare:
         verdict = _read(options.compare[0], options.compare[1], options.device)
     else:
@@ -38,7 +38,10 @@ def main(options: argparse.Namespace) -> int:
 def record(
     progress: Progress, *, log: Path | None = None, blueflame: str = "on", stock: bool = False
 ) -> Verdict:
-    """Boot, trace guest a, compare. The trace stays beside the bus log."""
+    """Boot a pair, trace guest a, compare; return the verdict.
+
+    The trace stays beside the bus log. Raises `LabError`.
+    """
     config = LabConfig(log=log, vfio=False, cpus=1, options=ServerOptions(blueflame=blueflame))
     with tempfile.TemporaryDirectory() as folder:
         modules = [] if stock else session.helper(Path(folder))

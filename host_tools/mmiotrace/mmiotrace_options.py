@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 TRACE = "mmiotrace.txt"
-"""The file with the guest's record, beside the bus log."""
+"""The name of the file with the guest's record, beside the bus log."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

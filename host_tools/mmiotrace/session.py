@@ -1,4 +1,4 @@
-"""mmiotrace in a guest: on before the driver loads, off after it has gone."""
+"""Runs mmiotrace in a guest, from before the driver is loaded until after it is unloaded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRAFFIC = (
 
 
 def start(machine: Vm, modules: list[Path]) -> None:
-    """Load `modules`, what the tracer needs (`helper`), and begin to trace.
+    """Load `modules`, which the tracer needs (`helper`), and begin to trace.
 
     The tracer switches all processors of the guest but the first off.
     """
@@ -36,7 +36,7 @@ def start(machine: Vm, modules: list[Path]) -> None:
 
 
 def stop(machine: Vm) -> str:
-    """Stop tracing; what was recorded, as the kernel prints it."""
+    """Stop tracing; return the record as the kernel prints it."""
     # A pipe that is read to its end after the recording stopped ends by itself. Into a file: cat
     # splices it into another pipe, and then the kernel leaves the lines of PCI devices out.
     machine.run(
@@ -47,7 +47,7 @@ def stop(machine: Vm) -> str:
 
 
 def helper(folder: Path) -> list[Path]:
-    """Build the module that lets the tracer see mappings inside a page into `folder`."""
+    """Build the module by which the tracer sees mappings inside a page into `folder`."""
     from bluebridge.images import kmod
 
     with image_errors():
@@ -55,7 +55,7 @@ def helper(folder: Path) -> list[Path]:
 
 
 def life_of_a_driver(pair: Pair, modules: list[Path]) -> str:
-    """Trace guest a from before its driver loads until after it has gone; the trace.
+    """Trace guest a from before its driver loads until after it has gone; return the trace.
 
     Nobody drives the adapters yet (`LabConfig(vfio=False)`). In between there is traffic.
     """

@@ -1,5 +1,5 @@
-"""`bluebridge ntb demo`: what a bridge does, shown on a pair of its own.
+"""`bluebridge ntb demo`: shows a bridge at work on a pair of its own.
 
-`options` is its command line, `command` the sequence, `steps` what is done with the kernel's
-drivers, `packet` one packet in the bus log.
+`ntb_demo_options` has the options of the command line, `ntb_demo_command` the sequence, `steps`
+each step with the kernel's drivers, `packet` one packet in the bus log.
 """

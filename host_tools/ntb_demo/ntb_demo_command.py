@@ -13,7 +13,7 @@ from bluebridge.host_tools.progress import Reporter
 
 
 def main(options: argparse.Namespace) -> int:
-    """Show everything on a pair of its own; 0 when all of it was right, else `LabError`."""
+    """Show all steps on a pair of its own; return 0. Raises `LabError` when a step goes wrong."""
     bridge = BridgeOptions(options.model)
     config = LabConfig(log=options.log, hca=False, vfio=False, kernel=True, bridge=bridge)
     with Pair(config, Reporter(quiet=options.quiet)) as pair:

@@ -1,4 +1,4 @@
-"""One packet in the bus log: from the sender's first store to the receiver's last interrupt."""
+"""Finds one packet in the bus log, from the sender's first store to the receiver's interrupt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bluebridge.host_tools.errors import LabError
 _PATIENCE = 20.0
 _PAUSE = 0.1
 _BEFORE = 30
-"""Events before the copy among which the frame's header is looked for."""
+"""The number of events before the copy among which the frame's header is looked for."""
 
 
 def lines(logs: Path, size: int, sender: str, receiver: str) -> list[str]:
@@ -40,7 +40,7 @@ def lines(logs: Path, size: int, sender: str, receiver: str) -> list[str]:
 def bounds(
     events: Sequence[Event], size: int, sender: str, receiver: str
 ) -> tuple[int, int] | None:
-    """Index of the first event of the frame and of the one behind its last."""
+    """Return the index of a frame's first event and of the event after its last; else None."""
     sent = _copied(events, 0, f"{sender}.dma", size)
     if sent is None:
         return None

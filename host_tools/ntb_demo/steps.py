@@ -29,13 +29,13 @@ RINGS = 0x11
 _DEVICES = "|".join(
     f"{vendor:04x}:{device:04x}" for vendor, device in (*models.BY_PCI_ID, *ioat.PCI_IDS)
 )
-"""PCI IDs of bridges and engines, as an extended regular expression."""
+"""The PCI IDs of bridges and engines, as an extended regular expression."""
 PERF_CLIENT = clients.perf("use_dma=1 total_order=26")
 Say = Callable[[str], None]
 
 
 def link(guests: Guests, say: Say) -> None:
-    """Tell which devices the guests have, and that the link is up."""
+    """Print the devices that the guests have, and that the link is up."""
     for guest in guests.machines:
         names = guests.run(guest, f"lspci -nn | grep -E '{_DEVICES}'")
         for name in names.splitlines():
@@ -55,7 +55,7 @@ def ping(guests: Guests, say: Say) -> None:
 
 
 def one_packet(guests: Guests, say: Say) -> None:
-    """A packet large enough for the engine, and what of it crossed the buses."""
+    """Send a packet large enough for the DMA engine, and explain how it crosses the buses."""
     a, b = guests.machines
     guests.run(a, f"ping -c 1 -s {PAYLOAD} -w 30 {B_ADDRESS}")
     say(f"An ICMP echo of {PAYLOAD} bytes, a frame of {FRAME}. a's processor stores the frame's")
@@ -66,7 +66,7 @@ def one_packet(guests: Guests, say: Say) -> None:
 
 
 def transfer(guests: Guests, say: Say) -> None:
-    """Random bytes by TCP, their checksum on both sides, the engines' share of them."""
+    """Send random bytes by TCP; print the checksum on both sides, and the engine's copies."""
     rate = checked_transfer.transfer(guests.pair, B_ADDRESS, TRANSFER_MIB, say)
     copies = _async_copies(guests, guests.machines[0])
     say(f"the same, {rate:.1f} MB/s; a's engine made {copies} copies")
@@ -82,12 +82,12 @@ def _async_copies(guests: Guests, guest: Vm) -> int:
 
 
 def unload_network(guests: Guests) -> None:
-    """One client at a time may have the bridge."""
+    """Unload the network's drivers, since only one client at a time may have the bridge."""
     guests.both("rmmod ntb_netdev && rmmod ntb_transport")
 
 
 def perf(guests: Guests, say: Say) -> None:
-    """64 MiB by the engine through the window, each way."""
+    """Copy 64 MiB by the DMA engine through the window, each way, with ntb_perf."""
     clients.load_both(guests, PERF_CLIENT)
     for guest in guests.machines:
         guests.run(guest, f"{PERF} timeout 60 sh -c 'echo 0 > run'")
@@ -99,7 +99,7 @@ def perf(guests: Guests, say: Say) -> None:
 
 
 def tool(guests: Guests, say: Say) -> None:
-    """Doorbells and scratchpads by hand."""
+    """Use doorbells and scratchpads directly, with ntb_tool."""
     guests.both(TOOL_CLIENT.load)
     guests.both(f"{TOOL} echo Y > peer0/link_event")
     for here, there in guests.ways:

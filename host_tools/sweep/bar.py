@@ -9,14 +9,14 @@ from bluebridge.host_tools.progress import Reporter
 from bluebridge.host_tools.sweep.rows import Row
 
 _LINES = 20
-"""Lines of a whole sweep where there is no terminal."""
+"""The number of progress lines of a whole sweep where there is no terminal."""
 
 
 class Bar:
     """Context manager; calling it prints a line above the bar, as `Reporter` does."""
 
     def __init__(self, total: int, *, quiet: bool) -> None:
-        """`total` rows are to be measured."""
+        """Prepare the bar of a sweep in which `total` rows are to be measured."""
         console = Console(stderr=True, quiet=quiet)
         self._terminal = console.is_terminal and not quiet
         self._report = Reporter(quiet=quiet)
@@ -39,14 +39,14 @@ class Bar:
         self._bar.stop()
 
     def __call__(self, message: str) -> None:
-        """One line about something else than a row."""
+        """Print one line about something else than a row."""
         if self._terminal:
             self._bar.console.print(message, highlight=False, markup=False)
         else:
             self._report(message)
 
     def start(self, done: int) -> None:
-        """So many rows are there already."""
+        """Show that `done` rows have been measured already."""
         self._done = self._told = done
         self._bar.update(self._task, completed=done)
 

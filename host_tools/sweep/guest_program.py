@@ -1,4 +1,4 @@
-"""`guest.latency` in both guests: the Python driver's own ping-pong, told line by line."""
+"""Runs `guest.latency`, the Python driver's own ping-pong, in both guests, controlled by lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECONDS = 120.0
 
 
 class Program:
-    """One guest's program, and the lines it says."""
+    """One guest's latency program, and the lines that it prints."""
 
     def __init__(self, machine: Vm, words: str) -> None:
         reading, self._writing = os.pipe()
@@ -47,11 +47,11 @@ class Program:
         self._lines.put(None)
 
     def send(self, values: dict[str, Any]) -> None:
-        """Send a line."""
+        """Send the program a line with a JSON object."""
         os.write(self._writing, json.dumps(values).encode() + b"\n")
 
     def receive(self) -> dict[str, Any]:
-        """The next line. Raises `LabError` when the program ends or says nothing."""
+        """Return the program's next JSON object. Raises `LabError` when it ends or hangs."""
         try:
             line = self._lines.get(timeout=_SECONDS)
         except queue.Empty:
@@ -63,7 +63,7 @@ class Program:
         return message
 
     def close(self) -> None:
-        """End its input, hence the program; kill one that does not listen."""
+        """End the program's input, hence the program; kill one that goes on."""
         os.close(self._writing)
         self._thread.join(5.0)
         if self._thread.is_alive():
@@ -72,7 +72,7 @@ class Program:
 
 
 class GuestProgram:
-    """Measures payloads on a pair whose HCAs vfio-pci has."""
+    """Measures payloads on a pair whose HCAs are bound to vfio-pci."""
 
     def __init__(self, pair: Pair, request: SweepRequest, setting: str) -> None:
         self._count = request.iterations
@@ -95,7 +95,7 @@ class GuestProgram:
         self._stack.close()
 
     def measure(self, size: int) -> Wall:
-        """One payload; the second guest's figures, as of a client. Raises `LabError`."""
+        """Measure one payload; return the figures of guest b, the client. Raises `LabError`."""
         server, client = self._programs
         asked = {"size": size, "count": self._count}
         server.send({**asked, "first": False})

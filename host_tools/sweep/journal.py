@@ -42,7 +42,7 @@ class Journal:
         self._file.close()
 
     def add(self, row: Row) -> None:
-        """Keep a row, whatever happens to this process."""
+        """Keep a row, which is in the file before this returns."""
         self._write(row.as_json())
         self.rows.append(row)
 

@@ -20,7 +20,7 @@ from bluebridge.host_tools.errors import LabError
 
 _OPCODE = "RDMA_WRITE"
 _PATIENCE = 10.0
-"""Seconds until the device server has written what it holds back."""
+"""The seconds in which the device server must have written out the events of a payload."""
 _PAUSE = 0.1
 
 
@@ -42,11 +42,11 @@ class Watch:
         self._began = 0.0
 
     def begin(self) -> None:
-        """Begin the next payload: all that follows belongs to it."""
+        """Note that all events from now on belong to the next payload."""
         self._began = self._now(LogReader(self._folder))
 
     def end(self, size: int, messages: int) -> Modelled:
-        """The payload's modelled time; waits until `messages` writes of `size` bytes are there.
+        """Return a payload's modelled time, once `messages` writes of `size` bytes are in the log.
 
         Raises `LabError` when the log holds fewer.
         """

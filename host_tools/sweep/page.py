@@ -1,4 +1,4 @@
-"""A page of a sweep that needs nothing but itself: picture, steps, table."""
+"""The page of a sweep with picture, steps and table, in one file that loads nothing else."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _ATTEMPTS = 20
 
 
 class Perftest:
-    """Measures payloads on a pair that has the kernel's drivers."""
+    """Measures payloads with ib_write_lat on a pair whose kernels drive the HCAs."""
 
     def __init__(self, pair: Pair, request: SweepRequest) -> None:
         self._pair = pair
@@ -30,7 +30,7 @@ class Perftest:
         """End the programs, so that nothing is left of a run."""
 
     def measure(self, size: int) -> Wall:
-        """One payload; once more while the program could not sample the guest's clock.
+        """Measure one payload, again while the program cannot sample the guest's clock.
 
         Raises `LabError` when either program fails, prints no figures, or finds no clock.
         """
@@ -51,7 +51,7 @@ class Perftest:
 
 
 def figures(said: str, size: int) -> Wall:
-    """The figures in what the client prints; raises `LabError` when there are none."""
+    """Return the figures in the client's output; raises `LabError` when there are none."""
     row = perftest.last_row(said)
     if row[:1] != [str(size)] or len(row) <= TYPICAL:
         raise LabError(f"ib_write_lat printed no figures for {size} bytes", transcript=said)

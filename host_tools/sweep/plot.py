@@ -20,13 +20,13 @@ _COLOURS = {"on": "#1f6fb4", "off": "#c8541d", "wrong-page": "#7a3ea8", "old-siz
 _WIDTH, _PANEL, _HEAD = 9.0, 2.6, 0.8  # inches
 _DOTS = 110
 _CLOSE = 0.04
-"""Part of the width below which two labels would overlap."""
+"""The part of the width below which two labels would overlap."""
 _NOTHING = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 """Metadata of an SVG: the same sweep gives the same bytes."""
 
 
 def require() -> None:
-    """Raises `LabError` without matplotlib, which only the package's extra `plot` brings."""
+    """Raise `LabError` without matplotlib, which only the package's extra `plot` installs."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
@@ -44,7 +44,7 @@ def save(request: SweepRequest, rows: Sequence[Row], path: Path) -> None:
 
 
 def svg(request: SweepRequest, rows: Sequence[Row]) -> str:
-    """The picture as an `<svg>` element."""
+    """Return the picture as an `<svg>` element."""
     buffer = io.StringIO()
     _figure(request, rows).savefig(buffer, format="svg", metadata=_NOTHING)
     text = buffer.getvalue()

@@ -11,7 +11,7 @@ from bluebridge.host_tools.errors import UsageError
 
 LARGEST = 1 << 16
 MOST_ITERATIONS = 5000
-"""A payload's part of the bus log must fit into what the log keeps."""
+"""The most iterations of a payload, whose part of the bus log must fit into what the log keeps."""
 INLINE = 220
 """The bytes that ib_write_lat asks to be inline (perftest_parameters.h: DEF_INLINE_WRITE)."""
 MOST_INLINE = 912
@@ -26,7 +26,7 @@ PAGE = ".html"
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """A sweep. Two sweeps of equal requests may continue each other."""
+    """The request for a sweep; sweeps of equal requests may continue each other."""
 
     minimum: int
     maximum: int
@@ -56,7 +56,7 @@ class SweepRequest:
         return request
 
     def check(self) -> None:
-        """Raises `UsageError`, one line with the mend."""
+        """Raise `UsageError`, one line with the mend, for a request that cannot be carried out."""
         if not 1 <= self.minimum <= self.maximum <= LARGEST:
             raise UsageError(
                 f"there is no payload from {self.minimum} to {self.maximum} bytes",
@@ -82,16 +82,16 @@ class SweepRequest:
 
     @property
     def sizes(self) -> range:
-        """The payloads."""
+        """The sizes of the payloads in bytes."""
         return range(self.minimum, self.maximum + 1, self.step)
 
     @property
     def buffer(self) -> int:
-        """Bytes of half a register: the largest entry that goes through BlueFlame."""
+        """The bytes of half a register: the largest entry that goes through BlueFlame."""
         return self.register // 2
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, as the journal keeps them."""
+        """Return the fields as plain values for the journal."""
         return {
             key: list(value) if isinstance(value, tuple) else value
             for key, value in asdict(self).items()
@@ -99,7 +99,7 @@ class SweepRequest:
 
 
 def check_files(options: argparse.Namespace) -> None:
-    """Raises `UsageError` for files that cannot be written, before anything boots."""
+    """Raise `UsageError` for files that cannot be written, before anything boots."""
     for path in options.plot:
         if path.suffix not in (*PICTURES, PAGE):
             raise UsageError(

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Wall:
-    """Microseconds by the guest's clock, of a message one way."""
+    """The times of a message one way, in microseconds of the guest's clock."""
 
     typical: float
     best: float
@@ -44,7 +44,7 @@ class Row:
 
     @classmethod
     def of_json(cls, values: Mapping[str, Any]) -> Row:
-        """The reverse; raises `KeyError` or `TypeError` for anything else."""
+        """Return the row of plain values; raises `KeyError` or `TypeError` for anything else."""
         return cls(
             str(values["setting"]),
             int(values["size"]),

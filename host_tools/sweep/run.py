@@ -1,4 +1,4 @@
-"""A sweep: guests for each setting, all payloads one after the other."""
+"""Runs a sweep: guests for each setting, all payloads one after the other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Tool = Perftest | GuestProgram
 def measure(
     request: SweepRequest, journal: Journal, models: Mapping[str, Model], bar: Bar, log: Path | None
 ) -> None:
-    """Measure what the journal lacks. Raises `LabError`; what was measured is in the journal."""
+    """Measure the rows that the journal lacks, and add each to it. Raises `LabError`."""
     for setting, sizes in journal.todo():
         bar(f"BlueFlame {setting}: {len(sizes)} payloads")
         config = _config(request, setting, log)

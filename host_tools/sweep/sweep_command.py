@@ -20,12 +20,12 @@ from bluebridge.host_tools.sweep.rows import Row
 from bluebridge.host_tools.sweep.run import measure
 
 WALL = ("PacketSize", "LatTypical", "LatBest", "LatWorst")
-"""Bytes, then wall microseconds."""
+"""The names of the table's columns for bytes and for wall time in microseconds."""
 OTHER = ("BlueFlame", "Path")
 
 
 def table_text(request: SweepRequest, rows: Iterable[Row], *, csv: bool) -> str:
-    """Two lines of comment, then a block of rows for each setting.
+    """Return the table: two lines of comment, then a block of rows for each setting.
 
     Blocks are two empty lines apart: gnuplot's `index 0`, `index 1`.
     """

@@ -11,7 +11,7 @@ OUTPUT = Path("latencyResult.dat")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add them; what makes no sense together is refused by `request`."""
+    """Declare the options of the command; `request` refuses wrong combinations."""
     parser.description = (
         "Measure RDMA WRITE latency for payloads of a range between two guests, with BlueFlame and "
         "without, in wall time and in modelled time from the bus log. A sweep that was stopped "

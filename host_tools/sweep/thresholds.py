@@ -20,14 +20,17 @@ _UNIT = 16
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """`payload` is the largest one before the step, in bytes."""
+    """A size at which the driver changes its way.
+
+    `payload` is the largest one before the step, in bytes.
+    """
 
     payload: int
     text: str
 
 
 def entry_bytes(payload: int) -> int:
-    """Length of an inline RDMA WRITE's entry, in whole units of 16 bytes."""
+    """Return the length in bytes of an inline RDMA WRITE's entry, a multiple of 16."""
     place = _CONTROL + _REMOTE
     while payload > 0:
         piece = min(payload, BLUEFLAME_LINE - place % BLUEFLAME_LINE - _HEAD)
@@ -37,12 +40,12 @@ def entry_bytes(payload: int) -> int:
 
 
 def lines(payload: int) -> int:
-    """Lines of 64 bytes that such an entry takes."""
+    """Return the number of lines of 64 bytes that the entry of an inline RDMA WRITE takes."""
     return -(-entry_bytes(payload) // BLUEFLAME_LINE)
 
 
 def blueflame_end(buffer: int, inline: int) -> int:
-    """The largest payload that goes through BlueFlame; 0 if none does."""
+    """Return the largest payload that goes through BlueFlame; 0 if none does."""
     return max((each for each in range(inline + 1) if entry_bytes(each) <= buffer), default=0)
 
 

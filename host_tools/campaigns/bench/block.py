@@ -35,7 +35,7 @@ until [ -b /dev/nvme0n1 ]; do sleep 0.1; done
 
 @contextlib.contextmanager
 def rnbd(pair: Pair, session: str, disk: str, route: Route) -> Iterator[str]:
-    """`disk` of guest b as a device of guest a over one path. Raises `LabError`."""
+    """Yield `disk` of guest b as a block device of guest a over one path. Raises `LabError`."""
     client = KernelClient(pair.a, session)
     device = client.map(disk, [route])
     try:
@@ -46,7 +46,7 @@ def rnbd(pair: Pair, session: str, disk: str, route: Route) -> Iterator[str]:
 
 @contextlib.contextmanager
 def nvme(pair: Pair, disk: str, route: Route) -> Iterator[str]:
-    """The same through nvme-rdma. Raises `LabError`."""
+    """Yield `disk` of guest b as a block device of guest a by nvme-rdma. Raises `LabError`."""
     words = {"root": _NVMET, "disk": disk, "address": route.target}
     pair.b.run(_TARGET.format(**words), timeout=_SECONDS)
     pair.a.run(_CONNECT.format(**words), timeout=_SECONDS)
@@ -58,13 +58,13 @@ def nvme(pair: Pair, disk: str, route: Route) -> Iterator[str]:
 
 
 def bandwidth(pair: Pair, device: str, way: str, seconds: int) -> float:
-    """MiB/s of sequential `read` or `write`, 128 KiB each, 8 at a time."""
+    """Return the MiB/s of sequential `read` or `write`, 128 KiB each, 8 at a time."""
     job = _fio(pair, device, f"--rw={way} --bs=128k --iodepth=8", seconds)
     return float(job[way]["bw_bytes"]) / (1 << 20)
 
 
 def random_reads(pair: Pair, device: str, seconds: int) -> float:
-    """Random reads of 4 KiB per second, 32 at a time."""
+    """Return the random reads of 4 KiB per second, 32 at a time."""
     job = _fio(pair, device, "--rw=randread --bs=4k --iodepth=32", seconds)
     return float(job["read"]["iops"])
 

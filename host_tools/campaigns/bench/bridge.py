@@ -44,7 +44,7 @@ print(stored - begin, time.perf_counter() - begin)
 
 
 def figures(progress: Progress) -> list[Figure]:
-    """Everything of the section. Raises `LabError`."""
+    """Measure all figures of the bridge's section. Raises `LabError`."""
     with Pair(LabConfig(hca=False, bridge=BRIDGE, vfio=False, bus_log=False), progress) as pair:
         guests = Guests(pair, GEN4)
         pair.probe_bridges()
@@ -185,7 +185,7 @@ def _ping_pong(pair: Pair) -> list[Figure]:
 
 
 def game(pair: Pair) -> dict[str, dict[str, float]]:
-    """Microseconds of each ping-pong of processes: `p50` and others."""
+    """Return the microseconds of each ping-pong of processes: `p50` and others."""
     line = f"python3 -m bluebridge.guest.drivers.ntb pingpong --json --count {PINGS}"
     texts: dict[str, str] = {}
 

@@ -20,7 +20,7 @@ from bluebridge.host_tools.progress import Progress
 ROUNDS = 5
 SECONDS = 3.0
 GOAL = 5.0
-"""The goal: so many times faster than virtio-net."""
+"""The goal: how many times faster than virtio-net the HCAs should be."""
 _NIC_PORT = 1  # the HCA has port 0
 _TO_VFIO = """
 modprobe vfio enable_unsafe_noiommu_mode=1 && modprobe vfio-pci || exit 1
@@ -32,7 +32,7 @@ echo {nic} > /sys/bus/pci/drivers_probe
 
 
 class Contest:
-    """The two ways between the guests of a pair; `lost` counts the frames that the HCAs lost."""
+    """Measures testpmd over both links of a pair; `lost` counts the frames that the HCAs lost."""
 
     def __init__(self, pair: Pair, mac: str) -> None:
         """`mac` is the address of guest a's HCA."""
@@ -42,11 +42,11 @@ class Contest:
         self.lost = 0
 
     def hca(self) -> float:
-        """Frames per second that arrive over the HCAs."""
+        """Return the frames per second that arrive over the HCAs."""
         return self._rate(self._hca)
 
     def virtio(self) -> float:
-        """The same over the NICs."""
+        """Return the frames per second that arrive over the virtio-net NICs."""
         return self._rate(self._nic)
 
     def _rate(self, where: str) -> float:
@@ -62,7 +62,7 @@ class Contest:
 
 
 def figures(progress: Progress) -> list[Figure]:
-    """Everything of the section. Raises `LabError`."""
+    """Measure all figures of DPDK's section. Raises `LabError`."""
     progress("testpmd: HCA and virtio-net in turn")
     with tempfile.TemporaryDirectory() as logs, Session(DPDK, Path(logs)) as session:
         pair = session.pair

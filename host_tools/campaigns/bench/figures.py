@@ -13,7 +13,7 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured value and what it should be."""
+    """One measured value and its goal."""
 
     key: str
     title: str
@@ -21,15 +21,15 @@ class Figure:
     unit: str
     goal: str = ""
     met: bool | None = None
-    """Whether the goal was reached; None for a figure without one."""
+    """Whether the goal was reached; None for a figure without a goal."""
 
     def shown(self) -> str:
-        """The value as people read it."""
+        """The value as text for people."""
         digits = f"{self.value:,.0f}" if abs(self.value) >= 100 else f"{self.value:.3g}"
         return f"{digits} {self.unit}"
 
     def verdict(self) -> str:
-        """`met`, `fell short`, or nothing."""
+        """`met` or `fell short`; empty for a figure without a goal."""
         return {True: "met", False: "fell short", None: ""}[self.met]
 
 
@@ -108,18 +108,18 @@ _NAMES = {
 
 
 def plain(key: str, title: str, value: float, unit: str) -> Figure:
-    """A figure without a goal."""
+    """Return a figure without a goal."""
     return Figure(key, title, value, unit)
 
 
 def at_least(figure: Figure, goal: float) -> Figure:
-    """The same figure with a goal: not less than `goal`."""
+    """Return the same figure with a goal: not less than `goal`."""
     met = figure.value >= goal
     return replace(figure, goal=f">= {goal:g} {figure.unit}", met=met)
 
 
 def at_most(figure: Figure, goal: float) -> Figure:
-    """The same figure with a goal: not more than `goal`."""
+    """Return the same figure with a goal: not more than `goal`."""
     met = figure.value <= goal
     return replace(figure, goal=f"<= {goal:g} {figure.unit}", met=met)
 

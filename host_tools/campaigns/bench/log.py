@@ -48,7 +48,7 @@ _LOADS = (
 
 
 def figures(progress: Progress) -> list[Figure]:
-    """Everything of the section. Raises `LabError`."""
+    """Measure all figures of the bus log's section. Raises `LabError`."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "log"
         progress(f"{EVENTS:,} events through the device's log calls, a reader beside")

@@ -49,7 +49,7 @@ _BOTH = 2
 
 
 def figures(progress: Progress) -> list[Figure]:
-    """Everything of the section. Raises `LabError`, `LogError`."""
+    """Measure all figures of NTRDMA's section. Raises `LabError`, `LogError`."""
     with Pair(_config(None), progress) as pair:
         progress("NTRDMA: latencies and the DMA engine's ping-pong in turn, bandwidth")
         found = _speed(pair)

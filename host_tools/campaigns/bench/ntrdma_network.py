@@ -16,7 +16,7 @@ ROUNDS = 3
 
 
 def figures(progress: Progress) -> list[Figure]:
-    """Everything of the section. Raises `LabError`."""
+    """Measure all figures of the section on networks over the bridge. Raises `LabError`."""
     config = ntrdma.config(LabConfig(bus_log=False), BACK_END)
     with Pair(config, progress) as pair:
         rows = network.compare(pair, Plan(DEFAULT, rounds=ROUNDS), progress)

@@ -61,7 +61,7 @@ _LATENCIES = CONTESTS[:2]
 
 
 def figures(progress: Progress) -> list[Figure]:
-    """Everything of the section. Raises `LabError`."""
+    """Measure all figures of the section on the kernel's RDMA drivers. Raises `LabError`."""
     found: list[Figure] = []
     with Pair(config(), progress) as pair:
         hca, soft = guest_links(pair)

@@ -21,13 +21,13 @@ CUTS = 50
 SOFT_GOAL = 20
 PYTHON_WRITE_GOAL, PYTHON_READ_GOAL = 50, 500
 HEARTBEAT_LIMIT = 30.0
-"""Beats every 5 s of which 5 may be missed (rtrs-pri.h); the sixth says that they are."""
+"""The seconds until a dead path is noticed: beats every 5 s, 5 may be missed (rtrs-pri.h)."""
 _DISKS = ("/dev/ram0", "/dev/ram1")
 _CPUS = 2
 
 
 def figures(progress: Progress) -> list[Figure]:
-    """Everything of the section. Raises `LabError`."""
+    """Measure all figures of RNBD's section. Raises `LabError`."""
     kernel = replace(config(("kernel", "kernel"), hcas=1), bus_log=False, cpus=_CPUS)
     with Pair(kernel, progress) as pair:
         _, soft = guest_links(pair)

@@ -16,11 +16,11 @@ _FAULT_SECONDS = 180.0
 _RECOVERED = "until dmesg | grep -q 'mlx4_restart_one was ended'; do sleep 0.2; done"
 
 Disturbance = Callable[[SoakSession, Sequence[Vm]], None]
-"""Done to some of the guests; raises `LabError` when it goes wrong."""
+"""Disturbs some of the guests; raises `LabError` when it goes wrong."""
 
 
 def reload_modules(*modules: str) -> Disturbance:
-    """Unload `modules` and load all of mlx4 again."""
+    """Return a disturbance that unloads `modules` and loads all of mlx4 again."""
 
     def disturbance(session: SoakSession, machines: Sequence[Vm]) -> None:
         line = f"modprobe -r {' '.join(modules or _ALL)}"
@@ -30,7 +30,7 @@ def reload_modules(*modules: str) -> Disturbance:
 
 
 def devlink_reload(session: SoakSession, machines: Sequence[Vm]) -> None:
-    """`devlink dev reload`: mlx4_core takes the device down and up again."""
+    """Run `devlink dev reload`, by which mlx4_core takes the device down and up again."""
     line = 'devlink dev reload "$(devlink dev show | head -n 1)"'
     session.pair.together(*(partial(_run, machine, line) for machine in machines))
 
@@ -45,7 +45,7 @@ def cable(session: SoakSession, machines: Sequence[Vm]) -> None:
 
 
 def interface(session: SoakSession, machines: Sequence[Vm]) -> None:
-    """The network device down and up, as an administrator would."""
+    """Set the network device down and up, as an administrator would."""
     for machine in machines:
         _run(machine, session.words.fill("ip link set {netdev} down; ip link set {netdev} up"))
         _carrier(session, machine, 1)
@@ -68,7 +68,7 @@ def kill(session: SoakSession, machines: Sequence[Vm]) -> None:
 
 
 def under(load: str, disturbance: Disturbance) -> Disturbance:
-    """The same while there is traffic: `frames`, or `writes` with RDMA WRITEs besides."""
+    """Return `disturbance` with traffic: `frames`, or `writes` with RDMA WRITEs as well."""
 
     def loaded(session: SoakSession, machines: Sequence[Vm]) -> None:
         with contextlib.ExitStack() as stack:

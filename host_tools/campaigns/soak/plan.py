@@ -66,7 +66,7 @@ class Plan:
         self._number = 0
 
     def next(self) -> Turn:
-        """The next turn."""
+        """Return the next turn of the sequence."""
         self._number += 1
         if self._kill_every and self._number % self._kill_every == 0:
             return self._disturb(KILL, self._random.choice(_TARGETS[:2]))

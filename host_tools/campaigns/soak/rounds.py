@@ -19,9 +19,9 @@ class Stock:
     """Resources that must not pile up in the device server."""
 
     memory: int
-    """Bytes of its own, guest memory not counted."""
+    """The bytes of the server's own memory, without guest memory."""
     files: int
-    """Open file descriptors."""
+    """The number of open file descriptors of the server."""
 
     @classmethod
     def of(cls, server: DeviceServer) -> Stock:
@@ -82,7 +82,7 @@ class Rounds:
         (self.folder / self.RUN).write_text(json.dumps(asdict(run)) + "\n")
 
     def say(self, title: str, text: str = "") -> None:
-        """Add to the transcript."""
+        """Add a section to the transcript."""
         with self.transcript.open("a") as stream:
             stream.write(f"=== {time.strftime('%H:%M:%S')} {title}\n")
             if text.strip():
