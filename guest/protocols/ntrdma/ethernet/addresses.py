@@ -1,4 +1,4 @@
-"""IPv4 addresses of a network interface, and what an interface's MAC address is here."""
+"""The IPv4 addresses of a network interface, and the MAC address that belongs to each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST = 256
 
 
 def mac_of(ip: int) -> bytes:
-    """The MAC address of the interface over NTRDMA that has an IPv4 address."""
+    """Return the MAC address of the interface over NTRDMA that has an IPv4 address."""
     return b"\x02\x00" + ip.to_bytes(4, "big")
 
 
@@ -31,7 +31,7 @@ def addresses_of(name: str) -> set[int]:
 
 
 def parse(entries: bytes, name: str) -> set[int]:
-    """The addresses of one interface out of what SIOCGIFCONF gives; `name:LABEL` is of it, too."""
+    """Return one interface's addresses in the answer of SIOCGIFCONF, those of `name:LABEL`, too."""
     found = set()
     for start in range(0, len(entries), _ENTRY_BYTES):
         entry = entries[start : start + _ENTRY_BYTES]

@@ -19,25 +19,25 @@ class FramePort(Protocol):
         """The name of the interface."""
 
     def fileno(self) -> int:
-        """Readable when there is a frame to send."""
+        """Return a descriptor that is readable when there is a frame to send."""
 
     def read_into(self, space: memoryview) -> int:
-        """The length of the next frame, which is put into `space`; 0 when there is none.
+        """Put the next frame into `space` and return its length, 0 when there is none.
 
         Raises `DeviceError` when the port has gone.
         """
 
     def write(self, frame: memoryview) -> bool:
-        """A frame has come; whether it was taken."""
+        """Write a frame that has come; returns False if it was not taken."""
 
     def set_carrier(self, up: bool) -> None:
-        """Whether somebody is at the other end."""
+        """Set the carrier: True when the peer's interface is present."""
 
     def has_address(self, ip: int) -> bool:
-        """Whether an IPv4 address is one of the interface's."""
+        """Return True if an IPv4 address is one of the interface's."""
 
     def close(self) -> None:
-        """Give the interface back."""
+        """Free the interface."""
 
 
 class Interface:
@@ -52,7 +52,7 @@ class Interface:
         self._delivered = False
 
     def attach(self, ethernet: Ethernet | None) -> None:
-        """Learn the device that the interface is on."""
+        """Set the Ethernet device that the interface is on."""
         self._ethernet = ethernet
 
     # -- from the peer --------------------------------------------------------------------------
@@ -66,7 +66,7 @@ class Interface:
             self.refused += 1
 
     def set_carrier(self, up: bool) -> None:
-        """The peer's interface is there, or has gone."""
+        """Set the carrier: True when the peer's interface is present."""
         self.port.set_carrier(up)
 
     # -- to the peer ----------------------------------------------------------------------------
