@@ -32,8 +32,7 @@ class Verdict:
     user: int
     """The number of accesses through user-space mappings, which the tracer cannot see; left out."""
     unseen: int
-    """The accesses left out of the log, of mappings inside a page, when only whole ones are traced.
-    """
+    """The accesses left out of the log: those of mappings inside a page, which are not traced."""
     difference: str = ""
     """The first place where the two records differ, in a few lines; empty if they do not."""
 

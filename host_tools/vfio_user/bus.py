@@ -37,7 +37,7 @@ class WireBus:
         self._enable()
 
     def read32(self, bar: int, offset: int) -> int:
-        """One 32-bit load; all ones when the server is gone, as with QEMU."""
+        """Load a big-endian 32-bit register; all ones when the server is gone, as with QEMU."""
         with self._lock:
             try:
                 return int.from_bytes(self.client.read(bar, offset, 4), "big")
@@ -45,17 +45,17 @@ class WireBus:
                 return 0xFFFFFFFF
 
     def write32(self, bar: int, offset: int, value: int) -> None:
-        """One 32-bit store, ignored when the server is gone."""
+        """Store a big-endian 32-bit register; ignored when the server is gone."""
         with self._lock, contextlib.suppress(OSError):
             self.client.write(bar, offset, value.to_bytes(4, "big"), posted=True)
 
     def write64(self, bar: int, offset: int, value: int) -> None:
-        """One 64-bit store, ignored when the server is gone."""
+        """Store a big-endian 64-bit register; ignored when the server is gone."""
         with self._lock, contextlib.suppress(OSError):
             self.client.write(bar, offset, value.to_bytes(8, "big"), posted=True)
 
     def load_config(self, offset: int, width: int) -> int:
-        """A register of config space; all ones when the server is gone."""
+        """Load a register of config space; all ones when the server is gone."""
         with self._lock:
             try:
                 return int.from_bytes(self.client.read(CONFIG, offset, width), "little")
@@ -70,7 +70,7 @@ class WireBus:
         return memory
 
     def enable_interrupts(self, vectors: int) -> list[int]:
-        """MSI-X vectors as eventfds."""
+        """Enable MSI-X vectors and return an eventfd for each."""
         self._drop_interrupts()
         self._fds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(vectors)]
         with self._lock:
@@ -78,7 +78,7 @@ class WireBus:
         return list(self._fds)
 
     def reset(self) -> None:
-        """vfio-user DEVICE_RESET; the command register is restored, as the kernel does."""
+        """Reset the device (DEVICE_RESET) and restore the command register, as the kernel does."""
         with self._lock:
             self.client.reset()
             self._enable()
@@ -96,7 +96,7 @@ class WireBus:
         """Do nothing: no call here waits for a dead server."""
 
     def close(self) -> None:
-        """Disconnect."""
+        """Close the connection and the eventfds."""
         self.client.close()
         self._drop_interrupts()
 

@@ -48,7 +48,7 @@ class Client(ServerConnection):
             self.capabilities = json.loads(answer[4:].rstrip(b"\0"))["capabilities"]
 
     def info(self) -> tuple[int, int, int]:
-        """DEVICE_GET_INFO: flags, number of regions, number of interrupt kinds."""
+        """Send DEVICE_GET_INFO; return flags, number of regions, number of interrupt kinds."""
         body = self.request(VfioUserCommand.GET_INFO, struct.pack("<IIII", 16, 0, 0, 0))
         _, flags, regions, irqs = struct.unpack_from("<IIII", body)
         return flags, regions, irqs
@@ -63,7 +63,7 @@ class Client(ServerConnection):
         return RegionInfo(found, flags, size, offset)
 
     def irq_count(self, index: int) -> int:
-        """DEVICE_GET_IRQ_INFO: number of vectors of a kind (INTX, MSI, MSIX)."""
+        """Send DEVICE_GET_IRQ_INFO; return the number of vectors of a kind (INTX, MSI, MSIX)."""
         body = self.request(VfioUserCommand.GET_IRQ_INFO, struct.pack("<IIII", 16, 0, index, 0))
         return int(struct.unpack_from("<IIII", body)[3])
 
@@ -78,7 +78,7 @@ class Client(ServerConnection):
         fds: Sequence[int] = (),
         expect: int = 0,
     ) -> None:
-        """DEVICE_SET_IRQS as it goes over the wire."""
+        """Send DEVICE_SET_IRQS with the given fields."""
         body = struct.pack("<IIIII", 20 + len(data), flags, index, start, count) + data
         self.request(VfioUserCommand.SET_IRQS, body, fds=fds, expect=expect)
 
@@ -91,7 +91,7 @@ class Client(ServerConnection):
             self.set_irqs(index, flags, start + first, len(part), fds=part)
 
     def disable_irqs(self, index: int) -> None:
-        """Take all eventfds of a kind back."""
+        """Disconnect all eventfds of an interrupt kind."""
         self.set_irqs(index, IrqFlag.DATA_NONE | IrqFlag.TRIGGER, 0, 0)
 
     def dma_map(
@@ -104,7 +104,7 @@ class Client(ServerConnection):
         protection: int = DMA_RW,
         expect: int = 0,
     ) -> None:
-        """DMA_MAP of `size` bytes of the file `fd` at bus address `address`."""
+        """Map `size` bytes of the file `fd` at bus address `address` (DMA_MAP)."""
         body = struct.pack("<IIQQQ", 32, protection, offset, address, size)
         fds = () if fd is None else (fd,)
         self.request(VfioUserCommand.DMA_MAP, body, fds=fds, expect=expect)
@@ -119,11 +119,11 @@ class Client(ServerConnection):
             self._memory.pop(address, None)
 
     def memory(self, address: int) -> mmap:
-        """This side's mapping of the memory that was mapped at bus address `address`."""
+        """Return this side's mapping of the memory at bus address `address`."""
         return self._memory[address]
 
     def share(self, address: int, size: int) -> mmap:
-        """New memory of `size` bytes, mapped for the server at bus address `address`."""
+        """Return new memory of `size` bytes, mapped for the server at bus address `address`."""
         fd = sealed_memory(size)
         try:
             self.dma_map(address, size, fd)
@@ -139,7 +139,7 @@ class Client(ServerConnection):
     def write(
         self, region: int, offset: int, data: bytes, *, expect: int = 0, posted: bool = False
     ) -> None:
-        """REGION_WRITE; a `posted` one asks for no reply, as QEMU's memory writes do."""
+        """Send REGION_WRITE; a `posted` one asks for no reply, as QEMU's memory writes do."""
         body = struct.pack("<QII", offset, region, len(data)) + data
         if posted:
             self.send(self.pack(VfioUserCommand.REGION_WRITE, body, flags=NO_REPLY))
@@ -147,11 +147,11 @@ class Client(ServerConnection):
             self.request(VfioUserCommand.REGION_WRITE, body, expect=expect)
 
     def read32(self, region: int, offset: int) -> int:
-        """A little-endian 32-bit register."""
+        """Read a little-endian 32-bit register."""
         return int.from_bytes(self.read(region, offset, 4), "little")
 
     def write32(self, region: int, offset: int, value: int) -> None:
-        """A little-endian 32-bit register."""
+        """Write a little-endian 32-bit register."""
         self.write(region, offset, value.to_bytes(4, "little"))
 
     def reset(self, expect: int = 0) -> None:
@@ -168,7 +168,7 @@ class Client(ServerConnection):
 
 
 def sealed_memory(size: int) -> int:
-    """A memfd that cannot shrink, as that of a guest's memory: servers map no other."""
+    """Return a memfd that cannot shrink, as that of a guest's memory: servers map no other."""
     fd = os.memfd_create("guest", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.truncate(fd, size)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)

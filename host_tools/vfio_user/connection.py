@@ -39,19 +39,19 @@ class ServerConnection:
         self._memory: dict[int, mmap] = {}
 
     def close(self) -> None:
-        """Vanish, as a killed QEMU would."""
+        """Close the socket without a message, as a killed QEMU would."""
         self.socket.close()
 
     def pack(
         self, command: int, body: bytes = b"", *, flags: int = 0, size: int | None = None
     ) -> bytes:
-        """The bytes of a request with a new message number; `size` overrides the header's."""
+        """Return a request with a new message number; `size` overrides the header's."""
         self._msg_id = (self._msg_id + 1) & 0xFFFF
         total = HEADER.size + len(body) if size is None else size
         return HEADER.pack(self._msg_id, command, total, flags, 0) + body
 
     def send(self, data: bytes, fds: Sequence[int] = ()) -> None:
-        """Raw bytes, with file descriptors."""
+        """Send raw bytes, with file descriptors."""
         if not fds:
             self.socket.sendall(data)
             return
@@ -60,7 +60,7 @@ class ServerConnection:
         self.socket.sendall(data[sent:])
 
     def receive(self) -> Message:
-        """The next message; raises ConnectionResetError when the server has hung up."""
+        """Return the next message; raises ConnectionResetError when the server has hung up."""
         msg_id, command, size, flags, error = HEADER.unpack(self._exactly(HEADER.size))
         return Message(msg_id, command, flags, error, self._exactly(size - HEADER.size))
 
@@ -98,7 +98,7 @@ class ServerConnection:
         return reply.body
 
     def reply_to(self, msg_id: int) -> Message:
-        """The reply with this number; requests of the server that come first are answered."""
+        """Return the reply with this number; requests that the server sends first are answered."""
         while True:
             message = self.receive()
             if message.flags & 0xF == REPLY:

@@ -37,7 +37,7 @@ _FRAME = 5
 
 
 def main(options: argparse.Namespace) -> int:
-    """Show the log of a pair that runs, or of a folder, until Ctrl-C; the exit status."""
+    """Show the log of a running pair, or of a folder, until Ctrl-C; return the exit status."""
     condition = None if options.until is None else _condition(options.until)
     folder = options.folder or _running()
     try:
@@ -234,5 +234,5 @@ def watch_until(reader: LogReader, condition: Condition, seconds: float | None) 
 
 
 def log_command(reader: LogReader, first: int) -> str:
-    """The command that shows the log from an event on."""
+    """Return the command that shows the log from an event on."""
     return f"bluebridge log {reader.folder} --decode --event {first}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     parser.add_argument(
         "folder", nargs="?", type=Path, metavar="DIR",
         help="folder of a run or of a bus log (default: of the newest pair that runs)",
