@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import re
 import sys
 from pathlib import Path
@@ -166,4 +167,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    # The sockets' closers may just have started a thread: where one begins while the interpreter
+    # ends, Python 3.11 reads a thread state that is gone (_PyThreadState_SetCurrent).
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
