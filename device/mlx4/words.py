@@ -39,41 +39,13 @@ STATUSES: Final = {
 }
 """Command status by the reason of a refusal."""
 
-STATES: Final = {
-    PairState.RST: QpState.RST,
-    PairState.INIT: QpState.INIT,
-    PairState.RTR: QpState.RTR,
-    PairState.RTS: QpState.RTS,
-    PairState.SQER: QpState.SQER,
-    PairState.SQD: QpState.SQD,
-    PairState.ERR: QpState.ERR,
-}
+STATES: Final = {state: QpState[state.name] for state in PairState}
 """State of a queue pair in its context, by the engines' state."""
 
-SYNDROMES: Final = {
-    CompletionStatus.LOCAL_LENGTH_ERR: int(Syndrome.LOCAL_LENGTH_ERR),
-    CompletionStatus.LOCAL_QP_OP_ERR: int(Syndrome.LOCAL_QP_OP_ERR),
-    CompletionStatus.LOCAL_PROT_ERR: int(Syndrome.LOCAL_PROT_ERR),
-    CompletionStatus.WR_FLUSH_ERR: int(Syndrome.WR_FLUSH_ERR),
-    CompletionStatus.MW_BIND_ERR: int(Syndrome.MW_BIND_ERR),
-    CompletionStatus.BAD_RESP_ERR: int(Syndrome.BAD_RESP_ERR),
-    CompletionStatus.LOCAL_ACCESS_ERR: int(Syndrome.LOCAL_ACCESS_ERR),
-    CompletionStatus.REMOTE_INVAL_REQ_ERR: int(Syndrome.REMOTE_INVAL_REQ_ERR),
-    CompletionStatus.REMOTE_ACCESS_ERR: int(Syndrome.REMOTE_ACCESS_ERR),
-    CompletionStatus.REMOTE_OP_ERR: int(Syndrome.REMOTE_OP_ERR),
-    CompletionStatus.TRANSPORT_RETRY_EXC_ERR: int(Syndrome.TRANSPORT_RETRY_EXC_ERR),
-    CompletionStatus.RNR_RETRY_EXC_ERR: int(Syndrome.RNR_RETRY_EXC_ERR),
-}
+SYNDROMES: Final = {status: int(Syndrome[status.name]) for status in CompletionStatus}
 """Syndrome of a completion in error, by the engines' status."""
 
-EVENTS: Final = {
-    AsyncEvent.COMM_EST: EventType.COMM_EST,
-    AsyncEvent.SQ_DRAINED: EventType.SQ_DRAINED,
-    AsyncEvent.WQ_CATAS_ERROR: EventType.WQ_CATAS_ERROR,
-    AsyncEvent.WQ_INVALID_REQUEST: EventType.WQ_INVALID_REQUEST,
-    AsyncEvent.WQ_ACCESS_ERROR: EventType.WQ_ACCESS_ERROR,
-    AsyncEvent.SRQ_QP_LAST_WQE: EventType.SRQ_QP_LAST_WQE,
-}
+EVENTS: Final = {event: EventType[event.name] for event in AsyncEvent}
 """Type of an event about a queue pair, by the engines' event."""
 
 _OPCODES: Final = {
