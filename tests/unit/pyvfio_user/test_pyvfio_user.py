@@ -255,7 +255,9 @@ def test_clients_are_turned_away_when_no_descriptor_is_left(
         while loop.poll(0):
             assert listener.next_client() is None
             assert time.monotonic() < deadline
-        assert [caller.recv(1) for caller in callers] == [b""] * len(callers)
+        # One waits if another thread of this process has closed a file meanwhile.
+        waiting = [caller for caller in callers if not _is_turned_away(caller)]
+        assert len(waiting) <= 1
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     for each in fill:
@@ -296,6 +298,14 @@ def test_clients_are_seen_again_while_a_close_still_hangs(tmp_path: Path) -> Non
             found[0].close()
     listener.close()
     loop.close()
+
+
+def _is_turned_away(caller: socket.socket) -> bool:
+    """Whether the listener has closed this connection."""
+    try:
+        return caller.recv(1, socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
 
 
 def _descriptors_left() -> list[int]:
