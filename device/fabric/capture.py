@@ -142,7 +142,7 @@ class CapturedFabric:
                 length, packets = part.total - part.offset, part.packets
         self._events.message(
             self._device, _RESPONSE, message.target_qpn, original, length,
-            flags, 0, message.syndrome, 0, message.psn, packets, message.msn, 0,
+            flags, 0, message.syndrome, message.source_qpn, message.psn, packets, message.msn, 0,
             route.image or _image(route), kept,
         )  # fmt: skip
 

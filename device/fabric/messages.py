@@ -131,7 +131,7 @@ class Request:
 
 @dataclass(slots=True, init=False)
 class Response:
-    """The answer of a responder to an RC request, with the same `psn`.
+    """The answer of a responder, `source_qpn`, to an RC request, with the same `psn`.
 
     `packets` is how many the request took (a read: its answer), `read` says that `payload` is
     what a read asked for, even if that is nothing. `xrc`: it comes from an XRC queue pair. `part`
@@ -149,6 +149,7 @@ class Response:
     read: bool
     xrc: bool
     part: Part | None
+    source_qpn: int
     work: int = field(init=False, compare=False)
 
     def __init__(
@@ -164,10 +165,12 @@ class Response:
         read: bool = False,
         xrc: bool = False,
         part: Part | None = None,
+        source_qpn: int = 0,
     ) -> None:
         self.route = route
         self.target_qpn = target_qpn
         self.psn = psn
+        self.source_qpn = source_qpn
         self.syndrome = syndrome
         self.msn = msn
         self.payload = payload

@@ -1,1 +1,1 @@
-"""The packets of a message: cutting to the path MTU, headers, check sums."""
+"""Packets: messages cut to the path MTU, headers, check sums, and the reader of a wire."""

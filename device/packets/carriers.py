@@ -25,8 +25,9 @@ from bluebridge.device.layout.net.ip import (
     ROCE_PORT,
     UDP,
     ones_complement_sum,
+    source_port,
 )
-from bluebridge.device.layout.net.roce import GRH, GRH_NEXT_BTH, ICRC_SIZE, ipv4_gid
+from bluebridge.device.layout.net.roce import GRH, GRH_NEXT_BTH, GSI_QPN, ICRC_SIZE, ipv4_gid
 from bluebridge.device.packets import crc
 from bluebridge.device.packets.message import INFINIBAND, WireMessage
 from bluebridge.device.packets.segmentation import Packet, packets_of
@@ -72,14 +73,14 @@ def frames_of(message: WireMessage, roce: int | None = None) -> Iterator[Frame]:
 def _roce_v1(message: WireMessage, packet: Packet) -> Frame:
     grh = _grh(message, packet)
     transport = _transport(packet)
-    icrc = crc.roce_v1(grh, transport)
+    icrc = crc.invariant(crc.before_roce_v1(grh), transport)
     return _ethernet(message, packet, ETHERTYPE_ROCE, grh, transport + icrc)
 
 
 def _roce_v2(message: WireMessage, packet: Packet) -> Frame:
     """Return a packet as RoCE v2: over IPv4 between IPv4-mapped GIDs, else over IPv6."""
     udp = UDP.pack(
-        source_port=FIRST_SOURCE_PORT | message.target_qpn & 0x3FFF,
+        source_port=_source_port(message),
         destination_port=ROCE_PORT,
         length=UDP.size + _size(packet),
     )
@@ -88,10 +89,16 @@ def _roce_v2(message: WireMessage, packet: Packet) -> Frame:
     else:
         kind, ip = ETHERTYPE_IPV6, _ipv6(message, packet)
     transport = _transport(packet)
-    transport += crc.roce_v2(ip, bytes(udp), transport)
+    transport += crc.invariant(crc.before_roce_v2(ip, bytes(udp)), transport)
     if kind == ETHERTYPE_IPV6:
         UDP.set(udp, "checksum", _udp_checksum(message, bytes(udp) + transport))
     return _ethernet(message, packet, kind, ip + udp, transport)
+
+
+def _source_port(message: WireMessage) -> int:
+    if message.what == What.DATAGRAM and message.source_qpn <= GSI_QPN:
+        return FIRST_SOURCE_PORT
+    return source_port(message.source_qpn, message.target_qpn)
 
 
 def _udp_checksum(message: WireMessage, datagram: bytes) -> int:
@@ -169,7 +176,7 @@ def _infiniband(message: WireMessage, packet: Packet) -> Frame:
     )
     data = lrh + grh + _transport(packet)
     if packet.whole:
-        data += crc.infiniband(lrh, grh, _transport(packet))
+        data += crc.invariant(crc.before_infiniband(lrh, grh), _transport(packet))
         data += crc.variant(data)
     return Frame(LINKTYPE_ERF, data, length + VCRC_SIZE, packet.comment)
 

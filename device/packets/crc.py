@@ -6,36 +6,45 @@ no LRH, eight bytes of ones stand for it.
 
 from __future__ import annotations
 
-import zlib
 from typing import Final
+from zlib import crc32
 
-from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.ib.link import LRH_SIZE
-from bluebridge.device.layout.net.ip import IPV4, IPV6, UDP
-from bluebridge.device.layout.net.roce import GRH
+from bluebridge.device.layout.net.ip import IPV4
 
 _NO_LRH: Final = b"\xff" * LRH_SIZE
 _RESERVED: Final = 4  # byte of the BTH: FECN, BECN, reserved
 _VCRC_POLYNOMIAL: Final = 0xD008  # 0x100B with its bits reversed
 
 
-def roce_v1(grh: bytes, transport: bytes) -> bytes:
-    """Return the ICRC of a RoCE v1 packet; `transport` reaches from the BTH to the padding."""
-    return _crc(_NO_LRH, masked_grh(grh), masked_bth(transport))
+def before_roce_v1(grh: bytes) -> int:
+    """Return the CRC of a RoCE v1 packet up to its BTH, which `invariant` continues."""
+    return crc32(_NO_LRH + _masked_grh(grh))
 
 
-def roce_v2(ip: bytes, udp: bytes, transport: bytes) -> bytes:
-    """Return the ICRC of a RoCE v2 packet over IPv4 or IPv6."""
-    masked_udp = bytearray(udp)
-    UDP.set(masked_udp, "checksum", 0xFFFF)
-    masked_ip = _masked_ipv4(ip) if len(ip) == IPV4.size else _masked_ipv6(ip)
-    return _crc(_NO_LRH, masked_ip, bytes(masked_udp), masked_bth(transport))
+def before_roce_v2(ip: bytes, udp: bytes) -> int:
+    """Return the CRC of a RoCE v2 packet over IPv4 or IPv6 up to its BTH."""
+    if len(ip) != IPV4.size:
+        return crc32(_NO_LRH + _masked_grh(ip) + udp[:6] + b"\xff\xff")
+    masked = ip[:1] + b"\xff" + ip[2:8] + b"\xff" + ip[9:10] + b"\xff\xff" + ip[12:]
+    return crc32(_NO_LRH + masked + udp[:6] + b"\xff\xff")
 
 
-def infiniband(lrh: bytes, grh: bytes, transport: bytes) -> bytes:
-    """Return the ICRC of an InfiniBand packet; `grh` is empty where there is none."""
+def before_infiniband(lrh: bytes, grh: bytes) -> int:
+    """Return the CRC of an InfiniBand packet up to its BTH; `grh` is empty where there is none."""
     masked_lrh = bytes((lrh[0] | 0xF0,)) + lrh[1:]  # the virtual lane
-    return _crc(masked_lrh, masked_grh(grh) if grh else b"", masked_bth(transport))
+    return crc32(masked_lrh + (_masked_grh(grh) if grh else b""))
+
+
+def invariant(before: int, transport: bytes) -> bytes:
+    """Return the ICRC of a packet; `transport` reaches from its BTH to its padding."""
+    value = crc32(transport[:_RESERVED] + b"\xff", before)
+    return crc32(memoryview(transport)[_RESERVED + 1 :], value).to_bytes(4, "little")
+
+
+def _masked_grh(grh: bytes) -> bytes:
+    """Return a GRH or IPv6 header with ones in traffic class, flow label and hop limit."""
+    return b"\x6f\xff\xff\xff" + grh[4:7] + b"\xff" + grh[8:]
 
 
 def variant(packet: bytes) -> bytes:
@@ -44,38 +53,6 @@ def variant(packet: bytes) -> bytes:
     for byte in packet:
         value = value >> 8 ^ _VCRC_TABLE[(value ^ byte) & 0xFF]
     return (value ^ 0xFFFF).to_bytes(2, "little")
-
-
-def masked_bth(transport: bytes) -> bytes:
-    """Return a BTH and what follows, with all ones in the byte that switches may change."""
-    return transport[:_RESERVED] + b"\xff" + transport[_RESERVED + 1 :]
-
-
-def masked_grh(grh: bytes) -> bytes:
-    """Return a GRH with all ones in the fields that routers may change."""
-    return _ones(bytearray(grh), GRH, "traffic_class", "flow_label", "hop_limit")
-
-
-def _masked_ipv4(header: bytes) -> bytes:
-    return _ones(bytearray(header), IPV4, "tos", "ttl", "checksum")
-
-
-def _masked_ipv6(header: bytes) -> bytes:
-    return _ones(bytearray(header), IPV6, "traffic_class", "flow_label", "hop_limit")
-
-
-def _ones(header: bytearray, table: Struct, *names: str) -> bytes:
-    for name in names:
-        table.set(header, name, table.field(name).mask)
-    return bytes(header)
-
-
-def _crc(*pieces: bytes) -> bytes:
-    """Return the CRC-32 of Ethernet, in the order of its bytes on the wire."""
-    value = 0
-    for piece in pieces:
-        value = zlib.crc32(piece, value)
-    return value.to_bytes(4, "little")
 
 
 def _vcrc_of(byte: int) -> int:

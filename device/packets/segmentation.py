@@ -5,27 +5,21 @@ Sequences: InfiniBand vol. 1, 9.3 (headers), 9.4 and 9.5 (operations), 9.7.5 (ac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.net.operations import ATOMICS, Op, Syndrome
 from bluebridge.device.layout.net.roce import (
-    AETH,
-    ATOMIC_ACK_ETH,
-    ATOMIC_ETH,
     BTH,
-    DETH,
     GSI_QPN,
-    IETH,
-    IMMEDIATE,
+    HEADERS,
     MTU_BYTES,
+    NO_CREDITS,
     PSN_MASK,
     RELIABLE_SERVICE,
-    RETH,
     UNRELIABLE_SERVICE,
-    XRC_ETH,
     XRC_SERVICE,
     BthOpcode,
 )
@@ -41,9 +35,6 @@ from bluebridge.device.packets.message import (
 from bluebridge.device.packets.message import (
     IMMEDIATE as HAS_IMMEDIATE,
 )
-
-NO_CREDITS: Final = 0x1F
-"""AETH credit code of a responder that does not count credits (9.7.7.2.3)."""
 
 _SENDS: Final = (Op.SEND, Op.SEND_IMM, Op.SEND_INV)
 _ENDS: Final = {  # opcodes of the last packet of several, and of the only one
@@ -84,41 +75,65 @@ def packets_of(message: WireMessage) -> Iterator[Packet]:
     elif message.what == What.RESPONSE:
         yield from _response(message)
     elif message.op == Op.READ:
-        reth = RETH.pack(va=message.address, rkey=message.key, length=message.length)
-        yield Packet(_ask(message, BthOpcode.RC_READ_REQUEST, 0, ack=True) + reth)
+        yield Packet(_headers(message, BthOpcode.RC_READ_REQUEST, ack=True))
     elif message.op in ATOMICS:
         yield _atomic(message)
     else:
         yield from _pieces(message)
 
 
-def _bth(
+def _headers(
     message: WireMessage,
     opcode: int,
-    index: int,
+    index: int = 0,
     *,
     ack: bool = False,
     solicited: bool = False,
     length: int = 0,
 ) -> bytes:
-    """Return the BTH of packet `index` of a message, which carries `length` bytes.
+    """Return BTH and extended headers of packet `index` of a message, with `length` bytes.
 
     A queue pair is in the state "migrated" from the start, only the packets of QP1, which software
     builds, do not say so (Linux `ib/qp.c: __mlx4_ib_modify_qp`, `core/ud_header.c`).
     """
     gsi = message.what == What.DATAGRAM and message.source_qpn <= GSI_QPN
-    return bytes(
-        BTH.pack(
-            opcode=opcode + _service(message),
-            solicited=int(solicited),
-            migrated=int(not gsi),
-            pad=-length & 3,
-            pkey=message.pkey,
-            dest_qpn=message.target_qpn & PSN_MASK,
-            ack_request=int(ack),
-            psn=message.psn + index & PSN_MASK,
-        )
+    opcode += _service(message)
+    if opcode not in HEADERS:
+        raise PacketError(f"no packet has the opcode {opcode:#x}")
+    headers = BTH.pack(
+        opcode=opcode,
+        solicited=int(solicited),
+        migrated=int(not gsi),
+        pad=-length & 3,
+        pkey=message.pkey,
+        dest_qpn=message.target_qpn & PSN_MASK,
+        ack_request=int(ack),
+        psn=message.psn + index & PSN_MASK,
     )
+    for header in HEADERS[opcode]:
+        headers += header.pack(_VALUES[header.name](message))
+    return bytes(headers)
+
+
+def _aeth(message: WireMessage) -> dict[str, int]:
+    syndrome = message.syndrome
+    credit = NO_CREDITS if syndrome == Syndrome.ACK else syndrome
+    return {"syndrome": credit, "msn": message.key & PSN_MASK}
+
+
+_VALUES: Final[dict[str, Callable[[WireMessage], dict[str, int]]]] = {
+    "DETH": lambda it: {"qkey": it.key, "source_qpn": it.source_qpn & PSN_MASK},
+    "XRCETH": lambda it: {"srqn": it.srqn & PSN_MASK},
+    "RETH": lambda it: {"va": it.address, "rkey": it.key, "length": it.length},
+    "AETH": _aeth,
+    "AtomicETH": lambda it: {
+        "va": it.address, "rkey": it.key, "swap_or_add": it.atomic[0], "compare": it.atomic[1],
+    },
+    "AtomicAckETH": lambda it: {"original": it.address},
+    "ImmDt": lambda it: {"value": it.immediate},
+    "IETH": lambda it: {"rkey": it.immediate},
+}  # fmt: skip
+"""What a message puts into each extended header."""
 
 
 def _service(message: WireMessage) -> int:
@@ -130,63 +145,34 @@ def _service(message: WireMessage) -> int:
     return RELIABLE_SERVICE if message.flags & RELIABLE else UNRELIABLE_SERVICE
 
 
-def _ask(
-    message: WireMessage,
-    opcode: int,
-    index: int,
-    *,
-    ack: bool,
-    solicited: bool = False,
-    length: int = 0,
-) -> bytes:
-    """Return the BTH of a request, followed by the number of its SRQ if the service is XRC."""
-    headers = _bth(message, opcode, index, ack=ack, solicited=solicited, length=length)
-    if message.flags & XRC:
-        headers += XRC_ETH.pack(srqn=message.srqn & PSN_MASK)
-    return headers
-
-
 def _datagram(message: WireMessage) -> Packet:
     immediate = bool(message.flags & HAS_IMMEDIATE)
     opcode = BthOpcode.UD_SEND_ONLY_IMM if immediate else BthOpcode.UD_SEND_ONLY
     solicited = bool(message.flags & SOLICITED)
-    headers = _bth(message, opcode, 0, solicited=solicited, length=message.length)
-    headers += DETH.pack(qkey=message.key, source_qpn=message.source_qpn & PSN_MASK)
-    if immediate:
-        headers += IMMEDIATE.pack(value=message.immediate)
+    headers = _headers(message, opcode, solicited=solicited, length=message.length)
     return Packet(headers, message.payload, message.length)
 
 
 def _atomic(message: WireMessage) -> Packet:
     """Return the packet of an atomic; masked ones have no standard opcode."""
-    change, compare, *masks = message.atomic
     swap = message.op in _SWAPS
     opcode = BthOpcode.RC_COMPARE_SWAP if swap else BthOpcode.RC_FETCH_ADD
-    operands = ATOMIC_ETH.pack(
-        va=message.address, rkey=message.key, swap_or_add=change, compare=compare
-    )
     comment = ""
     if message.op in _MASKED:
+        masks = message.atomic[2:]
         comment = f"masked atomic, masks {masks[0]:#x} and {masks[1]:#x}, shown as its plain kind"
-    return Packet(_ask(message, opcode, 0, ack=True) + operands, comment=comment)
+    return Packet(_headers(message, opcode, ack=True), comment=comment)
 
 
 def _response(message: WireMessage) -> Iterator[Packet]:
     if message.flags & READ:
         yield from _read_data(message)
     elif message.flags & ATOMIC:
-        original = ATOMIC_ACK_ETH.pack(original=message.address)
-        yield Packet(_bth(message, BthOpcode.RC_ATOMIC_ACK, 0) + _aeth(message) + original)
+        yield Packet(_headers(message, BthOpcode.RC_ATOMIC_ACK))
     else:
         # an acknowledgement names the last packet it covers, a refusal the first
         last = 0 if message.syndrome else message.packets - 1
-        yield Packet(_bth(message, BthOpcode.RC_ACK, last) + _aeth(message))
-
-
-def _aeth(message: WireMessage) -> bytes:
-    syndrome = message.syndrome
-    credit = NO_CREDITS if syndrome == Syndrome.ACK else syndrome
-    return bytes(AETH.pack(syndrome=credit, msn=message.key & PSN_MASK))
+        yield Packet(_headers(message, BthOpcode.RC_ACK, last))
 
 
 def _read_data(message: WireMessage) -> Iterator[Packet]:
@@ -200,9 +186,7 @@ def _read_data(message: WireMessage) -> Iterator[Packet]:
             opcode = BthOpcode.RC_READ_RESPONSE_LAST
         else:
             opcode = BthOpcode.RC_READ_RESPONSE_MIDDLE
-        headers = _bth(message, opcode, index, length=length)
-        if index in (0, last):
-            headers += _aeth(message)
+        headers = _headers(message, opcode, index, length=length)
         yield Packet(headers, message.payload[offset : offset + length], length)
 
 
@@ -211,18 +195,16 @@ def _pieces(message: WireMessage) -> Iterator[Packet]:
     reliable = bool(message.flags & RELIABLE)
     last = message.packets - 1
     for index, offset, length in _cut(message):
-        opcode = _opcode(message, index)
         at_end = index == last
         notify = at_end and message.op != Op.WRITE and bool(message.flags & SOLICITED)
-        headers = _ask(
-            message, opcode, index, ack=at_end and reliable, solicited=notify, length=length
+        headers = _headers(
+            message,
+            _opcode(message, index),
+            index,
+            ack=at_end and reliable,
+            solicited=notify,
+            length=length,
         )
-        if not index and message.op not in _SENDS:
-            headers += RETH.pack(va=message.address, rkey=message.key, length=message.length)
-        if at_end and message.op in (Op.SEND_IMM, Op.WRITE_IMM):
-            headers += IMMEDIATE.pack(value=message.immediate)
-        elif at_end and message.op == Op.SEND_INV:
-            headers += IETH.pack(rkey=message.immediate)
         yield Packet(headers, message.payload[offset : offset + length], length)
 
 

@@ -1,4 +1,4 @@
-"""What comes off the wire: subnet management packets, other MADs, Ethernet frames."""
+"""What comes off the wire: subnet management packets, other MADs, Ethernet frames, RoCE packets."""
 
 from __future__ import annotations
 
@@ -8,12 +8,24 @@ from bluebridge.device.fabric.subnet.packets import smp_to
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST, SendOpcode
+from bluebridge.device.layout.net.ip import (
+    IPV4,
+    IPV6,
+    PROTOCOL_UDP,
+    ROCE_PORT,
+    UDP,
+    ones_complement_sum,
+)
+from bluebridge.device.layout.net.roce import GRH, GRH_NEXT_BTH, ICRC_SIZE
+from bluebridge.device.packets import crc
+from bluebridge.device.packets.reader import PacketReader, Reason
 from tests.fuzz.bytes_left import BytesLeft
 from tests.models.ib_node import Subnet
 from tests.models.rdma_node import LOG_SQ, SQ_SHIFT, Node, Pair, TestQp, data
 
 MADS = 6
 FRAMES = 6
+LONGEST = 4200
 
 
 def mads(data_: bytes) -> None:
@@ -85,4 +97,47 @@ def _post(node: Node, qp: TestQp, left: BytesLeft, segments: bytes) -> None:
     node.doorbell(qp.qpn)
 
 
-TARGETS: dict[str, Callable[[bytes], None]] = {"mads": mads, "frames": frames}
+def packets(data_: bytes) -> None:
+    """RoCE packets: any bytes; then any bytes between right network headers and a right ICRC."""
+    reader = PacketReader()
+    reader.read(data_)
+    left = BytesLeft(data_)
+    carrier, transport = left.choice((_v1, _ipv4, _ipv6)), left.take(LONGEST)
+    reader.refused = dict.fromkeys(Reason, 0)
+    packet = reader.read(bytes(12) + carrier(transport))
+    if packet is not None:
+        packet.headers()
+        assert len(packet.payload) < len(transport)
+    else:
+        found = {reason for reason, count in reader.refused.items() if count}
+        assert found <= {Reason.LENGTH, Reason.VERSION, Reason.OPCODE}
+
+
+def _v1(transport: bytes) -> bytes:
+    length = len(transport) + ICRC_SIZE
+    grh = bytes(GRH.pack(version=6, payload_length=length, next_header=GRH_NEXT_BTH))
+    return b"\x89\x15" + grh + transport + crc.invariant(crc.before_roce_v1(grh), transport)
+
+
+def _ipv4(transport: bytes) -> bytes:
+    ip = IPV4.pack(
+        version=4, header_words=5, protocol=PROTOCOL_UDP,
+        total_length=IPV4.size + UDP.size + len(transport) + ICRC_SIZE,
+    )  # fmt: skip
+    IPV4.set(ip, "checksum", ones_complement_sum(bytes(ip)))
+    return b"\x08\0" + _v2(bytes(ip), transport)
+
+
+def _ipv6(transport: bytes) -> bytes:
+    length = UDP.size + len(transport) + ICRC_SIZE
+    ip = IPV6.pack(version=6, payload_length=length, next_header=PROTOCOL_UDP)
+    return b"\x86\xdd" + _v2(bytes(ip), transport)
+
+
+def _v2(ip: bytes, transport: bytes) -> bytes:
+    length = UDP.size + len(transport) + ICRC_SIZE
+    udp = bytes(UDP.pack(destination_port=ROCE_PORT, length=length))
+    return ip + udp + transport + crc.invariant(crc.before_roce_v2(ip, udp), transport)
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {"mads": mads, "frames": frames, "packets": packets}

@@ -62,9 +62,19 @@ UDP = Struct(
 
 def ones_complement_sum(data: bytes) -> int:
     """Return the Internet checksum of `data` (RFC 1071), complemented as in a checksum field."""
-    if len(data) & 1:
-        data += b"\0"
-    total = sum(int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return total ^ 0xFFFF
+    total = int.from_bytes(data, "big") << 8 * (len(data) & 1)
+    # 2^16 is 1 modulo 0xFFFF, of which the sum of anything but zeros is never 0
+    return 0xFFFF - (total % 0xFFFF or (0xFFFF if total else 0))
+
+
+def source_port(qpn: int, peer: int) -> int:
+    """Return the UDP source port of a connection's packets in RoCE v2, the same at both ends.
+
+    Linux tells the adapter (mlx4 `qp.c: mlx4_qp_roce_entropy`); packets of QP1, which it builds
+    itself, have the first port (`ib/qp.c: MLX4_ROCEV2_QP1_SPORT`).
+    """
+    return FIRST_SOURCE_PORT | _folded(qpn) ^ (_folded(peer) if peer != qpn else 0)
+
+
+def _folded(qpn: int) -> int:
+    return (qpn ^ qpn >> 16) & 0xFF | qpn & 0xFF00

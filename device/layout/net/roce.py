@@ -1,4 +1,7 @@
-"""InfiniBand transport headers, which follow a GRH or a UDP header in RoCE."""
+"""InfiniBand transport headers, which follow a GRH or a UDP header in RoCE.
+
+`HEADERS` is the table that all packets are written and read by.
+"""
 
 from __future__ import annotations
 
@@ -53,12 +56,15 @@ class BthOpcode(IntEnum):
     RC_SEND_ONLY_INV = 0x17
     UD_SEND_ONLY = 0x64
     UD_SEND_ONLY_IMM = 0x65
+    CNP = 0x81  # congestion notification, annex A17.9
 
 
 RELIABLE_SERVICE = 0x00
 UNRELIABLE_SERVICE = 0x20
 XRC_SERVICE = 0xA0
 """Value added to an opcode of the reliable connection for the same operation of XRC."""
+SERVICE_MASK = 0xE0
+"""Mask of the service in an opcode; the other bits are the operation."""
 
 BTH_SIZE = 12
 BTH = Struct(
@@ -113,7 +119,70 @@ ATOMIC_ACK_ETH = Struct(
 )
 IMMEDIATE = Struct("ImmDt", 4, [u32("value", 0)], source="InfiniBand vol. 1, 9.3.8")
 IETH = Struct("IETH", 4, [u32("rkey", 0, "key to invalidate")], source="InfiniBand vol. 1, 9.3.9")
+CNP_REST = Struct("CNP", 16, [raw("reserved", 0, 16, "0")], source="InfiniBand annex A17.9.1")
 ICRC_SIZE = 4
+
+_CONNECTED: dict[int, tuple[Struct, ...]] = {
+    BthOpcode.RC_SEND_FIRST: (),
+    BthOpcode.RC_SEND_MIDDLE: (),
+    BthOpcode.RC_SEND_LAST: (),
+    BthOpcode.RC_SEND_LAST_IMM: (IMMEDIATE,),
+    BthOpcode.RC_SEND_ONLY: (),
+    BthOpcode.RC_SEND_ONLY_IMM: (IMMEDIATE,),
+    BthOpcode.RC_WRITE_FIRST: (RETH,),
+    BthOpcode.RC_WRITE_MIDDLE: (),
+    BthOpcode.RC_WRITE_LAST: (),
+    BthOpcode.RC_WRITE_LAST_IMM: (IMMEDIATE,),
+    BthOpcode.RC_WRITE_ONLY: (RETH,),
+    BthOpcode.RC_WRITE_ONLY_IMM: (RETH, IMMEDIATE),
+    BthOpcode.RC_READ_REQUEST: (RETH,),
+    BthOpcode.RC_READ_RESPONSE_FIRST: (AETH,),
+    BthOpcode.RC_READ_RESPONSE_MIDDLE: (),
+    BthOpcode.RC_READ_RESPONSE_LAST: (AETH,),
+    BthOpcode.RC_READ_RESPONSE_ONLY: (AETH,),
+    BthOpcode.RC_ACK: (AETH,),
+    BthOpcode.RC_ATOMIC_ACK: (AETH, ATOMIC_ACK_ETH),
+    BthOpcode.RC_COMPARE_SWAP: (ATOMIC_ETH,),
+    BthOpcode.RC_FETCH_ADD: (ATOMIC_ETH,),
+    BthOpcode.RC_SEND_LAST_INV: (IETH,),
+    BthOpcode.RC_SEND_ONLY_INV: (IETH,),
+}
+"""The extended headers of the reliable connection's packets, in order (vol. 1, table 38)."""
+
+ANSWERS = frozenset(range(BthOpcode.RC_READ_RESPONSE_FIRST, BthOpcode.RC_ATOMIC_ACK + 1))
+"""Opcodes of what a responder sends; of XRC, such packets name no SRQ."""
+_WITHOUT_PAYLOAD = (
+    BthOpcode.RC_READ_REQUEST,
+    BthOpcode.RC_ACK,
+    BthOpcode.RC_ATOMIC_ACK,
+    BthOpcode.RC_COMPARE_SWAP,
+    BthOpcode.RC_FETCH_ADD,
+)
+
+HEADERS: dict[int, tuple[Struct, ...]] = {
+    **_CONNECTED,
+    **{
+        UNRELIABLE_SERVICE + opcode: headers
+        for opcode, headers in _CONNECTED.items()
+        if opcode <= BthOpcode.RC_WRITE_ONLY_IMM
+    },
+    **{
+        XRC_SERVICE + opcode: headers if opcode in ANSWERS else (XRC_ETH, *headers)
+        for opcode, headers in _CONNECTED.items()
+    },
+    BthOpcode.UD_SEND_ONLY: (DETH,),
+    BthOpcode.UD_SEND_ONLY_IMM: (DETH, IMMEDIATE),
+    BthOpcode.CNP: (CNP_REST,),
+}
+"""The extended headers behind the BTH, by opcode, of all packets that there are."""
+
+WITHOUT_PAYLOAD = frozenset(
+    (BthOpcode.CNP, *(service + code for service in (0, XRC_SERVICE) for code in _WITHOUT_PAYLOAD))
+)
+"""Opcodes of packets that end with their headers."""
+
+NO_CREDITS = 0x1F
+"""AETH credit code of a responder that does not count credits (9.7.7.2.3)."""
 
 
 def ipv4_gid(address: bytes) -> bytes:

@@ -161,6 +161,7 @@ class Responder(PartReceiver):
         """Send an answer; `done` is the request that was carried out."""
         qp = self._qp
         answer = Response(qp.route, qp.remote_qpn, psn, syndrome, self.msn, payload, original)
+        answer.source_qpn = qp.qpn
         if self._xrc:
             answer.xrc = True
         if done is not None:

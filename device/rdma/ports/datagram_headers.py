@@ -5,16 +5,14 @@ They are the same behind the network header of RoCE and behind that of InfiniBan
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import Final, NamedTuple
 
 from bluebridge.device.fabric.messages import Datagram, Route
 from bluebridge.device.layout.net.roce import BTH_SIZE, DETH_SIZE, BthOpcode
+from bluebridge.device.packets.forms import BTH, DETH
 from bluebridge.device.rdma.ports.network_headers import IMMEDIATE_SIZE
 from bluebridge.device.rdma.work import WorkError
 
-BTH: Final = Struct(">BBHII")
-DETH: Final = Struct(">II")
 _LOW_24_BITS: Final = 0xFFFFFF
 
 

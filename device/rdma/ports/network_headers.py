@@ -6,15 +6,13 @@ Linux `infiniband/core/verbs.c: ib_get_rdma_header_version` tells them apart by 
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import Final
 
 from bluebridge.device.fabric.messages import Route
 from bluebridge.device.layout.net.ip import PROTOCOL_UDP, UDP, ones_complement_sum
 from bluebridge.device.layout.net.roce import BTH_SIZE, DETH_SIZE, GRH_NEXT_BTH, ICRC_SIZE
+from bluebridge.device.packets.forms import GRH, IPV4
 
-GRH: Final = Struct(">IHBB16s16s")
-IPV4: Final = Struct(">BBHHHBBH4s4s")
 IPV4_PADDING: Final = bytes(20)
 IPV4_MAPPED: Final = bytes(10) + b"\xff\xff"
 IP_VERSION: Final = 6

@@ -13,10 +13,10 @@ import pytest
 
 from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.mlx4 import cqe, wqe
-from bluebridge.device.layout.net import roce
+from bluebridge.device.layout.net import ip, roce
 from bluebridge.device.mlx4.rings import completions
 from bluebridge.device.mlx4.rings import work_requests as device_wqe
-from bluebridge.device.rdma.ports import datagram_headers, network_headers
+from bluebridge.device.packets import forms
 from bluebridge.guest.drivers.hca.posting import wqe as guest_wqe
 from bluebridge.guest.drivers.hca.queues import cq as guest_cq
 from bluebridge.guest.drivers.hca.queues import srq as guest_srq
@@ -61,15 +61,25 @@ ROWS = [
     Row("guest invalidate", guest_wqe.LOCAL_INV, wqe.LOCAL_INVAL, ("key",)),
     Row("guest fast reg", guest_wqe.FAST_REG, wqe.FAST_REG, _FAST),
     Row("guest srq next", guest_srq.NEXT, wqe.SRQ_NEXT, ("next_wqe_index",)),
-    Row("grh", network_headers.GRH, roce.GRH, (
+    Row("grh", forms.GRH, roce.GRH, (
         ("version", "traffic_class", "flow_label"), "payload_length", "next_header", "hop_limit",
         "sgid", "dgid",
     )),
-    Row("bth", datagram_headers.BTH, roce.BTH, (
+    Row("ipv6", forms.GRH, ip.IPV6, (
+        ("version", "traffic_class", "flow_label"), "payload_length", "next_header", "hop_limit",
+        "source", "destination",
+    )),
+    Row("ipv4", forms.IPV4, ip.IPV4, (
+        ("version", "header_words"), "tos", "total_length", "identification",
+        ("dont_fragment", "more_fragments", "fragment_offset"), "ttl", "protocol", "checksum",
+        "source", "destination",
+    )),
+    Row("udp", forms.UDP, ip.UDP, ("source_port", "destination_port", "length", "checksum")),
+    Row("bth", forms.BTH, roce.BTH, (
         "opcode", ("solicited", "migrated", "pad", "version"), "pkey", "dest_qpn",
         ("ack_request", "psn"),
     )),
-    Row("deth", datagram_headers.DETH, roce.DETH, ("qkey", "source_qpn")),
+    Row("deth", forms.DETH, roce.DETH, ("qkey", "source_qpn")),
 ]  # fmt: skip
 """Formats whose table is the whole of them."""
 

@@ -1,0 +1,218 @@
+"""Reads RoCE packets off a wire: RoCE v1, RoCE v2 over IPv4 and IPv6.
+
+A frame is what anybody may have sent. One that is not a whole packet in every byte is refused with
+a reason, in the order in which an adapter would notice: carrier, lengths, opcode, ICRC.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from bluebridge.device.layout.net.ethernet import (
+    ETHERTYPE_IPV4,
+    ETHERTYPE_IPV6,
+    ETHERTYPE_ROCE,
+    ETHERTYPE_VLAN,
+    HEADER_SIZE,
+    NO_VLAN,
+)
+from bluebridge.device.layout.net.ip import (
+    IPV4,
+    IPV6,
+    PROTOCOL_UDP,
+    ROCE_PORT,
+    UDP,
+    ones_complement_sum,
+)
+from bluebridge.device.layout.net.roce import (
+    BTH_SIZE,
+    GRH_NEXT_BTH,
+    HEADERS,
+    ICRC_SIZE,
+    PSN_MASK,
+    WITHOUT_PAYLOAD,
+    ipv4_gid,
+)
+from bluebridge.device.packets import crc, forms
+from bluebridge.device.packets.message import PacketError
+
+_TAG_SIZE: Final = 4
+_PLAIN_IPV4: Final = 0x45  # version, header without options
+_FRAGMENT: Final = 0x3FFF  # more fragments, offset
+_IP_VERSION: Final = 6
+_HEADERS_SIZE: Final = {
+    opcode: BTH_SIZE + sum(header.size for header in headers) for opcode, headers in HEADERS.items()
+}
+
+
+class Reason(StrEnum):
+    """Why a frame is refused."""
+
+    CARRIER = "it is no RoCE packet"
+    NETWORK = "its network header is wrong"
+    LENGTH = "its lengths do not agree"
+    CHECKSUM = "its UDP checksum is wrong"
+    VERSION = "its transport version is not 0"
+    OPCODE = "no packet has its opcode"
+    ICRC = "its ICRC is wrong"
+
+
+class Refused(PacketError):
+    """A frame is no packet that an adapter takes."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
+
+
+class WirePacket:
+    """A packet as it arrived: addresses, words of the BTH, and where in `frame` the rest is.
+
+    `form` is the version of RoCE. Extended headers begin at `extended`, the payload is `frame`
+    from `start` to `end`, without padding. `network` are the bytes of GRH, IPv4 or IPv6 header.
+    """
+
+    __slots__ = (
+        "ack", "destination", "dgid", "end", "extended", "flow_label", "form", "frame", "hop_limit",
+        "migrated", "network", "opcode", "pkey", "psn", "sgid", "solicited", "source",
+        "source_port", "start", "tag", "target_qpn", "traffic_class",
+    )  # fmt: skip
+
+    def __init__(self, frame: bytes) -> None:
+        self.frame = frame
+        self.destination = frame[:6]
+        self.source = frame[6:12]
+        self.tag = NO_VLAN
+        self.form = 2
+        self.network = b""
+        self.sgid = self.dgid = b""
+        self.traffic_class = self.flow_label = self.hop_limit = 0
+        self.source_port = 0
+        self.opcode = self.pkey = self.target_qpn = self.psn = 0
+        self.solicited = self.migrated = self.ack = False
+        self.extended = self.start = self.end = 0
+
+    @property
+    def payload(self) -> memoryview:
+        """The bytes that the packet brings."""
+        return memoryview(self.frame)[self.start : self.end]
+
+    def headers(self) -> dict[str, dict[str, int]]:
+        """Return the values of its extended headers, by the names of their tables."""
+        found, position = dict[str, dict[str, int]](), self.extended
+        for header in HEADERS[self.opcode]:
+            values = header.unpack(self.frame, position)
+            found[header.name] = {
+                name: value for name, value in values.items() if isinstance(value, int)
+            }
+            position += header.size
+        return found
+
+
+def read_packet(frame: bytes) -> WirePacket:
+    """Return the packet in an Ethernet frame without FCS; raises `Refused`."""
+    packet = WirePacket(frame)
+    kind, position = int.from_bytes(frame[12:14], "big"), HEADER_SIZE
+    if kind == ETHERTYPE_VLAN:
+        packet.tag = int.from_bytes(frame[14:16], "big")
+        kind, position = int.from_bytes(frame[16:18], "big"), position + _TAG_SIZE
+    if kind == ETHERTYPE_IPV4:
+        bth, length, before = _read_ipv4(packet, position)
+    elif kind in (ETHERTYPE_IPV6, ETHERTYPE_ROCE):
+        bth, length, before = _read_ipv6(packet, position, kind == ETHERTYPE_ROCE)
+    else:
+        raise Refused(Reason.CARRIER)
+    _read_transport(packet, bth, bth + length - ICRC_SIZE, before)
+    return packet
+
+
+def _read_ipv4(packet: WirePacket, at: int) -> tuple[int, int, int]:
+    """Return where the BTH is, the bytes from there to the ICRC's end, the CRC up to there."""
+    network = packet.network = packet.frame[at : at + IPV4.size]
+    if len(network) < IPV4.size:
+        raise Refused(Reason.LENGTH)
+    kind, tos, total, _, fragment, ttl, protocol, _, source, destination = forms.IPV4.unpack(
+        network
+    )
+    if protocol != PROTOCOL_UDP:
+        raise Refused(Reason.CARRIER)
+    if kind != _PLAIN_IPV4 or fragment & _FRAGMENT or ones_complement_sum(network):
+        raise Refused(Reason.NETWORK)
+    packet.traffic_class, packet.hop_limit = tos, ttl
+    packet.sgid, packet.dgid = ipv4_gid(source), ipv4_gid(destination)
+    return _read_udp(packet, at + IPV4.size, total - IPV4.size, source + destination)
+
+
+def _read_ipv6(packet: WirePacket, at: int, plain: bool) -> tuple[int, int, int]:
+    """Read an IPv6 header, or a GRH, which is `plain`: the BTH follows without UDP."""
+    network = packet.network = packet.frame[at : at + IPV6.size]
+    if len(network) < IPV6.size:
+        raise Refused(Reason.LENGTH)
+    word, length, following, hop_limit, sgid, dgid = forms.GRH.unpack(network)
+    if following != (GRH_NEXT_BTH if plain else PROTOCOL_UDP):
+        raise Refused(Reason.CARRIER)
+    if word >> 28 != _IP_VERSION:
+        raise Refused(Reason.NETWORK)
+    packet.traffic_class, packet.flow_label = word >> 20 & 0xFF, word & 0xFFFFF
+    packet.hop_limit, packet.sgid, packet.dgid = hop_limit, sgid, dgid
+    if not plain:
+        return _read_udp(packet, at + IPV6.size, length, sgid + dgid)
+    packet.form = 1
+    return at + IPV6.size, length, crc.before_roce_v1(network)
+
+
+def _read_udp(packet: WirePacket, at: int, length: int, addresses: bytes) -> tuple[int, int, int]:
+    """Read the UDP header; `length` is what the network header says is behind it."""
+    frame = packet.frame
+    header = frame[at : at + UDP.size]
+    if len(header) < UDP.size:
+        raise Refused(Reason.LENGTH)
+    packet.source_port, port, stated, checksum = forms.UDP.unpack(header)
+    if port != ROCE_PORT:
+        raise Refused(Reason.CARRIER)
+    if stated != length or at + length > len(frame):
+        raise Refused(Reason.LENGTH)
+    if checksum:
+        pseudo = addresses + length.to_bytes(4, "big") + bytes((0, 0, 0, PROTOCOL_UDP))
+        if ones_complement_sum(pseudo + frame[at : at + length]):
+            raise Refused(Reason.CHECKSUM)
+    return at + UDP.size, length - UDP.size, crc.before_roce_v2(packet.network, header)
+
+
+def _read_transport(packet: WirePacket, at: int, end: int, before: int) -> None:
+    """Read the BTH at `at`; the ICRC is at `end`, `before` is the CRC up to the BTH."""
+    frame = packet.frame
+    if end - at < BTH_SIZE or end + ICRC_SIZE > len(frame) or (end - at) & 3:
+        raise Refused(Reason.LENGTH)
+    opcode, flags, pkey, target, word = forms.BTH.unpack_from(frame, at)
+    if flags & 0x0F:
+        raise Refused(Reason.VERSION)
+    size = _HEADERS_SIZE.get(opcode)
+    if size is None:
+        raise Refused(Reason.OPCODE)
+    packet.extended, packet.start = at + BTH_SIZE, at + size
+    packet.end = end - (flags >> 4 & 3)
+    if packet.end < packet.start or (opcode in WITHOUT_PAYLOAD and packet.start != end):
+        raise Refused(Reason.LENGTH)
+    if crc.invariant(before, frame[at:end]) != frame[end : end + ICRC_SIZE]:
+        raise Refused(Reason.ICRC)
+    packet.opcode, packet.pkey = opcode, pkey
+    packet.target_qpn, packet.psn = target & PSN_MASK, word & PSN_MASK
+    packet.solicited, packet.migrated = bool(flags & 0x80), bool(flags & 0x40)
+    packet.ack = bool(word >> 31)
+
+
+class PacketReader:
+    """Reads what a port takes from a wire; `refused` counts, by reason, what it did not take."""
+
+    def __init__(self) -> None:
+        self.refused: dict[Reason, int] = dict.fromkeys(Reason, 0)
+
+    def read(self, frame: bytes) -> WirePacket | None:
+        """Return the packet in a frame, or None after counting why there is none."""
+        try:
+            return read_packet(frame)
+        except Refused as refusal:
+            self.refused[refusal.reason] += 1
+            return None
