@@ -71,6 +71,8 @@ def test_pingpong_counts_on_both_sides(ntb: Pair) -> None:
 def test_tool_sees_link_doorbells_scratchpads_and_windows(ntb: Pair) -> None:
     _both(ntb, TOOL_CLIENT.load)
     _both(ntb, f"{TOOL} echo Y > peer0/link_event")
+    # A ping that left while the other side took ntb_pingpong out is still in its doorbells.
+    _both(ntb, f'{TOOL} echo "c $(cat db)" > db')
     a, b = ntb.machines
     assert [_run(guest, f"{TOOL} cat port peer0/port").split() for guest in (a, b)] == [
         ["0", "1"],
