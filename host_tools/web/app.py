@@ -106,7 +106,9 @@ class Site:
         """Answer with hosts, functions, and the length of the log."""
         self._book.forget()
         reader = LogReader(self._lab.reader.folder)
-        return self._lab.description() | {"log": overview(reader)}
+        found = {"log": overview(reader)}
+        first = self._book.opening()
+        return self._lab.description() | found | ({} if first is None else {"open": first})
 
     def activities(self) -> dict[str, Any]:
         """Answer with a part of the list: from event `first` on, or up to before event `before`."""

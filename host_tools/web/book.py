@@ -18,7 +18,7 @@ from typing import Any
 from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.buslog.record import host_of
-from bluebridge.host_tools.analyzer.activity import Activity, ActivityAssembler
+from bluebridge.host_tools.analyzer.activity import Activity, ActivityAssembler, ActivityKind
 from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.web.places import peers
@@ -30,6 +30,8 @@ AFTER = 4096
 """The number of events after the last wanted one in which its activities may end."""
 SPAN = 100_000
 """The number of events in which a chosen activity has to end."""
+OPENING = 0.25
+"""The time limit of the search for the work request on which a page opens."""
 SECONDS = 0.4
 """The time limit of one page; a search that takes longer goes on with the next page."""
 _LEAST = 2048
@@ -112,6 +114,15 @@ class Book:
             found = found[-count:]
             first = found[0].number
         return Page(first, found, end, first == 0)
+
+    def opening(self) -> int | None:
+        """Return the first RDMA WRITE or READ of the log, else its first work request, else None.
+
+        It is looked for in the beginning of the log only, as far as one reads in a moment.
+        """
+        requests = self.page(0, _MOST, Query(ActivityKind.WORK_REQUEST.value), OPENING).found
+        told = [each for each in requests if each.title.startswith("RDMA_")]
+        return next((each.number for each in told or requests), None)
 
     def detail(self, number: int) -> dict[str, Any] | None:
         """Return the activity that began with event `number`, and its steps; None if none did."""

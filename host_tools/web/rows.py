@@ -13,7 +13,9 @@ from bluebridge.host_tools.analyzer.activity import Activity
 from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.transaction import Transaction
+from bluebridge.host_tools.web.captions import caption
 from bluebridge.host_tools.web.places import way
+from bluebridge.host_tools.web.routine import routine
 
 MOST_STEPS = 2000
 """The most steps of an activity in the page; a line says when it had more."""
@@ -33,6 +35,7 @@ def row(activity: Activity) -> dict[str, Any]:
         "status": activity.status,
         "failed": activity.status not in _GOOD,
         "steps": len(activity.transactions),
+        "routine": routine(activity),
     }
     return found if mark_of is None else found | {"mark_of": mark_of}
 
@@ -52,6 +55,7 @@ def detail(
         one = parts[place]
         cause = parts[one.parent] if one.parent is not None else None
         step = _step(one, events.get(one.number), activity.begin)
+        step["caption"] = caption(one, activity)
         step["depth"] = depth
         step["way"] = way(one, cause, peers.get(function_of(one.device)))
         if place < len(times) and (time := times[place]) is not None:

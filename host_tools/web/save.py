@@ -51,12 +51,20 @@ def _data(
     if not found.done or found.first > first:
         said += "; --limit and --event choose others"
     head = lab.description() | {"log": length, "running": False, "saved": said}
-    if at_end and activities:
-        head["open"] = _last(activities)
+    if activities:
+        head["open"] = _last(activities) if at_end else _first(activities)
     yield b'{"lab":' + _json(head) + b',"activities":[\n'
     for each in activities:
         yield _json(each) + b",\n"
     yield b"]}"
+
+
+def _first(activities: Sequence[dict[str, Any]]) -> int:
+    """Return the number of the first work request, else of the first activity of several steps."""
+    asked = [each for each in activities if each["kind"] == ActivityKind.WORK_REQUEST.value]
+    longer = [each for each in activities if each["steps"] > 1]
+    number: int = (asked or longer or activities)[0]["number"]
+    return number
 
 
 def _last(activities: Sequence[dict[str, Any]]) -> int:

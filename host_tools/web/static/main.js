@@ -37,14 +37,17 @@ async function begin() {
   const list = new List(player, {...lab.log, saved: lab.saved});
   overview(lab.log, first => { $("follow").checked = false; $("first").value = first; list.search(); });
   keys(player);
-  $("follow").checked = lab.running;
+  $("follow").checked = lab.running && lab.open === undefined;
   $("follow-label").hidden = lab.saved !== undefined;
   const named = /^#[0-9]+$/.test(location.hash) ? Number(location.hash.slice(1)) : undefined;  // such as a link to one
   if (named !== undefined && !lab.saved) { $("follow").checked = false; $("first").value = named; }
   await list.search();
   const first = named ?? lab.open ?? list.rows.find(row => row.steps > 1)?.number ?? list.rows[0]?.number;
   if (first !== undefined) list.choose(first, false);
-  if (lab.open !== undefined && named === undefined) list.reveal(lab.open);
+  if (lab.open !== undefined && named === undefined && !list.reveal(lab.open)) {
+    await list.load({first: lab.open});
+    list.reveal(lab.open);
+  }
   source.follow(message => {
     if (message.error) { $("state").textContent = message.error; return; }
     if (message.rates) drawing.counters(message.rates);

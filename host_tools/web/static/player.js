@@ -64,7 +64,9 @@ class Player {
     row.classList.add("now");
     row.scrollIntoView({block: "nearest"});
     $("place").textContent = `step ${place + 1} of ${this.steps.length}`;
-    $("step").textContent = `${place + 1}. ${wayWords(step)}: ${step.decoded || step.what}${step.kept ? ` (${step.kept})` : ""}`;
+    const said = step.decoded || step.what;
+    $("step").replaceChildren(el("span", `${place + 1}. ${wayWords(step)}: ${step.caption || said}`),
+      el("span", `${step.caption ? said : ""}${step.kept ? ` (${step.kept})` : ""}`, "exact"));
     this.drawing.show(step.way);
     this.buttons();
   }

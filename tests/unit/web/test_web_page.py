@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.record import MARK
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.pytest_plugin.page import write_page
@@ -274,3 +275,62 @@ def test_data_of_a_saved_page_cannot_end_its_script(tmp_path: Path) -> None:
     data = page.read_text().partition("const SAVED = ")[2].partition(";\n")[0]
     assert "<" not in data
     assert json.loads(data.replace(",\n]", "]"))["activities"][0]["steps"] == 6
+
+
+def _busy(folder: Path) -> Sender:
+    """A log with a driver's polling before and behind the first work request, and a mark."""
+    sender = Sender(folder)
+    for _ in range(300):
+        _command(sender, "DUMP_ETH_STATS op_mod=0 in_mod=0x1 in=0x0 OK 9 us")
+    sender.post(8)
+    for _ in range(20):
+        _command(sender, "QUERY_IF_STAT op_mod=0 in_mod=0x1 in=0x0 OK 9 us")
+    _command(sender, "DUMP_ETH_STATS op_mod=0 in_mod=0x1 in=0x0 BAD_PARAM 9 us")
+    return sender
+
+
+def _command(sender: Sender, text: str) -> None:
+    sender.host()
+    sender.log.record(A, Kind.COMMAND, 0, 4, len(text), text.encode(), What.OTHER, 4)
+
+
+def test_the_page_opens_on_the_first_work_request(chromium: Browser, tmp_path: Path) -> None:
+    """It is played with a sentence at each step; polling is one line, shown on demand."""
+    _busy(tmp_path / "log").log.close()
+    chromium.errors.clear()
+    with served(tmp_path / "log") as address:
+        chromium.open(address)
+        chromium.wait("document.getElementById('chosen').innerText.includes('RDMA_WRITE 8 bytes')")
+        assert "stores 4 bytes in its UAR page: go on from entry 0" in chromium.text("step")
+        assert "UAR[128].send qpn=0x48" in chromium.text("step")
+        kinds = [cells[3] for cells in _rows(chromium)]
+        assert kinds == ["polling", "work request", "polling", "command"]
+        assert "300 DUMP_ETH_STATS" in _rows(chromium)[0][4]
+        chromium.click("#rows tr:nth-child(3)")
+        assert len(_rows(chromium)) == 4 + 20
+        chromium.run("document.querySelector('#rows tr:nth-child(3)').focus()")
+        chromium.key("Enter")
+        assert len(_rows(chromium)) == 4
+        chromium.click("#routine")
+        assert {cells[3] for cells in _rows(chromium)} == {"command"}  # three hundred of them
+        chromium.open("about:blank")
+    assert chromium.errors == []
+
+
+def test_markup_from_a_guest_is_text(chromium: Browser, tmp_path: Path) -> None:
+    """A mark that looks like an element is shown as it was written, in list and steps."""
+    text = MARK + b": <img src=x onerror='window.hit=1'><b>bold</b>"
+    sender = written(tmp_path / "log", 1)
+    sender.log.record(A, Kind.NOTE, 0, 0, len(text), text)
+    sender.log.close()
+    path = tmp_path / "page.html"
+    assert cli.main(["web", str(tmp_path / "log"), "--save", str(path)]) == 0
+    with served(tmp_path / "log") as address:
+        for each in (address, path.as_uri()):
+            chromium.open(each)
+            chromium.wait("document.getElementById('rows').innerText.includes('<b>bold</b>')")
+            chromium.click("#rows tr:last-child")
+            chromium.wait("document.getElementById('steps').innerText.includes('<b>bold</b>')")
+            assert chromium.run("document.querySelectorAll('main b, main img').length") == 0
+            assert chromium.run("window.hit === undefined")
+        chromium.open("about:blank")

@@ -1,0 +1,29 @@
+"""Which activities are a driver's routine: counters, states of ports, doorbells that ask for more.
+
+An idle pair does these several times a second, so the page folds them into one line.
+"""
+
+from __future__ import annotations
+
+from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
+from bluebridge.host_tools.analyzer.transaction import OK, Role
+
+_COMMANDS = ("DUMP_ETH_STATS", "MAD_IFC", "NOP", "QUERY_IF_STAT", "QUERY_PORT")
+_ROLES = (Role.CQ_ARM, Role.EQ_ARM)
+_READS = ("read CTL.clock", "read CTL.catas=0x0", "read HCR.")
+
+
+def routine(activity: Activity) -> str:
+    """Return the word of a routine activity; empty for one that a reader wants to see."""
+    if activity.status not in ("", OK):
+        return ""
+    title = activity.title
+    if activity.kind is ActivityKind.COMMAND:
+        name = title.partition(" ")[0]
+        return name if name in _COMMANDS else ""
+    if activity.kind is ActivityKind.CONFIG:
+        return activity.kind.value
+    if activity.kind is ActivityKind.ACCESS:
+        role = activity.transactions[0].role
+        return role.value if role in _ROLES else "polling" if title.startswith(_READS) else ""
+    return ""
