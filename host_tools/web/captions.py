@@ -8,7 +8,7 @@ from bluebridge.host_tools.analyzer.transaction import OK, Role, Transaction
 CAPTIONS = {
     Role.DOORBELL: "the driver stores {size} in its UAR page: go on from {entry}",
     Role.BLUEFLAME: "the driver stores {size} of {entry} itself in its BlueFlame page",
-    Role.ENTRY: "the HCA takes {entry} from the BlueFlame page, so it need not fetch it from memory",
+    Role.ENTRY: "the HCA takes {entry} from the BlueFlame page and need not fetch it",
     Role.WQE: "the HCA fetches {entry} from memory: what to do, and with which bytes",
     Role.PAYLOAD_READ: "the HCA fetches {size} to send from memory",
     Role.REQUEST: "the request leaves for the other HCA, with {size} of data",
@@ -29,8 +29,8 @@ CAPTIONS = {
     Role.COPY_READ: "the DMA engine reads {size} to copy",
     Role.COPY_WRITE: "the DMA engine writes {size} where they belong",
     Role.COMPLETION_WORD: "the DMA engine writes to memory how far it has come",
-    Role.WINDOW_STORE: "the driver stores {size} in a window: they arrive in the other host's memory",
-    Role.WINDOW_LOAD: "the driver loads {size} from a window: they come from the other host's memory",
+    Role.WINDOW_STORE: "the driver stores {size} in a window: they reach the other host's memory",
+    Role.WINDOW_LOAD: "the driver loads {size} from a window, so from the other host's memory",
     Role.WINDOW: "the bridge passes {size} on to the other host's memory",
 }
 """The sentences by the role of a step; other roles have a text of their own in the log."""

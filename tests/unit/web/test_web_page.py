@@ -319,8 +319,9 @@ def test_the_page_opens_on_the_first_work_request(chromium: Browser, tmp_path: P
 
 def test_markup_from_a_guest_is_text(chromium: Browser, tmp_path: Path) -> None:
     """A mark that looks like an element is shown as it was written, in list and steps."""
-    text = MARK + b": <img src=x onerror='window.hit=1'><b>bold</b>"
+    text = MARK + b"<img src=x onerror='window.hit=1'><b>bold</b>"
     sender = written(tmp_path / "log", 1)
+    sender.host()
     sender.log.record(A, Kind.NOTE, 0, 0, len(text), text)
     sender.log.close()
     path = tmp_path / "page.html"
