@@ -22,8 +22,8 @@ def routine(activity: Activity) -> str:
         name = title.partition(" ")[0]
         return name if name in _COMMANDS else ""
     if activity.kind is ActivityKind.CONFIG:
-        return activity.kind.value
+        return str(activity.kind.value)
     if activity.kind is ActivityKind.ACCESS:
         role = activity.transactions[0].role
-        return role.value if role in _ROLES else "polling" if title.startswith(_READS) else ""
+        return str(role.value) if role in _ROLES else "read" * title.startswith(_READS)
     return ""
