@@ -10,6 +10,7 @@ from typing import NamedTuple
 import bluebridge
 from bluebridge.host_tools.command_parser import CommandParser
 
+_DESCRIPTION = "A virtual PCIe lab: an emulated ConnectX-3 in each of two QEMU guests."
 _EPILOG = """\
 examples:
   bluebridge up                                 two guests with an HCA each, until `down`
@@ -55,48 +56,62 @@ def _beside(text: str, package: str) -> Subcommand:
 
 
 _COMMANDS = f"{_TOOLS}.commands"
-COMMANDS = {
-    "up": Subcommand(
-        "start two guests with their devices and keep them",
-        f"{_COMMANDS}.up",
-        f"{_COMMANDS}.up_options",
-        passes_on=True,
-    ),
-    "run": _one("run a command in a guest", f"{_COMMANDS}.run", passes_on=True),
-    "cp": _one("copy files to, from and between guests", f"{_COMMANDS}.copy"),
-    "console": _one("the serial console of a guest; Ctrl-] leaves it", f"{_COMMANDS}.console"),
-    "ps": _one("what runs, and what has ended", f"{_COMMANDS}.ps"),
-    "restart": _one("switch a guest off and bring it up anew", f"{_COMMANDS}.restart"),
-    "boot": _one("have iPXE boot a guest over its HCA", f"{_COMMANDS}.boot"),
-    "link": _one("pull the cable out of a guest's HCA, or plug it in", f"{_COMMANDS}.link"),
-    "fault": _one("break a guest's HCA, for its driver to mend", f"{_COMMANDS}.fault"),
-    "show": _beside("what the devices of a guest hold now", "show"),
-    "mark": _one("put a note into the bus log, to find a moment again", f"{_COMMANDS}.mark"),
-    "down": _one("end pairs, and wait until nothing of them is left", f"{_COMMANDS}.down"),
-    "krping": _beside("boot two guests and run krping between them", "krping"),
-    "log": Subcommand(
-        "show what crossed the bus",
-        f"{_COMMANDS}.log",
-        "bluebridge.host_tools.analyzer.log_command",
-    ),
-    "model": _one(
-        "what a log's sends would take on real machines",
-        "bluebridge.host_tools.analyzer.model.model_command",
-    ),
-    "sweep": _beside("latency against payload, with and without BlueFlame", "sweep"),
-    "mmiotrace": _beside("hold the guest kernel's own record against the log", "mmiotrace"),
-    "ntb": _beside("show a bridge between two guests at work", "ntb_demo"),
-    "rtrs": _beside("a block device over RTRS between two guests, while paths die", "rtrs"),
-    "ntrdma": _beside("RDMA through a bridge: shown, measured", "ntrdma"),
-    "watch": _beside("show what crosses the bus right now", "watch"),
-    "web": _beside("the lab, or a log, as a page in a browser", "web"),
-    "kmod": _one("build a module for the guest kernel", f"{_COMMANDS}.kmod", passes_on=True),
-    "doctor": _one("what this machine has, what is missing, what mends it", f"{_COMMANDS}.doctor"),
-    "completion": _one(
-        "have the shell complete commands, options, guests", f"{_COMMANDS}.completion"
-    ),
+GROUPS: dict[str, dict[str, Subcommand]] = {
+    "lab: two guests and their hardware": {
+        "up": Subcommand(
+            "start two guests with their devices and keep them",
+            f"{_COMMANDS}.up",
+            f"{_COMMANDS}.up_options",
+            passes_on=True,
+        ),
+        "run": _one("run a command in a guest", f"{_COMMANDS}.run", passes_on=True),
+        "cp": _one("copy files to, from and between guests", f"{_COMMANDS}.copy"),
+        "console": _one("the serial console of a guest; Ctrl-] leaves it", f"{_COMMANDS}.console"),
+        "ps": _one("what runs, and what has ended", f"{_COMMANDS}.ps"),
+        "restart": _one("switch a guest off and bring it up anew", f"{_COMMANDS}.restart"),
+        "boot": _one("have iPXE boot a guest over its HCA", f"{_COMMANDS}.boot"),
+        "down": _one("end pairs, and wait until nothing of them is left", f"{_COMMANDS}.down"),
+    },
+    "look: what the devices hold and do": {
+        "show": _beside("show what the devices of a guest hold now", "show"),
+        "log": Subcommand(
+            "show what crossed the bus",
+            f"{_COMMANDS}.log",
+            "bluebridge.host_tools.analyzer.log_command",
+        ),
+        "watch": _beside("show what crosses the bus right now", "watch"),
+        "web": _beside("the lab, or a log, as a page in a browser", "web"),
+        "mark": _one("put a note into the bus log, to find a moment again", f"{_COMMANDS}.mark"),
+        "mmiotrace": _beside("hold the guest kernel's own record against the log", "mmiotrace"),
+    },
+    "break: cables and adapters that fail": {
+        "link": _one("pull the cable out of a guest's HCA, or plug it in", f"{_COMMANDS}.link"),
+        "fault": _one("break a guest's HCA, for its driver to mend", f"{_COMMANDS}.fault"),
+    },
+    "measure: programs and times": {
+        "krping": _beside("boot two guests and run krping between them", "krping"),
+        "model": _one(
+            "what a log's sends would take on real machines",
+            "bluebridge.host_tools.analyzer.model.model_command",
+        ),
+        "sweep": _beside("latency against payload, with and without BlueFlame", "sweep"),
+        "ntb": _beside("show a bridge between two guests at work", "ntb_demo"),
+        "rtrs": _beside("a block device over RTRS between two guests, while paths die", "rtrs"),
+        "ntrdma": _beside("RDMA through a bridge: shown, measured", "ntrdma"),
+    },
+    "build: this machine, modules, the shell": {
+        "doctor": _one(
+            "what this machine has, what is missing, what mends it", f"{_COMMANDS}.doctor"
+        ),
+        "kmod": _one("build a module for the guest kernel", f"{_COMMANDS}.kmod", passes_on=True),
+        "completion": _one(
+            "have the shell complete commands, options, guests", f"{_COMMANDS}.completion"
+        ),
+    },
 }
-"""The commands by name, in the order in which `--help` lists them."""
+"""The groups of commands, in the order in which `--help` lists them."""
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+"""The commands by name."""
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -112,7 +127,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     name, *rest = words
     command = COMMANDS[name]
     module = import_module(command.options)
-    parser = CommandParser(prog=f"bluebridge {name}")
+    said = f"{command.help[0].upper()}{command.help[1:]}."
+    parser = CommandParser(prog=f"bluebridge {name}", description=said)
     module.add_arguments(parser)
     passed_on: list[str] = []
     if command.passes_on:
@@ -132,18 +148,30 @@ def of_line(words: Sequence[str]) -> argparse.ArgumentParser:
     return _overview(words[0] if words and words[0] in COMMANDS else None)
 
 
+def _listed() -> str:
+    """Return the list of commands by group, as `--help` shows it."""
+    lines = []
+    for title, group in GROUPS.items():
+        lines += [title, *(f"  {name:12}{command.help}" for name, command in group.items()), ""]
+    lines.append("`bluebridge COMMAND --help` says what a command takes.")
+    return "\n".join(lines)
+
+
 def _overview(chosen: str | None = None) -> argparse.ArgumentParser:
     """Return the parser that lists the commands; only `chosen` has its options."""
     parser = CommandParser(
         prog="bluebridge",
-        description="A virtual PCIe lab: an emulated ConnectX-3 in each of two QEMU guests.",
+        usage="bluebridge [-h] [--version] COMMAND ...",
+        description=f"{_DESCRIPTION}\n\n{_listed()}",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--version", action="version", version=f"bluebridge {bluebridge.__version__}"
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", help=argparse.SUPPRESS
+    )
     for name, command in COMMANDS.items():
         parser_of_it = commands.add_parser(name, help=command.help)
         if name == chosen:

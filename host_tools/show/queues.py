@@ -186,7 +186,9 @@ QP = Kind(
         "rcqn", "srqn", "sq-size", "sq-next", "rq-size", "rq-posted", "rq-taken", "timeout",
         "retry-cnt", "rnr-retry", "retries", "access", "gid", "port",
     ),
-    frozenset(("lqpn", "rqpn", "scqn", "rcqn", "srqn", "qkey", "rq-record")),
+    frozenset(
+        ("lqpn", "rqpn", "rq-psn", "sq-psn", "scqn", "rcqn", "srqn", "qkey", "rq-record")
+    ),
 )  # fmt: skip
 CQ = Kind(
     "cq",

@@ -111,6 +111,24 @@ def test_every_command_has_options_and_help(capsys: pytest.CaptureFixture[str]) 
         assert callable(import_module(arguments.COMMANDS[name].run).main)
 
 
+def test_help_lists_every_command_in_its_group(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each group has a title, each command a line; its own help begins with the same words."""
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    listed = capsys.readouterr().out
+    titles = [line.partition(":")[0] for line in arguments.GROUPS]
+    assert titles == ["lab", "look", "break", "measure", "build"]
+    assert [listed.index(f"\n{title}\n") for title in arguments.GROUPS] == sorted(
+        listed.index(f"\n{title}\n") for title in arguments.GROUPS
+    )
+    for name, command in arguments.COMMANDS.items():
+        assert f"\n  {name:12}{command.help}\n" in listed
+        with pytest.raises(SystemExit):
+            cli.main([name, "--help"])
+        description = capsys.readouterr().out.partition("\n\n")[2]
+        assert description[0].isupper(), name
+
+
 @pytest.mark.parametrize("words", [["ps"], ["--help"], ["--version"]])
 def test_short_commands_import_little(words: list[str], tmp_path: Path) -> None:
     """What takes long to import is for the commands that need it."""

@@ -70,6 +70,14 @@ def test_a_queue_pair_with_the_names_of_rdma_res() -> None:
     assert (item["path-mig-state"], item["srqn"]) == ("MIGRATED", None)
 
 
+def test_numbers_of_queues_keys_and_psns_are_written_as_in_the_log() -> None:
+    head, row = (line.split() for line in text.table(QP, [qp(520)], None))
+    told = dict(zip(head, row, strict=False))
+    assert [told[name] for name in ("lqpn", "rqpn", "rq-psn", "sq-psn", "scqn")] == [
+        "0x208", "0x4a", "0x200", "0x100", "0x80"
+    ]  # fmt: skip
+
+
 def test_a_table_is_as_wide_as_wanted() -> None:
     items = [qp(), qp(1000, "INIT")]
     head, first, second = text.table(QP, items, None)
