@@ -24,7 +24,8 @@ the bus log and its model</a>.
 """
 _SECTIONS = {
     "Start": (
-        "index.md", "lab.md", "habits.md", "show.md", "web.md", "testing.md", "ci.md",
+        "index.md", "tour.md", "how-it-works.md", "glossary.md", "lab.md", "habits.md",
+        "show.md", "web.md", "testing.md", "ci.md",
         "guest-image.md", "api-reference.md",
     ),
     "The bus": (

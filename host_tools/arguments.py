@@ -73,6 +73,7 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
         "down": _one("end pairs, and wait until nothing of them is left", f"{_COMMANDS}.down"),
     },
     "look: what the devices hold and do": {
+        "tour": _beside("see on live traffic what an RDMA adapter does", "tour"),
         "show": _beside("show what the devices of a guest hold now", "show"),
         "log": Subcommand(
             "show what crossed the bus",

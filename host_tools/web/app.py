@@ -121,10 +121,10 @@ class Site:
         return self._book.page(_number(asked.get("first", "0")), COUNT, query).as_json()
 
     def activity(self, number: int) -> dict[str, Any]:
-        """Answer with the activity that begins with event `number`, and its steps; else 404."""
+        """Answer with the activity that has event `number`, and its steps; else 404."""
         found = self._book.detail(number)
         if found is None:
-            raise bottle.HTTPError(404, f"no activity begins with event {number}")
+            raise bottle.HTTPError(404, f"no activity has event {number}")
         return found
 
     def act(self) -> dict[str, Any]:

@@ -125,7 +125,7 @@ class Book:
         return next((each.number for each in told or requests), None)
 
     def detail(self, number: int) -> dict[str, Any] | None:
-        """Return the activity that began with event `number`, and its steps; None if none did."""
+        """Return the activity that has event `number`, and its steps; None if none has it."""
         with self._lock:
             known = self._details.get(number)
             if known is not None:
@@ -246,19 +246,24 @@ class _Collected:
 
 
 def _one(reader: LogReader, number: int) -> tuple[Activity | None, dict[int, Event], bool]:
-    """Return the activity that began with an event, its events, and whether it ended."""
+    """Return the activity that has an event, its events, and whether it ended."""
     assembler = ActivityAssembler(reader.meta["devices"])
     events: dict[int, Event] = {}
     for event in _events(reader, number):
         if event.number > number + SPAN:
             break
-        if event.number >= number:
-            events[event.number] = event
+        events[event.number] = event
         for each in assembler.feed(event):
-            if each.number == number:
+            if _has(each, number):
                 return each, events, True
-    found = next((each for each in assembler.finish() if each.number == number), None)
+    found = next((each for each in assembler.finish() if _has(each, number)), None)
     return found, events, False
+
+
+def _has(activity: Activity, number: int) -> bool:
+    return activity.number == number or any(
+        one.number == number and not one.repeated for one in activity.transactions
+    )
 
 
 def _number(activity: Activity) -> int:

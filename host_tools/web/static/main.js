@@ -57,4 +57,5 @@ async function begin() {
   }, () => { $("state").textContent = "the server of this page has ended or is out of reach"; });
 }
 
+addEventListener("hashchange", () => location.reload());  // a link to another moment
 begin().catch(error => { $("state").textContent = error.message; });

@@ -20,6 +20,7 @@ class Player {
     catch (error) { $("step").textContent = error.message; return; }
     if (this.wanted !== wanted || !chosen) return;
     this.chosen = chosen;
+    this.wanted = chosen.number;  // a link may name any event of it
     this.steps = chosen.list;
     this.at = -1;
     $("chosen").textContent = `${chosen.title}${chosen.status ? ": " + chosen.status : ""}`;

@@ -41,7 +41,9 @@ class Server {
 class Saved {
   constructor(saved) { this.saved = saved; }
   async lab() { return this.saved.lab; }
-  async activity(number) { return this.saved.activities.find(each => each.number === number); }
+  async activity(number) {
+    return this.saved.activities.find(each => each.number === number || each.list.some(step => step.number === number));
+  }
 
   async page(filters, place) {
     const first = Number(place.first ?? 0), text = (filters.text ?? "").toLowerCase();
