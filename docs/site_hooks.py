@@ -1,17 +1,20 @@
-"""Hooks of `make docs`: README as front page, pages made from tables, links to source files."""
+"""Hooks of `make docs`: README as front page, pages made from tables, links of files and words."""
 
 from __future__ import annotations
 
+import html as entities
 import posixpath
 import re
+from functools import cache
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation, Section
 from mkdocs.structure.pages import Page
 
-from bluebridge.device.layout.reference import reference
+from bluebridge.device.layout import reference
 from bluebridge.device.mlx4.field_words.page import page as field_words
 
 ROOT = Path(__file__).parent.parent
@@ -22,57 +25,69 @@ _API = """\
 Made from the docstrings: <a href="api/index.html">guest.verbs, the pytest plugin, the reader of
 the bus log and its model</a>.
 """
+_BESIDE = {
+    "README.md": "index.md",
+    "SECURITY.md": "security.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changes.md",
+}
+"""Documents that stand beside the folder, with their names on the site."""
+_REGISTERS = "registers-"
 _SECTIONS = {
-    "Start": (
-        "index.md", "tour.md", "how-it-works.md", "glossary.md", "lab.md", "habits.md",
-        "show.md", "web.md", "testing.md", "ci.md",
-        "guest-image.md", "api-reference.md",
+    "Start": ("index.md", "glossary.md"),
+    "Tutorials": ("tour.md", "verbs.md", "hello-adapter.md", "iteration.md"),
+    "How-to guides": (
+        "lab.md", "habits.md", "from-wireshark.md", "break-my-driver.md", "testing.md", "ci.md",
+        "faults.md", "capture.md", "mmiotrace.md", "kmod.md", "guest-image.md", "agent.md",
+        "ipxe.md", "dpdk.md", "rtrs-lab.md", "sweep.md",
     ),
-    "The bus": (
-        "analyzer.md", "capture.md", "tlp-capture.md", "mmiotrace.md", "registers.md", "fields.md",
+    "Explanations": (
+        "how-it-works.md", "architecture.md", "blueflame.md", "ethernet.md", "infiniband.md",
+        "ntb.md", "ntrdma.md", "rtrs.md", "hostile-peer.md", "security.md",
     ),
-    "RDMA": (
-        "verbs.md", "krping.md", "infiniband.md", "ethernet.md", "blueflame.md", "sweep.md",
-        "hello-adapter.md", "dpdk.md", "ipxe.md", "faults.md",
+    "Reference": (
+        "show.md", "analyzer.md", "web.md", "krping.md", "tlp-capture.md", "rtrs-files.md",
+        "clauses.md", "api-reference.md", "fields.md", "registers.md",
     ),
-    "Bridges": ("ntb.md", "ntrdma.md", "ntb-conformance.md"),
-    "Storage": ("rtrs.md", "rtrs-lab.md", "rtrs-files.md", "hostile-peer.md"),
-    "Inside": (
-        "architecture.md", "iteration.md", "agent.md", "kmod.md", "clauses.md", "conformance.md",
-        "benchmarks.md", "soak.md", "fuzzing.md", "security.md",
+    "The project": (
+        "contributing.md", "changes.md", "conformance.md", "ntb-conformance.md", "benchmarks.md",
+        "soak.md", "fuzzing.md", "mutants.md",
     ),
 }  # fmt: skip
-"""The site's navigation; pages that are named nowhere stand under More."""
+"""The site's navigation; every page has a place in it."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages made from tables, and README and SECURITY, which stand beside the folder."""
-    made = {"api-reference.md": _API, "registers.md": reference(), "fields.md": field_words()}
+    """Add the pages made from tables, and the documents that stand beside the folder."""
+    made = {"api-reference.md": _API, "fields.md": field_words()}
+    made["registers.md"] = reference.contents()
+    for subject, text in reference.pages().items():
+        made[f"{_REGISTERS}{subject}.md"] = f"# Reference: {subject}\n\n{text}"
+    for name, target in _BESIDE.items():
+        text = (ROOT / name).read_text(encoding="utf-8")
+        text = text.replace("(docs/", "(").replace('"docs/', '"')
+        for other, there in _BESIDE.items():
+            text = text.replace(f"({other}", f"({there}")
+        made[target] = text
     for name, text in made.items():
         files.append(File.generated(config, name, content=text))
-    for name, target in (("README.md", "index.md"), ("SECURITY.md", "security.md")):
-        text = (ROOT / name).read_text(encoding="utf-8")
-        text = (
-            text.replace("(docs/", "(")
-            .replace('"docs/', '"')
-            .replace("(SECURITY.md", "(security.md")
-        )
-        files.append(File.generated(config, target, content=text))
     return files
 
 
 def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
-    """The pages by section."""
+    """Sort the pages into sections. Raises `PluginError` for one that has no place."""
     pages = {page.file.src_uri: page for page in nav.pages}
+    tables = tuple(name for name in pages if name.startswith(_REGISTERS))
     named = {name for names in _SECTIONS.values() for name in names}
-    sections = {**_SECTIONS, "More": tuple(sorted(pages.keys() - named))}
+    if lost := pages.keys() - named - set(tables):
+        raise PluginError(f"no place in docs/site_hooks.py: {', '.join(sorted(lost))}")
+    sections = {**_SECTIONS, "Registers and packets": tables}
     nav.items = []
     for title, names in sections.items():
         section = Section(title, [pages[name] for name in names if name in pages])
         for page in section.children:
             page.parent = section
-        if section.children:
-            nav.items.append(section)
+        nav.items.append(section)
     return nav
 
 
@@ -83,10 +98,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         text, target, anchor = match[1], match[2], match[3] or ""
         if "://" in target or files.get_file_from_path(_inside(page, target)) is not None:
             return match[0]
-        if target == "../README.md":
-            return f"[{text}](index.md{anchor})"
-        if target == "../SECURITY.md":
-            return f"[{text}](security.md{anchor})"
+        beside = _BESIDE.get(target.removeprefix("../"))
+        if beside is not None:
+            return f"[{text}]({beside}{anchor})"
         path = posixpath.normpath(posixpath.join("docs", target))
         if not (ROOT / path).exists():
             return match[0]  # mkdocs tells of it
@@ -97,3 +111,63 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def _inside(page: Page, target: str) -> str:
     return posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), target))
+
+
+GLOSSARY = "glossary.md"
+_ROW = re.compile(r"^\| ([\w-]+) \| (.+) \|$", re.MULTILINE)
+_PIECE = re.compile(r"(<!--.*?-->|<[^>]*>)", re.DOTALL)
+_CLOSED = ("a", "code", "pre", "h1", "h2", "h3", "h4", "script", "style", "svg")
+"""The elements in which no word is linked."""
+
+
+@cache
+def words() -> dict[str, str]:
+    """Return the words of the glossary with their meanings."""
+    rows = dict(_ROW.findall((ROOT / "docs" / GLOSSARY).read_text(encoding="utf-8")))
+    return {word: meaning for word, meaning in rows.items() if word != "word"}
+
+
+@cache
+def _any_word() -> re.Pattern[str]:
+    """Return the pattern of a word of the glossary, also of several and at a sentence's start."""
+    forms = {word: word for word in words()} | {w[0].upper() + w[1:]: w for w in words()}
+    return re.compile(rf"(?<![\w-])({'|'.join(sorted(forms, key=len, reverse=True))})s?(?![\w-])")
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Link the first use of each word of the glossary on a page; give its rows their names."""
+    if page.file.src_uri == GLOSSARY:
+        return re.sub(r"<tr>\n<td>([\w-]+)</td>", _named, html)
+    left = set(words())
+    inside: list[str] = []
+    pieces = _PIECE.split(html)
+    for place, piece in enumerate(pieces):
+        if place % 2:
+            _enter(piece, inside)
+        elif left and not inside:
+            pieces[place] = _any_word().sub(lambda match: _linked(match, left), piece)
+    return "".join(pieces)
+
+
+def _named(match: re.Match[str]) -> str:
+    return f'<tr id="{match[1].lower()}">\n<td>{match[1]}</td>'
+
+
+def _enter(tag: str, inside: list[str]) -> None:
+    """Note that an element begins or ends in which no word is linked."""
+    name = re.sub(r"^</?([\w-]*).*", r"\1", tag, flags=re.DOTALL).lower()
+    if name not in _CLOSED or tag.endswith("/>"):
+        return
+    if not tag.startswith("</"):
+        inside.append(name)
+    elif name in inside:
+        inside.remove(name)
+
+
+def _linked(match: re.Match[str], left: set[str]) -> str:
+    word = match[1] if match[1] in words() else match[1][0].lower() + match[1][1:]
+    if word not in left:
+        return match[0]
+    left.discard(word)
+    meaning = entities.escape(words()[word])
+    return f'<a href="glossary.html#{word.lower()}" title="{meaning}">{match[0]}</a>'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Iterator
 
 from bluebridge.device import layout
@@ -75,9 +76,9 @@ def _struct(table: Struct) -> Iterator[str]:
     yield ""
 
 
-def reference() -> str:
-    """Return the whole page of the register reference as Markdown."""
-    lines = [_INTRODUCTION]
+def pages() -> dict[str, str]:
+    """Return the pages of the reference as Markdown, by subject, such as `mlx4-wqe` and `ntb`."""
+    found: dict[str, list[str]] = {}
     for name in _modules():
         module = importlib.import_module(name)
         own = [
@@ -85,15 +86,31 @@ def reference() -> str:
         ]
         if not own:
             continue
-        lines += [
-            f"## {name.removeprefix('bluebridge.device.layout.')}",
-            "",
-            (module.__doc__ or "").strip(),
-            "",
-        ]
+        short = name.removeprefix("bluebridge.device.layout.")
+        lines = found.setdefault(_subject(short), [])
+        lines += [f"## {short}", "", (module.__doc__ or "").strip(), ""]
         for table in own:
             lines += list(_block(table) if isinstance(table, RegisterBlock) else _struct(table))
-    return "\n".join(lines).rstrip() + "\n"
+    return {subject: "\n".join(lines) for subject, lines in found.items()}
+
+
+def _subject(module: str) -> str:
+    """Return the subject of a module: the adapter has one for each, others one for each room."""
+    return module.replace(".", "-") if module.startswith("mlx4.") else module.partition(".")[0]
+
+
+def contents() -> str:
+    """Return the page that lists the pages of the reference and what is on each."""
+    lines = [_INTRODUCTION, "| page | what is on it |", "|---|---|"]
+    for subject, text in pages().items():
+        names = re.findall(r"^### ([^:\n]+)", text, re.MULTILINE)
+        lines.append(f"| [{subject}](registers-{subject}.md) | {', '.join(names)} |")
+    return "\n".join(lines) + "\n"
+
+
+def reference() -> str:
+    """Return all pages of the register reference in one text."""
+    return "\n".join([_INTRODUCTION, *pages().values()]).rstrip() + "\n"
 
 
 if __name__ == "__main__":

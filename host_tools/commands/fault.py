@@ -27,5 +27,6 @@ def main(options: argparse.Namespace) -> int:
     (driver,) = device_server.tell(guest, f"fault {guest.name} {options.text}".rstrip())
     print(f"guest {guest.name}: its HCA has failed until it is reset; {driver}")
     if driver == DRIVEN:
-        print("mlx4_core notices within 5 s and starts anew; a program of ours loses its device")
+        print("mlx4_core notices within 5 s and starts anew")
+        print("a program that uses bluebridge.guest.verbs gets DeviceLost")
     return 0

@@ -48,7 +48,7 @@ def _add_devices(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pairs", type=int, default=1, metavar="N", help="how many (default 1)")
     devices = parser.add_mutually_exclusive_group()
     devices.add_argument(
-        "--hca", action="store_true", help="an HCA in each guest; so it is without any such option"
+        "--hca", action="store_true", help="an HCA in each guest, also with --ntb (default)"
     )
     devices.add_argument("--bare", action="store_true", help="guests without any device")
     parser.add_argument(

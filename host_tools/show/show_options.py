@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--since", type=_moment, metavar="MOMENT",
-        help="only what is different since --save FILE, or in the next seconds: FILE, or 2s",
+        help="show only what changed since --save wrote FILE, or what changes in a time such as 2s",
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,12 @@ def test_habits_name_commands_that_there_are() -> None:
 
 
 @pytest.mark.parametrize(
-    "page, program", [("verbs.md", "send_receive.py"), ("hostile-peer.md", "hostile_peer.py")]
+    "page, program",
+    [
+        ("verbs.md", "send_receive.py"),
+        ("hostile-peer.md", "hostile_peer.py"),
+        ("break-my-driver.md", "../tests/vm/test_break_my_driver.py"),
+    ],
 )
 def test_a_page_shows_the_program_that_is_tested(page: str, program: str) -> None:
     text = (HOME / "docs" / page).read_text()
@@ -86,3 +92,75 @@ def test_the_excerpt_of_the_readme_is_of_the_walk_and_says_what_is_drawn() -> No
     for text in (readme, walk):
         before = text[: text.index(line.findall(text)[0])]
         assert "at random" in " ".join(before.split())
+
+
+class _Text(HTMLParser):
+    """The text of a page in which words are linked, its links, and the words that are linked."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.text: list[str] = []
+        self.links: list[str] = []
+        self._inside: list[str] = []
+        self.feed(page.partition("<article")[2].partition("</article>")[0])
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.links += [value for name, value in attrs if name == "href" and value]
+        if tag in ("a", "code", "pre", "h1", "h2", "h3", "h4"):
+            self._inside.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self._inside:
+            self._inside.remove(tag)
+
+    def handle_data(self, data: str) -> None:
+        if not self._inside:
+            self.text.append(data)
+
+
+def _glossary() -> list[str]:
+    rows = (HOME / "docs" / "glossary.md").read_text().splitlines()
+    found = [line.split("|")[1].strip() for line in rows if line.startswith("| ")]
+    return [word for word in found if word != "word"]
+
+
+def test_words_of_the_glossary_are_linked_at_their_first_use(site: Path) -> None:
+    """On each page: no word stands in its text without one link to its row."""
+    words = _glossary()
+    assert len(words) > 40
+    rows = set(re.findall(r'<tr id="([\w-]+)"', (site / "glossary.html").read_text()))
+    assert rows == {word.lower() for word in words}
+    unlinked, linked = [], 0
+    for path in site.glob("*.html"):
+        if path.stem in ("glossary", "404"):
+            continue
+        page = _Text(path.read_text(encoding="utf-8"))
+        text = " ".join(page.text)
+        for word in words:
+            count = page.links.count(f"glossary.html#{word.lower()}")
+            linked += count
+            assert count <= 1, (path.name, word)
+            if not count and re.search(rf"(?<![\w-]){word}s?(?![\w-])", text):
+                unlinked.append((path.name, word))
+    assert unlinked == []
+    assert linked > 300
+
+
+def test_every_page_is_reached_from_the_first_by_links_in_texts(site: Path) -> None:
+    """The navigation lists all; a reader who follows the texts finds all, too."""
+    reached, left = {"index.html"}, ["index.html"]
+    while left:
+        page = _Text((site / left.pop()).read_text(encoding="utf-8"))
+        for link in page.links:
+            name = link.partition("#")[0]
+            if name not in reached and (site / name).is_file() and name.endswith(".html"):
+                reached.add(name)
+                left.append(name)
+    assert {path.name for path in site.glob("*.html")} - reached - {"404.html"} == set()
+
+
+def test_the_reference_has_a_page_for_each_subject(site: Path) -> None:
+    """No page of tables is as long as all of them were together."""
+    pages = {path.stem: path.read_text().count("<tr>") for path in site.glob("registers-*.html")}
+    assert {"registers-mlx4-wqe", "registers-ntb", "registers-net"} <= pages.keys()
+    assert max(pages.values()) < sum(pages.values()) / 4
