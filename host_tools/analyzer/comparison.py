@@ -57,8 +57,12 @@ class Comparable:
     def line(self, event: Event, words: Describe) -> str:
         """Return the line of an event without time, place in memory and data."""
         text = _TIME.sub("", words(event)) if event.kind is Kind.COMMAND else words(event)
-        text = f"{event.kind.name} {_NUMBER.sub(self._number, text)}"
+        text = f"{event.kind.name} {self.text(text)}"
         return f"{text} [{event.length}]" if event.what not in _SCATTERED else text
+
+    def text(self, text: str) -> str:
+        """Return a text with the order of appearance in place of each chosen number."""
+        return _NUMBER.sub(self._number, text)
 
     def _number(self, found: re.Match[str]) -> str:
         name, digits = found[1] or "", found[2]

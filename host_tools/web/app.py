@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import bottle
@@ -78,6 +78,18 @@ _LONGEST_TEXT = 200
 _MOST_BODY = 4096
 
 
+def static_file(name: str) -> Any:
+    """Answer with a static file of the page."""
+    return bottle.static_file(name, root=str(STATIC))
+
+
+class Served(Protocol):
+    """What a server can serve."""
+
+    def application(self) -> bottle.Bottle:
+        """Return the WSGI application."""
+
+
 class Site:
     """The answers of the web server; each method is a route."""
 
@@ -89,18 +101,14 @@ class Site:
     def application(self) -> bottle.Bottle:
         """Return the WSGI application with the routes of this site."""
         app = bottle.Bottle()
-        app.route("/", "GET", lambda: self.file("index.html"))
-        app.route("/static/<name>", "GET", self.file)
-        app.route("/lab", "GET", _answering(self.lab))
-        app.route("/activities", "GET", _answering(self.activities))
-        app.route("/activity/<number:int>", "GET", _answering(self.activity))
-        app.route("/act", "POST", _answering(self.act))
+        app.route("/", "GET", lambda: static_file("index.html"))
+        app.route("/static/<name>", "GET", static_file)
+        app.route("/lab", "GET", answering(self.lab))
+        app.route("/activities", "GET", answering(self.activities))
+        app.route("/activity/<number:int>", "GET", answering(self.activity))
+        app.route("/act", "POST", answering(self.act))
         app.route("/events", "GET", self.events)
         return app
-
-    def file(self, name: str) -> Any:
-        """Answer with a static file of the page."""
-        return bottle.static_file(name, root=str(STATIC))
 
     def lab(self) -> dict[str, Any]:
         """Answer with hosts, functions, and the length of the log."""
@@ -147,7 +155,7 @@ class Site:
         return messages
 
 
-def _answering(action: Callable[..., dict[str, Any]]) -> Callable[..., str]:
+def answering(action: Callable[..., dict[str, Any]]) -> Callable[..., str]:
     """Wrap an action to answer in JSON, for its errors `{"error": …}` with status 4xx."""
 
     def answer(**values: Any) -> str:
@@ -193,7 +201,7 @@ class _Quiet(WSGIRequestHandler):
         """Print nothing."""
 
 
-def serve(site: Site, secret: str, port: int) -> WSGIServer:
+def serve(site: Served, secret: str, port: int) -> WSGIServer:
     """Return a server on 127.0.0.1 that is bound and not yet running; `server_port` is its port.
 
     Raises `OSError` when the port is taken.

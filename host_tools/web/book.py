@@ -22,6 +22,7 @@ from bluebridge.host_tools.analyzer.activity import Activity, ActivityAssembler,
 from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.web.places import peers
+from bluebridge.host_tools.web.routine import routine
 from bluebridge.host_tools.web.rows import detail, row
 
 LEAD = 1024
@@ -45,13 +46,15 @@ _LOOKED_AT = 64
 class Query:
     """The activities to list; an empty field allows all.
 
-    `text` is looked for in all words, in upper and lower case.
+    `text` is looked for in all words, in upper and lower case. Without `routine`, what a driver
+    does all the time is left out.
     """
 
     kind: str = ""
     device: str = ""
     failed: bool = False
     text: str = ""
+    routine: bool = True
 
     def passes(self, activity: Activity) -> bool:
         """Whether the activity fulfils all fields of the query but `text`."""
@@ -59,6 +62,7 @@ class Query:
             self.kind in ("", activity.kind.value)
             and (self.device in ("", host_of(activity.device)) or activity.concerns(self.device))
             and (not self.failed or activity.status not in ("", "OK"))
+            and (self.routine or not routine(activity))
         )
 
 

@@ -10,6 +10,8 @@ from bluebridge.host_tools.analyzer.transaction import OK, Role
 
 _COMMANDS = ("DUMP_ETH_STATS", "MAD_IFC", "NOP", "QUERY_IF_STAT", "QUERY_PORT")
 _ROLES = (Role.CQ_ARM, Role.EQ_ARM)
+_SCATTERED = " pieces of memory; "
+"""In a note on how the memory of a queue is scattered, which is by chance."""
 _READS = ("read CTL.clock", "read CTL.catas=0x0", "read HCR.")
 
 
@@ -26,4 +28,6 @@ def routine(activity: Activity) -> str:
     if activity.kind is ActivityKind.ACCESS:
         role = activity.transactions[0].role
         return str(role.value) if role in _ROLES else "read" * title.startswith(_READS)
+    if activity.kind is ActivityKind.NOTE and _SCATTERED in title:
+        return "pieces of memory"
     return ""

@@ -7,17 +7,19 @@ import os
 import secrets
 import sys
 import webbrowser
+from pathlib import Path
 
 from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.host_tools.analyzer import model as models
 from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel
 from bluebridge.host_tools.analyzer.output import opened
 from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.web.app import Site, serve
+from bluebridge.host_tools.web.app import Served, Site, serve
 from bluebridge.host_tools.web.book import Book
 from bluebridge.host_tools.web.lab import Lab, find
 from bluebridge.host_tools.web.live import Live
 from bluebridge.host_tools.web.save import page
+from bluebridge.host_tools.web.side_by_side import SideBySide
 from bluebridge.host_tools.web.web_options import SAVED
 
 _NICE = 10
@@ -27,6 +29,8 @@ _NICE = 10
 def main(options: argparse.Namespace) -> int:
     """Serve the page until Ctrl-C, or save it; returns 0. Raises `LabError`."""
     _check(options)
+    if options.compare is not None:
+        return _compare(options)
     folder, title, socket = find(options.folder)
     try:
         lab = Lab(LogReader(folder), title, socket)
@@ -35,8 +39,20 @@ def main(options: argparse.Namespace) -> int:
             return _save(lab, book, options)
     except LogError as error:
         raise UsageError(str(error), "name the folder of a run or of a log") from error
-    os.nice(_NICE)
-    return _serve(lab, book, options)
+    return _serve(Site(lab, book, Live(lab)), lab.title, options)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    try:
+        one, other = (_lab(folder) for folder in options.compare)
+    except LogError as error:
+        raise UsageError(str(error), "name the folders of two runs or logs") from error
+    return _serve(SideBySide(one, other), f"{one.title} and {other.title}", options)
+
+
+def _lab(folder: Path) -> Lab:
+    found, title, _ = find(folder)
+    return Lab(LogReader(found), title)  # without the socket: a comparison changes no hardware
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -44,6 +60,11 @@ def _check(options: argparse.Namespace) -> None:
     for name in ("limit", "event", "kind", "force"):
         if options.save is None and getattr(options, name) not in (None, False):
             raise UsageError(f"--{name} is for a page in a file", "add --save FILE")
+    if options.compare is not None:
+        for name in ("folder", "save", "profile"):
+            if getattr(options, name) is not None:
+                word = "DIR" if name == "folder" else f"--{name}"
+                raise UsageError(f"--compare has two logs and no {word}", "drop one")
     if options.save is not None and options.port:
         raise UsageError("--save serves nothing, so it has no --port", "drop one")
 
@@ -71,14 +92,15 @@ def _save(lab: Lab, book: Book, options: argparse.Namespace) -> int:
     return 0
 
 
-def _serve(lab: Lab, book: Book, options: argparse.Namespace) -> int:
+def _serve(site: Served, title: str, options: argparse.Namespace) -> int:
+    os.nice(_NICE)
     secret = secrets.token_urlsafe(24)
     try:
-        server = serve(Site(lab, book, Live(lab)), secret, options.port)
+        server = serve(site, secret, options.port)
     except OSError as error:
         raise LabError(f"port {options.port}: {error.strerror}", "choose another --port") from error
     address = f"http://127.0.0.1:{server.server_port}/{secret}/"
-    print(f"{lab.title}: {address}", flush=True)
+    print(f"{title}: {address}", flush=True)
     print("Ctrl-C ends it", file=sys.stderr)
     if options.open and not webbrowser.open(address):
         print("no browser was found: open the address yourself", file=sys.stderr)

@@ -32,6 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--profile", metavar="P", help="modelled times as well, by the profile of this name or file"
     )
+    parser.add_argument(
+        "--compare", nargs=2, type=Path, metavar=("LOG1", "LOG2"),
+        help="instead: two logs side by side, in pairs by what was asked, the differences marked",
+    )  # fmt: skip
     group = parser.add_argument_group("a page in one file, instead of a server")
     group.add_argument("--save", type=Path, metavar="FILE", help="write it; it loads nothing else")
     group.add_argument(

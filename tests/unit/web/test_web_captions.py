@@ -40,6 +40,8 @@ def test_each_step_of_a_work_request_is_told(tmp_path: Path) -> None:
         (ActivityKind.COMMAND, "DUMP_ETH_STATS in_mod=0x1", "BAD_PARAM", ""),
         (ActivityKind.COMMAND, "RTR2RTS_QP in_mod=0x48", "OK", ""),
         (ActivityKind.CONFIG, "config, 3 reads", "", "config access"),
+        (ActivityKind.NOTE, "queue 0x5: 9 pieces of memory; the next", "", "pieces of memory"),
+        (ActivityKind.NOTE, "mark: half way", "", ""),
         (ActivityKind.RESET, "device reset", "", ""),
     ],
 )

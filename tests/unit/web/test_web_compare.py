@@ -1,0 +1,114 @@
+"""`bluebridge web --compare`: two logs side by side."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.host_tools import cli
+from bluebridge.host_tools.web.app import serve
+from bluebridge.host_tools.web.lab import Lab
+from bluebridge.host_tools.web.side_by_side import SideBySide, paired
+from tests.models.analysis_log import A, Sender
+from tests.unit.web.browser import browser
+from tests.unit.web.web_site import SECRET
+
+
+def _row(title: str, status: str = "OK", at: float = 0.0, device: str = "a") -> dict[str, Any]:
+    return {"device": device, "kind": "command", "title": title, "status": status, "at": at}
+
+
+def _said(pairs: list[dict[str, Any]]) -> list[tuple[str, str, bool]]:
+    titles = [[each[side] and each[side]["title"] for side in ("one", "other")] for each in pairs]
+    return [(a or "", b or "", each["same"]) for (a, b), each in zip(titles, pairs, strict=True)]
+
+
+def test_numbers_that_a_run_draws_are_no_difference() -> None:
+    one = [_row("RST2INIT_QP in_mod=0x48"), _row("SEND 8 bytes, QP 0x48"), _row("MAP rkey=0x8")]
+    other = [
+        _row("RST2INIT_QP in_mod=0x2dbded"), _row("SEND 8 bytes, QP 0x2dbded"), _row("MAP rkey=0x9")
+    ]  # fmt: skip
+    assert all(each["same"] for each in paired(one, other))
+    (pair,) = paired([_row("SET_PORT in_mod=0x1")], [_row("SET_PORT in_mod=0x2")])
+    assert not pair["same"]
+
+
+def test_what_one_log_has_more_stands_alone() -> None:
+    one = [_row("A"), _row("B"), _row("C")]
+    other = [_row("A"), _row("C", "BAD_PARAM"), _row("D")]
+    assert _said(paired(one, other)) == [
+        ("A", "A", True), ("B", "", False), ("C", "C", False), ("", "D", False)
+    ]  # fmt: skip
+
+
+def test_functions_do_not_wait_for_one_another() -> None:
+    one = [_row("A", at=1), _row("X", at=2, device="b"), _row("B", at=3)]
+    other = [_row("X", at=1, device="b"), _row("A", at=2), _row("B", at=3)]
+    assert _said(paired(one, other)) == [("A", "A", True), ("X", "X", True), ("B", "B", True)]
+
+
+def _log(folder: Path, *, failing: bool) -> Lab:
+    sender = Sender(folder)
+    sender.post(8)
+    status = "BAD_PARAM" if failing else "OK"
+    for name in ("MAP_FA", "DUMP_ETH_STATS", "<b>RUN_FW</b>"):
+        sender.host()
+        text = f"{name} op_mod=0 in_mod=0x1 in=0x0 {status if name == 'MAP_FA' else 'OK'} 9 us"
+        sender.log.record(A, Kind.COMMAND, 0, 4, len(text), text.encode(), What.OTHER, 4)
+    sender.log.close()
+    return Lab(LogReader(folder), folder.name)
+
+
+@contextlib.contextmanager
+def _served(site: SideBySide) -> Iterator[str]:
+    server = serve(site, SECRET, 0)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/{SECRET}/"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_the_page_marks_the_first_difference_and_leads_to_it(tmp_path: Path) -> None:
+    """A link opens that moment in the page of its log; markup is text; polling is left out."""
+    site = SideBySide(_log(tmp_path / "good", failing=False), _log(tmp_path / "bad", failing=True))
+    with browser(tmp_path) as chromium, _served(site) as address:
+        chromium.open(address)
+        chromium.wait("document.getElementById('first') !== null")
+        assert chromium.text("state") == "1 of 3 differ"
+        first = chromium.text("first")
+        assert "first difference" in first and "MAP_FA" in first and "BAD_PARAM" in first
+        assert "DUMP_ETH_STATS" not in chromium.text("rows")
+        assert "<b>RUN_FW</b>" in chromium.text("rows")
+        assert chromium.run("document.querySelectorAll('#rows b').length") == 0
+        chromium.click("#only")
+        assert chromium.run("document.getElementById('rows').rows.length") == 1
+        chromium.open(
+            address + chromium.run("document.querySelector('#first a').getAttribute('href')")
+        )
+        chromium.wait("document.getElementById('chosen').innerText.includes('MAP_FA')")
+        chromium.open("about:blank")
+        assert chromium.errors == []
+
+
+@pytest.mark.parametrize("words", [["--save", "x.html"], ["DIR"], ["--profile", "system-x"]])
+def test_a_comparison_has_two_logs_only(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["web", *words, "--compare", str(tmp_path), str(tmp_path)]) == 2
+    assert "--compare has two logs" in capsys.readouterr().err
+
+
+def test_a_folder_without_a_log_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["web", "--compare", str(tmp_path), str(tmp_path)]) == 2
+    assert str(tmp_path) in capsys.readouterr().err
