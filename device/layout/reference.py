@@ -79,19 +79,27 @@ def _struct(table: Struct) -> Iterator[str]:
 def pages() -> dict[str, str]:
     """Return the pages of the reference as Markdown, by subject, such as `mlx4-wqe` and `ntb`."""
     found: dict[str, list[str]] = {}
-    for name in _modules():
-        module = importlib.import_module(name)
-        own = [
-            value for value in vars(module).values() if isinstance(value, RegisterBlock | Struct)
-        ]
-        if not own:
-            continue
-        short = name.removeprefix("bluebridge.device.layout.")
+    for short, doc, own in tables():
         lines = found.setdefault(_subject(short), [])
-        lines += [f"## {short}", "", (module.__doc__ or "").strip(), ""]
+        lines += [f"## {short}", "", doc, ""]
         for table in own:
             lines += list(_block(table) if isinstance(table, RegisterBlock) else _struct(table))
     return {subject: "\n".join(lines) for subject, lines in found.items()}
+
+
+def tables() -> Iterator[tuple[str, str, list[RegisterBlock | Struct]]]:
+    """Yield the modules that have tables: name, docstring, tables."""
+    for name in _modules():
+        module = importlib.import_module(name)
+        own = [each for each in vars(module).values() if isinstance(each, RegisterBlock | Struct)]
+        if own:
+            short = name.removeprefix("bluebridge.device.layout.")
+            yield short, (module.__doc__ or "").strip(), own
+
+
+def subjects() -> dict[int, str]:
+    """Return the subject of each table, by the table's identity."""
+    return {id(table): _subject(short) for short, _, own in tables() for table in own}
 
 
 def _subject(module: str) -> str:

@@ -17,11 +17,14 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 import bottle
 
 from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.host_tools.analyzer.named_fields import named_fields
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.web.book import Book, Query
 from bluebridge.host_tools.web.lab import Lab
 from bluebridge.host_tools.web.live import Live, TooManyPages
 from bluebridge.host_tools.web.overview import overview
+from bluebridge.host_tools.web.reference_page import page as reference_page
+from bluebridge.host_tools.web.reference_page import subjects
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
@@ -106,6 +109,8 @@ class Site:
         app.route("/lab", "GET", answering(self.lab))
         app.route("/activities", "GET", answering(self.activities))
         app.route("/activity/<number:int>", "GET", answering(self.activity))
+        app.route("/fields/<number:int>", "GET", answering(self.fields))
+        app.route("/reference/<subject>", "GET", self.reference)
         app.route("/act", "POST", answering(self.act))
         app.route("/events", "GET", self.events)
         return app
@@ -133,6 +138,32 @@ class Site:
         found = self._book.detail(number)
         if found is None:
             raise bottle.HTTPError(404, f"no activity has event {number}")
+        return found
+
+    def fields(self, number: int) -> dict[str, Any]:
+        """Answer with the fields of event `number` by name, each with its row of the reference."""
+        event = self._book.event(number)
+        if event is None:
+            raise bottle.HTTPError(404, f"there is no event {number}")
+        found = []
+        for each in named_fields(event):
+            table, name = each.table.name, each.name
+            found.append(
+                {
+                    "name": f"{table}.{name}",
+                    "offset": each.offset,
+                    "value": each.value,
+                    "meaning": each.meaning,
+                    "link": f"reference/{subjects()[id(each.table)]}#{table}.{name}",
+                }
+            )
+        return {"fields": found}
+
+    def reference(self, subject: str) -> str:
+        """Answer with a page of the register reference, else 404."""
+        found = reference_page(subject)
+        if found is None:
+            raise bottle.HTTPError(404, "there is no such page of the reference")
         return found
 
     def act(self) -> dict[str, Any]:

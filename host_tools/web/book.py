@@ -145,6 +145,12 @@ class Book:
                 self._details.popitem(last=False)
             return made
 
+    def event(self, number: int) -> Event | None:
+        """Return an event by its number; None if the log has none of this number."""
+        with self._lock:
+            event = next(LogReader(self.folder).events(Filter(first=number)), None)
+        return event if event is not None and event.number == number else None
+
     def whole(
         self, first: int, count: int, query: Query, *, at_end: bool = False
     ) -> tuple[Page, list[dict[str, Any]]]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from struct import Struct
 
 from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout import fields
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4 import bar0, cqe, eqe, uar
 from bluebridge.device.layout.mlx4.commands import name_of
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.wqe import DS_MASK, SendOpcode
-from bluebridge.host_tools.analyzer.devices.mlx4_entries import receive_entry, send_entry
+from bluebridge.host_tools.analyzer.devices.mlx4_entries import (
+    receive_entry,
+    receive_parts,
+    send_entry,
+    send_parts,
+)
 from bluebridge.host_tools.analyzer.devices.model import (
     Adapter,
     CommandRegister,
@@ -164,6 +171,20 @@ def _send_words(event: Event) -> str:
     return f"WQE qpn={event.obj:#x} {send_entry(event.data, event.length, datagram=datagram)}"
 
 
+def _parts(event: Event) -> Iterable[tuple[fields.Struct, int]]:
+    data = event.data
+    if event.what in (What.SQ_WQE, What.UD_WQE):
+        return send_parts(data, datagram=event.what is What.UD_WQE)
+    if event.what in (What.RQ_WQE, What.SRQ_WQE):
+        return receive_parts(data, 16 if event.what is What.SRQ_WQE else 0)
+    if event.what is What.CQE and len(data) >= cqe.CQE_SIZE:
+        table = cqe.CQE if _failure(data) is None else cqe.ERROR_CQE
+        return ((table, len(data) - cqe.CQE_SIZE),)
+    if event.what is What.EQE and len(data) >= eqe.EQE_SIZE:
+        return ((eqe.BY_TYPE.get(data[1], eqe.EQE), 0),)
+    return ()
+
+
 MLX4 = DeviceModel(
     DeviceKind.ADAPTER,
     "",
@@ -180,6 +201,7 @@ MLX4 = DeviceModel(
         What.MAILBOX_IN: _mailbox,
         What.MAILBOX_OUT: _mailbox,
     },
+    parts=_parts,
     register_words=_register_words,
     adapter=Adapter(
         line=uar.BLUEFLAME_LINE,

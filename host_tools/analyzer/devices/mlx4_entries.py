@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.mlx4 import wqe
 
 _REMOTE = frozenset(
@@ -102,6 +103,44 @@ def _segments(data: bytes, position: int, end: int) -> Iterator[str]:
             return
         lkey = wqe.DATA.get(data, "lkey", position)
         yield f"sge={wqe.DATA.get(data, 'va', position):#x}+{count} lkey={lkey:#x}"
+        position += wqe.DATA.size
+
+
+def send_parts(data: bytes, *, datagram: bool = False) -> Iterator[tuple[Struct, int]]:
+    """Yield the structures of a send WQE, each with its place, as far as the data goes."""
+    if len(data) < wqe.CTRL.size:
+        return
+    yield wqe.CTRL, 0
+    opcode, end = wqe.CTRL.get(data, "opcode"), min(len(data), wqe.CTRL.get(data, "ds") * 16)
+    position = wqe.CTRL.size
+    if opcode == wqe.SendOpcode.LOCAL_INVAL:
+        yield wqe.LOCAL_INVAL, position
+        return
+    if opcode == wqe.SendOpcode.FAST_REG_MR:
+        yield wqe.FAST_REG, position
+        return
+    if datagram and opcode != wqe.SendOpcode.NOP:
+        yield wqe.DATAGRAM, position
+        position += wqe.DATAGRAM.size
+    elif opcode in _REMOTE:
+        yield wqe.RADDR, position
+        position += 16 + _ATOMIC_BYTES.get(wqe.SendOpcode(opcode), 0)
+    while position + 4 <= end:
+        count = wqe.DATA.get(data, "byte_count", position)
+        if count & wqe.INLINE:
+            yield wqe.INLINE_SEG, position
+            position = (position + 4 + (count & ~wqe.INLINE) + 15) & ~15
+        else:
+            yield wqe.DATA, position
+            position += wqe.DATA.size
+
+
+def receive_parts(data: bytes, position: int) -> Iterator[tuple[Struct, int]]:
+    """Yield the scatter list of a receive WQE from `position` on, up to its terminator."""
+    while position + wqe.DATA.size <= len(data):
+        if wqe.DATA.get(data, "lkey", position) == wqe.INVALID_LKEY:
+            return
+        yield wqe.DATA, position
         position += wqe.DATA.size
 
 

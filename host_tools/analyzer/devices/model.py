@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import What
-from bluebridge.device.layout.fields import Register, RegisterBlock
+from bluebridge.device.layout.fields import Register, RegisterBlock, Struct
 from bluebridge.device.layout.ntb.uses import Uses
 from bluebridge.host_tools.analyzer.transaction import Role
 
@@ -134,6 +134,8 @@ class DeviceModel:
     """Registers by BAR; the other BARs of a bridge or an engine are windows."""
     words: Mapping[What, Words] = field(default_factory=dict)
     """Functions that describe transfers to or from memory whose form depends on the model."""
+    parts: Callable[[Event], Iterable[tuple[Struct, int]]] = lambda event: ()
+    """Returns the structures that a transfer consists of, each with its place in the data."""
     register_words: Callable[[Place, int], str | None] = lambda place, value: None
     """Describes the value of a register if the tables do not suffice, else returns None."""
     config: tuple[tuple[int, int, str], ...] = ()

@@ -69,7 +69,24 @@ class Player {
     $("step").replaceChildren(el("span", `${place + 1}. ${wayWords(step)}: ${step.caption || said}`),
       el("span", `${step.caption ? said : ""}${step.kept ? ` (${step.kept})` : ""}`, "exact"));
     this.drawing.show(step.way);
+    this.fields(step);
     this.buttons();
+  }
+
+  // The bytes of a step by the names of the register reference.
+  async fields(step) {
+    let found = [];
+    try { found = await source.fields(step.number); } catch { /* the log has gone: the words of the step stay */ }
+    if (this.steps[this.at] !== step) return;
+    $("named").hidden = !found.length;
+    $("fields").replaceChildren(...found.map(each => {
+      const row = el("tr"), name = el("td"), link = el("a", each.name);
+      link.href = each.link;
+      link.target = "_blank";
+      name.append(link);
+      row.append(el("td", each.offset, "r"), name, el("td", each.value), el("td", each.meaning));
+      return row;
+    }));
   }
 
   play() {

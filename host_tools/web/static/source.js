@@ -21,6 +21,8 @@ class Server {
   lab() { return this.get("lab"); }
   activity(number) { return this.get("activity/" + number); }
 
+  async fields(number) { return (await this.get("fields/" + number)).fields; }
+
   page(filters, place) { return this.get("activities?" + new URLSearchParams({...filters, ...place})); }
 
   async act(word, name, action) {
@@ -44,6 +46,8 @@ class Saved {
   async activity(number) {
     return this.saved.activities.find(each => each.number === number || each.list.some(step => step.number === number));
   }
+
+  async fields() { return []; }  // of a saved page: its steps have the words only
 
   async page(filters, place) {
     const first = Number(place.first ?? 0), text = (filters.text ?? "").toLowerCase();

@@ -1,0 +1,84 @@
+"""The fields of a step by name, and the reference that their names lead to."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout import reference
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.host_tools.analyzer.named_fields import named_fields
+from bluebridge.host_tools.web.reference_page import page, subjects
+from tests.models.analysis_log import Sender
+from tests.unit.web.browser import browser
+from tests.unit.web.web_site import served
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """One RDMA WRITE of 100 bytes whose completion is announced."""
+    sender = Sender(tmp_path / "log")
+    sender.post(100, inline=False, announced=True)
+    sender.log.close()
+    return tmp_path / "log"
+
+
+def test_fields_have_the_values_of_the_bytes(log: Path) -> None:
+    events = list(LogReader(log))
+    values = {
+        f"{each.table.name}.{each.name}": each.value
+        for event in events
+        for each in named_fields(event)
+    }
+    assert values["RADDR.va"] == "0x300000" and values["RADDR.rkey"] == "7"
+    assert values["DATA.byte_count"] == "0x64" and values["DATA.lkey"] == "5"
+    assert values["CQE.qpn"] == "0x48" and values["CQE.byte_count"] == "0x64"
+    assert values["EQE.COMP.cqn"] == "0x80"
+    doorbell = next(each for each in events if each.kind is Kind.MMIO_WRITE)
+    assert next(named_fields(doorbell)).table.name == "UAR"
+
+
+def test_bytes_that_were_not_kept_have_no_fields(log: Path) -> None:
+    event = next(each for each in LogReader(log) if each.what is What.SQ_WQE)
+    names = [each.name for each in named_fields(event)]
+    event.data = event.data[:20]
+    assert 0 < len(list(named_fields(event))) < len(names)
+    event.data = b""
+    assert list(named_fields(event)) == []
+
+
+def test_every_table_has_a_subject_and_its_fields_a_row() -> None:
+    """A link of any field leads to a row that there is."""
+    for subject in reference.pages():
+        text = page(subject)
+        assert text is not None and text.count("<table>") == text.count("</table>") > 0
+    for short, _, own in reference.tables():
+        for table in own:
+            text = page(subjects()[id(table)]) or ""
+            items = table.fields if hasattr(table, "fields") else table.registers
+            assert all(f'id="{table.name}.{item.name}"' in text for item in items), short
+    assert page("nothing") is None
+
+
+def test_the_page_shows_them_and_leads_to_the_reference(log: Path, tmp_path: Path) -> None:
+    with browser(tmp_path) as chromium, served(log) as address:
+        chromium.open(address)
+        chromium.wait("document.getElementById('fields').innerText.includes('UAR.')")
+        chromium.click("#on")
+        chromium.wait("document.getElementById('fields').innerText.includes('RADDR.rkey')")
+        links = "[...document.querySelectorAll('#fields a')]"
+        link = chromium.run(f"{links}.find(a => a.innerText == 'RADDR.rkey').href")
+        chromium.open(link)
+        chromium.wait("document.querySelector('tr:target').innerText.includes('rkey')")
+        assert chromium.errors == []
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"{address}fields/1000000")
+        told = json.load(urllib.request.urlopen(f"{address}fields/1"))["fields"]
+        assert all(re.fullmatch(r"reference/mlx4-wqe#\w+\.\w+", each["link"]) for each in told)
+        chromium.open("about:blank")
