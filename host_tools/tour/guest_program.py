@@ -26,9 +26,11 @@ with open_device(VfioBus()) as device:
     qp.modify_rts()
 
     if role == "serve":
+        print("ready", flush=True)
         sys.stdin.readline()  # until the other side is done
         print("memory of the server:", bytes(memory.view[:8]), file=sys.stderr)
     else:
+        sys.stdin.readline()  # until the other side can receive: it would be silent before
         memory.view[:8] = b"a bridge"
         if word == "event":
             cq.req_notify()

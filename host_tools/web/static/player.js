@@ -9,6 +9,7 @@ class Player {
     $("back").onclick = () => { this.pause(); this.go(this.at - 1); };
     $("on").onclick = () => { this.pause(); this.go(this.at + 1); };
     $("run").onclick = () => this.timer ? this.pause() : this.play();
+    $("zeros").onchange = () => $("named").classList.toggle("all", $("zeros").checked);
     this.buttons();
   }
 
@@ -80,7 +81,7 @@ class Player {
     if (this.steps[this.at] !== step) return;
     $("named").hidden = !found.length;
     $("fields").replaceChildren(...found.map(each => {
-      const row = el("tr"), name = el("td"), link = el("a", each.name);
+      const row = el("tr", undefined, each.value === "0" ? "zero" : ""), name = el("td"), link = el("a", each.name);
       link.href = each.link;
       link.target = "_blank";
       name.append(link);

@@ -11,6 +11,7 @@ from bluebridge.host_tools.analyzer.transaction import Role
 from bluebridge.host_tools.web.book import Book, Query
 from bluebridge.host_tools.web.captions import CAPTIONS
 from bluebridge.host_tools.web.routine import routine
+from tests.models.analysis_log import Sender
 from tests.unit.web.web_site import written
 
 
@@ -49,3 +50,13 @@ def test_routine_is_what_an_idle_driver_does(
     kind: ActivityKind, title: str, status: str, word: str
 ) -> None:
     assert routine(Activity(0, kind, "a", title, 0.0, 0.0, status)) == word
+
+
+def test_each_step_names_the_entry_of_its_queue(tmp_path: Path) -> None:
+    """The slot counts from RESET on; the work request's number in the log is another one."""
+    sender = Sender(tmp_path / "log")
+    sender.index = 12
+    sender.post(8)
+    sender.log.close()
+    _, (activity,) = Book(tmp_path / "log").whole(0, 1, Query())
+    assert activity["list"][0]["caption"].endswith("go on from entry 12")

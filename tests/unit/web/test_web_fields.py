@@ -72,6 +72,9 @@ def test_the_page_shows_them_and_leads_to_the_reference(log: Path, tmp_path: Pat
         chromium.wait("document.getElementById('fields').innerText.includes('UAR.')")
         chromium.click("#on")
         chromium.wait("document.getElementById('fields').innerText.includes('RADDR.rkey')")
+        assert "CTRL.fence" not in chromium.text("fields")  # it is 0
+        chromium.click("#zeros")
+        assert "CTRL.fence" in chromium.text("fields")
         links = "[...document.querySelectorAll('#fields a')]"
         link = chromium.run(f"{links}.find(a => a.innerText == 'RADDR.rkey').href")
         chromium.open(link)

@@ -118,6 +118,21 @@ def test_a_screen_reader_is_told(page: Browser) -> None:
     assert page.run(labelled)
 
 
+@pytest.mark.parametrize("width", [390, 820])
+def test_the_page_fits_a_small_screen(chromium: Browser, log: Path, width: int) -> None:
+    """Nothing is cut at the right; the list leaves room for what is below it."""
+    chromium.size(width, 844)
+    try:
+        with served(log) as address:
+            chromium.open(address)
+            chromium.wait("document.querySelectorAll('#fields tr').length > 0")
+            assert chromium.run("document.documentElement.scrollWidth") <= width
+            assert chromium.run("document.getElementById('list').clientHeight") < 844 / 2
+            chromium.open("about:blank")
+    finally:
+        chromium.size(1500, 950)
+
+
 def test_search_and_pages(page: Browser) -> None:
     page.run("document.getElementById('text').value = 'MSI-X vector'")
     page.click("#filters button")

@@ -65,9 +65,11 @@ class Control:
 
 
 @contextlib.contextmanager
-def served(folder: Path, control: Path | None = None) -> Iterator[str]:
+def served(
+    folder: Path, control: Path | None = None, title: str = "log of a test"
+) -> Iterator[str]:
     """The site of a log; its address with the secret."""
-    lab = Lab(LogReader(folder), "log of a test", control)
+    lab = Lab(LogReader(folder), title, control)
     server = serve(Site(lab, Book(folder), Live(lab)), SECRET, 0)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
