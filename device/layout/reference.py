@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from bluebridge.device import layout
 from bluebridge.device.layout.fields import Field, Register, RegisterBlock, Struct
@@ -97,6 +98,7 @@ def tables() -> Iterator[tuple[str, str, list[RegisterBlock | Struct]]]:
             yield short, (module.__doc__ or "").strip(), own
 
 
+@cache
 def subjects() -> dict[int, str]:
     """Return the subject of each table, by the table's identity."""
     return {id(table): _subject(short) for short, _, own in tables() for table in own}

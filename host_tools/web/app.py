@@ -17,6 +17,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 import bottle
 
 from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.device.layout import reference
 from bluebridge.host_tools.analyzer.named_fields import named_fields
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.web.book import Book, Query
@@ -24,7 +25,6 @@ from bluebridge.host_tools.web.lab import Lab
 from bluebridge.host_tools.web.live import Live, TooManyPages
 from bluebridge.host_tools.web.overview import overview
 from bluebridge.host_tools.web.reference_page import page as reference_page
-from bluebridge.host_tools.web.reference_page import subjects
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
@@ -154,7 +154,7 @@ class Site:
                     "offset": each.offset,
                     "value": each.value,
                     "meaning": each.meaning,
-                    "link": f"reference/{subjects()[id(each.table)]}#{table}.{name}",
+                    "link": f"reference/{reference.subjects()[id(each.table)]}#{table}.{name}",
                 }
             )
         return {"fields": found}

@@ -13,12 +13,6 @@ _CELLS = re.compile(r"(?<!\\)\|")
 
 
 @cache
-def subjects() -> dict[int, str]:
-    """Return the subject of each table, by the table's identity."""
-    return reference.subjects()
-
-
-@cache
 def page(subject: str) -> str | None:
     """Return the page of a subject; None where there is none of this name."""
     text = reference.pages().get(subject)

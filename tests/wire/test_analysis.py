@@ -154,7 +154,7 @@ def test_the_table_matches_the_figures_of_the_study(
         recorded, capsys, "--view", "table", "--event", str(first.transactions[0].number),
         "--limit", "4",
     )  # fmt: skip
-    assert "102/1 : Type" in lines[0]
+    assert "102/1 to host: Type" in lines[0]
     up, down = lines[0].index("102/1"), lines[0].index("104/1")
     shown = [(line[up : up + 12].strip(), line[down : down + 12].strip()) for line in lines[1:]]
     assert shown[:3] == [("", "Memory Write"), ("Memory Write", ""), ("Memory Write", "")]

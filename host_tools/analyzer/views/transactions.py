@@ -3,7 +3,8 @@
 `102/1` is the port of transactions from the adapter to its host, `104/1` of those to the adapter,
 as in the figures: reads by the adapter are in the first column, their completions in the second.
 Lengths are in words of 4 bytes, in hexadecimal. Other columns: address, bytes, microseconds since
-the transaction before, and what the register or the structure says.
+the transaction before, and what the register or the structure says. With `--tree` its fields
+follow by name, with the page of the register reference that has them.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 
 from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.layout import reference
 from bluebridge.host_tools.analyzer.analysis.classify import transactions
 from bluebridge.host_tools.analyzer.decode import decode
+from bluebridge.host_tools.analyzer.named_fields import NamedField, named_fields
 from bluebridge.host_tools.analyzer.transaction import Tlp, Transaction, split
 from bluebridge.host_tools.analyzer.views import json_rows
 from bluebridge.host_tools.analyzer.views.view import Options, View
 
-UPSTREAM, DOWNSTREAM = "102/1 : Type", "104/1 : Type"
+UPSTREAM, DOWNSTREAM = "102/1 to host: Type", "104/1 to device: Type"
 SHOWN = 20
 """Bytes of data in a line at most."""
 PIECES = 8
@@ -35,10 +38,18 @@ WIDE = len(HEADER) + 20
 Words = Callable[[Transaction], str]
 
 
-def lines(log: Iterable[Transaction], words: Words = lambda one: "") -> Iterator[str]:
+Parts = Callable[[Transaction], Iterable[str]]
+
+
+def lines(
+    log: Iterable[Transaction],
+    words: Words = lambda one: "",
+    parts: Parts = lambda one: (),
+) -> Iterator[str]:
     """Write a line for each request and each completion on the bus, without the header.
 
-    `words` says what the register or the structure of a transaction has.
+    `words` says what the register or the structure of a transaction has, `parts` gives lines that
+    follow it.
     """
     before: float | None = None
     for one in log:
@@ -46,6 +57,7 @@ def lines(log: Iterable[Transaction], words: Words = lambda one: "") -> Iterator
             delta = 0.0 if before is None else (one.time - before) * 1e6
             before = one.time
             yield from _rows(one, delta, words(one))
+            yield from parts(one)
 
 
 def _rows(one: Transaction, delta: float, decoded: str) -> Iterator[str]:
@@ -113,10 +125,27 @@ class _Decoder:
 
     def words(self, one: Transaction) -> str:
         """Describe the first event of a transaction, without repeating its role."""
+        event = self._first(one)
+        return "" if event is None or one.is_vector else decode(event)
+
+    def fields(self, one: Transaction) -> list[NamedField]:
+        """Return the fields of the first event of a transaction by name."""
+        event = self._first(one)
+        return [] if event is None else list(named_fields(event))
+
+    def parts(self, one: Transaction) -> Iterator[str]:
+        """Write a line for each field that is not 0: name, value, meaning, where it is told."""
+        for each in self.fields(one):
+            if each.value == "0":
+                continue
+            name = f"{each.table.name}.{each.name}"
+            page = reference.subjects()[id(each.table)]
+            yield f"{'':12} {name:28} {each.value:>18}  {each.meaning} (registers-{page}.html)"
+
+    def _first(self, one: Transaction) -> Event | None:
         for number in [each for each in self._events if each < one.number]:
             del self._events[number]
-        event = self._events.get(one.number)
-        return "" if event is None or one.is_vector else decode(event)
+        return self._events.get(one.number)
 
 
 def _lines(reader: LogReader, options: Options) -> Iterator[str]:
@@ -124,17 +153,24 @@ def _lines(reader: LogReader, options: Options) -> Iterator[str]:
     found = transactions(decoder.seen(reader.events(options.wanted)))
     if options.json:
         on_bus = (
-            json_rows.transaction(one) | {"decoded": decoder.words(one)}
+            json_rows.transaction(one)
+            | {"decoded": decoder.words(one)}
+            | ({"fields": _values(decoder.fields(one))} if options.tree else {})
             for one in found
             if one.on_bus
         )
         yield from map(json_rows.line, islice(on_bus, options.limit))
         return
-    limited = islice(lines(found, decoder.words), options.limit)
+    shown_fields = decoder.parts if options.tree else lambda one: ()
+    limited = islice(lines(found, decoder.words, shown_fields), options.limit)
     shown = chain([HEADER], limited)
     narrow = options.width is not None and options.width < WIDE
     at = HEADER.index(DATA)
     yield from (each[:at] + each[at + len(DATA) :] for each in shown) if narrow else shown
 
 
-VIEW = View("table", "a PCIe analyzer's table", _lines, event_filters=True)
+def _values(found: list[NamedField]) -> dict[str, str]:
+    return {f"{each.table.name}.{each.name}": each.value for each in found}
+
+
+VIEW = View("table", "a PCIe analyzer's table", _lines, event_filters=True, tree=True)

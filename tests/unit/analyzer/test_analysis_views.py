@@ -114,7 +114,7 @@ def test_filters_of_the_views(log: Path, capsys: pytest.CaptureFixture[str]) -> 
     ("words", "why"),
     [
         (["--view", "wr", "--profile", "nonsense"], "nonsense"),
-        (["--tree"], "--tree needs --view wr"),
+        (["--tree"], "--tree needs --view table or wr"),
         (["--view", "wr", "--kind", "dma"], "--kind chooses events"),
         (["--perfetto", "x", "--pcap", "y"], "one file at a time"),
         (["--perfetto", "x", "--bar", "2"], "--bar chooses what is printed"),

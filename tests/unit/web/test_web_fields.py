@@ -13,8 +13,9 @@ import pytest
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout import reference
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.host_tools import cli
 from bluebridge.host_tools.analyzer.named_fields import named_fields
-from bluebridge.host_tools.web.reference_page import page, subjects
+from bluebridge.host_tools.web.reference_page import page
 from tests.models.analysis_log import Sender
 from tests.unit.web.browser import browser
 from tests.unit.web.web_site import served
@@ -44,6 +45,21 @@ def test_fields_have_the_values_of_the_bytes(log: Path) -> None:
     assert next(named_fields(doorbell)).table.name == "UAR"
 
 
+def test_the_table_lists_them_by_name(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each under its transaction, with the page that explains it; JSON has the values."""
+    assert cli.main(["log", str(log), "--view", "table", "--tree"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    read = next(at for at, line in enumerate(lines) if "WQE read of QP 0x48" in line)
+    rkey = next(line for line in lines[read:] if "RADDR.rkey" in line)
+    assert rkey.split() == ["RADDR.rkey", "7", "remote", "key", "(registers-mlx4-wqe.html)"]
+    assert not any("CTRL.fence" in line for line in lines)  # it is 0
+    assert cli.main(["log", str(log), "--view", "table", "--tree", "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert next(row for row in rows if row["role"] == "WQE read")["fields"]["RADDR.rkey"] == "7"
+    assert cli.main(["log", str(log), "--view", "table"]) == 0
+    assert "RADDR.rkey" not in capsys.readouterr().out
+
+
 def test_bytes_that_were_not_kept_have_no_fields(log: Path) -> None:
     event = next(each for each in LogReader(log) if each.what is What.SQ_WQE)
     names = [each.name for each in named_fields(event)]
@@ -60,7 +76,7 @@ def test_every_table_has_a_subject_and_its_fields_a_row() -> None:
         assert text is not None and text.count("<table>") == text.count("</table>") > 0
     for short, _, own in reference.tables():
         for table in own:
-            text = page(subjects()[id(table)]) or ""
+            text = page(reference.subjects()[id(table)]) or ""
             items = table.fields if hasattr(table, "fields") else table.registers
             assert all(f'id="{table.name}.{item.name}"' in text for item in items), short
     assert page("nothing") is None
