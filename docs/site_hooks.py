@@ -37,7 +37,8 @@ _SECTIONS = {
     "Start": ("index.md", "glossary.md"),
     "Tutorials": ("tour.md", "verbs.md", "hello-adapter.md", "iteration.md"),
     "How-to guides": (
-        "lab.md", "habits.md", "from-wireshark.md", "break-my-driver.md", "testing.md", "ci.md",
+        "lab.md", "habits.md", "from-petracer.md", "from-wireshark.md",
+        "from-soft-roce.md", "break-my-driver.md", "testing.md", "ci.md",
         "faults.md", "capture.md", "mmiotrace.md", "kmod.md", "guest-image.md", "agent.md",
         "ipxe.md", "dpdk.md", "rtrs-lab.md", "sweep.md",
     ),

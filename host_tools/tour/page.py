@@ -21,7 +21,7 @@ _END = """## Where to go from here
 - [How an RDMA adapter works](how-it-works.md): the same in one text.
 - [Send and receive between two guests](verbs.md): a program of your own.
 - [Faults of links](faults.md): more that can go wrong.
-- [A bridge between the guests](ntb.md): `bluebridge ntb demo`.
+- [A bridge between the guests](ntb.md): `bluebridge tour --bridge` shows it at the end.
 """
 
 

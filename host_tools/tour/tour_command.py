@@ -31,7 +31,11 @@ def main(options: argparse.Namespace) -> int:
             _show(number, step, stage, address)
             if options.pause and sys.stdin.isatty():
                 input(f"\nEnter {'goes on' if number < len(STEPS) else 'ends the guests'} ")
-    print("\nThat was the tour. `bluebridge ntb demo` shows a bridge, docs/verbs.md a program.")
+    if options.bridge:
+        print("\nA bridge: each host sees a window into the memory of the other one.\n", flush=True)
+        bluebridge("ntb", "demo", *(["--quiet"] if options.quiet else []))
+    more = "" if options.bridge else "`--bridge` shows a bridge as well, "
+    print(f"\nThat was the tour; {more}docs/verbs.md has a program of thirty lines.")
     return 0
 
 

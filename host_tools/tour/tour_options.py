@@ -17,4 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-pause", action="store_false", dest="pause",
         help="go on by itself (a terminal is asked for Enter at each step)",
     )  # fmt: skip
+    parser.add_argument(
+        "--bridge", action="store_true",
+        help="then a bridge as well: `bluebridge ntb demo`, with drivers that are built once",
+    )  # fmt: skip
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
