@@ -5,6 +5,7 @@ from __future__ import annotations
 import html as entities
 import posixpath
 import re
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -14,8 +15,13 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation, Section
 from mkdocs.structure.pages import Page
 
+from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout import reference
 from bluebridge.device.mlx4.field_words.page import page as field_words
+from bluebridge.host_tools.web import save
+from bluebridge.host_tools.web.book import Book
+from bluebridge.host_tools.web.lab import Lab
+from tests.models.analysis_log import Sender
 
 ROOT = Path(__file__).parent.parent
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
@@ -112,6 +118,20 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def _inside(page: Page, target: str) -> str:
     return posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), target))
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write the example that plays in a browser: three work requests, as one page."""
+    with tempfile.TemporaryDirectory() as folder:
+        sender = Sender(Path(folder) / "log")
+        sender.post(8, inline=False, announced=True)
+        sender.post(150, by="blueflame")
+        sender.post(100, by="fallback", announced=True)
+        sender.log.close()
+        reader = LogReader(Path(folder) / "log")
+        lab, book = Lab(reader, "an example"), Book(reader.folder)
+        pieces = save.page(lab, book, 0, limit=10)
+        (Path(config.site_dir) / "play.html").write_bytes(b"".join(pieces))
 
 
 GLOSSARY = "glossary.md"

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.models.house import HOME
+from tests.unit.web.browser import browser
 
 OUTSIDE = re.compile(
     r"""<(?:script|link rel="?stylesheet"?|img|iframe)[^>]*(?:src|href)="?https?:"""
@@ -157,6 +158,18 @@ def test_every_page_is_reached_from_the_first_by_links_in_texts(site: Path) -> N
                 reached.add(name)
                 left.append(name)
     assert {path.name for path in site.glob("*.html")} - reached - {"404.html"} == set()
+
+
+def test_the_example_of_the_explanation_plays(site: Path, tmp_path: Path) -> None:
+    """Without a lab and without a server: a work request opens, with a sentence at each step."""
+    assert 'href="play.html"' in (site / "how-it-works.html").read_text()
+    with browser(tmp_path) as chromium:
+        chromium.open((site / "play.html").as_uri())
+        chromium.wait("document.getElementById('chosen').innerText.includes('RDMA_WRITE 8 bytes')")
+        assert "stores 4 bytes in its UAR page" in chromium.text("step")
+        chromium.click("#on")
+        assert "the HCA fetches entry 0" in chromium.text("step")
+        assert chromium.errors == []
 
 
 def test_the_reference_has_a_page_for_each_subject(site: Path) -> None:
