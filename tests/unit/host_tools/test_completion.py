@@ -47,6 +47,8 @@ def _complete(line: str, runtime: Path) -> list[str]:
         ("bluebridge up --driver ", ["guest", "kernel", "none"]),
         ("bluebridge link a re", ["release", "remove", "restore"]),
         ("bluebridge log --view tra", ["traffic"]),
+        ("bluebridge log --kind comm", ["command"]),
+        ("bluebridge log --kind irq,comm", ["irq,command"]),
     ],
 )
 def test_commands_options_and_values(line: str, words: list[str], tmp_path: Path) -> None:
@@ -61,6 +63,14 @@ def test_guests_that_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert _complete("bluebridge console ", tmp_path)[-2:] == ["a2", "b2"]
     finally:
         claim.close()
+
+
+def test_logs_of_kept_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    run = tmp_path / "bluebridge" / "run-1"
+    run.mkdir(parents=True)
+    for command in ("log", "web"):
+        assert f"{run}" in _complete(f"bluebridge {command} {tmp_path}/blue", tmp_path)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])

@@ -1,4 +1,4 @@
-"""Commands in README and on pages: each is one that `bluebridge` takes, with options that it has."""
+"""Commands in README and on pages are ones that `bluebridge` takes, with options that it has."""
 
 from __future__ import annotations
 
