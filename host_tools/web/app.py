@@ -119,8 +119,9 @@ class Site:
         """Answer with hosts, functions, and the length of the log."""
         self._book.forget()
         reader = LogReader(self._lab.reader.folder)
-        found = {"log": overview(reader)}
-        first = self._book.opening()
+        log = overview(reader)
+        found = {"log": log}
+        first = self._book.opening(log["end"])
         return self._lab.description() | found | ({} if first is None else {"open": first})
 
     def activities(self) -> dict[str, Any]:

@@ -119,11 +119,16 @@ class Book:
             first = found[0].number
         return Page(first, found, end, first == 0)
 
-    def opening(self) -> int | None:
-        """Return the first RDMA WRITE or READ of the log, else its first work request, else None.
+    def opening(self, end: int) -> int | None:
+        """Return the activity on which a page opens, or None; the log has events up to `end`.
 
-        It is looked for in the beginning of the log only, as far as one reads in a moment.
+        Of a failed test it is the last one that failed. Else it is the first RDMA WRITE or READ, or
+        the first work request. It is looked for as far as one reads in a moment.
         """
+        if self.folder.name == "bus" and any(self.folder.parent.glob("*.html")):  # of a test
+            failed = self.before(end, 1, Query(failed=True), OPENING).found
+            if failed:
+                return failed[0].number
         requests = self.page(0, _MOST, Query(ActivityKind.WORK_REQUEST.value), OPENING).found
         told = [each for each in requests if each.title.startswith("RDMA_")]
         return next((each.number for each in told or requests), None)

@@ -11,7 +11,8 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 from bluebridge.host_tools.web import book as book_module
@@ -171,6 +172,20 @@ def test_search_and_filters(site: str, query: str, count: int) -> None:
 def test_a_number_that_is_none_is_said(site: str, query: str) -> None:
     status, body, _ = _ask(site, f"/{SECRET}/activities?{query}")
     assert (status, "is no number of an event" in body.decode()) == (400, True)
+
+
+def test_the_log_of_a_failed_test_opens_where_it_failed(tmp_path: Path) -> None:
+    """Its page stands beside it; other logs open on their first work request."""
+    sender = written(tmp_path / "test" / "bus", 1)
+    text = b"MAP_FA op_mod=0 in_mod=0x1 in=0x0 BAD_PARAM 9 us"
+    sender.host()
+    sender.log.record(0, Kind.COMMAND, 0, 4, len(text), text, What.OTHER, 4)
+    sender.log.close()
+    book = Book(LogReader(tmp_path / "test").folder)
+    assert book.opening(68) == 0
+    (tmp_path / "test" / "test_x.html").write_text("")
+    assert book.opening(68) == 67
+    assert Book(tmp_path / "test" / "bus").opening(60) == 0
 
 
 def test_steps_are_decoded_and_say_where_they_go(site: str) -> None:
