@@ -64,6 +64,32 @@ function overview(log, go) {
     picture.append(bar);
   });
   $("overview").replaceChildren(picture);
+  overviewKeys([...picture.children], go);
+}
+
+// The strip as a slider: arrows choose a part, Enter goes to its first event.
+function overviewKeys(bars, go) {
+  const strip = $("overview");
+  let at = 0;
+  const say = () => {
+    bars.forEach((bar, i) => bar.classList.toggle("at", i === at));
+    strip.setAttribute("aria-valuenow", at);
+    strip.setAttribute("aria-valuetext", bars[at]?.textContent ?? "no events");
+  };
+  strip.tabIndex = 0;
+  strip.setAttribute("role", "slider");
+  strip.setAttribute("aria-valuemin", 0);
+  strip.setAttribute("aria-valuemax", Math.max(0, bars.length - 1));
+  strip.onkeydown = event => {
+    const to = {ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: bars.length - 1}[event.key];
+    if (event.key === "Enter" && bars[at]) go(Number(bars[at].dataset.first));
+    else if (to === undefined) return;
+    else at = Math.min(Math.max(0, to), Math.max(0, bars.length - 1));
+    say();
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  say();
 }
 
 // Mark the part of the log that the list shows.

@@ -118,6 +118,22 @@ def test_a_screen_reader_is_told(page: Browser) -> None:
     assert page.run(labelled)
 
 
+def test_keys_go_through_the_strip_of_time(page: Browser) -> None:
+    """It tells a screen reader where it is, and leaves the step alone."""
+    place = page.text("place")
+    page.run("document.getElementById('overview').focus()")
+    before = page.run("document.getElementById('overview').getAttribute('aria-valuetext')")
+    for _ in range(3):
+        page.key("ArrowRight")
+    said = page.run("document.getElementById('overview').getAttribute('aria-valuetext')")
+    assert said != before and "events from event" in said
+    assert page.text("place") == place
+    page.key("Enter")
+    number = int(said.split()[4])
+    page.wait(f"document.getElementById('first').value == '{number}'")
+    page.wait(f"Number(document.querySelector('#rows tr').dataset.number) >= {number}")
+
+
 @pytest.mark.parametrize("width", [390, 820])
 def test_the_page_fits_a_small_screen(chromium: Browser, log: Path, width: int) -> None:
     """Nothing is cut at the right; the list leaves room for what is below it."""
