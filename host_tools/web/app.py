@@ -87,7 +87,7 @@ def static_file(name: str) -> Any:
 
 
 class Served(Protocol):
-    """What a server can serve."""
+    """A site that a server can serve."""
 
     def application(self) -> bottle.Bottle:
         """Return the WSGI application."""

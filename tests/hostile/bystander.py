@@ -1,8 +1,8 @@
 """The other guest: verified traffic on its HCA, and how long each doorbell waits for its answer.
 
 `python -m tests.hostile.bystander SOCKET PID` works until a line comes on standard input and then
-prints a `Report` as JSON. PID is the server: what it, or this process, waited for a processor is
-the machine's doing, and told apart.
+prints a `Report` as JSON. PID is the server: time in which it, or this process, had no processor is
+the machine's doing, and is counted apart.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OPCODES = (WrOpcode.RDMA_WRITE, WrOpcode.RDMA_READ, WrOpcode.SEND)
 class Report:
     """Operations, how many of them were wrong, and answer times in seconds.
 
-    `own_` times are without what server and bystander waited for a processor.
+    `own_` times leave out the time in which server or bystander had no processor.
     """
 
     operations: int
