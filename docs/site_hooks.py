@@ -50,7 +50,7 @@ _SECTIONS = {
     ),
     "Explanations": (
         "how-it-works.md", "architecture.md", "blueflame.md", "ethernet.md", "infiniband.md",
-        "ntb.md", "ntrdma.md", "rtrs.md", "hostile-peer.md", "security.md",
+        "ntb.md", "ntrdma.md", "rtrs.md", "hostile-peer.md", "security.md", "wire.md",
     ),
     "Reference": (
         "show.md", "analyzer.md", "web.md", "krping.md", "tlp-capture.md", "rtrs-files.md",

@@ -62,12 +62,15 @@ def frames_of(message: WireMessage, roce: int | None = None) -> Iterator[Frame]:
         yield Frame(LINKTYPE_ETHERNET, message.payload, message.length)
         return
     for packet in packets_of(message):
-        if message.form == INFINIBAND:
-            yield _infiniband(message, packet)
-        elif (roce or message.form) == 1:
-            yield _roce_v1(message, packet)
-        else:
-            yield _roce_v2(message, packet)
+        yield carried(message, packet, message.form if message.form == INFINIBAND else roce)
+
+
+def carried(message: WireMessage, packet: Packet, form: int | None = None) -> Frame:
+    """Return the frame of one packet, with the addresses of `message`, in its form or another."""
+    form = message.form if form is None else form
+    if form == INFINIBAND:
+        return _infiniband(message, packet)
+    return _roce_v1(message, packet) if form == 1 else _roce_v2(message, packet)
 
 
 def _roce_v1(message: WireMessage, packet: Packet) -> Frame:

@@ -1,0 +1,75 @@
+"""Packets of a connection by their values, as engines send and receive them: no addresses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from bluebridge.device.layout.net.roce import BTH, HEADERS, NO_CREDITS, PSN_MASK
+from bluebridge.device.packets.reader import WirePacket
+from bluebridge.device.packets.segmentation import Packet
+
+_FIELDS: Final = {
+    "RETH": {"va": "va", "rkey": "rkey", "length": "length"},
+    "AETH": {"syndrome": "syndrome", "msn": "msn"},
+    "AtomicETH": {"va": "va", "rkey": "rkey", "swap_or_add": "operand", "compare": "compare"},
+    "AtomicAckETH": {"original": "original"},
+    "ImmDt": {"value": "immediate"},
+    "IETH": {"rkey": "immediate"},
+}
+"""The attributes of a `TransportPacket` by field of an extended header; immediates share one."""
+
+
+@dataclass(slots=True)
+class TransportPacket:
+    """A packet of a connection; `syndrome` of an acknowledgement is 0 whatever its credits are."""
+
+    opcode: int
+    psn: int
+    payload: bytes | memoryview = b""
+    ack: bool = False
+    solicited: bool = False
+    va: int = 0
+    rkey: int = 0
+    length: int = 0
+    syndrome: int = 0
+    msn: int = 0
+    operand: int = 0
+    compare: int = 0
+    original: int = 0
+    immediate: int = 0
+
+
+def write_transport(packet: TransportPacket, target_qpn: int, pkey: int) -> Packet:
+    """Return the packet with its headers as bytes, for `carriers`."""
+    headers = BTH.pack(
+        opcode=packet.opcode,
+        solicited=int(packet.solicited),
+        migrated=1,
+        pad=-len(packet.payload) & 3,
+        pkey=pkey,
+        dest_qpn=target_qpn,
+        ack_request=int(packet.ack),
+        psn=packet.psn & PSN_MASK,
+    )
+    for header in HEADERS[packet.opcode]:
+        values: dict[str, int] = {
+            name: getattr(packet, own) for name, own in _FIELDS[header.name].items()
+        }
+        if header.name == "AETH" and not packet.syndrome:
+            values["syndrome"] = NO_CREDITS
+        headers += header.pack(values)
+    return Packet(bytes(headers), bytes(packet.payload), len(packet.payload))
+
+
+def read_transport(wire: WirePacket) -> TransportPacket:
+    """Return the values of a packet of a connection that came off a wire."""
+    packet = TransportPacket(
+        wire.opcode, wire.psn, wire.payload, ack=wire.ack, solicited=wire.solicited
+    )
+    for name, values in wire.headers().items():
+        for field, own in _FIELDS[name].items():
+            setattr(packet, own, values[field])
+    if not packet.syndrome >> 5:
+        packet.syndrome = 0
+    return packet

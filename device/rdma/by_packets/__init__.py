@@ -1,0 +1,1 @@
+"""Reliable connections packet by packet: engines that take events and return packets."""

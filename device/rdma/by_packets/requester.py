@@ -1,0 +1,376 @@
+"""The requester of a reliable connection that sends packets (InfiniBand vol. 1, 9.7.5 and 9.9.2).
+
+Events come in as calls, what is to be done goes out as `actions`, in order. There is no clock and
+no memory inside: the owner runs the one timer, and loads and stores bytes packet by packet.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from bluebridge.device.layout.net.operations import ATOMICS, Op, Syndrome
+from bluebridge.device.layout.net.roce import PSN_MASK, RNR_TIMER_US, BthOpcode, ack_timeout_us
+from bluebridge.device.packets.transport import TransportPacket
+from bluebridge.device.rdma.connected.request_tables import HALF, NAK_STATUS, packets_of
+from bluebridge.device.rdma.vocabulary import CompletionStatus
+
+FOREVER: Final = 7
+"""RNR retry count that stands for retries without limit."""
+
+_KIND: Final = 0x60
+_SENDS: Final = (Op.SEND, Op.SEND_IMM, Op.SEND_INV)
+_ENDS: Final = {  # opcodes of the last packet of several, and of the only one
+    Op.SEND: (BthOpcode.RC_SEND_LAST, BthOpcode.RC_SEND_ONLY),
+    Op.SEND_IMM: (BthOpcode.RC_SEND_LAST_IMM, BthOpcode.RC_SEND_ONLY_IMM),
+    Op.SEND_INV: (BthOpcode.RC_SEND_LAST_INV, BthOpcode.RC_SEND_ONLY_INV),
+    Op.WRITE: (BthOpcode.RC_WRITE_LAST, BthOpcode.RC_WRITE_ONLY),
+    Op.WRITE_IMM: (BthOpcode.RC_WRITE_LAST_IMM, BthOpcode.RC_WRITE_ONLY_IMM),
+    Op.COMPARE_SWAP: (BthOpcode.RC_COMPARE_SWAP, BthOpcode.RC_COMPARE_SWAP),
+    Op.FETCH_ADD: (BthOpcode.RC_FETCH_ADD, BthOpcode.RC_FETCH_ADD),
+}
+_FINAL_DATA: Final = (BthOpcode.RC_READ_RESPONSE_LAST, BthOpcode.RC_READ_RESPONSE_ONLY)
+
+
+@dataclass(slots=True)
+class PacketRequest:
+    """A work request; its `psn` and `packets` are set when it is posted."""
+
+    number: int
+    op: Op
+    length: int = 0
+    va: int = 0
+    rkey: int = 0
+    immediate: int = 0
+    solicited: bool = False
+    operand: int = 0
+    compare: int = 0
+    psn: int = field(default=0, init=False)
+    packets: int = field(default=1, init=False)
+
+    @property
+    def returns_data(self) -> bool:
+        """True for a read and an atomic."""
+        return self.op is Op.READ or self.op in ATOMICS
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A packet goes out."""
+
+    packet: TransportPacket
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """The timer runs for so many seconds from now, instead of what it ran for; None: it stops."""
+
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A work request is done; `status` is None or its error."""
+
+    request: PacketRequest
+    status: CompletionStatus | None
+
+
+Action = Send | SetTimer | Completed
+
+
+class LocalMemory(Protocol):
+    """The memory of the requester's side; what it raises reaches who handed in the event."""
+
+    def load(self, request: PacketRequest, offset: int, length: int) -> bytes:
+        """Return bytes of a message that is sent."""
+
+    def store(self, request: PacketRequest, offset: int, data: bytes | memoryview) -> None:
+        """Store bytes that a read or an atomic brought."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the context of a queue pair says; `window` is the most packets without an answer.
+
+    The acknowledge time-out is 4.096 us * 2^`timeout` * `time_factor`: a guest on a slow processor
+    may need more time than hardware.
+    """
+
+    mtu: int = 1024
+    timeout: int = 14
+    retries: int = 7
+    rnr_retries: int = 7
+    reads: int = 16
+    window: int = 128
+    ack_every: int = 64
+    time_factor: float = 1.0
+
+
+class PacketRequester:
+    """The requests of one connection, oldest first in `pending`.
+
+    `oldest` is the PSN that is acknowledged next, `due` the one that is sent next, `fresh` the
+    first that was never sent. Going back sets `due` to `oldest`: within a read, that asks for the
+    rest of it.
+    """
+
+    __slots__ = (
+        "_cursor", "_limits", "_memory", "_resumed", "_retries", "_rnr", "_running", "actions",
+        "due", "failed", "fresh", "next_psn", "oldest", "pending", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, limits: Limits, psn: int, memory: LocalMemory) -> None:
+        self._limits = limits
+        self._memory = memory
+        self.oldest = self.due = self.fresh = self.next_psn = psn
+        self.pending: deque[PacketRequest] = deque()
+        self.actions: list[Action] = []
+        self.waiting = False
+        self.failed = False
+        self._cursor = 0  # index in `pending` of the request that `due` belongs to
+        self._retries = self._rnr = 0
+        self._resumed = -1  # PSN that the last going back began at
+        self._running = False
+
+    # -- events -------------------------------------------------------------------------------
+
+    def post(self, request: PacketRequest) -> None:
+        """Take a work request, and send what the window permits."""
+        if self.failed:
+            self.actions.append(Completed(request, CompletionStatus.WR_FLUSH_ERR))
+            return
+        request.psn = self.next_psn
+        request.packets = packets_of(request.length, self._limits.mtu)
+        self.next_psn = request.psn + request.packets & PSN_MASK
+        self.pending.append(request)
+        self._pump()
+
+    def expired(self) -> None:
+        """Go on after the timer has run out: an answer is missing, or a receiver may be ready."""
+        self._running = False
+        if self.failed:
+            return
+        if self.waiting:
+            self.waiting = False
+            self._go_back()
+        elif self.pending:
+            self._resumed = -1
+            self._again()
+        self._pump()
+
+    def receive(self, packet: TransportPacket) -> None:
+        """Take an answer; what answers nothing that is under way is ignored."""
+        ahead = packet.psn - self.oldest & PSN_MASK
+        if self.failed or ahead >= self.fresh - self.oldest & PSN_MASK:
+            return
+        if packet.opcode == BthOpcode.RC_ACK and not packet.syndrome:
+            self._acknowledge(packet.psn + 1 & PSN_MASK)
+        elif self._acknowledge(packet.psn):
+            if packet.opcode == BthOpcode.RC_ACK:
+                self._refused(packet.syndrome)
+            elif packet.opcode == BthOpcode.RC_ATOMIC_ACK:
+                self._take_atomic(packet)
+            else:
+                self._take_data(packet)
+        self._pump()
+
+    # -- sending ------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Send what may be sent, and let the timer run while an answer is missing."""
+        while not self.failed and not self.waiting and self._cursor < len(self.pending):
+            request = self.pending[self._cursor]
+            if self.due - self.oldest & PSN_MASK >= self._limits.window or self._must_wait(request):
+                break
+            self._send(request)
+        if not self.waiting and not self.failed:
+            self._watch()
+
+    def _must_wait(self, request: PacketRequest) -> bool:
+        if not request.returns_data or self._cursor < self._limits.reads:
+            return False
+        before = (self.pending[index] for index in range(self._cursor))
+        return sum(other.returns_data for other in before) >= self._limits.reads
+
+    def _send(self, request: PacketRequest) -> None:
+        index = self.due - request.psn & PSN_MASK
+        packet = self._packet(request, index)
+        taken = request.packets - index if request.op is Op.READ else 1
+        self.due = self.due + taken & PSN_MASK
+        if index + taken == request.packets:
+            self._cursor += 1
+        if self.due - self.fresh & PSN_MASK < HALF:
+            self.fresh = self.due
+        full = self.due - self.oldest & PSN_MASK >= self._limits.window
+        packet.ack = packet.ack or full or not self.due % self._limits.ack_every
+        self.actions.append(Send(packet))
+
+    def _packet(self, request: PacketRequest, index: int) -> TransportPacket:
+        """Return packet `index` of a request; of a read the request for all from there on."""
+        mtu, last = self._limits.mtu, request.packets - 1
+        offset, psn = index * mtu, request.psn + index & PSN_MASK
+        if request.op is Op.READ:
+            return TransportPacket(
+                BthOpcode.RC_READ_REQUEST,
+                psn,
+                ack=True,
+                va=request.va + offset,
+                rkey=request.rkey,
+                length=request.length - offset,
+            )
+        payload = b""
+        if not request.returns_data:
+            payload = self._memory.load(request, offset, min(mtu, request.length - offset))
+        return TransportPacket(
+            self._opcode(request, index),
+            psn,
+            payload,
+            ack=index == last,
+            solicited=request.solicited and index == last,
+            va=request.va,
+            rkey=request.rkey,
+            length=request.length,
+            operand=request.operand,
+            compare=request.compare,
+            immediate=request.immediate,
+        )
+
+    @staticmethod
+    def _opcode(request: PacketRequest, index: int) -> int:
+        last, only = _ENDS[request.op]
+        if request.packets == 1:
+            return only
+        if index == request.packets - 1:
+            return last
+        first = BthOpcode.RC_SEND_FIRST if request.op in _SENDS else BthOpcode.RC_WRITE_FIRST
+        return first if not index else first + 1
+
+    def _watch(self) -> None:
+        """Start the timer when an answer is missing and it does not run; stop it when none is."""
+        missing = self.due != self.oldest
+        if missing == self._running:
+            return
+        microseconds = ack_timeout_us(self._limits.timeout) * self._limits.time_factor
+        if missing and not microseconds:
+            return
+        self._running = missing
+        self.actions.append(SetTimer(microseconds / 1e6 if missing else None))
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def _acknowledge(self, psn: int) -> bool:
+        """Acknowledge everything before a PSN; False if the answer to a read was lost before it."""
+        start = self.oldest
+        while self.pending and psn - self.oldest & PSN_MASK:
+            request = self.pending[0]
+            if request.returns_data:
+                if psn - request.psn & PSN_MASK >= request.packets:
+                    self._progress(start)
+                    self._again()
+                    return False
+                break
+            end = request.psn + request.packets & PSN_MASK
+            if psn - end & PSN_MASK >= HALF:
+                self.oldest = psn
+                break
+            self.oldest = end
+            self._done(None)
+        self._progress(start)
+        return True
+
+    def _progress(self, start: int) -> None:
+        """Reset timer and counters if anything from `start` on was acknowledged."""
+        if self.oldest == start:
+            return
+        self._retries = self._rnr = 0
+        self._resumed = -1
+        self._running = False
+        self.actions.append(SetTimer(None))
+        self.waiting = False
+        if self.due - self.oldest & PSN_MASK >= HALF:
+            self._rewind()
+
+    def _done(self, status: CompletionStatus | None) -> None:
+        request = self.pending.popleft()
+        self._cursor = max(self._cursor - 1, 0)
+        self.actions.append(Completed(request, status))
+
+    def _refused(self, syndrome: int) -> None:
+        kind = syndrome & _KIND
+        if syndrome == Syndrome.NAK_PSN:
+            if not self.waiting:
+                self._again()
+        elif kind == Syndrome.RNR_NAK:
+            self._not_ready(syndrome & 0x1F)
+        elif syndrome in NAK_STATUS:
+            self._fail(NAK_STATUS[syndrome])
+
+    def _take_atomic(self, packet: TransportPacket) -> None:
+        head = self.pending[0]
+        if head.op not in ATOMICS or packet.psn != self.oldest:
+            self._fail(CompletionStatus.BAD_RESP_ERR)
+            return
+        self._memory.store(head, 0, packet.original.to_bytes(8, "little"))
+        self._advance(head)
+
+    def _take_data(self, packet: TransportPacket) -> None:
+        head, mtu = self.pending[0], self._limits.mtu
+        if packet.psn != self.oldest:
+            self._again()  # the data before these were lost
+            return
+        index = packet.psn - head.psn & PSN_MASK
+        expected = min(mtu, head.length - index * mtu)
+        ends = packet.opcode in _FINAL_DATA
+        last = index == head.packets - 1
+        if head.op is not Op.READ or len(packet.payload) != expected or ends != last:
+            self._fail(CompletionStatus.BAD_RESP_ERR)
+            return
+        self._memory.store(head, index * mtu, packet.payload)
+        self._advance(head)
+
+    def _advance(self, head: PacketRequest) -> None:
+        """Go on behind the one PSN that an answer of a read or an atomic has brought."""
+        start, self.oldest = self.oldest, self.oldest + 1 & PSN_MASK
+        if self.oldest == head.psn + head.packets & PSN_MASK:
+            self._done(None)
+        self._progress(start)
+
+    # -- trouble ------------------------------------------------------------------------------
+
+    def _rewind(self) -> None:
+        self.due, self._cursor = self.oldest, 0
+
+    def _go_back(self) -> None:
+        self._rewind()
+        self._resumed = self.oldest
+
+    def _again(self) -> None:
+        """Go back to the oldest packet without an answer, once for each loss that is noticed."""
+        if self._resumed == self.oldest:
+            return
+        if self._retries >= self._limits.retries:
+            self._fail(CompletionStatus.TRANSPORT_RETRY_EXC_ERR)
+            return
+        self._retries += 1
+        self._running = False
+        self._go_back()
+
+    def _not_ready(self, code: int) -> None:
+        if self.waiting:
+            return
+        if self._rnr >= self._limits.rnr_retries != FOREVER:
+            self._fail(CompletionStatus.RNR_RETRY_EXC_ERR)
+            return
+        self._rnr += 1
+        self.waiting = self._running = True
+        self.actions.append(SetTimer(RNR_TIMER_US[code] / 1e6))
+
+    def _fail(self, status: CompletionStatus) -> None:
+        """Complete the oldest request in error and flush the rest."""
+        self.failed = True
+        self.actions.append(SetTimer(None))
+        self._done(status)
+        while self.pending:
+            self._done(CompletionStatus.WR_FLUSH_ERR)

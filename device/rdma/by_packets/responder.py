@@ -1,0 +1,322 @@
+"""The responder of a reliable connection that gets packets (InfiniBand vol. 1, 9.7.4 and 9.7.5).
+
+Data are placed packet by packet. Answers leave in the order of their PSNs, those of a read in
+bursts that the owner asks for, so that no more than a burst of packets is ever made at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Protocol
+
+from bluebridge.device.layout.net.operations import Op, Syndrome
+from bluebridge.device.layout.net.roce import PSN_MASK, BthOpcode
+from bluebridge.device.packets.transport import TransportPacket
+from bluebridge.device.rdma.connected.request_tables import HALF, packets_of
+
+_SEND: Final = range(BthOpcode.RC_SEND_FIRST, BthOpcode.RC_SEND_ONLY_IMM + 1)
+_INVALIDATES: Final = (BthOpcode.RC_SEND_LAST_INV, BthOpcode.RC_SEND_ONLY_INV)
+_IMMEDIATE_WRITES: Final = (BthOpcode.RC_WRITE_LAST_IMM, BthOpcode.RC_WRITE_ONLY_IMM)
+_FIRST: Final = (BthOpcode.RC_SEND_FIRST, BthOpcode.RC_WRITE_FIRST)
+_MIDDLE: Final = (BthOpcode.RC_SEND_MIDDLE, BthOpcode.RC_WRITE_MIDDLE)
+_LAST: Final = (
+    BthOpcode.RC_SEND_LAST,
+    BthOpcode.RC_SEND_LAST_IMM,
+    BthOpcode.RC_SEND_LAST_INV,
+    BthOpcode.RC_WRITE_LAST,
+    BthOpcode.RC_WRITE_LAST_IMM,
+)
+_ATOMIC: Final = {
+    int(BthOpcode.RC_COMPARE_SWAP): Op.COMPARE_SWAP,
+    int(BthOpcode.RC_FETCH_ADD): Op.FETCH_ADD,
+}
+
+
+class Refusal(Exception):
+    """A request that is answered with a NAK, after which the connection is in error."""
+
+    def __init__(self, syndrome: Syndrome) -> None:
+        super().__init__(syndrome.name)
+        self.syndrome = syndrome
+
+
+class RemoteSide(Protocol):
+    """Memory and receives of the responder's side; all but `receive` may raise `Refusal`."""
+
+    def check_write(self, va: int, rkey: int, length: int) -> None:
+        """Check that all bytes of a message may be written."""
+
+    def write(self, va: int, rkey: int, data: bytes | memoryview) -> None:
+        """Write the bytes of one packet."""
+
+    def read(self, va: int, rkey: int, length: int) -> bytes:
+        """Return bytes that one packet of an answer carries."""
+
+    def operate(self, op: Op, packet: TransportPacket) -> int:
+        """Carry out an atomic; returns what was in memory before."""
+
+    def receive(self) -> bool:
+        """Take the next receive, for the message that begins; False if there is none."""
+
+    def place(self, offset: int, data: bytes | memoryview) -> None:
+        """Store bytes of a message in the receive that was taken."""
+
+    def complete(self, op: Op, length: int, packet: TransportPacket) -> None:
+        """Complete the receive that was taken; `packet` is the last of the message."""
+
+
+@dataclass(slots=True)
+class _Answer:
+    """An answer that is due; a read has `packets` that are still to be sent."""
+
+    packet: TransportPacket
+    request: TransportPacket | None = None
+    packets: int = 1
+    sent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A read or an atomic that may be asked for again; an atomic has its answer."""
+
+    psn: int
+    packets: int
+    answer: TransportPacket | None
+
+
+class PacketResponder:
+    """The answers of one connection.
+
+    `expected` is the PSN that comes next; `depth` how many reads and atomics are kept for
+    duplicates; `rnr_code` the time a sender is to wait when no receive is there.
+    """
+
+    __slots__ = (
+        "_answers", "_asked", "_depth", "_kept", "_left", "_mtu", "_offset", "_op", "_rkey",
+        "_rnr_code", "_side", "_va", "expected", "failed", "msn",
+    )  # fmt: skip
+
+    def __init__(
+        self, mtu: int, psn: int, side: RemoteSide, *, depth: int = 16, rnr_code: int = 12
+    ) -> None:
+        self._mtu = mtu
+        self._side = side
+        self._depth = depth
+        self._rnr_code = rnr_code
+        self.expected = psn
+        self.msn = 0
+        self.failed = False
+        self._asked = False  # for the packet that is missing
+        self._op: Op | None = None  # of the message that is under way
+        self._offset = self._va = self._rkey = self._left = 0
+        self._kept: deque[_Kept] = deque(maxlen=depth)
+        self._answers: deque[_Answer] = deque()
+
+    @property
+    def busy(self) -> bool:
+        """True while answers are due."""
+        return bool(self._answers)
+
+    def receive(self, packet: TransportPacket) -> None:
+        """Take a request packet; answers are due after it."""
+        if self.failed:
+            return
+        distance = packet.psn - self.expected & PSN_MASK
+        if distance >= HALF:
+            self._repeat(packet)
+        elif distance:
+            self._ask()
+        elif not self._is_flooded(packet):
+            self._asked = False
+            try:
+                self._execute(packet)
+            except Refusal as refusal:
+                self._refuse(packet.psn, refusal.syndrome)
+
+    def _is_flooded(self, packet: TransportPacket) -> bool:
+        """Return True for a read or an atomic while too many answers are due: it counts as lost."""
+        asks = packet.opcode == BthOpcode.RC_READ_REQUEST or packet.opcode in _ATOMIC
+        return asks and len(self._answers) >= 2 * self._depth + 2
+
+    def answers(self, most: int) -> list[TransportPacket]:
+        """Return up to `most` packets of the answers that are due, in order."""
+        return list(islice(self._drain(), most))
+
+    # -- requests in order --------------------------------------------------------------------
+
+    def _execute(self, packet: TransportPacket) -> None:
+        code = packet.opcode
+        if (code in _MIDDLE or code in _LAST) != (self._op is not None):
+            raise Refusal(Syndrome.NAK_INVALID_REQUEST)
+        if code == BthOpcode.RC_READ_REQUEST:
+            self._start_read(packet)
+        elif code in _ATOMIC:
+            self._carry_out_atomic(packet)
+        elif code in _SEND or code in _INVALIDATES:
+            self._take_send(packet)
+        else:
+            self._take_write(packet)
+
+    def _start_read(self, packet: TransportPacket) -> None:
+        packets = packets_of(packet.length, self._mtu)
+        self._keep(_Kept(packet.psn, packets, None))
+        self._accept(packets, ends=True)
+        self._answers.append(_Answer(packet, packet, packets))
+
+    def _carry_out_atomic(self, packet: TransportPacket) -> None:
+        if packet.va & 7:
+            raise Refusal(Syndrome.NAK_INVALID_REQUEST)
+        original = self._side.operate(_ATOMIC[packet.opcode], packet)
+        self._accept(1, ends=True)
+        answer = TransportPacket(
+            BthOpcode.RC_ATOMIC_ACK, packet.psn, msn=self.msn, original=original
+        )
+        self._keep(_Kept(packet.psn, 1, answer))
+        self._answers.append(_Answer(answer))
+
+    def _keep(self, kept: _Kept) -> None:
+        if not self._depth:
+            raise Refusal(Syndrome.NAK_INVALID_REQUEST)
+        self._kept.append(kept)
+
+    def _take_send(self, packet: TransportPacket) -> None:
+        self._check_length(packet)
+        begins = self._op is None
+        if begins:
+            if not self._side.receive():
+                self._not_ready(packet.psn)
+                return
+            self._offset = 0
+        elif self._op is not Op.SEND:
+            raise Refusal(Syndrome.NAK_INVALID_REQUEST)
+        self._side.place(self._offset, packet.payload)
+        self._offset += len(packet.payload)
+        ends = packet.opcode not in _FIRST and packet.opcode not in _MIDDLE
+        self._op = None if ends else Op.SEND
+        if ends:
+            op = Op.SEND_INV if packet.opcode in _INVALIDATES else Op.SEND
+            if packet.opcode in (BthOpcode.RC_SEND_LAST_IMM, BthOpcode.RC_SEND_ONLY_IMM):
+                op = Op.SEND_IMM
+            self._side.complete(op, self._offset, packet)
+        self._accepted(packet, ends)
+
+    def _take_write(self, packet: TransportPacket) -> None:
+        self._check_length(packet)
+        size = len(packet.payload)
+        if self._op is None:
+            self._side.check_write(packet.va, packet.rkey, packet.length)
+            self._va, self._rkey, self._left = packet.va, packet.rkey, packet.length
+            self._offset = 0
+        elif self._op is not Op.WRITE:
+            raise Refusal(Syndrome.NAK_INVALID_REQUEST)
+        ends = packet.opcode not in _FIRST and packet.opcode not in _MIDDLE
+        if size > self._left or ends != (size == self._left):
+            raise Refusal(Syndrome.NAK_INVALID_REQUEST)
+        notifies = packet.opcode in _IMMEDIATE_WRITES
+        if notifies and not self._side.receive():
+            self._not_ready(packet.psn)
+            return
+        self._side.write(self._va + self._offset, self._rkey, packet.payload)
+        self._offset += size
+        self._left -= size
+        self._op = None if ends else Op.WRITE
+        if notifies:
+            self._side.complete(Op.WRITE_IMM, self._offset, packet)
+        self._accepted(packet, ends)
+
+    def _check_length(self, packet: TransportPacket) -> None:
+        size, code = len(packet.payload), packet.opcode
+        whole = code in _FIRST or code in _MIDDLE
+        if size > self._mtu or (whole and size != self._mtu) or (code in _LAST and not size):
+            raise Refusal(Syndrome.NAK_INVALID_REQUEST)
+
+    def _accepted(self, packet: TransportPacket, ends: bool) -> None:
+        self._accept(1, ends=ends)
+        if packet.ack:
+            self._acknowledge(packet.psn)
+
+    def _accept(self, packets: int, *, ends: bool) -> None:
+        self.expected = self.expected + packets & PSN_MASK
+        self.msn = self.msn + ends & PSN_MASK
+
+    # -- requests out of order ----------------------------------------------------------------
+
+    def _ask(self) -> None:
+        """Ask for the packet that is missing, once until it comes."""
+        if not self._asked:
+            self._asked = True
+            self._say(self.expected, Syndrome.NAK_PSN)
+
+    def _repeat(self, packet: TransportPacket) -> None:
+        """Answer a duplicate; a SEND or a WRITE is acknowledged and not carried out again."""
+        if packet.opcode != BthOpcode.RC_READ_REQUEST and packet.opcode not in _ATOMIC:
+            self._acknowledge(self.expected - 1 & PSN_MASK)
+            return
+        packets = packets_of(packet.length, self._mtu)
+        for kept in self._kept:
+            into = packet.psn - kept.psn & PSN_MASK
+            if len(self._answers) >= 2 * self._depth or into + packets > kept.packets:
+                continue
+            if kept.answer is not None and packet.opcode in _ATOMIC:
+                self._answers.append(_Answer(kept.answer))
+            elif kept.answer is None and packet.opcode not in _ATOMIC:
+                self._answers.append(_Answer(packet, packet, packets))
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def _not_ready(self, psn: int) -> None:
+        self._asked = True  # what follows is dropped until this packet comes again
+        self._say(psn, Syndrome.RNR_NAK | self._rnr_code)
+
+    def _refuse(self, psn: int, syndrome: Syndrome) -> None:
+        self.failed = True
+        self._say(psn, syndrome)
+
+    def _acknowledge(self, psn: int) -> None:
+        """Acknowledge up to a PSN, together with what is still to be acknowledged before it."""
+        last = self._answers[-1].packet if self._answers else None
+        if last is not None and last.opcode == BthOpcode.RC_ACK and not last.syndrome:
+            last.psn, last.msn = psn, self.msn
+        else:
+            self._say(psn, Syndrome.ACK)
+
+    def _say(self, psn: int, syndrome: int) -> None:
+        if len(self._answers) < 4 * self._depth + 4:
+            packet = TransportPacket(BthOpcode.RC_ACK, psn, syndrome=syndrome, msn=self.msn)
+            self._answers.append(_Answer(packet))
+
+    def _drain(self) -> Iterator[TransportPacket]:
+        while self._answers:
+            answer = self._answers[0]
+            if answer.request is None:
+                self._answers.popleft()
+                yield answer.packet
+                continue
+            try:
+                packet = self._data(answer.request, answer.sent, answer.packets)
+            except Refusal as refusal:
+                self._answers.clear()
+                self._refuse(answer.request.psn + answer.sent & PSN_MASK, refusal.syndrome)
+                continue
+            answer.sent += 1
+            if answer.sent == answer.packets:
+                self._answers.popleft()
+            yield packet
+
+    def _data(self, request: TransportPacket, index: int, packets: int) -> TransportPacket:
+        """Return one packet of a read's answer, with the bytes that memory holds now."""
+        offset = index * self._mtu
+        size = min(self._mtu, request.length - offset)
+        if packets == 1:
+            code = BthOpcode.RC_READ_RESPONSE_ONLY
+        elif not index:
+            code = BthOpcode.RC_READ_RESPONSE_FIRST
+        elif index == packets - 1:
+            code = BthOpcode.RC_READ_RESPONSE_LAST
+        else:
+            code = BthOpcode.RC_READ_RESPONSE_MIDDLE
+        data = self._side.read(request.va + offset, request.rkey, size)
+        return TransportPacket(code, request.psn + index & PSN_MASK, data, msn=self.msn)

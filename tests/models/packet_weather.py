@@ -1,0 +1,273 @@
+"""Two ends of a reliable connection on one virtual clock, with seeded weather on every frame."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.net.ethernet import NO_VLAN
+from bluebridge.device.layout.net.operations import ATOMICS, Op
+from bluebridge.device.layout.net.roce import DEFAULT_PKEY, PSN_MASK, ipv4_gid
+from bluebridge.device.packets.carriers import carried
+from bluebridge.device.packets.message import WireMessage
+from bluebridge.device.packets.reader import PacketReader, Reason
+from bluebridge.device.packets.transport import TransportPacket, read_transport, write_transport
+from bluebridge.device.rdma.by_packets.requester import (
+    Completed,
+    Limits,
+    PacketRequest,
+    PacketRequester,
+    Send,
+    SetTimer,
+)
+from bluebridge.device.rdma.by_packets.responder import PacketResponder
+from bluebridge.device.rdma.connected.atomics import operate
+from bluebridge.device.rdma.vocabulary import CompletionStatus
+
+MTU = 256
+BURST = 8
+_BTH, _CONGESTION = 42, 4
+"""Where the BTH is in a frame, and in the BTH what the ICRC leaves out."""
+SIZE = 1 << 16
+READABLE, ATOMIC_WORDS = SIZE // 2, SIZE - 64
+_OPS = (Op.SEND, Op.SEND_IMM, Op.WRITE, Op.WRITE_IMM, Op.READ, Op.COMPARE_SWAP, Op.FETCH_ADD)
+
+
+def message_bytes(request: PacketRequest) -> bytes:
+    """The payload of a request, which follows from its number."""
+    return random.Random(request.number).randbytes(request.length)
+
+
+class Remote:
+    """Memory and receives of the responder's side; `arrived` are the messages that completed."""
+
+    def __init__(self) -> None:
+        self.memory = bytearray(random.Random(1).randbytes(SIZE))
+        self.receives = 0
+        self.arrived: list[tuple[Op, bytes, int]] = []
+        self._room = b""
+
+    def check_write(self, va: int, rkey: int, length: int) -> None:
+        assert rkey == 5 and va + length <= READABLE
+
+    def write(self, va: int, rkey: int, data: bytes | memoryview) -> None:
+        self.check_write(va, rkey, len(data))
+        assert len(data) <= MTU
+        self.memory[va : va + len(data)] = data
+
+    def read(self, va: int, rkey: int, length: int) -> bytes:
+        assert rkey == 5 and va >= READABLE and va + length <= ATOMIC_WORDS and length <= MTU
+        return bytes(self.memory[va : va + length])
+
+    def operate(self, op: Op, packet: TransportPacket) -> int:
+        word = slice(packet.va, packet.va + 8)
+        value = int.from_bytes(self.memory[word], "little")
+        new = operate(op, value, (packet.operand, packet.compare, 0, 0))
+        self.memory[word] = new.to_bytes(8, "little")
+        return value
+
+    def receive(self) -> bool:
+        if not self.receives:
+            return False
+        self.receives -= 1
+        self._room = b""
+        return True
+
+    def place(self, offset: int, data: bytes | memoryview) -> None:
+        assert offset == len(self._room) and len(data) <= MTU
+        self._room += bytes(data)
+
+    def complete(self, op: Op, length: int, packet: TransportPacket) -> None:
+        self.arrived.append((op, self._room, packet.immediate))
+
+
+@dataclass
+class Weather:
+    """Chances of what happens to one frame."""
+
+    drop: float = 0.05
+    duplicate: float = 0.05
+    delay: float = 0.1
+    corrupt: float = 0.03
+
+
+class Link:
+    """The two ends; `results` are what each read or atomic brought; all ended at `ended`."""
+
+    def __init__(
+        self, seed: int, weather: Weather | None = None, limits: Limits | None = None
+    ) -> None:
+        self.random = random.Random(seed)
+        self.weather = weather or Weather()
+        self.now = self.ended = 0.0
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = 0
+        self._timer = 0
+        first = (PSN_MASK - seed % 40) & PSN_MASK  # PSNs wrap in most runs
+        self.remote = Remote()
+        self.requester = PacketRequester(limits or Limits(mtu=MTU, window=32, reads=4), first, self)
+        self.responder = PacketResponder(MTU, first, self.remote, depth=4)
+        self.readers = PacketReader(), PacketReader()
+        self.completed: list[tuple[int, CompletionStatus | None]] = []
+        self.results: dict[int, bytearray] = {}
+        self.frames: list[bytes] = []
+        self.sent: list[TransportPacket] = []
+        self.corrupted = 0
+        self.most_in_air = self._in_air = 0
+
+    # memory of the requester's side
+
+    def load(self, request: PacketRequest, offset: int, length: int) -> bytes:
+        assert length <= MTU
+        return message_bytes(request)[offset : offset + length]
+
+    def store(self, request: PacketRequest, offset: int, data: bytes | memoryview) -> None:
+        assert len(data) <= MTU
+        room = self.results.setdefault(request.number, bytearray(request.length))
+        room[offset : offset + len(data)] = data
+
+    # clock
+
+    def at(self, seconds: float, event: Callable[[], None]) -> None:
+        self._order += 1
+        heapq.heappush(self._events, (self.now + seconds, self._order, event))
+
+    def run(self, seconds: float = 1e9) -> None:
+        """Let time pass until nothing is left to happen."""
+        while self._events and self._events[0][0] < seconds:
+            self.now, _, event = heapq.heappop(self._events)
+            event()
+
+    # ends
+
+    def post(self, request: PacketRequest) -> None:
+        self.requester.post(request)
+        self._act()
+
+    def _act(self) -> None:
+        actions, self.requester.actions = self.requester.actions, []
+        for action in actions:
+            match action:
+                case Send(packet):
+                    self.sent.append(packet)
+                    self._carry(packet, to_responder=True)
+                case SetTimer(seconds):
+                    self._timer += 1
+                    if seconds is not None:
+                        self.at(seconds, partial(self._expired, self._timer))
+                case Completed(request, status):
+                    self.completed.append((request.number, status))
+                    self.ended = self.now
+
+    def _expired(self, timer: int) -> None:
+        if timer == self._timer:
+            self.requester.expired()
+            self._act()
+
+    def _answer(self) -> None:
+        packets = self.responder.answers(BURST)
+        for packet in packets:
+            self._carry(packet, to_responder=False)
+        if packets and self.responder.busy:
+            self.at(1e-6, self._answer)
+
+    def _carry(self, packet: TransportPacket, *, to_responder: bool) -> None:
+        ends = [ipv4_gid(bytes((10, 0, 0, 1 + side))) for side in (0, 1)]
+        source, target = ends if to_responder else reversed(ends)
+        addresses = WireMessage(
+            What.REQUEST, 0, b"", source_qpn=0x49, target_qpn=0x4A, source=bytes(6),
+            destination=bytes(6), sgid=source, dgid=target, vlan=NO_VLAN, hop_limit=64, form=2,
+        )  # fmt: skip
+        frame = carried(addresses, write_transport(packet, 0x4A, DEFAULT_PKEY)).data
+        self.frames.append(frame)
+        weather, chance = self.weather, self.random.random
+        for _ in range(2 if chance() < weather.duplicate else 1):
+            if chance() < weather.drop:
+                continue
+            sent = frame
+            if chance() < weather.corrupt:
+                sent, self.corrupted = self._damaged(frame), self.corrupted + 1
+            late = chance() * 1e-3 if chance() < weather.delay else 0.0
+            self._in_air += 1
+            self.most_in_air = max(self.most_in_air, self._in_air)
+            self.at(1e-5 + late, partial(self._arrive, sent, to_responder))
+
+    def _damaged(self, frame: bytes) -> bytes:
+        """The frame with one bit turned over behind the UDP header, where only the ICRC looks."""
+        size = int.from_bytes(frame[38:40], "big") - 8  # what UDP carries
+        place = self.random.choice([place for place in range(size) if place != _CONGESTION])
+        damaged = bytearray(frame)
+        damaged[_BTH + place] ^= 1 << self.random.randrange(8)
+        return bytes(damaged)
+
+    def _arrive(self, frame: bytes, to_responder: bool) -> None:
+        self._in_air -= 1
+        wire = self.readers[to_responder].read(frame)
+        if wire is None:
+            return
+        packet = read_transport(wire)
+        if to_responder:
+            self.responder.receive(packet)
+            self._answer()
+        else:
+            self.requester.receive(packet)
+            self._act()
+
+    @property
+    def refused(self) -> int:
+        """Frames that either end did not take for a packet."""
+        return sum(sum(reader.refused.values()) for reader in self.readers)
+
+    @property
+    def icrc_errors(self) -> int:
+        """Frames that only the ICRC told apart from a packet."""
+        return sum(reader.refused[Reason.ICRC] for reader in self.readers)
+
+
+def random_request(number: int, source: random.Random) -> PacketRequest:
+    """A request of any kind; reads and atomics have memory that no WRITE changes."""
+    op = source.choice(_OPS)
+    request = PacketRequest(number, op, source.choice((0, 1, 255, 256, 257, 700, 3000)), rkey=5)
+    if op in ATOMICS:
+        request.length = 8
+        request.va = ATOMIC_WORDS + 8 * source.randrange(8)
+        request.operand, request.compare = source.getrandbits(64), source.getrandbits(64)
+    elif op is Op.READ:
+        request.va = source.randrange(READABLE, ATOMIC_WORDS - 3000)
+    else:
+        request.va = source.randrange(READABLE - 3000)
+    if op in (Op.SEND_IMM, Op.WRITE_IMM):
+        request.immediate = number
+    return request
+
+
+class Expected:
+    """What the verbs promise of requests carried out once each, in the order they were posted."""
+
+    def __init__(self, requests: list[PacketRequest]) -> None:
+        remote = Remote()
+        self.arrived = remote.arrived
+        self.memory = remote.memory
+        self.results: dict[int, bytes] = {}
+        for request in requests:
+            self._carry_out(remote, request)
+
+    def _carry_out(self, remote: Remote, request: PacketRequest) -> None:
+        memory, end = remote.memory, request.va + request.length
+        if request.op in (Op.SEND, Op.SEND_IMM):
+            self.arrived.append((request.op, message_bytes(request), request.immediate))
+        elif request.op is Op.READ:
+            self.results[request.number] = bytes(memory[request.va : end])
+        elif request.op in ATOMICS:
+            packet = TransportPacket(
+                0, 0, va=request.va, operand=request.operand, compare=request.compare
+            )
+            self.results[request.number] = remote.operate(request.op, packet).to_bytes(8, "little")
+        else:
+            memory[request.va : end] = message_bytes(request)
+            if request.op is Op.WRITE_IMM:
+                self.arrived.append((request.op, b"", request.immediate))

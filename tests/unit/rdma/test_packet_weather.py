@@ -1,0 +1,185 @@
+"""Reliable connections packet by packet: whatever the weather, each request is carried out once."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from bluebridge.device.layout.net.operations import Op, Syndrome
+from bluebridge.device.layout.net.roce import PSN_MASK, BthOpcode
+from bluebridge.device.packets.transport import TransportPacket
+from bluebridge.device.rdma.by_packets.requester import Limits, PacketRequest, SetTimer
+from bluebridge.device.rdma.vocabulary import CompletionStatus
+from tests.models.packet_weather import MTU, READABLE, Expected, Link, Weather, random_request
+
+SEEDS = 1000
+CALM = Weather(0, 0, 0, 0)
+
+
+def run(seed: int, count: int = 14) -> Link:
+    """A run of random requests in bad weather, compared with what the verbs promise."""
+    source = random.Random(seed)
+    link = Link(seed)
+    requests = [random_request(number, source) for number in range(count)]
+    coming = iter(requests)
+
+    def more_receives() -> None:
+        link.remote.receives += 1
+
+    for _ in range(count):
+        link.at(source.random() * 0.02, more_receives)
+        link.at(source.random() * 0.005, lambda: link.post(next(coming)))
+    link.run()
+    expected = Expected(requests)
+    assert link.completed == [(number, None) for number in range(count)]
+    assert link.remote.arrived == expected.arrived
+    assert link.remote.memory == expected.memory
+    assert link.results == expected.results
+    assert link.refused == link.corrupted
+    assert link.most_in_air < 400
+    return link
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 100))
+def test_weather(first: int) -> None:
+    """A failing seed replays with `run(seed)`; the ICRC is what catches most damage."""
+    caught = 0
+    for seed in range(first, first + 100):
+        try:
+            caught += run(seed).icrc_errors
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+    assert caught > 100
+
+
+def test_icrc_by_scapy() -> None:
+    """An independent implementation computes the same ICRC for every packet of a run."""
+    roce = pytest.importorskip("scapy.contrib.roce")
+    ether = pytest.importorskip("scapy.layers.l2").Ether
+    frames = run(3).frames
+    assert len(frames) > 20
+    for frame in frames:
+        packet = ether(frame)
+        bth = packet[roce.BTH]
+        end = 14 + packet["IP"].len
+        body = bytes(frame[42 : end - 4])
+        assert bth.compute_icrc(body) == frame[end - 4 : end]
+
+
+def lost_once(link: Link, *places: int) -> None:
+    """Lose the packets of the whole run with these places, counted from 0."""
+    original, seen = link._carry, [0]
+
+    def carry(packet: TransportPacket, *, to_responder: bool) -> None:
+        place, seen[0] = seen[0], seen[0] + 1
+        if place not in places:
+            original(packet, to_responder=to_responder)
+
+    link._carry = carry  # type: ignore[method-assign]
+
+
+def test_go_back_n() -> None:
+    """After a lost packet the sequence NAK brings it and all behind it again, old PSNs."""
+    link = Link(0, CALM)
+    lost_once(link, 1)
+    link.post(PacketRequest(0, Op.WRITE, 5 * MTU, rkey=5))
+    link.run()
+    places = [packet.psn - link.sent[0].psn & PSN_MASK for packet in link.sent]
+    assert places == [0, 1, 2, 3, 4, 1, 2, 3, 4]
+    assert link.ended < 0.001, "no time-out was needed"
+    assert link.completed == [(0, None)]
+
+
+def test_read_goes_on_in_the_middle() -> None:
+    """After a lost response a read asks for the rest only."""
+    link = Link(0, CALM)
+    lost_once(link, 3)  # the request, then two responses
+    link.post(PacketRequest(0, Op.READ, 5 * MTU, va=READABLE, rkey=5))
+    link.run()
+    first, again = link.sent
+    assert (again.psn - first.psn & PSN_MASK, again.va, again.length) == (
+        2, READABLE + 2 * MTU, 3 * MTU,
+    )  # fmt: skip
+    assert link.completed == [(0, None)]
+    assert link.results[0] == link.remote.memory[READABLE : READABLE + 5 * MTU]
+
+
+def test_atomic_is_answered_again_not_carried_out_again() -> None:
+    """A lost answer to an atomic comes from what the responder kept."""
+    link = Link(0, CALM)
+    lost_once(link, 1)
+    va = READABLE * 2 - 8
+    before = int.from_bytes(link.remote.memory[va : va + 8], "little")
+    link.post(PacketRequest(0, Op.FETCH_ADD, 8, va=va, rkey=5, operand=1))
+    link.run()
+    assert int.from_bytes(link.results[0], "little") == before
+    assert int.from_bytes(link.remote.memory[va : va + 8], "little") == before + 1
+
+
+def test_duplicate_is_acknowledged() -> None:
+    """A lost acknowledgement of a SEND comes again for a duplicate, which is not carried out."""
+    link = Link(0, CALM)
+    lost_once(link, 1)
+    link.remote.receives = 2
+    link.post(PacketRequest(0, Op.SEND, 9))
+    link.run()
+    assert link.completed == [(0, None)]
+    assert len(link.remote.arrived) == 1
+
+
+def test_time_outs() -> None:
+    """A dead link fails a request after retries at 4.096 us * 2^n each, and flushes the rest."""
+    link = Link(0, Weather(1, 0, 0, 0), Limits(mtu=MTU, timeout=10, retries=3))
+    for number in range(2):
+        link.post(PacketRequest(number, Op.SEND, 1))
+    link.run()
+    assert link.ended == pytest.approx(4 * 4.096e-6 * 1024)
+    assert link.completed == [
+        (0, CompletionStatus.TRANSPORT_RETRY_EXC_ERR),
+        (1, CompletionStatus.WR_FLUSH_ERR),
+    ]
+
+
+def test_receiver_not_ready() -> None:
+    """Without receives, a sender waits the time it is told, as often as its count says."""
+    link = Link(0, CALM, Limits(mtu=MTU, rnr_retries=2))
+    link.post(PacketRequest(0, Op.SEND, 3 * MTU))
+    link.run()
+    assert link.ended > 2 * 640e-6
+    assert link.completed == [(0, CompletionStatus.RNR_RETRY_EXC_ERR)]
+
+
+def test_order_of_opcodes() -> None:
+    """A MIDDLE without a FIRST is refused, and nothing after it is taken."""
+    link = Link(0, CALM)
+    responder = link.responder
+    for code in (BthOpcode.RC_WRITE_MIDDLE, BthOpcode.RC_WRITE_ONLY):
+        responder.receive(TransportPacket(code, responder.expected, bytes(MTU), ack=True))
+    (answer,) = responder.answers(9)
+    assert answer.syndrome == Syndrome.NAK_INVALID_REQUEST
+    assert responder.failed
+
+
+def test_acknowledgements_are_joined() -> None:
+    """What is acknowledged while answers wait leaves as one packet, of the last PSN."""
+    link = Link(0, CALM)
+    first = link.responder.expected
+    for place in range(3):
+        link.responder.receive(
+            TransportPacket(BthOpcode.RC_WRITE_ONLY, first + place & PSN_MASK, ack=True, rkey=5)
+        )
+    (answer,) = link.responder.answers(9)
+    assert (answer.psn, answer.msn) == (first + 2 & PSN_MASK, 3)
+
+
+def test_timer_is_set_once_for_a_flight() -> None:
+    """The timer starts with the first packet, not with each."""
+    link = Link(0, CALM)
+    for number in range(3):
+        link.requester.post(PacketRequest(number, Op.WRITE, MTU, rkey=5))
+    timers = [action for action in link.requester.actions if isinstance(action, SetTimer)]
+    assert len(timers) == 1
+    assert all(one.psn != other.psn for one, other in pairwise(link.sent))
