@@ -9,7 +9,6 @@ from typing import Final
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.ib.link import LRH, LRH_SIZE, MANAGEMENT_LANE, NEXT_BTH, NEXT_GRH
 from bluebridge.device.layout.net.ethernet import (
-    ETHERNET,
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,
     ETHERTYPE_ROCE,
@@ -28,8 +27,8 @@ from bluebridge.device.layout.net.ip import (
     source_port,
 )
 from bluebridge.device.layout.net.roce import GRH, GRH_NEXT_BTH, GSI_QPN, ICRC_SIZE, ipv4_gid
-from bluebridge.device.packets import crc
-from bluebridge.device.packets.message import INFINIBAND, WireMessage
+from bluebridge.device.packets import crc, forms
+from bluebridge.device.packets.message import INFINIBAND, PacketError, WireMessage
 from bluebridge.device.packets.segmentation import Packet, packets_of
 
 LINKTYPE_ETHERNET: Final = 1
@@ -37,6 +36,9 @@ LINKTYPE_ERF: Final = 197
 """Endace's record format, which names InfiniBand: tshark shows the bare link type as mere data."""
 VCRC_SIZE: Final = 2
 _SUBNET_QPN: Final = 0
+_PLAIN_IPV4: Final = 0x45  # version 4, a header of five words
+_DONT_FRAGMENT: Final = 1 << 14
+_MOST_BYTES: Final = 0xFFFF - IPV4.size - UDP.size
 _MAPPED: Final = ipv4_gid(bytes(4))[:12]
 
 
@@ -82,11 +84,9 @@ def _roce_v1(message: WireMessage, packet: Packet) -> Frame:
 
 def _roce_v2(message: WireMessage, packet: Packet) -> Frame:
     """Return a packet as RoCE v2: over IPv4 between IPv4-mapped GIDs, else over IPv6."""
-    udp = UDP.pack(
-        source_port=_source_port(message),
-        destination_port=ROCE_PORT,
-        length=UDP.size + _size(packet),
-    )
+    if _size(packet) > _MOST_BYTES:
+        raise PacketError(f"{packet.length} bytes in one packet")
+    udp = bytearray(forms.UDP.pack(_source_port(message), ROCE_PORT, UDP.size + _size(packet), 0))
     if message.sgid.startswith(_MAPPED) and message.dgid.startswith(_MAPPED):
         kind, ip = ETHERTYPE_IPV4, _ipv4(message, packet)
     else:
@@ -117,19 +117,19 @@ def _udp_checksum(message: WireMessage, datagram: bytes) -> int:
 
 
 def _ipv4(message: WireMessage, packet: Packet) -> bytes:
-    header = IPV4.pack(
-        version=4,
-        header_words=IPV4.size // 4,
-        tos=message.traffic_class,
-        total_length=IPV4.size + UDP.size + _size(packet),
-        dont_fragment=1,
-        ttl=message.hop_limit,
-        protocol=PROTOCOL_UDP,
-        source=message.sgid[12:],
-        destination=message.dgid[12:],
+    header = forms.IPV4.pack(
+        _PLAIN_IPV4,
+        message.traffic_class & 0xFF,
+        IPV4.size + UDP.size + _size(packet),
+        0,
+        _DONT_FRAGMENT,
+        message.hop_limit & 0xFF,
+        PROTOCOL_UDP,
+        0,
+        message.sgid[12:],
+        message.dgid[12:],
     )
-    IPV4.set(header, "checksum", ones_complement_sum(bytes(header)))
-    return bytes(header)
+    return header[:10] + ones_complement_sum(header).to_bytes(2, "big") + header[12:]
 
 
 def _ipv6(message: WireMessage, packet: Packet) -> bytes:
@@ -198,7 +198,7 @@ def _ethernet(
     message: WireMessage, packet: Packet, kind: int, network: bytes, transport: bytes
 ) -> Frame:
     """Return an Ethernet frame; if its payload was cut, it ends with the bytes that are known."""
-    ethernet = bytes(ETHERNET.pack(dmac=message.destination, smac=message.source, ethertype=kind))
+    ethernet = message.destination + message.source + kind.to_bytes(2, "big")
     if message.vlan != NO_VLAN:
         tag = ETHERTYPE_VLAN << 16 | message.service_level << 13 & 0xE000 | message.vlan & 0xFFF
         ethernet = ethernet[:12] + tag.to_bytes(4, "big") + ethernet[12:]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from bluebridge.device.layout.net.roce import BTH, HEADERS, NO_CREDITS, PSN_MASK
+from bluebridge.device.layout.net.roce import HEADERS, NO_CREDITS, PSN_MASK
+from bluebridge.device.packets import forms
 from bluebridge.device.packets.reader import WirePacket
 from bluebridge.device.packets.segmentation import Packet
 
+_MIGRATED: Final = 0x40
 _FIELDS: Final = {
     "RETH": {"va": "va", "rkey": "rkey", "length": "length"},
     "AETH": {"syndrome": "syndrome", "msn": "msn"},
@@ -42,16 +44,9 @@ class TransportPacket:
 
 def write_transport(packet: TransportPacket, target_qpn: int, pkey: int) -> Packet:
     """Return the packet with its headers as bytes, for `carriers`."""
-    headers = BTH.pack(
-        opcode=packet.opcode,
-        solicited=int(packet.solicited),
-        migrated=1,
-        pad=-len(packet.payload) & 3,
-        pkey=pkey,
-        dest_qpn=target_qpn,
-        ack_request=int(packet.ack),
-        psn=packet.psn & PSN_MASK,
-    )
+    flags = packet.solicited << 7 | _MIGRATED | (-len(packet.payload) & 3) << 4
+    word = packet.ack << 31 | packet.psn & PSN_MASK
+    headers = forms.BTH.pack(packet.opcode, flags, pkey, target_qpn, word)
     for header in HEADERS[packet.opcode]:
         values: dict[str, int] = {
             name: getattr(packet, own) for name, own in _FIELDS[header.name].items()
@@ -59,7 +54,7 @@ def write_transport(packet: TransportPacket, target_qpn: int, pkey: int) -> Pack
         if header.name == "AETH" and not packet.syndrome:
             values["syndrome"] = NO_CREDITS
         headers += header.pack(values)
-    return Packet(bytes(headers), bytes(packet.payload), len(packet.payload))
+    return Packet(headers, bytes(packet.payload), len(packet.payload))
 
 
 def read_transport(wire: WirePacket) -> TransportPacket:
