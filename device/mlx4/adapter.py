@@ -9,6 +9,7 @@ from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.subnet.node import CHANNEL_ADAPTER, Node
 from bluebridge.device.layout.mlx4.capabilities import RESERVED_LKEY
 from bluebridge.device.layout.mlx4.commands import Status
+from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.mlx4.memory.icm import Icm
 from bluebridge.device.mlx4.memory.lent_pages import AUXILIARY_PAGES, FIRMWARE_PAGES, LentPages
 from bluebridge.device.mlx4.memory.protection_entry import PD_BITS
@@ -54,7 +55,10 @@ class Adapter:
         self.auxiliary_pages = LentPages(AUXILIARY_PAGES)
         self.ring_pages = RingPages(bus, self.icm)
         self.counters = InterfaceCounters(INTERFACE_COUNTERS)
-        self.eqs = EventQueues(bus, self.ring_pages, self.parameters, config.msix_vectors)
+        self.faults = ArmedFaults(bus)
+        self.eqs = EventQueues(
+            bus, self.ring_pages, self.parameters, config.msix_vectors, self.faults
+        )
         self.cqs = CompletionQueues(bus, self.ring_pages, self.eqs, self.parameters)
         self.srqs = SharedReceiveRings(bus, self.ring_pages, self.eqs, self.parameters)
         self.regions = MemoryRegions(self.parameters, reserved_lkey=RESERVED_LKEY, pd_bits=PD_BITS)
@@ -71,6 +75,7 @@ class Adapter:
             srqs=self.srqs,
             ports=self.ports,
             counters=self.counters,
+            faults=self.faults,
         )
         self.qps = QueuePairs(bus, self.parameters, self.regions, self.multicast)
         self.uar = UserAccessRegion(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from bluebridge.device.ethernet.sender import EthernetSender
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.contexts import QPC, WORK_RING_UNIT
+from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.mlx4.pairs.hca_pair import HcaPair
 from bluebridge.device.mlx4.pairs.ring_geometry import ring_geometry
 from bluebridge.device.mlx4.pairs.role_of import role_of
@@ -57,6 +58,7 @@ class PairFactory:
         srqs: SharedReceiveRings,
         ports: Sequence[Port],
         counters: InterfaceCounters,
+        faults: ArmedFaults,
     ) -> None:
         self._bus = bus
         self._pages = pages
@@ -66,6 +68,7 @@ class PairFactory:
         self._srqs = srqs
         self._ports = ports
         self._counters = counters
+        self._faults = faults
 
     def make(self, qpn: int, context: bytearray, failed: Callable[[QueuePair], None]) -> HcaPair:
         """Return a new queue pair with its engines and rings, in no state yet.
@@ -98,7 +101,9 @@ class PairFactory:
 
     def _completions(self, qpn: int, context: bytearray) -> CompletionWriter:
         sends, receives = QPC.get(context, "cqn_send"), QPC.get(context, "cqn_recv")
-        return CompletionWriter(self._bus, self._cqs, self._eqs, qpn, sends, receives)
+        return CompletionWriter(
+            self._bus, self._cqs, self._eqs, qpn, sends, receives, self._faults
+        )
 
     def _attach_engines(self, qp: HcaPair) -> None:
         qp.responder = UnconnectedResponder()

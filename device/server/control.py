@@ -9,6 +9,7 @@
     mark TEXT, log stop [TEXT]  `bluebridge.device.server.log_control`
     drop, delay, duplicate, hold, rules, release, remove    `bluebridge.device.server.fault_control`
     show                                                    `bluebridge.device.server.show_control`
+    arm, armed, disarm                                      `bluebridge.device.server.named_faults`
 
 Lines that change something are in the bus log, in front of what they cause, and once more if they
 were refused. The answer to a line is zero or more lines of text and then `ok`, or `error: ` and the
@@ -33,10 +34,11 @@ from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.pci.loop import EventLoop, LoopTimer
 from bluebridge.device.server.fault_control import FaultCommands
 from bluebridge.device.server.log_control import LogCommands
+from bluebridge.device.server.named_faults import NamedFaultCommands
 from bluebridge.device.server.profile import Sampler
 from bluebridge.device.server.show_control import ShowCommands
 
-CHANGES = ("link", "fault", *ACTIONS, "release", "remove")
+CHANGES = ("link", "fault", *ACTIONS, "release", "remove", "arm", "disarm")
 """First words of lines that change something and that therefore are noted in the bus log."""
 MAX_LINE = 4096
 MAX_CLIENTS = 16
@@ -72,6 +74,7 @@ class ControlCommands:
             "profile": self._profile,
             **LogCommands(self._events).words,
             **self._faults.words,
+            **NamedFaultCommands(self._hca, list(hcas)).words,
             **({} if show is None else show.words),
         }
 

@@ -49,7 +49,7 @@ def _place(event: Event) -> str:
     if event.kind in KINDS["irq"]:
         return f"vector {event.address}"
     if event.kind in KINDS["fault"]:
-        return f"rule {event.address}"
+        return f"rule {event.address}" if event.address else "-"
     if event.kind in KINDS["link"]:
         return f"port {event.address}"
     return f"{event.address:#x}" if event.address else ""

@@ -1,32 +1,95 @@
-"""`bluebridge fault`: injects an internal error into a guest's HCA."""
+"""`bluebridge fault`: faults of a guest's HCA by name, and the list of those there are."""
 
 from __future__ import annotations
 
 import argparse
 
 from bluebridge.device.fabric.fault_words import DRIVEN
-from bluebridge.device.layout.mlx4.bar0 import CATAS_LETTERS
+from bluebridge.device.layout.mlx4.faults import BY_NAME, FAULTS, ONCE, PARAMETERS, Layer
 from bluebridge.host_tools.commands import device_server
+from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.keeper.guests import Guest
+
+LIST = "list"
+ARMED = "armed"
+CLEAR = "clear"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     parser.description = (
-        "Inject an internal error: the HCA stops and fills its error buffer until it is reset. "
+        "Arm a fault by name in a guest's HCA: `bluebridge fault list` shows all. "
+        "`bluebridge fault GUEST armed` shows those in force, `clear` ends them or one of them. "
+        "Without a name the HCA stops and fills its error buffer until it is reset (device-fatal): "
         "mlx4_core, if it drives the HCA, notices within five seconds, resets it and starts anew."
     )
-    parser.add_argument("guest", metavar="GUEST")
-    parser.add_argument(
-        "text", nargs="?", default="", help=f"what the error buffer says, {CATAS_LETTERS} letters"
-    )
+    parser.add_argument("guest", metavar="GUEST", help=f"the guest, or `{LIST}`")
+    parser.add_argument("name", nargs="?", default="", help=f"a fault, `{ARMED}` or `{CLEAR}`")
+    parser.add_argument("number", nargs="?", default="", help="the armed fault to clear")
+    group = parser.add_argument_group("parameters of faults")
+    for name, (form, meaning) in PARAMETERS.items():
+        group.add_argument(f"--{name}", metavar=form, help=meaning)
 
 
 def main(options: argparse.Namespace) -> int:
-    """Inject the internal error; return 0 when it is done. Raises `LabError`."""
-    guest = device_server.find(options.guest)
-    (driver,) = device_server.tell(guest, f"fault {guest.name} {options.text}".rstrip())
-    print(f"guest {guest.name}: its HCA has failed until it is reset; {driver}")
-    if driver == DRIVEN:
-        print("mlx4_core notices within 5 s and starts anew")
-        print("a program that uses bluebridge.guest.verbs gets DeviceLost")
+    """Arm the fault or show the list; return 0 when it is done. Raises `LabError`."""
+    if options.guest == LIST:
+        print("\n".join(catalogue()))
+        return 0
+    words = [
+        f"{name}={value}" for name in PARAMETERS if (value := getattr(options, name)) is not None
+    ]
+    if options.number and options.name != CLEAR:
+        raise UsageError(f"{options.number}: one word too many", "see `bluebridge fault --help`")
+    for line in _act(device_server.find(options.guest), options, words):
+        print(line)
     return 0
+
+
+def catalogue() -> list[str]:
+    """Return the lines of the list of faults, in the order of the layers."""
+    lines: list[str] = []
+    for layer in Layer:
+        lines += ["", f"{layer.value}:"] if lines else [f"{layer.value}:"]
+        for fault in FAULTS:
+            if fault.layer is layer:
+                needs = "".join(f" --{name} {PARAMETERS[name][0]}" for name in fault.needs)
+                takes = "".join(f" [--{name}]" for name in fault.takes)
+                lines += [f"  {fault.name}{needs}{takes}", f"      {fault.meaning}"]
+                lines.append(f"      seen as: {fault.seen}")
+    return lines
+
+
+def _act(guest: Guest, options: argparse.Namespace, words: list[str]) -> list[str]:
+    """Have the server of the guest do it; return the lines for the user."""
+    hca, name = options.guest, options.name
+    if name in (ARMED, CLEAR):
+        if words:
+            raise UsageError(f"{name} takes no parameters", f"leave {words[0]} out")
+        if name == ARMED:
+            return device_server.tell(guest, f"armed {hca}") or [f"{hca}: no fault is armed"]
+        device_server.tell(guest, f"disarm {hca} {options.number}".rstrip())
+        which = f"fault {options.number} is" if options.number else "all faults are"
+        return [f"{hca}: {which} over"]
+    if name in ("", "device-fatal"):
+        return _fatal(guest, options, words)
+    if name not in BY_NAME:
+        raise UsageError(f"there is no fault {name[:40]!r}", "`bluebridge fault list` shows all")
+    answer = device_server.tell(guest, " ".join(["arm", hca, name, *words]))
+    if BY_NAME[name].effect in ONCE:
+        return [f"{hca}: {name}: done"]
+    over = f"bluebridge fault {hca} clear {answer[0]}"
+    return [f"{hca}: fault {answer[0]}, {name}, is armed; `{over}` ends it"]
+
+
+def _fatal(guest: Guest, options: argparse.Namespace, words: list[str]) -> list[str]:
+    if [word for word in words if not word.startswith("text=")]:
+        raise UsageError("device-fatal takes --text only", f"leave {words[0]} out")
+    (driver,) = device_server.tell(guest, f"fault {options.guest} {options.text or ''}".rstrip())
+    lines = [f"guest {guest.name}: its HCA has failed until it is reset; {driver}"]
+    if driver == DRIVEN:
+        lines += [
+            "mlx4_core notices within 5 s and starts anew",
+            "a program that uses bluebridge.guest.verbs gets DeviceLost",
+        ]
+    return lines

@@ -40,6 +40,23 @@ class FaultRule:
         self.tell(f"release {self.number}")
 
 
+@dataclass(frozen=True)
+class ArmedFault:
+    """A fault by name that is armed in the HCA `hca` under a `number`."""
+
+    hca: str
+    number: int
+    tell: Tell
+
+    @property
+    def taken(self) -> int:
+        """The number of commands, completions or events that the fault has acted on."""
+        for line in self.tell(f"armed {self.hca}"):
+            if line.startswith(f"{self.number} "):
+                return int(line.rpartition(" ")[2])
+        raise LookupError(f"fault {self.number} is not armed any more")
+
+
 class Hardware:
     """The links of a running device server, to which `tell` sends lines.
 
@@ -70,6 +87,20 @@ class Hardware:
     def hold(self, link: str, **words: Value) -> contextlib.AbstractContextManager[FaultRule]:
         """Hold back messages of a link that fulfil the conditions, until the rule is released."""
         return self._rule("hold", link, "", words)
+
+    @contextlib.contextmanager
+    def fault(self, hca: str, name: str, **words: str | int) -> Iterator[ArmedFault]:
+        """Arm a fault of `bluebridge fault list` in an HCA until the end of the block.
+
+        `hca` is `a`, or `a.1` for its second one. Those that happen at once have number 0.
+        """
+        line = "".join(f" {word}={value}" for word, value in words.items())
+        number = int((self._tell(f"arm {hca} {name}{line}") or ["0"])[0])
+        try:
+            yield ArmedFault(hca, number, self._tell)
+        finally:
+            if number:
+                self._tell(f"disarm {hca} {number}")
 
     def plug(self, link: str) -> None:
         """Connect the cable of a link."""

@@ -18,8 +18,10 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.bar0 import HCR, HCR_BASE, HCR_EVENT, HCR_GO
 from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, Status, name_of
 from bluebridge.device.layout.mlx4.eqe import CMD_EQE, DATA_OFFSET, EventType
+from bluebridge.device.layout.mlx4.faults import Effect
 from bluebridge.device.mlx4 import commands
 from bluebridge.device.mlx4.adapter import Adapter
+from bluebridge.device.mlx4.armed_faults import reason_of
 from bluebridge.device.mlx4.commands.command import Command, Rule
 from bluebridge.device.mlx4.registers.health import Health
 from bluebridge.device.mlx4.settings.refusal import CommandError
@@ -100,7 +102,20 @@ class CommandRegister:
             return
         if offset + len(data) == HCR.size and self._word(CONTROL) & HCR_GO:
             self._execution = Execution(self._command(), perf_counter_ns())
-            self._carry_on(self._execution)
+            self._begin(self._execution)
+
+    def _begin(self, execution: Execution) -> None:
+        """Carry out a command, unless it meets an armed fault."""
+        faults, command = self._adapter.faults, execution.command
+        fault = faults.command(command.opcode)
+        if fault is None:
+            self._carry_on(execution)
+        elif fault.effect is Effect.COMMAND_FAILS:
+            self._end(execution, *reason_of(fault), command.out_param)
+        elif fault.effect is Effect.COMMAND_LATE:
+            self._adapter.bus.call_later(fault.seconds, lambda: self._continue(execution))
+        else:
+            faults.keep(fault, lambda: self._continue(execution))
 
     def _word(self, offset: int) -> int:
         return int.from_bytes(self._words[offset : offset + 4], "big")
@@ -139,7 +154,10 @@ class CommandRegister:
                 name, failures = self._adapter.config.name, self._failures.count
                 log.exception("%s: command %s (%d so far)", name, name_of(command.opcode), failures)
             status, reason = Status.INTERNAL_ERR, repr(error)
-        self._execution = None
+        self._end(execution, status, reason, immediate)
+
+    def _end(self, execution: Execution, status: Status, reason: str, immediate: int) -> None:
+        command, self._execution = execution.command, None
         self._note(command, status, reason, (perf_counter_ns() - execution.begin) // 1000)
         self._complete(command, status, immediate)
 

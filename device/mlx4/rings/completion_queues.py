@@ -162,6 +162,11 @@ class CompletionQueue:
             return
         self.producer = (self.producer + len(entries)) & INDEX_MASK
 
+    def overrun(self) -> None:
+        """Break the queue as an overrun does: an event CQ_ERROR, and no entry ever again."""
+        if not self.broken:
+            self._break(OVERRUN)
+
     def arm(self, sn: int, command: int, consumer: int) -> None:
         """Ask for an event (CQ doorbell); entries since the last event fire it at once.
 

@@ -14,6 +14,7 @@ from bluebridge.device.layout.mlx4.cqe import GRH_PRESENT, IS_SEND_BIT, L4_CHECK
 from bluebridge.device.layout.net.ethernet import NO_VLAN
 from bluebridge.device.layout.net.operations import Op
 from bluebridge.device.layout.net.roce import GRH_SIZE
+from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueues
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
 from bluebridge.device.mlx4.words import (
@@ -53,7 +54,8 @@ class CompletionWriter(Completions):
     """
 
     __slots__ = (
-        "_bus", "_collected", "_cqs", "_eqs", "_losing", "_qpn", "_recv_cqn", "_send_cqn",
+        "_bus", "_collected", "_cqs", "_eqs", "_faults", "_losing", "_qpn", "_recv_cqn",
+        "_send_cqn",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +66,7 @@ class CompletionWriter(Completions):
         qpn: int,
         send_cqn: int,
         recv_cqn: int,
+        faults: ArmedFaults,
     ) -> None:
         self._bus = bus
         self._cqs = cqs
@@ -71,6 +74,7 @@ class CompletionWriter(Completions):
         self._qpn = qpn
         self._send_cqn = send_cqn
         self._recv_cqn = recv_cqn
+        self._faults = faults
         self._losing = False
         self._collected: list[bytes] = []
 
@@ -189,6 +193,25 @@ class CompletionWriter(Completions):
         )
 
     def _post(self, cqn: int, cqe: bytes, solicited: bool = False, error: bool = False) -> None:
+        if self._faults.on_completions:
+            self._post_faulty(cqn, cqe, solicited, error)
+        else:
+            self._write(cqn, cqe, solicited, error)
+
+    def _post_faulty(self, cqn: int, cqe: bytes, solicited: bool, error: bool) -> None:
+        """Write what the armed faults make of an entry, now and later."""
+        for seconds, entry in self._faults.completion(self._qpn, cqe):
+            if seconds:
+                self._write_later(seconds, cqn, entry, solicited, error)
+            else:
+                self._write(cqn, entry, solicited, error or entry != cqe)
+
+    def _write_later(
+        self, seconds: float, cqn: int, cqe: bytes, solicited: bool, error: bool
+    ) -> None:
+        self._bus.call_later(seconds, lambda: self._write(cqn, cqe, solicited, error))
+
+    def _write(self, cqn: int, cqe: bytes, solicited: bool, error: bool) -> None:
         queue = self._cqs.get(cqn)
         if queue is None:
             self._absent(cqn)
@@ -198,6 +221,10 @@ class CompletionWriter(Completions):
                 self._lose()
 
     def _post_many(self, cqn: int, entries: list[bytes]) -> None:
+        if self._faults.on_completions:
+            for entry in entries:
+                self._post_faulty(cqn, entry, False, False)
+            return
         queue = self._cqs.get(cqn)
         if queue is None:
             self._absent(cqn)

@@ -26,7 +26,9 @@ from bluebridge.device.layout.mlx4.eqe import (
     OWNER_OFFSET,
     EventType,
 )
+from bluebridge.device.layout.mlx4.faults import Effect
 from bluebridge.device.layout.mlx4.uar import EQ_ARM
+from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.mlx4.rings.ring_buffer import QueueBuffer, RingPages
 from bluebridge.device.mlx4.settings.parameters import Parameters
 from bluebridge.device.mlx4.settings.refusal import CommandError
@@ -76,12 +78,18 @@ class EventQueues:
     """
 
     def __init__(
-        self, bus: HostBus, pages: RingPages, parameters: Parameters, vectors: int
+        self,
+        bus: HostBus,
+        pages: RingPages,
+        parameters: Parameters,
+        vectors: int,
+        faults: ArmedFaults,
     ) -> None:
         self._bus = bus
         self._pages = pages
         self._parameters = parameters
         self._vectors = vectors
+        self._faults = faults
         self._queues: dict[int, EventQueue] = {}
         self._map: dict[int, int] = {}
         self._backlog = 0
@@ -184,6 +192,8 @@ class EventQueues:
         if queue is None:
             self._bus.note(Kind.NOTE, f"event {eqe[1]:#x} for EQ {eqn:#x}, which does not exist")
             return
+        if self._faults.on_events and self._faults.loses(Effect.EQE_LOST, eqe[1]):
+            return
         if (queue.backlog or queue.waiting >= queue.size) and not queue.overwrites:
             if self._backlog < MAX_BACKLOG:
                 self._backlog += 1
@@ -237,4 +247,6 @@ class EventQueues:
 
     def _fire(self, queue: EventQueue) -> None:
         queue.armed = queue.always_armed
+        if self._faults.on_events and self._faults.loses(Effect.INTERRUPT_LOST, queue.vector):
+            return
         self._bus.interrupt(queue.vector)

@@ -34,7 +34,7 @@ class SendRing(SendQueue):
 
     __slots__ = (
         "_bus", "_engine", "_given", "_owner", "_reader", "_rung", "_running", "_scheduled", "base",
-        "buffer", "index", "log_size", "shift", "what",
+        "buffer", "deaf", "index", "log_size", "shift", "what",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +60,7 @@ class SendRing(SendQueue):
         self.shift = shift
         self.what = what
         self.index = 0
+        self.deaf = False  # doorbells are ignored: a fault by name
         self._rung = False
         self._running = False
         self._scheduled = False
@@ -87,7 +88,7 @@ class SendRing(SendQueue):
 
     def run(self) -> None:
         """Carry out posted entries up to a budget; the rest follows soon."""
-        if self._running or self._scheduled:
+        if self._running or self._scheduled or self.deaf:
             return
         self._running = True
         try:
@@ -110,6 +111,7 @@ class SendRing(SendQueue):
             and self._owner.state is PairState.RTS
             and not self._running
             and not self._scheduled
+            and not self.deaf
         )
 
     def push(self, entry: bytes) -> None:

@@ -1,0 +1,253 @@
+"""The catalogue of faults by name: what a user may ask of an adapter that works, and what follows.
+
+Reactions of the stock driver: Linux `mlx4/cmd.c`, `mlx4/catas.c`, `mlx4/eq.c: mlx4_eq_int`,
+`infiniband/hw/mlx4/cq.c: mlx4_ib_poll_one`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
+from bluebridge.device.layout.mlx4.eqe import EventType
+
+
+class Layer(Enum):
+    """The part of the adapter that a fault is in."""
+
+    FIRMWARE = "firmware"
+    QUEUE = "queue"
+    EVENT = "event"
+    PORT = "port"
+
+
+class Effect(Enum):
+    """The kinds of faults; those of `ONCE` happen at once, the others are armed and wait."""
+
+    COMMAND_FAILS = auto()
+    COMMAND_LATE = auto()
+    COMMAND_NEVER = auto()
+    CQE_LOST = auto()
+    CQE_DOUBLED = auto()
+    CQE_LATE = auto()
+    CQE_FOREIGN = auto()
+    CQE_STATUS = auto()
+    DOORBELL_IGNORED = auto()
+    EQE_LOST = auto()
+    INTERRUPT_LOST = auto()
+    FATAL = auto()
+    EVENT = auto()
+    CQ_OVERRUN = auto()
+    PORT_FLAP = auto()
+
+
+ONCE = frozenset({Effect.FATAL, Effect.EVENT, Effect.CQ_OVERRUN, Effect.PORT_FLAP})
+
+PARAMETERS: Mapping[str, tuple[str, str]] = {
+    "opcode": ("NAME", "a firmware command, such as SW2HW_MPT"),
+    "status": ("NAME", "the status that the command ends with, such as BAD_RES_STATE"),
+    "qpn": ("NUMBER", "a queue pair"),
+    "cqn": ("NUMBER", "a completion queue"),
+    "srqn": ("NUMBER", "a shared receive queue"),
+    "event": ("NAME", "a type of event, such as PORT_CHANGE"),
+    "vector": ("NUMBER", "an MSI-X vector"),
+    "ms": ("NUMBER", "milliseconds, up to 600000"),
+    "times": ("NUMBER", "how often, up to 1000"),
+    "nth": ("NUMBER", "the first that is taken, of those that match (default 1)"),
+    "count": ("NUMBER", "how many are taken from there on"),
+    "text": ("TEXT", "what the error buffer says"),
+}
+"""Forms and meanings of the parameters of faults."""
+
+COUNTED = ("nth", "count")
+NO_LIMIT = 0
+"""The `count` of a fault that takes everything that matches."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFault:
+    """One fault: `needs` must be given, `takes` may be, `fixed` are values that the name says.
+
+    `count` is how many it takes unless the user says so. `seen` is what the stock driver or a
+    program makes of it.
+    """
+
+    name: str
+    layer: Layer
+    effect: Effect
+    meaning: str
+    seen: str
+    needs: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    count: int = 1
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of all parameters that a user may give."""
+        return self.needs + self.takes
+
+
+def _command(name: str, opcode: Opcode, status: Status, seen: str) -> NamedFault:
+    return NamedFault(
+        name,
+        Layer.FIRMWARE,
+        Effect.COMMAND_FAILS,
+        f"{opcode.name} ends with {status.name}",
+        seen,
+        takes=("status", *COUNTED),
+        fixed={"opcode": opcode.name, "status": status.name},
+    )
+
+
+def _status(status: CompletionStatus, verb: str) -> NamedFault:
+    return NamedFault(
+        f"wc-{verb.lower().replace('_', '-')}",
+        Layer.QUEUE,
+        Effect.CQE_STATUS,
+        f"a completion of the queue pair says syndrome {status:#04x} although its work was done",
+        f"IBV_WC_{verb}",
+        needs=("qpn",),
+        takes=COUNTED,
+        fixed={"status": status.name},
+    )
+
+
+def _event(name: str, event: EventType, number: str, seen: str) -> NamedFault:
+    return NamedFault(
+        f"event-{name}",
+        Layer.EVENT,
+        Effect.EVENT,
+        f"an event of type {event:#04x} that nothing caused",
+        seen,
+        needs=(number,),
+        fixed={"event": event.name},
+    )
+
+
+_FATAL = "mlx4_core resets the adapter: a closing command may not fail"
+
+FAULTS = (
+    NamedFault(
+        "device-fatal", Layer.FIRMWARE, Effect.FATAL, "the adapter stops until software resets it",
+        "IBV_EVENT_DEVICE_FATAL; mlx4_core resets it within 5 s", takes=("text",),
+    ),
+    NamedFault(
+        "command-fails", Layer.FIRMWARE, Effect.COMMAND_FAILS, "a command ends with a status",
+        "command 0x... failed: fw status = 0x...", needs=("opcode", "status"), takes=COUNTED,
+    ),
+    NamedFault(
+        "command-late", Layer.FIRMWARE, Effect.COMMAND_LATE, "a command is carried out later",
+        "nothing below 60 s", needs=("opcode", "ms"), takes=COUNTED,
+    ),
+    NamedFault(
+        "command-never", Layer.FIRMWARE, Effect.COMMAND_NEVER,
+        "a command is not carried out before the fault is cleared or the adapter reset",
+        "command 0x... timed out (go bit not cleared) after 60 s, then a reset",
+        needs=("opcode",), takes=COUNTED,
+    ),
+    _command("map-icm-fails", Opcode.MAP_ICM, Status.EXCEED_LIM, "ENOMEM of the verb"),
+    _command("reg-mr-fails", Opcode.SW2HW_MPT, Status.EXCEED_LIM, "ibv_reg_mr: ENOMEM"),
+    _command("create-cq-fails", Opcode.SW2HW_CQ, Status.EXCEED_LIM, "ibv_create_cq: ENOMEM"),
+    _command("create-srq-fails", Opcode.SW2HW_SRQ, Status.EXCEED_LIM, "ibv_create_srq: ENOMEM"),
+    _command("arm-srq-fails", Opcode.ARM_SRQ, Status.BAD_PARAM, "ibv_modify_srq: EINVAL"),
+    _command("resize-cq-fails", Opcode.MODIFY_CQ, Status.BAD_SIZE, "ibv_resize_cq: ENOMEM"),
+    _command("qp-to-init-fails", Opcode.RST2INIT_QP, Status.BAD_QP_STATE, "ibv_modify_qp: EINVAL"),
+    _command("qp-to-rtr-fails", Opcode.INIT2RTR_QP, Status.BAD_QP_STATE, "ibv_modify_qp: EINVAL"),
+    _command("qp-to-rts-fails", Opcode.RTR2RTS_QP, Status.BAD_QP_STATE, "ibv_modify_qp: EINVAL"),
+    _command("qp-to-err-fails", Opcode.TOERR_QP, Status.BAD_QP_STATE, "ibv_modify_qp: EINVAL"),
+    _command("query-qp-fails", Opcode.QUERY_QP, Status.BAD_QP_STATE, "ibv_query_qp: EINVAL"),
+    _command("query-port-fails", Opcode.QUERY_PORT, Status.INTERNAL_ERR, "ibv_query_port: EIO"),
+    _command("mad-fails", Opcode.MAD_IFC, Status.BAD_PKT, "ibv_query_device: EIO"),
+    _command("attach-mcast-fails", Opcode.WRITE_MCG, Status.EXCEED_LIM, "ibv_attach_mcast: ENOMEM"),
+    _command("query-counters-fails", Opcode.DIAG_RPRT, Status.INTERNAL_ERR, "hw_counters: EIO"),
+    _command("dereg-mr-fails", Opcode.HW2SW_MPT, Status.INTERNAL_ERR, _FATAL),
+    _command("destroy-cq-fails", Opcode.HW2SW_CQ, Status.INTERNAL_ERR, _FATAL),
+    _command("destroy-srq-fails", Opcode.HW2SW_SRQ, Status.INTERNAL_ERR, _FATAL),
+    _command("destroy-qp-fails", Opcode.TORST_QP, Status.INTERNAL_ERR, _FATAL),
+    NamedFault(
+        "cqe-lost", Layer.QUEUE, Effect.CQE_LOST, "a completion is not written",
+        "the work request hangs", needs=("qpn",), takes=COUNTED,
+    ),
+    NamedFault(
+        "hung-wr", Layer.QUEUE, Effect.CQE_LOST, "no completion of the queue pair is written",
+        "work requests hang; the send queue fills up, ibv_post_send: ENOMEM",
+        needs=("qpn",), takes=COUNTED, count=NO_LIMIT,
+    ),
+    NamedFault(
+        "cqe-doubled", Layer.QUEUE, Effect.CQE_DOUBLED, "a completion is written twice",
+        "a second completion of one work request", needs=("qpn",), takes=COUNTED,
+    ),
+    NamedFault(
+        "cqe-late", Layer.QUEUE, Effect.CQE_LATE, "a completion is written later, behind others",
+        "completion after the program gave up", needs=("qpn", "ms"), takes=COUNTED,
+    ),
+    NamedFault(
+        "slow-drain", Layer.QUEUE, Effect.CQE_LATE, "every completion is written later",
+        "completions slow to drain", needs=("qpn", "ms"), takes=COUNTED, count=NO_LIMIT,
+    ),
+    NamedFault(
+        "cqe-foreign", Layer.QUEUE, Effect.CQE_FOREIGN,
+        "a completion names a queue pair that does not exist",
+        "ibv_poll_cq: -2; in the kernel mlx4_ib_poll_one does not check and the guest may oops",
+        needs=("qpn",), takes=COUNTED,
+    ),
+    _status(CompletionStatus.LOCAL_LENGTH_ERR, "LOC_LEN_ERR"),
+    _status(CompletionStatus.LOCAL_QP_OP_ERR, "LOC_QP_OP_ERR"),
+    _status(CompletionStatus.LOCAL_PROT_ERR, "LOC_PROT_ERR"),
+    _status(CompletionStatus.WR_FLUSH_ERR, "WR_FLUSH_ERR"),
+    _status(CompletionStatus.MW_BIND_ERR, "MW_BIND_ERR"),
+    _status(CompletionStatus.BAD_RESP_ERR, "BAD_RESP_ERR"),
+    _status(CompletionStatus.LOCAL_ACCESS_ERR, "LOC_ACCESS_ERR"),
+    _status(CompletionStatus.REMOTE_INVAL_REQ_ERR, "REM_INV_REQ_ERR"),
+    _status(CompletionStatus.REMOTE_ACCESS_ERR, "REM_ACCESS_ERR"),
+    _status(CompletionStatus.REMOTE_OP_ERR, "REM_OP_ERR"),
+    _status(CompletionStatus.TRANSPORT_RETRY_EXC_ERR, "RETRY_EXC_ERR"),
+    _status(CompletionStatus.RNR_RETRY_EXC_ERR, "RNR_RETRY_EXC_ERR"),
+    _status(CompletionStatus.REMOTE_ABORTED_ERR, "REM_ABORT_ERR"),
+    NamedFault(
+        "wc-general-err", Layer.QUEUE, Effect.CQE_STATUS,
+        "a completion of the queue pair says a syndrome that no driver knows",
+        "IBV_WC_GENERAL_ERR", needs=("qpn",), takes=COUNTED, fixed={"status": "0x7f"},
+    ),
+    NamedFault(
+        "cq-overrun", Layer.QUEUE, Effect.CQ_OVERRUN,
+        "the completion queue is broken, as after an overrun: no entry ever again",
+        "IBV_EVENT_CQ_ERR", needs=("cqn",),
+    ),
+    NamedFault(
+        "doorbell-ignored", Layer.QUEUE, Effect.DOORBELL_IGNORED,
+        "the send queue takes no doorbell and no BlueFlame entry until the fault is cleared",
+        "posted work waits", needs=("qpn",), count=NO_LIMIT,
+    ),
+    NamedFault(
+        "eqe-lost", Layer.EVENT, Effect.EQE_LOST, "an event of a type is not written",
+        "CMD: time-out after 60 s; COMP: waits until the next event",
+        needs=("event",), takes=COUNTED,
+    ),
+    NamedFault(
+        "interrupt-lost", Layer.EVENT, Effect.INTERRUPT_LOST, "an interrupt is not sent",
+        "its events wait for the next one", needs=("vector",), takes=COUNTED,
+    ),
+    _event("path-mig", EventType.PATH_MIG, "qpn", "IBV_EVENT_PATH_MIG"),
+    _event("path-mig-err", EventType.PATH_MIG_FAILED, "qpn", "IBV_EVENT_PATH_MIG_ERR"),
+    _event("comm-est", EventType.COMM_EST, "qpn", "IBV_EVENT_COMM_EST"),
+    _event("sq-drained", EventType.SQ_DRAINED, "qpn", "IBV_EVENT_SQ_DRAINED"),
+    _event("qp-last-wqe", EventType.SRQ_QP_LAST_WQE, "qpn", "IBV_EVENT_QP_LAST_WQE_REACHED"),
+    _event("qp-fatal", EventType.WQ_CATAS_ERROR, "qpn", "IBV_EVENT_QP_FATAL"),
+    _event("qp-req-err", EventType.WQ_INVALID_REQUEST, "qpn", "IBV_EVENT_QP_REQ_ERR"),
+    _event("qp-access-err", EventType.WQ_ACCESS_ERROR, "qpn", "IBV_EVENT_QP_ACCESS_ERR"),
+    _event("cq-err", EventType.CQ_ERROR, "cqn", "IBV_EVENT_CQ_ERR"),
+    _event("srq-err", EventType.SRQ_CATAS_ERROR, "srqn", "IBV_EVENT_SRQ_ERR"),
+    _event("srq-limit", EventType.SRQ_LIMIT, "srqn", "IBV_EVENT_SRQ_LIMIT_REACHED"),
+    NamedFault(
+        "port-flap", Layer.PORT, Effect.PORT_FLAP,
+        "the cable of port 1 is pulled and plugged in again, each state for so many milliseconds",
+        "IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE", needs=("times", "ms"),
+    ),
+)  # fmt: skip
+
+BY_NAME: Mapping[str, NamedFault] = {fault.name: fault for fault in FAULTS}

@@ -1,0 +1,160 @@
+"""Faults by name that are armed on one HCA, and what they do to its commands and completions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Final
+
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.mlx4.commands import Status
+from bluebridge.device.layout.mlx4.cqe import IS_SEND_BIT, OPCODE_ERROR
+from bluebridge.device.layout.mlx4.faults import NO_LIMIT, Effect
+from bluebridge.device.pci.bus import HostBus
+
+ON_COMMANDS: Final = frozenset((Effect.COMMAND_FAILS, Effect.COMMAND_LATE, Effect.COMMAND_NEVER))
+ON_EVENTS: Final = frozenset((Effect.EQE_LOST, Effect.INTERRUPT_LOST))
+ON_COMPLETIONS: Final = frozenset(
+    (Effect.CQE_LOST, Effect.CQE_DOUBLED, Effect.CQE_LATE, Effect.CQE_FOREIGN, Effect.CQE_STATUS)
+)
+FOREIGN_QPN: Final = 0xFFFFFE
+_QPN: Final = 0xFFFFFF
+_IS_SEND: Final = int(IS_SEND_BIT)
+_ERROR: Final = Struct(">4s20x2sBB3xB")
+_VENDOR_SYNDROME: Final = 0x77
+
+
+class ArmedFault:
+    """One armed fault, the `number`-th of its HCA, of the kind `effect`.
+
+    It is about one `target` (opcode, queue pair, type of event or vector), takes `count` of what
+    matches (`NO_LIMIT`: all) from the `nth` on, and ends commands with `status`, or completions
+    with that syndrome, or delays them by `seconds`.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        name: str,
+        effect: Effect,
+        target: int,
+        *,
+        status: int = 0,
+        seconds: float = 0.0,
+        nth: int = 1,
+        count: int = 1,
+    ) -> None:
+        self.number = number
+        self.name = name
+        self.effect = effect
+        self.target = target
+        self.status = status
+        self.seconds = seconds
+        self.nth = nth
+        self.count = count
+        self.matched = 0
+        self.taken = 0
+
+    def takes(self) -> bool:
+        """Count one more that matches; return True if the fault takes it."""
+        self.matched += 1
+        if self.matched < self.nth or (self.count != NO_LIMIT and self.taken >= self.count):
+            return False
+        self.taken += 1
+        return True
+
+
+class ArmedFaults:
+    """The armed faults of one HCA, oldest first; a reset of the HCA does not end them.
+
+    `on_completions` and `on_events` are True while one is about those, so that the way of messages
+    costs one look.
+    """
+
+    def __init__(self, bus: HostBus) -> None:
+        self._bus = bus
+        self._faults: list[ArmedFault] = []
+        self._waiting: list[tuple[ArmedFault, Callable[[], None]]] = []
+        self._last = 0
+        self.on_completions = False
+        self.on_events = False
+
+    def table(self) -> list[ArmedFault]:
+        """Return the armed faults, oldest first."""
+        return list(self._faults)
+
+    def next_number(self) -> int:
+        """Return a number that no fault of this HCA had."""
+        self._last += 1
+        return self._last
+
+    def arm(self, fault: ArmedFault) -> None:
+        """Let a fault wait for what it is about."""
+        self._faults.append(fault)
+        self._look()
+
+    def clear(self, faults: list[ArmedFault]) -> None:
+        """End faults; commands that they keep are carried out now."""
+        self._faults = [fault for fault in self._faults if fault not in faults]
+        self._look()
+        due = [action for fault, action in self._waiting if fault in faults]
+        self._waiting = [each for each in self._waiting if each[0] not in faults]
+        for action in due:
+            action()
+
+    def command(self, opcode: int) -> ArmedFault | None:
+        """Return the fault that a command meets, None for most."""
+        for fault in self._faults:
+            if fault.effect in ON_COMMANDS and fault.target == opcode and fault.takes():
+                return fault
+        return None
+
+    def keep(self, fault: ArmedFault, action: Callable[[], None]) -> None:
+        """Keep what carries a command out until its fault is cleared; only the newest counts."""
+        self._waiting = [(fault, action)]
+
+    def completion(self, qpn: int, cqe: bytes) -> list[tuple[float, bytes]]:
+        """Return the entries that are written for one, each with the seconds until then."""
+        for fault in self._faults:
+            if fault.effect in ON_COMPLETIONS and fault.target == qpn and fault.takes():
+                self._note(fault, f"QP {qpn:#x}", qpn)
+                return _changed(fault, cqe)
+        return [(0.0, cqe)]
+
+    def loses(self, effect: Effect, target: int) -> bool:
+        """Return True if an event of type `target`, or an interrupt of that vector, gets lost."""
+        for fault in self._faults:
+            if fault.effect is effect and fault.target == target and fault.takes():
+                self._note(fault, f"{target:#x}", 0)
+                return True
+        return False
+
+    def _look(self) -> None:
+        effects = {fault.effect for fault in self._faults}
+        self.on_completions = bool(effects & ON_COMPLETIONS)
+        self.on_events = bool(effects & ON_EVENTS)
+
+    def _note(self, fault: ArmedFault, what: str, obj: int) -> None:
+        self._bus.note(Kind.FAULT, f"fault {fault.number} {fault.name}: {what}", obj=obj)
+
+
+def _changed(fault: ArmedFault, cqe: bytes) -> list[tuple[float, bytes]]:
+    """Return what becomes of a completion that meets a fault."""
+    effect = fault.effect
+    if effect is Effect.CQE_LOST:
+        return []
+    if effect is Effect.CQE_DOUBLED:
+        return [(0.0, cqe), (0.0, cqe)]
+    if effect is Effect.CQE_LATE:
+        return [(fault.seconds, cqe)]
+    if effect is Effect.CQE_FOREIGN:
+        word = int.from_bytes(cqe[:4], "big") & ~_QPN | FOREIGN_QPN
+        return [(0.0, word.to_bytes(4, "big") + cqe[4:])]
+    side = cqe[-1] & _IS_SEND
+    error = _ERROR.pack(cqe[:4], cqe[24:26], _VENDOR_SYNDROME, fault.status, side | OPCODE_ERROR)
+    return [(0.0, error)]
+
+
+def reason_of(fault: ArmedFault) -> tuple[Status, str]:
+    """Return the status and the reason with which a command that meets a fault ends."""
+    return Status(fault.status), f"fault {fault.number}, {fault.name}"
