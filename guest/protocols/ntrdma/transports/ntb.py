@@ -9,6 +9,7 @@ from __future__ import annotations
 import select
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 
 from bluebridge.device.layout.ntrdma.port import Spad
 from bluebridge.guest.drivers.bus.interface import DmaMemory
@@ -32,6 +33,8 @@ _WORD = 64
 """Bytes of bounce memory for a small store: a cache line."""
 _LARGEST = 4 * _WORD
 _STORED_AT_ONCE = 4096
+SLICE_SECONDS = 0.02
+"""The time that stores of the processor may take at a stretch."""
 
 
 class NtbTransport(ABC):
@@ -141,6 +144,10 @@ class NtbTransport(ABC):
     def imm32(self, target: int, value: int) -> None:
         """Store a word."""
         self.write(target, value.to_bytes(4, "little"))
+
+    def word(self, target: int, value: int) -> None:
+        """Store a word that keeps no order with others."""
+        self.imm32(target, value)
 
     def signal(self, message: Message) -> None:
         """Interrupt the peer, unless it looks by itself."""
@@ -293,27 +300,37 @@ class DmaTransport(NtbTransport):
 
 
 class CpuTransport(NtbTransport):
-    """All stores by this processor, which keeps their order."""
+    """All stores by this processor in their order, some of them in each `flush`.
+
+    The server takes such stores one by one: many at a time would keep this side from everything
+    else for seconds, and its peer would take it for dead.
+    """
 
     def __init__(self, bridge: Bridge, origin: int = 0) -> None:
         self._mappings = Mappings()
-        self._count = 0
+        self._waiting: deque[tuple[int, bytes | memoryview]] = deque()
+        """Targets, each with the bytes that belong there."""
+        self._done = 0
         super().__init__(bridge, origin)
 
     @property
     def _stores(self) -> int:
-        """Calls that have stored."""
-        return self._count
+        return self.posted
 
     @property
     def posted(self) -> int:
-        """Stores are carried out at once."""
-        return 0
+        """Stores of a page at most that were asked for."""
+        return self._done + len(self._waiting)
 
     @property
     def done(self) -> int:
-        """All of them."""
-        return 0
+        """Stores of a page at most that are carried out."""
+        return self._done
+
+    @property
+    def pause(self) -> float:
+        """None while stores wait."""
+        return 0.0 if self._waiting else super().pause
 
     def map(self, length: int, align: int = 4096) -> DmaMemory:
         """Memory that `copy` finds by its address."""
@@ -321,27 +338,43 @@ class CpuTransport(NtbTransport):
 
     def write(self, target: int, data: bytes) -> None:
         """Store bytes."""
-        self._count += 1
-        self._window.store(target - self._origin, data)
+        self._waiting.append((target, data))
+
+    def word(self, target: int, value: int) -> None:
+        """Store a word ahead of all that waits."""
+        self._window.store(target - self._origin, value.to_bytes(4, "little"))
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Store own memory; what is no memory of this side's cannot be sent."""
         view = self._mappings.view(source, length)
         if view is None:
             return
-        self._count += 1
-        where = target - self._origin
         for offset in range(0, length, _STORED_AT_ONCE):
-            self._window.store(where + offset, view[offset : offset + _STORED_AT_ONCE])
+            self._waiting.append((target + offset, view[offset : offset + _STORED_AT_ONCE]))
 
     def fence(self) -> None:
         """Stores of one processor are in order."""
 
     def flush(self) -> None:
-        """Stores leave at once."""
+        """Store for a slice of time, the rest with later calls."""
+        until = time.monotonic() + SLICE_SECONDS
+        while self._waiting:
+            target, data = self._waiting.popleft()
+            self._done += 1
+            self._window.store(target - self._origin, data)
+            if time.monotonic() >= until:
+                return
+
+    def drain(self) -> None:
+        """Store all that waits, for a second at most."""
+        deadline = time.monotonic() + DRAIN_SECONDS
+        while self._waiting and time.monotonic() < deadline:
+            self.flush()
 
     def abandon(self) -> None:
-        """All are carried out."""
+        """Give up what waits."""
+        self._done += len(self._waiting)
+        self._waiting.clear()
 
     def _recovered(self) -> bool:
         """Stores never fail."""
