@@ -120,6 +120,9 @@ class ModelTransport:
         assert not target & 3
         self.write(target, value.to_bytes(4, "little"))
 
+    def word(self, target: int, value: int) -> None:
+        self.imm32(target, value)
+
     def fence(self) -> None:
         if self._epochs[-1]:
             self._epochs.append(Epoch())

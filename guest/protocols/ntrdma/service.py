@@ -119,7 +119,8 @@ class Service:
         self.engine.run(now)
         if self._callers:
             self._changed.notify_all()
-        due = now + _THROTTLE_SECONDS if self.engine.throttled else self.engine.deadline
+        pause = _THROTTLE_SECONDS if self.engine.throttled else self.back_end.pause
+        due = min(now + pause, self.engine.deadline)
         if due < self._wakes_at and not self._polled(now):
             self._nudge()
 

@@ -86,6 +86,8 @@ class Port:
         self._sequence = 0
         self._last_change = self._next_ping = self._next_poll = 0.0
         self._drain_until = 0.0
+        self._told = 0
+        """Stores up to the one that told the peer of the state."""
         self._peer_enabled = False
 
     @property
@@ -174,9 +176,14 @@ class Port:
         self._sequence = self._sequence + 1 & 0xFFFF
         word = self.state << 16 | self._sequence
         if self._peer_block and max(before, self.state) >= PortState.INIT_READY:
-            self._transport.fence()
-            self._transport.imm32(self._peer_block + _PING_OFFSET, word)
+            at = self._peer_block + _PING_OFFSET
+            if before is self.state and self._transport.done >= self._told:
+                self._transport.word(at, word)  # the peer has all that the state promises
+            else:
+                self._transport.fence()
+                self._transport.imm32(at, word)
             if before is not self.state:
+                self._told = self._transport.posted
                 self._peer.interrupt()
         if min(before, self.state) <= PortState.CONF_READY:
             self._transport.store_spad(Spad.PING, word)

@@ -94,6 +94,8 @@ class Requester:
         first, count = sends.produced, 0
         going = True
         while sends.queue and count < BATCH and going and now >= pair.resume_at:
+            if self.throttled():
+                break
             request = sends.queue[0]
             if request.code is None:
                 going = not sends.flying

@@ -54,6 +54,9 @@ class Transport(Protocol):
     def imm32(self, target: int, value: int) -> None:
         """Store 4 bytes, little-endian, at a multiple of 4."""
 
+    def word(self, target: int, value: int) -> None:
+        """Store as `imm32` does, but perhaps ahead of stores that wait."""
+
     def fence(self) -> None:
         """Make every later store land behind all stores that were made before."""
 

@@ -146,7 +146,7 @@ class NtbTransport(ABC):
         self.write(target, value.to_bytes(4, "little"))
 
     def word(self, target: int, value: int) -> None:
-        """Store a word that keeps no order with others."""
+        """Store a word behind all others; nothing waits long here."""
         self.imm32(target, value)
 
     def signal(self, message: Message) -> None:

@@ -110,6 +110,10 @@ class TcpTransport:
         """Store a word."""
         self._send(MessageKind.IMMEDIATE, target, value.to_bytes(4, "little"))
 
+    def word(self, target: int, value: int) -> None:
+        """Store a word: a stream keeps everything in order."""
+        self.imm32(target, value)
+
     def fence(self) -> None:
         """A stream keeps everything in order."""
 
