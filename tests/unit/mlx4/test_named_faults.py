@@ -114,11 +114,9 @@ def test_an_unknown_status_and_a_foreign_queue_pair(pair: Pair) -> None:
 
 
 def test_the_other_queue_pair_is_not_disturbed(pair: Pair) -> None:
-    arm(control(pair), f"hung-wr qpn={pair.qa.qpn}")
-    pair.a.post_recv(pair.qa, [])
-    pair.b.post_send(pair.qb, SendOpcode.SEND)
-    pair.run(0.01)
-    assert [wc.status for wc in pair.b.completions(pair.qb)] == [0]
+    other = pair.a.create_qp(0x800241)
+    arm(control(pair), f"hung-wr qpn={other.qpn}")
+    assert sends(pair, 2) == [0, 0]
 
 
 def test_doorbells_are_ignored_until_the_fault_is_cleared(pair: Pair) -> None:
