@@ -81,6 +81,7 @@ class Adapter:
         self.uar = UserAccessRegion(
             bus, config.features, self.parameters, qps=self.qps, cqs=self.cqs, eqs=self.eqs
         )
+        self.faults.has_pair = lambda qpn: self.qps.get(qpn) is not None
         self._describe()
         for port in self.ports:
             port.rerouted.append(self.qps.reroute)

@@ -78,6 +78,8 @@ class ArmedFaults:
         self._last = 0
         self.on_completions = False
         self.on_events = False
+        self.has_pair: Callable[[int], bool] = lambda _qpn: True
+        """Whether there is a queue pair with this number; the adapter says how to find it."""
 
     def table(self) -> list[ArmedFault]:
         """Return the armed faults, oldest first."""

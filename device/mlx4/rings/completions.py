@@ -209,7 +209,14 @@ class CompletionWriter(Completions):
     def _write_later(
         self, seconds: float, cqn: int, cqe: bytes, solicited: bool, error: bool
     ) -> None:
-        self._bus.call_later(seconds, lambda: self._write(cqn, cqe, solicited, error))
+        """Write an entry then, unless the queue pair is gone: drivers know no other number."""
+        queue = self._cqs.get(cqn)
+
+        def write() -> None:
+            if self._faults.has_pair(self._qpn) and self._cqs.get(cqn) is queue:
+                self._write(cqn, cqe, solicited, error)
+
+        self._bus.call_later(seconds, write)
 
     def _write(self, cqn: int, cqe: bytes, solicited: bool, error: bool) -> None:
         queue = self._cqs.get(cqn)

@@ -90,6 +90,14 @@ def test_a_completion_comes_twice_or_late(pair: Pair) -> None:
     assert len(pair.a.completions(pair.qa)) == 1
 
 
+def test_a_late_completion_of_a_queue_pair_that_is_gone_is_not_written(pair: Pair) -> None:
+    arm(control(pair), f"slow-drain qpn={pair.qa.qpn} ms=500")
+    assert sends(pair) == []
+    pair.a.command(Opcode.TORST_QP, 3, pair.qa.qpn)
+    pair.run(0.6)
+    assert pair.a.completions(pair.qa) == []
+
+
 @pytest.mark.parametrize("status", list(CompletionStatus))
 def test_a_completion_says_each_status(pair: Pair, status: CompletionStatus) -> None:
     name = next(
