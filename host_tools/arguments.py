@@ -88,6 +88,7 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
     "break: cables and adapters that fail": {
         "link": _one("pull the cable out of a guest's HCA, or plug it in", f"{_COMMANDS}.link"),
         "fault": _one("break a guest's HCA, for its driver to mend", f"{_COMMANDS}.fault"),
+        "atlas": _beside("what stock programs make of each fault", "atlas"),
     },
     "measure: programs and times": {
         "krping": _beside("boot two guests and run krping between them", "krping"),

@@ -7,7 +7,7 @@ from struct import Struct
 from typing import Final
 
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.layout.mlx4.commands import Status
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.cqe import IS_SEND_BIT, OPCODE_ERROR
 from bluebridge.device.layout.mlx4.faults import NO_LIMIT, Effect
 from bluebridge.device.pci.bus import HostBus
@@ -108,6 +108,7 @@ class ArmedFaults:
         """Return the fault that a command meets, None for most."""
         for fault in self._faults:
             if fault.effect in ON_COMMANDS and fault.target == opcode and fault.takes():
+                self._note(fault, Opcode(opcode).name, 0)
                 return fault
         return None
 

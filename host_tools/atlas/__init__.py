@@ -1,0 +1,1 @@
+"""`bluebridge atlas`: faults by name under stock programs, and what these make of them."""

@@ -1,0 +1,85 @@
+"""The command `bluebridge atlas`: choose, run, and print the table."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import fnmatch
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from bluebridge.device.layout.mlx4.faults import FAULTS, NamedFault
+from bluebridge.host_tools.atlas import page, stage
+from bluebridge.host_tools.atlas.cell import Cell
+from bluebridge.host_tools.atlas.outcome import Row
+from bluebridge.host_tools.atlas.programs import BY_NAME, PROGRAMS, Program
+from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.processes.termination import termination_as_exception
+from bluebridge.host_tools.progress import Progress, Reporter
+
+MOST_TIMES = 100
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the chosen faults; return 0 if the lab was healthy after each. Raises `LabError`."""
+    if options.list:
+        print("\n".join(f"{program.name:18}{program.what}" for program in PROGRAMS))
+        return 0
+    faults, programs = chosen_faults(options.only), chosen_programs(options.programs)
+    if not 1 <= options.times <= MOST_TIMES:
+        raise UsageError(f"--times {options.times}", f"give 1 to {MOST_TIMES}")
+    _check_page(options.page)
+    progress = Reporter(quiet=options.quiet)
+    with termination_as_exception():
+        rows = list(run(faults, programs, options.times, options.log, progress))
+    print("\n".join(_json(rows) if options.json else page.table(rows)))
+    if options.page is not None:
+        options.page.write_text(page.page(rows))
+    return int(any(row.recovered == stage.NO for row in rows))
+
+
+def chosen_faults(pattern: str | None) -> Sequence[NamedFault]:
+    """Return the faults whose names match; raises `UsageError` when none does."""
+    found = [fault for fault in FAULTS if fnmatch.fnmatch(fault.name, pattern or "*")]
+    if not found:
+        raise UsageError(f"no fault is called {pattern!r}", "`bluebridge fault list` shows all")
+    return found
+
+
+def chosen_programs(names: str | None) -> Sequence[Program]:
+    """Return the programs of a list of names; raises `UsageError` for an unknown one."""
+    if names is None:
+        return PROGRAMS
+    for name in names.split(","):
+        if name not in BY_NAME:
+            raise UsageError(f"there is no program {name!r}", f"choose from {', '.join(BY_NAME)}")
+    return [BY_NAME[name] for name in dict.fromkeys(names.split(","))]
+
+
+def run(
+    faults: Sequence[NamedFault],
+    programs: Sequence[Program],
+    times: int,
+    log: Path | None,
+    progress: Progress,
+) -> Iterable[Row]:
+    """Start a pair and yield the row of each fault under each program. Raises `LabError`."""
+    with stage.opened(programs, log, progress) as opened:
+        total, number = times * len(faults) * len(programs), 0
+        for program in programs:
+            for fault in faults:
+                for _ in range(times):
+                    number += 1
+                    row = Cell(opened, program, fault).run()
+                    progress(f"{number}/{total} {fault.name}, {program.name}: {row.outcome}")
+                    yield row
+
+
+def _check_page(path: Path | None) -> None:
+    if path is not None and not path.absolute().parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent} for the page", "make it first")
+
+
+def _json(rows: Iterable[Row]) -> list[str]:
+    return [json.dumps(dataclasses.asdict(row)) for row in rows]

@@ -1,0 +1,167 @@
+"""One cell of the atlas: a program under a fault, from its start until all is well again."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, field
+
+from bluebridge.device.layout.mlx4.faults import ONCE, Effect, NamedFault
+from bluebridge.host_tools.agent import Command, CommandTimedOut
+from bluebridge.host_tools.atlas import outcome, values
+from bluebridge.host_tools.atlas.outcome import CRASHED, HUNG, NO_QUEUE, Row
+from bluebridge.host_tools.atlas.programs import Program
+from bluebridge.host_tools.atlas.stage import RESTARTED, YES, Stage
+from bluebridge.host_tools.errors import CommandFailed, LabError, UsageError
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.programs.readiness import wait_until
+
+_OUTPUT, _STATUS = "/tmp/atlas-output", "/tmp/atlas-status"
+_READY_SECONDS = 20.0
+_AFTER_SECONDS = 20.0
+_GRACE_SECONDS = 4.0
+"""Seconds that a program gets after its fault was cleared, before it is killed."""
+NEVER_SECONDS = 75.0
+"""The limit under `command-never`: mlx4_core gives a command 60 s."""
+_AT_ARMING = ONCE | {Effect.DOORBELL_IGNORED}
+"""Faults that the log tells of when they are armed, by the order itself."""
+THINNEST = "ibv_rc_pingpong"
+"""The program that is waited for so long; others are hung for the same reason."""
+
+
+@dataclass
+class Cell:
+    """A program and a fault, and what was found so far."""
+
+    stage: Stage
+    program: Program
+    fault: NamedFault
+    status: int | None = None
+    output: str = ""
+    _number: str = ""
+    _happened: bool = False
+    """Whether the fault was armed, or carried out."""
+    _lost: bool = False
+    """Whether the guest panicked, or does not answer."""
+    _produced: int = 0
+    _commands: list[Command] = field(default_factory=list)
+
+    def run(self) -> Row:
+        """Run the program under the fault; never raises `LabError` for what happens to a guest."""
+        begin = time.monotonic()
+        self.stage.produced(self.fault.name, False)
+        ended, kernel = self._outcome()
+        if self._lost:
+            self.stage.restart(self._a)
+        with contextlib.suppress(LabError):
+            self._tidy()
+        recovered = self.stage.recover()
+        if self._lost and recovered == YES:
+            recovered = RESTARTED
+        self._forget_messages()
+        return Row(
+            self.program.name, self.fault.name, self._produced, outcome.seen_as(self.output),
+            outcome.status_text(self.status, self.output), kernel, ended, recovered,
+            round(time.monotonic() - begin, 1),
+        )  # fmt: skip
+
+    @property
+    def _a(self) -> Vm:
+        return self.stage.pair.a
+
+    @property
+    def _limit(self) -> float:
+        never = self.fault.effect is Effect.COMMAND_NEVER and self.program.name == THINNEST
+        return NEVER_SECONDS if never else self.program.limit
+
+    def _outcome(self) -> tuple[str, str]:
+        """Return how it ended, and the kernel's line."""
+        try:
+            self._go()
+            kernel = outcome.kernel_line(self._a.run("dmesg -r").text)
+        except LabError as error:
+            self._lost = True
+            kernel = error.what
+        self._clear()
+        self._produced = self.stage.produced(self.fault.name, self.fault.effect in _AT_ARMING)
+        if self._lost:
+            return CRASHED, kernel
+        if not self._happened:
+            return NO_QUEUE, kernel
+        said = outcome.judge(self._produced, self.status)
+        if said == HUNG:
+            self._wait(_GRACE_SECONDS)
+        return said, kernel
+
+    def _go(self) -> None:
+        """Start both sides with the fault in place; wait for the client's end, or its limit."""
+        if values.is_before(self.fault):
+            self._arm(None)
+        self._serve()
+        line = f"rm -f {_STATUS}; ({self.program.client}) > {_OUTPUT} 2>&1; echo $? > {_STATUS}.new"
+        self._a.run(f"rm -f {_STATUS} {_OUTPUT}")
+        self._commands.append(self._a.agent.start(f"{line}; mv {_STATUS}.new {_STATUS}"))
+        if not values.is_before(self.fault):
+            self._arm(self._queue())
+        self._wait(self._limit)
+
+    def _serve(self) -> None:
+        b = self.stage.pair.b
+        if self.program.before:
+            b.run(self.program.before)
+        if self.program.server:
+            line = f"({self.program.server}) > {_OUTPUT} 2>&1"
+            self._commands.append(b.agent.start(line))
+            b.run(wait_until(self.program.ready), timeout=_READY_SECONDS)
+
+    def _queue(self) -> int | None:
+        """Wait until the program has a connected queue pair; None if it ended before."""
+        deadline = time.monotonic() + _READY_SECONDS
+        while time.monotonic() < deadline:
+            number = values.queue_pair(self._a, self.program.owner)
+            if number is not None:
+                return number
+            if not self._a.run(f"test -e {_STATUS}", check=False).status:
+                break
+        return None
+
+    def _arm(self, qpn: int | None) -> None:
+        tell = self.stage.pair.server.tell
+        found = values.values(self.fault, self._a, qpn, tell)
+        if found is None:
+            return
+        words = " ".join(f"{name}={value}" for name, value in found.items())
+        with contextlib.suppress(UsageError):  # the queue has gone meanwhile
+            answer = tell(f"arm a {self.fault.name} {words}".rstrip())
+            self._number = answer[0] if answer else ""
+            self._happened = True
+
+    def _clear(self) -> None:
+        if self._number:
+            self.stage.pair.server.tell(f"disarm a {self._number}")
+            self._number = ""
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for the client's end; its status stays None when it has none after `seconds`."""
+        with contextlib.suppress(CommandTimedOut):
+            self._a.run(wait_until(f"[ -e {_STATUS} ]"), timeout=seconds)
+            if self.status is None:
+                self.status = int(self._a.run(f"cat {_STATUS}").text)
+        self.output = self._a.run(f"cat {_OUTPUT}", check=False).text
+
+    def _tidy(self) -> None:
+        """End both sides, and put back what they changed. Raises `LabError`."""
+        for command in self._commands:
+            with contextlib.suppress(LabError):
+                command.kill()
+        for machine, line in (
+            (self._a, self.program.after),
+            (self.stage.pair.b, self.program.over),
+        ):
+            if line:
+                with contextlib.suppress(CommandFailed, CommandTimedOut):
+                    machine.run(line, timeout=_AFTER_SECONDS, check=False)
+
+    def _forget_messages(self) -> None:
+        for machine in self.stage.pair.machines:
+            machine.run("dmesg -C")

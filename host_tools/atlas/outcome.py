@@ -1,0 +1,103 @@
+"""What a program and the kernel said under a fault, judged: pure functions over text."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from dataclasses import dataclass, field
+
+SURVIVED, CLEAN, HUNG, CRASHED = "survived", "clean error", "hung", "crashed"
+NOT_MET, NO_QUEUE = "not met", "no such queue"
+WC = (
+    "SUCCESS", "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_EEC_OP_ERR", "LOC_PROT_ERR", "WR_FLUSH_ERR",
+    "MW_BIND_ERR", "BAD_RESP_ERR", "LOC_ACCESS_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR",
+    "REM_OP_ERR", "RETRY_EXC_ERR", "RNR_RETRY_EXC_ERR", "LOC_RDD_VIOL_ERR", "REM_INV_RD_REQ_ERR",
+    "REM_ABORT_ERR", "INV_EECN_ERR", "INV_EEC_STATE_ERR", "FATAL_ERR", "RESP_TIMEOUT_ERR",
+    "GENERAL_ERR",
+)  # fmt: skip
+"""The names of `enum ibv_wc_status`, by number."""
+EVENTS = (
+    "CQ_ERR", "QP_FATAL", "QP_REQ_ERR", "QP_ACCESS_ERR", "COMM_EST", "SQ_DRAINED", "PATH_MIG",
+    "PATH_MIG_ERR", "DEVICE_FATAL", "PORT_ACTIVE", "PORT_ERR", "LID_CHANGE", "PKEY_CHANGE",
+    "SM_CHANGE", "SRQ_ERR", "SRQ_LIMIT_REACHED", "QP_LAST_WQE_REACHED", "CLIENT_REREGISTER",
+    "GID_CHANGE", "WQ_FATAL",
+)  # fmt: skip
+"""The names of `enum ibv_event_type`, by number."""
+
+_STATUS = re.compile(
+    r"[Ff]ailed status[^(]*\((?P<wc>\d+)\)|Failed status (?P<perftest>\d+)"
+    r"|[Cc]ompletion failed with status (?P<cq>\d+)|status (?P<cm>\d+) opcode"
+)
+_EVENT = re.compile(r"^event (?P<number>\d+)$|event_type (?P<watch>[\w /-]+?)(?: \(\d+\))?$", re.M)
+_KERNEL_WC = re.compile(
+    r"(?:WR failed|error|status)[^\n]*?: (?P<text>[a-z][a-z -]+(?:error|flushed))"
+)
+_KERNEL = re.compile(r"mlx4|infiniband|nvme|rtrs|rnbd|ib_|rdma|BUG|WARN|Call Trace|blocked", re.I)
+_LEVEL = re.compile(r"<(\d+)>(?:\[[^]]*\] )?(.*)")
+_WORST_LEVEL = 4
+_NAMES = {code: name for code, name in errno.errorcode.items() if code not in (0, 11)}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: a fault under a program."""
+
+    program: str
+    fault: str
+    produced: int
+    """How often the bus log says that the fault took something, or was carried out."""
+    seen: str
+    status: str
+    """The exit status with the program's errno, if it said one; a signal's number as 128 + it."""
+    kernel: str
+    outcome: str
+    recovered: str
+    """`yes`, `after a restart` of the guest, or `no`."""
+    seconds: float = field(default=0.0, compare=False)
+
+
+def seen_as(text: str) -> str:
+    """Return completion statuses and events in the output of a program, once each."""
+    found: list[str] = []
+    for match in _STATUS.finditer(text):
+        number = int(next(value for value in match.groups() if value is not None))
+        if 0 < number < len(WC):
+            found.append(f"wc {WC[number]}")
+    for match in _EVENT.finditer(text):
+        if match["number"] is not None and int(match["number"]) < len(EVENTS):
+            found.append(f"event {EVENTS[int(match['number'])]}")
+        elif match["watch"]:
+            found.append(f"event {match['watch'].strip()}")
+    found += [match["text"] for match in _KERNEL_WC.finditer(text)]
+    return ", ".join(dict.fromkeys(found))
+
+
+def status_text(status: int | None, output: str) -> str:
+    """Return an exit status, with the name of an errno if the output has its text."""
+    if status is None:
+        return "-"
+    for code, name in _NAMES.items():
+        if re.search(rf"{re.escape(os.strerror(code))}|errno[ =:]+{code}\b", output):
+            return f"{status} {name}"
+    return str(status)
+
+
+def kernel_line(raw: str) -> str:
+    """Return the first warning or error of the RDMA stack in the output of `dmesg -r`."""
+    for line in raw.splitlines():
+        match = _LEVEL.match(line)
+        if match and int(match[1]) & 7 <= _WORST_LEVEL and _KERNEL.search(match[2]):
+            return match[2].strip()
+    return ""
+
+
+def judge(produced: int, status: int | None) -> str:
+    """Return how a program ended; `status` is None for one that did not end in its time."""
+    if not produced:
+        return NOT_MET
+    if status is None:
+        return HUNG
+    if status == 0:
+        return SURVIVED
+    return CRASHED if status > 128 else CLEAN

@@ -1,0 +1,90 @@
+"""The table of the atlas on a terminal, and the page docs/atlas.md."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from bluebridge.host_tools.atlas.outcome import CLEAN, CRASHED, HUNG, SURVIVED, Row
+
+_HEAD = (
+    "fault", "program", "produced", "seen as", "status", "outcome", "recovered", "kernel"
+)  # fmt: skip
+_KERNEL_LETTERS = 90
+_INTRODUCTION = """\
+# The atlas: what RDMA software makes of faults
+
+    bluebridge atlas                                          # all of them; under half an hour
+    bluebridge atlas --only 'wc-*' --programs ibv_rc_pingpong
+    bluebridge atlas --only hung-wr --programs nvme-rdma --times 3 --json
+
+Each fault of `bluebridge fault list` ([faults.md](faults.md#faults-of-the-adapter-by-name)) is
+armed in guest a while an unmodified program runs there, the other side of it in guest b. Numbers of
+queue pairs and completion queues are those of the running program; faults of commands are armed
+before it starts. This page is made from a run by `bluebridge atlas --page`.
+
+| word | meaning |
+|---|---|
+| produced | how often the bus log says that the fault took something |
+| survived | the program ended with status 0 |
+| clean error | it ended by itself with another status |
+| hung | it had not ended when its time was over: 10 s, 45 s with fio, 75 s under `command-never` |
+| crashed | a signal ended the program, or the guest's kernel panicked; the guest is started anew |
+| not met | the program does nothing that the fault is about |
+| no such queue | the program has no such queue, or had ended before it could be armed |
+| recovered | messages passed between the guests after the fault was cleared, with the same guests |
+"""
+
+
+def table(rows: Iterable[Row]) -> list[str]:
+    """Return the lines of the table with columns as wide as they need to be."""
+    lines = [_HEAD, *(cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEAD))]
+    return ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """Return the cells of a row, in the order of the columns."""
+    return (
+        row.fault, row.program, str(row.produced), row.seen or "-", row.status, row.outcome,
+        row.recovered, row.kernel[:_KERNEL_LETTERS] or "-",
+    )  # fmt: skip
+
+
+def page(rows: Sequence[Row]) -> str:
+    """Return the text of docs/atlas.md."""
+    programs = list(dict.fromkeys(row.program for row in rows))
+    return "\n".join([_INTRODUCTION, *_survival(rows, programs), "", *_details(rows), ""])
+
+
+def _survival(rows: Sequence[Row], programs: Sequence[str]) -> list[str]:
+    """Return the table of outcomes: a line for each fault, a column for each program."""
+    lines = ["## Survival", "", _line(["fault", *programs]), _line(["---"] * (len(programs) + 1))]
+    for fault in dict.fromkeys(row.fault for row in rows):
+        found = []
+        for program in programs:
+            seen = Counter(r.outcome for r in rows if (r.fault, r.program) == (fault, program))
+            found.append(", ".join(_times(*each) for each in seen.items()) or "")
+        lines.append(_line([f"`{fault}`", *found]))
+    counts = [Counter(r.outcome for r in rows if r.program == program) for program in programs]
+    for outcome in (SURVIVED, CLEAN, HUNG, CRASHED):
+        lines.append(_line([f"all: {outcome}", *(str(count[outcome]) for count in counts)]))
+    bad = [row for row in rows if row.recovered != "yes"]
+    lines += ["", f"Runs: {len(rows)}; recovered without a restart: {len(rows) - len(bad)}."]
+    return lines
+
+
+def _times(outcome: str, count: int) -> str:
+    return outcome if count == 1 else f"{outcome} ×{count}"
+
+
+def _details(rows: Iterable[Row]) -> list[str]:
+    """Return a line for each run that met its fault, identical ones once."""
+    lines = ["## What was seen", "", _line(_HEAD), _line(["---"] * len(_HEAD))]
+    met = [cells(row) for row in rows if row.produced]
+    lines += [_line(cell.replace("|", "\\|") for cell in line) for line in dict.fromkeys(met)]
+    return lines
+
+
+def _line(words: Iterable[str]) -> str:
+    return f"| {' | '.join(words)} |"

@@ -1,0 +1,102 @@
+"""The programs that the atlas runs under faults: the client in guest a, its server in guest b."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bluebridge.host_tools.programs.readiness import VERBS_PORT, listening
+
+SERVER = "10.9.0.2"
+"""The address of guest b's first port."""
+EVENTS = "/tmp/guest_events.py"
+"""The path of `guest_events.py` in guest a."""
+_FIO = (
+    "fio --name=atlas --filename={disk} --direct=1 --ioengine=libaio --iodepth=8 --rw=randrw "
+    "--bs=4k --size=4m --time_based --runtime=3 --verify=crc32c --verify_backlog=16 "
+    "--verify_fatal=1"
+)
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program of other people, as shell lines; it ends by itself after a few seconds.
+
+    `owner` is the name under which `rdma resource` has its queue pairs, empty for a program that
+    has none of its own. `limit` is the time in seconds after which it counts as hung. `before`
+    runs in guest b ahead of the server, `after` in guest a and `over` in guest b at the end.
+    """
+
+    name: str
+    what: str
+    client: str
+    owner: str
+    server: str = ""
+    ready: str = ""
+    limit: float = 10.0
+    before: str = ""
+    after: str = ""
+    over: str = ""
+    rnbd: bool = False
+    """Whether the guests need the modules of RTRS and RNBD."""
+
+
+def _verbs(tool: str, words: str, what: str) -> Program:
+    line = f"{tool} {words}"
+    return Program(
+        tool, what, f"{line} {SERVER}", tool[:15], server=line, ready=listening(VERBS_PORT)
+    )
+
+
+def _cm(tool: str, client: str, server: str, what: str) -> Program:
+    ready = f"rdma resource show cm_id | grep LISTEN | grep -q 'comm {tool}'"
+    return Program(tool, what, client, tool, server=server, ready=ready)
+
+
+_TARGET = """
+modprobe nvmet-rdma && modprobe brd rd_nr=2 rd_size=262144 || exit 1
+grep -q configfs /proc/mounts || mount -t configfs none /sys/kernel/config
+cd /sys/kernel/config/nvmet && mkdir -p subsystems/blue/namespaces/1 ports/1 || exit 1
+echo 1 > subsystems/blue/attr_allow_any_host
+echo /dev/ram1 > subsystems/blue/namespaces/1/device_path
+echo 1 > subsystems/blue/namespaces/1/enable
+echo rdma > ports/1/addr_trtype && echo ipv4 > ports/1/addr_adrfam
+echo 10.9.0.2 > ports/1/addr_traddr && echo 4420 > ports/1/addr_trsvcid
+[ -e ports/1/subsystems/blue ] || ln -s /sys/kernel/config/nvmet/subsystems/blue ports/1/subsystems/
+"""
+_RNBD = "/sys/devices/virtual/rnbd-client/ctl"
+_MAP = f"""
+modprobe rnbd-client && ping -c 1 -W 1 {SERVER} > /dev/null
+echo 'sessname=atlas path=ip:{SERVER} device_path=/dev/ram0' > {_RNBD}/map_device || exit 1
+disk=$(grep -lx atlas /sys/block/rnbd*/rnbd/session | cut -d/ -f4); status=0
+{_FIO.format(disk="/dev/$disk")} || status=$?
+exit $status
+"""
+_UNMAP = """
+for folder in /sys/block/rnbd*/rnbd; do
+    [ ! -e $folder ] || echo force > $folder/unmap_device
+done
+"""
+
+PROGRAMS = (
+    _verbs("ibv_rc_pingpong", "-e -g 0 -n 3000", "libibverbs' example, with completion events"),
+    _verbs("ibv_srq_pingpong", "-g 0 -n 1500", "16 queue pairs that share a receive queue"),
+    Program(
+        "pyverbs", "rdma-core's pyverbs: a queue pair writes to itself and prints events",
+        f"python3 {EVENTS} 3", "python3",
+    ),
+    _verbs("ib_write_lat", "-x 0 -n 6000", "perftest, which polls"),
+    _cm("rping", f"rping -c -a {SERVER} -C 500", "rping -s -P", "librdmacm's example"),
+    _cm("rstream", f"rstream -s {SERVER} -S 4096 -C 3000", "rstream", "rsockets"),
+    Program(
+        "nvme-rdma", "the kernel's NVMe over Fabrics, fio compares each block",
+        f"modprobe nvme-rdma && nvme connect -t rdma -n blue -a {SERVER} -s 4420 "
+        "--reconnect-delay=1 --ctrl-loss-tmo=8 || exit 1\n"
+        "until [ -b /dev/nvme0n1 ]; do sleep 0.1; done\n" + _FIO.format(disk="/dev/nvme0n1"),
+        "rdma_cm", before=_TARGET, limit=45.0, after="nvme disconnect -n blue",
+    ),
+    Program(
+        "rnbd", "the kernel's RTRS and RNBD, fio compares each block", _MAP, "rdma_cm",
+        before="modprobe rnbd-server", limit=45.0, after=_UNMAP, rnbd=True,
+    ),
+)  # fmt: skip
+BY_NAME = {program.name: program for program in PROGRAMS}

@@ -1,0 +1,110 @@
+"""The pair on which the atlas runs: drivers, a look at its health, guests that start anew."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from bluebridge.device.buslog.filter import Filter
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.host_tools.agent import CommandTimedOut
+from bluebridge.host_tools.atlas.programs import EVENTS, SERVER, Program
+from bluebridge.host_tools.errors import CommandFailed, LabError
+from bluebridge.host_tools.lab.config import ADDRESSES, KERNEL, LabConfig
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.programs.readiness import VERBS_PORT, listening, wait_until
+from bluebridge.host_tools.progress import Progress
+
+_UP_SECONDS = 60.0
+_HEALTHY_SECONDS = 40.0
+_LOG_SECONDS = 1.0
+_CHECK = "ibv_rc_pingpong -g 0 -n 20"
+_UNLOAD = "modprobe -r rnbd_client rnbd_server"
+_KINDS = frozenset((Kind.FAULT, Kind.CONTROL))
+YES, RESTARTED, NO = "yes", "after a restart", "no"
+
+
+class Stage:
+    """A pair under the kernel's drivers, whose guest a gets the faults."""
+
+    def __init__(self, pair: Pair, rnbd: bool) -> None:
+        self.pair = pair
+        self._rnbd = rnbd
+        self._next = 0
+        for machine in pair.machines:
+            self._prepare(machine)
+
+    def _prepare(self, machine: Vm) -> None:
+        machine.run(["bluebridge-mlx4", _address(machine)], timeout=_UP_SECONDS)
+        if self._rnbd:
+            machine.run(_UNLOAD, check=False)
+        machine.agent.put(_source(), EVENTS)
+        machine.run("dmesg -C")
+
+    def healthy(self) -> bool:
+        """Return True once messages go from a to b again; False after `_HEALTHY_SECONDS`."""
+        deadline = time.monotonic() + _HEALTHY_SECONDS
+        while True:
+            with contextlib.suppress(CommandFailed, CommandTimedOut):
+                self._check()
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.5)
+
+    def _check(self) -> None:
+        for machine in self.pair.machines:
+            machine.run(["bluebridge-mlx4", _address(machine)], timeout=_HEALTHY_SECONDS)
+        server = self.pair.b.agent.start(_CHECK, _HEALTHY_SECONDS)
+        try:
+            self.pair.b.run(wait_until(listening(VERBS_PORT)), timeout=5)
+            self.pair.a.run(f"{_CHECK} {SERVER}", timeout=5)
+        finally:
+            server.kill()
+
+    def recover(self) -> str:
+        """Return `YES` if all works, else start guests anew and return whether it works then."""
+        with contextlib.suppress(LabError):
+            if self.healthy():
+                return YES
+        for machine in self.pair.machines:
+            self.restart(machine)
+        return RESTARTED if self.healthy() else NO
+
+    def restart(self, machine: Vm) -> None:
+        """Switch a guest off and on. Raises `LabError`."""
+        self.pair.restart(machine.name)
+        self._prepare(machine)
+
+    def produced(self, fault: str, at_once: bool) -> int:
+        """Return how often the log, since the last call, has a fault."""
+        time.sleep(_LOG_SECONDS / 10)
+        words = f"arm a {fault}" if at_once else f" {fault}: "
+        count = 0
+        for event in LogReader(self.pair.logs).events(Filter(kinds=_KINDS, first=self._next)):
+            self._next = event.number + 1
+            kind = Kind.CONTROL if at_once else Kind.FAULT
+            count += event.kind is kind and words in f"{event.text} "
+        return count
+
+
+def _source() -> Path:
+    return Path(str(files(__package__) / "guest_events.py"))
+
+
+def _address(machine: Vm) -> str:
+    return ADDRESSES["ab".index(machine.name)]
+
+
+@contextlib.contextmanager
+def opened(programs: Sequence[Program], log: Path | None, progress: Progress) -> Iterator[Stage]:
+    """Start the pair that `programs` need. Raises `LabError`."""
+    rnbd = any(program.rnbd for program in programs)
+    config = LabConfig(log=log, vfio=False, rtrs=(KERNEL, KERNEL) if rnbd else None)
+    with Pair(config, progress) as pair:
+        yield Stage(pair, rnbd)

@@ -1,0 +1,125 @@
+"""What the atlas reads out of programs and kernels, how it judges, what its table and page say."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import pytest
+
+from bluebridge.device.layout.mlx4.faults import BY_NAME, FAULTS, Effect
+from bluebridge.host_tools import cli
+from bluebridge.host_tools.atlas import atlas_command, outcome, page, programs, values
+from bluebridge.host_tools.atlas.outcome import Row
+from bluebridge.host_tools.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("said", "seen"),
+    [
+        ("Failed status remote access error (10) for wr_id 2", "wc REM_ACCESS_ERR"),
+        ("Completion with error\n Failed status 12: wr_id 0 syndrom 0x81", "wc RETRY_EXC_ERR"),
+        ("cq completion failed with status 5", "wc WR_FLUSH_ERR"),
+        ("event 1\nevent 8\nevent 1\n", "event QP_FATAL, event DEVICE_FATAL"),
+        ("  event_type port error (10)", "event port error"),
+        ("1000 iters in 0.5 seconds = 500.00 usec/iter", ""),
+        ("Failed status (99)", ""),
+    ],
+)
+def test_statuses_and_events_are_read(said: str, seen: str) -> None:
+    assert outcome.seen_as(said) == seen
+
+
+def test_the_errno_of_a_program_is_named() -> None:
+    assert outcome.status_text(1, "Couldn't register MR: Cannot allocate memory") == "1 ENOMEM"
+    assert outcome.status_text(1, "errno=22") == "1 EINVAL"
+    assert outcome.status_text(0, "done") == "0"
+    assert outcome.status_text(None, "") == "-"
+
+
+def test_the_kernels_first_complaint_is_found() -> None:
+    raw = (
+        "<6>[    1.0] mlx4_core 0000:03:00.0: all is well\n"
+        "<4>[    1.1] random: something else\n"
+        "<11>[    1.2] mlx4_core 0000:03:00.0: command 0xd failed: fw status = 0x8\n"
+        "<3>[    1.3] mlx4_core: SW2HW_MPT failed (-12)\n"
+    )
+    assert outcome.kernel_line(raw) == "mlx4_core 0000:03:00.0: command 0xd failed: fw status = 0x8"
+    assert outcome.kernel_line("<6>[ 1.0] mlx4_en: Link Up\n") == ""
+
+
+@pytest.mark.parametrize(
+    ("produced", "status", "word"),
+    [
+        (0, 0, outcome.NOT_MET),
+        (1, 0, outcome.SURVIVED),
+        (1, 1, outcome.CLEAN),
+        (1, None, outcome.HUNG),
+        (1, 139, outcome.CRASHED),
+    ],
+)
+def test_how_it_ended(produced: int, status: int | None, word: str) -> None:
+    assert outcome.judge(produced, status) == word
+
+
+def test_each_fault_can_be_given_values() -> None:
+    known = {*values.QUEUES, *values.EXAMPLES, "vector"}
+    for fault in FAULTS:
+        assert {*fault.needs} <= known, fault.name
+    before = [fault.name for fault in FAULTS if values.is_before(fault)]
+    assert "reg-mr-fails" in before and "hung-wr" not in before
+
+
+def test_programs_have_names_that_rdma_resource_cuts_as_the_kernel_does() -> None:
+    assert len(programs.BY_NAME) == len(programs.PROGRAMS) >= 7
+    assert all(len(program.owner) <= 15 for program in programs.PROGRAMS)
+    assert all(bool(program.server) == bool(program.ready) for program in programs.PROGRAMS)
+
+
+def row(fault: str, program: str, ended: str, recovered: str = "yes") -> Row:
+    """A run of a fault that was taken once."""
+    return Row(program, fault, int(ended != outcome.NOT_MET), "", "1", "a|b", ended, recovered)
+
+
+def test_the_page_counts_outcomes_and_names_what_was_not_met_in_one_table_only() -> None:
+    rows = [
+        row("hung-wr", "rping", outcome.HUNG),
+        row("hung-wr", "rping", outcome.HUNG),
+        row("hung-wr", "pyverbs", outcome.CRASHED, "after a restart"),
+        row("create-srq-fails", "rping", outcome.NOT_MET),
+    ]
+    text = page.page(rows)
+    assert "| `hung-wr` | hung ×2 | crashed |" in text
+    assert "| `create-srq-fails` | not met |  |" in text
+    assert "Runs: 4; recovered without a restart: 3." in text
+    details = text.partition("## What was seen")[2]
+    assert details.count("| hung-wr | rping |") == 1
+    assert "create-srq-fails" not in details and "a\\|b" in details
+    assert len(page.table(rows)) == 5
+
+
+def test_faults_and_programs_are_chosen() -> None:
+    chosen = atlas_command.chosen_faults("wc-*")
+    assert {fault.effect for fault in chosen} == {Effect.CQE_STATUS}
+    assert len(atlas_command.chosen_faults(None)) == len(FAULTS)
+    names = [program.name for program in atlas_command.chosen_programs("rping,pyverbs,rping")]
+    assert names == ["rping", "pyverbs"]
+    assert BY_NAME["hung-wr"] in atlas_command.chosen_faults("hung*")
+
+
+@pytest.mark.parametrize(
+    "words", [["--only", "frob"], ["--programs", "frob"], ["--times", "0"], ["--page", "/no/x.md"]]
+)
+def test_bad_input_starts_nothing(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["atlas", *words]) == UsageError.status
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_rows_are_objects(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    rows = [row("hung-wr", "rping", outcome.HUNG, "no")]
+    monkeypatch.setattr(atlas_command, "run", lambda *_: rows)
+    options = argparse.Namespace(
+        list=False, only=None, programs=None, times=1, log=None, quiet=True, json=True, page=None
+    )
+    assert atlas_command.main(options) == 1
+    assert json.loads(capsys.readouterr().out)["outcome"] == "hung"
