@@ -21,6 +21,7 @@ ACTIONS = {
     "drop": "messages that match vanish; the sender is told nothing",
     "delay": "they arrive so many milliseconds later",
     "duplicate": "they arrive twice, the second time so many milliseconds later (default 0)",
+    "flip": "they arrive with one bit of their payload wrong, and no check sum that tells",
     "hold": "they are kept until they are released",
 }
 """Meanings of the actions of rules; those in `TIMED` take a time in milliseconds."""

@@ -12,7 +12,9 @@ from bluebridge.device.layout.mlx4.cqe import IS_SEND_BIT, OPCODE_ERROR
 from bluebridge.device.layout.mlx4.faults import NO_LIMIT, Effect
 from bluebridge.device.pci.bus import HostBus
 
-ON_COMMANDS: Final = frozenset((Effect.COMMAND_FAILS, Effect.COMMAND_LATE, Effect.COMMAND_NEVER))
+ON_COMMANDS: Final = frozenset(
+    (Effect.COMMAND_FAILS, Effect.COMMAND_LATE, Effect.COMMAND_NEVER, Effect.COMMAND_WRONG)
+)
 ON_EVENTS: Final = frozenset((Effect.EQE_LOST, Effect.INTERRUPT_LOST))
 ON_COMPLETIONS: Final = frozenset(
     (Effect.CQE_LOST, Effect.CQE_DOUBLED, Effect.CQE_LATE, Effect.CQE_FOREIGN, Effect.CQE_STATUS)
@@ -54,6 +56,12 @@ class ArmedFault:
         self.count = count
         self.matched = 0
         self.taken = 0
+        self.change: Callable[[bytes], bytes] = bytes
+        """What becomes of the answer of a command that is answered wrongly."""
+        self.undo: Callable[[], None] = _nothing
+        """What is done when the fault is cleared."""
+        self.look: Callable[[], None] = _nothing
+        """Brings the counts up to date, where another part counts."""
 
     def takes(self) -> bool:
         """Count one more that matches; return True if the fault takes it."""
@@ -62,6 +70,10 @@ class ArmedFault:
             return False
         self.taken += 1
         return True
+
+
+def _nothing() -> None:
+    """Do nothing: most faults end without."""
 
 
 class ArmedFaults:
@@ -83,6 +95,8 @@ class ArmedFaults:
 
     def table(self) -> list[ArmedFault]:
         """Return the armed faults, oldest first."""
+        for fault in self._faults:
+            fault.look()
         return list(self._faults)
 
     def next_number(self) -> int:
@@ -101,7 +115,7 @@ class ArmedFaults:
         self._look()
         due = [action for fault, action in self._waiting if fault in faults]
         self._waiting = [each for each in self._waiting if each[0] not in faults]
-        for action in due:
+        for action in (*due, *(fault.undo for fault in faults)):
             action()
 
     def command(self, opcode: int) -> ArmedFault | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import Enum, auto
 from typing import Protocol
 
 from bluebridge.device import pieces
@@ -18,6 +19,16 @@ class DmaError(Exception):
         super().__init__(f"no guest memory at {address:#x} for {length} bytes")
         self.address = address
         self.length = length
+
+
+class Presence(Enum):
+    """What of a function answers on the bus."""
+
+    HERE = auto()
+    NO_REGISTERS = auto()
+    """Accesses to BARs are not completed: reads return all ones, writes are lost."""
+    GONE = auto()
+    """Nothing is: neither BARs nor configuration space, and the function reaches no memory."""
 
 
 class Timer(Protocol):
@@ -101,6 +112,15 @@ class HostBus(Protocol):
 
         A vector that the guest has not set up is dropped with a note in the log.
         """
+
+    def refuse(self, page: int, *, refused: bool) -> None:
+        """Let no access reach the page of 4 KiB at bus address `page`, or let them again."""
+
+    def set_presence(self, presence: Presence) -> None:
+        """Say what of the function answers on the bus from now on."""
+
+    def reset_function(self) -> None:
+        """Reset the function as a function-level reset does, without having been asked."""
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> Timer:
         """Run `action` in the server's loop after `seconds`."""

@@ -17,7 +17,7 @@ from bluebridge.device.buslog.record import INDEX_MASK, WORK_DEVICE_SHIFT, WORK_
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.pci import collector
-from bluebridge.device.pci.bus import DmaError, Model, Run
+from bluebridge.device.pci.bus import DmaError, Model, Presence, Run
 from bluebridge.device.pci.capabilities import Capability
 from bluebridge.device.pci.config_space import compose
 from bluebridge.device.pci.identity import Bar, Identity
@@ -65,6 +65,8 @@ class Endpoint:
         self._memory = GuestMemory()
         self._reach = GuestMemory()  # `_memory` while the device is bus master, else an empty one
         self._master = False
+        self._presence = Presence.HERE
+        self._mute = False  # accesses to BARs are lost
         self._model: Model | None = None
         self._config = compose(identity, bars, capabilities)
         self._context = Context(socket)
@@ -117,7 +119,8 @@ class Endpoint:
         self._context.run()
 
     def _config_read(self, offset: int, length: int) -> bytes:
-        data = self._config.read(offset, length)
+        gone = self._presence is Presence.GONE
+        data = b"\xff" * length if gone else self._config.read(offset, length)
         self._events.work = 0
         self._events.record(self._device, Kind.CONFIG_READ, 0, offset, length, data)
         return data
@@ -125,6 +128,8 @@ class Endpoint:
     def _config_write(self, offset: int, data: bytes) -> None:
         self._events.work = 0
         self._events.record(self._device, Kind.CONFIG_WRITE, 0, offset, len(data), data)
+        if self._presence is Presence.GONE:
+            return
         if self._config.initiates_reset(offset, data):
             # vfio-pci does this when it opens the device and for VFIO_DEVICE_RESET.
             self._reset(Reset.FUNCTION_LEVEL)
@@ -145,7 +150,7 @@ class Endpoint:
 
         def read(offset: int, length: int) -> bytes:
             events.work = 0
-            data = model.bar_read(bar, offset, length)
+            data = b"\xff" * length if self._mute else model.bar_read(bar, offset, length)
             events.record(device, _MMIO_READ, bar, offset, length, data)
             return data
 
@@ -157,7 +162,8 @@ class Endpoint:
         def write(offset: int, data: bytes) -> None:
             events.work = 0
             events.record(device, _MMIO_WRITE, bar, offset, len(data), data)
-            model.bar_write(bar, offset, data)
+            if not self._mute:
+                model.bar_write(bar, offset, data)
 
         return write
 
@@ -173,7 +179,8 @@ class Endpoint:
             for at in range(0, len(data), width):
                 part = data[at : at + width]
                 events.record(device, _MMIO_WRITE, bar, offset + at, width, part)
-            model.bar_write(bar, offset, data)
+            if not self._mute:
+                model.bar_write(bar, offset, data)
 
         return LineStores(start, write)
 
@@ -282,6 +289,22 @@ class Endpoint:
             self._events.record(self._device, Kind.IRQ, 0, vector, 0, b"")
         else:
             self.note(Kind.NOTE, f"interrupt {vector} is not set up", obj=vector)
+
+    def refuse(self, page: int, *, refused: bool) -> None:
+        """Let no access reach the page of 4 KiB at bus address `page`, or let them again."""
+        self._memory.refuse(page, refused=refused)
+
+    def set_presence(self, presence: Presence) -> None:
+        """Say what of the function answers; one that has gone returns as after power-on."""
+        self.note(Kind.NOTE, f"presence: {presence.name.lower().replace('_', ' ')}")
+        self._presence = presence
+        self._mute = presence is not Presence.HERE
+        if presence is Presence.GONE:
+            self._reset(Reset.FUNCTION_LEVEL)
+
+    def reset_function(self) -> None:
+        """Reset the function as a function-level reset does, without having been asked."""
+        self._reset(Reset.FUNCTION_LEVEL)
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> LoopTimer:
         """Run `action` in the loop after `seconds`."""

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from bluebridge.device import pieces
 from bluebridge.device.pci.bus import DmaError, Run
 
+PAGE_BYTES = 4096
+
 
 class GuestMemory:
     """Regions of guest memory, sorted by bus address; they never overlap.
@@ -18,12 +20,18 @@ class GuestMemory:
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._regions: list[memoryview] = []
+        self._whole: dict[int, memoryview] = {}  # all regions, while pages are refused
+        self._refused: set[int] = set()
         self._low = 0
         self._high = 0
         self._view = memoryview(bytearray())
 
     def add(self, address: int, view: memoryview) -> None:
         """Add a region at bus address `address`; `view` is writable and of format B."""
+        if self._refused:
+            self._whole[address] = view
+            self._carve()
+            return
         index = bisect_left(self._starts, address)
         self._starts.insert(index, address)
         self._regions.insert(index, view)
@@ -31,6 +39,10 @@ class GuestMemory:
 
     def remove(self, address: int) -> None:
         """Remove the region that starts at `address`; unknown ones are ignored."""
+        if self._refused:
+            self._whole.pop(address, None)
+            self._carve()
+            return
         index = bisect_left(self._starts, address)
         if index < len(self._starts) and self._starts[index] == address:
             del self._starts[index], self._regions[index]
@@ -40,7 +52,33 @@ class GuestMemory:
         """Remove all regions."""
         self._starts.clear()
         self._regions.clear()
+        self._whole.clear()
         self._forget()
+
+    def refuse(self, page: int, *, refused: bool) -> None:
+        """Take the page of 4 KiB at `page` out of all regions, or put it back."""
+        if not self._refused:
+            self._whole = dict(zip(self._starts, self._regions, strict=True))
+        (self._refused.add if refused else self._refused.discard)(page)
+        self._carve()
+
+    def _carve(self) -> None:
+        """Make the regions anew from the whole ones, without the pages that are refused."""
+        self._starts, self._regions = [], []
+        for start, view in sorted(self._whole.items()):
+            end, at = start + len(view), start
+            for page in sorted(self._refused):
+                if at < page + PAGE_BYTES and page < end:
+                    self._add_piece(at, view[at - start : max(page - start, 0)])
+                    at = page + PAGE_BYTES
+            if at < end:
+                self._add_piece(at, view[at - start :])
+        self._forget()
+
+    def _add_piece(self, address: int, view: memoryview) -> None:
+        if len(view):
+            self._starts.append(address)
+            self._regions.append(view)
 
     def _forget(self) -> None:
         self._low, self._high, self._view = 0, 0, memoryview(bytearray())

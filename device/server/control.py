@@ -74,7 +74,7 @@ class ControlCommands:
             "profile": self._profile,
             **LogCommands(self._events).words,
             **self._faults.words,
-            **NamedFaultCommands(self._hca, list(hcas)).words,
+            **NamedFaultCommands(self._hca, list(hcas), faults).words,
             **({} if show is None else show.words),
         }
 

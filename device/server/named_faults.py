@@ -1,8 +1,8 @@
 """Lines of the control socket about faults by name (`bluebridge.device.layout.mlx4.faults`).
 
-    arm NAME FAULT [WORD=VALUE ...]   answers with the fault's number, or nothing if it is over
-    armed [NAME]                      the faults that are armed, with their counts
-    disarm NAME [NUMBER]              end one, or all of an HCA
+arm NAME FAULT [WORD=VALUE ...]   answers with the fault's number, or nothing if it is over
+armed [NAME]                      the faults that are armed, with their counts
+disarm NAME [NUMBER]              end one, or all of an HCA
 """
 
 from __future__ import annotations
@@ -11,27 +11,48 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
+from bluebridge.device.fabric.faults.parse import rule_of
+from bluebridge.device.fabric.faults.rules import FaultRules
 from bluebridge.device.layout.mlx4.bar0 import CATAS_LETTERS
+from bluebridge.device.layout.mlx4.capabilities import QUERY_ADAPTER, QUERY_DEV_CAP, QUERY_PORT
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.faults import BY_NAME, ONCE, Effect, NamedFault
+from bluebridge.device.layout.net.roce import NO_GID
 from bluebridge.device.mlx4.armed_faults import ArmedFault
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.mlx4.rings.send_queue import SendRing
+from bluebridge.device.pci.bus import Presence
+from bluebridge.device.pci.memory import PAGE_BYTES
 
 MOST_MILLISECONDS: Final = 600_000
 MOST_TIMES: Final = 1000
 MOST_ARMED: Final = 64
-_MOST: Final = {"ms": MOST_MILLISECONDS, "times": MOST_TIMES}
-_TARGETS: Final = ("opcode", "qpn", "event", "vector")
+_MOST: Final = {
+    "ms": MOST_MILLISECONDS, "times": MOST_TIMES, "address": (1 << 64) - 1, "value": (1 << 64) - 1,
+    "key": (1 << 32) - 1,
+}  # fmt: skip
+_TARGETS: Final = ("opcode", "qpn", "event", "vector", "address", "key", "index")
+_ABSENCES: Final = {
+    Effect.REGISTERS_LOST: Presence.NO_REGISTERS, Effect.REMOVED: Presence.GONE
+}  # fmt: skip
+_ANSWERS: Final = {
+    int(Opcode.QUERY_DEV_CAP): QUERY_DEV_CAP,
+    int(Opcode.QUERY_PORT): QUERY_PORT,
+    int(Opcode.QUERY_ADAPTER): QUERY_ADAPTER,
+}
+"""The forms of answers of which a field can be wrong, by opcode."""
 
 
 class NamedFaultCommands:
     """Executes control lines about faults by name on the HCAs that `hca_of` finds."""
 
-    def __init__(self, hca_of: Callable[[str], Hca], names: Sequence[str]) -> None:
+    def __init__(
+        self, hca_of: Callable[[str], Hca], names: Sequence[str], rules: FaultRules
+    ) -> None:
         self._hca_of = hca_of
+        self._rules = rules
         self._names = names
         self.words: dict[str, Callable[[Sequence[str]], list[str]]] = {
             "arm": self._arm,
@@ -46,7 +67,40 @@ class NamedFaultCommands:
         if named is None:
             raise ValueError(f"there is no fault {words[1][:40]!r}: `bluebridge fault list`")
         values = _values(named, words[2:])
-        return _happen(hca, named, values) if named.effect in ONCE else [_armed(hca, named, values)]
+        if named.effect is Effect.PORT_LATE:
+            self._late_port(words[0], hca, _number("ms", values["ms"]) / 1000)
+            return []
+        if named.effect in ONCE:
+            return _happen(hca, named, values)
+        fault = _fault(hca, named, values)
+        if named.effect is Effect.WIRE:
+            self._lay(words[0], fault, values["rule"])
+        else:
+            _begin(hca, fault, values)
+        hca.adapter.faults.arm(fault)
+        return [str(fault.number)]
+
+    def _lay(self, name: str, fault: ArmedFault, words: str) -> None:
+        """Put the link rule of a fault into force; raises `ValueError`."""
+        action, *rest = words.split()
+        rule = rule_of(action, rest)
+        rule.label = f"fault {fault.number} {fault.name}: "
+        self._rules.add(f"{name}/1", rule)
+        fault.undo = lambda: self._rules.end(rule)
+
+        def look() -> None:
+            fault.matched, fault.taken = rule.matched, rule.taken
+
+        fault.look = look
+
+    def _late_port(self, name: str, hca: Hca, seconds: float) -> None:
+        """Pull the cable, plug it in later, and let nothing pass for as long again."""
+        port, later = hca.adapter.ports[0], hca.adapter.bus.call_later
+        rule = rule_of("drop", [])
+        self._rules.add(f"{name}/1", rule)
+        port.plug(False)
+        later(seconds, lambda: port.plug(True))
+        later(2 * seconds, lambda: self._rules.end(rule))
 
     def _armed(self, words: Sequence[str]) -> list[str]:
         if len(words) > 1:
@@ -70,9 +124,6 @@ class NamedFaultCommands:
             if not found:
                 raise ValueError(f"no fault {words[1][:20]!r} is armed on {words[0]}")
         hca.adapter.faults.clear(found)
-        for fault in found:
-            if fault.effect is Effect.DOORBELL_IGNORED:
-                _hear(hca, fault.target)
         return []
 
 
@@ -94,8 +145,8 @@ def _values(named: NamedFault, words: Sequence[str]) -> dict[str, str]:
     return {**named.fixed, **values}
 
 
-def _armed(hca: Hca, named: NamedFault, values: Mapping[str, str]) -> str:
-    """Arm a fault and return its number; raises `ValueError`."""
+def _fault(hca: Hca, named: NamedFault, values: Mapping[str, str]) -> ArmedFault:
+    """Return a fault that is not in force yet; raises `ValueError`."""
     faults, target = hca.adapter.faults, _target(hca, values)
     if len(faults.table()) >= MOST_ARMED:
         raise ValueError(f"{MOST_ARMED} faults are armed: `bluebridge fault GUEST clear`")
@@ -107,21 +158,96 @@ def _armed(hca: Hca, named: NamedFault, values: Mapping[str, str]) -> str:
     count = _number("count", values["count"]) if "count" in values else named.count
     if not nth or ("count" in values and not count):
         raise ValueError("nth and count begin at 1")
-    if named.effect is Effect.DOORBELL_IGNORED:
-        _send_ring(hca, target).deaf = True
-    number = faults.next_number()
-    faults.arm(
-        ArmedFault(
-            number, named.name, named.effect, target,
-            status=status, seconds=seconds, nth=nth, count=count,
-        )
+    return ArmedFault(
+        faults.next_number(), named.name, named.effect, target,
+        status=status, seconds=seconds, nth=nth, count=count,
     )  # fmt: skip
-    return str(number)
+
+
+def _begin(hca: Hca, fault: ArmedFault, values: Mapping[str, str]) -> None:
+    """Do what a fault does when it is armed, and say what undoes it; raises `ValueError`."""
+    bus, port, effect = hca.adapter.bus, hca.adapter.ports[0], fault.effect
+    if effect is Effect.DOORBELL_IGNORED:
+        _send_ring(hca, fault.target).deaf = True
+        fault.undo = lambda: _hear(hca, fault.target)
+    elif effect is Effect.COMMAND_WRONG:
+        fault.change = _change(fault.target, values["field"], _number("value", values["value"]))
+    elif effect is Effect.PORT_DOWN:
+        port.plug(False)
+        fault.undo = lambda: port.plug(True)
+    elif effect is Effect.GID_VANISHES:
+        _empty_gid(hca, fault)
+    elif effect is Effect.DMA_REFUSED:
+        bus.refuse(fault.target, refused=True)
+        fault.undo = lambda: bus.refuse(fault.target, refused=False)
+    elif effect is Effect.KEY_LOCKED:
+        _lock(hca, fault)
+    elif effect in _ABSENCES:
+        if any(other.effect in _ABSENCES for other in hca.adapter.faults.table()):
+            raise ValueError("the function has gone already: `bluebridge fault GUEST clear`")
+        bus.set_presence(_ABSENCES[effect])
+        fault.undo = lambda: bus.set_presence(Presence.HERE)
+
+
+def _change(opcode: int, field: str, value: int) -> Callable[[bytes], bytes]:
+    """Return what puts `value` into a field of a command's answer; raises `ValueError`."""
+    layout = _ANSWERS.get(opcode)
+    if layout is None:
+        known = ", ".join(Opcode(each).name for each in _ANSWERS)
+        raise ValueError(f"opcode={Opcode(opcode).name}: choose from {known}")
+    if field not in [item.name for item in layout.fields]:
+        raise ValueError(f"{layout.name} has no field {field[:40]!r}: docs/fields.md")
+    layout.set(bytearray(layout.size), field, value)  # whether it fits
+
+    def change(answer: bytes) -> bytes:
+        changed = bytearray(answer)
+        layout.set(changed, field, value)
+        return bytes(changed)
+
+    return change
+
+
+def _empty_gid(hca: Hca, fault: ArmedFault) -> None:
+    """Empty an entry of the first port's GID table, unless software sets the table anew."""
+    port, index = hca.adapter.ports[0], fault.target
+    before = list(port.gids)
+    if index >= len(before) or before[index] == NO_GID:
+        raise ValueError(f"there is no GID {index}: `bluebridge show GUEST ports` lists them")
+    versions = port.gid_versions
+    after = [NO_GID if at == index else gid for at, gid in enumerate(before)]
+    port.set_gids(after, versions)
+
+    def undo() -> None:
+        if list(port.gids) == after:
+            port.set_gids(before, versions)
+
+    fault.undo = undo
+
+
+def _lock(hca: Hca, fault: ArmedFault) -> None:
+    """Let a memory region count as one that is not registered."""
+    regions = hca.adapter.regions
+    region = regions.get(regions.index_of(fault.target))
+    if region is None:
+        raise ValueError(f"there is no key {fault.target:#x}: `bluebridge show GUEST mr`")
+    if region.free:
+        raise ValueError(f"key {fault.target:#x} is not registered")
+    region.free = True
+
+    def undo() -> None:
+        region.free = False
+
+    fault.undo = undo
 
 
 def _target(hca: Hca, values: Mapping[str, str]) -> int:
-    """Return the number of what a fault is about, which must be there; raises `ValueError`."""
-    name = next(name for name in _TARGETS if name in values)
+    """Return the number of what a fault is about, which must be there; raises `ValueError`.
+
+    It is 0 for one that is about the whole adapter.
+    """
+    name = next((name for name in _TARGETS if name in values), "")
+    if not name:
+        return 0
     if name == "opcode":
         return _named(Opcode, name, values[name])
     if name == "event":
@@ -131,7 +257,7 @@ def _target(hca: Hca, values: Mapping[str, str]) -> int:
         raise ValueError(f"the adapter has vectors 0 to {hca.adapter.config.msix_vectors - 1}")
     if name == "qpn" and hca.adapter.pair(number) is None:
         raise ValueError(f"there is no QP {number:#x}: `bluebridge show GUEST qp` lists them")
-    return number
+    return number & ~(PAGE_BYTES - 1) if name == "address" else number
 
 
 def _happen(hca: Hca, named: NamedFault, values: Mapping[str, str]) -> list[str]:
@@ -142,6 +268,8 @@ def _happen(hca: Hca, named: NamedFault, values: Mapping[str, str]) -> list[str]
         if len(text) > CATAS_LETTERS:
             raise ValueError(f"the text has {len(text)} letters; at most {CATAS_LETTERS} fit")
         hca.fail(text)
+    elif named.effect is Effect.FUNCTION_RESET:
+        adapter.bus.reset_function()
     elif named.effect is Effect.PORT_FLAP:
         _flap(hca, 2 * _number("times", values["times"]), _number("ms", values["ms"]) / 1000)
     elif named.effect is Effect.CQ_OVERRUN:

@@ -32,8 +32,13 @@ def main(options: argparse.Namespace) -> int:
     _check_page(options.page)
     progress = Reporter(quiet=options.quiet)
     with termination_as_exception():
-        rows = list(run(faults, programs, options.times, options.log, progress))
-    print("\n".join(_json(rows) if options.json else page.table(rows)))
+        rows = []
+        for row in run(faults, programs, options.times, options.log, progress):
+            rows.append(row)
+            if options.json:
+                print(json.dumps(dataclasses.asdict(row)), flush=True)
+    if not options.json:
+        print("\n".join(page.table(rows)))
     if options.page is not None:
         options.page.write_text(page.page(rows))
     return int(any(row.recovered == stage.NO for row in rows))
@@ -66,20 +71,19 @@ def run(
 ) -> Iterable[Row]:
     """Start a pair and yield the row of each fault under each program. Raises `LabError`."""
     with stage.opened(programs, log, progress) as opened:
-        total, number = times * len(faults) * len(programs), 0
-        for program in programs:
-            for fault in faults:
-                for _ in range(times):
-                    number += 1
-                    row = Cell(opened, program, fault).run()
-                    progress(f"{number}/{total} {fault.name}, {program.name}: {row.outcome}")
-                    yield row
+        cells = [
+            (program, fault)
+            for program in programs
+            for fault in faults
+            if program.meets(fault)
+            for _ in range(times)
+        ]
+        for number, (program, fault) in enumerate(cells, start=1):
+            row = Cell(opened, program, fault).run()
+            progress(f"{number}/{len(cells)} {fault.name}, {program.name}: {row.outcome}")
+            yield row
 
 
 def _check_page(path: Path | None) -> None:
     if path is not None and not path.absolute().parent.is_dir():
         raise UsageError(f"there is no folder {path.parent} for the page", "make it first")
-
-
-def _json(rows: Iterable[Row]) -> list[str]:
-    return [json.dumps(dataclasses.asdict(row)) for row in rows]

@@ -6,7 +6,7 @@ import contextlib
 import time
 from dataclasses import dataclass, field
 
-from bluebridge.device.layout.mlx4.faults import ONCE, Effect, NamedFault
+from bluebridge.device.layout.mlx4.faults import Effect, NamedFault
 from bluebridge.host_tools.agent import Command, CommandTimedOut
 from bluebridge.host_tools.atlas import outcome, values
 from bluebridge.host_tools.atlas.outcome import CRASHED, HUNG, NO_QUEUE, Row
@@ -19,12 +19,15 @@ from bluebridge.host_tools.programs.readiness import wait_until
 _OUTPUT, _STATUS = "/tmp/atlas-output", "/tmp/atlas-status"
 _READY_SECONDS = 20.0
 _AFTER_SECONDS = 20.0
-_GRACE_SECONDS = 4.0
+_GRACE_SECONDS = 3.0
 """Seconds that a program gets after its fault was cleared, before it is killed."""
 NEVER_SECONDS = 75.0
 """The limit under `command-never`: mlx4_core gives a command 60 s."""
-_AT_ARMING = ONCE | {Effect.DOORBELL_IGNORED}
-"""Faults that the log tells of when they are armed, by the order itself."""
+_TAKING = values.BEFORE | {
+    Effect.CQE_LOST, Effect.CQE_DOUBLED, Effect.CQE_LATE, Effect.CQE_FOREIGN, Effect.CQE_STATUS,
+    Effect.EQE_LOST, Effect.INTERRUPT_LOST,
+}  # fmt: skip
+"""Faults of which the log tells what they take; of others it has the order only."""
 THINNEST = "ibv_rc_pingpong"
 """The program that is waited for so long; others are hung for the same reason."""
 
@@ -60,7 +63,8 @@ class Cell:
             recovered = RESTARTED
         self._forget_messages()
         return Row(
-            self.program.name, self.fault.name, self._produced, outcome.seen_as(self.output),
+            self.program.name, self.fault.name, self._produced,
+            outcome.seen_as(self.output) or outcome.last_words(self.status, self.output),
             outcome.status_text(self.status, self.output), kernel, ended, recovered,
             round(time.monotonic() - begin, 1),
         )  # fmt: skip
@@ -83,7 +87,7 @@ class Cell:
             self._lost = True
             kernel = error.what
         self._clear()
-        self._produced = self.stage.produced(self.fault.name, self.fault.effect in _AT_ARMING)
+        self._produced = self.stage.produced(self.fault.name, self.fault.effect not in _TAKING)
         if self._lost:
             return CRASHED, kernel
         if not self._happened:
@@ -98,7 +102,7 @@ class Cell:
         if values.is_before(self.fault):
             self._arm(None)
         self._serve()
-        line = f"rm -f {_STATUS}; ({self.program.client}) > {_OUTPUT} 2>&1; echo $? > {_STATUS}.new"
+        line = f"({self._line(self.program.client)}) > {_OUTPUT} 2>&1; echo $? > {_STATUS}.new"
         self._a.run(f"rm -f {_STATUS} {_OUTPUT}")
         self._commands.append(self._a.agent.start(f"{line}; mv {_STATUS}.new {_STATUS}"))
         if not values.is_before(self.fault):
@@ -110,9 +114,13 @@ class Cell:
         if self.program.before:
             b.run(self.program.before)
         if self.program.server:
-            line = f"({self.program.server}) > {_OUTPUT} 2>&1"
+            line = f"({self._line(self.program.server)}) > {_OUTPUT} 2>&1"
             self._commands.append(b.agent.start(line))
             b.run(wait_until(self.program.ready), timeout=_READY_SECONDS)
+
+    def _line(self, line: str) -> str:
+        before = values.is_before(self.fault)
+        return line.replace("COUNT", str(self.program.brief if before else self.program.long))
 
     def _queue(self) -> int | None:
         """Wait until the program has a connected queue pair; None if it ended before."""
@@ -127,7 +135,7 @@ class Cell:
 
     def _arm(self, qpn: int | None) -> None:
         tell = self.stage.pair.server.tell
-        found = values.values(self.fault, self._a, qpn, tell)
+        found = values.values(self.fault, self.stage.pair, qpn)
         if found is None:
             return
         words = " ".join(f"{name}={value}" for name, value in found.items())
@@ -164,4 +172,4 @@ class Cell:
 
     def _forget_messages(self) -> None:
         for machine in self.stage.pair.machines:
-            machine.run("dmesg -C")
+            machine.run("dmesg -c > /dev/null")

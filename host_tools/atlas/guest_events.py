@@ -13,12 +13,14 @@ import pyverbs.enums as e
 from pyverbs.addr import AHAttr, GlobalRoute
 from pyverbs.cq import CQ
 from pyverbs.device import Context
+from pyverbs.fork import fork_init
 from pyverbs.mr import MR
 from pyverbs.pd import PD
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
 from pyverbs.wr import SGE, SendWR
 
+fork_init()  # or the first write after the fork would move this process off the adapter's pages
 ctx = Context(name="mlx4_0")
 pd, cq = PD(ctx), CQ(ctx, 64)
 mr = MR(pd, 4096, e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE)
@@ -26,7 +28,8 @@ srq = SRQ(pd, SrqInitAttr(SrqAttr(max_wr=16)))
 cap = QPCap(max_send_wr=16)
 qp = QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, srq=srq, cap=cap, sq_sig_all=1))
 route = GlobalRoute(dgid=ctx.query_gid(1, 0), sgid_index=0)
-attr = QPAttr(port_num=1, dest_qp_num=qp.qp_num, path_mtu=e.IBV_MTU_1024)
+attr = QPAttr(port_num=1)
+attr.dest_qp_num, attr.path_mtu = qp.qp_num, e.IBV_MTU_1024
 attr.qp_access_flags = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE
 attr.ah_attr = AHAttr(gr=route, is_global=1, port_num=1)
 attr.timeout, attr.retry_cnt, attr.rnr_retry = 14, 7, 7

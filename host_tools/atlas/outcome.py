@@ -36,6 +36,7 @@ _KERNEL_WC = re.compile(
 _KERNEL = re.compile(r"mlx4|infiniband|nvme|rtrs|rnbd|ib_|rdma|BUG|WARN|Call Trace|blocked", re.I)
 _LEVEL = re.compile(r"<(\d+)>(?:\[[^]]*\] )?(.*)")
 _WORST_LEVEL = 4
+_WORDS = 60
 _NAMES = {code: name for code, name in errno.errorcode.items() if code not in (0, 11)}
 
 
@@ -71,6 +72,12 @@ def seen_as(text: str) -> str:
             found.append(f"event {match['watch'].strip()}")
     found += [match["text"] for match in _KERNEL_WC.finditer(text)]
     return ", ".join(dict.fromkeys(found))
+
+
+def last_words(status: int | None, output: str) -> str:
+    """Return the last line of a program that failed, in a few words."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return lines[-1][:_WORDS] if lines and status else ""
 
 
 def status_text(status: int | None, output: str) -> str:

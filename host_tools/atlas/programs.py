@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bluebridge.device.layout.mlx4.faults import Effect, NamedFault
 from bluebridge.host_tools.programs.readiness import VERBS_PORT, listening
 
 SERVER = "10.9.0.2"
@@ -12,7 +13,7 @@ EVENTS = "/tmp/guest_events.py"
 """The path of `guest_events.py` in guest a."""
 _FIO = (
     "fio --name=atlas --filename={disk} --direct=1 --ioengine=libaio --iodepth=8 --rw=randrw "
-    "--bs=4k --size=4m --time_based --runtime=3 --verify=crc32c --verify_backlog=16 "
+    "--bs=4k --size=4m --time_based --runtime=COUNT --verify=crc32c --verify_backlog=16 "
     "--verify_fatal=1"
 )
 
@@ -22,34 +23,56 @@ class Program:
     """One program of other people, as shell lines; it ends by itself after a few seconds.
 
     `owner` is the name under which `rdma resource` has its queue pairs, empty for a program that
-    has none of its own. `limit` is the time in seconds after which it counts as hung. `before`
-    runs in guest b ahead of the server, `after` in guest a and `over` in guest b at the end.
+    has none of its own. COUNT in a line is how much it does: `brief` for faults that are armed
+    before it starts, else `long`, which takes about two seconds. `limit` is the time in seconds
+    after which it counts as hung. `before` runs in guest b ahead of the server, `after` in guest a
+    and `over` in guest b at the end.
     """
 
     name: str
     what: str
     client: str
     owner: str
+    brief: int
+    long: int
     server: str = ""
     ready: str = ""
-    limit: float = 10.0
+    limit: float = 6.0
     before: str = ""
     after: str = ""
     over: str = ""
     rnbd: bool = False
     """Whether the guests need the modules of RTRS and RNBD."""
+    loads: bool = False
+    """Whether it loads the drivers, and so is what faults of their load are for."""
+
+    def meets(self, fault: NamedFault) -> bool:
+        """Return whether a fault is one for this program at all."""
+        loading = fault.effect in _ANSWERED and fault.fixed.get("opcode") in AT_LOAD
+        if fault.name.startswith("rtrs-"):
+            return self.rnbd
+        return loading is self.loads
 
 
-def _verbs(tool: str, words: str, what: str) -> Program:
+_ANSWERED = (Effect.COMMAND_FAILS, Effect.COMMAND_WRONG)
+AT_LOAD = (
+    "QUERY_FW", "MAP_FA", "RUN_FW", "QUERY_DEV_CAP", "SET_ICM_SIZE", "INIT_HCA", "QUERY_ADAPTER",
+    "SW2HW_EQ", "MAP_EQ", "NOP", "SET_PORT", "INIT_PORT", "UPDATE_QP",
+)  # fmt: skip
+"""Commands that mlx4 sends when it is loaded, and not for a program."""
+
+
+def _verbs(tool: str, words: str, brief: int, long: int, what: str) -> Program:
     line = f"{tool} {words}"
     return Program(
-        tool, what, f"{line} {SERVER}", tool[:15], server=line, ready=listening(VERBS_PORT)
-    )
+        tool, what, f"{line} {SERVER}", tool[:15], brief, long,
+        server=line, ready=listening(VERBS_PORT),
+    )  # fmt: skip
 
 
-def _cm(tool: str, client: str, server: str, what: str) -> Program:
+def _cm(tool: str, client: str, server: str, brief: int, long: int, what: str) -> Program:
     ready = f"rdma resource show cm_id | grep LISTEN | grep -q 'comm {tool}'"
-    return Program(tool, what, client, tool, server=server, ready=ready)
+    return Program(tool, what, client, tool, brief, long, server=server, ready=ready)
 
 
 _TARGET = """
@@ -77,26 +100,36 @@ for folder in /sys/block/rnbd*/rnbd; do
 done
 """
 
+_RELOAD = """
+modprobe -r mlx4_en mlx4_ib mlx4_core
+bluebridge-mlx4 10.9.0.1/24 || exit 1
+exec ibv_devinfo
+"""
+
 PROGRAMS = (
-    _verbs("ibv_rc_pingpong", "-e -g 0 -n 3000", "libibverbs' example, with completion events"),
-    _verbs("ibv_srq_pingpong", "-g 0 -n 1500", "16 queue pairs that share a receive queue"),
+    _verbs("ibv_rc_pingpong", "-e -g 0 -n COUNT", 50, 1500, "libibverbs, with completion events"),
+    _verbs("ibv_srq_pingpong", "-g 0 -n COUNT", 50, 1000, "16 queue pairs, a shared receive queue"),
     Program(
         "pyverbs", "rdma-core's pyverbs: a queue pair writes to itself and prints events",
-        f"python3 {EVENTS} 3", "python3",
+        f"python3 {EVENTS} COUNT", "python3", 0, 2,
     ),
-    _verbs("ib_write_lat", "-x 0 -n 6000", "perftest, which polls"),
-    _cm("rping", f"rping -c -a {SERVER} -C 500", "rping -s -P", "librdmacm's example"),
-    _cm("rstream", f"rstream -s {SERVER} -S 4096 -C 3000", "rstream", "rsockets"),
+    _verbs("ib_write_lat", "-x 0 -n COUNT", 100, 3000, "perftest, which polls"),
+    _cm("rping", f"rping -c -a {SERVER} -C COUNT", "rping -s", 10, 250, "librdmacm's example"),
+    _cm("rstream", f"rstream -s {SERVER} -S 4096 -C COUNT", "rstream", 50, 1500, "rsockets"),
     Program(
         "nvme-rdma", "the kernel's NVMe over Fabrics, fio compares each block",
         f"modprobe nvme-rdma && nvme connect -t rdma -n blue -a {SERVER} -s 4420 "
         "--reconnect-delay=1 --ctrl-loss-tmo=8 || exit 1\n"
         "until [ -b /dev/nvme0n1 ]; do sleep 0.1; done\n" + _FIO.format(disk="/dev/nvme0n1"),
-        "rdma_cm", before=_TARGET, limit=45.0, after="nvme disconnect -n blue",
+        "rdma_cm", 1, 2, before=_TARGET, limit=45.0, after="nvme disconnect -n blue",
     ),
     Program(
-        "rnbd", "the kernel's RTRS and RNBD, fio compares each block", _MAP, "rdma_cm",
+        "rnbd", "the kernel's RTRS and RNBD, fio compares each block", _MAP, "rdma_cm", 1, 2,
         before="modprobe rnbd-server", limit=45.0, after=_UNMAP, rnbd=True,
+    ),
+    Program(
+        "modprobe", "the kernel's drivers are loaded anew; ibv_devinfo", _RELOAD, "", 0, 0,
+        limit=60.0, loads=True,
     ),
 )  # fmt: skip
 BY_NAME = {program.name: program for program in PROGRAMS}

@@ -22,6 +22,8 @@ from bluebridge.host_tools.progress import Progress
 
 _UP_SECONDS = 60.0
 _HEALTHY_SECONDS = 40.0
+_RELOAD_SECONDS = 8.0
+"""Seconds for one look whether the drivers are back: mlx4_core may begin anew meanwhile."""
 _LOG_SECONDS = 1.0
 _CHECK = "ibv_rc_pingpong -g 0 -n 20"
 _UNLOAD = "modprobe -r rnbd_client rnbd_server"
@@ -44,7 +46,7 @@ class Stage:
         if self._rnbd:
             machine.run(_UNLOAD, check=False)
         machine.agent.put(_source(), EVENTS)
-        machine.run("dmesg -C")
+        machine.run("dmesg -c > /dev/null")
 
     def healthy(self) -> bool:
         """Return True once messages go from a to b again; False after `_HEALTHY_SECONDS`."""
@@ -55,11 +57,14 @@ class Stage:
                 return True
             if time.monotonic() > deadline:
                 return False
-            time.sleep(0.5)
+            with contextlib.suppress(CommandFailed, CommandTimedOut):
+                self._bring_up()
+
+    def _bring_up(self) -> None:
+        for machine in self.pair.machines:
+            machine.run(["bluebridge-mlx4", _address(machine)], timeout=_RELOAD_SECONDS)
 
     def _check(self) -> None:
-        for machine in self.pair.machines:
-            machine.run(["bluebridge-mlx4", _address(machine)], timeout=_HEALTHY_SECONDS)
         server = self.pair.b.agent.start(_CHECK, _HEALTHY_SECONDS)
         try:
             self.pair.b.run(wait_until(listening(VERBS_PORT)), timeout=5)

@@ -16,7 +16,7 @@ from typing import Final
 
 from bluebridge.device import pieces
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.pci.bus import Run
+from bluebridge.device.pci.bus import Presence, Run
 from bluebridge.device.pci.memory import GuestMemory
 
 _HEAD: Final = Struct("<QII")
@@ -61,6 +61,7 @@ class FakeHost:
         self._next = base
         self.now = 0.0
         self.interrupts: list[int] = []
+        self.presence = Presence.HERE
         self.notes: list[tuple[Kind, str, int]] = []
         self.events: list[Event] = []
         self.give_memory(base, size)
@@ -205,6 +206,18 @@ class FakeHost:
     def interrupt(self, vector: int) -> None:
         """Record an interrupt."""
         self.interrupts.append(vector)
+
+    def refuse(self, page: int, *, refused: bool) -> None:
+        """Take a page of guest memory away, or give it back."""
+        self._memory.refuse(page, refused=refused)
+
+    def set_presence(self, presence: Presence) -> None:
+        """Record what of the function answers."""
+        self.presence = presence
+
+    def reset_function(self) -> None:
+        """Record a remark."""
+        self.note(Kind.RESET, "function level")
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> FakeTimer:
         """Wait for the clock."""

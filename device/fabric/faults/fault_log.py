@@ -29,7 +29,7 @@ class FaultLog:
         events = self._events
         if not events.active:
             return
-        text = f"rule {rule.number} {verb} ({direction}): {traits.text_of(message)}"
+        text = f"{rule.label}rule {rule.number} {verb} ({direction}): {traits.text_of(message)}"
         events.work, before = message.work, events.work
         try:
             events.record(

@@ -49,5 +49,25 @@ def own(message: Message) -> Message:
     return copy
 
 
+def flip(message: Message) -> None:
+    """Invert the lowest bit of a message's first byte of payload, in bytes of its own.
+
+    Nothing else may have the message: a sender makes a new one when it sends again.
+    """
+    if isinstance(message, (Request, Response)):
+        message.payload = _own_bytes(message.payload)
+        for view in message.payload[:1]:
+            view[:1] = bytes((view[0] ^ 1,))
+    elif isinstance(message, Frames):
+        for train in message.trains[:1]:
+            train.frames[:1] = [_flipped(frame, len(frame) - 1) for frame in train.frames[:1]]
+    elif message.payload:
+        message.payload = _flipped(message.payload, 0)
+
+
+def _flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes((data[at] ^ 1,)) + data[at + 1 :]
+
+
 def _own_bytes(payload: Payload) -> Payload:
-    return [memoryview(view.tobytes()) for view in payload]
+    return [memoryview(bytearray(view)) for view in payload]

@@ -76,8 +76,8 @@ class Rule:
     """
 
     __slots__ = (
-        "_chance", "_count", "_probability", "_skip", "action", "direction", "kept", "lost",
-        "match", "matched", "number", "seconds", "taken", "words",
+        "_chance", "_count", "_probability", "_skip", "action", "direction", "kept", "label",
+        "lost", "match", "matched", "number", "seconds", "taken", "words",
     )  # fmt: skip
 
     def __init__(
@@ -94,6 +94,8 @@ class Rule:
         seed: int = 0,
     ) -> None:
         self.number = 0
+        self.label = ""
+        """The fault by name that the rule belongs to, such as `fault 3 ack-lost: `."""
         self.action = action
         self.words = words
         self.match = match

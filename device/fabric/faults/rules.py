@@ -63,6 +63,11 @@ class FaultRules:
         del self._rules[number]
         stage.remove(link, rule)
 
+    def end(self, rule: Rule) -> None:
+        """End a rule and deliver the messages that it keeps, unless it has ended already."""
+        if rule.number in self._rules:
+            self.remove(rule.number)
+
     def remove_all(self, name: str | None = None) -> None:
         """End all rules, or those of one link."""
         for number, (link, _) in list(self._rules.items()):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from bluebridge.device.fabric.faults.fault_log import FaultLog
-from bluebridge.device.fabric.faults.kept import Kept, own, size_of
+from bluebridge.device.fabric.faults.kept import Kept, flip, own, size_of
 from bluebridge.device.fabric.faults.rule import IN, OUT, Rule
 from bluebridge.device.fabric.interface import FabricPort, StagedFabric
 from bluebridge.device.fabric.messages import Message
@@ -114,6 +114,10 @@ class FaultStage:
         if rule.action == "drop":
             self._log.write(link.device, rule, found.direction, "drops", found.message)
             return [], 0
+        if rule.action == "flip":
+            self._log.write(link.device, rule, found.direction, "flips", found.message)
+            flip(found.message)
+            return found.targets, 1
         if rule.action == "duplicate":
             if not rule.seconds:
                 self._log.write(link.device, rule, found.direction, "duplicates", found.message)

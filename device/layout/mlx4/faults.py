@@ -20,8 +20,11 @@ class Layer(Enum):
 
     FIRMWARE = "firmware"
     QUEUE = "queue"
+    MEMORY = "memory"
     EVENT = "event"
     PORT = "port"
+    WIRE = "wire"
+    BUS = "bus and power"
 
 
 class Effect(Enum):
@@ -30,6 +33,7 @@ class Effect(Enum):
     COMMAND_FAILS = auto()
     COMMAND_LATE = auto()
     COMMAND_NEVER = auto()
+    COMMAND_WRONG = auto()
     CQE_LOST = auto()
     CQE_DOUBLED = auto()
     CQE_LATE = auto()
@@ -42,9 +46,23 @@ class Effect(Enum):
     EVENT = auto()
     CQ_OVERRUN = auto()
     PORT_FLAP = auto()
+    PORT_DOWN = auto()
+    PORT_LATE = auto()
+    GID_VANISHES = auto()
+    WIRE = auto()
+    DMA_REFUSED = auto()
+    KEY_LOCKED = auto()
+    FUNCTION_RESET = auto()
+    REGISTERS_LOST = auto()
+    REMOVED = auto()
 
 
-ONCE = frozenset({Effect.FATAL, Effect.EVENT, Effect.CQ_OVERRUN, Effect.PORT_FLAP})
+ONCE = frozenset(
+    {
+        Effect.FATAL, Effect.EVENT, Effect.CQ_OVERRUN, Effect.PORT_FLAP, Effect.PORT_LATE,
+        Effect.FUNCTION_RESET,
+    }
+)  # fmt: skip
 
 PARAMETERS: Mapping[str, tuple[str, str]] = {
     "opcode": ("NAME", "a firmware command, such as SW2HW_MPT"),
@@ -59,6 +77,12 @@ PARAMETERS: Mapping[str, tuple[str, str]] = {
     "nth": ("NUMBER", "the first that is taken, of those that match (default 1)"),
     "count": ("NUMBER", "how many are taken from there on"),
     "text": ("TEXT", "what the error buffer says"),
+    "field": ("NAME", "a field of the command's answer, as docs/fields.md calls it"),
+    "value": ("NUMBER", "what the field says"),
+    "address": ("NUMBER", "a bus address; its page of 4 KiB is meant"),
+    "key": ("NUMBER", "a key of a memory region"),
+    "index": ("NUMBER", "an entry of the port's table"),
+    "rule": ("WORDS", "a rule of `bluebridge link`"),
 }
 """Forms and meanings of the parameters of faults."""
 
@@ -128,6 +152,22 @@ def _event(name: str, event: EventType, number: str, seen: str) -> NamedFault:
     )
 
 
+def _answer(name: str, field_: str, value: int, seen: str) -> NamedFault:
+    fixed = {"opcode": Opcode.QUERY_DEV_CAP.name, "field": field_, "value": str(value)}
+    return NamedFault(
+        name, Layer.FIRMWARE, Effect.COMMAND_WRONG,
+        f"QUERY_DEV_CAP answers {field_} = {value}, for a driver that is loaded now", seen,
+        takes=("value", *COUNTED), fixed=fixed, count=NO_LIMIT,
+    )  # fmt: skip
+
+
+def _wire(name: str, rule: str, seen: str, layer: Layer = Layer.WIRE) -> NamedFault:
+    return NamedFault(
+        name, layer, Effect.WIRE, f"link rule `{rule}` on port 1", seen, fixed={"rule": rule}
+    )
+
+
+_LOAD = "mlx4_core does not load; a reload works again"
 _FATAL = "mlx4_core resets the adapter: a closing command may not fail"
 
 FAULTS = (
@@ -164,6 +204,33 @@ FAULTS = (
     _command("mad-fails", Opcode.MAD_IFC, Status.BAD_PKT, "ibv_query_device: EIO"),
     _command("attach-mcast-fails", Opcode.WRITE_MCG, Status.EXCEED_LIM, "ibv_attach_mcast: ENOMEM"),
     _command("query-counters-fails", Opcode.DIAG_RPRT, Status.INTERNAL_ERR, "hw_counters: EIO"),
+    _command("write-mtt-fails", Opcode.WRITE_MTT, Status.BAD_PARAM, "ibv_reg_mr: EINVAL"),
+    _command("update-qp-fails", Opcode.UPDATE_QP, Status.BAD_OP, "mlx4_en: no loopback filter"),
+    _command("qp-to-sqd-fails", Opcode.RTS2SQD_QP, Status.BAD_QP_STATE, "ibv_modify_qp: EINVAL"),
+    _command("set-port-fails", Opcode.SET_PORT, Status.BAD_PARAM, "no GID, MAC or MTU is set"),
+    _command("init-port-fails", Opcode.INIT_PORT, Status.INTERNAL_ERR, "the port stays down"),
+    _command("query-fw-fails", Opcode.QUERY_FW, Status.INTERNAL_ERR, _LOAD),
+    _command("map-fa-fails", Opcode.MAP_FA, Status.ICM_ERROR, _LOAD),
+    _command("run-fw-fails", Opcode.RUN_FW, Status.BAD_NVMEM, _LOAD),
+    _command("query-dev-cap-fails", Opcode.QUERY_DEV_CAP, Status.INTERNAL_ERR, _LOAD),
+    _command("set-icm-size-fails", Opcode.SET_ICM_SIZE, Status.EXCEED_LIM, _LOAD),
+    _command("init-hca-fails", Opcode.INIT_HCA, Status.BAD_PARAM, _LOAD),
+    _command("query-adapter-fails", Opcode.QUERY_ADAPTER, Status.INTERNAL_ERR, _LOAD),
+    _command("create-eq-fails", Opcode.SW2HW_EQ, Status.EXCEED_LIM, _LOAD),
+    _command("map-eq-fails", Opcode.MAP_EQ, Status.BAD_PARAM, _LOAD),
+    _command("nop-fails", Opcode.NOP, Status.INTERNAL_ERR, "no MSI-X, then legacy interrupts"),
+    NamedFault(
+        "command-wrong", Layer.FIRMWARE, Effect.COMMAND_WRONG,
+        "a command's answer has another value in a field", "what the driver makes of it",
+        needs=("opcode", "field", "value"), takes=COUNTED, count=NO_LIMIT,
+    ),
+    _answer("short-send-queues", "log_max_qp_wqes", 6, "ibv_create_qp: EINVAL above 64 entries"),
+    _answer("short-cqs", "log_max_cqes", 9, "ibv_create_cq: EINVAL above 512 entries"),
+    _answer("short-srqs", "log_max_srq_wqes", 4, "ibv_create_srq: EINVAL above 16 entries"),
+    _answer("few-sges", "max_sq_sge", 1, "ibv_create_qp: EINVAL with more than one SGE"),
+    _answer("few-uars", "uar_size_code", 0, "ibv_open_device: ENOMEM when many are open"),
+    _answer("little-icm", "max_icm_size", 1 << 20, _LOAD),
+    _answer("no-ports", "num_ports", 0, _LOAD),
     _command("dereg-mr-fails", Opcode.HW2SW_MPT, Status.INTERNAL_ERR, _FATAL),
     _command("destroy-cq-fails", Opcode.HW2SW_CQ, Status.INTERNAL_ERR, _FATAL),
     _command("destroy-srq-fails", Opcode.HW2SW_SRQ, Status.INTERNAL_ERR, _FATAL),
@@ -224,6 +291,22 @@ FAULTS = (
         "posted work waits", needs=("qpn",), count=NO_LIMIT,
     ),
     NamedFault(
+        "dma-refused", Layer.MEMORY, Effect.DMA_REFUSED, "the adapter cannot reach one page",
+        "LOC_PROT_ERR, QP_FATAL or CQ_ERR, by what is in the page", needs=("address",),
+    ),
+    NamedFault(
+        "key-locked", Layer.MEMORY, Effect.KEY_LOCKED, "a memory region permits nothing",
+        "LOC_PROT_ERR here, REM_ACCESS_ERR at the peer", needs=("key",),
+    ),
+    _wire(
+        "payload-flip", "flip kind=request length=1- count=1",
+        "nothing below the application: bytes differ", Layer.MEMORY,
+    ),
+    _wire(
+        "read-flip", "flip opcode=READ_RESPONSE count=1",
+        "nothing below the application: bytes differ", Layer.MEMORY,
+    ),
+    NamedFault(
         "eqe-lost", Layer.EVENT, Effect.EQE_LOST, "an event of a type is not written",
         "CMD: time-out after 60 s; COMP: waits until the next event",
         needs=("event",), takes=COUNTED,
@@ -231,6 +314,10 @@ FAULTS = (
     NamedFault(
         "interrupt-lost", Layer.EVENT, Effect.INTERRUPT_LOST, "an interrupt is not sent",
         "its events wait for the next one", needs=("vector",), takes=COUNTED,
+    ),
+    NamedFault(
+        "vector-masked", Layer.EVENT, Effect.INTERRUPT_LOST, "an MSI-X vector is masked for ever",
+        "its events wait until the fault is cleared", needs=("vector",), count=NO_LIMIT,
     ),
     _event("path-mig", EventType.PATH_MIG, "qpn", "IBV_EVENT_PATH_MIG"),
     _event("path-mig-err", EventType.PATH_MIG_FAILED, "qpn", "IBV_EVENT_PATH_MIG_ERR"),
@@ -247,6 +334,61 @@ FAULTS = (
         "port-flap", Layer.PORT, Effect.PORT_FLAP,
         "the cable of port 1 is pulled and plugged in again, each state for so many milliseconds",
         "IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE", needs=("times", "ms"),
+    ),
+    NamedFault(
+        "port-down", Layer.PORT, Effect.PORT_DOWN, "the cable of port 1 is out until it is cleared",
+        "IBV_EVENT_PORT_ERR; RETRY_EXC_ERR", count=NO_LIMIT,
+    ),
+    NamedFault(
+        "port-late", Layer.PORT, Effect.PORT_LATE,
+        "the cable is out for so many milliseconds; as long again nothing passes an active port",
+        "IBV_EVENT_PORT_ACTIVE, and still RETRY_EXC_ERR", needs=("ms",),
+    ),
+    NamedFault(
+        "gid-vanishes", Layer.PORT, Effect.GID_VANISHES,
+        "an entry of port 1's GID table is empty in the adapter", "the peer's RETRY_EXC_ERR",
+        needs=("index",),
+    ),
+    _wire("wire-dead", "drop", "RETRY_EXC_ERR"),
+    _wire("wire-deaf", "drop direction=in", "RETRY_EXC_ERR"),
+    _wire("wire-mute", "drop direction=out", "RETRY_EXC_ERR"),
+    _wire("wire-lossy", "drop probability=0.01 seed=1", "retries; slower"),
+    _wire("wire-slow", "delay 20", "slower"),
+    _wire("wire-doubles", "duplicate", "nothing"),
+    _wire("request-lost", "drop kind=request count=1", "one retry"),
+    _wire("ack-lost", "drop opcode=ACK count=1", "one retry"),
+    _wire("nak-lost", "drop opcode=NAK,RNR_NAK count=1", "one retry"),
+    _wire("read-response-lost", "drop opcode=READ_RESPONSE count=1", "one retry"),
+    _wire("datagram-lost", "drop kind=datagram count=1", "UD: a message less"),
+    _wire("cm-req-lost", "drop cm=REQ count=1", "the connection takes longer"),
+    _wire("cm-rep-lost", "drop cm=REP count=1", "the connection takes longer"),
+    _wire("cm-rtu-lost", "drop cm=RTU count=1", "IBV_EVENT_COMM_EST at the passive side"),
+    _wire("cm-dreq-lost", "drop cm=DREQ count=1", "the end takes longer"),
+    _wire("cm-silent", "drop cm=REQ,REP", "RDMA_CM_EVENT_UNREACHABLE"),
+    _wire("rtrs-info-req-lost", "drop opcode=SEND length=272 payload=0000 count=1",
+          "RTRS: the path's handshake times out"),
+    _wire("rtrs-info-rsp-lost", "drop opcode=SEND length=24- payload=0100 count=1",
+          "RTRS: the path's handshake times out"),
+    _wire("rtrs-io-req-lost", "drop immediate=0x00000000/0xf0000000 count=1", "RTRS: one retry"),
+    _wire("rtrs-io-rsp-lost", "drop immediate=0x10000000/0xf0000000 count=1", "RTRS: one retry"),
+    _wire("rtrs-heartbeat-lost", "drop immediate=0x80000000/0xf0000000",
+          "RTRS: RETRY_EXC_ERR, the path reconnects"),
+    _wire("rtrs-heartbeat-ack-lost", "drop immediate=0x90000000/0xf0000000",
+          "RTRS: the peer's heartbeat times out"),
+    NamedFault(
+        "function-reset", Layer.BUS, Effect.FUNCTION_RESET,
+        "a function-level reset that the driver did not ask for",
+        "commands time out, then mlx4_core resets the adapter",
+    ),
+    NamedFault(
+        "registers-lost", Layer.BUS, Effect.REGISTERS_LOST,
+        "reads of BARs are all ones and stores get lost, as after completion time-outs",
+        "mlx4_core takes it for an internal error and resets the adapter", count=NO_LIMIT,
+    ),
+    NamedFault(
+        "surprise-removal", Layer.BUS, Effect.REMOVED,
+        "the function is gone, configuration space included, until the fault is cleared; then it "
+        "is as after power-on", "mlx4_core: reset fails, the guest may hit a BUG", count=NO_LIMIT,
     ),
 )  # fmt: skip
 

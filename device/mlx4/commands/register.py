@@ -8,7 +8,7 @@ Rules: Linux `mlx4/cmd.c: mlx4_cmd_post, cmd_pending, mlx4_cmd_poll, mlx4_cmd_wa
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
@@ -64,6 +64,8 @@ class Execution:
     command: Command
     begin: int
     steps: Iterator[None] | None = None
+    change: Callable[[bytes], bytes] | None = None
+    """What a fault makes of the answer."""
 
 
 class CommandRegister:
@@ -112,6 +114,9 @@ class CommandRegister:
             self._carry_on(execution)
         elif fault.effect is Effect.COMMAND_FAILS:
             self._end(execution, *reason_of(fault), command.out_param)
+        elif fault.effect is Effect.COMMAND_WRONG:
+            execution.change = fault.change
+            self._carry_on(execution)
         elif fault.effect is Effect.COMMAND_LATE:
             self._adapter.bus.call_later(fault.seconds, lambda: self._continue(execution))
         else:
@@ -190,7 +195,7 @@ class CommandRegister:
         if isinstance(result, int):
             return result
         if isinstance(result, bytes):
-            self._answer(command, result)
+            self._answer(command, execution.change(result) if execution.change else result)
             return command.out_param
         execution.steps = result
         return 0

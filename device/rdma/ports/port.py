@@ -198,6 +198,11 @@ class Port:
         """The GID table; unused entries are 16 zero bytes."""
         return self._tables.gids
 
+    @property
+    def gid_versions(self) -> Sequence[int]:
+        """The RoCE versions of the entries of the GID table; 1 for those it does not have."""
+        return self._tables.versions
+
     def set_vlans(self, vlans: list[int | None]) -> None:
         """Replace the VLAN table."""
         self._tables.vlans = vlans

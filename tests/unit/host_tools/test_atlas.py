@@ -63,7 +63,7 @@ def test_how_it_ended(produced: int, status: int | None, word: str) -> None:
 
 
 def test_each_fault_can_be_given_values() -> None:
-    known = {*values.QUEUES, *values.EXAMPLES, "vector"}
+    known = {*values.QUEUES, *values.EXAMPLES, "vector", "address", "key"}
     for fault in FAULTS:
         assert {*fault.needs} <= known, fault.name
     before = [fault.name for fault in FAULTS if values.is_before(fault)]
@@ -115,7 +115,9 @@ def test_bad_input_starts_nothing(words: list[str], capsys: pytest.CaptureFixtur
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_rows_are_objects(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+def test_rows_are_objects(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = [row("hung-wr", "rping", outcome.HUNG, "no")]
     monkeypatch.setattr(atlas_command, "run", lambda *_: rows)
     options = argparse.Namespace(
