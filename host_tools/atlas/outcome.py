@@ -37,6 +37,7 @@ _KERNEL = re.compile(r"mlx4|infiniband|nvme|rtrs|rnbd|ib_|rdma|BUG|WARN|Call Tra
 _LEVEL = re.compile(r"<(\d+)>(?:\[[^]]*\] )?(.*)")
 _WORST_LEVEL = 4
 _WORDS = 60
+_SORRY = re.compile(r"fail|error|couldn't|cannot|unable|reject", re.I)
 _NAMES = {code: name for code, name in errno.errorcode.items() if code not in (0, 11)}
 
 
@@ -75,9 +76,13 @@ def seen_as(text: str) -> str:
 
 
 def last_words(status: int | None, output: str) -> str:
-    """Return the last line of a program that failed, in a few words."""
+    """Return the last line of a program that failed in which it says so, in a few words.
+
+    Standard output, which has a buffer, may come behind what was said later.
+    """
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return lines[-1][:_WORDS] if lines and status else ""
+    sorry = [line for line in lines if _SORRY.search(line)] or lines
+    return sorry[-1][:_WORDS] if sorry and status else ""
 
 
 def status_text(status: int | None, output: str) -> str:

@@ -28,7 +28,7 @@ before it starts. This page is made from a run by `bluebridge atlas --page`.
 | produced | how often the bus log says that the fault took something |
 | survived | the program ended with status 0 |
 | clean error | it ended by itself with another status |
-| hung | it had not ended when its time was over: 6 s, 45 s with fio, 75 s under `command-never` |
+| hung | it had not ended when its time was over: 6 s, 15 s with fio, 75 s under `command-never` |
 | crashed | a signal ended the program, or the guest's kernel panicked; the guest is started anew |
 | not met | the program does nothing that the fault is about |
 | no such queue | the program has no such queue, or had ended before it could be armed |

@@ -121,11 +121,11 @@ PROGRAMS = (
         f"modprobe nvme-rdma && nvme connect -t rdma -n blue -a {SERVER} -s 4420 "
         "--reconnect-delay=1 --ctrl-loss-tmo=8 || exit 1\n"
         "until [ -b /dev/nvme0n1 ]; do sleep 0.1; done\n" + _FIO.format(disk="/dev/nvme0n1"),
-        "rdma_cm", 1, 2, before=_TARGET, limit=45.0, after="nvme disconnect -n blue",
+        "rdma_cm", 1, 2, before=_TARGET, limit=15.0, after="nvme disconnect -n blue",
     ),
     Program(
         "rnbd", "the kernel's RTRS and RNBD, fio compares each block", _MAP, "rdma_cm", 1, 2,
-        before="modprobe rnbd-server", limit=45.0, after=_UNMAP, rnbd=True,
+        before="modprobe rnbd-server", limit=15.0, after=_UNMAP, rnbd=True,
     ),
     Program(
         "modprobe", "the kernel's drivers are loaded anew; ibv_devinfo", _RELOAD, "", 0, 0,

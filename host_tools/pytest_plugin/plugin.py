@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bluebridge.host_tools.lab.pair import Pair
     from bluebridge.host_tools.machine.vm import Vm
     from bluebridge.host_tools.pytest_plugin.buslog import BusLog
+    from bluebridge.host_tools.pytest_plugin.faults import Faults
     from bluebridge.host_tools.pytest_plugin.lab import Lab
 
 _LAB = pytest.StashKey["Lab"]()
@@ -40,6 +41,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=_KEEP,
         help="scratch folders to keep: always, failed (default: those of failed tests), never",
     )
+    group = parser.getgroup("bluebridge")
+    group.addoption(
+        "--bluebridge-atlas",
+        metavar="PATTERN",
+        help="instead of tests, run the program behind -- in guest a under each fault whose name "
+        "matches; {peer} in its words is guest b's address",
+    )
+    group.addoption(
+        "--bluebridge-atlas-server",
+        metavar="LINE",
+        default="",
+        help="the shell line of the program's other side, in guest b",
+    )
     parser.addini("bluebridge_keep", "scratch folders to keep: always, failed or never", "string")
     parser.addini(
         "bluebridge_scratch",
@@ -55,6 +69,10 @@ def pytest_configure(config: pytest.Config) -> None:
     setting = config.getini("bluebridge_keep")
     if setting and setting not in _KEEP:
         raise pytest.UsageError(f"bluebridge_keep = {setting}: use one of {', '.join(_KEEP)}")
+    if config.getoption("--bluebridge-atlas") is not None:
+        from bluebridge.host_tools.pytest_plugin import atlas
+
+        atlas.configure(config)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -93,6 +111,14 @@ def pair(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Pair]:
     """Two guests that are up, `pair.a` and `pair.b`, as the test's marks ask for them."""
     yield lab.lend(request.node)
     lab.take_back(request.node)
+
+
+@pytest.fixture
+def faults(pair: Pair) -> Faults:
+    """The faults of `bluebridge fault list` by name: `with faults.hung_wr(qpn=0x49):`."""
+    from bluebridge.host_tools.pytest_plugin.faults import Faults
+
+    return Faults(pair.hardware)
 
 
 @pytest.fixture

@@ -37,6 +37,13 @@ def test_the_errno_of_a_program_is_named() -> None:
     assert outcome.status_text(None, "") == "-"
 
 
+def test_what_a_program_said_of_its_failure_is_found() -> None:
+    said = "Failed to modify QP to RTR\nCouldn't connect to remote QP\n  remote address: LID 0\n"
+    assert outcome.last_words(1, said) == "Couldn't connect to remote QP"
+    assert outcome.last_words(1, "a\nb\n") == "b"
+    assert outcome.last_words(0, said) == outcome.last_words(1, "") == ""
+
+
 def test_the_kernels_first_complaint_is_found() -> None:
     raw = (
         "<6>[    1.0] mlx4_core 0000:03:00.0: all is well\n"

@@ -1,0 +1,81 @@
+"""The short form of the atlas: twenty faults under unmodified programs, each undone again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bluebridge.device.layout.mlx4.faults import BY_NAME
+from bluebridge.host_tools.atlas import programs
+from bluebridge.host_tools.atlas.cell import Cell
+from bluebridge.host_tools.atlas.outcome import CLEAN, CRASHED, HUNG, SURVIVED, Row
+from bluebridge.host_tools.atlas.stage import RESTARTED, YES, Stage
+from bluebridge.host_tools.campaigns.soak.rounds import Stock
+from bluebridge.host_tools.lab.pair import Pair
+
+pytestmark = [pytest.mark.devices("hca", vfio=False), pytest.mark.timeout(300)]
+
+EXPECTED = {
+    "ibv_rc_pingpong": {
+        "reg-mr-fails": (CLEAN, "Couldn't register MR"),
+        "create-cq-fails": (CLEAN, "Couldn't create CQ"),
+        "qp-to-rtr-fails": (CLEAN, "Failed to modify QP to RTR"),
+        "command-late": (SURVIVED, ""),
+        "mad-fails": (SURVIVED, ""),
+        "hung-wr": (HUNG, ""),
+        "cqe-late": (SURVIVED, ""),
+        "payload-flip": (SURVIVED, ""),
+        "ack-lost": (SURVIVED, ""),
+        "wc-rem-op-err": (CLEAN, "wc REM_OP_ERR"),
+    },
+    "pyverbs": {
+        "query-port-fails": (CLEAN, "Failed to modify QP"),
+        "wc-rem-access-err": (CLEAN, "wc REM_ACCESS_ERR"),
+        "wc-general-err": (CLEAN, "wc GENERAL_ERR"),
+        "key-locked": (CLEAN, "wc LOC_PROT_ERR"),
+        "dma-refused": (CLEAN, "wc LOC_PROT_ERR"),
+        "event-qp-fatal": (SURVIVED, "event QP_FATAL"),
+        "event-srq-limit": (SURVIVED, "event SRQ_LIMIT_REACHED"),
+        "port-flap": (SURVIVED, "event PORT_ERR, event PORT_ACTIVE"),
+        "cq-overrun": (HUNG, "event CQ_ERR"),
+        "device-fatal": (HUNG, "event DEVICE_FATAL"),
+    },
+}
+PATIENCE = 4.0
+
+
+def run(stage: Stage, program: str, fault: str) -> Row:
+    """Run a program under a fault, and do not wait for long."""
+    return Cell(stage, replace(programs.BY_NAME[program], limit=PATIENCE), BY_NAME[fault]).run()
+
+
+def test_twenty_faults_are_seen_and_leave_nothing(pair: Pair) -> None:
+    stage = Stage(pair, rnbd=False)
+    before = Stock.of(pair.server)
+    rows = [run(stage, program, fault) for program, named in EXPECTED.items() for fault in named]
+    assert len(rows) == 20
+    wrong = [
+        row
+        for row in rows
+        if row.outcome != EXPECTED[row.program][row.fault][0]
+        or EXPECTED[row.program][row.fault][1] not in row.seen
+        or (row.recovered, row.produced > 0) != (YES, True)
+    ]
+    assert wrong == []
+    assert pair.server.tell("armed") == pair.server.tell("rules") == []
+    assert Stock.of(pair.server).files == before.files
+
+
+@pytest.mark.may_crash
+def test_a_guest_that_crashes_is_started_anew_and_its_peer_is_not(pair: Pair) -> None:
+    stage = Stage(pair, rnbd=False)
+    peer = pair.b.pid
+    crash = replace(
+        programs.BY_NAME["ibv_rc_pingpong"], client="echo c > /proc/sysrq-trigger", limit=20.0
+    )
+    row = Cell(stage, crash, BY_NAME["command-late"]).run()
+    assert (row.outcome, row.recovered) == (CRASHED, RESTARTED)
+    assert "panic" in row.kernel
+    assert pair.b.pid == peer
+    assert run(stage, "ibv_rc_pingpong", "reg-mr-fails").recovered == YES
