@@ -10,13 +10,12 @@ from bluebridge.device.layout.mlx4.capabilities import (
     QUERY_PORT,
 )
 from bluebridge.device.layout.mlx4.commands import Status
-from bluebridge.device.mlx4.field_words.word import TableWords, checked, ignored, told, used
+from bluebridge.device.mlx4.field_words.word import TableWords, checked, ignored, told
 
 _FIRMWARE = "commands/firmware_commands.py"
 _CAPABILITIES = "settings/capabilities.py"
 _ZERO = "told as 0"
 _TOLD_BACK = "told by QUERY_HCA as it was written"
-_PARAMETERS = used("settings/parameters.py: Parameters.of_mailbox")
 
 CAPABILITIES = (
     TableWords(
@@ -80,12 +79,6 @@ CAPABILITIES = (
     TableWords(
         INIT_HCA,
         (
-            (
-                _PARAMETERS,
-                "log_qps log_srqs log_cqs log_eqs log_mpts log_mc_entry_size log_mc_hash_size "
-                "log_mc_table_size log_rd_per_qp mtt_base dmpt_base uc_steering "
-                "log_rule_entry_size log_rule_table_size high_rate_mode",
-            ),
             (checked(f"{_FIRMWARE}: init_hca", Status.BAD_PARAM, "2"), "version"),
             (
                 checked(f"{_FIRMWARE}: init_hca", Status.BAD_PARAM, "all but big-endian hosts"),

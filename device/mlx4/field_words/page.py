@@ -30,13 +30,14 @@ ALL: tuple[TableWords, ...] = (
 _INTRODUCTION = """# What the adapter does with each field of its interface
 
 Generated with `python -m bluebridge.device.mlx4.field_words` from `device/mlx4/field_words`;
-`tests/unit/mlx4/test_field_words.py` fails for a field of `device/layout/mlx4` without a word, and
-where the function that is named does not read it. [registers.md](registers.md) says where each
-field is and what it means.
+`tests/unit/mlx4/test_field_words.py` fails where the function that is named does not have the
+field. [registers.md](registers.md) says where each field is and what it means.
+
+Fields of `device/layout/mlx4` that are not here are used: the device behaves as they say, and the
+same test fails where no function has their names.
 
 | word | meaning |
 |---|---|
-| used | the device behaves as the field says; the function reads it |
 | checked | anything but what is noted is refused with the status |
 | told | the device writes it |
 | ignored | nothing depends on it, and why |

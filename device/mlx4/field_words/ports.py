@@ -5,19 +5,16 @@ from __future__ import annotations
 from bluebridge.device.layout.mlx4 import cable, ports
 from bluebridge.device.layout.mlx4.capabilities import SET_PORT_GENERAL, SET_PORT_RQP_CALC
 from bluebridge.device.layout.mlx4.commands import Status
-from bluebridge.device.mlx4.field_words.word import TableWords, checked, ignored, told, used
+from bluebridge.device.mlx4.field_words.word import TableWords, checked, ignored, told
 
-_SET_PORT = "commands/set_port_commands.py"
 _CONFIG = "commands/config_dev_commands.py: config_dev"
 _REGISTER = "commands/access_register_commands.py"
-_GROUPS = "ports/multicast_groups.py: MulticastGroups"
 _FUNCTIONS = "of virtual functions, which there are not"
 
 PORTS = (
     TableWords(
         SET_PORT_GENERAL,
         (
-            (used(f"{_SET_PORT}: _general"), "flags mtu pptx pprx"),
             (ignored("each address of the table says which version it is for"), "roce_mode"),
             (ignored("there is one traffic class: a pause stops all of them"), "pfctx pfcrx"),
             (ignored(_FUNCTIONS), "flags2 user_mtu user_mac"),
@@ -26,10 +23,6 @@ PORTS = (
     TableWords(
         SET_PORT_RQP_CALC,
         (
-            (
-                used(f"{_SET_PORT}: _rqp_calc"),
-                "base_qpn promisc_enable promisc_qpn mcast_qpn",
-            ),
             (
                 ignored("all addresses of the port have one queue pair, `base_qpn`"),
                 "log_macs log_vlans n_prio mac_miss no_vlan vlan_miss",
@@ -57,10 +50,7 @@ PORTS = (
     ),
     TableWords(
         ports.ROCE_ADDRESS,
-        (
-            (used(f"{_SET_PORT}: _roce_addresses"), "gid version"),
-            (ignored("the address itself shows whether it is one of IPv4"), "type"),
-        ),
+        ((ignored("the address itself shows whether it is one of IPv4"), "type"),),
     ),
     TableWords(
         ports.CONFIG_DEV,
@@ -85,18 +75,8 @@ PORTS = (
         ),
     ),
     TableWords(
-        ports.MCG,
-        ((used(f"{_GROUPS}._search"), "next_index protocol members gid"),),
-    ),
-    TableWords(
         ports.SET_PORT_IB,
-        (
-            (
-                used("ports/properties.py: set_capabilities"),
-                "change_mtu change_vl mtu vl_count reset_qkey_violations capabilities",
-            ),
-            (ignored("the table always has 128 places"), "pkey_table_size"),
-        ),
+        ((ignored("the table always has 128 places"), "pkey_table_size"),),
     ),
     TableWords(
         ports.ACCESS_REG,
@@ -117,7 +97,6 @@ PORTS = (
     TableWords(
         ports.PTYS,
         (
-            (used(f"{_REGISTER}: access_register"), "port eth_admin"),
             (
                 checked(f"{_REGISTER}: access_register", Status.BAD_PARAM, "Ethernet"),
                 "protocol",
@@ -128,10 +107,6 @@ PORTS = (
             ),
             (ignored("told as 0: autonegotiation is always on"), "flags"),
         ),
-    ),
-    TableWords(
-        cable.CABLE_INFO,
-        ((used("ports/cable.py: read_cable"), "i2c_address page address size data"),),
     ),
     TableWords(
         cable.QSFP_EEPROM,

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from bluebridge.device.layout.mlx4.bar0 import CATAS, CONTROL, HCR
-from bluebridge.device.layout.mlx4.uar import BLUEFLAME, UAR
-from bluebridge.device.mlx4.field_words.word import TableWords, ignored, told, used
-
-_COMMAND = "commands/register.py: CommandRegister._command"
-_DOORBELL = "registers/doorbells.py: UserAccessRegion"
+from bluebridge.device.mlx4.field_words.word import TableWords, ignored, told
 
 REGISTERS = (
     TableWords(
         HCR,
         (
-            (used(_COMMAND, by_position=True), "in_param_* in_modifier out_param_* token.token"),
-            (used(_COMMAND, by_position=True), "control.event control.op_modifier control.opcode"),
-            (used("commands/register.py: CommandRegister.write", by_position=True), "control.go"),
             (
                 told("commands/register.py: CommandRegister._complete", by_position=True),
                 "control.status",
@@ -29,7 +22,6 @@ REGISTERS = (
     TableWords(
         CONTROL,
         (
-            (used("device.py: _resets", "any store that sets its bit", by_position=True), "reset"),
             (
                 told("settings/clock.py: read", "48 bits at 1 GHz", by_position=True),
                 "clock",
@@ -44,18 +36,4 @@ REGISTERS = (
         ),
     ),
     TableWords(CATAS, ((told("registers/health.py: Health.fail"), "code text"),)),
-    TableWords(
-        UAR,
-        (
-            (used(f"{_DOORBELL}.write", by_position=True), "send.qpn eq?.ci eq?.arm"),
-            (
-                used("rings/completion_queues.py: CompletionQueues.doorbell", by_position=True),
-                "cq_arm.*",
-            ),
-        ),
-    ),
-    TableWords(
-        BLUEFLAME,
-        ((used("registers/blueflame.py: BlueFlame.write", by_position=True), "buffer*"),),
-    ),
 )

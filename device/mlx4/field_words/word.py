@@ -1,4 +1,7 @@
-"""A word on a field: the device uses it, checks it, tells it, or ignores it for a reason."""
+"""A word on a field: the device checks it, tells it, or ignores it for a reason.
+
+A field without a word is used: the device behaves as it says.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ from bluebridge.device.layout.mlx4.commands import Status
 class Verdict(StrEnum):
     """The kinds of treatment that the device can give a field."""
 
-    USED = "used"
     CHECKED = "checked"
     TOLD = "told"
     IGNORED = "ignored"
@@ -35,11 +37,6 @@ class Word:
     note: str = ""
     status: Status | None = None
     by_position: bool = False
-
-
-def used(where: str, note: str = "", *, by_position: bool = False) -> Word:
-    """Return the word on fields that determine the behaviour of the device."""
-    return Word(Verdict.USED, where, note, by_position=by_position)
 
 
 def told(where: str, note: str = "", *, by_position: bool = False) -> Word:
@@ -76,7 +73,7 @@ class TableWords:
         return found[0] if found else None
 
     def by_field(self) -> Mapping[str, Word | None]:
-        """Return the word on each field of the table, None for fields without one."""
+        """Return the word on each field of the table, None for those that are used."""
         return {name: self.word(name) for name in names_of(self.table)}
 
     def unknown(self) -> list[str]:
