@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.net.operations import Op
@@ -124,15 +125,18 @@ def test_ring_that_vanished_is_reported_once() -> None:
     assert len(pair.a.events(0x05)) == 1
 
 
-def test_ownership_bit_that_is_taken_back_is_noticed() -> None:
+@pytest.mark.parametrize("place", [0, 7], ids=["owner", "length"])
+def test_an_entry_that_changes_while_it_is_read_is_refused(place: int) -> None:
     """A guest that rewrites an entry while it is read gets an error, not the rewritten entry."""
     pair = Pair().connect()
     host = pair.a.host
     original = host.read
 
-    def hostile(address: int, length: int, what: int, obj: int = 0) -> bytes:
-        raw = original(address, length, what, obj)  # type: ignore[arg-type]
-        return b"\x80" + raw[1:] if what == 2 else raw
+    def hostile(address: int, length: int, what: What, obj: int = 0) -> bytes:
+        raw = bytearray(original(address, length, what, obj))
+        if what is What.SQ_WQE:
+            raw[place] ^= 0x80 if place == 0 else 1
+        return bytes(raw)
 
     host.read = hostile  # type: ignore[method-assign]
     pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"x"))
