@@ -23,7 +23,7 @@ _ROOM_BYTES = 256 * 1024
 _FULL_BYTES = 1024 * 1024
 """The bytes that may wait: then nothing is read, lest a host that never reads fill our memory."""
 _MOST_OPERATIONS = 64
-_GONE_SECONDS = 2.0
+GONE_SECONDS = 2.0
 """The time that the port may be without a host before the session ends."""
 
 OperationFactory = Callable[[Outlet, int, dict[str, Any]], Operation]
@@ -81,7 +81,7 @@ class ServedPort:
         of the next one would lose its operations.
         """
         if self._reader.session is not None and self._doubt is None:
-            self._doubt = self.loop.later(_GONE_SECONDS, self._decide)
+            self._doubt = self.loop.later(GONE_SECONDS, self._decide)
 
     def _decide(self) -> None:
         self._doubt = None

@@ -34,7 +34,7 @@ class Agent:
     def __init__(self, connection: AgentConnection, port: ports.Port | None = None) -> None:
         """Use a connection that is synchronised; programs call `connect` instead."""
         self.guest = connection.guest
-        self._connection = connection
+        self.connection = connection
         self._port = port
 
     @classmethod
@@ -62,7 +62,7 @@ class Agent:
 
     def close(self) -> None:
         """Close the connection; the agent kills the commands that it still runs for this client."""
-        self._connection.close()
+        self.connection.close()
         if self._port is not None:
             self._port.close()
 
@@ -97,7 +97,7 @@ class Agent:
             command if isinstance(command, str) else list(command)
         )
         spelling = spell(command)
-        operation = self._connection.open(request, f"`{spelling}`")
+        operation = self.connection.open(request, f"`{spelling}`")
         started = Command(self.guest, spelling, operation, timeout)
         if stdin is not None:
             started.feed(stdin)
@@ -142,19 +142,20 @@ class Agent:
         name.
         """
         if isinstance(source, bytes):
-            return self._put(io.BytesIO(source), "", target, 0o644 if mode is None else mode)
+            return self.put_stream(io.BytesIO(source), "", target, 0o644 if mode is None else mode)
         try:
             with source.open("rb") as stream:
                 chosen = os.fstat(stream.fileno()).st_mode if mode is None else mode
-                return self._put(stream, source.name, target, chosen & 0o7777, moved)
+                return self.put_stream(stream, source.name, target, chosen & 0o7777, moved)
         except OSError as error:
             raise AgentError(f"{source}: {error.strerror}") from error
 
-    def _put(
+    def put_stream(
         self, stream: BinaryIO, name: str, target: str, mode: int, moved: Moved | None = None
     ) -> str:
+        """Copy what a stream gives into the guest, as `put` does; `name` is used in a folder."""
         request = {"op": "put", "path": target, "name": name, "mode": mode}
-        operation = self._connection.open(request, "put")
+        operation = self.connection.open(request, "put")
         size = checksum = 0
         try:
             while data := stream.read(_PIECE):
@@ -199,7 +200,7 @@ class Agent:
         return stream.getvalue()
 
     def _get(self, source: str, stream: BinaryIO, moved: Moved | None = None) -> dict[str, Any]:
-        operation = self._connection.open({"op": "get", "path": source}, "get")
+        operation = self.connection.open({"op": "get", "path": source}, "get")
         size = checksum = 0
         try:
             while (piece := operation.receive()) is not None:
@@ -233,8 +234,8 @@ class Agent:
     def _ask(self, request: dict[str, Any], what: str) -> dict[str, Any]:
         """Return the answer to a request that may be repeated if the answer gets lost."""
         with contextlib.suppress(AgentForgot):
-            return self._connection.open(request, what).result()
-        return self._connection.open(request, what).result()
+            return self.connection.open(request, what).result()
+        return self.connection.open(request, what).result()
 
     def functions(self) -> list[dict[str, str]]:
         """Return the guest's PCI functions: `address` (0000:01:00.0), `id` (15b3:1003), `driver`.

@@ -54,7 +54,7 @@ class AgentConnection:
         self._lost: AgentError | None = None
         self._hung_up = False
         self._reason: LabError | None = None
-        self._heard = self._asked = time.monotonic()
+        self.heard = self._asked = time.monotonic()
         # A guest that reads nothing must not block us for ever, not even within a frame.
         connection.settimeout(None)
         connection.setsockopt(
@@ -80,7 +80,7 @@ class AgentConnection:
                 return
             reader.feed(data)
             with self.changed:
-                self._heard = time.monotonic()
+                self.heard = time.monotonic()
                 try:
                     while (frame := reader.take()) is not None:
                         self._serve(frame)
@@ -198,7 +198,7 @@ class AgentConnection:
     def _look_around(self, begin: float) -> None:
         if (found := alarms.first(self.alarms)) is not None:
             raise found
-        if time.monotonic() - max(self._heard, begin) > self._silence:
+        if time.monotonic() - max(self.heard, begin) > self._silence:
             raise self.silent(f"no answer for {self._silence:.0f} s")
 
     def _sync(self) -> bytes:
@@ -230,9 +230,9 @@ class AgentConnection:
             self.send(frames.FILLER + second)
             with self.changed:
                 # Silence is normal while the guest boots.
-                self._heard = deadline
+                self.heard = deadline
                 known = self.wait(lambda: bool(self.hello), deadline)
-                self._heard = time.monotonic()
+                self.heard = time.monotonic()
         if not known:
             raise self.silent(f"its agent does not answer within {timeout:.0f} s")
         spoken = self.hello.get("protocol")

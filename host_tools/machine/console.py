@@ -32,7 +32,7 @@ class Console:
         self.name = name
         self.transcript = transcript
         self.alarms: list[Alarm] = []
-        self._socket = connection
+        self.connection = connection
         self._stream = fdpexpect.fdspawn(  # SocketSpawn does not decode
             connection, encoding="utf-8", codec_errors="replace", timeout=None
         )
@@ -181,7 +181,7 @@ class Console:
 
     def close(self) -> None:
         """Close the connection, so that another client can attach to the console's socket."""
-        self._socket.close()
+        self.connection.close()
 
 
 def connect(name: str, path: Path, transcript: Path) -> Console:

@@ -102,7 +102,7 @@ def doorbells(guest: HostileGuest, count: int) -> int:
 def entries(guest: HostileGuest, count: int) -> int:
     """Send queue entries of random bytes, some of which name memory that there is."""
     chance, (a, b) = guest.chance, guest.players
-    data, stride = a.hca_qp._data, 1 << a.hca_qp._sq_shift
+    data, stride = a.hca_qp.data, 1 << a.hca_qp.sq_shift
     slots = 16
     for _ in range(-(-count // slots)):
         if a.qp.query_state() is not QpState.RTS or b.qp.query_state() is not QpState.RTS:

@@ -89,7 +89,7 @@ class HostileGuest:
         """Vanish with everything under way; sometimes in the middle of a message."""
         clients = [self.bus.client, self.infiniband]
         clients += [card.client for card in (*self.bridges, *self.engines)]
-        self.ctx._open = False
+        self.ctx.opened = False
         for client in clients:
             if self.chance.random() < 0.3:
                 with suppress(OSError):

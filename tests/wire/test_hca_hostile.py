@@ -30,7 +30,7 @@ Buses = tuple[WireBus, WireBus]
 
 def ring(player: Player) -> memoryview:
     """The memory of both queues."""
-    return player.hca_qp._data
+    return player.hca_qp.data
 
 
 def knock(player: Player) -> None:
@@ -48,7 +48,7 @@ def test_garbage_in_the_send_queue(contexts: tuple[Context, Context], seed: int)
     fill(a, b)
     b.receive()
     data = ring(a)
-    stride = 1 << a.hca_qp._sq_shift
+    stride = 1 << a.hca_qp.sq_shift
     for slot in range(4):
         entry = bytearray(noise.randbytes(stride))
         entry[0] &= 0x7F
@@ -117,7 +117,7 @@ def test_receive_counter_out_of_nowhere(contexts: tuple[Context, Context]) -> No
     """A doorbell record that claims 65535 receives: the entries are garbage, the sender is told."""
     a, b = connected(*contexts)
     fill(a, b)
-    b.hca_qp._record_word[0] = 0xFFFFFFFF
+    b.hca_qp.record_word[0] = 0xFFFFFFFF
     a.send(WrOpcode.SEND, [a.sge(0, 64)])
     (wc,) = a.wait()
     assert wc.status is not OK
@@ -132,9 +132,9 @@ def test_srq_whose_list_is_a_circle(contexts: tuple[Context, Context]) -> None:
     b.connect(a)
     for n in range(4):
         b.receive(n)
-    stride = 1 << b.hca_srq._shift
+    stride = 1 << b.hca_srq.shift
     for n, following in enumerate((0xFFFF, 0, 1, 0x8000)):
-        b.hca_srq._data[n * stride + 2 : n * stride + 4] = following.to_bytes(2, "big")
+        b.hca_srq.data[n * stride + 2 : n * stride + 4] = following.to_bytes(2, "big")
     a.qp.post_send([SendWr(n, WrOpcode.SEND, [a.sge(0, 8)]) for n in range(8)])
     settle(a)
     b.qp.query_state()
@@ -191,7 +191,7 @@ def test_guest_vanishes_in_the_middle(
     a.expect(OK)
     assert isinstance(contexts[0].adapter.bus, WireBus)
     contexts[0].adapter.bus.client.socket.close()
-    contexts[0]._open = False
+    contexts[0].opened = False
     status = OK
     while status is OK:  # until the server has seen the end of the connection
         a.send(WrOpcode.RDMA_WRITE, [a.sge(0, 8)], b)

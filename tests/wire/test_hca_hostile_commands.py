@@ -40,7 +40,7 @@ def test_random_commands(hca_buses: Buses, attacker: Context) -> None:
                 refused += 1
     assert refused > 100
     reset_device(hca_buses[0], attacker.health)
-    attacker._open = False
+    attacker.opened = False
     with open_hca(hca_buses[0]) as again:
         assert again.ethernet_port.active
 
@@ -118,7 +118,7 @@ def test_qp_contexts(attacker: Context, spoilt: dict[str, int], status: Status) 
     good: dict[str, int | bytes] = {
         "local_qpn": qpn, "uar": 128, "pd": player.pd.pdn, "log_sq_size": 4, "log_sq_stride": 3,
         "cqn_send": player.cq.cqn, "cqn_recv": player.cq.cqn,
-        "mtt_addr": player.hca_qp._mtt.address,
+        "mtt_addr": player.hca_qp.mtt.address,
     }  # fmt: skip
     mailbox = bytes(QPC_MAILBOX_OFFSET) + bytes(QPC.pack({**good, **spoilt}))
     assert status_of(attacker, Opcode.RST2INIT_QP, qpn, mailbox) is status

@@ -56,7 +56,7 @@ class Spreader:
     for UDP; `default` gets frames without a hash.
     """
 
-    __slots__ = ("_base", "_base_udp", "_default", "_flags", "_flows", "_key", "_mask")
+    __slots__ = ("_base", "_base_udp", "_default", "_flags", "_key", "_mask", "flows")
 
     def __init__(
         self,
@@ -74,19 +74,19 @@ class Spreader:
         self._default = default
         self._flags = hashed
         self._key = key
-        self._flows: dict[bytes, int] = {}
+        self.flows: dict[bytes, int] = {}
 
     def choose(self, frame: Frame, headers: FrameHeaders) -> tuple[int, int]:
         """Return the hash of a frame (0 if it has none) and the queue pair that gets it."""
         flow = self._flow(frame, headers)
         if not flow:
             return 0, self._default
-        value = self._flows.get(flow)
+        value = self.flows.get(flow)
         if value is None:
             value = xor_hash(flow) if self._key is None else toeplitz(flow, self._key)
-            if len(self._flows) >= MAX_FLOWS:
-                self._flows.clear()
-            self._flows[flow] = value
+            if len(self.flows) >= MAX_FLOWS:
+                self.flows.clear()
+            self.flows[flow] = value
         base = self._base_udp if headers.whole and headers.protocol == UDP else self._base
         return value, base + (value & self._mask)
 

@@ -56,7 +56,7 @@ class Context(PortContext):
         self._mtu = mtu
         self._ports = ports
         self._others: dict[int, OtherPort] = {}
-        self._open = True
+        self.opened = True
 
     def port(self, number: int) -> PortContext:
         """Return the HCA bound to port `number`, brought up if need be; raises `VerbsError`."""
@@ -88,9 +88,9 @@ class Context(PortContext):
 
         Queue pairs and queues that are still open are closed first.
         """
-        if not self._open:
+        if not self.opened:
             return
-        self._open = False
+        self.opened = False
         for qp in list(self.adapter.queue_pairs.values()):
             qp.destroy()
         for cq in list(self.adapter.completion_queues.values()):

@@ -38,7 +38,7 @@ class BatchFinder:
         self._waiting: dict[Queue, deque[tuple[Work, Batch]]] = {}
         """Requests that are not answered yet."""
         self._answered: deque[tuple[int, Batch]] = deque()
-        self._open: dict[Batch, None] = {}
+        self.unfinished: dict[Batch, None] = {}
         self._given: list[Batch] = []
         self._stores = self._held = 0
         self.totals: Counter[tuple[str, Use]] = Counter()
@@ -64,14 +64,14 @@ class BatchFinder:
         """Learn the state of the ports from events whose batches are not wanted."""
         for event in events:
             self.feed(event)
-        for known in (self._open, self._answered, self._waiting, self.totals):
+        for known in (self.unfinished, self._answered, self._waiting, self.totals):
             known.clear()
         self._held = 0
 
     def finish(self) -> list[Batch]:
         """Return the remaining batches, complete or not."""
-        rest = list(self._open)
-        self._open.clear()
+        rest = list(self.unfinished)
+        self.unfinished.clear()
         return rest
 
     # -- stores ---------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class BatchFinder:
         self._find_receives(queue, peer, works)
         deal_sent(publication.data, works)
         batch = Batch(publication, peer, works, len(works))
-        self._open[batch] = None
+        self.unfinished[batch] = None
         self._hold(batch, len(works) + len(publication.data) + len(publication.entries))
         self._waiting.setdefault(queue, deque()).extend((work, batch) for work in works)
 
@@ -172,8 +172,8 @@ class BatchFinder:
     def _hold(self, batch: Batch, stores: int) -> None:
         batch.held += stores
         self._held += stores
-        while self._held > MOST_HELD and len(self._open) > 1:
-            self._give(next(iter(self._open)))
+        while self._held > MOST_HELD and len(self.unfinished) > 1:
+            self._give(next(iter(self.unfinished)))
 
     def _ready(self) -> list[Batch]:
         done = self._answered
@@ -185,9 +185,9 @@ class BatchFinder:
         return given
 
     def _give(self, batch: Batch) -> None:
-        if batch not in self._open:
+        if batch not in self.unfinished:
             return
-        del self._open[batch]
+        del self.unfinished[batch]
         self._held -= batch.held
         waiting = self._waiting.get(batch.queue)
         while waiting and waiting[0][1] is batch:

@@ -118,7 +118,7 @@ def test_a_host_that_vanishes_leaves_no_partial_file(port: AgentPort, tmp_path: 
 
     first = port.connect()
     with pytest.raises(Vanishing):
-        first._put(Source(), "", str(target), 0o644)  # type: ignore[arg-type]
+        first.put_stream(Source(), "", str(target), 0o644)  # type: ignore[arg-type]
     with port.connect() as agent:
         agent.ping()
     assert os.listdir(tmp_path) == ["target"]
@@ -141,7 +141,7 @@ def test_a_full_disk(agent: Agent, port: AgentPort, tmp_path: Path) -> None:
 def test_names_of_a_guest(agent: Agent, port: AgentPort) -> None:
     identity = Identity("zebra")
     words = {"op": "personalise", "hostname": "zebra", "machine_id": identity.machine_id}
-    answer = agent._connection.open(words, "personalise").result()
+    answer = agent.connection.open(words, "personalise").result()
     assert answer == {"hostname": "zebra", "machine_id": identity.machine_id}
     for name in ("etc/hostname", "proc/sys/kernel/hostname"):
         assert (port.root / name).read_text() == "zebra\n"
@@ -153,7 +153,7 @@ def test_clock_and_pool_of_another_root_are_out_of_reach(agent: Agent) -> None:
         agent.personalise(Identity("zebra"))
     words = {"op": "personalise", "boot_id": Identity("zebra").boot_id}
     with pytest.raises(AgentRefused, match=r"the boot id of .* cannot be set"):
-        agent._connection.open(words, "personalise").result()
+        agent.connection.open(words, "personalise").result()
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_clock_and_pool_of_another_root_are_out_of_reach(agent: Agent) -> None:
 )
 def test_what_nobody_can_be(agent: Agent, words: dict[str, str]) -> None:
     with pytest.raises(AgentRefused):
-        agent._connection.open({"op": "personalise", **words}, "personalise").result()
+        agent.connection.open({"op": "personalise", **words}, "personalise").result()
 
 
 def test_two_identities_differ() -> None:

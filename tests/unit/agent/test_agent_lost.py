@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bluebridge.guest.agent.frames import Kind, encode, encode_object
-from bluebridge.guest.agent.served_port import _GONE_SECONDS
+from bluebridge.guest.agent.served_port import GONE_SECONDS
 from bluebridge.host_tools.agent import Agent, AgentForgot, AgentRefused, connection
 from tests.models.scripted_port import Host, ScriptedPort, scripted_port, session
 
@@ -56,7 +56,7 @@ def test_a_host_that_is_gone_for_good_takes_its_commands_along(tmp_path: Path) -
         port.control = [False]
         port.later(0)
         assert port.served.operations == 1
-        port.later(_GONE_SECONDS)
+        port.later(GONE_SECONDS)
         assert port.served.operations == 0
 
 
@@ -69,7 +69,7 @@ def test_a_host_that_was_gone_before_its_bytes_are_read(tmp_path: Path) -> None:
         port.put(encode_object(name, Kind.OPEN, 1, {"op": "run", "argv": ["sleep", "300"]}))
         port.guest()
         assert port.served.operations == 1
-        port.later(_GONE_SECONDS)
+        port.later(GONE_SECONDS)
         assert port.served.operations == 0
 
 

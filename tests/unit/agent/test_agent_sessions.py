@@ -282,7 +282,7 @@ def test_a_guest_that_hangs(tmp_path: Path, late: float) -> None:
 def test_a_long_pause_between_two_commands_is_no_silence(tmp_path: Path) -> None:
     with agent_port(tmp_path) as port, port.connect() as agent:
         agent.ping()
-        agent._connection._heard -= 1000  # as if the user had been to lunch
+        agent.connection.heard -= 1000  # as if the user had been to lunch
         assert agent.run("sleep 1; echo here", timeout=30).text == "here"
 
 

@@ -381,7 +381,7 @@ def test_requests_that_nobody_answers_are_not_kept(
     finder = batches_module.BatchFinder()
     for number, event in enumerate(LogReader(tmp_path)):
         given += finder.feed(event)
-        assert len(finder._open) <= 101, number
+        assert len(finder.unfinished) <= 101, number
     assert len(given) >= 190
 
 

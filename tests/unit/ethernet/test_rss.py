@@ -118,7 +118,7 @@ def test_flows_are_not_remembered_without_end() -> None:
         frame = tcp()
         frame[26:30] = pack(">I", number)
         spreader.choose(frame, FrameHeaders(frame))
-    assert len(spreader._flows) == 2
+    assert len(spreader.flows) == 2
 
 
 def test_an_indirection_queue_pair_spreads_over_its_rings() -> None:

@@ -161,7 +161,7 @@ def test_the_end_of_the_guest_is_explained(console: Console) -> None:
 
 
 def _hang_up(console: Console) -> None:
-    console._socket.shutdown(socket.SHUT_RDWR)
+    console.connection.shutdown(socket.SHUT_RDWR)
 
 
 def test_misuse(console: Console) -> None:

@@ -101,7 +101,7 @@ class Qp(WorkQueues):
             "cqn_send": self.send_cq.cqn,
             "cqn_recv": self.recv_cq.cqn,
             "log_sq_size": log2(self._sq_count),
-            "log_sq_stride": self._sq_shift - 4,
+            "log_sq_stride": self.sq_shift - 4,
             "log_rq_size": log2(self._rq_count),
             "log_rq_stride": self._rq_shift - 4,
         }
@@ -111,7 +111,7 @@ class Qp(WorkQueues):
 
     def _memory_fields(self) -> dict[str, Value]:
         """Return the context fields that locate the queues, which only RESET to INIT has."""
-        values: dict[str, Value] = {"mtt_addr": self._mtt.address}
+        values: dict[str, Value] = {"mtt_addr": self.mtt.address}
         if self._rq_count:
             values["doorbell_record"] = self._record.address
         return values

@@ -27,19 +27,19 @@ class Srq:
     def __init__(self, adapter: Adapter, pdn: int, max_wr: int, max_sge: int) -> None:
         self._adapter = adapter
         self._log = max_wr.bit_length()
-        self._shift = (max(32, 16 + 16 * max_sge) - 1).bit_length()
-        if max_wr < 1 or max_sge < 1 or self._log > adapter.limits.log_srq_wqes or self._shift > 11:
+        self.shift = (max(32, 16 + 16 * max_sge) - 1).bit_length()
+        if max_wr < 1 or max_sge < 1 or self._log > adapter.limits.log_srq_wqes or self.shift > 11:
             raise VerbsError(f"an SRQ of {max_wr} requests of {max_sge} pieces is not possible")
-        self._max_sge = (1 << self._shift) // 16 - 1
+        self._max_sge = (1 << self.shift) // 16 - 1
         count = 1 << self._log
         self.srqn = adapter.numbers.shared_receive_queues.allocate()
-        self._memory = adapter.bus.allocate(max(4096, count << self._shift))
-        self._data = self._memory.view
+        self._memory = adapter.bus.allocate(max(4096, count << self.shift))
+        self.data = self._memory.view
         self._record = adapter.bus.allocate(4, 4)
-        self._record_word = self._record.view.cast("I")
-        self._mtt = adapter.icm.allocate_mtt_contiguous(self._memory.address, len(self._data))
+        self.record_word = self._record.view.cast("I")
+        self.mtt = adapter.icm.allocate_mtt_contiguous(self._memory.address, len(self.data))
         for index in range(count):
-            NEXT.pack_into(self._data, index << self._shift, (index + 1) & (count - 1))
+            NEXT.pack_into(self.data, index << self.shift, (index + 1) & (count - 1))
         self._head, self._tail = 0, count - 1
         self._posted = 0
         self._wr_ids = [0] * count
@@ -47,8 +47,8 @@ class Srq:
         context = SRQC.pack(
             log_size=self._log,
             srqn=self.srqn,
-            log_stride=self._shift - 4,
-            mtt_addr=self._mtt.address,
+            log_stride=self.shift - 4,
+            mtt_addr=self.mtt.address,
             pd=pdn,
             doorbell_record=self._record.address,
         )
@@ -62,7 +62,7 @@ class Srq:
                 for wr in requests:
                     self._post(wr)
             finally:
-                self._record_word[0] = swap32(self._posted & 0xFFFF)
+                self.record_word[0] = swap32(self._posted & 0xFFFF)
 
     def arm_limit(self, limit: int) -> None:
         """Ask for one SRQ_LIMIT event when fewer than `limit` requests are left."""
@@ -71,15 +71,15 @@ class Srq:
     def complete(self, index: int) -> int:
         """Take entry `index` back after its completion; returns its wr_id."""
         with self._lock:
-            NEXT.pack_into(self._data, self._tail << self._shift, index)
+            NEXT.pack_into(self.data, self._tail << self.shift, index)
             self._tail = index
             return self._wr_ids[index]
 
     def destroy(self) -> None:
         """Take the queue back from the device; its queue pairs must be gone."""
         self._adapter.commands.run(Opcode.HW2SW_SRQ, self.srqn, 1)
-        self._adapter.icm.free_mtt(self._mtt)
-        self._record_word.release()
+        self._adapter.icm.free_mtt(self.mtt)
+        self.record_word.release()
         self._record.free()
         self._memory.free()
         self._adapter.numbers.shared_receive_queues.free(self.srqn)
@@ -89,8 +89,8 @@ class Srq:
             raise VerbsError(f"{len(wr.sg_list)} pieces, the queue takes {self._max_sge}")
         if self._head == self._tail:
             raise VerbsError("the shared receive queue is full")
-        offset = self._head << self._shift
+        offset = self._head << self.shift
         self._wr_ids[self._head] = wr.wr_id
-        (self._head,) = NEXT.unpack_from(self._data, offset)
-        write_receive(self._data, offset + 16, wr, self._max_sge)
+        (self._head,) = NEXT.unpack_from(self.data, offset)
+        write_receive(self.data, offset + 16, wr, self._max_sge)
         self._posted += 1

@@ -57,15 +57,15 @@ class WorkQueues(StateChanges):
         self._lock = threading.Lock()
         self._recv_lock = threading.Lock()
         self._size(geometry)
-        self._room = (1 << self._sq_shift) - OVERHEAD[init.type]
-        length = (self._sq_count << self._sq_shift) + (self._rq_count << self._rq_shift)
+        self._room = (1 << self.sq_shift) - OVERHEAD[init.type]
+        length = (self._sq_count << self.sq_shift) + (self._rq_count << self._rq_shift)
         self._icm = adapter.icm
         self._memory = adapter.bus.allocate(max(4096, -(-length // 4096) * 4096))
-        self._data = self._memory.view
-        self._words = self._data.cast("I")
-        self._mtt = adapter.icm.allocate_mtt_contiguous(self._memory.address, len(self._data))
+        self.data = self._memory.view
+        self._words = self.data.cast("I")
+        self.mtt = adapter.icm.allocate_mtt_contiguous(self._memory.address, len(self.data))
         self._record = adapter.bus.allocate(4, 4)
-        self._record_word = self._record.view.cast("I")
+        self.record_word = self._record.view.cast("I")
         self._ring = adapter.bus.write32
         self._doorbell = adapter.uar * PAGE_SIZE + SEND_DOORBELL
         self._doorbell_value = qpn << 8
@@ -102,7 +102,7 @@ class WorkQueues(StateChanges):
             for wr in requests:
                 self._receive_one(wr)
         finally:
-            self._record_word[0] = swap32(self._rq_head & 0xFFFF)
+            self.record_word[0] = swap32(self._rq_head & 0xFFFF)
             self._recv_lock.release()
 
     def complete_send(self, index: int) -> int:
@@ -126,7 +126,7 @@ class WorkQueues(StateChanges):
 
     def _size(self, geometry: Geometry) -> None:
         """Set the attributes that say where the queues lie in their memory."""
-        self._sq_shift, self._rq_shift = geometry.sq_shift, geometry.rq_shift
+        self.sq_shift, self._rq_shift = geometry.sq_shift, geometry.rq_shift
         self._sq_count, self._rq_count = geometry.sq_count, geometry.rq_count
         self._sq_offset, self._rq_offset = geometry.sq_offset, geometry.rq_offset
         self._sq_mask = self._sq_count - 1
@@ -139,14 +139,14 @@ class WorkQueues(StateChanges):
         self._sq_ids = [0] * self._sq_count
         self._rq_ids = [0] * max(1, self._rq_count)
         for slot in range(self._sq_count):
-            self._words[(self._sq_offset + (slot << self._sq_shift)) >> 2] = INVALID
-        self._record_word[0] = 0
+            self._words[(self._sq_offset + (slot << self.sq_shift)) >> 2] = INVALID
+        self.record_word[0] = 0
 
     def _free_memory(self) -> None:
         """Free the queues' memory; the device must not know the queue pair any more."""
-        self._icm.free_mtt(self._mtt)
+        self._icm.free_mtt(self.mtt)
         self._words.release()
-        self._record_word.release()
+        self.record_word.release()
         self._record.free()
         self._memory.free()
 
@@ -160,7 +160,7 @@ class WorkQueues(StateChanges):
         if wr.inline_data is not None or len(wr.sg_list) > self._send_sges:
             self._check(wr)
         slot = head & self._sq_mask
-        offset = self._sq_offset + (slot << self._sq_shift)
+        offset = self._sq_offset + (slot << self.sq_shift)
         fence, flags = FLAGS[wr.send_flags]
         flags |= operation.flags
         last = 0
@@ -171,7 +171,7 @@ class WorkQueues(StateChanges):
         elif self._gsi is not None:
             more, last = self._gsi.control_words(wr)
             flags |= more
-        operation.builder.write(wr, self._data, offset, fence, flags, last)
+        operation.builder.write(wr, self.data, offset, fence, flags, last)
         self._sq_ids[slot] = wr.wr_id
         # One 32-bit store makes the entry valid; everything else of it is written by now.
         lap = head & self._sq_count
@@ -182,8 +182,8 @@ class WorkQueues(StateChanges):
         """Return True if BlueFlame took what was posted, so that no doorbell is needed."""
         if self._blueflame is None or len(requests) != 1:
             return False
-        start = self._sq_offset + ((index & self._sq_mask) << self._sq_shift)
-        entry = self._data[start : start + (1 << self._sq_shift)]
+        start = self._sq_offset + ((index & self._sq_mask) << self.sq_shift)
+        entry = self.data[start : start + (1 << self.sq_shift)]
         return self._blueflame.send(requests[0], entry, self.qpn, index)
 
     def _check(self, wr: SendWr) -> None:
@@ -203,6 +203,6 @@ class WorkQueues(StateChanges):
             raise VerbsError(f"{len(wr.sg_list)} pieces, the queue takes {self._max_recv_sge}")
         slot = head & (self._rq_count - 1)
         offset = self._rq_offset + (slot << self._rq_shift)
-        write_receive(self._data, offset, wr, self._max_recv_sge)
+        write_receive(self.data, offset, wr, self._max_recv_sge)
         self._rq_ids[slot] = wr.wr_id
         self._rq_head = head + 1
