@@ -28,6 +28,7 @@ DEVICE = Group(
         "bluebridge.device.mlx4.steering",
         "bluebridge.device.packets",
         "bluebridge.device.pci",
+        "bluebridge.device.rdma.by_packets",
         "bluebridge.device.rdma.connected",
         "bluebridge.device.rdma.datagrams",
         "bluebridge.device.rdma.memory",

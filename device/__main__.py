@@ -115,6 +115,7 @@ def _features(chosen: ServerOptions) -> Features:
         large_cqes=chosen.large_cqes,
         subnet_manager=chosen.sm == "builtin",
         trusting=chosen.trusting,
+        packets=chosen.wire == "packets",
     )
 
 

@@ -22,10 +22,11 @@ a copy from the start. `Datagram.payload`, `Datagram.grh` and the frames of a `T
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence, Set
 from typing import Protocol
 
-from bluebridge.device.fabric.messages import Message
+from bluebridge.device.fabric.messages import ConnectedPacket, Message
 
 
 class FabricPort(Protocol):
@@ -65,6 +66,22 @@ class Fabric(Protocol):
         Returns the copies that receivers made (`FabricPort.receive`), which the sender is charged
         with; 0 for a message that was queued.
         """
+
+
+class PacketCarrier(ABC):
+    """A fabric that carries the packets of connections, too."""
+
+    @abstractmethod
+    def send_packet(self, message: ConnectedPacket) -> None:
+        """Deliver a packet in a later turn of the loop, or lose it."""
+
+
+class PacketPort(ABC):
+    """A port that a `PacketCarrier` hands packets to."""
+
+    @abstractmethod
+    def receive_packet(self, message: ConnectedPacket) -> None:
+        """Receive a packet; must not raise for anything that a peer may send."""
 
 
 class Stage(Protocol):

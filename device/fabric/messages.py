@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from bluebridge.device.layout.net.ethernet import NO_VLAN
 from bluebridge.device.layout.net.operations import Op
 from bluebridge.device.layout.net.roce import DEFAULT_PKEY
+from bluebridge.device.packets.transport import TransportPacket
 
 
 @dataclass(slots=True)
@@ -227,6 +228,21 @@ class Frames:
     trains: list[Train]
     own_qpn: int = -1
     mirrored: bool = False
+    work: int = field(default=0, compare=False)
+
+
+@dataclass(slots=True)
+class ConnectedPacket:
+    """One packet of a connection, on a network that carries packets (`rdma.by_packets`).
+
+    It travels between a port and its `PacketCarrier` only: behind that are frames. `source_qpn` is
+    known to its sender only: a packet names no more than its target.
+    """
+
+    route: Route
+    target_qpn: int
+    packet: TransportPacket
+    source_qpn: int = 0
     work: int = field(default=0, compare=False)
 
 

@@ -76,6 +76,7 @@ class Adapter:
             ports=self.ports,
             counters=self.counters,
             faults=self.faults,
+            packets=config.features.packets,
         )
         self.qps = QueuePairs(bus, self.parameters, self.regions, self.multicast)
         self.uar = UserAccessRegion(

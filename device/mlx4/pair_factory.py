@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from bluebridge.device.ethernet.sender import EthernetSender
 from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import QPC, WORK_RING_UNIT
 from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.mlx4.pairs.hca_pair import HcaPair
@@ -30,7 +31,10 @@ from bluebridge.device.mlx4.rings.work_requests import (
     FrameReader,
     PacketReader,
 )
+from bluebridge.device.mlx4.settings.refusal import CommandError
 from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rdma.by_packets.receiver import PacketReceiver
+from bluebridge.device.rdma.by_packets.sender import PacketSender
 from bluebridge.device.rdma.connected.requester import Requester
 from bluebridge.device.rdma.connected.responder import Responder
 from bluebridge.device.rdma.connected.xrc_responder import XrcResponder
@@ -59,6 +63,7 @@ class PairFactory:
         ports: Sequence[Port],
         counters: InterfaceCounters,
         faults: ArmedFaults,
+        packets: bool,
     ) -> None:
         self._bus = bus
         self._pages = pages
@@ -69,6 +74,7 @@ class PairFactory:
         self._ports = ports
         self._counters = counters
         self._faults = faults
+        self._by_packets = packets
 
     def make(self, qpn: int, context: bytearray, failed: Callable[[QueuePair], None]) -> HcaPair:
         """Return a new queue pair with its engines and rings, in no state yet.
@@ -77,6 +83,8 @@ class PairFactory:
         EXCEED_LIM.
         """
         role = role_of(qpn, context, special_base(self._ports[0]))
+        if self._by_packets and role in (Role.UC, Role.XRC):
+            raise CommandError(Status.BAD_PARAM, f"a wire of packets carries no {role.value} yet")
         qp = HcaPair(
             qpn,
             role,
@@ -107,7 +115,9 @@ class PairFactory:
 
     def _attach_engines(self, qp: HcaPair) -> None:
         qp.responder = UnconnectedResponder()
-        if qp.connected:
+        if qp.connected and self._by_packets:
+            qp.engine, qp.responder = PacketSender(qp), PacketReceiver(qp)
+        elif qp.connected:
             qp.engine = Requester(qp)
             xrc = qp.role is Role.XRC
             qp.responder = XrcResponder(qp, self._srqs) if xrc else Responder(qp)

@@ -6,10 +6,21 @@ from typing import Final
 
 from bluebridge.device.ethernet.frames.receive_scaling import Spreader
 from bluebridge.device.ethernet.receiver import FrameReceiver
-from bluebridge.device.fabric.messages import Datagram, Frames, Message, Request, Response, Route
+from bluebridge.device.fabric.messages import (
+    ConnectedPacket,
+    Datagram,
+    Frames,
+    Message,
+    Request,
+    Response,
+    Route,
+)
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ib.link import partitions_match
+from bluebridge.device.layout.net.roce import BthOpcode
 from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rdma.by_packets.receiver import PacketReceiver
+from bluebridge.device.rdma.by_packets.sender import PacketSender
 from bluebridge.device.rdma.datagrams.receiver import DatagramReceiver
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.pairs.failed_pairs import FailedPairs
@@ -29,6 +40,7 @@ MAX_LIVE = 1 << 16
 default_profile`).
 """
 
+_ANSWERS: Final = range(BthOpcode.RC_READ_RESPONSE_FIRST, BthOpcode.RC_ATOMIC_ACK + 1)
 PORTION: Final = 128
 """Number of queue pairs freed in one turn of the loop, which takes about a millisecond."""
 
@@ -136,7 +148,7 @@ class QueuePairs:
 
     # -- the fabric ---------------------------------------------------------------------------
 
-    def receive(self, port: Port, message: Message) -> int:
+    def receive(self, port: Port, message: Message | ConnectedPacket) -> int:
         """Hand a message of a port's fabric to its queue pairs, or drop it if it is for none.
 
         Returns the copies made of a datagram to a group or of frames (`FabricPort.receive`).
@@ -145,16 +157,9 @@ class QueuePairs:
             qp = self._pairs.get(message.target_qpn)
             if qp is None or not qp.connected:
                 return 0
-            route, own = message.route, qp.route
-            if (
-                route.smac != own.dmac
-                or route.sgid != own.dgid
-                or route.vlan != own.vlan
-                or qp.port is not port
-                or (route.pkey != own.pkey and not partitions_match(route.pkey, own.pkey))
-            ):
-                self._note_foreign(qp, route)
-            elif isinstance(message, Request):
+            if not self._comes_from_peer(qp, port, message.route):
+                return 0
+            if isinstance(message, Request):
                 qp.responder.receive(message)
             else:
                 qp.engine.receive(message)
@@ -162,7 +167,34 @@ class QueuePairs:
             return self._datagrams.receive(port, message)
         elif isinstance(message, Frames):
             return self._frames.receive(port, message)
+        else:
+            self._receive_packet(port, message)
         return 0
+
+    def _receive_packet(self, port: Port, message: ConnectedPacket) -> None:
+        qp, packet = self._pairs.get(message.target_qpn), message.packet
+        if qp is None or not qp.connected or not self._comes_from_peer(qp, port, message.route):
+            return
+        engine, responder = qp.engine, qp.responder
+        if packet.opcode in _ANSWERS:
+            if isinstance(engine, PacketSender):
+                engine.receive_packet(packet)
+        elif isinstance(responder, PacketReceiver):
+            responder.receive_packet(packet)
+
+    def _comes_from_peer(self, qp: QueuePair, port: Port, route: Route) -> bool:
+        """Return True if a message came on the path of a connection, else log that it did not."""
+        own = qp.route
+        if (
+            route.smac != own.dmac
+            or route.sgid != own.dgid
+            or route.vlan != own.vlan
+            or qp.port is not port
+            or (route.pkey != own.pkey and not partitions_match(route.pkey, own.pkey))
+        ):
+            self._note_foreign(qp, route)
+            return False
+        return True
 
     def _note_foreign(self, qp: QueuePair, route: Route) -> None:
         """Log that a message for a connection was dropped because its peer did not send it.

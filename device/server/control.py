@@ -27,7 +27,6 @@ from pathlib import Path
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.fault_words import ACTIONS, DRIVEN, UNDRIVEN
 from bluebridge.device.fabric.faults.rules import FaultRules
-from bluebridge.device.fabric.interface import FabricPort, StagedFabric
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.bar0 import CATAS_LETTERS
 from bluebridge.device.mlx4.device import Hca
@@ -50,7 +49,8 @@ REST_SECONDS = 1.0
 class ControlCommands:
     """Executes the lines of the control socket on the HCAs of a server, given by name.
 
-    `fabrics` are the fabrics of the ports by the names of their links (`a/1`), `show` answers what
+    `trespassed` counts, by the names of links (`a/1`), a port's uses of addresses of others
+    (`StagedFabric.trespasses`), `show` answers what
     functions hold; what the lines change is noted in `events`.
     """
 
@@ -58,12 +58,12 @@ class ControlCommands:
         self,
         hcas: Mapping[str, Hca],
         faults: FaultRules,
-        fabrics: Mapping[str, StagedFabric] | None = None,
+        trespassed: Mapping[str, Callable[[], tuple[int, int]]] | None = None,
         events: EventLog | None = None,
         show: ShowCommands | None = None,
     ) -> None:
         self._hcas = hcas
-        self._fabrics = fabrics or {}
+        self._trespassed = trespassed or {}
         self._sampler = Sampler()
         self._events = events or EventLog()
         self._faults = FaultCommands(faults, self.link_name)
@@ -155,13 +155,13 @@ class ControlCommands:
                 cable = "in" if port.cable else "out"
                 link = "up" if port.link_up else "down"
                 words = f"{name}/{port.number} {state} cable {cable} link {link}"
-                lines.append(words + self._trespasses(f"{name}/{port.number}", port))
+                lines.append(words + self._trespasses(f"{name}/{port.number}"))
         return lines
 
-    def _trespasses(self, link: str, port: FabricPort) -> str:
+    def _trespasses(self, link: str) -> str:
         """Describe how often a port used addresses that belong to others; empty for never."""
-        fabric = self._fabrics.get(link)
-        spoofed, refused = (0, 0) if fabric is None else fabric.trespasses(port)
+        count = self._trespassed.get(link)
+        spoofed, refused = (0, 0) if count is None else count()
         if not spoofed and not refused:
             return ""
         return f" addresses of others: {spoofed} messages dropped, {refused} claims refused"

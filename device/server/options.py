@@ -75,6 +75,12 @@ class ServerOptions:
         read=int,
     )
     pro: bool = option(False, "ConnectX-3 Pro: RoCE v2 as well as v1")
+    wire: str = option(
+        "messages",
+        "what travels between the ports: whole messages (default), or packets, byte for byte those "
+        "of RoCE",
+        choices=("messages", "packets"),
+    )
     large_cqes: bool = option(False, "offer completion entries of 64 bytes")
     capture: int = option(
         CAPTURE,

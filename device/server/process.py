@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.capture import CapturedFabric
 from bluebridge.device.fabric.faults.rules import FaultRules
-from bluebridge.device.fabric.interface import Fabric, StagedFabric
+from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.mlx4 import bar0, uar
 from bluebridge.device.mlx4.device import Hca
@@ -23,6 +25,7 @@ from bluebridge.device.pci.function import Function
 from bluebridge.device.pci.identity import Bar, Identity
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.pyvfio_user import interrupter
+from bluebridge.device.rdma.by_packets.packet_wire import PacketWire
 from bluebridge.device.server.bridges import Bridges, BridgeSpec, Hosts
 from bluebridge.device.server.control import ControlCommands, ControlSocket
 from bluebridge.device.server.networks import Networks
@@ -89,6 +92,8 @@ class Server:
         self.loop = EventLoop()
         self._events = events
         self._features = features
+        if features.packets and any(spec.link is not LinkLayer.ETHERNET for spec in specs):
+            raise ValueError("a wire of packets (--wire packets) needs ports on Ethernet")
         self._networks = Networks(
             [(spec.link, spec.network) for spec in specs],
             features.ports,
@@ -105,7 +110,7 @@ class Server:
         self._functions: dict[str, Tables] = {}
         self._remains = Remains()
         self._faults = FaultRules(self.loop.call_later, events)
-        self._fabrics: dict[str, StagedFabric] = {}
+        self._trespassed: dict[str, Callable[[], tuple[int, int]]] = {}
         self._control: ControlSocket | None = None
         self._hosts = Hosts() if bridges is not None else None
         self._bridges: Bridges | None = None
@@ -138,14 +143,16 @@ class Server:
             else Function(*shape, self.loop, self._events, self._hosts[spec.name])
         )
         self._endpoints.append(endpoint)
-        hca = Hca(endpoint, self._cables(spec), config)
-        self._hcas[spec.name] = hca
         networks = self._networks.of(spec.link, spec.network)
-        for fabric, port in zip(networks, hca.adapter.ports, strict=True):
+        cables = self._cables(spec, networks)
+        hca = Hca(endpoint, cables, config)
+        self._hcas[spec.name] = hca
+        for fabric, cable, port in zip(networks, cables, hca.adapter.ports, strict=True):
             device = log_name(spec.name, port.number)
             link = f"{spec.name}/{port.number}"
-            self._faults.add_link(link, device, port, fabric)
-            self._fabrics[link] = fabric
+            end = cable if isinstance(cable, PacketWire) else port
+            self._faults.add_link(link, device, end, fabric)
+            self._trespassed[link] = partial(fabric.trespasses, end)
         endpoint.plug(hca)
         self._show(endpoint, hca_tables(hca, endpoint))
 
@@ -157,19 +164,20 @@ class Server:
 
     def _control_socket(self, path: Path) -> ControlSocket:
         show = ShowCommands(self._functions, self._hcas, self._remains.tables)
-        commands = ControlCommands(self._hcas, self._faults, self._fabrics, self._events, show)
+        commands = ControlCommands(self._hcas, self._faults, self._trespassed, self._events, show)
         return ControlSocket(path, commands, self.loop)
 
-    def _cables(self, spec: HcaSpec) -> list[Fabric]:
+    def _cables(self, spec: HcaSpec, networks: Sequence[Fabric]) -> list[Fabric]:
         """Return the fabrics of the ports of an HCA, which with a log are captured."""
-        fabrics: list[Fabric] = [*self._networks.of(spec.link, spec.network)]
-        if not self._events.active:
-            return fabrics
-        names = [log_name(spec.name, port) for port in range(1, len(fabrics) + 1)]
-        return [
-            CapturedFabric(fabric, self._events, name)
-            for fabric, name in zip(fabrics, names, strict=True)
-        ]
+        cables = list(networks)
+        if self._events.active:
+            cables = [
+                CapturedFabric(fabric, self._events, log_name(spec.name, port))
+                for port, fabric in enumerate(networks, 1)
+            ]
+        if not self._features.packets:
+            return cables
+        return [PacketWire(cable, self.loop.call_later) for cable in cables]
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""

@@ -15,6 +15,7 @@ from bluebridge.device.mlx4.rings.event_queues import EventQueues
 from bluebridge.device.mlx4.rings.receive_queue import ReceiveRing
 from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.mlx4.rings.shared_receive_queues import SharedReceiveRings
+from bluebridge.device.rdma.by_packets.sender import PacketSender
 from bluebridge.device.rdma.connected.requester import Requester
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.queue_pairs import QueuePairs
@@ -59,6 +60,16 @@ class QueuePairTable:
 def _requests(qp: QueuePair) -> Row:
     """Return the requests of a connected queue pair that wait for their answer."""
     engine = qp.engine
+    if isinstance(engine, PacketSender):
+        numbers = engine.unanswered
+        retries, rnr_retries, waits = engine.repetitions
+        return {
+            "unacked": len(numbers),
+            "oldest_unacked": numbers[0] if numbers else None,
+            "retries": retries,
+            "rnr_retries": rnr_retries,
+            "waits_to_retry": waits,
+        }
     if not isinstance(engine, Requester):
         return {}
     pending = engine.pending

@@ -15,7 +15,9 @@ from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab import lab_options, log_stopper
 from bluebridge.host_tools.lab.config import KERNEL, MAX_HCAS, SIDES
 
-_HARDWARE = ("link", "sm", "ports", "blueflame", "blueflame_size", "pro", "capture", "log_limit")
+_HARDWARE = (
+    "link", "sm", "ports", "blueflame", "blueflame_size", "pro", "wire", "capture", "log_limit"
+)  # fmt: skip
 """The options of the device server that `up` has as well; others are given after `--`."""
 _BRIDGE = ("bar_sizes", "window_alias")
 """The options of the device server's bridge that `up` has; the model is given with `--ntb`."""

@@ -70,7 +70,7 @@ class Remote:
         self.memory[word] = new.to_bytes(8, "little")
         return value
 
-    def receive(self) -> bool:
+    def take_receive(self) -> bool:
         if not self.receives:
             return False
         self.receives -= 1

@@ -22,7 +22,8 @@ class Features:
     of `blueflame_register` bytes, one of `BLUEFLAME_REGISTERS`; adapters have 512. `pro`: a
     ConnectX-3 Pro, which supports RoCE v2 too. `large_cqes`: drivers may choose 64-byte entries.
     `subnet_manager`: whether InfiniBand networks have one of their own. `trusting`: whether ports
-    on Ethernet may use addresses of each other.
+    on Ethernet may use addresses of each other. `packets`: their networks carry RoCE packets in
+    place of whole messages.
     """
 
     ports: int = 1
@@ -31,6 +32,7 @@ class Features:
     large_cqes: bool = False
     subnet_manager: bool = True
     trusting: bool = False
+    packets: bool = False
     blueflame_register: int = 1 << LOG_BLUEFLAME_REGISTER
 
     def __post_init__(self) -> None:

@@ -80,8 +80,12 @@ class Completed:
 Action = Send | SetTimer | Completed
 
 
+class LocalFailure(Exception):
+    """Memory that a work request names is not accessible."""
+
+
 class LocalMemory(Protocol):
-    """The memory of the requester's side; what it raises reaches who handed in the event."""
+    """The memory of the requester's side; both may raise `LocalFailure`."""
 
     def load(self, request: PacketRequest, offset: int, length: int) -> bytes:
         """Return bytes of a message that is sent."""
@@ -117,8 +121,8 @@ class PacketRequester:
     """
 
     __slots__ = (
-        "_cursor", "_limits", "_memory", "_resumed", "_retries", "_rnr", "_running", "actions",
-        "due", "failed", "fresh", "next_psn", "oldest", "pending", "waiting",
+        "_broken", "_cursor", "_limits", "_memory", "_resumed", "_running", "actions", "due",
+        "failed", "fresh", "next_psn", "oldest", "pending", "retries", "rnr_retries", "waiting",
     )  # fmt: skip
 
     def __init__(self, limits: Limits, psn: int, memory: LocalMemory) -> None:
@@ -130,7 +134,8 @@ class PacketRequester:
         self.waiting = False
         self.failed = False
         self._cursor = 0  # index in `pending` of the request that `due` belongs to
-        self._retries = self._rnr = 0
+        self._broken: PacketRequest | None = None  # its memory is gone: it fails in its turn
+        self.retries = self.rnr_retries = 0
         self._resumed = -1  # PSN that the last going back began at
         self._running = False
 
@@ -162,6 +167,12 @@ class PacketRequester:
 
     def receive(self, packet: TransportPacket) -> None:
         """Take an answer; what answers nothing that is under way is ignored."""
+        try:
+            self._receive(packet)
+        except LocalFailure:
+            self._fail(CompletionStatus.LOCAL_PROT_ERR)
+
+    def _receive(self, packet: TransportPacket) -> None:
         ahead = packet.psn - self.oldest & PSN_MASK
         if self.failed or ahead >= self.fresh - self.oldest & PSN_MASK:
             return
@@ -184,7 +195,14 @@ class PacketRequester:
             request = self.pending[self._cursor]
             if self.due - self.oldest & PSN_MASK >= self._limits.window or self._must_wait(request):
                 break
-            self._send(request)
+            try:
+                self._send(request)
+            except LocalFailure:
+                self._broken = request
+            if request is self._broken:
+                break
+        if not self.failed and self.pending and self.pending[0] is self._broken:
+            self._fail(CompletionStatus.LOCAL_PROT_ERR)
         if not self.waiting and not self.failed:
             self._watch()
 
@@ -284,7 +302,7 @@ class PacketRequester:
         """Reset timer and counters if anything from `start` on was acknowledged."""
         if self.oldest == start:
             return
-        self._retries = self._rnr = 0
+        self.retries = self.rnr_retries = 0
         self._resumed = -1
         self._running = False
         self.actions.append(SetTimer(None))
@@ -350,20 +368,20 @@ class PacketRequester:
         """Go back to the oldest packet without an answer, once for each loss that is noticed."""
         if self._resumed == self.oldest:
             return
-        if self._retries >= self._limits.retries:
+        if self.retries >= self._limits.retries:
             self._fail(CompletionStatus.TRANSPORT_RETRY_EXC_ERR)
             return
-        self._retries += 1
+        self.retries += 1
         self._running = False
         self._go_back()
 
     def _not_ready(self, code: int) -> None:
         if self.waiting:
             return
-        if self._rnr >= self._limits.rnr_retries != FOREVER:
+        if self.rnr_retries >= self._limits.rnr_retries != FOREVER:
             self._fail(CompletionStatus.RNR_RETRY_EXC_ERR)
             return
-        self._rnr += 1
+        self.rnr_retries += 1
         self.waiting = self._running = True
         self.actions.append(SetTimer(RNR_TIMER_US[code] / 1e6))
 

@@ -44,7 +44,7 @@ class Refusal(Exception):
 
 
 class RemoteSide(Protocol):
-    """Memory and receives of the responder's side; all but `receive` may raise `Refusal`."""
+    """Memory and receives of the responder's side; all may raise `Refusal`."""
 
     def check_write(self, va: int, rkey: int, length: int) -> None:
         """Check that all bytes of a message may be written."""
@@ -58,7 +58,7 @@ class RemoteSide(Protocol):
     def operate(self, op: Op, packet: TransportPacket) -> int:
         """Carry out an atomic; returns what was in memory before."""
 
-    def receive(self) -> bool:
+    def take_receive(self) -> bool:
         """Take the next receive, for the message that begins; False if there is none."""
 
     def place(self, offset: int, data: bytes | memoryview) -> None:
@@ -186,7 +186,7 @@ class PacketResponder:
         self._check_length(packet)
         begins = self._op is None
         if begins:
-            if not self._side.receive():
+            if not self._side.take_receive():
                 self._not_ready(packet.psn)
                 return
             self._offset = 0
@@ -216,7 +216,7 @@ class PacketResponder:
         if size > self._left or ends != (size == self._left):
             raise Refusal(Syndrome.NAK_INVALID_REQUEST)
         notifies = packet.opcode in _IMMEDIATE_WRITES
-        if notifies and not self._side.receive():
+        if notifies and not self._side.take_receive():
             self._not_ready(packet.psn)
             return
         self._side.write(self._va + self._offset, self._rkey, packet.payload)

@@ -10,8 +10,8 @@ from typing import ClassVar, Final
 
 from bluebridge.device.ethernet.rules.table import RuleTable
 from bluebridge.device.fabric.addresses import LinkLayer
-from bluebridge.device.fabric.interface import Fabric
-from bluebridge.device.fabric.messages import Datagram, Frames, Message, Route
+from bluebridge.device.fabric.interface import Fabric, PacketCarrier, PacketPort
+from bluebridge.device.fabric.messages import ConnectedPacket, Datagram, Frames, Message, Route
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.net.ethernet import VLAN_TAG_TYPES
 from bluebridge.device.layout.net.roce import NO_GID
@@ -30,16 +30,16 @@ MAX_MTU: Final = 9600
 MAX_GROUP_ADDRESSES: Final = 4096
 
 
-Deliver = Callable[["Port", Message], int]
+Deliver = Callable[["Port", Message | ConnectedPacket], int]
 """Function that takes a message a port received and returns the number of copies made of it."""
 
 
-def _drop(port: Port, message: Message) -> int:
+def _drop(port: Port, message: Message | ConnectedPacket) -> int:
     """Drop a message, for a port that is not attached."""
     return 0
 
 
-class Port:
+class Port(PacketPort):
     """Port `number` (from 1 on) of an adapter on Ethernet: a `FabricPort`.
 
     `cable` says whether the fabric is plugged in; the rest comes from the guest. `burned_in` is
@@ -53,6 +53,7 @@ class Port:
         self, number: int, fabric: Fabric, burned_in: bytes, bus: HostBus, events: PortEvents
     ) -> None:
         self._fabric = fabric
+        self._packets = fabric if isinstance(fabric, PacketCarrier) else None
         self._bus = bus
         self._events = events
         self._deliver: Deliver = _drop
@@ -90,6 +91,17 @@ class Port:
     def send(self, message: Message) -> int:
         """Hand a message to the fabric; returns the copies that receivers made."""
         return self._fabric.send(self, message)
+
+    def send_packet(self, message: ConnectedPacket) -> None:
+        """Hand a packet of a connection to the fabric, if that carries any."""
+        if self._packets is not None:
+            self._packets.send_packet(message)
+
+    def receive_packet(self, message: ConnectedPacket) -> None:
+        """Deliver a packet from the fabric, unless the link is down."""
+        if self.link_up:
+            self._bus.resume(message.work)
+            self._deliver(self, message)
 
     def send_frames(self, message: Frames, *, loop: bool) -> int:
         """Send Ethernet frames to the wire or, with `loop`, back to this port; both are counted.

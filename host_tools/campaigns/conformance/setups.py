@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bluebridge.device.layout.ntb import models
 from bluebridge.device.layout.ntb.models import BridgeModel
@@ -29,6 +29,8 @@ class Setup:
     """Whether the guests have DPDK's testpmd."""
     bridge: BridgeOptions | None = None
     """A bridge and DMA engines instead of HCAs, with their drivers loaded."""
+    programs_of: Setup | None = None
+    """Another setup, all of whose programs run under this one as well."""
 
 
 ROCE = Setup("roce", "RoCE v1, the default")
@@ -48,6 +50,13 @@ ROCE_V2 = Setup(
     gid_type="RoCE v2",
     before=_OWN_RULES,
 )
+PACKETS = replace(
+    ROCE_V2,
+    name="roce-v2-packets",
+    what="RoCE v2 again, over a wire of packets",
+    options=ServerOptions(pro=True, wire="packets"),
+    programs_of=ROCE_V2,
+)
 OPENSM = Setup(
     "opensm",
     "InfiniBand, managed by opensm in guest a",
@@ -62,7 +71,7 @@ DPDK = Setup(
     before=_OWN_RULES,
     dpdk=True,
 )
-SETUPS = (ROCE, INFINIBAND, BLUEFLAME, ROCE_V2, OPENSM, DPDK)
+SETUPS = (ROCE, INFINIBAND, BLUEFLAME, ROCE_V2, PACKETS, OPENSM, DPDK)
 
 
 def _bridge_setup(model: BridgeModel) -> Setup:

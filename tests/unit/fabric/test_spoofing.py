@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 
@@ -80,8 +81,12 @@ def test_status_says_whose_port_used_addresses_of_others() -> None:
     tenants.write_as_a()
     pair, evil = tenants.pair, tenants.evil
     rules = FaultRules(pair.a.host.call_later, EventLog())
-    fabrics = dict.fromkeys(("a/1", "c/1"), pair.fabric)
-    commands = ControlCommands({"a": pair.a.hca, "c": evil.hca}, rules, fabrics)
+    hcas = {"a": pair.a.hca, "c": evil.hca}
+    trespassed = {
+        f"{name}/1": partial(pair.fabric.trespasses, hca.adapter.ports[0])
+        for name, hca in hcas.items()
+    }
+    commands = ControlCommands(hcas, rules, trespassed)
     a, c, _ = commands.execute("status")
     assert a == "a/1 working cable in link up"
     assert re.search("addresses of others: [1-9]+ messages dropped, [1-9]+ claims refused", c)

@@ -41,7 +41,12 @@ def everything() -> list[Choice]:
     """Every program under every setup it belongs to, setup by setup."""
     programs = [program for suite in _SUITES for program in suite.programs()]
     setups = (*SETUPS, *BRIDGES.values())
-    return [(setup, found) for setup in setups for found in programs if setup in found.setups]
+    return [
+        (setup, found)
+        for setup in setups
+        for found in programs
+        if (setup.programs_of or setup) in found.setups
+    ]
 
 
 def key(choice: Choice) -> str:

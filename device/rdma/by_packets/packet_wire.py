@@ -1,0 +1,265 @@
+"""A fabric in front of another one that turns messages into RoCE packets and back.
+
+What a port sends leaves as Ethernet frames, byte for byte those of a wire, and the fabric behind
+carries nothing else. Frames that arrive wait in an inbox, which a turn of the loop empties for a
+bounded time: a connection that fills its window never keeps the loop, and what comes faster than
+it is taken is dropped and counted as on a port with full buffers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Set
+from time import monotonic
+from typing import Final
+
+from bluebridge.device.fabric.addresses import is_group
+from bluebridge.device.fabric.interface import Fabric, FabricPort, PacketCarrier, PacketPort
+from bluebridge.device.fabric.messages import (
+    ConnectedPacket,
+    Datagram,
+    Frames,
+    Message,
+    Route,
+    Train,
+)
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.net.ethernet import (
+    ETHERTYPE_IPV4,
+    ETHERTYPE_IPV6,
+    ETHERTYPE_ROCE,
+    ETHERTYPE_VLAN,
+    HEADER_SIZE,
+)
+from bluebridge.device.layout.net.ip import IPV4, IPV6, PROTOCOL_UDP, ROCE_PORT
+from bluebridge.device.layout.net.roce import BthOpcode
+from bluebridge.device.packets.carriers import carried, frames_of
+from bluebridge.device.packets.message import IMMEDIATE, SOLICITED, PacketError, WireMessage
+from bluebridge.device.packets.reader import PacketReader, WirePacket
+from bluebridge.device.packets.transport import read_transport, write_transport
+from bluebridge.device.rdma.ports.datagram_headers import HeaderError
+from bluebridge.device.rdma.ports.roce_headers import parse_datagram
+from bluebridge.device.rdma.ports.roce_routes import of_tag
+
+MAC_SIZE: Final = 6
+MOST_WAITING: Final = 8 << 20
+"""Most bytes of frames that wait for a port."""
+TURN_SECONDS: Final = 0.002
+"""Time for which a turn of the loop takes frames of one port."""
+
+Later = Callable[[float, Callable[[], None]], object]
+"""Function that runs an action after so many seconds."""
+
+_PROTOCOL_IPV4, _PROTOCOL_IPV6 = 9, 6
+_PORT: Final = ROCE_PORT.to_bytes(2, "big")
+_DATAGRAMS: Final = (BthOpcode.UD_SEND_ONLY, BthOpcode.UD_SEND_ONLY_IMM)
+_CONNECTED: Final = range(BthOpcode.RC_SEND_FIRST, BthOpcode.RC_SEND_ONLY_INV + 1)
+
+
+def is_roce(frame: bytes) -> bool:
+    """Return True for a frame that a RoCE adapter takes as a packet of its own."""
+    at = HEADER_SIZE
+    kind = int.from_bytes(frame[12:14], "big")
+    if kind == ETHERTYPE_VLAN:
+        kind, at = int.from_bytes(frame[16:18], "big"), at + 4
+    if kind == ETHERTYPE_IPV4:
+        protocol, end = _PROTOCOL_IPV4, at + (frame[at] & 0x0F) * 4 if len(frame) > at else at
+    elif kind == ETHERTYPE_IPV6:
+        protocol, end = _PROTOCOL_IPV6, at + IPV6.size
+    else:
+        return kind == ETHERTYPE_ROCE
+    if len(frame) < at + IPV4.size or frame[at + protocol] != PROTOCOL_UDP:
+        return False
+    return frame[end + 2 : end + 4] == _PORT
+
+
+class PacketWire(PacketCarrier):
+    """A `Fabric` for one port; `later` calls an action after so many seconds.
+
+    `refused` counts what came and was no packet, by reason, `overrun` the frames that were dropped
+    since too many waited, `foreign` packets of services that this network does not carry.
+    """
+
+    def __init__(self, fabric: Fabric, later: Later) -> None:
+        self._fabric = fabric
+        self._later = later
+        self._port: FabricPort | None = None
+        self._own: Set[bytes] = frozenset()
+        self._reader = PacketReader()
+        self._inbox: deque[tuple[bytes, int]] = deque()
+        self._waiting = 0
+        self._scheduled = False
+        self.overrun = 0
+        self.foreign = 0
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """How many frames were refused, by reason; reasons that never came are left out."""
+        return {reason.value: count for reason, count in self._reader.refused.items() if count}
+
+    # -- Fabric -------------------------------------------------------------------------------
+
+    def attach(self, port: FabricPort) -> None:
+        """Connect a port, whose link is down until it announces another state."""
+        self._port = port
+        self._fabric.attach(self)
+
+    def detach(self, port: FabricPort) -> None:
+        """Disconnect the port; what waits for it is lost."""
+        self._fabric.detach(self)
+        self._inbox.clear()
+        self._waiting = 0
+
+    def announce(self, port: FabricPort, addresses: Set[bytes], *, up: bool) -> None:
+        """Set the port's addresses; the network behind knows those of the link layer only."""
+        self._own = frozenset(address for address in addresses if len(address) == MAC_SIZE)
+        self._fabric.announce(self, self._own, up=up)
+
+    def send(self, source: FabricPort, message: Message) -> int:
+        """Send a datagram as a packet, and frames as they are."""
+        if isinstance(message, Frames):
+            return self._fabric.send(self, message)
+        if not isinstance(message, Datagram):
+            return 0
+        try:
+            frame = _datagram_frame(message)
+        except PacketError:
+            return 0
+        return self._leave(message.route.dmac, frame)
+
+    def send_packet(self, message: ConnectedPacket) -> None:
+        """Send a packet of a connection."""
+        self._leave(message.route.dmac, _connected_frame(message))
+
+    def _leave(self, address: bytes, frame: bytes) -> int:
+        """Send a frame; one for the port itself goes no further than its inbox."""
+        if address in self._own:
+            self._put(frame, 0)
+            return 0
+        if is_group(address):
+            self._put(frame, 0)  # members on this port
+        return self._fabric.send(self, Frames(address, [Train([frame])]))
+
+    # -- FabricPort ---------------------------------------------------------------------------
+
+    def receive(self, message: Message) -> int:
+        """Keep RoCE packets for the next turn of the loop, hand other frames to the port."""
+        if not isinstance(message, Frames) or self._port is None:
+            return 0
+        if message.address not in self._own and not is_group(message.address):
+            return self._port.receive(message)
+        others = []
+        for train in message.trains:
+            if train.frames and is_roce(train.frames[0]):
+                for frame in train.frames:
+                    self._put(bytes(frame), message.work)
+            else:
+                others.append(train)
+        if len(others) == len(message.trains):
+            return self._port.receive(message)
+        if not others:
+            return 0
+        rest = Frames(message.address, others, message.own_qpn, message.mirrored)
+        rest.work = message.work
+        return self._port.receive(rest)
+
+    def _put(self, frame: bytes, work: int) -> None:
+        if self._waiting + len(frame) > MOST_WAITING:
+            self.overrun += 1
+            return
+        self._waiting += len(frame)
+        self._inbox.append((frame, work))
+        if not self._scheduled:
+            self._scheduled = True
+            self._later(0, self._take)
+
+    def _take(self) -> None:
+        """Hand packets to the port until the time of this turn is over."""
+        self._scheduled = False
+        end = monotonic() + TURN_SECONDS
+        while self._inbox:
+            frame, work = self._inbox.popleft()
+            self._waiting -= len(frame)
+            self._hand_over(frame, work)
+            if self._inbox and not self._scheduled and monotonic() > end:
+                self._scheduled = True
+                self._later(0, self._take)
+                return
+
+    def _hand_over(self, frame: bytes, work: int) -> None:
+        """Hand the packet in a frame to the port, or count what is wrong with it."""
+        packet, port = self._reader.read(frame), self._port
+        if packet is None or port is None:
+            return
+        if packet.opcode in _CONNECTED and isinstance(port, PacketPort):
+            connected = ConnectedPacket(
+                _route(packet), packet.target_qpn, read_transport(packet), work=work
+            )
+            port.receive_packet(connected)
+        elif packet.opcode in _DATAGRAMS:
+            try:
+                datagram = parse_datagram(frame, 0)
+            except HeaderError:
+                self.foreign += 1
+                return
+            datagram.work = work
+            port.receive(datagram)
+        else:
+            self.foreign += 1
+
+
+def _route(packet: WirePacket) -> Route:
+    vlan, level = of_tag(packet.tag)
+    return Route(
+        smac=packet.source,
+        dmac=packet.destination,
+        sgid=packet.sgid,
+        dgid=packet.dgid,
+        vlan=vlan,
+        traffic_class=packet.traffic_class,
+        hop_limit=packet.hop_limit,
+        service_level=level,
+        pkey=packet.pkey,
+        flow_label=packet.flow_label,
+        roce=packet.form,
+    )
+
+
+def _connected_frame(message: ConnectedPacket) -> bytes:
+    packet = write_transport(message.packet, message.target_qpn, message.route.pkey)
+    return carried(_addressed(What.REQUEST, message, message.route.pkey), packet).data
+
+
+def _datagram_frame(message: Datagram) -> bytes:
+    wire = _addressed(What.DATAGRAM, message, message.pkey)
+    wire.payload, wire.length = message.payload, len(message.payload)
+    wire.psn, wire.key = message.psn, message.qkey
+    wire.flags = SOLICITED * message.solicited
+    if message.immediate is not None:
+        wire.flags |= IMMEDIATE
+        wire.immediate = message.immediate
+    (frame,) = frames_of(wire)
+    return frame.data
+
+
+def _addressed(what: What, message: ConnectedPacket | Datagram, pkey: int) -> WireMessage:
+    """Return a message without payload that has the addresses of another one."""
+    route = message.route
+    return WireMessage(
+        what,
+        0,
+        b"",
+        source_qpn=message.source_qpn,
+        target_qpn=message.target_qpn,
+        source=route.smac,
+        destination=route.dmac,
+        sgid=route.sgid,
+        dgid=route.dgid,
+        vlan=route.vlan,
+        pkey=pkey,
+        flow_label=route.flow_label,
+        traffic_class=route.traffic_class,
+        hop_limit=route.hop_limit,
+        service_level=route.service_level,
+        form=route.roce,
+    )

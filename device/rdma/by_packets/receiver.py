@@ -1,0 +1,186 @@
+"""The answering half of a queue pair whose connection travels in packets.
+
+It feeds `PacketResponder` with packets, does what that asks of memory and receives with the checks
+of `Responder`, and sends its answers, those of a long read a burst at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bluebridge.device import pieces
+from bluebridge.device.fabric.messages import ConnectedPacket, Request
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.net.operations import Op, Syndrome
+from bluebridge.device.packets.transport import TransportPacket
+from bluebridge.device.pci.bus import DmaError
+from bluebridge.device.rdma.by_packets.responder import PacketResponder, Refusal
+from bluebridge.device.rdma.connected.refusals import Nak, NotReady
+from bluebridge.device.rdma.connected.responder import Responder
+from bluebridge.device.rdma.memory.rights import AccessError
+from bluebridge.device.rdma.memory.scatter_gather import stretch
+from bluebridge.device.rdma.memory.transfer import note_runs
+from bluebridge.device.rdma.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.vocabulary import RECEIVING, AsyncEvent, CompletionStatus
+from bluebridge.device.rdma.work import ReceiveWork
+
+BURST: Final = 32
+"""Most packets of answers that are made in one turn of the loop."""
+
+
+class PacketReceiver(Responder):
+    """The responder of one peer; the receive that a message moves into is `_receive`."""
+
+    __slots__ = ("_area", "_event", "_packets", "_scheduled")
+
+    def __init__(self, qp: QueuePair) -> None:
+        super().__init__(qp)
+        self._packets: PacketResponder | None = None
+        self._event: AsyncEvent | None = AsyncEvent.WQ_INVALID_REQUEST
+        self._scheduled = False
+        self._area = self._request(Op.WRITE)
+
+    def receive(self, request: Request) -> None:
+        """Ignore a whole request, which no network of packets has."""
+
+    def receive_packet(self, packet: TransportPacket) -> None:
+        """Carry out what a packet of the connected peer asks for."""
+        qp = self._qp
+        if qp.state not in RECEIVING:
+            return
+        if not qp.established:
+            self._establish()
+        qp.traffic.received(1, len(packet.payload))
+        responder = self._packets
+        if responder is None:
+            responder = self._packets = PacketResponder(
+                qp.mtu, self.psn, self, depth=qp.answer_limit, rnr_code=qp.min_rnr_timer
+            )
+        responder.receive(packet)
+        self.psn, self.msn = responder.expected, responder.msn
+        if not self._scheduled:
+            self._answer_packets(responder)
+
+    def _answer_packets(self, responder: PacketResponder) -> None:
+        """Send a burst of the answers that are due, and the others in later turns."""
+        qp = self._qp
+        for packet in responder.answers(BURST):
+            qp.traffic.sent(1, len(packet.payload))
+            qp.port.send_packet(ConnectedPacket(qp.route, qp.remote_qpn, packet, qp.qpn))
+        if responder.busy:
+            self._scheduled = True
+            qp.bus.call_later(0, self._answer_more)
+        elif responder.failed:
+            self._note(f"NAK for PSN {responder.expected:#x}")
+            qp.enter_error(self._event)
+
+    def _answer_more(self) -> None:
+        self._scheduled = False
+        if self._packets is not None and self._qp.state in RECEIVING:
+            self._answer_packets(self._packets)
+
+    # -- RemoteSide ---------------------------------------------------------------------------
+
+    def check_write(self, va: int, rkey: int, length: int) -> None:
+        """Check the first and the last byte of a message, whose packets are checked one by one."""
+        area = self._area
+        area.rkey = rkey
+        for address in (va, va + length - 1) if length else (va,):
+            area.remote_address = address
+            try:
+                self._range(area, min(length, 1))
+            except Nak as nak:
+                raise self._refusal(nak) from nak
+
+    def write(self, va: int, rkey: int, data: bytes | memoryview) -> None:
+        """Write the bytes of one packet; raises `Refusal`."""
+        length, area = len(data), self._area
+        if not length:
+            return
+        area.remote_address, area.rkey = va, rkey
+        try:
+            runs = self._range(area, length)
+            views = self._views(runs)
+        except Nak as nak:
+            raise self._refusal(nak) from nak
+        pieces.copy(views, [memoryview(data)])
+        note_runs(self._qp.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, self._qp.qpn)
+
+    def read(self, va: int, rkey: int, length: int) -> bytes:
+        """Return bytes that one packet of an answer carries; raises `Refusal`."""
+        request = self._request(Op.READ)
+        request.remote_address, request.rkey, request.length = va, rkey, length
+        try:
+            return b"".join(self._read(request))
+        except Nak as nak:
+            raise self._refusal(nak) from nak
+
+    def operate(self, op: Op, packet: TransportPacket) -> int:
+        """Carry out an atomic; returns what was in memory before, raises `Refusal`."""
+        request = self._request(op)
+        request.remote_address, request.rkey = packet.va, packet.rkey
+        request.atomic = (packet.operand, packet.compare, 0, 0)
+        try:
+            return self._atomic(request)
+        except Nak as nak:
+            raise self._refusal(nak) from nak
+
+    def take_receive(self) -> bool:
+        """Take the next receive, for the message that begins; False if there is none."""
+        try:
+            self._receive = self._take()
+        except NotReady:
+            return False
+        except Nak as nak:
+            raise self._refusal(nak) from nak
+        return True
+
+    def place(self, offset: int, data: bytes | memoryview) -> None:
+        """Store bytes of a message in the receive that was taken; raises `Refusal`."""
+        qp, work, length = self._qp, self._taken(), len(data)
+        if offset + length > sum(sge[2] for sge in work.sges):
+            raise self._spoilt(work, CompletionStatus.LOCAL_LENGTH_ERR, "the message is too long")
+        if not length:
+            return
+        try:
+            runs = qp.memory.scatter(stretch(work.sges, offset, length), length, work.pd)
+            views = qp.bus.views(runs)
+        except (AccessError, DmaError) as error:
+            raise self._spoilt(work, CompletionStatus.LOCAL_PROT_ERR, str(error)) from error
+        pieces.copy(views, [memoryview(data)])
+        note_runs(qp.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
+
+    def complete(self, op: Op, length: int, packet: TransportPacket) -> None:
+        """Complete the receive that was taken; raises `Refusal`."""
+        work, self._receive = self._taken(), None
+        request = self._request(op)
+        request.length, request.immediate = length, packet.immediate
+        request.solicited = packet.solicited
+        try:
+            if op is Op.SEND_INV:
+                self._invalidate(work, packet.immediate)
+        except Nak as nak:
+            raise self._refusal(nak) from nak
+        self._complete_message(work, request)
+
+    # -- refusals -----------------------------------------------------------------------------
+
+    def _taken(self) -> ReceiveWork:
+        work = self._receive
+        if work is None:  # flushed in the middle of its message
+            event = AsyncEvent.WQ_INVALID_REQUEST
+            raise self._refusal(Nak(Syndrome.NAK_INVALID_REQUEST, event, "no receive is taken"))
+        return work
+
+    def _spoilt(self, work: ReceiveWork, status: CompletionStatus, reason: str) -> Refusal:
+        self._receive = None
+        return self._refusal(self._failed(work, status, reason))
+
+    def _refusal(self, nak: Nak) -> Refusal:
+        self._event = nak.event
+        self._note(f"NAK {nak.syndrome:#x}: {nak}")
+        return Refusal(nak.syndrome)
+
+    def _request(self, op: Op) -> Request:
+        """Return what `Responder` checks, without what only whole messages have."""
+        return Request(op, self._qp.route, 0, 0, 0, 1, 0)

@@ -1,0 +1,325 @@
+"""The sending half of a queue pair whose connection travels in packets.
+
+It feeds `PacketRequester` with work requests and carries out what that asks for: packets out of
+guest memory, one timer, completions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from bluebridge.device import pieces
+from bluebridge.device.fabric.messages import ConnectedPacket, Response
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.packets.transport import TransportPacket
+from bluebridge.device.pci.bus import DmaError, Timer
+from bluebridge.device.rdma.by_packets.requester import (
+    Completed,
+    Limits,
+    LocalFailure,
+    PacketRequest,
+    PacketRequester,
+    Send,
+    SetTimer,
+)
+from bluebridge.device.rdma.connected import local_operations
+from bluebridge.device.rdma.memory.rights import AccessError
+from bluebridge.device.rdma.memory.scatter_gather import Sge, stretch
+from bluebridge.device.rdma.memory.transfer import note_runs
+from bluebridge.device.rdma.operations import (
+    ATOMICS,
+    COMPARE_SWAP,
+    FETCH_ADD,
+    LOCAL,
+    NOP,
+    OPS,
+)
+from bluebridge.device.rdma.pairs.costs import MESSAGE_COST
+from bluebridge.device.rdma.pairs.engines import SendEngine
+from bluebridge.device.rdma.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, PairState
+from bluebridge.device.rdma.work import SendWork, WorkError
+
+WINDOW: Final = 128
+"""Number of requests that may wait for an answer at the same time."""
+LEAST_TIMEOUT: Final = 0.02
+"""Shortest acknowledge time-out in seconds: both ends may share one processor with two guests."""
+ATOMIC_SIZE: Final = 8
+_CARRIED_ATOMICS: Final = frozenset((COMPARE_SWAP, FETCH_ADD))
+
+
+class PacketSender(SendEngine):
+    """The requests of one queue pair, by the number of their entry, oldest first.
+
+    A request that must wait, or that fails before it is sent, is `_held` until those before it are
+    complete.
+    """
+
+    __slots__ = ("_held", "_qp", "_requester", "_stalled", "_timer", "_works")
+
+    def __init__(self, qp: QueuePair) -> None:
+        self._qp = qp
+        self._requester: PacketRequester | None = None
+        self._works: dict[int, SendWork] = {}
+        self._held: SendWork | None = None
+        self._stalled = False  # the walk of the ring stopped because of this engine
+        self._timer: Timer | None = None
+        self.next_psn = 0
+
+    @property
+    def idle(self) -> bool:
+        """True while no request waits for its answer."""
+        return not self._works
+
+    @property
+    def unanswered(self) -> list[int]:
+        """The numbers of the entries without an answer, oldest first."""
+        return list(self._works)
+
+    @property
+    def repetitions(self) -> tuple[int, int, bool]:
+        """Retries, retries for a receiver that is not ready, and whether it waits for that."""
+        requester = self._requester
+        if requester is None:
+            return 0, 0, False
+        return requester.retries, requester.rnr_retries, requester.waiting
+
+    # -- SendEngine ---------------------------------------------------------------------------
+
+    def execute(self, work: SendWork) -> None:
+        """Carry out an entry, or hold it when it must wait."""
+        work.status = self._fault(work)
+        if self._must_wait(work):
+            self._held = work
+        else:
+            self._start(work)
+
+    def refuse(self, index: int, error: WorkError) -> None:
+        """Complete an entry that makes no sense in error, after all entries before it."""
+        self._note(f"WQE {index}: {error}")
+        work = SendWork(index, NOP)
+        work.status = error.status
+        if self._works:
+            self._held = work
+        else:
+            self._start(work)
+
+    def blocked(self) -> bool:
+        """Return True while the next entry has to wait for answers."""
+        self._stalled = self._is_blocked()
+        return self._stalled
+
+    def _is_blocked(self) -> bool:
+        work = self._held
+        if work is None:
+            return False
+        if self._must_wait(work):
+            return True
+        self._held = None
+        self._start(work)
+        return self._qp.state is not PairState.RTS
+
+    def finish(self) -> None:
+        """Do nothing at the end of a walk of the ring: its packets are sent already."""
+
+    def receive(self, response: Response) -> None:
+        """Ignore a whole answer, which no network of packets has."""
+
+    def abort(self) -> None:
+        """Complete all outstanding requests as flushed."""
+        flushed = list(self._works)
+        if self._held is not None:
+            flushed.append(self._held.index)
+        self.stop()
+        for index in flushed:
+            self._qp.completions.fail_send(index, CompletionStatus.WR_FLUSH_ERR)
+
+    def stop(self) -> None:
+        """Forget all outstanding requests without completing them, and cancel the timer."""
+        self._works.clear()
+        self._held = None
+        self._requester = None
+        self._set_timer(None)
+
+    def close(self) -> None:
+        """Do nothing more: a stopped engine has no timer that refers to it."""
+
+    # -- sending ------------------------------------------------------------------------------
+
+    def _fault(self, work: SendWork) -> int:
+        """Return the status of a request that is never sent, 0 for any other."""
+        operation = work.operation
+        if operation in LOCAL:
+            return 0
+        if operation in ATOMICS and operation not in _CARRIED_ATOMICS:
+            return CompletionStatus.LOCAL_QP_OP_ERR
+        if work.length > self._qp.max_message:
+            return CompletionStatus.LOCAL_LENGTH_ERR
+        if operation in ATOMICS and work.length != ATOMIC_SIZE:
+            return CompletionStatus.LOCAL_LENGTH_ERR
+        return 0
+
+    def _must_wait(self, work: SendWork) -> bool:
+        if not self._works:
+            return False
+        if work.status or work.operation in LOCAL or len(self._works) >= WINDOW:
+            return True
+        return work.fence and any(other.returns_data for other in self._works.values())
+
+    def _start(self, work: SendWork) -> None:
+        qp = self._qp
+        if not work.status and work.operation in LOCAL:
+            work.status = local_operations.execute(qp, work) or 0
+            if not work.status:
+                if work.signalled:
+                    qp.completions.complete_send(work.index, work.operation, 0)
+                return
+        if work.status:
+            qp.completions.fail_send(work.index, CompletionStatus(work.status))
+            qp.enter_send_error()
+            return
+        self._works[work.index] = work
+        swap, compare, _, _ = work.atomic
+        request = PacketRequest(
+            work.index,
+            OPS[work.operation],
+            work.length,
+            work.remote_address,
+            work.rkey,
+            work.immediate,
+            work.solicited,
+            swap,
+            compare,
+        )
+        requester = self._requester
+        if requester is None:
+            requester = self._requester = PacketRequester(self._limits(), self.next_psn, self)
+        qp.bus.concern(qp.qpn, work.index)  # it may have waited
+        requester.post(request)
+        self._act(requester)
+
+    def _limits(self) -> Limits:
+        qp = self._qp
+        return Limits(
+            mtu=qp.mtu,
+            timeout=qp.ack_timeout,
+            retries=qp.retry_count,
+            rnr_retries=qp.rnr_retry,
+            reads=qp.read_limit,
+        )
+
+    def _act(self, requester: PacketRequester) -> None:
+        """Carry out the actions of the requester; an error in one ends the queue pair."""
+        self.next_psn = requester.next_psn
+        actions, requester.actions = requester.actions, []
+        failed = False
+        for action in actions:
+            if self._requester is not requester:
+                return  # a completion found its queue broken: all is flushed
+            if isinstance(action, Send):
+                self._transmit(action.packet)
+            elif isinstance(action, SetTimer):
+                self._set_timer(action.seconds)
+            else:
+                failed = self._complete(action) or failed
+        if failed and self._requester is requester:
+            self._qp.enter_send_error()
+
+    def _transmit(self, packet: TransportPacket) -> None:
+        qp, size = self._qp, len(packet.payload)
+        qp.spent += MESSAGE_COST + size
+        qp.traffic.sent(1, size)
+        qp.port.send_packet(ConnectedPacket(qp.route, qp.remote_qpn, packet, qp.qpn))
+
+    def _complete(self, done: Completed) -> bool:
+        """Complete a request; return True if it failed."""
+        work = self._works.pop(done.request.number)
+        if done.status is None:
+            if work.signalled:
+                self._qp.completions.complete_send(work.index, work.operation, work.length)
+            return False
+        self._qp.completions.fail_send(work.index, done.status)
+        return True
+
+    def _set_timer(self, seconds: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if seconds is not None:
+            seconds = max(seconds, LEAST_TIMEOUT)
+            self._timer = self._qp.bus.call_later(seconds, self._expired)
+
+    def _expired(self) -> None:
+        self._timer = None
+        qp, requester = self._qp, self._requester
+        if requester is None or qp.state not in (PairState.RTS, PairState.SQD):
+            return
+        if not requester.waiting:
+            retry = f"retry {requester.retries + 1} of {qp.retry_count}"
+            self._note(f"no answer for PSN {requester.oldest:#x}, {retry}")
+        qp.spent = 0
+        requester.expired()
+        self._act(requester)
+        self._go_on()
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def receive_packet(self, packet: TransportPacket) -> None:
+        """Process an answer of the connected peer."""
+        qp, requester = self._qp, self._requester
+        if requester is None or qp.state not in (PairState.RTS, PairState.SQD):
+            return
+        qp.traffic.received(1, len(packet.payload))
+        if packet.syndrome:
+            self._note(f"syndrome {packet.syndrome:#x} for PSN {packet.psn:#x}")
+        requester.receive(packet)
+        self._act(requester)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Carry out entries that waited for an answer that has come."""
+        qp = self._qp
+        if qp.state is PairState.RTS:
+            if self._stalled and qp.sq is not None:
+                qp.sq.run()
+        elif qp.state is PairState.SQD and not self._works and qp.sqd_event:
+            qp.sqd_event = False
+            qp.completions.event(AsyncEvent.SQ_DRAINED)
+
+    def _note(self, text: str) -> None:
+        self._qp.bus.note(Kind.NOTE, f"QP {self._qp.qpn:#x}: {text}", obj=self._qp.qpn)
+
+    # -- memory -------------------------------------------------------------------------------
+
+    def _stretch(self, number: int, offset: int, length: int) -> Sequence[Sge | bytes]:
+        work = self._works[number]
+        if length == work.length:
+            return work.parts
+        return stretch(work.parts, offset, length)
+
+    def load(self, request: PacketRequest, offset: int, length: int) -> bytes:
+        """Return bytes of a message that is sent; raises `LocalFailure`."""
+        try:
+            parts = self._stretch(request.number, offset, length)
+            return b"".join(self._qp.memory.gather(parts, note=True))
+        except (AccessError, DmaError) as error:
+            raise self._forbidden(request, error) from error
+
+    def store(self, request: PacketRequest, offset: int, data: bytes | memoryview) -> None:
+        """Store bytes that a read or an atomic brought; raises `LocalFailure`."""
+        qp, length = self._qp, len(data)
+        if not length:
+            return
+        try:
+            parts = self._stretch(request.number, offset, length)
+            runs = qp.memory.scatter(parts, length)
+            views = qp.bus.views(runs)
+        except (AccessError, DmaError) as error:
+            raise self._forbidden(request, error) from error
+        pieces.copy(views, [memoryview(data)])
+        note_runs(qp.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
+
+    def _forbidden(self, request: PacketRequest, error: Exception) -> LocalFailure:
+        self._note(f"WQE {request.number}: {error}")
+        return LocalFailure(str(error))
