@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 from bluebridge.device.ethernet.sender import EthernetSender
 from bluebridge.device.layout.buslog import What
-from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import QPC, WORK_RING_UNIT
 from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.mlx4.pairs.hca_pair import HcaPair
@@ -31,7 +30,6 @@ from bluebridge.device.mlx4.rings.work_requests import (
     FrameReader,
     PacketReader,
 )
-from bluebridge.device.mlx4.settings.refusal import CommandError
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.by_packets.receiver import PacketReceiver
 from bluebridge.device.rdma.by_packets.sender import PacketSender
@@ -83,8 +81,6 @@ class PairFactory:
         EXCEED_LIM.
         """
         role = role_of(qpn, context, special_base(self._ports[0]))
-        if self._by_packets and role in (Role.UC, Role.XRC):
-            raise CommandError(Status.BAD_PARAM, f"a wire of packets carries no {role.value} yet")
         qp = HcaPair(
             qpn,
             role,
@@ -116,7 +112,7 @@ class PairFactory:
     def _attach_engines(self, qp: HcaPair) -> None:
         qp.responder = UnconnectedResponder()
         if qp.connected and self._by_packets:
-            qp.engine, qp.responder = PacketSender(qp), PacketReceiver(qp)
+            qp.engine, qp.responder = PacketSender(qp), PacketReceiver(qp, self._srqs)
         elif qp.connected:
             qp.engine = Requester(qp)
             xrc = qp.role is Role.XRC

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from bluebridge.device.layout.net.roce import HEADERS, NO_CREDITS, PSN_MASK
+from bluebridge.device.layout.net.roce import HEADERS, NO_CREDITS, PSN_MASK, SERVICE_MASK
 from bluebridge.device.packets import forms
 from bluebridge.device.packets.reader import WirePacket
 from bluebridge.device.packets.segmentation import Packet
@@ -18,13 +18,18 @@ _FIELDS: Final = {
     "AtomicAckETH": {"original": "original"},
     "ImmDt": {"value": "immediate"},
     "IETH": {"rkey": "immediate"},
+    "XRCETH": {"srqn": "srqn"},
 }
 """The attributes of a `TransportPacket` by field of an extended header; immediates share one."""
 
 
 @dataclass(slots=True)
 class TransportPacket:
-    """A packet of a connection; `syndrome` of an acknowledgement is 0 whatever its credits are."""
+    """A packet of a connection; `syndrome` of an acknowledgement is 0 whatever its credits are.
+
+    `opcode` is that of the reliable connection for the same operation, `service` what the opcode on
+    the wire has more (UC, XRC).
+    """
 
     opcode: int
     psn: int
@@ -40,14 +45,17 @@ class TransportPacket:
     compare: int = 0
     original: int = 0
     immediate: int = 0
+    srqn: int = 0
+    service: int = 0
 
 
 def write_transport(packet: TransportPacket, target_qpn: int, pkey: int) -> Packet:
     """Return the packet with its headers as bytes, for `carriers`."""
     flags = packet.solicited << 7 | _MIGRATED | (-len(packet.payload) & 3) << 4
     word = packet.ack << 31 | packet.psn & PSN_MASK
-    headers = forms.BTH.pack(packet.opcode, flags, pkey, target_qpn, word)
-    for header in HEADERS[packet.opcode]:
+    opcode = packet.opcode + packet.service
+    headers = forms.BTH.pack(opcode, flags, pkey, target_qpn, word)
+    for header in HEADERS[opcode]:
         values: dict[str, int] = {
             name: getattr(packet, own) for name, own in _FIELDS[header.name].items()
         }
@@ -60,7 +68,12 @@ def write_transport(packet: TransportPacket, target_qpn: int, pkey: int) -> Pack
 def read_transport(wire: WirePacket) -> TransportPacket:
     """Return the values of a packet of a connection that came off a wire."""
     packet = TransportPacket(
-        wire.opcode, wire.psn, wire.payload, ack=wire.ack, solicited=wire.solicited
+        wire.opcode & ~SERVICE_MASK,
+        wire.psn,
+        wire.payload,
+        ack=wire.ack,
+        solicited=wire.solicited,
+        service=wire.opcode & SERVICE_MASK,
     )
     for name, values in wire.headers().items():
         for field, own in _FIELDS[name].items():

@@ -20,7 +20,7 @@ from bluebridge.device.layout.ib.link import partitions_match
 from bluebridge.device.layout.net.roce import BthOpcode
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.by_packets.receiver import PacketReceiver
-from bluebridge.device.rdma.by_packets.sender import PacketSender
+from bluebridge.device.rdma.by_packets.sender import SERVICES, PacketSender
 from bluebridge.device.rdma.datagrams.receiver import DatagramReceiver
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.pairs.failed_pairs import FailedPairs
@@ -174,6 +174,8 @@ class QueuePairs:
     def _receive_packet(self, port: Port, message: ConnectedPacket) -> None:
         qp, packet = self._pairs.get(message.target_qpn), message.packet
         if qp is None or not qp.connected or not self._comes_from_peer(qp, port, message.route):
+            return
+        if packet.service != SERVICES[qp.role]:
             return
         engine, responder = qp.engine, qp.responder
         if packet.opcode in _ANSWERS:

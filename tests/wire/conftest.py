@@ -63,7 +63,7 @@ def hca_server(
     folder = tmp_path_factory.mktemp("hca")
     hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
     log = ("--log", str(folder / "log"))
-    with serving("bluebridge.device", [*hcas, *log, *os.environ.get("X_WIRE","").split()], folder / "server.log") as server:
+    with serving("bluebridge.device", [*hcas, *log], folder / "server.log") as server:
         yield server, folder
     assert "Traceback" not in server.text(), server.text()
 

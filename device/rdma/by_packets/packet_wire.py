@@ -32,7 +32,13 @@ from bluebridge.device.layout.net.ethernet import (
     HEADER_SIZE,
 )
 from bluebridge.device.layout.net.ip import IPV4, IPV6, PROTOCOL_UDP, ROCE_PORT
-from bluebridge.device.layout.net.roce import BthOpcode
+from bluebridge.device.layout.net.roce import (
+    RELIABLE_SERVICE,
+    SERVICE_MASK,
+    UNRELIABLE_SERVICE,
+    XRC_SERVICE,
+    BthOpcode,
+)
 from bluebridge.device.packets.carriers import carried, frames_of
 from bluebridge.device.packets.message import IMMEDIATE, SOLICITED, PacketError, WireMessage
 from bluebridge.device.packets.reader import PacketReader, WirePacket
@@ -53,7 +59,7 @@ Later = Callable[[float, Callable[[], None]], object]
 _PROTOCOL_IPV4, _PROTOCOL_IPV6 = 9, 6
 _PORT: Final = ROCE_PORT.to_bytes(2, "big")
 _DATAGRAMS: Final = (BthOpcode.UD_SEND_ONLY, BthOpcode.UD_SEND_ONLY_IMM)
-_CONNECTED: Final = range(BthOpcode.RC_SEND_FIRST, BthOpcode.RC_SEND_ONLY_INV + 1)
+_SERVICES: Final = (RELIABLE_SERVICE, UNRELIABLE_SERVICE, XRC_SERVICE)
 
 
 def is_roce(frame: bytes) -> bool:
@@ -191,7 +197,7 @@ class PacketWire(PacketCarrier):
         packet, port = self._reader.read(frame), self._port
         if packet is None or port is None:
             return
-        if packet.opcode in _CONNECTED and isinstance(port, PacketPort):
+        if packet.opcode & SERVICE_MASK in _SERVICES and isinstance(port, PacketPort):
             connected = ConnectedPacket(
                 _route(packet), packet.target_qpn, read_transport(packet), work=work
             )

@@ -15,12 +15,18 @@ from bluebridge.device.layout.net.operations import Op, Syndrome
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.rdma.by_packets.responder import PacketResponder, Refusal
+from bluebridge.device.rdma.by_packets.sender import SERVICES
 from bluebridge.device.rdma.connected.refusals import Nak, NotReady
 from bluebridge.device.rdma.connected.responder import Responder
 from bluebridge.device.rdma.memory.rights import AccessError
 from bluebridge.device.rdma.memory.scatter_gather import stretch
 from bluebridge.device.rdma.memory.transfer import note_runs
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.pairs.queues import (
+    ReceiveQueue,
+    SharedReceiveQueue,
+    SharedReceiveQueues,
+)
 from bluebridge.device.rdma.vocabulary import RECEIVING, AsyncEvent, CompletionStatus
 from bluebridge.device.rdma.work import ReceiveWork
 
@@ -29,12 +35,18 @@ BURST: Final = 32
 
 
 class PacketReceiver(Responder):
-    """The responder of one peer; the receive that a message moves into is `_receive`."""
+    """The responder of one peer; the receive that a message moves into is `_receive`.
 
-    __slots__ = ("_area", "_event", "_packets", "_scheduled")
+    That of an XRC queue pair is of the SRQ in `srqs` that a packet names.
+    """
 
-    def __init__(self, qp: QueuePair) -> None:
+    __slots__ = ("_area", "_event", "_packets", "_scheduled", "_spoiled", "_srq", "_srqs")
+
+    def __init__(self, qp: QueuePair, srqs: SharedReceiveQueues) -> None:
         super().__init__(qp)
+        self._srqs = srqs
+        self._srq: SharedReceiveQueue | None = None
+        self._spoiled = False
         self._packets: PacketResponder | None = None
         self._event: AsyncEvent | None = AsyncEvent.WQ_INVALID_REQUEST
         self._scheduled = False
@@ -54,18 +66,38 @@ class PacketReceiver(Responder):
         responder = self._packets
         if responder is None:
             responder = self._packets = PacketResponder(
-                qp.mtu, self.psn, self, depth=qp.answer_limit, rnr_code=qp.min_rnr_timer
+                qp.mtu,
+                self.psn,
+                self,
+                depth=qp.answer_limit,
+                rnr_code=qp.min_rnr_timer,
+                reliable=self._reliable,
             )
+        if self._xrc and not self._find_srq(packet.srqn):
+            return
         responder.receive(packet)
         self.psn, self.msn = responder.expected, responder.msn
-        if not self._scheduled:
+        if self._spoiled and not self._reliable:
+            qp.enter_error()
+        elif not self._scheduled:
             self._answer_packets(responder)
+
+    def _find_srq(self, srqn: int) -> bool:
+        """Set SRQ and protection domain of an XRC message; False, after the event, if not here."""
+        srq = self._srqs.get(srqn)
+        if srq is None or srq.xrcd != self._qp.xrcd:
+            self._note(f"SRQ {srqn:#x} is not in XRC domain {self._qp.xrcd}")
+            self._qp.enter_error(AsyncEvent.WQ_INVALID_REQUEST)
+            return False
+        self._srq, self._pd = srq, srq.pd
+        return True
 
     def _answer_packets(self, responder: PacketResponder) -> None:
         """Send a burst of the answers that are due, and the others in later turns."""
         qp = self._qp
         for packet in responder.answers(BURST):
             qp.traffic.sent(1, len(packet.payload))
+            packet.service = SERVICES[qp.role]
             qp.port.send_packet(ConnectedPacket(qp.route, qp.remote_qpn, packet, qp.qpn))
         if responder.busy:
             self._scheduled = True
@@ -127,6 +159,8 @@ class PacketReceiver(Responder):
 
     def take_receive(self) -> bool:
         """Take the next receive, for the message that begins; False if there is none."""
+        if self._receive is not None:
+            return True  # of a message of UC that broke off
         try:
             self._receive = self._take()
         except NotReady:
@@ -163,6 +197,32 @@ class PacketReceiver(Responder):
             raise self._refusal(nak) from nak
         self._complete_message(work, request)
 
+    # -- receives of an SRQ of XRC --------------------------------------------------------------
+
+    def _receives(self) -> ReceiveQueue | None:
+        return self._srq if self._xrc else super()._receives()
+
+    def _complete_message(self, work: ReceiveWork, request: Request) -> None:
+        srq = self._srq
+        if srq is None:
+            super()._complete_message(work, request)
+            return
+        self._qp.completions.complete_receive(
+            work.index,
+            request.op,
+            request.length,
+            srq.srqn,
+            request.immediate,
+            request.solicited,
+            srq.cqn,
+        )
+
+    def _fail_receive(self, work: ReceiveWork, status: CompletionStatus) -> None:
+        if self._srq is None:
+            super()._fail_receive(work, status)
+        else:
+            self._qp.completions.fail_receive(work.index, status, self._srq.cqn)
+
     # -- refusals -----------------------------------------------------------------------------
 
     def _taken(self) -> ReceiveWork:
@@ -174,6 +234,7 @@ class PacketReceiver(Responder):
 
     def _spoilt(self, work: ReceiveWork, status: CompletionStatus, reason: str) -> Refusal:
         self._receive = None
+        self._spoiled = True
         return self._refusal(self._failed(work, status, reason))
 
     def _refusal(self, nak: Nak) -> Refusal:

@@ -1,4 +1,4 @@
-"""The requester of a reliable connection that sends packets (InfiniBand vol. 1, 9.7.5 and 9.9.2).
+"""The requester of a connection that sends packets (InfiniBand vol. 1, 9.7.5, 9.8.2 and 9.9.2).
 
 Events come in as calls, what is to be done goes out as `actions`, in order. There is no clock and
 no memory inside: the owner runs the one timer, and loads and stores bytes packet by packet.
@@ -46,6 +46,7 @@ class PacketRequest:
     solicited: bool = False
     operand: int = 0
     compare: int = 0
+    srqn: int = 0
     psn: int = field(default=0, init=False)
     packets: int = field(default=1, init=False)
 
@@ -99,7 +100,8 @@ class Limits:
     """What the context of a queue pair says; `window` is the most packets without an answer.
 
     The acknowledge time-out is 4.096 us * 2^`timeout` * `time_factor`: a guest on a slow processor
-    may need more time than hardware.
+    may need more time than hardware. Without `reliable` nothing is answered, and a window is how
+    much leaves before the timer, which runs out at once, permits more.
     """
 
     mtu: int = 1024
@@ -110,6 +112,7 @@ class Limits:
     window: int = 128
     ack_every: int = 64
     time_factor: float = 1.0
+    reliable: bool = True
 
 
 class PacketRequester:
@@ -160,7 +163,7 @@ class PacketRequester:
         if self.waiting:
             self.waiting = False
             self._go_back()
-        elif self.pending:
+        elif self.pending and self._limits.reliable:
             self._resumed = -1
             self._again()
         self._pump()
@@ -201,6 +204,8 @@ class PacketRequester:
                 self._broken = request
             if request is self._broken:
                 break
+        if not self._limits.reliable:
+            self._acknowledge(self.due)
         if not self.failed and self.pending and self.pending[0] is self._broken:
             self._fail(CompletionStatus.LOCAL_PROT_ERR)
         if not self.waiting and not self.failed:
@@ -222,7 +227,8 @@ class PacketRequester:
         if self.due - self.fresh & PSN_MASK < HALF:
             self.fresh = self.due
         full = self.due - self.oldest & PSN_MASK >= self._limits.window
-        packet.ack = packet.ack or full or not self.due % self._limits.ack_every
+        wanted = packet.ack or full or not self.due % self._limits.ack_every
+        packet.ack = wanted and self._limits.reliable
         self.actions.append(Send(packet))
 
     def _packet(self, request: PacketRequest, index: int) -> TransportPacket:
@@ -237,6 +243,7 @@ class PacketRequester:
                 va=request.va + offset,
                 rkey=request.rkey,
                 length=request.length - offset,
+                srqn=request.srqn,
             )
         payload = b""
         if not request.returns_data:
@@ -253,6 +260,7 @@ class PacketRequester:
             operand=request.operand,
             compare=request.compare,
             immediate=request.immediate,
+            srqn=request.srqn,
         )
 
     @staticmethod
@@ -267,6 +275,9 @@ class PacketRequester:
 
     def _watch(self) -> None:
         """Start the timer when an answer is missing and it does not run; stop it when none is."""
+        if not self._limits.reliable:
+            self.actions.append(SetTimer(0 if self.pending else None))
+            return
         missing = self.due != self.oldest
         if missing == self._running:
             return

@@ -1,4 +1,4 @@
-"""The responder of a reliable connection that gets packets (InfiniBand vol. 1, 9.7.4 and 9.7.5).
+"""The responder of a connection that gets packets (InfiniBand vol. 1, 9.7.4, 9.7.5 and 9.8.3).
 
 Data are placed packet by packet. Answers leave in the order of their PSNs, those of a read in
 bursts that the owner asks for, so that no more than a burst of packets is ever made at once.
@@ -91,21 +91,30 @@ class PacketResponder:
     """The answers of one connection.
 
     `expected` is the PSN that comes next; `depth` how many reads and atomics are kept for
-    duplicates; `rnr_code` the time a sender is to wait when no receive is there.
+    duplicates; `rnr_code` the time a sender is to wait when no receive is there. One that is not
+    `reliable` answers nothing: a message of which a packet is missing or refused is dropped.
     """
 
     __slots__ = (
-        "_answers", "_asked", "_depth", "_kept", "_left", "_mtu", "_offset", "_op", "_rkey",
-        "_rnr_code", "_side", "_va", "expected", "failed", "msn",
+        "_answers", "_asked", "_depth", "_kept", "_left", "_mtu", "_offset", "_op", "_reliable",
+        "_rkey", "_rnr_code", "_side", "_va", "expected", "failed", "msn",
     )  # fmt: skip
 
     def __init__(
-        self, mtu: int, psn: int, side: RemoteSide, *, depth: int = 16, rnr_code: int = 12
+        self,
+        mtu: int,
+        psn: int,
+        side: RemoteSide,
+        *,
+        depth: int = 16,
+        rnr_code: int = 12,
+        reliable: bool = True,
     ) -> None:
         self._mtu = mtu
         self._side = side
         self._depth = depth
         self._rnr_code = rnr_code
+        self._reliable = reliable
         self.expected = psn
         self.msn = 0
         self.failed = False
@@ -124,6 +133,9 @@ class PacketResponder:
         """Take a request packet; answers are due after it."""
         if self.failed:
             return
+        if not self._reliable:
+            self._take_unreliable(packet)
+            return
         distance = packet.psn - self.expected & PSN_MASK
         if distance >= HALF:
             self._repeat(packet)
@@ -135,6 +147,22 @@ class PacketResponder:
                 self._execute(packet)
             except Refusal as refusal:
                 self._refuse(packet.psn, refusal.syndrome)
+
+    def _take_unreliable(self, packet: TransportPacket) -> None:
+        """Carry out a packet of UC; one that does not continue its message begins another or none.
+
+        A receive that a broken message had taken is used for the next one.
+        """
+        begins = packet.opcode not in _MIDDLE and packet.opcode not in _LAST
+        if begins or packet.psn != self.expected:
+            self._op = None
+        self.expected = packet.psn
+        try:
+            self._execute(packet)
+        except Refusal:
+            self._op = None
+        self.expected = packet.psn + 1 & PSN_MASK
+        self._answers.clear()
 
     def _is_flooded(self, packet: TransportPacket) -> bool:
         """Return True for a read or an atomic while too many answers are due: it counts as lost."""

@@ -12,6 +12,7 @@ from typing import Final
 from bluebridge.device import pieces
 from bluebridge.device.fabric.messages import ConnectedPacket, Response
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.net.roce import RELIABLE_SERVICE, UNRELIABLE_SERVICE, XRC_SERVICE
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.pci.bus import DmaError, Timer
 from bluebridge.device.rdma.by_packets.requester import (
@@ -34,10 +35,12 @@ from bluebridge.device.rdma.operations import (
     LOCAL,
     NOP,
     OPS,
+    UNRELIABLE,
 )
 from bluebridge.device.rdma.pairs.costs import MESSAGE_COST
 from bluebridge.device.rdma.pairs.engines import SendEngine
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.pairs.role import RELIABLE, Role
 from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, PairState
 from bluebridge.device.rdma.work import SendWork, WorkError
 
@@ -46,6 +49,12 @@ WINDOW: Final = 128
 LEAST_TIMEOUT: Final = 0.02
 """Shortest acknowledge time-out in seconds: both ends may share one processor with two guests."""
 ATOMIC_SIZE: Final = 8
+SERVICES: Final = {
+    Role.RC: RELIABLE_SERVICE,
+    Role.UC: UNRELIABLE_SERVICE,
+    Role.XRC: XRC_SERVICE,
+}
+"""What the opcodes of a queue pair's packets have more than those of RC."""
 _CARRIED_ATOMICS: Final = frozenset((COMPARE_SWAP, FETCH_ADD))
 
 
@@ -56,10 +65,11 @@ class PacketSender(SendEngine):
     complete.
     """
 
-    __slots__ = ("_held", "_qp", "_requester", "_stalled", "_timer", "_works")
+    __slots__ = ("_held", "_qp", "_reliable", "_requester", "_stalled", "_timer", "_works")
 
     def __init__(self, qp: QueuePair) -> None:
         self._qp = qp
+        self._reliable = qp.role in RELIABLE
         self._requester: PacketRequester | None = None
         self._works: dict[int, SendWork] = {}
         self._held: SendWork | None = None
@@ -152,6 +162,8 @@ class PacketSender(SendEngine):
         operation = work.operation
         if operation in LOCAL:
             return 0
+        if not self._reliable and operation not in UNRELIABLE:
+            return CompletionStatus.LOCAL_QP_OP_ERR
         if operation in ATOMICS and operation not in _CARRIED_ATOMICS:
             return CompletionStatus.LOCAL_QP_OP_ERR
         if work.length > self._qp.max_message:
@@ -191,6 +203,7 @@ class PacketSender(SendEngine):
             work.solicited,
             swap,
             compare,
+            work.srqn,
         )
         requester = self._requester
         if requester is None:
@@ -207,6 +220,7 @@ class PacketSender(SendEngine):
             retries=qp.retry_count,
             rnr_retries=qp.rnr_retry,
             reads=qp.read_limit,
+            reliable=self._reliable,
         )
 
     def _act(self, requester: PacketRequester) -> None:
@@ -230,6 +244,7 @@ class PacketSender(SendEngine):
         qp, size = self._qp, len(packet.payload)
         qp.spent += MESSAGE_COST + size
         qp.traffic.sent(1, size)
+        packet.service = SERVICES[qp.role]
         qp.port.send_packet(ConnectedPacket(qp.route, qp.remote_qpn, packet, qp.qpn))
 
     def _complete(self, done: Completed) -> bool:
@@ -247,7 +262,7 @@ class PacketSender(SendEngine):
             self._timer.cancel()
             self._timer = None
         if seconds is not None:
-            seconds = max(seconds, LEAST_TIMEOUT)
+            seconds = max(seconds, LEAST_TIMEOUT) if seconds else 0.0
             self._timer = self._qp.bus.call_later(seconds, self._expired)
 
     def _expired(self) -> None:
@@ -255,7 +270,7 @@ class PacketSender(SendEngine):
         qp, requester = self._qp, self._requester
         if requester is None or qp.state not in (PairState.RTS, PairState.SQD):
             return
-        if not requester.waiting:
+        if not requester.waiting and self._reliable:
             retry = f"retry {requester.retries + 1} of {qp.retry_count}"
             self._note(f"no answer for PSN {requester.oldest:#x}, {retry}")
         qp.spent = 0

@@ -1,0 +1,143 @@
+"""Traffic between two HCAs over a wire of packets: the tests of messages, and lost packets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.net.roce import BthOpcode
+from bluebridge.guest.drivers.hca.context import Context
+from bluebridge.guest.verbs import QpType, SendWr, WcStatus, WrOpcode
+from bluebridge.host_tools.lab import hardware_control
+from tests.wire import test_hca_traffic
+from tests.wire.players import PATTERN, SIZE, Player, connected
+from tests.wire.server import ServerProcess, serving
+from tests.wire.test_verbs_hca import TestHca as Hca
+
+OK = WcStatus.SUCCESS
+PACKETS = SIZE // 1024
+_WRITES = (BthOpcode.RC_WRITE_FIRST, BthOpcode.RC_WRITE_MIDDLE, BthOpcode.RC_WRITE_LAST)
+
+pair = test_hca_traffic.pair
+test_inline = test_hca_traffic.test_inline
+test_atomics = test_hca_traffic.test_atomics
+test_uc = test_hca_traffic.test_uc
+test_signal_all = test_hca_traffic.test_signal_all
+test_fence = test_hca_traffic.test_fence
+test_more_reads = test_hca_traffic.test_more_reads_than_may_be_outstanding
+test_srq_events = test_hca_traffic.test_shared_receive_queue_events
+
+
+class TestPackets(Hca):
+    """The contract of verbs, over packets."""
+
+
+@pytest.fixture(scope="module")
+def hca_server(
+    vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[ServerProcess, Path]]:
+    """A server whose HCAs are joined by packets."""
+    folder = tmp_path_factory.mktemp("packets")
+    words = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
+    words += ["--log", str(folder / "log"), "--control", str(folder / "control")]
+    with serving(
+        "bluebridge.device", [*words, "--wire", "packets"], folder / "server.log"
+    ) as server:
+        yield server, folder
+    assert "Traceback" not in server.text(), server.text()
+
+
+@pytest.fixture
+def control(hca_server: tuple[ServerProcess, Path]) -> Iterator[Path]:
+    """The control socket; rules end with the test."""
+    socket = hca_server[1] / "control"
+    yield socket
+    hardware_control.tell(socket, "remove a")
+
+
+@pytest.mark.parametrize("opcode", [WrOpcode.RDMA_WRITE, WrOpcode.RDMA_READ, WrOpcode.SEND])
+@pytest.mark.parametrize("direction", ["in", "out"])
+def test_lost_packets_are_sent_again(
+    contexts: tuple[Context, Context], control: Path, opcode: WrOpcode, direction: str
+) -> None:
+    """Messages of 64 packets arrive whole, whichever way packets get lost."""
+    a, b = connected(*contexts)
+    hardware_control.tell(control, f"drop a direction={direction} count=1")
+    hardware_control.tell(control, f"drop a direction={direction} probability=0.05 seed=5")
+    for player in (a, b):
+        player.view[:] = bytes(SIZE)
+    source, target = (b, a) if opcode is WrOpcode.RDMA_READ else (a, b)
+    source.view[:] = PATTERN
+    b.receive(1)
+    a.send(opcode, [a.sge(0, SIZE)], b)
+    (wc,) = a.wait(1, timeout=20)
+    assert wc.status is OK
+    assert bytes(target.view) == PATTERN
+    assert "taken 1," in hardware_control.tell(control, "rules")[0]
+
+
+def test_a_wire_that_carries_nothing_ends_the_retries(
+    contexts: tuple[Context, Context], control: Path
+) -> None:
+    a, b = Player(contexts[0]), Player(contexts[1])
+    a.connect(b, timeout=8, retry_count=2)
+    b.connect(a)
+    hardware_control.tell(control, "drop a direction=out")
+    a.send(WrOpcode.RDMA_WRITE, [a.sge(0, 8)], b)
+    (wc,) = a.wait(1)
+    assert wc.status is WcStatus.RETRY_EXC_ERR
+
+
+def test_a_damaged_packet_is_refused_and_sent_again(
+    contexts: tuple[Context, Context], control: Path
+) -> None:
+    """The last byte of a frame is of its ICRC."""
+    a, b = connected(*contexts)
+    hardware_control.tell(control, "flip a direction=out count=3")
+    a.view[:] = PATTERN
+    a.send(WrOpcode.RDMA_WRITE, [a.sge(0, SIZE)], b)
+    a.expect(OK)
+    assert bytes(b.view) == PATTERN
+
+
+def test_a_lost_packet_of_uc_costs_its_message_only(
+    contexts: tuple[Context, Context], control: Path
+) -> None:
+    a, b = connected(*contexts, QpType.UC)
+    a.view[:] = PATTERN
+    for number in range(2):
+        b.receive(number)
+    hardware_control.tell(control, "drop a direction=out skip=2 count=1")
+    for number in range(2):
+        a.qp.post_send(SendWr(number, WrOpcode.SEND, [a.sge(0, SIZE // 2)]))
+    a.expect(OK, OK)
+    (wc,) = b.expect(OK)
+    assert (wc.wr_id, wc.byte_len) == (0, SIZE // 2)
+    assert bytes(b.view[: SIZE // 2]) == PATTERN[: SIZE // 2]
+
+
+def test_what_leaves_is_in_the_log_as_frames(
+    hca_server: tuple[ServerProcess, Path], contexts: tuple[Context, Context]
+) -> None:
+    a, b = connected(*contexts)
+    a.send(WrOpcode.RDMA_WRITE, [a.sge(0, SIZE)], b)
+    a.expect(OK)
+    deadline = time.monotonic() + 10
+    while _data_packets(hca_server[1] / "log", a.qp.qpn, b.qp.qpn) != PACKETS:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _data_packets(log: Path, *qpns: int) -> int:
+    """Count the packets of WRITEs that left for these queue pairs."""
+    count = 0
+    for event in LogReader(log):
+        bth = event.data[54:66]
+        if event.kind is Kind.WIRE and event.length > 1024 and len(bth) == 12:
+            count += bth[0] in _WRITES and int.from_bytes(bth[5:8], "big") in qpns
+    return count
