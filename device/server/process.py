@@ -177,7 +177,7 @@ class Server:
             ]
         if not self._features.packets:
             return cables
-        return [PacketWire(cable, self.loop.call_later) for cable in cables]
+        return [PacketWire(cable, self.loop.call_soon) for cable in cables]
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""

@@ -30,15 +30,19 @@ from bluebridge.device.layout.net.ethernet import (
     ETHERTYPE_ROCE,
     ETHERTYPE_VLAN,
     HEADER_SIZE,
+    MIN_FRAME,
 )
-from bluebridge.device.layout.net.ip import IPV4, IPV6, PROTOCOL_UDP, ROCE_PORT
+from bluebridge.device.layout.net.ip import IPV4, IPV6, PROTOCOL_UDP, ROCE_PORT, UDP
 from bluebridge.device.layout.net.roce import (
+    GRH_SIZE,
     RELIABLE_SERVICE,
     SERVICE_MASK,
     UNRELIABLE_SERVICE,
     XRC_SERVICE,
     BthOpcode,
+    ipv4_gid,
 )
+from bluebridge.device.packets import crc
 from bluebridge.device.packets.carriers import carried, frames_of
 from bluebridge.device.packets.message import IMMEDIATE, SOLICITED, PacketError, WireMessage
 from bluebridge.device.packets.reader import PacketReader, WirePacket
@@ -53,9 +57,13 @@ MOST_WAITING: Final = 8 << 20
 TURN_SECONDS: Final = 0.002
 """Time for which a turn of the loop takes frames of one port."""
 
-Later = Callable[[float, Callable[[], None]], object]
-"""Function that runs an action after so many seconds."""
+MOST_HEADS: Final = 1024
+"""Most beginnings of frames that are kept."""
 
+Soon = Callable[[Callable[[], None]], None]
+"""Function that runs an action before the loop sleeps, for a bounded time in each turn."""
+
+_MAPPED: Final = ipv4_gid(bytes(4))[:12]
 _PROTOCOL_IPV4, _PROTOCOL_IPV6 = 9, 6
 _PORT: Final = ROCE_PORT.to_bytes(2, "big")
 _DATAGRAMS: Final = (BthOpcode.UD_SEND_ONLY, BthOpcode.UD_SEND_ONLY_IMM)
@@ -80,18 +88,19 @@ def is_roce(frame: bytes) -> bool:
 
 
 class PacketWire(PacketCarrier):
-    """A `Fabric` for one port; `later` calls an action after so many seconds.
+    """A `Fabric` for one port; `soon` calls an action before the loop sleeps.
 
     `refused` counts what came and was no packet, by reason, `overrun` the frames that were dropped
     since too many waited, `foreign` packets of services that this network does not carry.
     """
 
-    def __init__(self, fabric: Fabric, later: Later) -> None:
+    def __init__(self, fabric: Fabric, soon: Soon) -> None:
         self._fabric = fabric
-        self._later = later
+        self._soon = soon
         self._port: FabricPort | None = None
         self._own: Set[bytes] = frozenset()
         self._reader = PacketReader()
+        self._heads: dict[tuple[int, int, int, int], _Head] = {}
         self._inbox: deque[tuple[bytes, int]] = deque()
         self._waiting = 0
         self._scheduled = False
@@ -135,7 +144,7 @@ class PacketWire(PacketCarrier):
 
     def send_packet(self, message: ConnectedPacket) -> None:
         """Send a packet of a connection."""
-        self._leave(message.route.dmac, _connected_frame(message))
+        self._leave(message.route.dmac, self._connected_frame(message))
 
     def _leave(self, address: bytes, frame: bytes) -> int:
         """Send a frame; one for the port itself goes no further than its inbox."""
@@ -145,6 +154,23 @@ class PacketWire(PacketCarrier):
         if is_group(address):
             self._put(frame, 0)  # members on this port
         return self._fabric.send(self, Frames(address, [Train([frame])]))
+
+    def _connected_frame(self, message: ConnectedPacket) -> bytes:
+        """Return the frame of a packet; what is in front of the BTH is made once for each size."""
+        route = message.route
+        packet = write_transport(message.packet, message.target_qpn, route.pkey)
+        transport = packet.headers + packet.payload + bytes(packet.pad)
+        key = (id(route), message.source_qpn, message.target_qpn, len(transport))
+        known = self._heads.get(key)
+        if known is not None:
+            return known.frame(transport)
+        frame = carried(_addressed(What.REQUEST, message, route.pkey), packet).data
+        if route.roce == 1 or (route.sgid.startswith(_MAPPED) and route.dgid.startswith(_MAPPED)):
+            at = frame.index(transport, HEADER_SIZE)
+            if len(self._heads) == MOST_HEADS:
+                self._heads.clear()
+            self._heads[key] = _Head(route, frame[:at])
+        return frame
 
     # -- FabricPort ---------------------------------------------------------------------------
 
@@ -177,7 +203,7 @@ class PacketWire(PacketCarrier):
         self._inbox.append((frame, work))
         if not self._scheduled:
             self._scheduled = True
-            self._later(0, self._take)
+            self._soon(self._take)
 
     def _take(self) -> None:
         """Hand packets to the port until the time of this turn is over."""
@@ -189,7 +215,7 @@ class PacketWire(PacketCarrier):
             self._hand_over(frame, work)
             if self._inbox and not self._scheduled and monotonic() > end:
                 self._scheduled = True
-                self._later(0, self._take)
+                self._soon(self._take)
                 return
 
     def _hand_over(self, frame: bytes, work: int) -> None:
@@ -214,6 +240,29 @@ class PacketWire(PacketCarrier):
             self.foreign += 1
 
 
+class _Head:
+    """The bytes of a connection's frames up to the BTH, over IPv4 or of RoCE v1.
+
+    `route` is kept so that no other one gets its place in memory, which is in the key.
+    """
+
+    __slots__ = ("_before", "_head", "route")
+
+    def __init__(self, route: Route, head: bytes) -> None:
+        self.route = route
+        self._head = head
+        if route.roce == 1:
+            self._before = crc.before_roce_v1(head[-GRH_SIZE:])
+        else:
+            udp = len(head) - UDP.size
+            self._before = crc.before_roce_v2(head[udp - IPV4.size : udp], head[udp:])
+
+    def frame(self, transport: bytes) -> bytes:
+        """Return the frame of a packet, given from its BTH to its padding."""
+        frame = self._head + transport + crc.invariant(self._before, transport)
+        return frame if len(frame) >= MIN_FRAME else frame.ljust(MIN_FRAME, b"\0")
+
+
 def _route(packet: WirePacket) -> Route:
     vlan, level = of_tag(packet.tag)
     return Route(
@@ -229,11 +278,6 @@ def _route(packet: WirePacket) -> Route:
         flow_label=packet.flow_label,
         roce=packet.form,
     )
-
-
-def _connected_frame(message: ConnectedPacket) -> bytes:
-    packet = write_transport(message.packet, message.target_qpn, message.route.pkey)
-    return carried(_addressed(What.REQUEST, message, message.route.pkey), packet).data
 
 
 def _datagram_frame(message: Datagram) -> bytes:

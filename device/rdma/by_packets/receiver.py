@@ -101,7 +101,7 @@ class PacketReceiver(Responder):
             qp.port.send_packet(ConnectedPacket(qp.route, qp.remote_qpn, packet, qp.qpn))
         if responder.busy:
             self._scheduled = True
-            qp.bus.call_later(0, self._answer_more)
+            qp.bus.call_soon(self._answer_more)
         elif responder.failed:
             self._note(f"NAK for PSN {responder.expected:#x}")
             qp.enter_error(self._event)
