@@ -87,6 +87,7 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
     },
     "break: cables and adapters that fail": {
         "link": _one("pull the cable out of a guest's HCA, or plug it in", f"{_COMMANDS}.link"),
+        "weather": _one("lose, delay, double, damage packets by chance", f"{_COMMANDS}.weather"),
         "fault": _one("break a guest's HCA, for its driver to mend", f"{_COMMANDS}.fault"),
         "atlas": _beside("what stock programs make of each fault", "atlas"),
     },

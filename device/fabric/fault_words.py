@@ -22,13 +22,14 @@ ACTIONS = {
     "delay": "they arrive so many milliseconds later",
     "duplicate": "they arrive twice, the second time so many milliseconds later (default 0)",
     "flip": "they arrive with one bit of their payload wrong, and no check sum that tells",
+    "corrupt": "the same, but the check sum tells, so that the receiver drops them",
     "hold": "they are kept until they are released",
 }
 """Meanings of the actions of rules; those in `TIMED` take a time in milliseconds."""
 
 TIMED = ("delay", "duplicate")
 
-KINDS = ("request", "response", "datagram", "frames")
+KINDS = ("request", "response", "datagram", "frames", "packet")
 ANSWERS = ("ACK", "NAK", "RNR_NAK", "READ_RESPONSE", "ATOMIC_RESPONSE")
 
 WORDS = (
@@ -42,6 +43,10 @@ WORDS = (
     Word("length", "N|N-M|N-", "bytes of the message, of all its parts; of a burst of frames"),
     Word("immediate", "VALUE[/MASK]", "only messages with such an immediate value"),
     Word("payload", "HEX", "the first bytes of the message, or of its first frame"),
+    Word("qp", "N", "only packets of the N-th connection that is seen, from 1 on"),
+    Word("message", "N", "only packets of the N-th message of their connection, from 1 on"),
+    Word("psn", "PSN|+N", "only packets with it, or N behind the message, or the first seen"),
+    Word("transmission", "N", "only packets that pass the N-th time: 2 is the first repetition"),
     Word("skip", "N", "the first N that match pass (default 0)"),
     Word("count", "N", "after N messages the rule does nothing more (default: no limit)"),
     Word("probability", "P", "each that matches is taken with this probability (default 1)"),

@@ -38,6 +38,11 @@ from bluebridge.device.packets import crc, forms
 from bluebridge.device.packets.message import PacketError
 
 _TAG_SIZE: Final = 4
+_TAGGED: Final = ETHERTYPE_VLAN.to_bytes(2, "big")
+_PROTOCOL_IPV4: Final = 9
+_PROTOCOL_IPV6: Final = 6
+_PORT_OFFSET: Final = 2
+_PORT: Final = ROCE_PORT.to_bytes(2, "big")
 _PLAIN_IPV4: Final = 0x45  # version, header without options
 _FRAGMENT: Final = 0x3FFF  # more fragments, offset
 _IP_VERSION: Final = 6
@@ -108,6 +113,32 @@ class WirePacket:
             }
             position += header.size
         return found
+
+
+def transport_at(frame: bytes) -> int:
+    """Return where the BTH of a RoCE frame begins, 0 for any other frame; nothing is checked."""
+    carrier = carrier_of(frame)
+    return _network_at(frame) + carrier if carrier else 0
+
+
+def carrier_of(frame: bytes) -> int:
+    """Return the bytes from the network header of a RoCE frame to its BTH, 0 for other frames."""
+    at = _network_at(frame)
+    kind = int.from_bytes(frame[at - 2 : at], "big")
+    if kind == ETHERTYPE_ROCE:
+        return IPV6.size
+    if kind == ETHERTYPE_IPV4 and len(frame) > at + IPV4.size:
+        size, protocol = (frame[at] & 0x0F) * 4, frame[at + _PROTOCOL_IPV4]
+    elif kind == ETHERTYPE_IPV6 and len(frame) > at + IPV6.size:
+        size, protocol = IPV6.size, frame[at + _PROTOCOL_IPV6]
+    else:
+        return 0
+    port = frame[at + size + _PORT_OFFSET : at + size + _PORT_OFFSET + 2]
+    return size + UDP.size if protocol == PROTOCOL_UDP and port == _PORT else 0
+
+
+def _network_at(frame: bytes) -> int:
+    return HEADER_SIZE + _TAG_SIZE * (frame[12:14] == _TAGGED)
 
 
 def read_packet(frame: bytes) -> WirePacket:

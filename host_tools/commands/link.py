@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="milliseconds of delay and duplicate, the number of a rule",
     )
     parser.add_argument("--port", type=int, metavar="N", help="the same as GUEST/N (default 1)")
-    group = parser.add_argument_group("which messages (drop, delay, duplicate, hold)")
+    group = parser.add_argument_group("which messages (of every action that takes some)")
     for word in WORDS:
         group.add_argument(f"--{word.name}", metavar=word.form, help=word.meaning)
 

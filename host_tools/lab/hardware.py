@@ -84,6 +84,14 @@ class Hardware:
         """Deliver messages of a link twice, the second time `milliseconds` later."""
         return self._rule("duplicate", link, f" {milliseconds:g}", words)
 
+    def corrupt(self, link: str, **words: Value) -> contextlib.AbstractContextManager[FaultRule]:
+        """Damage packets of a link so that their receiver drops them."""
+        return self._rule("corrupt", link, "", words)
+
+    def flip(self, link: str, **words: Value) -> contextlib.AbstractContextManager[FaultRule]:
+        """Invert one bit of the payload of messages of a link, with check sums that hide it."""
+        return self._rule("flip", link, "", words)
+
     def hold(self, link: str, **words: Value) -> contextlib.AbstractContextManager[FaultRule]:
         """Hold back messages of a link that fulfil the conditions, until the rule is released."""
         return self._rule("hold", link, "", words)

@@ -96,13 +96,40 @@ def test_a_wire_that_carries_nothing_ends_the_retries(
 def test_a_damaged_packet_is_refused_and_sent_again(
     contexts: tuple[Context, Context], control: Path
 ) -> None:
-    """The last byte of a frame is of its ICRC."""
     a, b = connected(*contexts)
-    hardware_control.tell(control, "flip a direction=out count=3")
+    hardware_control.tell(control, "corrupt a direction=out count=3")
     a.view[:] = PATTERN
     a.send(WrOpcode.RDMA_WRITE, [a.sge(0, SIZE)], b)
     a.expect(OK)
     assert bytes(b.view) == PATTERN
+
+
+def test_a_packet_is_found_by_its_place(
+    contexts: tuple[Context, Context], control: Path
+) -> None:
+    """The fifth packet of the second message, and its first repetition: it is sent three times."""
+    a, b = connected(*contexts)
+    for number in (1, 2):
+        place = f"message=2 psn=+4 transmission={number}"
+        hardware_control.tell(control, f"drop a direction=out opcode=WRITE_MIDDLE {place}")
+    a.view[:] = PATTERN
+    for _ in range(2):
+        a.send(WrOpcode.RDMA_WRITE, [a.sge(0, SIZE)], b)
+    a.expect(OK, OK)
+    assert bytes(b.view) == PATTERN
+    taken = [line.partition("taken ")[2][:1] for line in hardware_control.tell(control, "rules")]
+    assert taken == ["1", "1"]
+
+
+def test_a_flipped_bit_is_noticed_by_nobody(
+    contexts: tuple[Context, Context], control: Path
+) -> None:
+    a, b = connected(*contexts)
+    hardware_control.tell(control, "flip a direction=out count=1")
+    a.view[:] = PATTERN
+    a.send(WrOpcode.RDMA_WRITE, [a.sge(0, 512)], b)
+    a.expect(OK)
+    assert bytes(b.view[:512]) == bytes((PATTERN[0] ^ 1,)) + PATTERN[1:512]
 
 
 def test_a_lost_packet_of_uc_costs_its_message_only(

@@ -15,6 +15,7 @@ _WHAT: Final = {
     "response": int(What.RESPONSE),
     "datagram": int(What.DATAGRAM),
     "frames": int(What.FRAME),
+    "packet": int(What.FRAME),
 }
 
 

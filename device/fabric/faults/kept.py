@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from bluebridge.device.fabric.faults.roce_packets import damaged, packet_of
 from bluebridge.device.fabric.faults.traits import length_of
 from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.messages import Frames, Message, Payload, Request, Response, Train
@@ -49,11 +50,16 @@ def own(message: Message) -> Message:
     return copy
 
 
-def flip(message: Message) -> None:
+def flip(message: Message, *, mended: bool = True) -> None:
     """Invert the lowest bit of a message's first byte of payload, in bytes of its own.
 
-    Nothing else may have the message: a sender makes a new one when it sends again.
+    Nothing else may have the message: a sender makes a new one when it sends again. The check sum
+    of a packet is right again if it is `mended`.
     """
+    packet = packet_of(message)
+    if packet is not None and isinstance(message, Frames):
+        message.trains = [Train([damaged(packet, mended=mended)])]
+        return
     if isinstance(message, (Request, Response)):
         message.payload = _own_bytes(message.payload)
         for view in message.payload[:1]:

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from bluebridge.device.fabric.fault_words import ANSWERS, KINDS, TIMED, WORDS
+from bluebridge.device.fabric.faults.passage import Passage
+from bluebridge.device.fabric.faults.roce_packets import NAMES
 from bluebridge.device.fabric.faults.rule import BOTH, IN, NO_LIMIT, OUT, Match, Rule
 from bluebridge.device.layout.net.cm import CmAttribute
 from bluebridge.device.layout.net.operations import Op
 
 MOST_SECONDS: Final = 600.0
 _WORD_BITS: Final = 32
-_OPCODES: Final = frozenset((*(op.name for op in Op), *ANSWERS))
+_OPCODES: Final = frozenset((*(op.name for op in Op), *ANSWERS, *NAMES.values()))
 
 
 def rule_of(action: str, words: Sequence[str]) -> Rule:
@@ -73,12 +75,28 @@ def _match(values: dict[str, str]) -> Match:
         target_qpn=_optional(values, "target-qpn"),
         payload=_hex(values),
     )
+    if {"qp", "message", "psn", "transmission"} & values.keys():
+        match.passage = _passage(values)
     match.shortest, match.longest = _bounds(values)
     if "immediate" in values:
         value, sign, mask = values["immediate"].partition("/")
         match.immediate = _integer("immediate", value)
         match.immediate_mask = _integer("immediate", mask) if sign else (1 << _WORD_BITS) - 1
     return match
+
+
+def _passage(values: dict[str, str]) -> Passage:
+    """Return the conditions on a packet's place in the traffic of its connection."""
+    psn = values.get("psn", "")
+    relative = psn.startswith("+")
+    number = _integer("psn", psn.removeprefix("+")) if psn else None
+    return Passage(
+        qp=_optional(values, "qp"),
+        message=_optional(values, "message"),
+        psn=None if relative else number,
+        offset=number if relative else None,
+        transmission=_optional(values, "transmission"),
+    )
 
 
 def _names(values: dict[str, str], name: str, known: frozenset[str]) -> frozenset[str]:

@@ -8,6 +8,7 @@ from typing import Final
 
 from bluebridge.device.fabric.faults import traits
 from bluebridge.device.fabric.faults.kept import Kept
+from bluebridge.device.fabric.faults.passage import Passage, Place
 from bluebridge.device.fabric.messages import Message
 
 NO_LIMIT: Final = 1 << 64
@@ -32,9 +33,12 @@ class Match:
     immediate: int | None = None
     immediate_mask: int = field(default=0xFFFFFFFF)
     payload: bytes = b""
+    passage: Passage | None = None
 
-    def holds(self, message: Message) -> bool:
+    def holds(self, message: Message, place: Place | None = None) -> bool:
         """Return True if a message meets all conditions."""
+        if self.passage is not None and not self.passage.holds(place):
+            return False
         if self.kinds and traits.kind_of(message) not in self.kinds:
             return False
         if self.opcodes and traits.opcode_of(message) not in self.opcodes:
@@ -110,9 +114,12 @@ class Rule:
         self._probability = probability
         self._chance = Random(seed)
 
-    def takes(self, message: Message, direction: str) -> bool:
-        """Return True if the rule acts on a message that moves in this direction, and count it."""
-        if self.direction not in (BOTH, direction) or not self.match.holds(message):
+    def takes(self, message: Message, direction: str, place: Place | None = None) -> bool:
+        """Return True if the rule acts on a message that moves in this direction, and count it.
+
+        `place` is that of a packet in the traffic of its connection.
+        """
+        if self.direction not in (BOTH, direction) or not self.match.holds(message, place):
             return False
         self.matched += 1
         if self.matched <= self._skip or self.taken >= self._count:

@@ -7,6 +7,8 @@ from typing import Final
 
 from bluebridge.device.fabric.faults.fault_log import FaultLog
 from bluebridge.device.fabric.faults.kept import Kept, flip, own, size_of
+from bluebridge.device.fabric.faults.passage import Traffic
+from bluebridge.device.fabric.faults.roce_packets import packet_of
 from bluebridge.device.fabric.faults.rule import IN, OUT, Rule
 from bluebridge.device.fabric.interface import FabricPort, StagedFabric
 from bluebridge.device.fabric.messages import Message
@@ -22,19 +24,23 @@ Later = Callable[[float, Callable[[], None]], object]
 class LinkFaults:
     """The rules of one link, oldest first, and the messages and bytes that wait on it."""
 
-    __slots__ = ("bytes", "device", "messages", "port", "rules")
+    __slots__ = ("bytes", "device", "messages", "port", "rules", "traffic")
 
     def __init__(self, port: FabricPort, device: str) -> None:
         self.port = port
         self.device = device
         self.rules: list[Rule] = []
+        self.traffic = Traffic()
         self.messages = 0
         self.bytes = 0
 
     def rule_for(self, message: Message, direction: str) -> Rule | None:
         """Return the oldest rule that takes a message in this direction, None without one."""
+        place = None
+        if any(rule.match.passage is not None for rule in self.rules):
+            place = self.traffic.place(packet_of(message), direction)
         for rule in self.rules:
-            if rule.takes(message, direction):
+            if rule.takes(message, direction, place):
                 return rule
         return None
 
@@ -67,6 +73,7 @@ class FaultStage:
         """End a rule of a link and deliver what it kept."""
         link.rules.remove(rule)
         if not link.rules:
+            link.traffic = Traffic()
             del self._links[link.port]
         if not self._links:
             self._fabric.stage = None
@@ -114,6 +121,12 @@ class FaultStage:
         if rule.action == "drop":
             self._log.write(link.device, rule, found.direction, "drops", found.message)
             return [], 0
+        if rule.action == "corrupt":
+            self._log.write(link.device, rule, found.direction, "corrupts", found.message)
+            if packet_of(found.message) is None:
+                return [], 0  # what no check sum of ours covers: its receiver would drop it
+            flip(found.message, mended=False)
+            return found.targets, 1
         if rule.action == "flip":
             self._log.write(link.device, rule, found.direction, "flips", found.message)
             flip(found.message)

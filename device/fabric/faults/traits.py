@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from bluebridge.device.fabric.faults.roce_packets import packet_of
 from bluebridge.device.fabric.messages import Datagram, Frames, Message, Request, Response
 from bluebridge.device.layout.net.cm import CmAttribute
 from bluebridge.device.layout.net.mad import MAD, MgmtClass
@@ -23,18 +24,21 @@ def kind_of(message: Message) -> str:
         return "request"
     if isinstance(message, Response):
         return "response"
-    return "datagram" if isinstance(message, Datagram) else "frames"
+    if isinstance(message, Datagram):
+        return "datagram"
+    return "frames" if packet_of(message) is None else "packet"
 
 
 def opcode_of(message: Message) -> str:
-    """Return the operation of a request, or one of `fault_words.ANSWERS`; empty for frames."""
+    """Return the operation of a request or packet, or an answer's kind; empty for frames."""
     if isinstance(message, Request):
         return message.op.name
     if isinstance(message, Response):
         return _answer(message)
     if isinstance(message, Datagram):
         return "SEND" if message.immediate is None else "SEND_IMM"
-    return ""
+    packet = packet_of(message)
+    return "" if packet is None else packet.name
 
 
 def _answer(message: Response) -> str:
@@ -55,12 +59,18 @@ def source_qpn(message: Message) -> int:
 
 def target_qpn(message: Message) -> int:
     """Return the QPN that a message is for, `NONE` for frames."""
-    return NONE if isinstance(message, Frames) else message.target_qpn
+    if not isinstance(message, Frames):
+        return message.target_qpn
+    packet = packet_of(message)
+    return NONE if packet is None else packet.target_qpn
 
 
 def length_of(message: Message) -> int:
     """Count the bytes of a message, whole even if it moves in parts, or of all its frames."""
     if isinstance(message, Frames):
+        packet = packet_of(message)
+        if packet is not None:
+            return packet.end - packet.start
         return sum(len(frame) for train in message.trains for frame in train.frames)
     if isinstance(message, Datagram):
         return len(message.payload)
@@ -83,6 +93,9 @@ def immediate_of(message: Message) -> int:
 def beginning_of(message: Message, length: int) -> bytes:
     """Return the first bytes of a message, at most `length`; empty for a later part."""
     if isinstance(message, Frames):
+        packet = packet_of(message)
+        if packet is not None:
+            return packet.payload[:length]
         frames = [frame for train in message.trains for frame in train.frames]
         return frames[0][:length] if frames else b""
     if isinstance(message, Datagram):
@@ -97,9 +110,9 @@ def beginning_of(message: Message, length: int) -> bytes:
 
 def cm_attribute(message: Message) -> int:
     """Return the attribute of a MAD of the connection manager, `NONE` for other messages."""
-    if not isinstance(message, Datagram) or message.target_qpn != GSI_QPN:
+    if target_qpn(message) != GSI_QPN:
         return NONE
-    data = message.payload
+    data = beginning_of(message, MAD.size)
     if len(data) < MAD.size or MAD.get(data, "mgmt_class") != MgmtClass.CM:
         return NONE
     return MAD.get(data, "attr_id")
@@ -107,7 +120,7 @@ def cm_attribute(message: Message) -> int:
 
 def text_of(message: Message) -> str:
     """Return a message in a few words, for the bus log."""
-    if isinstance(message, Frames):
+    if isinstance(message, Frames) and packet_of(message) is None:
         count = sum(len(train.frames) for train in message.trains)
         return f"frames to {message.address.hex(':')} count={count} bytes={length_of(message)}"
     attribute = cm_attribute(message)
@@ -129,7 +142,10 @@ def _cm_name(attribute: int) -> str:
 
 
 def _psn(message: Message) -> int:
-    return 0 if isinstance(message, Frames) else message.psn
+    if not isinstance(message, Frames):
+        return message.psn
+    packet = packet_of(message)
+    return 0 if packet is None else packet.psn
 
 
 def _part_text(message: Message) -> str:

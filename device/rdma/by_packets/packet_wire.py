@@ -25,14 +25,10 @@ from bluebridge.device.fabric.messages import (
 )
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.net.ethernet import (
-    ETHERTYPE_IPV4,
-    ETHERTYPE_IPV6,
-    ETHERTYPE_ROCE,
-    ETHERTYPE_VLAN,
     HEADER_SIZE,
     MIN_FRAME,
 )
-from bluebridge.device.layout.net.ip import IPV4, IPV6, PROTOCOL_UDP, ROCE_PORT, UDP
+from bluebridge.device.layout.net.ip import IPV4, UDP
 from bluebridge.device.layout.net.roce import (
     GRH_SIZE,
     RELIABLE_SERVICE,
@@ -45,7 +41,7 @@ from bluebridge.device.layout.net.roce import (
 from bluebridge.device.packets import crc
 from bluebridge.device.packets.carriers import carried, frames_of
 from bluebridge.device.packets.message import IMMEDIATE, SOLICITED, PacketError, WireMessage
-from bluebridge.device.packets.reader import PacketReader, WirePacket
+from bluebridge.device.packets.reader import PacketReader, WirePacket, transport_at
 from bluebridge.device.packets.transport import read_transport, write_transport
 from bluebridge.device.rdma.ports.datagram_headers import HeaderError
 from bluebridge.device.rdma.ports.roce_headers import parse_datagram
@@ -64,27 +60,8 @@ Soon = Callable[[Callable[[], None]], None]
 """Function that runs an action before the loop sleeps, for a bounded time in each turn."""
 
 _MAPPED: Final = ipv4_gid(bytes(4))[:12]
-_PROTOCOL_IPV4, _PROTOCOL_IPV6 = 9, 6
-_PORT: Final = ROCE_PORT.to_bytes(2, "big")
 _DATAGRAMS: Final = (BthOpcode.UD_SEND_ONLY, BthOpcode.UD_SEND_ONLY_IMM)
 _SERVICES: Final = (RELIABLE_SERVICE, UNRELIABLE_SERVICE, XRC_SERVICE)
-
-
-def is_roce(frame: bytes) -> bool:
-    """Return True for a frame that a RoCE adapter takes as a packet of its own."""
-    at = HEADER_SIZE
-    kind = int.from_bytes(frame[12:14], "big")
-    if kind == ETHERTYPE_VLAN:
-        kind, at = int.from_bytes(frame[16:18], "big"), at + 4
-    if kind == ETHERTYPE_IPV4:
-        protocol, end = _PROTOCOL_IPV4, at + (frame[at] & 0x0F) * 4 if len(frame) > at else at
-    elif kind == ETHERTYPE_IPV6:
-        protocol, end = _PROTOCOL_IPV6, at + IPV6.size
-    else:
-        return kind == ETHERTYPE_ROCE
-    if len(frame) < at + IPV4.size or frame[at + protocol] != PROTOCOL_UDP:
-        return False
-    return frame[end + 2 : end + 4] == _PORT
 
 
 class PacketWire(PacketCarrier):
@@ -182,7 +159,7 @@ class PacketWire(PacketCarrier):
             return self._port.receive(message)
         others = []
         for train in message.trains:
-            if train.frames and is_roce(train.frames[0]):
+            if train.frames and transport_at(train.frames[0]):
                 for frame in train.frames:
                     self._put(bytes(frame), message.work)
             else:

@@ -10,7 +10,7 @@ from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.fault_words import ACTIONS, WORDS
 from bluebridge.device.fabric.faults.rules import FaultRules
 from bluebridge.device.server.control import ControlCommands
-from bluebridge.host_tools.commands import device_server, link
+from bluebridge.host_tools.commands import device_server, link, weather
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.keeper.guests import Guest
 from bluebridge.host_tools.lab.hardware import Hardware
@@ -173,3 +173,48 @@ def test_every_word_is_in_the_docs() -> None:
     page = (HOME / "docs" / "faults.md").read_text(encoding="utf-8")
     assert [word.name for word in WORDS if f"`--{word.name}" not in page] == []
     assert [action for action in ACTIONS if f"`{action}" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (["--drop", "1%", "--seed", "7"], ["drop a/2 probability=0.01 seed=7"]),
+        (["--drop", "message=3 psn=+4"], ["drop a/2 message=3 psn=+4"]),
+        (["--delay", "2ms", "--corrupt", "0.5"],
+         ["corrupt a/2 probability=0.5 seed=0", "delay a/2 2"]),
+        (["--reorder", "1%", "--duplicate", "1%", "--delay", "500us"],
+         ["duplicate a/2 probability=0.01 seed=0", "delay a/2 1 probability=0.01 seed=0",
+          "delay a/2 0.5"]),
+        (["clear"], ["remove a/2"]),
+    ],
+)  # fmt: skip
+def test_weather_is_rules(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], lines: list[str]
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(device_server, "find", lambda name: name)
+
+    def tell(_: str, line: str) -> list[str]:
+        told.append(line)
+        return ["1"]
+
+    monkeypatch.setattr(device_server, "tell", tell)
+    assert weather.main(parse_weather("a/2-b", *words)) == 0
+    assert told == lines
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["--drop", "lots"], ["--drop", "101%"], ["--delay", "2"], ["clear", "--drop", "1%"]],
+)
+def test_weather_that_makes_no_sense(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    monkeypatch.setattr(device_server, "find", lambda name: name)
+    with pytest.raises(UsageError):
+        weather.main(parse_weather("a-b", *words))
+
+
+def parse_weather(*words: str) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser()
+    weather.add_arguments(parser)
+    return parser.parse_args(words)

@@ -1,0 +1,96 @@
+"""`bluebridge weather`: packets of a link vanish, come late, twice or damaged."""
+
+from __future__ import annotations
+
+import argparse
+
+from bluebridge.host_tools.commands import device_server
+from bluebridge.host_tools.errors import UsageError
+
+_KINDS = {
+    "drop": "packets that vanish",
+    "corrupt": "packets that arrive damaged, and are refused by their check sum",
+    "duplicate": "packets that arrive twice",
+    "reorder": "packets that arrive a millisecond late, behind others",
+    "delay": "how long all the others take: `2ms`",
+}
+_REORDER_MS = "1"
+_WHICH = "RATE|WORDS"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.description = (
+        "Let packets of a link meet weather, both ways: of `bluebridge up --wire packets` single "
+        "packets, otherwise whole messages. Each call adds to the weather; `bluebridge link GUEST "
+        "rules` counts what it took. A RATE is `1%` or `0.01`; WORDS are conditions such as "
+        "'qp=1 message=3 psn=+4 transmission=1', as `bluebridge link --help` lists them."
+    )
+    parser.add_argument("link", metavar="LINK", help="a-b, or a, a/2: the port it is plugged in")
+    parser.add_argument("clear", nargs="?", choices=("clear",), help="all rules of the link end")
+    for kind, text in _KINDS.items():
+        form = "TIME" if kind == "delay" else _WHICH
+        parser.add_argument(f"--{kind}", metavar=form, help=text)
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of all chances (default 0)"
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Add weather to the link, or end it; returns 0. Raises `LabError`."""
+    link = options.link.partition("-")[0]
+    guest = device_server.find(link.partition("/")[0])
+    lines = _lines(options, link)
+    if options.clear:
+        if lines:
+            raise UsageError("clear ends the weather", "leave the other options out")
+        device_server.tell(guest, f"remove {link}")
+        print(f"link {link}: clear")
+        return 0
+    if not lines:
+        raise UsageError("which weather?", f"give one of --{', --'.join(_KINDS)}, or `clear`")
+    for line in lines:
+        (number,) = device_server.tell(guest, line)
+        print(f"link {link}: rule {number}: {line}")
+    return 0
+
+
+def _lines(options: argparse.Namespace, link: str) -> list[str]:
+    """Return the orders to the device server, those that take all packets last."""
+    lines = []
+    for kind in _KINDS:
+        value = getattr(options, kind)
+        if value is None:
+            continue
+        if kind == "delay":
+            lines.append(f"delay {link} {_milliseconds(value)}")
+        elif kind == "reorder":
+            lines.append(f"delay {link} {_REORDER_MS} {_which(value, options.seed)}")
+        else:
+            lines.append(f"{kind} {link} {_which(value, options.seed)}")
+    return lines
+
+
+def _which(value: str, seed: int) -> str:
+    """Return the conditions of a rule, from a rate or from words."""
+    if "=" in value:
+        return value
+    percent = value.endswith("%")
+    try:
+        rate = float(value.removesuffix("%")) / (100 if percent else 1)
+    except ValueError:
+        rate = -1.0
+    if not 0 <= rate <= 1:
+        raise UsageError(f"{value!r} is no rate", "write 1%, 0.01, or conditions such as psn=+4")
+    return f"probability={rate:g} seed={seed}"
+
+
+def _milliseconds(value: str) -> str:
+    for unit, factor in (("ms", 1.0), ("us", 1e-3), ("s", 1e3)):
+        number = value.removesuffix(unit)
+        if number != value:
+            try:
+                return f"{float(number) * factor:g}"
+            except ValueError:
+                break
+    raise UsageError(f"{value!r} is no time", "write 2ms, 500us or 1s")
