@@ -14,6 +14,7 @@ from bluebridge.host_tools.campaigns.conformance.suites import everything
 
 LOSSY = "ucmatose -c 4 -C 100 -S 4096"
 LOSS = 0.02
+COUNTERS = "/sys/class/infiniband/mlx4_0/ports/1/hw_counters"
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,9 @@ def test_a_stock_program_passes(session: Session, name: str) -> None:
 
 
 def test_a_stock_program_gets_what_it_sent_while_packets_vanish(session: Session) -> None:
+    """The guests' own driver counts what was sent again."""
     with session.pair.hardware.drop("a", probability=LOSS, seed=7) as rule:
         assert passes(session, LOSSY)
         assert rule.taken > 10, rule.counts()
+    again = [machine.run(f"cat {COUNTERS}/sq_num_to").text for machine in session.pair.machines]
+    assert sum(map(int, again)) > 0

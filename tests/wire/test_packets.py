@@ -10,6 +10,8 @@ import pytest
 
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.mlx4.diagnostics import DIAGNOSTICS
 from bluebridge.device.layout.net.roce import BthOpcode
 from bluebridge.guest.drivers.hca.context import Context
 from bluebridge.guest.verbs import QpType, SendWr, WcStatus, WrOpcode
@@ -130,6 +132,30 @@ def test_a_flipped_bit_is_noticed_by_nobody(
     a.send(WrOpcode.RDMA_WRITE, [a.sge(0, 512)], b)
     a.expect(OK)
     assert bytes(b.view[:512]) == bytes((PATTERN[0] ^ 1,)) + PATTERN[1:512]
+
+
+def test_the_counters_of_both_adapters_tell_what_was_lost(
+    contexts: tuple[Context, Context], control: Path
+) -> None:
+    """A gap costs a NAK; a lost answer a time-out, and the request comes again."""
+    a, b = connected(*contexts)
+    hardware_control.tell(control, "drop a direction=out psn=+2 transmission=1")
+    a.send(WrOpcode.RDMA_WRITE, [a.sge(0, SIZE)], b)
+    a.expect(OK)
+    assert counters(contexts[0]) == {"sq_num_oos": 1}
+    assert counters(contexts[1])["rq_num_oos"] == 1
+    hardware_control.tell(control, "remove a")
+    hardware_control.tell(control, "drop a direction=in count=1")
+    a.send(WrOpcode.RDMA_WRITE, [a.sge(0, 8)], b)
+    a.expect(OK)
+    assert counters(contexts[0]) == {"sq_num_oos": 1, "sq_num_to": 1}
+    assert counters(contexts[1])["rq_num_dup"] >= 1
+
+
+def counters(ctx: Context) -> dict[str, int]:
+    """The diagnostic counters of the first port that are not zero, as a driver reads them."""
+    answer = ctx.adapter.commands.query(Opcode.DIAG_RPRT, 1, 2)
+    return {name: int(n) for name, n in DIAGNOSTICS.unpack(answer).items() if n}
 
 
 def test_a_lost_packet_of_uc_costs_its_message_only(

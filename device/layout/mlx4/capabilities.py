@@ -145,6 +145,7 @@ QUERY_DEV_CAP = Struct(
         u16("dmpt_entry", 0x92),
         u32("bmme_flags", 0x94, "BmmeFlag"),
         u32("reserved_lkey", 0x98),
+        bits("diag_per_port", 0x9C, 4, 17),
         u64("max_icm_size", 0xA0),
         bits("high_rate_qpn", 0xA8, 4, 23, 0, "first queue pair that static A0 rules may name"),
         bits("high_rate_count", 0xAC, 4, 23, 0, "how many they may name; 0: no such mode"),

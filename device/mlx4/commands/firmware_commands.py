@@ -6,6 +6,7 @@ from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, QUERY_ADAPTER, QUERY_FW
 from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, MAX_MAP_ENTRIES, Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY, WRITE_MTT
+from bluebridge.device.layout.mlx4.diagnostics import DIAGNOSTICS
 from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
 from bluebridge.device.mlx4.memory.icm import MTT_ENTRY, PAGE, PAGE_SHIFT
@@ -29,7 +30,7 @@ MAX_MTT_ENTRIES = (MAILBOX_SIZE - WRITE_MTT.size) // MTT_ENTRY
 MOD_STAT_GET_PORT = 2
 MAILBOX_GUID_HIGH, MAILBOX_GUID_LOW = 0x14, 0x1C
 DIAG_QUERY = 2
-DIAG_BYTES = 0x200
+_COUNTER_MASK = 0xFFFFFFFF
 BIG_ENDIAN_HOST = 1 << 1
 
 
@@ -198,10 +199,16 @@ def close_hca(adapter: Adapter, command: Command) -> None:
 
 
 def diag_rprt(adapter: Adapter, command: Command) -> bytes:
-    """Return diagnostic counters, all zero: nothing that they count can happen here."""
+    """Return the diagnostic counters of a port, or with modifier 0 those of all together."""
     if command.op_modifier != DIAG_QUERY:
         raise CommandError(Status.BAD_OP, f"op modifier {command.op_modifier}")
-    return bytes(DIAG_BYTES)
+    number = command.in_modifier
+    answer = bytearray(DIAGNOSTICS.size)
+    for port in adapter.ports if number == 0 else (adapter.port_of(number),):
+        for name, count in port.diagnostics.counts.items():
+            total = int(DIAGNOSTICS.get(answer, name)) + count
+            DIAGNOSTICS.set(answer, name, total & _COUNTER_MASK)
+    return bytes(answer)
 
 
 RULES: dict[int, Rule] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bluebridge.device.layout.mlx4 import cable, ports
 from bluebridge.device.layout.mlx4.capabilities import SET_PORT_GENERAL, SET_PORT_RQP_CALC
 from bluebridge.device.layout.mlx4.commands import Status
+from bluebridge.device.layout.mlx4.diagnostics import DIAGNOSTICS
 from bluebridge.device.mlx4.field_words.word import TableWords, checked, ignored, told
 
 _CONFIG = "commands/config_dev_commands.py: config_dev"
@@ -12,6 +13,10 @@ _REGISTER = "commands/access_register_commands.py"
 _FUNCTIONS = "of virtual functions, which there are not"
 
 PORTS = (
+    TableWords(
+        DIAGNOSTICS,
+        ((told("commands/firmware_commands.py: diag_rprt", by_position=True), "*"),),
+    ),
     TableWords(
         SET_PORT_GENERAL,
         (

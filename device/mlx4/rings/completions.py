@@ -89,6 +89,7 @@ class CompletionWriter(Completions):
     def fail_send(self, index: int, status: CompletionStatus) -> None:
         """Complete a send work request in error or as flushed, even one that is not signalled."""
         self._bus.concern(self._qpn, index)
+        self.diagnostics.send_failed(status)
         self._post(self._send_cqn, self._error(index, status, _IS_SEND_BIT), error=True)
 
     def collect_send(self, index: int, operation: int, length: int) -> None:
@@ -179,6 +180,7 @@ class CompletionWriter(Completions):
 
     def fail_receive(self, index: int, status: CompletionStatus, cqn: int = -1) -> None:
         """Complete a receive in error or as flushed; `cqn` as in `complete_receive`."""
+        self.diagnostics.receive_failed(status)
         self._post(self._recv_cqn if cqn < 0 else cqn, self._error(index, status), error=True)
 
     # -- both ---------------------------------------------------------------------------------

@@ -12,11 +12,13 @@ from bluebridge.device import pieces
 from bluebridge.device.fabric.messages import ConnectedPacket, Request
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.net.operations import Op, Syndrome
+from bluebridge.device.layout.net.roce import PSN_MASK
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.rdma.by_packets.responder import PacketResponder, Refusal
 from bluebridge.device.rdma.by_packets.sender import SERVICES
 from bluebridge.device.rdma.connected.refusals import Nak, NotReady
+from bluebridge.device.rdma.connected.request_tables import HALF
 from bluebridge.device.rdma.connected.responder import Responder
 from bluebridge.device.rdma.memory.rights import AccessError
 from bluebridge.device.rdma.memory.scatter_gather import stretch
@@ -75,6 +77,8 @@ class PacketReceiver(Responder):
             )
         if self._xrc and not self._find_srq(packet.srqn):
             return
+        if self._reliable and packet.psn - responder.expected & PSN_MASK >= HALF:
+            qp.port.diagnostics.add("rq_num_dup")
         responder.receive(packet)
         self.psn, self.msn = responder.expected, responder.msn
         if self._spoiled and not self._reliable:
@@ -98,6 +102,8 @@ class PacketReceiver(Responder):
         for packet in responder.answers(BURST):
             qp.traffic.sent(1, len(packet.payload))
             packet.service = SERVICES[qp.role]
+            if packet.syndrome:
+                qp.port.diagnostics.refused(packet.syndrome)
             qp.port.send_packet(ConnectedPacket(qp.route, qp.remote_qpn, packet, qp.qpn))
         if responder.busy:
             self._scheduled = True

@@ -271,6 +271,7 @@ class PacketSender(SendEngine):
         if requester is None or qp.state not in (PairState.RTS, PairState.SQD):
             return
         if not requester.waiting and self._reliable:
+            qp.port.diagnostics.add("sq_num_to")
             retry = f"retry {requester.retries + 1} of {qp.retry_count}"
             self._note(f"no answer for PSN {requester.oldest:#x}, {retry}")
         qp.spent = 0
@@ -287,6 +288,7 @@ class PacketSender(SendEngine):
             return
         qp.traffic.received(1, len(packet.payload))
         if packet.syndrome:
+            qp.port.diagnostics.was_refused(packet.syndrome)
             self._note(f"syndrome {packet.syndrome:#x} for PSN {packet.psn:#x}")
         requester.receive(packet)
         self._act(requester)

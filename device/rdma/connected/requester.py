@@ -288,6 +288,8 @@ class Requester(SendEngine):
             return
         qp.traffic.rx_packets += response.packets if response.read else 1
         syndrome = response.syndrome
+        if syndrome:
+            qp.port.diagnostics.was_refused(syndrome)
         if syndrome & _KIND == Syndrome.RNR_NAK:
             self._burst = 0
             self.retry.not_ready(syndrome & 0x1F)

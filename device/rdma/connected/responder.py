@@ -137,6 +137,7 @@ class Responder(PartReceiver):
 
     def _duplicate(self, request: Request) -> None:
         """Answer a request again that was carried out before, without writing a second time."""
+        self._qp.port.diagnostics.add("rq_num_dup")
         if request.op is Op.READ:
             try:
                 self._answer(request.psn, Syndrome.ACK, self._read(request), None, request)
@@ -160,6 +161,8 @@ class Responder(PartReceiver):
     ) -> None:
         """Send an answer; `done` is the request that was carried out."""
         qp = self._qp
+        if syndrome:
+            qp.port.diagnostics.refused(syndrome)
         answer = Response(qp.route, qp.remote_qpn, psn, syndrome, self.msn, payload, original)
         answer.source_qpn = qp.qpn
         if self._xrc:

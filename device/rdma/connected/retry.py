@@ -140,6 +140,7 @@ class Retry:
     def _expired(self) -> None:
         self._timer = None
         if self._requests.pending and self._alive():
+            self._qp.port.diagnostics.add("sq_num_to")
             self._again(f"no answer, retry {self._retries + 1} of {self._qp.retry_count}")
 
     def sequence_error(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.layout.net.operations import Op
+from bluebridge.device.rdma.ports.diagnostics import Diagnostics
 from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus
 from bluebridge.device.rdma.work import ReceiveWork
 
@@ -21,12 +22,14 @@ NO_TAG, CUSTOMER_TAG, SERVICE_TAG = range(3)
 class Completions(ABC):
     """The reporter of completions and asynchronous events of one queue pair.
 
-    `lost` is called, later, when a completion queue takes no more entries.
+    `lost` is called, later, when a completion queue takes no more entries; `diagnostics` are the
+    counters of the queue pair's port.
     """
 
-    __slots__ = ("lost",)
+    __slots__ = ("diagnostics", "lost")
 
     lost: Callable[[], None]
+    diagnostics: Diagnostics
 
     # -- sends --------------------------------------------------------------------------------
 

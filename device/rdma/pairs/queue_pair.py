@@ -106,6 +106,7 @@ class QueuePair(ABC):
         self.keep_fcs = False
         self.path = Path()
         completions.lost = self.completions_lost
+        completions.diagnostics = port.diagnostics
 
     @abstractmethod
     def read_path(self, address: bytes) -> Path:

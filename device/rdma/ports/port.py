@@ -16,6 +16,7 @@ from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.net.ethernet import VLAN_TAG_TYPES
 from bluebridge.device.layout.net.roce import NO_GID
 from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rdma.ports.diagnostics import Diagnostics
 from bluebridge.device.rdma.ports.events import PortEvents
 from bluebridge.device.rdma.ports.flow_control import FlowControl
 from bluebridge.device.rdma.ports.frame_counters import FrameCounters
@@ -64,6 +65,7 @@ class Port(PacketPort):
         self._tables = Tables(self.burned_in)
         self.flow = FlowControl(bus, self)
         self.pacing = Pacing()
+        self.diagnostics = Diagnostics()
         self.rules = RuleTable()
         self._own: frozenset[bytes] = frozenset((self.burned_in,))
         self._noted = (True, False)  # cable and link, as the log has them
@@ -79,6 +81,7 @@ class Port(PacketPort):
         self._tables = Tables(self.burned_in)
         self.rules.clear()
         self.flow.reset()
+        self.diagnostics.counts.clear()
         self._own = frozenset((self.burned_in,))
         self._announce()
 
