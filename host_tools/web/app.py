@@ -139,6 +139,8 @@ class Site:
         found = self._book.detail(number)
         if found is None:
             raise bottle.HTTPError(404, f"no activity has event {number}")
+        if self._lab.socket is None:  # a log that is written is searched without, until asked for
+            self._book.gather_words()
         return found
 
     def fields(self, number: int) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from threading import Lock
 from typing import Any
 
 from bluebridge.device.buslog.filter import Filter
+from bluebridge.device.buslog.positions import about_last
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.buslog.record import host_of
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityAssembler, ActivityKind
@@ -24,6 +25,7 @@ from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.web.places import peers
 from bluebridge.host_tools.web.routine import routine
 from bluebridge.host_tools.web.rows import detail, row
+from bluebridge.host_tools.web.words import Words
 
 LEAD = 1024
 """The number of events before the first wanted one that are read for activities begun before it."""
@@ -55,6 +57,11 @@ class Query:
     failed: bool = False
     text: str = ""
     routine: bool = True
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """The texts that are among the words of whatever passes, in lower case."""
+        return self.text.lower(), self.kind.lower()
 
     def passes(self, activity: Activity) -> bool:
         """Whether the activity fulfils all fields of the query but `text`."""
@@ -96,12 +103,16 @@ class Book:
         self.folder = folder
         self._model = model
         self._lock = Lock()
+        self._words = Words(folder)
         self._details: OrderedDict[int, dict[str, Any]] = OrderedDict()
 
     def page(self, first: int, count: int, query: Query, seconds: float = SECONDS) -> Page:
         """Return up to `count` activities that began with event `first` or later."""
+        if query.text:
+            self.gather_words()
         with self._lock:
-            return _read(LogReader(self.folder), first, count, query, seconds, None)
+            first = self._words.after(first, query.texts)
+            return read(LogReader(self.folder), _Collected(query, first), count, seconds)
 
     def before(self, end: int, count: int, query: Query, seconds: float = SECONDS) -> Page:
         """Return the last `count` activities that began before event `end`, in the time limit."""
@@ -110,8 +121,11 @@ class Book:
         first, span = end, _LEAST
         with self._lock:
             while first and len(found) < count and (first == end or time.monotonic() < deadline):
+                first = self._words.before(first, query.texts)
                 start = max(0, first - span)
-                piece = _read(LogReader(self.folder), start, 1 << 30, query, seconds, first)
+                piece = read(
+                    LogReader(self.folder), _Collected(query, start), seconds=seconds, until=first
+                )
                 found = piece.found + found
                 first, span = start, min(2 * span, _MOST)
         if len(found) > count:
@@ -168,12 +182,17 @@ class Book:
             reader = LogReader(self.folder)
             events: dict[int, Event] = {}
             most = 1 << 30 if at_end else count
-            page = _read(reader, first, most, query, math.inf, None, events)
+            page = read(reader, _Collected(query, first), most, events=events)
             if len(page.found) > count:
                 page.found = page.found[-count:]
                 page.first = page.found[0].number
             twins = peers(reader.meta["devices"])
             return page, [detail(each, events, twins, self._model) for each in page.found]
+
+    def gather_words(self) -> None:
+        """Gather the words of the log, so that searches find their place in it soon."""
+        if about_last(self.folder) > SPAN:
+            self._words.gather()
 
     def forget(self) -> None:
         """Forget the kept activities, since a log that has grown may have more steps of them."""
@@ -185,22 +204,21 @@ def _events(reader: LogReader, first: int) -> Iterator[Event]:
     return reader.events(Filter(first=max(0, first - LEAD)))
 
 
-def _read(
+def read(
     reader: LogReader,
-    first: int,
-    count: int,
-    query: Query,
-    seconds: float,
-    until: int | None,
+    into: Gathered,
+    count: int = 1 << 30,
+    seconds: float = math.inf,
+    until: int | None = None,
     events: dict[int, Event] | None = None,
 ) -> Page:
-    """Return the activities of events from `first` to before `until`, None for the end of the log.
+    """Return the activities of events from `into.first` to before `until`, None for the log's end.
 
     `events` takes the events that were read.
     """
     deadline = time.monotonic() + seconds
+    first = into.first
     assembler = ActivityAssembler(reader.meta["devices"])
-    collected = _Collected(query, first)
     stop, number = until, first - 1
     for event in _events(reader, first):
         number = event.number
@@ -210,14 +228,14 @@ def _read(
             break
         if events is not None:
             events[number] = event
-        collected.look(event)
-        collected.add(assembler.feed(event))
-        if stop is None and len(collected.found) >= count:
+        into.look(event)
+        into.add(assembler.feed(event))
+        if stop is None and len(into.found) >= count:
             stop = number + 1
-    collected.add(assembler.finish())
+    into.add(assembler.finish())
     done = stop is None
     end = number + 1 if stop is None else stop
-    found = sorted((each for each in collected.found if each.number < end), key=_number)
+    found = sorted((each for each in into.found if each.number < end), key=_number)
     if len(found) > count:
         end, done = found[count].number, False
         found = found[:count]
@@ -229,13 +247,26 @@ def _is_late(number: int, first: int, deadline: float) -> bool:
     return number & 63 == 0 and number - first >= _LEAST and time.monotonic() > deadline
 
 
-class _Collected:
+class Gathered:
+    """What is gathered of a part of a log that begins with event `first`."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.found: list[Activity] = []
+
+    def look(self, event: Event) -> None:
+        """Take an event before it is assembled."""
+
+    def add(self, activities: list[Activity]) -> None:
+        """Take activities that have ended."""
+
+
+class _Collected(Gathered):
     """Activities that pass a query; with a text, also the numbers of the events that have it."""
 
     def __init__(self, query: Query, first: int) -> None:
-        self.found: list[Activity] = []
+        super().__init__(first)
         self._query = query
-        self._first = first
         self._text = query.text.lower()
         self._hits: set[int] = set()
 
@@ -247,17 +278,21 @@ class _Collected:
     def add(self, activities: list[Activity]) -> None:
         """Keep the activities that pass the query."""
         for each in activities:
-            if each.number >= self._first and self._query.passes(each) and self._says(each):
+            if each.number >= self.first and self._query.passes(each) and self._says(each):
                 self.found.append(each)
 
     def _says(self, activity: Activity) -> bool:
         text = self._text
-        if not text:
-            return True
-        words = (activity.title, activity.status, activity.kind.value, *activity.notes)
-        return any(text in each.lower() for each in words) or any(
-            one.number in self._hits for one in activity.transactions
+        return (
+            not text
+            or any(text in each.lower() for each in words_of(activity))
+            or any(one.number in self._hits for one in activity.transactions)
         )
+
+
+def words_of(activity: Activity) -> tuple[str, ...]:
+    """Return the words of an activity that a search looks into, besides those of its steps."""
+    return activity.title, activity.status, activity.kind.value, *activity.notes
 
 
 def _one(reader: LogReader, number: int) -> tuple[Activity | None, dict[int, Event], bool]:

@@ -1,0 +1,86 @@
+"""The words of a log by parts, so that a search passes by the parts that do not have its words.
+
+Two processes gather the words of every activity and step of a long log. Each part of the log is
+read as a page is, so what a page would find in a part is among the words of that part.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+PART = 1 << 15
+"""The number of events of a part, the first of which is a multiple of it."""
+WORKERS = 2
+_MOST_BYTES = 1 << 26
+"""The most bytes of packed words that are kept: beyond that a search reads the log itself."""
+_FASTEST = 1
+"""The level of compression."""
+
+
+class Words:
+    """The words of the parts of a log, as far as they are gathered."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._parts: dict[int, bytes] = {}
+        self._started = False
+        self._lock = threading.Lock()
+
+    def gather(self) -> None:
+        """Begin to gather the words of what the log has now, in processes of their own, once."""
+        with self._lock:
+            if self._started:
+                return
+            self._started = True
+        for place in range(WORKERS):
+            threading.Thread(target=self._take, args=(place,), daemon=True).start()
+
+    def after(self, first: int, texts: Sequence[str]) -> int:
+        """Return the first event from `first` on in whose part there may be all of `texts`.
+
+        The texts are in lower case. Parts whose words are not gathered may have anything.
+        """
+        while self._lacks(first // PART, texts):
+            first = (first // PART + 1) * PART
+        return first
+
+    def before(self, end: int, texts: Sequence[str]) -> int:
+        """Return the last event up to `end` in whose part there may be all of `texts`."""
+        while end and self._lacks((end - 1) // PART, texts):
+            end = (end - 1) // PART * PART
+        return end
+
+    def _lacks(self, part: int, texts: Sequence[str]) -> bool:
+        packed = self._parts.get(part)
+        if packed is None or not any(texts):
+            return False
+        words = zlib.decompress(packed)
+        return any(text.encode(errors="replace") not in words for text in texts)
+
+    def _take(self, place: int) -> None:
+        """Take parts from a process that ends when nobody reads its answers any more."""
+        module = "bluebridge.host_tools.web.word_gatherer"
+        command = [sys.executable, "-m", module, str(self._folder), str(place)]
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as process:
+            assert process.stdout is not None
+            room = _MOST_BYTES // WORKERS
+            while room > 0 and (line := process.stdout.readline()):
+                part, size = json.loads(line)
+                packed = process.stdout.read(size)
+                if len(packed) < size:
+                    return
+                self._parts[part] = packed
+                room -= size
+
+
+def pack(words: set[str]) -> bytes:
+    """Return the words of a part as `Words` keeps them."""
+    return zlib.compress("\n".join(words).encode(errors="replace"), _FASTEST)

@@ -1,0 +1,99 @@
+"""The words of a long log by parts, by which a search passes by what it need not read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.host_tools.web.book import Book, Query
+from bluebridge.host_tools.web.words import PART
+from tests.models.analysis_log import A, Sender
+from tests.unit.web.web_site import served
+
+EVENTS_OF_A_POST = 6
+PARTS = 3
+NOTE_AT = 2 * PART + 5000
+SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Posts; one that is announced goes on from the first part into the second; a note later."""
+    folder = tmp_path_factory.mktemp("words") / "log"
+    sender = Sender(folder)
+    for place in range((PARTS * PART + 10_000) // EVENTS_OF_A_POST):
+        sender.post(announced=place == PART // EVENTS_OF_A_POST)
+        if place == NOTE_AT // EVENTS_OF_A_POST:
+            sender.host()
+            sender.log.record(A, Kind.NOTE, 0, 0, 9, b"Only HERE", What.OTHER, 0)
+    sender.log.close()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def book(log: Path) -> Iterator[Book]:
+    """The log, its words gathered."""
+    found = Book(log)
+    found.gather_words()
+    end = time.monotonic() + SECONDS
+    while found.page(0, 1, Query(text="nowhere"), 0).first < PARTS * PART:
+        assert time.monotonic() < end, "the words of the log were not gathered"
+        time.sleep(0.05)
+    yield found
+
+
+def _numbers(book: Book, query: Query) -> list[int]:
+    found: list[int] = []
+    first, done = 0, False
+    while not done:
+        page = book.page(first, 1000, query)
+        found += [each.number for each in page.found]
+        first, done = page.end, page.done
+    return found
+
+
+@pytest.mark.parametrize(
+    ("query", "begins"),
+    [
+        (Query(text="only here"), 2 * PART),
+        (Query(kind="note"), 2 * PART),
+        (Query(text="msi-X vector 1"), 0),  # a step after the first part, of what began in it
+        (Query(text="RDMA_WRITE 8 bytes"), 0),
+        (Query(text="RDMA_WRITE", kind="note"), 2 * PART),
+    ],
+)
+def test_a_search_begins_at_the_part_that_has_its_words(
+    book: Book, query: Query, begins: int
+) -> None:
+    assert book.page(0, 1, query, 0).first == begins
+
+
+def test_a_search_with_words_finds_what_one_without_finds(book: Book, log: Path) -> None:
+    query = Query(text="msi-x vector 1")
+    without = [each.number for each in Book(log).page(0, 1 << 30, query, SECONDS).found]
+    assert _numbers(book, query) == without == [PART - PART % EVENTS_OF_A_POST]
+
+
+def test_a_search_backwards_passes_by_parts_too(book: Book) -> None:
+    page = book.before(NOTE_AT - 2000, 10, Query(text="nowhere"), 0)
+    assert (page.first, page.found) == (0, [])
+    (note,) = book.before(PARTS * PART, 10, Query(text="only here"), SECONDS).found
+    assert note.title == "Only HERE"
+
+
+def test_a_page_of_a_finished_log_gathers_its_words(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that is written is left alone until somebody searches it."""
+    asked: list[Path] = []
+    monkeypatch.setattr(Book, "gather_words", lambda book: asked.append(book.folder))
+    for control, count in ((None, 1), (log / "no-socket", 0)):
+        asked.clear()
+        with served(log, control) as address, urlopen(address + "activity/0") as answer:
+            answer.read()
+        assert len(asked) == count
