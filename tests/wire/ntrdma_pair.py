@@ -10,6 +10,7 @@ from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.drivers.dma import Engine
 from bluebridge.guest.drivers.ntb import bridge_of
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.protocols.ntrdma.transports.back_end import BackEnd
 from bluebridge.guest.protocols.ntrdma.transports.ntb import CpuTransport, DmaTransport
 from tests.wire.function import RAM_BASE, GuestRam, WireFunction
 from tests.wire.server import ServerProcess, serving
@@ -36,17 +37,23 @@ def opened(
     folder: Path, name: str, dma: bool, watchers: Sequence[Callable[[PortState], None]] = ()
 ) -> Iterator[NtrdmaDevice]:
     """One side; `watchers` are told the states of its port."""
+    with transport(folder, name, dma) as back_end, NtrdmaDevice(back_end, watchers) as device:
+        yield device
+
+
+@contextmanager
+def transport(folder: Path, name: str, dma: bool) -> Iterator[BackEnd]:
+    """The back end of one side, whose user closes it."""
     with ExitStack() as stack:
         ram = GuestRam()
         stack.callback(ram.close)
         engine = Engine(WireFunction(folder / f"dma-{name}", ram, ENGINE_BARS))
         bridge = bridge_of(WireFunction(folder / name, ram, BARS))
         if dma:
-            device = NtrdmaDevice(DmaTransport(bridge, engine, RAM_BASE), watchers)
+            yield DmaTransport(bridge, engine, RAM_BASE)
         else:
             stack.callback(engine.close)
-            device = NtrdmaDevice(CpuTransport(bridge, RAM_BASE), watchers)
-        yield stack.enter_context(device)
+            yield CpuTransport(bridge, RAM_BASE)
 
 
 @contextmanager

@@ -16,6 +16,15 @@ CREATE_SEGMENTS: Final = 13
 APPEND_SEGMENTS: Final = 14
 CREATE_LIST: Final = 40
 APPEND_LIST: Final = 24
+ACCESS_TOLD: Final = 1 << 31
+"""The bit in the rights of QP_MODIFY that says that they are meant.
+
+Version 0.1 always carries 0 there, and a peer of it goes by the rights of regions alone.
+"""
+EXTENSIONS_TAG: Final = 0x42425831
+"""The word by which a side says that the extensions behind it are its own, and not left over."""
+CONNECTIONS: Final = 1 << 0
+"""The extension of commands 15 and 16."""
 _SOURCE = "NTRDMA v0.1 ntrdma_cmd.h"
 
 
@@ -97,7 +106,7 @@ QP_MODIFY = _command(
     "QP_MODIFY",
     u32("key", 8),
     u32("state", 12, "QueueState; all ones is the error state"),
-    u32("access", 16, "what the peer may do"),
+    u32("access", 16, "what the peer may do, with bit 31; version 0.1 carries 0"),
     u32("peer_key", 20, "number of the peer's queue pair"),
 )
 CM_MESSAGE = _command(
@@ -108,12 +117,24 @@ CM_MESSAGE = _command(
 RESOLVE = _command(
     "RESOLVE", u32("ip", 8, "IPv4 address as a number"), doc="Whether the peer has it. Ours."
 )
+NONE = _command(
+    "NONE",
+    u32("tag", 8, "0x42425831: the next word is meant. Ours"),
+    u32("extensions", 12, "bit 0: commands 15 and 16. Ours"),
+    doc="Nothing; version 0.1 sends it back.",
+)
 
 RESPONSE = Struct(
     "NTRDMA_RESPONSE",
     RESPONSE_SIZE,
-    [u32("op", 0), u32("pd_key", 4), u32("status", 8, "0 = ok, all ones = failed")],
-    doc="The response to PD_CREATE, PD_DELETE, CM_MESSAGE and RESOLVE.",
+    [
+        u32("op", 0),
+        u32("pd_key", 4),
+        u32("status", 8, "0 = ok, all ones = failed"),
+        u32("tag", 56, "NONE: 0x42425831. Ours"),
+        u32("extensions", 60, "NONE: as in the command. Ours"),
+    ],
+    doc="The response to NONE, PD_CREATE, PD_DELETE, CM_MESSAGE and RESOLVE.",
     source=_SOURCE,
     order="little",
 )

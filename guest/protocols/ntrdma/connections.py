@@ -27,6 +27,10 @@ MAD_HEAD = bytes((1, 7, 2, 3, 0, 0, 0, 0))
 """The first 8 bytes of every CM MAD: versions, management class, method Send, no status."""
 
 
+NO_MANAGER = (
+    "the peer speaks version 0.1 of NTRDMA, which has no connection manager: "
+    "exchange numbers of queue pairs, and address and key of memory, by a socket"
+)
 MOST_ARRIVED = 1024
 """The most messages that wait; further ones are lost, and their sender repeats them."""
 
@@ -70,7 +74,8 @@ class CommandTransport:
         service = self._service
         with service.lock:
             if not service.engine.send_cm(mad[len(MAD_HEAD) :], self._ip):
-                raise OSError(errno.ENETDOWN, "NTRDMA has no peer")
+                known = service.engine.ready
+                raise OSError(errno.ENETDOWN, NO_MANAGER if known else "NTRDMA has no peer")
             service.run()
 
     def flush(self, timeout: float) -> None:
@@ -91,10 +96,13 @@ class CommandTransport:
         Raises `TimeoutError` when it is not `ip`.
         """
         number = int(ipaddress.IPv4Address(ip))
+        engine = self._service.engine
         deadline = time.monotonic() + timeout
         while True:
             if self._service.wait_ready(max(0.0, deadline - time.monotonic())) and self._is(number):
                 return mac_of(number)
+            if engine.ready and engine.peer_connects is False:
+                raise OSError(errno.EOPNOTSUPP, NO_MANAGER)
             if time.monotonic() >= deadline:
                 raise TimeoutError(errno.ETIMEDOUT, f"nobody answers at {ip}")
             time.sleep(0.02)

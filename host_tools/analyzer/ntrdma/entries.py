@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.ntrdma.commands import SEGMENT
-from bluebridge.device.layout.ntrdma.work import PIECE, PIECE_SIZE, SEND_ENTRY
+from bluebridge.device.layout.ntrdma.work import PIECE, PIECE_SIZE, SEND_ENTRY, WorkCode
 from bluebridge.host_tools.analyzer.ntrdma.areas import Area
 from bluebridge.host_tools.analyzer.ntrdma.regions import Segment
 
@@ -53,9 +53,15 @@ def segments(command: bytes, start: int, count: int, most: int) -> list[Segment]
     return [(get(command, "address", at), get(command, "length", at)) for at in places]
 
 
+_WITH_IMMEDIATE = (WorkCode.SEND_IMMEDIATE, WorkCode.WRITE_IMMEDIATE)
+
+
 @dataclass(slots=True)
 class Send:
-    """A send entry; `pieces` are tuples of address, length and key."""
+    """A send entry; `pieces` are tuples of address, length and key.
+
+    `immediate` is the number whose bytes cross in network order, or the key to invalidate.
+    """
 
     op: int
     status: int
@@ -70,16 +76,20 @@ class Send:
 def send_of(entry: bytes) -> Send:
     """Parse a whole send entry; it has no pieces when it names more than there is room for."""
     get = SEND_ENTRY.get
-    count = get(entry, "piece_count")
+    count, op = get(entry, "piece_count"), get(entry, "op")
+    found = pieces(entry, SEND_ENTRY.size, count)
+    immediate = get(entry, "immediate")
+    if op in _WITH_IMMEDIATE:
+        immediate = int.from_bytes(immediate.to_bytes(4, "little"), "big")
     return Send(
-        get(entry, "op"),
+        op,
         get(entry, "status"),
         get(entry, "recv_key"),
         get(entry, "rdma_key"),
-        get(entry, "rdma_length"),
+        sum(piece[1] for piece in found) if op == WorkCode.READ else get(entry, "rdma_length"),
         get(entry, "rdma_address"),
-        get(entry, "immediate"),
-        pieces(entry, SEND_ENTRY.size, count),
+        immediate,
+        found,
     )
 
 

@@ -124,7 +124,7 @@ def test_a_side_without_the_device_keeps_its_peer() -> None:
 
 BLOCKS = [
     ("ethernet_capacity", 0x200),
-    ("ethernet_index", 1),
+    ("ethernet_index", 0x800),
     ("ethernet_completions", (1 << 64) - 8),
     ("ethernet_completions", 1),
     ("ethernet_consumed", 2),

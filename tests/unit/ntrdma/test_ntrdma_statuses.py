@@ -140,7 +140,6 @@ SENDS = {
     "a read without the right": (read(WRITE_ONLY), WorkStatus.RDMA_ACCESS),
     "a read into no key": (read(into=1), WorkStatus.LOCAL_PROTECTION),
     "a read to where it may not": (read(into=READ_ONLY), WorkStatus.LOCAL_PROTECTION),
-    "a read of another length": (read(length=9), WorkStatus.CORRUPT),
     "a message without a receive": (send(WorkCode.SEND, length=1), WorkStatus.CORRUPT),
     "an end of no registration": (send(WorkCode.SEND_INVALIDATE), WorkStatus.INVALIDATION),
     "a status that is none": (send(WorkCode.WRITE, status=99), WorkStatus.CORRUPT),

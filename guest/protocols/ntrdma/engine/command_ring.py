@@ -109,7 +109,7 @@ class CommandExecution:
             peer.publish(peer.response_index, self._consumed, peer.bell_response)
         return True
 
-    def restart(self) -> None:
-        """Begin with an empty ring."""
-        self._consumed = 0
-        self.index.set(0)
+    def restart(self, start: int = 0) -> None:
+        """Begin with an empty ring, at the index at which the peer's ring stands."""
+        self._consumed = start
+        self.index.set(start)

@@ -7,10 +7,22 @@ from collections.abc import Callable
 from typing import Protocol
 
 from bluebridge.device.layout.ntrdma import port as port_layout
-from bluebridge.device.layout.ntrdma.commands import CM_MESSAGE, RESOLVE, CommandCode
+from bluebridge.device.layout.ntrdma.commands import (
+    CM_MESSAGE,
+    CONNECTIONS,
+    EXTENSIONS_TAG,
+    NONE,
+    RESOLVE,
+    RESPONSE,
+    CommandCode,
+)
 from bluebridge.device.layout.ntrdma.port import BELL_COMMAND, BELL_RESPONSE, PortState
 from bluebridge.guest.protocols.ntrdma.engine.bells import Bells, Observer
-from bluebridge.guest.protocols.ntrdma.engine.command_ring import CommandExecution, CommandRequests
+from bluebridge.guest.protocols.ntrdma.engine.command_ring import (
+    CommandExecution,
+    CommandRequests,
+)
+from bluebridge.guest.protocols.ntrdma.engine.command_ring import Done as Answered
 from bluebridge.guest.protocols.ntrdma.engine.completions import CompletionQueue
 from bluebridge.guest.protocols.ntrdma.engine.ethernet import Ethernet, Network
 from bluebridge.guest.protocols.ntrdma.engine.local import Done, Event, LocalResources
@@ -63,6 +75,8 @@ class Engine:
         self._stalled: set[QueuePair] = set()
         self._rung: deque[RemotePair] = deque()
         self._broken = ""
+        self._held: deque[tuple[bytes, Answered]] = deque()
+        """Commands of extensions, and who waits for them, until the peer has said what it knows."""
         self._requests = CommandRequests(transport, self._words, self._peer)
         self._bells.observe(self._commands_came, BELL_COMMAND)
         self._bells.observe(self._responses_came, BELL_RESPONSE)
@@ -238,6 +252,12 @@ class Engine:
             values |= self.ethernet.init_values()
         return bytes(port_layout.PEER_INFO.pack(values))
 
+    def introduced(self) -> None:
+        """Begin the rings where the peer's stand: those of version 0.1 run on at a new meeting."""
+        self._execution.restart(self._peer.command_index)
+        if self.ethernet is not None:
+            self.ethernet.sender.restart(self._peer.ethernet.index)
+
     def conf_block(self) -> bytes:
         """Return the conf block, which the peer needs of this side after the init block."""
         values = {
@@ -250,7 +270,9 @@ class Engine:
         return bytes(port_layout.PEER_INFO.pack(values))
 
     def enabled(self) -> None:
-        """Make twins at the peer, which is ready now."""
+        """Ask the peer for its extensions, and make twins there: it is ready now."""
+        known = NONE.pack(op=CommandCode.NONE, tag=EXTENSIONS_TAG, extensions=CONNECTIONS)
+        self._requests.post(known, self._take_extensions)
         self.local.enabled()
         if self.ethernet is not None:
             self.ethernet.enabled()
@@ -323,11 +345,10 @@ class Engine:
 
     def send_cm(self, mad: bytes, ip: int) -> bool:
         """Send a CM message to the peer at `ip`; returns False if there is no peer."""
-        if not self._peer.ready:
+        if not self._peer.ready or self.peer_connects is False:
             return False
-        self._requests.post(
-            CM_MESSAGE.pack(op=CommandCode.CM_MESSAGE, pd_key=ip, mad=mad), lambda response: None
-        )
+        command = CM_MESSAGE.pack(op=CommandCode.CM_MESSAGE, pd_key=ip, mad=mad)
+        self._ask_extension(command, lambda response: None)
         return True
 
     def resolve(self, ip: int, done: Done) -> None:
@@ -335,10 +356,37 @@ class Engine:
         if not self._peer.ready:
             done(False)
             return
-        self._requests.post(
+        self._ask_extension(
             RESOLVE.pack(op=CommandCode.RESOLVE, ip=ip),
             lambda response: done(response is not None and response[8:12] == bytes(4)),
         )
+
+    @property
+    def peer_connects(self) -> bool | None:
+        """Whether the peer has a connection manager; None until it has said so."""
+        known = self._peer.extensions
+        return None if known is None else bool(known & CONNECTIONS)
+
+    def _ask_extension(self, command: bytearray, done: Answered) -> None:
+        """Send a command that version 0.1 does not know, to a peer that knows it."""
+        if self.peer_connects is None:
+            self._held.append((bytes(command), done))
+        elif self.peer_connects:
+            self._requests.post(command, done)
+        else:
+            done(None)
+
+    def _take_extensions(self, response: bytes | None) -> None:
+        """Learn what the peer knows beyond version 0.1, which sends the command back."""
+        if response is not None:
+            tagged = RESPONSE.get(response, "tag") == EXTENSIONS_TAG
+            self._peer.extensions = RESPONSE.get(response, "extensions") if tagged else 0
+        held, self._held = self._held, deque()
+        for command, done in held:
+            if self.peer_connects:
+                self._requests.post(command, done)
+            else:
+                done(None)
 
     def cm_message(self, mad: bytes, ip: int) -> None:
         """Take a message of the peer's connection manager."""

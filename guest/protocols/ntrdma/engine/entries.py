@@ -6,6 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from bluebridge.device.layout.ntrdma.work import WorkCode
 from bluebridge.guest.verbs.values import Sge
 
 SEND = struct.Struct("<QHHIIIQII")
@@ -14,6 +15,13 @@ PIECE = struct.Struct("<QII")
 COMPLETION = struct.Struct("<QHHII4x")
 SEGMENT = struct.Struct("<QQ")
 SOLICITED = 1 << 63
+IMMEDIATE = (WorkCode.SEND_IMMEDIATE, WorkCode.WRITE_IMMEDIATE)
+"""The operations whose immediate crosses in network order, as version 0.1 copies it."""
+
+
+def network_order(immediate: int) -> int:
+    """Return an immediate as the number that its bytes in network order are here, or back."""
+    return int.from_bytes((immediate & 0xFFFFFFFF).to_bytes(4, "big"), "little")
 
 
 def send_size(pieces: int) -> int:

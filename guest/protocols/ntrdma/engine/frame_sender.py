@@ -35,11 +35,11 @@ class FrameSender:
         self._lengths = Ring(transport, ETHERNET_CAPACITY, LENGTH.size)
         self._told = self._used = self._known = 0
 
-    def restart(self) -> None:
-        """Forget the buffers of the peer."""
-        self._told = self._used = self._known = 0
+    def restart(self, start: int = 0) -> None:
+        """Forget the buffers of the peer, whose ring stands at index `start`."""
+        self._told = self._used = self._known = start
         self.throttled = False
-        self.produced.set(0)
+        self.produced.set(start)
 
     @property
     def stopped(self) -> bool:

@@ -18,7 +18,7 @@ def attributes(pair: QueuePair) -> dict[str, Value]:
         "pd_key": pair.domain.key,
         "key": pair.key,
         "state": int(pair.state),
-        "access": pair.access,
+        "access": pair.access | layout.ACCESS_TOLD,
         "peer_key": pair.peer_key,
     }
 

@@ -18,11 +18,17 @@ class Peer:
         self.ethernet = PeerEthernet(transport)
         self.commands = self.command_produced = 0
         self.responses = self.response_index = 0
-        self.command_capacity = 0
+        self.command_capacity = self.command_index = 0
+        self.extensions: int | None = None
+        """The extensions of version 0.1 that it knows; None until it has answered."""
         self.bell_command = self.bell_response = 0
         self._bells = self._bell_count = 0
         self._message = Message(0, 0)
         self._rings: dict[int, int] = {}
+        """Counts of the peer's bells, which go on at a new meeting.
+
+        A peer of version 0.1 remembers the last one, and takes the same count for no ring.
+        """
         self.known = False
         """True once the peer's init block was taken, so that it can be answered."""
         self._signal_due = False
@@ -33,16 +39,16 @@ class Peer:
         self._message = Message(get(block, "msi_address"), get(block, "msi_data"))
         self._bells, self._bell_count = get(block, "bells"), get(block, "bell_count")
         self.command_capacity = get(block, "command_capacity")
+        self.command_index = get(block, "command_index")
         self.responses = get(block, "responses")
         self.response_index = get(block, "response_index")
         self.bell_command = get(block, "bell_command")
         self.bell_response = get(block, "bell_response")
-        self._rings.clear()
         reaches = self.transport.reaches
         self.known = (
             get(block, "version_tag") == get(block, "init_tag") == layout.VERSION_TAG
             and self.command_capacity == layout.COMMAND_CAPACITY
-            and get(block, "command_index") == 0
+            and self.command_index < 2 * self.command_capacity
             and self._bell_count >= _BASE
             and max(self.bell_command, self.bell_response) < self._bell_count
             and not (self._message.address | self._bells | self.response_index) & 3
@@ -104,4 +110,4 @@ class Peer:
     def forget(self) -> None:
         """Forget the addresses of a peer that is gone or begins anew."""
         self.ready = self._signal_due = self.known = False
-        self._rings.clear()
+        self.extensions = None

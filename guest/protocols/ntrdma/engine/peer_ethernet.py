@@ -18,6 +18,8 @@ class PeerEthernet:
         self.there = False
         """True if the peer has an Ethernet device; all other attributes need it."""
         self.completions = self.consumed = self.bell = 0
+        self.index = 0
+        """The index at which the peer's ring of buffers stands."""
         self.buffers = self.produced = self.send_bell = 0
 
     def take_init(self, block: bytes, bell_count: int) -> bool:
@@ -28,9 +30,10 @@ class PeerEthernet:
         self.completions = get(block, "ethernet_completions")
         self.consumed = get(block, "ethernet_consumed")
         self.bell = get(block, "ethernet_bell")
+        self.index = get(block, "ethernet_index")
         return not self.there or (
             capacity == ETHERNET_CAPACITY
-            and get(block, "ethernet_index") == 0
+            and self.index < 2 * ETHERNET_CAPACITY
             and self.bell < bell_count
             and self._holds(self.completions, _COMPLETION_BYTES, self.consumed)
         )

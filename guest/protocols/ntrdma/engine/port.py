@@ -52,6 +52,9 @@ class PortOwner(Protocol):
     def init_block(self) -> bytes:
         """Return a PEER_INFO with the init values of this side."""
 
+    def introduced(self) -> None:
+        """Begin the rings where the peer's stand, as its init block says."""
+
     def conf_block(self) -> bytes:
         """Return a PEER_INFO with the conf values of this side."""
 
@@ -246,6 +249,7 @@ class Port:
             case PortState.INIT_READY:
                 if not self._peer.take_init(bytes(self._block)):
                     return "the peer's init block makes no sense"
+                self._owner.introduced()
                 self._store_block(CONF_BLOCK, self._owner.conf_block())
             case PortState.CONF_READY:
                 if not self._peer.take_conf(bytes(self._block)):

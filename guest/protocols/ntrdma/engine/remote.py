@@ -55,7 +55,7 @@ class RemoteResources:
         self._pairs: dict[int, tuple[RemotePair, Observer]] = {}
         self._regions = self._segments = 0
         self._handlers: dict[int, Callable[[bytes], bytes]] = {
-            CommandCode.NONE: lambda command: command[: layout.RESPONSE_SIZE],
+            CommandCode.NONE: _extensions,
             CommandCode.PD_CREATE: self._create_domain,
             CommandCode.PD_DELETE: self._delete_domain,
             CommandCode.MR_CREATE: self._create_region,
@@ -194,8 +194,8 @@ class RemoteResources:
             or len(self._pairs) >= MOST_PAIRS
             or not max(receives[0], sends[0]) <= MOST_ENTRIES
             or not max(receives[1], sends[1]) <= MOST_PIECES
-            or value("recv_index")
-            or value("send_index")
+            or value("recv_index") >= 2 * max(1, receives[0])
+            or value("send_index") >= 2 * max(1, sends[0])
             or not self._peer.has_bell(value("completion_bell"))
             or value("send_consumed") & 3
             or not self._transport.reaches(value("send_consumed"), 4)
@@ -204,7 +204,8 @@ class RemoteResources:
             )
         ):
             raise CommandRefused
-        twin = RemotePair(self._transport, self._words, key, regions, receives, sends)
+        starts = value("recv_index"), value("send_index")
+        twin = RemotePair(self._transport, self._words, key, regions, receives, sends, starts)
         twin.completion_address = value("send_completions")
         twin.consumed_address = value("send_consumed")
         twin.completion_bell = value("completion_bell")
@@ -233,7 +234,9 @@ class RemoteResources:
             raise CommandRefused from error
         if twin is None:
             raise CommandRefused
-        twin.state, twin.access, twin.peer_key = state, value("access"), value("peer_key")
+        access = value("access")
+        twin.access = access if access & layout.ACCESS_TOLD else None
+        twin.state, twin.peer_key = state, value("peer_key")
         return _keyed(command)
 
     def _delete_pair(self, command: bytes) -> bytes:
@@ -264,6 +267,12 @@ class RemoteResources:
 
 def _values(table: Struct, command: bytes) -> Callable[[str], int]:
     return lambda name: table.get(command, name)
+
+
+def _extensions(command: bytes) -> bytes:
+    """Say which extensions this side has; version 0.1 sends the command back."""
+    values = {"tag": layout.EXTENSIONS_TAG, "extensions": layout.CONNECTIONS}
+    return bytes(layout.RESPONSE.pack(op=CommandCode.NONE, status=layout.OK, **values))
 
 
 def _keyless(command: bytes) -> bytes:

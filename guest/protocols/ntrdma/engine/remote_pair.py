@@ -38,12 +38,18 @@ class RemotePair:
         regions: Regions,
         receives: tuple[int, int],
         sends: tuple[int, int],
+        starts: tuple[int, int] = (0, 0),
     ) -> None:
-        """Make the twin; `receives` and `sends` are capacity and pieces. `MemoryError`."""
+        """Make the twin; `receives` and `sends` are capacity and pieces. `MemoryError`.
+
+        `starts` are the indices at which both rings stand, as those of version 0.1 run on when
+        it connects anew.
+        """
         self.key = key
         self.regions = regions
         self.state = QueueState.RESET
-        self.access = 0
+        self.access: int | None = None
+        """The rights that its owner grants, None for an owner that leaves them to its regions."""
         self.peer_key = 0
         self.bell = 0
         self.broken = False
@@ -59,8 +65,10 @@ class RemotePair:
             (self.send_capacity, COMPLETION.size),
         )
         self.recv_produced, self.send_produced = words.allocate(), words.allocate()
-        self._taken = 0
-        self._consumed = self._answered = 0
+        self._taken, self._consumed = starts
+        self._answered = self._consumed
+        self.recv_produced.set(self._taken)
+        self.send_produced.set(self._consumed)
 
     def receives_from(self, key: int) -> bool:
         """Return True if it takes messages of this side's queue pair `key`."""

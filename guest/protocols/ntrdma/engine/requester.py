@@ -9,7 +9,12 @@ from typing import Protocol
 
 from bluebridge.device.layout.ntrdma.commands import QueueState
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
-from bluebridge.guest.protocols.ntrdma.engine.entries import SOLICITED, pack_send
+from bluebridge.guest.protocols.ntrdma.engine.entries import (
+    IMMEDIATE,
+    SOLICITED,
+    network_order,
+    pack_send,
+)
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import ENDLESS, QueuePair
 from bluebridge.guest.protocols.ntrdma.engine.regions import (
@@ -199,7 +204,7 @@ class Requester:
     def _remote_memory(self, twin: RemotePair, request: SendRequest) -> list[Segment]:
         """Return the memory at the peer that a write or a read names."""
         right = _READ if request.code is WorkCode.READ else _WRITE
-        if not twin.access & right:
+        if twin.access is not None and not twin.access & right:
             raise Refused(WorkStatus.QUEUE_ACCESS)
         if not request.length:
             return []
@@ -231,8 +236,8 @@ class Requester:
             status,
             receive_key,
             request.rdma_key,
-            request.length & 0xFFFFFFFF,
+            0 if code is WorkCode.READ else request.length & 0xFFFFFFFF,
             request.rdma_address,
-            request.immediate,
+            network_order(request.immediate) if code in IMMEDIATE else request.immediate,
             request.pieces if code is WorkCode.READ else (),
         )

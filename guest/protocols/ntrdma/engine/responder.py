@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Protocol
 
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
-from bluebridge.guest.protocols.ntrdma.engine.entries import SOLICITED, SendEntry
+from bluebridge.guest.protocols.ntrdma.engine.entries import (
+    IMMEDIATE,
+    SOLICITED,
+    SendEntry,
+    network_order,
+)
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import Domain, QueuePair
 from bluebridge.guest.protocols.ntrdma.engine.regions import Refused, copies, find, gather, total
@@ -72,7 +77,7 @@ class Responder:
             status = WorkStatus.CORRUPT
         else:
             status = self._status(twin, pair, entry)
-        length = entry.rdma_length if entry is not None else 0
+        length = _length(entry) if entry is not None else 0
         if status is not WorkStatus.OK:
             twin.broken = True
         twin.answer(entry, status, length)
@@ -112,7 +117,7 @@ class Responder:
             code,
             WorkStatus.OK,
             entry.rdma_length,
-            0 if code is WorkCode.SEND else entry.immediate,
+            _immediate(code, entry),
             bool(entry.handle & SOLICITED),
         )
         return WorkStatus.OK if right else WorkStatus.CORRUPT
@@ -121,11 +126,10 @@ class Responder:
         """Copy what the peer asks to read."""
         if not pair.access & _READ:
             return WorkStatus.QUEUE_ACCESS
-        if total(entry.pieces) != entry.rdma_length:
-            return WorkStatus.CORRUPT
-        if not entry.rdma_length:
+        length = total(entry.pieces)
+        if not length:
             return WorkStatus.OK
-        where = entry.rdma_key, entry.rdma_address, entry.rdma_length
+        where = entry.rdma_key, entry.rdma_address, length
         try:
             sources = find(pair.domain.regions, *where, _READ)
         except Refused as refused:
@@ -137,3 +141,14 @@ class Responder:
         for source, target, length in copies(sources, targets):
             self._transport.copy(source, target, length)
         return WorkStatus.OK
+
+
+def _length(entry: SendEntry) -> int:
+    """Return the bytes that a send moves; those of a READ are in its pieces, as in version 0.1."""
+    return total(entry.pieces) if entry.op == WorkCode.READ else entry.rdma_length
+
+
+def _immediate(code: WorkCode, entry: SendEntry) -> int:
+    if code in IMMEDIATE:
+        return network_order(entry.immediate)
+    return 0 if code is WorkCode.SEND else entry.immediate
