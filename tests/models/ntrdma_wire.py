@@ -1,8 +1,9 @@
 """A model of two machines' memory and of the bus between them: what PCIe permits, by a seed.
 
-Each side has two sources of stores, its DMA engine (copies) and its processor (all others). Stores
-of one source land in order, those of two only across fences. What is in flight when a side dies is
-lost from some point on.
+Each side has three sources of stores: its DMA engine (copies), its processor (all others), and
+interrupts. Stores of one source land in order, those of two only across fences; an interrupt that
+lands ahead of a store before it has announced what is not there. What is in flight when a side
+dies is lost from some point on.
 """
 
 from __future__ import annotations
@@ -34,9 +35,15 @@ class Epoch:
 
     copies: deque[Store] = field(default_factory=deque)
     others: deque[Store] = field(default_factory=deque)
+    signals: deque[Store] = field(default_factory=deque)
 
     def __bool__(self) -> bool:
-        return bool(self.copies or self.others)
+        return any(self.sources)
+
+    @property
+    def sources(self) -> list[deque[Store]]:
+        """Those that have something to store."""
+        return [queue for queue in (self.copies, self.others, self.signals) if queue]
 
 
 class Machine:
@@ -86,7 +93,7 @@ class ModelTransport:
     def done(self) -> int:
         """Stores carried out, without gaps."""
         epoch = self._epochs[0]
-        heads = [queue[0].number for queue in (epoch.copies, epoch.others) if queue]
+        heads = [queue[0].number for queue in epoch.sources]
         return min(heads, default=self.posted)
 
     @property
@@ -130,10 +137,15 @@ class ModelTransport:
     def signal(self, message: Message) -> None:
         assert message == Message(MESSAGE_ADDRESS, self.peer.base >> 32)
 
+        number = self.posted
+
         def carry_out() -> None:
+            late = [queue[0] for queue in self._epochs[0].sources if queue[0].number < number]
+            assert not late, "an interrupt has come ahead of a store before it"
             self.peer.interrupts += self.peer.let_in
 
-        self._post(False, carry_out)
+        self._epochs[-1].signals.append(Store(number, carry_out))
+        self.posted += 1
 
     def flush(self) -> None:
         pass
@@ -175,8 +187,7 @@ class ModelTransport:
     def deliver(self, chance: random.Random) -> None:
         """Carry out one store; while there is no link it is lost."""
         epoch = self._epochs[0]
-        queues = [queue for queue in (epoch.copies, epoch.others) if queue]
-        store = chance.choice(queues).popleft()
+        store = chance.choice(epoch.sources).popleft()
         if self.connected:
             store.carry_out()
         else:

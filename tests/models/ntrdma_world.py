@@ -20,7 +20,7 @@ from functools import cache
 
 from bluebridge.device.layout.ntrdma.commands import QueueState
 from tests.models.ntrdma_deaths import ABSENCES, Death, Deaths
-from tests.models.ntrdma_side import SLOTS, End, Side
+from tests.models.ntrdma_side import READ, SLOTS, End, Side
 
 STEPS = 900
 
@@ -31,6 +31,8 @@ class World(Deaths):
     def __init__(self, seed: int, trouble: bool = True) -> None:
         super().__init__(seed)
         self.trouble = trouble
+        self.careless = [number for number in (0, 1) if self.chance.random() < 0.3]
+        """The sides that take everything at their peer for readable."""
         self.link(True)
 
     # -- time -----------------------------------------------------------------------------------
@@ -61,6 +63,7 @@ class World(Deaths):
 
     def tick(self) -> None:
         """Time passes: a little, or until something is due."""
+        self._let_read()
         due = min(side.engine.deadline for side in self.sides)
         if self.back_at is not None:
             due = min(due, self.back_at)
@@ -90,6 +93,16 @@ class World(Deaths):
             if self.usable(number, end):
                 side.engine.local.stop_pair(end.pair)
                 side.engine.run(self.now)
+
+    def _let_read(self) -> None:
+        """A side without any idea of rights asks to read whatever there is; its peer refuses."""
+        for side in (self.sides[number] for number in self.careless):
+            for end in side.ends:
+                twin = side.engine.remote.pair(end.pair.peer_key)
+                if twin is not None:
+                    twin.access = (twin.access or 0) | READ
+                    for region in twin.regions.values():
+                        region.access |= READ
 
     # -- connections ----------------------------------------------------------------------------
 

@@ -94,7 +94,7 @@ def ends_of(device: NtrdmaDevice, theirs: Original) -> Ends:
 class OriginalContract:
     """`device` is ours, `start` makes the peer; its rings may begin anywhere."""
 
-    @pytest.fixture(params=[0, 13], ids=["new", "running"])
+    @pytest.fixture(params=[0, 29], ids=["new", "running"])
     def first(self, request: pytest.FixtureRequest) -> int:
         """The index at which the peer's rings begin."""
         number: int = request.param

@@ -144,7 +144,8 @@ class Pair:
         sources = _gather(self._host.regions, pieces)
         assert isinstance(sources, list), "own memory is registered"
         length = sum(size for _, size in sources)
-        status, recv_key, targets = OK, 0, []
+        status, recv_key = OK, 0
+        targets: list[Segment] = []
         twin = self._host.twins.get(self.peer_key)
         if twin is None:
             status = NOT_READY

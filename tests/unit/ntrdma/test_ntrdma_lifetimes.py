@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bluebridge.device.layout.ntrdma.commands import QueueState
-from bluebridge.device.layout.ntrdma.port import PortState
+from bluebridge.device.layout.ntrdma.port import PortState, Spad
 from bluebridge.guest.protocols.ntrdma.engine.entries import SendEntry
 from bluebridge.guest.protocols.ntrdma.engine.indices import advanced
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import Sizes
@@ -200,3 +200,37 @@ def test_an_engine_that_closes_flushes_behind_its_stores(world: World) -> None:
     side.engine.close()
     statuses = [wc.status for queue in side.queues for wc in queue.poll(9)]
     assert statuses == [WcStatus.WR_FLUSH_ERR]
+
+
+def test_the_answer_about_a_twin_that_a_reset_deletes_is_ignored(world: World) -> None:
+    """Else receives would be stored into rings that the peer has given back."""
+    side = world.sides[0]
+    queues = side.ends[0].pair.send_cq, side.ends[0].pair.recv_cq
+    rings: list[object] = []
+    pair = side.engine.create_pair(
+        side.domain, Sizes(), queues, lambda good: rings.append(pair.rings)
+    )
+    side.engine.post_receive(pair, RecvWr(1, (Sge(IOVA, 8, KEY),)))
+    side.engine.local.reset_pair(pair)
+    side.engine.run(world.now)
+    deliver(world)
+    deliver(world)
+    assert rings == [None]
+    assert pair.rings is not None
+
+
+@pytest.mark.parametrize("left", [1, 2, 3])
+def test_what_a_dead_peer_has_left_is_no_sign_of_life(world: World, left: int) -> None:
+    """Its last ping word, found by a port that begins, and by one that begins anew."""
+    spads = world.machines[0].spads
+    spads[Spad.PING] = left << 16 | 7
+    survivor, new = world.sides[0], world.life(0)
+    for side in (survivor, new):
+        side.engine.stores_failed(world.now)
+        side.engine.link(True, world.now)
+        while side.transport.in_flight:
+            side.transport.deliver(world.chance)
+        for _ in range(20):
+            world.now += 0.1
+            side.engine.advance(world.now)
+        assert side.engine.port.state is PortState.RESET_REQUESTED

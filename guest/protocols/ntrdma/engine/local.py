@@ -293,6 +293,7 @@ class LocalResources:
     def _delete_twin(self, pair: QueuePair, done: Done) -> None:
         """Delete a twin: nothing is stored any more into its rings, which the peer frees."""
         pair.state, pair.rings = QueueState.RESET, None
+        pair.epoch += 1
         code, key = CommandCode.QP_DELETE, pair.key
         self._drop(layout.QP_DELETE, code, done, pd_key=pair.domain.key, key=key)
 

@@ -83,7 +83,7 @@ class QueuePair:
         self.stopped = False
         """True after the last entry sent has failed, so that no other may follow."""
         self.epoch = 0
-        """The number of resets, by which what belongs to an earlier time is ignored."""
+        """The number of deleted twins, by which answers about earlier ones are ignored."""
         self.flushed = False
         """True when everything has ended in the error state, so that posts end at once."""
         self._words = words
@@ -132,7 +132,6 @@ class QueuePair:
         self.state = QueueState.RESET
         self.rings = None
         self.local_busy = self.flushed = self.stopped = False
-        self.epoch += 1
         self.tries, self.waiting_since, self.resume_at = 0, None, 0.0
         self.sends.clear()
         self.receives.clear()

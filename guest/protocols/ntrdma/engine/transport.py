@@ -17,10 +17,10 @@ class Message(NamedTuple):
 class Transport(Protocol):
     """A transport of stores into the peer's memory; addresses are of their owner's bus.
 
-    Copies land in their order, and all other stores in theirs, but a copy and another store keep
-    theirs only across a `fence`. `copy` reads its source when it is carried out, the others take
-    their data at once. No call fails for the peer's sake: when the way to it breaks, whoever owns
-    the transport tells the engine that the link is down.
+    Copies land in their order, all other stores in theirs, and so do signals, but two of different
+    kinds keep theirs only across a `fence`. `copy` reads its source when it is carried out, the
+    others take their data at once. No call fails for the peer's sake: when the way to it breaks,
+    whoever owns the transport tells the engine that the link is down.
     """
 
     @property
