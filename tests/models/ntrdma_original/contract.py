@@ -10,7 +10,7 @@ import pytest
 
 from bluebridge.guest.protocols.ntrdma.connections import CommandTransport
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
-from bluebridge.guest.verbs import QpState, WcFlags, WcOpcode, WcStatus, WrOpcode
+from bluebridge.guest.verbs import QpState, SendFlags, SendWr, WcFlags, WcOpcode, WcStatus, WrOpcode
 from tests.models.ntrdma_original import queue_pair as original_qp
 from tests.models.ntrdma_original.memory import Region
 from tests.models.ntrdma_original.port import Original
@@ -56,10 +56,11 @@ class Ends:
         """Wait until the ports have met once more."""
         self.theirs.until(lambda: self.theirs.meetings > before, "the next meeting")
 
-    def post(self, opcode: WrOpcode, length: int, offset: int = 0, **more: int) -> None:
+    def post(self, opcode: WrOpcode, length: int, offset: int = 0, imm: int = 0) -> None:
         """Our request, into or out of the original's memory at `offset`."""
-        address, key = self.region.address + offset, self.region.key
-        self.ours.send(opcode, [self.ours.sge(0, length)], remote_addr=address, rkey=key, **more)
+        request = SendWr(77, opcode, [self.ours.sge(0, length)], SendFlags.SIGNALED, imm=imm)
+        request.remote_addr, request.rkey = self.region.address + offset, self.region.key
+        self.ours.qp.post_send(request)
 
     def completions(self, count: int) -> list[Completion]:
         """The original's next completions."""
