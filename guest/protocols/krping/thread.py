@@ -24,8 +24,8 @@ from bluebridge.guest.verbs import HEALTH_SECONDS, Device, SendWr
 GRACE_SECONDS = 3.0
 """The seconds that a cancelled thread may take to finish the iteration it is in."""
 PARTING_SECONDS = 5.0
-LOOK_NANOSECONDS = 500_000
-"""The nanoseconds to poll for completions before sleeping, as long as a wake-up takes."""
+LEAST_LOOK, MOST_LOOK = 500_000, 10_000_000
+"""The nanoseconds to poll for completions before sleeping: at least as long as a wake-up takes."""
 BATCH = 16
 CONN_PARAM = ConnParam(responder_resources=1, initiator_depth=1)
 
@@ -43,6 +43,8 @@ class KrpingThread(Progress, ABC):
         self.child: CmId | None = None
         self.resources: Resources | None = None
         self._cancel_at: float | None = None
+        self._look_nanoseconds = LEAST_LOOK
+        """How long to poll before sleeping: twice as long as waiting has taken of late."""
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller = select.poll()
         self._poller.register(self.cm_id.events.fileno(), select.POLLIN)
@@ -103,8 +105,10 @@ class KrpingThread(Progress, ABC):
         """Wait until the state is `wanted` or later; raises when it then is not `wanted`.
 
         At a `boundary` between iterations a cancelled thread ends at once. It looks for completions
-        for as long as an interrupt would take to come and wake it, then sleeps.
+        for a while, which grows when they come soon after it and shrinks when they do not, then
+        sleeps.
         """
+        begun = time.perf_counter_ns()
         while self.state < wanted:
             if self.drain() or self._look():
                 continue
@@ -113,6 +117,7 @@ class KrpingThread(Progress, ABC):
                 if self.drain():
                     continue
             self._sleep(boundary)
+        self._waited(time.perf_counter_ns() - begun)
         if self.state is not wanted:
             self.log.note(f"wait for {wanted.name} state {self.state:d}")
             raise KrpingError(self.failure or f"wait for {wanted.name} state {self.state:d}")
@@ -126,11 +131,17 @@ class KrpingThread(Progress, ABC):
         """Poll for completions for a short time; returns True if any came."""
         if self.resources is None:
             return False
-        end = time.perf_counter_ns() + LOOK_NANOSECONDS
+        end = time.perf_counter_ns() + self._look_nanoseconds
         while time.perf_counter_ns() < end:
             if self.drain():
                 return True
         return False
+
+    def _waited(self, nanoseconds: int) -> None:
+        """Learn from how long a wait has taken whether it would have paid to look for longer."""
+        look = self._look_nanoseconds
+        look = (look + 2 * nanoseconds) // 2 if nanoseconds < MOST_LOOK else look // 2
+        self._look_nanoseconds = min(max(look, LEAST_LOOK), MOST_LOOK)
 
     def await_completion(self) -> None:
         """Handle at least one batch of completions; raises when the run ends before."""
