@@ -33,8 +33,15 @@ def test_each_can_be_planted_and_names_tests(mutant: Mutant) -> None:
     assert mutant.tests
     for test in mutant.tests:
         file, *names = test.partition("[")[0].split("::")
-        text = (ROOT / file).read_text()
+        text = with_contracts((ROOT / file).read_text())
         assert names and all(re.search(rf"(def|class) {name}\b", text) for name in names), test
+
+
+def with_contracts(text: str) -> str:
+    """The text of a test file and of the models whose tests its classes inherit."""
+    models = re.findall(r"^from (tests\.models\.[\w.]+) import", text, re.MULTILINE)
+    files = [ROOT / f"{model.replace('.', '/')}.py" for model in models]
+    return "\n".join([text, *(file.read_text() for file in files if file.is_file())])
 
 
 def test_names_differ() -> None:

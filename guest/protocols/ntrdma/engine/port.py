@@ -161,7 +161,7 @@ class Port:
         self._owner.disabled()
         self._seen = 0
         self._enter(PortState.RESET_REQUESTED, now)
-        self._word = self._load() if self.up else 0
+        self._word = 0 if not self.up else self._load()
         self._next_poll = now
 
     def _enter(self, state: PortState, now: float) -> None:
