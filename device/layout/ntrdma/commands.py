@@ -25,6 +25,10 @@ EXTENSIONS_TAG: Final = 0x42425831
 """The word by which a side says that the extensions behind it are its own, and not left over."""
 CONNECTIONS: Final = 1 << 0
 """The extension of commands 15 and 16."""
+ORDERED: Final = 1 << 1
+"""The extension of carrying out a command before the sends that were stored behind it."""
+EXTENSIONS: Final = CONNECTIONS | ORDERED
+"""The extensions of this project."""
 _SOURCE = "NTRDMA v0.1 ntrdma_cmd.h"
 
 
@@ -120,7 +124,7 @@ RESOLVE = _command(
 NONE = _command(
     "NONE",
     u32("tag", 8, "0x42425831: the next word is meant. Ours"),
-    u32("extensions", 12, "bit 0: commands 15 and 16. Ours"),
+    u32("extensions", 12, "bit 0: commands 15 and 16; bit 1: commands before later sends. Ours"),
     doc="Nothing; version 0.1 sends it back.",
 )
 

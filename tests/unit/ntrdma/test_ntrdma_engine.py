@@ -26,11 +26,11 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("first", range(0, 160, 40))
+@pytest.mark.parametrize("first", range(0, 160, 80))
 def test_model_and_memory_agree(first: int) -> None:
     """Deaths, delays and reordering; every seed replays alone."""
     endings: Counter[tuple[WrOpcode | Wrong, WcStatus]] = Counter()
-    for seed in range(first, first + 40):
+    for seed in range(first, first + 80):
         endings += ntrdma_world.run(seed, 300).endings
     assert all(endings[kind, WcStatus.SUCCESS] > 0 for kind in KINDS), endings
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from bluebridge.device.layout.ntrdma.commands import QueueState
@@ -11,9 +13,10 @@ from bluebridge.guest.protocols.ntrdma.engine.indices import advanced
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import Sizes
 from bluebridge.guest.protocols.ntrdma.engine.regions import Region
 from bluebridge.guest.verbs.enums import SendFlags, WcStatus, WrOpcode
+from bluebridge.guest.verbs.objects import FastRegistration
 from bluebridge.guest.verbs.requests import SendWr
 from bluebridge.guest.verbs.values import RecvWr, Sge
-from tests.models.ntrdma_side import ALL, IOVA, KEY, Side
+from tests.models.ntrdma_side import ALL, IOVA, KEY, End, Side
 from tests.models.ntrdma_world import World
 
 LARGE = Sizes(1 << 10, 1 << 11, 2, 2)
@@ -234,3 +237,56 @@ def test_what_a_dead_peer_has_left_is_no_sign_of_life(world: World, left: int) -
             world.now += 0.1
             side.engine.advance(world.now)
         assert side.engine.port.state is PortState.RESET_REQUESTED
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_a_message_leaves_behind_a_registration_that_is_not_answered(
+    world: World, ahead: bool
+) -> None:
+    """The peer knows the registration when the message is there; an older one is waited for."""
+    side, peer = world.sides
+    end, other = side.ends[0], peer.ends[0]
+    if not ahead:
+        side.engine._peer.extensions = 0
+    fast = end.fast
+    assert fast is not None
+    key = fast.next_key()
+    registers = SendWr(1, WrOpcode.REG_MR, mr=cast(FastRegistration, fast), pages=[side.bus(0)])
+    registers.page_size, registers.key, registers.access = 64, key, ALL
+    registers.iova, registers.length = side.bus(0) % 64, 8
+    receive(world, peer, other)
+    for request in (registers, SendWr(3, WrOpcode.SEND, (Sge(IOVA, 8, KEY),))):
+        side.engine.post_send(end.pair, request)
+    side.engine.run(world.now)
+    while side.transport.in_flight:
+        side.transport.deliver(world.chance)
+    peer.engine.interrupt(world.now)
+    assert bool(other.pair.recv_cq.poll(4)) == ahead
+    twin = peer.engine.remote.pair(end.pair.key)
+    assert twin is not None and key in twin.regions
+    deliver(world)
+    assert bool(other.pair.recv_cq.poll(4)) != ahead
+
+
+def test_a_command_is_carried_out_before_a_later_send_whose_bell_was_seen(world: World) -> None:
+    """The bell of commands was looked at before it rang, then the sends' index was."""
+    side, peer = world.sides
+    twin = peer.engine.remote.pair(side.ends[0].pair.key)
+    assert twin is not None
+    peer.engine.twin_rang(twin)  # from a send before
+    side.engine.local.deregister(side.domain, KEY)
+    side.engine.run(world.now)
+    while side.transport.in_flight:
+        side.transport.deliver(world.chance)
+    bells = peer.engine._bells
+    bells._last = bytes(bells._memory.view[: bells._span])
+    assert KEY in twin.regions
+    peer.engine.run(world.now)
+    assert KEY not in twin.regions
+
+
+def receive(world: World, side: Side, end: End) -> None:
+    """Post a receive, and let the peer know it."""
+    side.engine.post_receive(end.pair, RecvWr(2, (Sge(IOVA, 64, KEY),)))
+    side.engine.push_receives(end.pair)
+    deliver(world)

@@ -73,7 +73,8 @@ class Bells:
         A ring that comes while one is woken is found by the next call.
         """
         self._last = bytes(self._memory.view[: self._span])
-        woken = [observer for observer in self._observers.values() if observer.fires()]
+        # The bell of commands is loaded last: whoever sees a send sees the commands before it.
+        woken = [each for each in reversed(self._observers.values()) if each.fires()]
         for observer in woken:
             if self._observers.get(observer.index) is not observer:
                 continue  # forgotten by one that was woken before

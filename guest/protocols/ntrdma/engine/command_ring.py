@@ -35,6 +35,11 @@ class CommandRequests:
         """The time at which the oldest command has taken too long; infinity without commands."""
         return self._sent[0][0] if self._sent else float("inf")
 
+    @property
+    def waiting(self) -> bool:
+        """True while commands wait for room in the ring."""
+        return bool(self._waiting)
+
     def post(self, command: bytes | bytearray, done: Done) -> None:
         """Queue a command; it leaves with the next `flush`."""
         self._waiting.append((bytes(command), done))

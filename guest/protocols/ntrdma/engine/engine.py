@@ -10,6 +10,7 @@ from bluebridge.device.layout.ntrdma import port as port_layout
 from bluebridge.device.layout.ntrdma.commands import (
     CM_MESSAGE,
     CONNECTIONS,
+    EXTENSIONS,
     EXTENSIONS_TAG,
     NONE,
     RESOLVE,
@@ -182,7 +183,9 @@ class Engine:
     def _serve_twins(self) -> bool:
         for _ in range(len(self._rung)):
             twin = self._rung.popleft()
-            if self.remote.pair(twin.key) is twin and self._responder.serve(twin):
+            produced = twin.send_produced.get()
+            self._commands_came()  # those that were stored before these sends
+            if self.remote.pair(twin.key) is twin and self._responder.serve(twin, produced):
                 self._rung.append(twin)
         return bool(self._rung)
 
@@ -271,7 +274,7 @@ class Engine:
 
     def enabled(self) -> None:
         """Ask the peer for its extensions, and make twins there: it is ready now."""
-        known = NONE.pack(op=CommandCode.NONE, tag=EXTENSIONS_TAG, extensions=CONNECTIONS)
+        known = NONE.pack(op=CommandCode.NONE, tag=EXTENSIONS_TAG, extensions=EXTENSIONS)
         self._requests.post(known, self._take_extensions)
         self.local.enabled()
         if self.ethernet is not None:

@@ -163,47 +163,59 @@ class LocalResources:
         else:
             self.deregister(region.domain, valid.key, done)
 
-    def begin(self, pair: QueuePair, request: SendRequest) -> None:
-        """Carry out the first request of a queue pair, which is not for the peer."""
+    def begin(self, pair: QueuePair, request: SendRequest, now: float) -> None:
+        """Carry out the first request of a queue pair, which is not for the peer.
+
+        Those behind it go on at once if the peer carries out its commands before them.
+        """
         wr = request.local
         assert wr is not None
+        pair.sends.begin_local()
         if wr.opcode is WrOpcode.NOP:
-            pair.sends.end_first(WcStatus.SUCCESS)
+            self._end_local(pair, request, WcStatus.SUCCESS)
             return
         done = self._local_ending(pair, request)
         if wr.opcode is WrOpcode.REG_MR:
             fast = wr.mr if isinstance(wr.mr, FastRegion) else None
             region = fast.register(pair.domain, wr) if fast is not None else None
             if region is not None:
-                pair.local_busy = True
                 self._tell_region(pair.domain, region, done)
+                self._hold(pair, request, now)
                 return
         else:
             valid = self._invalidated(pair.domain, wr.invalidate_rkey)
             if valid is not None:
-                pair.local_busy = True
                 self.deregister(pair.domain, valid.key, done)
+                self._hold(pair, request, now)
                 return
-        self._end_local(pair, WcStatus.MW_BIND_ERR)
+        self._end_local(pair, request, WcStatus.MW_BIND_ERR)
+
+    def _hold(self, pair: QueuePair, request: SendRequest, now: float) -> None:
+        """Let the queue wait for the answer, unless the commands are ahead of all that follows."""
+        if self._peer.ready:
+            self._requests.flush(now)
+        ahead = self._peer.ordered and not self._requests.waiting
+        if request.ending is None and not ahead:
+            pair.held_by = request
 
     def _local_ending(self, pair: QueuePair, request: SendRequest) -> Done:
         epoch = pair.epoch
 
         def done(good: bool) -> None:
-            queue = pair.sends.queue
-            if pair.epoch != epoch or not pair.local_busy or not queue or queue[0] is not request:
+            if pair.epoch != epoch or request.ending is not None:
                 return
-            pair.local_busy = False
+            if pair.held_by is request:
+                pair.held_by = None
             if pair.state is QueueState.READY_TO_SEND:
-                self._end_local(pair, WcStatus.SUCCESS if good else WcStatus.MW_BIND_ERR)
+                status = WcStatus.SUCCESS if good else WcStatus.MW_BIND_ERR
+                self._end_local(pair, request, status)
                 self._runnable(pair)
 
         return done
 
-    def _end_local(self, pair: QueuePair, status: WcStatus) -> None:
-        pair.sends.end_first(status)
-        if status is not WcStatus.SUCCESS:
-            self.fail(pair)
+    def _end_local(self, pair: QueuePair, request: SendRequest, status: WcStatus) -> None:
+        pair.stopped = pair.stopped or status is not WcStatus.SUCCESS
+        pair.sends.end_local(request, status)
 
     def _invalidated(self, domain: Domain, key: int) -> Region | None:
         """End a registration by work request and return its region, None if it is not valid."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bluebridge.device.layout.ntrdma import port as layout
+from bluebridge.device.layout.ntrdma.commands import ORDERED
 from bluebridge.guest.protocols.ntrdma.engine.peer_ethernet import PeerEthernet
 from bluebridge.guest.protocols.ntrdma.engine.transport import Message, Transport
 
@@ -32,6 +33,11 @@ class Peer:
         self.known = False
         """True once the peer's init block was taken, so that it can be answered."""
         self._signal_due = False
+
+    @property
+    def ordered(self) -> bool:
+        """True if it carries out a command before the sends that are stored behind it."""
+        return bool((self.extensions or 0) & ORDERED)
 
     def take_init(self, block: bytes) -> bool:
         """Take the init block out of a PEER_INFO; returns False if it is invalid."""

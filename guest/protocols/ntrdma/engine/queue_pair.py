@@ -11,7 +11,7 @@ from bluebridge.guest.protocols.ntrdma.engine.memory import Words
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.receives import ReceiveQueue
 from bluebridge.guest.protocols.ntrdma.engine.regions import Region
-from bluebridge.guest.protocols.ntrdma.engine.sends import SendQueue
+from bluebridge.guest.protocols.ntrdma.engine.sends import SendQueue, SendRequest
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 
 RECEIVING = (QueueState.READY_TO_RECEIVE, QueueState.SEND_DRAIN, QueueState.READY_TO_SEND)
@@ -78,8 +78,8 @@ class QueuePair:
         """The time to try the first request again, which has to wait for the peer."""
         self.tries = 0
         self.waiting_since: float | None = None
-        self.local_busy = False
-        """True while the first request waits for the response to a command."""
+        self.held_by: SendRequest | None = None
+        """The request whose commands must be answered, or leave, before others may go on."""
         self.stopped = False
         """True after the last entry sent has failed, so that no other may follow."""
         self.epoch = 0
@@ -131,7 +131,8 @@ class QueuePair:
         """Go back to RESET: forget what was posted and completed."""
         self.state = QueueState.RESET
         self.rings = None
-        self.local_busy = self.flushed = self.stopped = False
+        self.flushed = self.stopped = False
+        self.held_by = None
         self.tries, self.waiting_since, self.resume_at = 0, None, 0.0
         self.sends.clear()
         self.receives.clear()

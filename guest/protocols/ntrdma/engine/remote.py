@@ -271,7 +271,7 @@ def _values(table: Struct, command: bytes) -> Callable[[str], int]:
 
 def _extensions(command: bytes) -> bytes:
     """Say which extensions this side has; version 0.1 sends the command back."""
-    values = {"tag": layout.EXTENSIONS_TAG, "extensions": layout.CONNECTIONS}
+    values = {"tag": layout.EXTENSIONS_TAG, "extensions": layout.EXTENSIONS}
     return bytes(layout.RESPONSE.pack(op=CommandCode.NONE, status=layout.OK, **values))
 
 

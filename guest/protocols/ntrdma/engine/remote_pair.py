@@ -94,9 +94,8 @@ class RemotePair:
 
     # -- its sends ------------------------------------------------------------------------------
 
-    def arrived(self) -> int:
-        """Return the number of sends that have come. Raises `CorruptRing`."""
-        produced = self.send_produced.get()
+    def arrived(self, produced: int) -> int:
+        """Return the number of sends up to index `produced`. Raises `CorruptRing`."""
         if not valid(self._consumed, produced, self.send_capacity):
             raise CorruptRing
         return distance(self._consumed, produced, self.send_capacity)

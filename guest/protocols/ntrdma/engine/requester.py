@@ -15,6 +15,7 @@ from bluebridge.guest.protocols.ntrdma.engine.entries import (
     network_order,
     pack_send,
 )
+from bluebridge.guest.protocols.ntrdma.engine.indices import distance
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import ENDLESS, QueuePair
 from bluebridge.guest.protocols.ntrdma.engine.regions import (
@@ -63,8 +64,8 @@ class _Ends(Exception):
 class LocalWork(Protocol):
     """Carries out requests that are not for the peer."""
 
-    def begin(self, pair: QueuePair, request: SendRequest) -> None:
-        """Carry out the first request of a queue pair, with `pair.local_busy` until its end."""
+    def begin(self, pair: QueuePair, request: SendRequest, now: float) -> None:
+        """Carry out the first request of a queue pair; `pair.held_by` it while others must wait."""
 
     def fail(self, pair: QueuePair) -> None:
         """Bring a queue pair to the error state after a failure."""
@@ -94,25 +95,23 @@ class Requester:
     def work(self, pair: QueuePair, now: float) -> bool:
         """Serve a queue pair for a turn; returns True if it could go on at once."""
         sends, rings = pair.sends, pair.rings
-        if pair.state is not QueueState.READY_TO_SEND or pair.local_busy or pair.stopped:
+        if pair.state is not QueueState.READY_TO_SEND or pair.held_by or pair.stopped:
             return False
-        first, count = sends.produced, 0
+        first = sends.produced
         going = True
-        while sends.queue and count < BATCH and going and now >= pair.resume_at:
-            if self.throttled():
+        while sends.queue and going and now >= pair.resume_at:
+            if distance(first, sends.produced, sends.capacity) >= BATCH or self.throttled():
                 break
             request = sends.queue[0]
-            if request.code is None:
-                going = not sends.flying
-                if going:
-                    self._local.begin(pair, request)
-                    going = not pair.local_busy
-                continue
             if sends.held_by_reads(request):
                 break
-            before = len(sends.flying)
-            going = self._try(pair, request, now) and pair.state is QueueState.READY_TO_SEND
-            count += len(sends.flying) > before
+            if request.code is None:
+                self._local.begin(pair, request, now)
+                going = pair.held_by is None and not pair.stopped
+            else:
+                going = self._try(pair, request, now)
+            going = going and pair.state is QueueState.READY_TO_SEND
+        count = distance(first, sends.produced, sends.capacity)
         if count and rings is not None:
             sends.ring.push(rings.send_entries, first, count)
             self._peer.publish(rings.send_produced, sends.produced, rings.send_bell)

@@ -52,11 +52,11 @@ class Responder:
     def __init__(self, transport: Transport, peer: Peer, pairs: Pairs) -> None:
         self._transport, self._peer, self._pairs = transport, peer, pairs
 
-    def serve(self, twin: RemotePair) -> bool:
-        """Serve a batch of the sends that came; returns True if more is left."""
+    def serve(self, twin: RemotePair, produced: int) -> bool:
+        """Serve a batch of the sends up to index `produced`; returns True if more is left."""
         pair = self._pairs.pair(twin.peer_key)
         try:
-            left = twin.arrived()
+            left = twin.arrived(produced)
         except CorruptRing:
             left = 0
             if pair is not None and pair.peer_key == twin.key:

@@ -89,6 +89,8 @@ class SendRequest:
         self.rdma_address, self.rdma_key = rdma_address, rdma_key
         self.immediate, self.local = immediate, local
         self.fenced = fenced
+        self.ending: WcStatus | None = None
+        """How it has ended, while requests before it have not."""
 
 
 class SendQueue:
@@ -108,7 +110,9 @@ class SendQueue:
         self.queue: deque[SendRequest] = deque()
         """The requests that are posted and of which nothing is done yet."""
         self.flying: deque[SendRequest] = deque()
-        """The requests that were sent to the peer, which has not completed them."""
+        """The requests that are under way, in order; one behind another may have ended."""
+        self._unanswered: deque[SendRequest] = deque()
+        """Those of them that were sent to the peer, which has not completed them."""
         self.consumed_word = consumed
         self.produced = 0
         self.failed: Callable[[], None] = lambda: None
@@ -174,13 +178,19 @@ class SendQueue:
     # -- sending --------------------------------------------------------------------------------
 
     def held_by_reads(self, request: SendRequest) -> bool:
-        """Return True if a request has to wait for reads in flight."""
-        return request.fenced and any(each.code is WorkCode.READ for each in self.flying)
+        """Return True if a request has to wait for reads in flight, whose target it may end."""
+        waits = request.fenced or request.opcode is WcOpcode.LOCAL_INV
+        return waits and any(each.code is WorkCode.READ for each in self._unanswered)
 
     def fly(self, entry: bytes) -> None:
         """Send the first request as `entry`; the ring is pushed to the peer afterwards."""
         self.ring.put(self.produced, entry)
         self.produced = advanced(self.produced, 1, self.capacity)
+        self._unanswered.append(self.queue[0])
+        self.flying.append(self.queue.popleft())
+
+    def begin_local(self) -> None:
+        """Begin the first request, which is not sent; `end_local` follows."""
         self.flying.append(self.queue.popleft())
 
     # -- completing -----------------------------------------------------------------------------
@@ -189,30 +199,43 @@ class SendQueue:
         """End the first waiting request without the peer; none may be in flight."""
         self._complete(self.queue.popleft(), status)
 
+    def end_local(self, request: SendRequest, status: WcStatus) -> None:
+        """End a request that was not sent; it completes behind all before it."""
+        request.ending = status
+        self._retire()
+
     def collect(self) -> None:
         """Take over the completions that the peer has stored."""
         index = self.consumed_word.get()
         if index == self._consumed or self._broken:
             return
         count = distance(self._consumed, index, self.capacity)
-        if index >= 2 * self.capacity or count > len(self.flying):
+        if index >= 2 * self.capacity or count > len(self._unanswered):
             self._break()
             return
         for _ in range(count):
             status: int = COMPLETION.unpack(self.completions.entry(self._consumed))[2]
             self._consumed = advanced(self._consumed, 1, self.capacity)
+            self._unanswered.popleft().ending = STATUSES.get(status, WcStatus.REM_OP_ERR)
+        self._retire()
+        if self.queue and not self._broken:
+            self.resumed()
+
+    def _retire(self) -> None:
+        """Complete what has ended, in order, up to the first error."""
+        while self.flying and not self._broken:
+            ending = self.flying[0].ending
+            if ending is None:
+                return
             request = self.flying.popleft()
-            ending = STATUSES.get(status, WcStatus.REM_OP_ERR)
             self._complete(request, ending, request.length if request.code is WorkCode.READ else 0)
             if ending is not WcStatus.SUCCESS:
                 self._break()
-                return
-        if self.queue:
-            self.resumed()
 
     def flush(self) -> None:
         """End all requests."""
         self._broken = True
+        self._unanswered.clear()
         for requests in (self.flying, self.queue):
             while requests:
                 self._complete(requests.popleft(), WcStatus.WR_FLUSH_ERR)
@@ -234,7 +257,7 @@ class SendQueue:
 
     def clear(self) -> None:
         """Forget everything, completions too; the rings begin anew."""
-        for each in (self.queue, self.flying, self._done):
+        for each in (self.queue, self.flying, self._unanswered, self._done):
             each.clear()
         self._retired = self._posted
         self.twin_is_new()
