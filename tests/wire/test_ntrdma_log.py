@@ -81,8 +81,8 @@ def test_every_store_has_a_name(recorded: Recorded, capsys: pytest.CaptureFixtur
     assert all("NTRDMA " in line for line in lines)
     text = "\n".join(lines)
     for words in (
-        "command 0: PD_CREATE",
-        "response 2: QP_CREATE OK key=0x10",
+        "command 1: PD_CREATE",
+        "response 3: QP_CREATE OK key=0x10",
         "send 0 of QP 0x10 of a: WRITE bytes=8 address=",
         "send 1 of QP 0x10 of a: READ bytes=5000 address=",
         "completion 1 of QP 0x10 of a: READ OK bytes=5000",
