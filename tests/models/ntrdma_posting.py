@@ -103,7 +103,7 @@ class Posting(Model):
     # -- messages, writes, reads ----------------------------------------------------------------
 
     def _room(self, end: End, entries: int = 1) -> bool:
-        return end.pair.sends._posted - end.pair.sends._retired + entries <= 8
+        return end.pair.sends.posted - end.pair.sends.retired + entries <= 8
 
     def _take(self, end: End) -> int:
         return end.free.pop(self.chance.randrange(len(end.free)))

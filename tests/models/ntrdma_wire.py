@@ -86,8 +86,8 @@ class ModelTransport:
         self.span = own.base, SIZE
         self.spad_accesses = 0
         self._epochs: deque[Epoch] = deque([Epoch()])
-        self._arena = Arena()
-        self._arena.add(own.base, memoryview(own.memory))
+        self.arena = Arena()
+        self.arena.add(own.base, memoryview(own.memory))
 
     @property
     def done(self) -> int:
@@ -99,10 +99,10 @@ class ModelTransport:
     @property
     def available(self) -> int:
         """Free bytes of own memory."""
-        return self._arena.available
+        return self.arena.available
 
     def map(self, length: int, align: int = 4096) -> DmaMemory:
-        memory = self._arena.allocate(length, align)
+        memory = self.arena.allocate(length, align)
         if memory is None:
             raise MemoryError
         return memory

@@ -40,18 +40,18 @@ class Arena:
     """Blocks of DMA memory, and the ranges of them that are in use."""
 
     def __init__(self) -> None:
-        self._blocks: list[_Block] = []
+        self.blocks: list[_Block] = []
         self._lock = threading.Lock()
 
     def add(self, address: int, view: memoryview) -> None:
         """Put a block at the arena's disposal: `view` lies at DMA address `address`."""
         with self._lock:
-            self._blocks.append(_Block(address, view, RangeAllocator(address, len(view), GRANULE)))
+            self.blocks.append(_Block(address, view, RangeAllocator(address, len(view), GRANULE)))
 
     def allocate(self, length: int, align: int) -> Allocation | None:
         """Return `length` zeroed bytes at a multiple of `align`, None when there are none."""
         with self._lock:
-            for block in self._blocks:
+            for block in self.blocks:
                 address = block.ranges.allocate(length, max(align, GRANULE))
                 if address is not None:
                     break
@@ -73,4 +73,4 @@ class Arena:
     def available(self) -> int:
         """Return the number of free bytes."""
         with self._lock:
-            return sum(block.ranges.available for block in self._blocks)
+            return sum(block.ranges.available for block in self.blocks)

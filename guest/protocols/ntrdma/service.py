@@ -82,7 +82,7 @@ class Service:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closing = False
         self._polled_at = 0.0
-        self._rest = 0.0
+        self.rest = 0.0
         """The time that the thread rests since somebody polls; 0 while it waits for the peer."""
         self._callers = 0
         self._wakes_at = 0.0
@@ -121,7 +121,7 @@ class Service:
             self._changed.notify_all()
         pause = _THROTTLE_SECONDS if self.engine.throttled else self.back_end.pause
         due = min(now + pause, self.engine.deadline)
-        if due < self._wakes_at and not self._polled(now):
+        if due < self._wakes_at and not self.polled(now):
             self._nudge()
 
     def progress(self, awaits_event: bool = False) -> None:
@@ -143,7 +143,7 @@ class Service:
     def watch(self) -> None:
         """Nobody polls now: the thread is to wait for the peer. Under the lock."""
         self._polled_at = 0.0
-        if self._rest:
+        if self.rest:
             self._nudge()
 
     def call(self, start: Callable[[Done], None], what: str) -> None:
@@ -219,7 +219,7 @@ class Service:
             readable = any(descriptor in found for descriptor, _ in frames)
             with self.lock:
                 now = _clock()
-                polled = self._rest and self._polled(now)
+                polled = self.rest and self.polled(now)
                 if not polled or readable or self.engine.deadline <= now:
                     if not self._closing:
                         self._serve(readable)
@@ -230,16 +230,16 @@ class Service:
 
         Waking up takes the interpreter from whoever polls, so that a rest grows.
         """
-        polled = self._polled(now)
-        self._rest = min(2 * self._rest, MOST_REST_SECONDS) or REST_SECONDS if polled else 0.0
+        polled = self.polled(now)
+        self.rest = min(2 * self.rest, MOST_REST_SECONDS) or REST_SECONDS if polled else 0.0
         if polled:
-            self._wakes_at = min(self.engine.deadline, now + self._rest)
+            self._wakes_at = min(self.engine.deadline, now + self.rest)
             return []
         pause = _THROTTLE_SECONDS if self.engine.throttled else self.back_end.pause
         self._wakes_at = min(self.engine.deadline, now + pause)
         return self.back_end.wait_for
 
-    def _polled(self, now: float) -> bool:
+    def polled(self, now: float) -> bool:
         """Whether somebody polls, who then serves the engine himself."""
         return now - self._polled_at < REST_SECONDS
 

@@ -63,22 +63,22 @@ def test_without_trouble_nothing_fails_and_spads_rest() -> None:
 def test_a_ring_while_another_is_taken_is_not_lost() -> None:
     """The peer rings between the look at a bell and its arming."""
     world = ntrdma_world.World(1, trouble=False)
-    bells = world.sides[0].engine._bells
+    bells = world.sides[0].engine.bells
     woken: list[int] = []
-    observer = bells.observe(lambda: woken.append(bells._words[observer.index]))
+    observer = bells.observe(lambda: woken.append(bells.words[observer.index]))
     fires = observer.fires
 
     def fires_and_rings_again() -> bool:
         found = fires()
         if found and len(woken) < 3:
-            bells._words[observer.index] += 1
+            bells.words[observer.index] += 1
         return found
 
     observer.fires = fires_and_rings_again  # type: ignore[method-assign]
     for number in range(1, 6):
-        bells._words[observer.index] += 1
+        bells.words[observer.index] += 1
         bells.serve()
-        assert woken and woken[-1] == bells._words[observer.index], number
+        assert woken and woken[-1] == bells.words[observer.index], number
     assert len(woken) == 5
 
 

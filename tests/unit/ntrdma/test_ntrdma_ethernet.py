@@ -96,8 +96,8 @@ def test_a_frame_too_long_for_the_buffer_is_dropped_and_counted() -> None:
     a, b = world.sides
     sender = device(a).sender
     for _ in range(2 * FRAME_COUNT):
-        address, _ = BUFFER.unpack(sender.buffers.entry(sender._used))
-        sender.buffers.put(sender._used, BUFFER.pack(address, 20))
+        address, _ = BUFFER.unpack(sender.buffers.entry(sender.used))
+        sender.buffers.put(sender.used, BUFFER.pack(address, 20))
         assert device(a).space() is not None
         device(a).send(21)
         a.engine.run(world.now)
@@ -115,10 +115,10 @@ def test_a_side_without_the_device_keeps_its_peer() -> None:
     """All fields of its blocks are 0, and so it is with a peer that has switched it off."""
     world = settled(8)
     side = world.sides[0]
-    block = bytearray(side.engine.port._block)
+    block = bytearray(side.engine.port.block)
     for name in ("capacity", "completions", "consumed", "bell", "buffers", "produced", "send_bell"):
         PEER_INFO.set(block, f"ethernet_{name}", 0xFFFF if "bell" in name else 0)
-    assert side.engine._peer.take_init(bytes(block)) and side.engine._peer.take_conf(bytes(block))
+    assert side.engine.peer.take_init(bytes(block)) and side.engine.peer.take_conf(bytes(block))
     assert not device(side).ready and device(side).space() is None
 
 
@@ -138,8 +138,8 @@ BLOCKS = [
 @pytest.mark.parametrize(("name", "value"), BLOCKS)
 def test_a_block_that_makes_no_sense_is_refused(name: str, value: int) -> None:
     world = settled(1)
-    peer = world.sides[1].engine._peer
-    block = bytearray(world.sides[1].engine.port._block)
+    peer = world.sides[1].engine.peer
+    block = bytearray(world.sides[1].engine.port.block)
     assert peer.take_init(bytes(block)) and peer.take_conf(bytes(block))
     PEER_INFO.set(block, name, value)
     assert not (peer.take_init(bytes(block)) and peer.take_conf(bytes(block)))
@@ -164,11 +164,11 @@ class Liar:
         self.frames: list[int] = []
         """Lengths of what the victim's interface got."""
         receiver = device(self.victim).receiver
-        receiver._deliver = lambda frame: self.frames.append(len(frame))
+        receiver.deliver = lambda frame: self.frames.append(len(frame))
         copy = self.victim.transport.copy
         own = [
             (memory.address, memory.address + len(memory.view))
-            for memory in self.victim.transport._arena._blocks
+            for memory in self.victim.transport.arena.blocks
         ]
 
         def watched(source: int, target: int, length: int) -> None:
@@ -184,7 +184,7 @@ class Liar:
 
     def tell(self) -> None:
         """Ring, signal, and let the victim look."""
-        bells = self.victim.engine._bells._words
+        bells = self.victim.engine.bells.words
         bells[BELL_ETHERNET] = bells[BELL_ETHERNET] + 1 & 0xFFFFFFFF
         self.victim.engine.interrupt(self.world.now)
         self.victim.engine.advance(self.world.now)
@@ -202,7 +202,7 @@ class Liar:
             at = self.chance.randrange(ETHERNET_CAPACITY)
             sender.buffers.put(at, BUFFER.pack(address, length))
         ahead = self.number(0, 1, 1, 5, ETHERNET_CAPACITY)
-        sender.produced.set((sender._used + ahead) % (2 * ETHERNET_CAPACITY + 7))
+        sender.produced.set((sender.used + ahead) % (2 * ETHERNET_CAPACITY + 7))
         self.tell()
         self.victim.frames.post(device(self.victim), 5)
         self.tell()
@@ -212,9 +212,9 @@ class Liar:
         receiver = device(self.victim).receiver
         for ahead in range(4):
             length = self.number(14, 60, 119, 120, 121, (1 << 64) - 1)
-            receiver.lengths.put(receiver._taken + ahead, LENGTH.pack(length))
+            receiver.lengths.put(receiver.taken + ahead, LENGTH.pack(length))
         receiver.consumed.set(
-            (receiver._taken + self.number(0, 1, 2, 4, FRAME_COUNT)) % (2 * ETHERNET_CAPACITY + 7)
+            (receiver.taken + self.number(0, 1, 2, 4, FRAME_COUNT)) % (2 * ETHERNET_CAPACITY + 7)
         )
         self.tell()
 
@@ -248,12 +248,12 @@ def test_an_index_that_cannot_be_ends_it_with_the_peer(which: str, ahead: int) -
     victim = world.sides[1]
     ring = device(victim)
     if which == "frames":
-        ring.receiver.consumed.set(ring.receiver._taken + ahead)
+        ring.receiver.consumed.set(ring.receiver.taken + ahead)
     else:
         victim.frames.post(ring, 100)
-        ring.sender.produced.set(ring.sender._used + ahead)
+        ring.sender.produced.set(ring.sender.used + ahead)
         victim.frames.post(ring, 1)
-    bells = victim.engine._bells._words
+    bells = victim.engine.bells.words
     bells[BELL_ETHERNET] += 1
     victim.engine.interrupt(world.now)
     victim.engine.run(world.now)

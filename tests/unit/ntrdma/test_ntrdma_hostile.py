@@ -66,7 +66,7 @@ class Liar:
 
     def tell(self, bell: int) -> None:
         """Ring a bell of the victim, signal, and let it look."""
-        bells = self.victim.engine._bells._words
+        bells = self.victim.engine.bells.words
         bells[bell] = bells[bell] + 1 & 0xFFFFFFFF
         self.victim.engine.interrupt(self.world.now)
         while self.victim.transport.in_flight:
@@ -76,7 +76,7 @@ class Liar:
 
     def lie_in_a_command(self) -> None:
         """Commands of all kinds, known or not, with numbers of all kinds."""
-        execution = self.victim.engine._execution
+        execution = self.victim.engine.execution
         op = self.number(*CommandCode)
         command = bytearray(self.chance.randbytes(layout.COMMAND_SIZE))
         layout.RESPONSE.set(command, "op", op)
@@ -91,13 +91,13 @@ class Liar:
         if op in (CommandCode.QP_MODIFY, CommandCode.QP_DELETE):
             layout.QP_MODIFY.set(command, "key", self.number(0x10, 0x11))
             layout.QP_MODIFY.set(command, "state", self.number(*QueueState))
-        execution.commands.put(execution._consumed, command)
-        execution.index.set(self._index(execution._consumed, 16))
+        execution.commands.put(execution.consumed, command)
+        execution.index.set(self._index(execution.consumed, 16))
         self.tell(0)
 
     def lie_in_a_send(self) -> None:
         """Entries of a send ring."""
-        twins = [twin for twin, _ in self.victim.engine.remote._pairs.values()]
+        twins = [twin for twin, _ in self.victim.engine.remote.pairs.values()]
         if not twins:
             return
         twin = self.chance.choice(twins)
@@ -115,15 +115,15 @@ class Liar:
             if self.chance.random() < 0.5
             else [],
         )
-        twin.sends.put(twin._consumed, entry.pack()[: twin.sends.size])
-        twin.send_produced.set(self._index(twin._consumed, twin.send_capacity))
+        twin.sends.put(twin.consumed, entry.pack()[: twin.sends.size])
+        twin.send_produced.set(self._index(twin.consumed, twin.send_capacity))
         self.tell(twin.bell)
 
     def lie_in_a_receive(self) -> None:
         """Entries of a receive ring, and its index."""
-        for twin, _ in self.victim.engine.remote._pairs.values():
-            twin.receives.put(twin._taken, self.chance.randbytes(twin.receives.size))
-            twin.recv_produced.set(self._index(twin._taken, twin.recv_capacity))
+        for twin, _ in self.victim.engine.remote.pairs.values():
+            twin.receives.put(twin.taken, self.chance.randbytes(twin.receives.size))
+            twin.recv_produced.set(self._index(twin.taken, twin.recv_capacity))
         self.world.post(1)
 
     def lie_in_a_completion(self) -> None:
@@ -131,27 +131,27 @@ class Liar:
         for pair in self.victim.engine.local.pairs.values():
             sends = pair.sends
             status = self.chance.choice((*WorkStatus, 300))
-            sends.completions.put(sends._consumed, COMPLETION.pack(1, 8, status, 1 << 30, 0))
-            sends.consumed_word.set(self._index(sends._consumed, sends.capacity))
+            sends.completions.put(sends.consumed, COMPLETION.pack(1, 8, status, 1 << 30, 0))
+            sends.consumed_word.set(self._index(sends.consumed, sends.capacity))
             self.tell(pair.send_cq.bell)
         self.world.poll(1)
 
     def lie_in_a_response(self) -> None:
         """Responses to nothing."""
-        requests = self.victim.engine._requests
+        requests = self.victim.engine.requests
         self._wild(requests.index)
         self.tell(1)
 
     def ring_everything(self) -> None:
         """Every bell at once."""
-        words = self.victim.engine._bells._words
+        words = self.victim.engine.bells.words
         for bell in range(DOORBELLS):
             words[bell] = self.chance.getrandbits(32)
         self.tell(self.chance.randrange(DOORBELLS))
 
     def say_another_state(self) -> None:
         """Ping words of all states."""
-        self.victim.engine.port._words[1] = self.number(0, 6 << 16 | 9)
+        self.victim.engine.port.words[1] = self.number(0, 6 << 16 | 9)
         self.victim.engine.advance(self.world.now + 1)
 
     def _index(self, now: int, capacity: int) -> int:
@@ -221,11 +221,11 @@ def test_a_block_that_makes_no_sense_quiesces(name: str, value: int) -> None:
     world = World(1, trouble=False)
     world.settle()
     side = world.sides[1]
-    block = bytearray(side.engine.port._block)
+    block = bytearray(side.engine.port.block)
     assert PEER_INFO.get(block, "version_tag") == VERSION_TAG
-    assert side.engine._peer.take_init(bytes(block))
+    assert side.engine.peer.take_init(bytes(block))
     PEER_INFO.set(block, name, value)
-    assert not side.engine._peer.take_init(bytes(block))
+    assert not side.engine.peer.take_init(bytes(block))
 
 
 @pytest.mark.parametrize("versions", [0, 2 | 2 << 16, 0xFFFFFFFF])

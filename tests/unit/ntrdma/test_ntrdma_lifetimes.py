@@ -51,16 +51,16 @@ def quiesce(world: World, side: Side) -> None:
 def test_a_port_that_has_quiesced_answers_nothing_any_more(world: World) -> None:
     """Sends of the peer that were not served are not, once the next peer may be let in."""
     side = world.sides[1]
-    (twin, _), *_ = side.engine.remote._pairs.values()
+    (twin, _), *_ = side.engine.remote.pairs.values()
     for _ in range(twin.send_capacity):
         entry = SendEntry(0, 8, 0, 0, 0, 0, 0, 0, ())
-        twin.sends.put(twin._consumed, entry.pack())
-    twin.send_produced.set(advanced(twin._consumed, twin.send_capacity, twin.send_capacity))
+        twin.sends.put(twin.consumed, entry.pack())
+    twin.send_produced.set(advanced(twin.consumed, twin.send_capacity, twin.send_capacity))
     side.engine.twin_rang(twin)
     quiesce(world, side)
-    execution, posted = side.engine._execution, side.transport.posted
-    execution.index.set(advanced(execution._consumed, 1, 16))  # a command that had landed
-    side.engine._bells._words[0] += 1
+    execution, posted = side.engine.execution, side.transport.posted
+    execution.index.set(advanced(execution.consumed, 1, 16))  # a command that had landed
+    side.engine.bells.words[0] += 1
     for _ in range(5):
         world.now += 0.1
         side.engine.advance(world.now)
@@ -127,7 +127,7 @@ def test_what_the_peer_refuses_leaves_nothing(world: World) -> None:
 
 def test_a_queue_pair_for_which_there_is_no_memory_leaves_nothing(world: World) -> None:
     side = world.sides[0]
-    words = len(side.engine._words._free)
+    words = len(side.engine.words.unused)
     rest = side.transport.map(side.transport.available - (600 << 10))
     before = side.transport.available
     for _ in range(5):
@@ -135,7 +135,7 @@ def test_a_queue_pair_for_which_there_is_no_memory_leaves_nothing(world: World) 
             sizes = Sizes(1 << 14, 1 << 13, 4, 2)
             side.engine.create_pair(side.domain, sizes, (side.queues[0],) * 2, lambda good: None)
     assert side.transport.available == before
-    assert len(side.engine._words._free) == words
+    assert len(side.engine.words.unused) == words
     rest.free()
 
 
@@ -161,8 +161,8 @@ def test_a_message_longer_than_its_receive_is_a_lie(world: World) -> None:
     assert twin is not None
     side.engine.post_receive(end.pair, RecvWr(1, (Sge(IOVA, 8, KEY),)))
     entry = SendEntry(0, 4, 0, end.pair.receives.next, 0, 9, 0, 0, ())
-    twin.sends.put(twin._consumed, entry.pack())
-    twin.send_produced.set(advanced(twin._consumed, 1, twin.send_capacity))
+    twin.sends.put(twin.consumed, entry.pack())
+    twin.send_produced.set(advanced(twin.consumed, 1, twin.send_capacity))
     side.engine.twin_rang(twin)
     side.engine.run(world.now)
     deliver(world)
@@ -247,7 +247,7 @@ def test_a_message_leaves_behind_a_registration_that_is_not_answered(
     side, peer = world.sides
     end, other = side.ends[0], peer.ends[0]
     if not ahead:
-        side.engine._peer.extensions = 0
+        side.engine.peer.extensions = 0
     fast = end.fast
     assert fast is not None
     key = fast.next_key()
@@ -278,8 +278,8 @@ def test_a_command_is_carried_out_before_a_later_send_whose_bell_was_seen(world:
     side.engine.run(world.now)
     while side.transport.in_flight:
         side.transport.deliver(world.chance)
-    bells = peer.engine._bells
-    bells._last = bytes(bells._memory.view[: bells._span])
+    bells = peer.engine.bells
+    bells.last = bytes(bells.memory.view[: bells.span])
     assert KEY in twin.regions
     peer.engine.run(world.now)
     assert KEY not in twin.regions

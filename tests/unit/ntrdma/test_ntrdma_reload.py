@@ -62,7 +62,7 @@ def holdings(device: NtrdmaDevice) -> tuple[int, int, int, int, int]:
     local = device.service.engine.local
     transport = device.service.back_end
     assert isinstance(transport, TcpTransport)
-    free = transport._arena.available
+    free = transport.arena.available
     files = len(os.listdir("/proc/self/fd"))
     return files, threading.active_count(), free, len(local.pairs), len(local.domains)
 

@@ -69,7 +69,7 @@ def test_an_interface_that_is_deleted_ends_the_device() -> None:
 
 def test_what_the_kernel_says_of_a_deleted_interface(monkeypatch: pytest.MonkeyPatch) -> None:
     tap = object.__new__(Tap)
-    tap.name, tap._fd, tap._beyond = "test0", -1, bytearray(1)
+    tap.name, tap.descriptor, tap.beyond = "test0", -1, bytearray(1)
     numbers = [errno.EAGAIN, errno.EBADFD]
 
     def readv(fd: int, buffers: object) -> int:
@@ -180,7 +180,7 @@ def test_nothing_is_written_to_the_descriptor_of_a_closed_device() -> None:
 
         def rests() -> bool:
             cq.poll()
-            return device.service._rest > 0
+            return device.service.rest > 0
 
         until(rests)
     cq.req_notify()
@@ -317,8 +317,8 @@ def test_who_awaits_an_event_is_served_although_he_looks_once_more() -> None:
     """A look at the queue after `req_notify` is no polling: the thread brings the event."""
     with NtrdmaDevice(TcpTransport(HERE)) as device:
         cq = device.create_cq(1, device.create_comp_channel())
-        until(lambda: not cq.poll() and device.service._rest > 0)
+        until(lambda: not cq.poll() and device.service.rest > 0)
         cq.req_notify()
         with device.service.lock:
             cq.poll()
-            assert not device.service._polled(time.monotonic())
+            assert not device.service.polled(time.monotonic())

@@ -153,23 +153,23 @@ def test_a_send_ends_with_a_status(victim: Side, name: str) -> None:
     pair = victim.ends[0].pair
     twin = victim.engine.remote.pair(pair.peer_key)
     assert twin is not None
-    place = twin._consumed
+    place = twin.consumed
     twin.sends.put(place, entry.pack())
     twin.send_produced.set(advanced(place, 1, twin.send_capacity))
     victim.engine.twin_rang(twin)
     victim.engine.run(0.0)
-    completion = COMPLETION.unpack(twin._completions.entry(place))
+    completion = COMPLETION.unpack(twin.completions.entry(place))
     assert completion[2] == expected
     assert pair.state is QueueState.ERROR
 
 
 def test_an_index_beyond_the_ring_of_commands_quiesces(victim: Side) -> None:
     for number, index in enumerate((17, 31, 32, 1 << 31, (1 << 32) - 1)):
-        execution: CommandExecution = victim.engine._execution
-        execution._consumed = 0
+        execution: CommandExecution = victim.engine.execution
+        execution.consumed = 0
         execution.index.set(index)
         victim.states.clear()
-        victim.engine._bells._words[0] += 1
+        victim.engine.bells.words[0] += 1
         victim.engine.run(0.0)
         assert victim.engine.port.reason == "the peer's command index cannot be"
         assert victim.states == ([PortState.QUIESCE] if number == 0 else [])
@@ -188,8 +188,8 @@ def test_an_index_beyond_a_ring_of_sends_fails_the_queue_pair(victim: Side) -> N
 
 def test_completions_of_nothing_fail_the_queue_pair(victim: Side) -> None:
     pair = victim.ends[0].pair
-    pair.sends.consumed_word.set(advanced(pair.sends._consumed, 1, pair.sends.capacity))
-    victim.engine._bells._words[pair.send_cq.bell] += 1
+    pair.sends.consumed_word.set(advanced(pair.sends.consumed, 1, pair.sends.capacity))
+    victim.engine.bells.words[pair.send_cq.bell] += 1
     victim.engine.run(0.0)
     assert pair.state is QueueState.ERROR
     assert victim.engine.ready

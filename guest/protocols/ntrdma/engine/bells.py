@@ -14,7 +14,7 @@ class Observer:
     def __init__(self, words: memoryview, index: int, wake: Callable[[], None]) -> None:
         self.index = index
         self.wake = wake
-        self._words = words
+        self.words = words
         self._seen: int = words[index]
 
     def fires(self) -> bool:
@@ -22,7 +22,7 @@ class Observer:
 
         It is one load, so that a later ring counts again.
         """
-        rung: int = self._words[self.index]
+        rung: int = self.words[self.index]
         if rung == self._seen:
             return False
         self._seen = rung
@@ -37,12 +37,12 @@ class Bells:
     """The array of bells and its observers."""
 
     def __init__(self, transport: Transport) -> None:
-        self._memory = transport.map(4 * DOORBELLS)
-        self.address = self._memory.address
-        self._words = self._memory.view.cast("I")
+        self.memory = transport.map(4 * DOORBELLS)
+        self.address = self.memory.address
+        self.words = self.memory.view.cast("I")
         self._observers: dict[int, Observer] = {}
-        self._last = bytes(4 * DOORBELLS)
-        self._span = 0
+        self.last = bytes(4 * DOORBELLS)
+        self.span = 0
         """The bytes of the array that observers look at."""
 
     def observe(self, wake: Callable[[], None], index: int | None = None) -> Observer:
@@ -52,27 +52,27 @@ class Bells:
             index = next((n for n in places if n not in self._observers), None)
             if index is None:
                 raise MemoryError("no virtual doorbell is left")
-        observer = Observer(self._words, index, wake)
+        observer = Observer(self.words, index, wake)
         self._observers[index] = observer
-        self._span = 4 * (max(self._observers) + 1)
+        self.span = 4 * (max(self._observers) + 1)
         return observer
 
     def forget(self, observer: Observer) -> None:
         """Remove an observer."""
         del self._observers[observer.index]
-        self._span = 4 * (max(self._observers, default=-1) + 1)
+        self.span = 4 * (max(self._observers, default=-1) + 1)
 
     @property
     def rung(self) -> bool:
         """Return True if any bell has rung since the last `serve`."""
-        return bytes(self._memory.view[: self._span]) != self._last
+        return bytes(self.memory.view[: self.span]) != self.last
 
     def serve(self) -> None:
         """Wake all observers whose bell has rung.
 
         A ring that comes while one is woken is found by the next call.
         """
-        self._last = bytes(self._memory.view[: self._span])
+        self.last = bytes(self.memory.view[: self.span])
         # The bell of commands is loaded last: whoever sees a send sees the commands before it.
         woken = [each for each in reversed(self._observers.values()) if each.fires()]
         for observer in woken:
@@ -82,12 +82,12 @@ class Bells:
 
     def restart(self) -> None:
         """Set all bells to 0 for a peer that begins anew."""
-        self._memory.view[:] = bytes(len(self._memory.view))
-        self._last = b""
+        self.memory.view[:] = bytes(len(self.memory.view))
+        self.last = b""
         for observer in self._observers.values():
             observer.restart()
 
     def close(self) -> None:
         """Free the array."""
-        self._words.release()
-        self._memory.free()
+        self.words.release()
+        self.memory.free()

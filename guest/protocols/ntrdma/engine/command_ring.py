@@ -28,7 +28,7 @@ class CommandRequests:
         self._peer = peer
         self._waiting: deque[tuple[bytes, Done]] = deque()
         self._sent: deque[tuple[float, Done]] = deque()
-        self._produced = self._consumed = 0
+        self._produced = self.consumed = 0
 
     @property
     def deadline(self) -> float:
@@ -62,12 +62,12 @@ class CommandRequests:
     def take_responses(self) -> bool:
         """Report the responses that came; returns False for an impossible index."""
         index = self.index.get()
-        count = distance(self._consumed, index, COMMAND_CAPACITY)
+        count = distance(self.consumed, index, COMMAND_CAPACITY)
         if index >= 2 * COMMAND_CAPACITY or count > len(self._sent):
             return False
         for _ in range(count):
-            response = self.responses.entry(self._consumed)
-            self._consumed = advanced(self._consumed, 1, COMMAND_CAPACITY)
+            response = self.responses.entry(self.consumed)
+            self.consumed = advanced(self.consumed, 1, COMMAND_CAPACITY)
             self._sent.popleft()[1](response)
         return True
 
@@ -81,7 +81,7 @@ class CommandRequests:
 
     def restart(self) -> None:
         """Begin with an empty ring."""
-        self._produced = self._consumed = 0
+        self._produced = self.consumed = 0
         self.index.set(0)
 
 
@@ -96,25 +96,25 @@ class CommandExecution:
         self._responses = Ring(transport, COMMAND_CAPACITY, RESPONSE_SIZE)
         self._peer = peer
         self._execute = execute
-        self._consumed = 0
+        self.consumed = 0
 
     def serve(self) -> bool:
         """Execute the commands that came; returns False for an impossible index."""
-        index, first = self.index.get(), self._consumed
+        index, first = self.index.get(), self.consumed
         if not valid(first, index, COMMAND_CAPACITY):
             return False
         count = distance(first, index, COMMAND_CAPACITY)
         for _ in range(count):
-            response = self._execute(self.commands.entry(self._consumed))
-            self._responses.put(self._consumed, response)
-            self._consumed = advanced(self._consumed, 1, COMMAND_CAPACITY)
+            response = self._execute(self.commands.entry(self.consumed))
+            self._responses.put(self.consumed, response)
+            self.consumed = advanced(self.consumed, 1, COMMAND_CAPACITY)
         if count:
             peer = self._peer
             self._responses.push(peer.responses, first, count)
-            peer.publish(peer.response_index, self._consumed, peer.bell_response)
+            peer.publish(peer.response_index, self.consumed, peer.bell_response)
         return True
 
     def restart(self, start: int = 0) -> None:
         """Begin with an empty ring, at the index at which the peer's ring stands."""
-        self._consumed = start
+        self.consumed = start
         self.index.set(start)

@@ -69,30 +69,30 @@ class Engine:
         self, transport: Transport, owner: EngineOwner, network: Network | None = None
     ) -> None:
         self._transport, self._owner = transport, owner
-        self._words = Words(transport)
-        self._bells = Bells(transport)
-        self._peer = Peer(transport)
+        self.words = Words(transport)
+        self.bells = Bells(transport)
+        self.peer = Peer(transport)
         self._runnable: deque[QueuePair] = deque()
         self._stalled: set[QueuePair] = set()
         self._rung: deque[RemotePair] = deque()
         self._broken = ""
         self._held: deque[tuple[bytes, Answered]] = deque()
         """Commands of extensions, and who waits for them, until the peer has said what it knows."""
-        self._requests = CommandRequests(transport, self._words, self._peer)
-        self._bells.observe(self._commands_came, BELL_COMMAND)
-        self._bells.observe(self._responses_came, BELL_RESPONSE)
-        self.remote = RemoteResources(transport, self._words, self._bells, self._peer, self)
-        self._execution = CommandExecution(transport, self._words, self._peer, self.remote.execute)
+        self.requests = CommandRequests(transport, self.words, self.peer)
+        self.bells.observe(self._commands_came, BELL_COMMAND)
+        self.bells.observe(self._responses_came, BELL_RESPONSE)
+        self.remote = RemoteResources(transport, self.words, self.bells, self.peer, self)
+        self.execution = CommandExecution(transport, self.words, self.peer, self.remote.execute)
         self.local = LocalResources(
-            transport, self._peer, self._requests, owner.event, self.make_runnable
+            transport, self.peer, self.requests, owner.event, self.make_runnable
         )
-        self._requester = Requester(transport, self._peer, self.remote, self.local)
-        self._responder = Responder(transport, self._peer, self.local)
+        self._requester = Requester(transport, self.peer, self.remote, self.local)
+        self._responder = Responder(transport, self.peer, self.local)
         self.ethernet: Ethernet | None = None
         if network is not None:
-            parts = transport, self._words, self._bells, self._peer
+            parts = transport, self.words, self.bells, self.peer
             self.ethernet = Ethernet(*parts, network, self._break)
-        self.port = Port(transport, self._peer, self)
+        self.port = Port(transport, self.peer, self)
         self._observers: dict[int, Observer] = {}
 
     # -- what makes it go -----------------------------------------------------------------------
@@ -107,7 +107,7 @@ class Engine:
         """The time at which `advance` has something to do; one in the past means at once."""
         if self._rung or self._broken or (self.ethernet is not None and self.ethernet.due):
             return 0.0
-        at = min(self.port.deadline, self._requests.deadline)
+        at = min(self.port.deadline, self.requests.deadline)
         if self._stalled:
             at = min(at, *(pair.resume_at for pair in self._stalled))
         return at
@@ -127,7 +127,7 @@ class Engine:
     def advance(self, now: float) -> None:
         """Do what is due at `now`."""
         self.port.advance(now)
-        if now >= self._requests.deadline:
+        if now >= self.requests.deadline:
             self.port.quiesce("the peer does not answer a command", now)
         self.run(now)
 
@@ -150,10 +150,10 @@ class Engine:
             self._resume_stalled(now)
         for _ in range(TURNS):
             busy = self._serve_pairs(now) if self._runnable else False
-            rang = self._peer.known and self._bells.rung
+            rang = self.peer.known and self.bells.rung
             if rang:
                 self._transport.flush()
-                self._bells.serve()
+                self.bells.serve()
             if self._broken:
                 reason, self._broken = self._broken, ""
                 self.port.quiesce(reason, now)
@@ -161,13 +161,13 @@ class Engine:
                 busy |= self._serve_twins()
             if self.ethernet is not None:
                 busy |= self.ethernet.serve()
-            if self._peer.ready:
-                self._requests.flush(now)
+            if self.peer.ready:
+                self.requests.flush(now)
             if not busy and not (rang and self._runnable):
                 break
         if self.ethernet is not None:
             self.ethernet.tell()
-        self._peer.signal()
+        self.peer.signal()
         self._transport.flush()
 
     def _resume_stalled(self, now: float) -> None:
@@ -210,11 +210,11 @@ class Engine:
     # -- bells ----------------------------------------------------------------------------------
 
     def _commands_came(self) -> None:
-        if not self._execution.serve():
+        if not self.execution.serve():
             self._broken = "the peer's command index cannot be"
 
     def _responses_came(self) -> None:
-        if not self._requests.take_responses():
+        if not self.requests.take_responses():
             self._broken = "the peer's response index cannot be"
 
     def twin_rang(self, twin: RemotePair) -> None:
@@ -228,9 +228,9 @@ class Engine:
         """Forget everything of the peer, and begin anew with own rings."""
         self.remote.clear()
         self._rung.clear()
-        self._bells.restart()
-        self._requests.restart()
-        self._execution.restart()
+        self.bells.restart()
+        self.requests.restart()
+        self.execution.restart()
         if self.ethernet is not None:
             self.ethernet.restart()
 
@@ -242,11 +242,11 @@ class Engine:
             "msi_address": message.address,
             "msi_data": message.data,
             "msi_count": 1,
-            "bells": self._bells.address,
+            "bells": self.bells.address,
             "bell_count": port_layout.DOORBELLS,
             "command_capacity": port_layout.COMMAND_CAPACITY,
-            "responses": self._requests.responses.address,
-            "response_index": self._requests.index.address,
+            "responses": self.requests.responses.address,
+            "response_index": self.requests.index.address,
             "bell_response": BELL_RESPONSE,
             "bell_command": BELL_COMMAND,
             "init_tag": port_layout.VERSION_TAG,
@@ -257,15 +257,15 @@ class Engine:
 
     def introduced(self) -> None:
         """Begin the rings where the peer's stand: those of version 0.1 run on at a new meeting."""
-        self._execution.restart(self._peer.command_index)
+        self.execution.restart(self.peer.command_index)
         if self.ethernet is not None:
-            self.ethernet.sender.restart(self._peer.ethernet.index)
+            self.ethernet.sender.restart(self.peer.ethernet.index)
 
     def conf_block(self) -> bytes:
         """Return the conf block, which the peer needs of this side after the init block."""
         values = {
-            "commands": self._execution.commands.address,
-            "command_produced": self._execution.index.address,
+            "commands": self.execution.commands.address,
+            "command_produced": self.execution.index.address,
             "conf_tag": port_layout.VERSION_TAG,
         }
         if self.ethernet is not None:
@@ -275,7 +275,7 @@ class Engine:
     def enabled(self) -> None:
         """Ask the peer for its extensions, and make twins there: it is ready now."""
         known = NONE.pack(op=CommandCode.NONE, tag=EXTENSIONS_TAG, extensions=EXTENSIONS)
-        self._requests.post(known, self._take_extensions)
+        self.requests.post(known, self._take_extensions)
         self.local.enabled()
         if self.ethernet is not None:
             self.ethernet.enabled()
@@ -283,8 +283,8 @@ class Engine:
 
     def quiescing(self) -> None:
         """Note that the port begins to disconnect from its peer."""
-        was_ready = self._peer.ready
-        self._peer.ready = False
+        was_ready = self.peer.ready
+        self.peer.ready = False
         self._rung.clear()
         self.local.quiescing()
         if self.ethernet is not None:
@@ -304,7 +304,7 @@ class Engine:
 
     def create_queue(self, notify: Callable[[], None]) -> CompletionQueue:
         """Make a completion queue; `notify` is called for its events. Raises `MemoryError`."""
-        observer = self._bells.observe(lambda: queue.collect())
+        observer = self.bells.observe(lambda: queue.collect())
         queue = CompletionQueue(observer.index, notify)
         self._observers[observer.index] = observer
         return queue
@@ -313,7 +313,7 @@ class Engine:
         """Free a completion queue whose queue pairs are gone."""
         observer = self._observers.pop(queue.bell, None)
         if observer is not None:
-            self._bells.forget(observer)
+            self.bells.forget(observer)
 
     def create_pair(
         self,
@@ -324,7 +324,7 @@ class Engine:
     ) -> QueuePair:
         """Make a queue pair with queues for send and receive completions; `MemoryError`."""
         number = self.local.new_pair_number()
-        pair = QueuePair(self._transport, self._words, number, domain, sizes, queues)
+        pair = QueuePair(self._transport, self.words, number, domain, sizes, queues)
         self.local.add_pair(pair, done)
         return pair
 
@@ -344,11 +344,11 @@ class Engine:
 
     def push_receives(self, pair: QueuePair) -> None:
         """Let posted receives reach the peer."""
-        pair.push_receives(self._peer)
+        pair.push_receives(self.peer)
 
     def send_cm(self, mad: bytes, ip: int) -> bool:
         """Send a CM message to the peer at `ip`; returns False if there is no peer."""
-        if not self._peer.ready or self.peer_connects is False:
+        if not self.peer.ready or self.peer_connects is False:
             return False
         command = CM_MESSAGE.pack(op=CommandCode.CM_MESSAGE, pd_key=ip, mad=mad)
         self._ask_extension(command, lambda response: None)
@@ -356,7 +356,7 @@ class Engine:
 
     def resolve(self, ip: int, done: Done) -> None:
         """Ask the peer whether an IPv4 address is its own."""
-        if not self._peer.ready:
+        if not self.peer.ready:
             done(False)
             return
         self._ask_extension(
@@ -367,7 +367,7 @@ class Engine:
     @property
     def peer_connects(self) -> bool | None:
         """Whether the peer has a connection manager; None until it has said so."""
-        known = self._peer.extensions
+        known = self.peer.extensions
         return None if known is None else bool(known & CONNECTIONS)
 
     def _ask_extension(self, command: bytearray, done: Answered) -> None:
@@ -375,7 +375,7 @@ class Engine:
         if self.peer_connects is None:
             self._held.append((bytes(command), done))
         elif self.peer_connects:
-            self._requests.post(command, done)
+            self.requests.post(command, done)
         else:
             done(None)
 
@@ -383,11 +383,11 @@ class Engine:
         """Learn what the peer knows beyond version 0.1, which sends the command back."""
         if response is not None:
             tagged = RESPONSE.get(response, "tag") == EXTENSIONS_TAG
-            self._peer.extensions = RESPONSE.get(response, "extensions") if tagged else 0
+            self.peer.extensions = RESPONSE.get(response, "extensions") if tagged else 0
         held, self._held = self._held, deque()
         for command, done in held:
             if self.peer_connects:
-                self._requests.post(command, done)
+                self.requests.post(command, done)
             else:
                 done(None)
 

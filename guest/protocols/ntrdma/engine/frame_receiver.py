@@ -40,16 +40,16 @@ class FrameReceiver:
         self.frames = self.dropped = 0
         self._peer = peer
         self._buffers = buffers
-        self._deliver = deliver
+        self.deliver = deliver
         self._entries = Ring(transport, ETHERNET_CAPACITY, BUFFER.size)
         for position in range(ETHERNET_CAPACITY):
             address = buffers.addresses[position % buffers.count]
             self._entries.put(position, BUFFER.pack(address, buffers.size))
-        self._given = self._taken = 0
+        self._given = self.taken = 0
 
     def restart(self) -> None:
         """Begin anew for a peer that has no buffers of this side."""
-        self._given = self._taken = 0
+        self._given = self.taken = 0
         self.consumed.set(0)
 
     def take(self, most: int) -> bool:
@@ -58,8 +58,8 @@ class FrameReceiver:
         Raises `CorruptRing`.
         """
         index = self.consumed.get()
-        arrived = distance(self._taken, index, ETHERNET_CAPACITY)
-        given = distance(self._taken, self._given, ETHERNET_CAPACITY)
+        arrived = distance(self.taken, index, ETHERNET_CAPACITY)
+        given = distance(self.taken, self._given, ETHERNET_CAPACITY)
         if index >= 2 * ETHERNET_CAPACITY or arrived > given:
             raise CorruptRing
         for _ in range(min(arrived, most)):
@@ -67,18 +67,18 @@ class FrameReceiver:
         return arrived > most
 
     def _take(self) -> None:
-        at = self._taken
+        at = self.taken
         (length,) = LENGTH.unpack(self.lengths.entry(at))
-        self._taken = advanced(at, 1, ETHERNET_CAPACITY)
+        self.taken = advanced(at, 1, ETHERNET_CAPACITY)
         if SMALLEST_FRAME <= length <= self._buffers.size:
             self.frames += 1
-            self._deliver(self._buffers.views[at % self._buffers.count][:length])
+            self.deliver(self._buffers.views[at % self._buffers.count][:length])
         else:
             self.dropped += 1
 
     def fill(self) -> None:
         """Give the peer the empty buffers, if there are enough of them."""
-        given = distance(self._taken, self._given, ETHERNET_CAPACITY)
+        given = distance(self.taken, self._given, ETHERNET_CAPACITY)
         empty = self._buffers.count - given
         there = self._peer.ethernet
         if empty * FILLED_AT_ONCE < self._buffers.count:

@@ -33,23 +33,23 @@ class FrameSender:
         """The ticket up to which the transport must have come before a source is free again."""
         self._done = 0
         self._lengths = Ring(transport, ETHERNET_CAPACITY, LENGTH.size)
-        self._told = self._used = self._known = 0
+        self._told = self.used = self._known = 0
 
     def restart(self, start: int = 0) -> None:
         """Forget the buffers of the peer, whose ring stands at index `start`."""
-        self._told = self._used = self._known = start
+        self._told = self.used = self._known = start
         self.throttled = False
         self.produced.set(start)
 
     @property
     def stopped(self) -> bool:
         """Return True if the peer has no buffer for a frame; raises `CorruptRing`."""
-        if self._used == self._known:
+        if self.used == self._known:
             produced = self.produced.get()
-            if not valid(self._used, produced, ETHERNET_CAPACITY):
+            if not valid(self.used, produced, ETHERNET_CAPACITY):
                 raise CorruptRing
             self._known = produced
-        return self._used == self._known
+        return self.used == self._known
 
     def space(self) -> memoryview | None:
         """Return the memory for the next frame, None when it has to wait; raises `CorruptRing`."""
@@ -64,7 +64,7 @@ class FrameSender:
 
     def send(self, length: int) -> None:
         """Send the frame in `space`, or drop it when it is too long for the peer's buffer."""
-        at = self._used
+        at = self.used
         address, room = BUFFER.unpack(self.buffers.entry(at))
         transport = self._transport
         if length <= room and transport.reaches(address, length):
@@ -76,14 +76,14 @@ class FrameSender:
             length = DROPPED
             self.dropped += 1
         self._lengths.put(at, LENGTH.pack(length))
-        self._used = advanced(at, 1, ETHERNET_CAPACITY)
+        self.used = advanced(at, 1, ETHERNET_CAPACITY)
 
     def tell(self) -> None:
         """Tell the peer about the frames of a burst."""
-        count = distance(self._told, self._used, ETHERNET_CAPACITY)
+        count = distance(self._told, self.used, ETHERNET_CAPACITY)
         if count:
             there = self._peer.ethernet
             self._lengths.push(there.completions, self._told, count)
-            self._told = self._used
-            self._peer.publish(there.consumed, self._used, there.bell)
+            self._told = self.used
+            self._peer.publish(there.consumed, self.used, there.bell)
             self.bursts += 1

@@ -39,16 +39,16 @@ class Words:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._pages: list[tuple[DmaMemory, memoryview]] = []
-        self._free: list[int] = []
+        self.unused: list[int] = []
 
     def allocate(self) -> Word:
         """Give out a word, which is 0. Raises `MemoryError`."""
-        if not self._free:
+        if not self.unused:
             memory = self._transport.map(PAGE)
             first = len(self._pages) * _PER_PAGE
             self._pages.append((memory, memory.view.cast("I")))
-            self._free = list(range(first, first + _PER_PAGE))
-        number = self._free.pop(0)
+            self.unused = list(range(first, first + _PER_PAGE))
+        number = self.unused.pop(0)
         page, slot = divmod(number, _PER_PAGE)
         memory, words = self._pages[page]
         word = Word(words, memory.address + slot * WORD_BYTES, slot * WORD_BYTES // 4, number)
@@ -57,14 +57,14 @@ class Words:
 
     def free(self, word: Word) -> None:
         """Take a word back."""
-        self._free.append(word.number)
+        self.unused.append(word.number)
 
     def close(self) -> None:
         """Free the pages."""
         for memory, words in self._pages:
             words.release()
             memory.free()
-        self._pages, self._free = [], []
+        self._pages, self.unused = [], []
 
 
 class Ring:

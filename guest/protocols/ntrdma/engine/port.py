@@ -81,8 +81,8 @@ class Port:
         self.up = False
         self._transport, self._peer, self._owner = transport, peer, owner
         self._memory = transport.map(layout.PEER_INFO.size, 64)
-        self._block = self._memory.view
-        self._words = self._memory.view.cast("I")
+        self.block = self._memory.view
+        self.words = self._memory.view.cast("I")
         self._peer_block = 0
         self._seen = 0
         self._word = 0
@@ -196,7 +196,7 @@ class Port:
     def _load(self) -> int:
         if self.state <= PortState.INIT_READY:
             return self._transport.load_spad(Spad.PING)
-        word: int = self._words[_PING_OFFSET // 4]
+        word: int = self.words[_PING_OFFSET // 4]
         return word
 
     def _poll(self, now: float) -> None:
@@ -247,12 +247,12 @@ class Port:
                     return problem
                 self._store_block(INIT_BLOCK, self._owner.init_block(), tag=True)
             case PortState.INIT_READY:
-                if not self._peer.take_init(bytes(self._block)):
+                if not self._peer.take_init(bytes(self.block)):
                     return "the peer's init block makes no sense"
                 self._owner.introduced()
                 self._store_block(CONF_BLOCK, self._owner.conf_block())
             case PortState.CONF_READY:
-                if not self._peer.take_conf(bytes(self._block)):
+                if not self._peer.take_conf(bytes(self.block)):
                     return "the peer's conf block makes no sense"
         self._enter(PortState(mine + 1), now)
         return ""
@@ -261,7 +261,7 @@ class Port:
         """Clear the memory, into which nobody stores now, then let the peer in."""
         self._peer_block = 0
         self._owner.restart()
-        self._block[:] = bytes(len(self._block))
+        self.block[:] = bytes(len(self.block))
         self._transport.open()
 
     def _store_spads(self) -> None:
@@ -278,7 +278,7 @@ class Port:
         if not lowest <= layout.VERSION <= highest:
             return f"the peer speaks versions {lowest} to {highest}, not {layout.VERSION}"
         address = load(Spad.ADDRESS_LOW) | load(Spad.ADDRESS_HIGH) << 32
-        if address & 7 or not address or not self._transport.reaches(address, len(self._block)):
+        if address & 7 or not address or not self._transport.reaches(address, len(self.block)):
             return f"the peer's block cannot be at {address:#x}"
         self._peer_block = address
         return ""

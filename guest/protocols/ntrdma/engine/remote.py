@@ -52,7 +52,7 @@ class RemoteResources:
         self._transport, self._words, self._bells = transport, words, bells
         self._peer, self._owner = peer, owner
         self._domains: dict[int, dict[int, Region]] = {}
-        self._pairs: dict[int, tuple[RemotePair, Observer]] = {}
+        self.pairs: dict[int, tuple[RemotePair, Observer]] = {}
         self._regions = self._segments = 0
         self._handlers: dict[int, Callable[[bytes], bytes]] = {
             CommandCode.NONE: _extensions,
@@ -70,13 +70,13 @@ class RemoteResources:
 
     def pair(self, key: int) -> RemotePair | None:
         """Return the twin of the peer's queue pair `key`, None if there is none."""
-        found = self._pairs.get(key)
+        found = self.pairs.get(key)
         return None if found is None else found[0]
 
     @property
     def count(self) -> int:
         """The number of twins of any kind."""
-        return len(self._domains) + len(self._pairs) + self._regions
+        return len(self._domains) + len(self.pairs) + self._regions
 
     def execute(self, command: bytes) -> bytes:
         """Carry out a command of the peer and return the response."""
@@ -96,7 +96,7 @@ class RemoteResources:
 
     def clear(self) -> None:
         """Delete all twins for a peer that begins anew."""
-        for key in list(self._pairs):
+        for key in list(self.pairs):
             self._close_pair(key)
         self._domains.clear()
         self._regions = self._segments = 0
@@ -113,7 +113,7 @@ class RemoteResources:
     def _delete_domain(self, command: bytes) -> bytes:
         key = layout.PD.get(command, "pd_key")
         if self._domain(command) or any(
-            twin.regions is self._domains[key] for twin, _ in self._pairs.values()
+            twin.regions is self._domains[key] for twin, _ in self.pairs.values()
         ):
             raise CommandRefused
         del self._domains[key]
@@ -190,8 +190,8 @@ class RemoteResources:
         receives = value("recv_capacity"), value("recv_pieces")
         sends = value("send_capacity"), value("send_pieces")
         if (
-            key in self._pairs
-            or len(self._pairs) >= MOST_PAIRS
+            key in self.pairs
+            or len(self.pairs) >= MOST_PAIRS
             or not max(receives[0], sends[0]) <= MOST_ENTRIES
             or not max(receives[1], sends[1]) <= MOST_PIECES
             or value("recv_index") >= 2 * max(1, receives[0])
@@ -215,7 +215,7 @@ class RemoteResources:
             twin.close()
             raise
         twin.bell = observer.index
-        self._pairs[key] = twin, observer
+        self.pairs[key] = twin, observer
         return _keyed(
             command,
             recv_entries=twin.receives.address,
@@ -241,13 +241,13 @@ class RemoteResources:
 
     def _delete_pair(self, command: bytes) -> bytes:
         key = layout.QP_DELETE.get(command, "key")
-        if key not in self._pairs:
+        if key not in self.pairs:
             raise CommandRefused
         self._close_pair(key)
         return _keyed(command)
 
     def _close_pair(self, key: int) -> None:
-        twin, observer = self._pairs.pop(key)
+        twin, observer = self.pairs.pop(key)
         self._bells.forget(observer)
         twin.state = QueueState.RESET
         twin.close()

@@ -58,17 +58,17 @@ class RemotePair:
         self.recv_capacity, self._recv_pieces = max(1, receives[0]), receives[1]
         self.send_capacity, self._send_pieces = max(1, sends[0]), sends[1]
         self._words = words
-        self.receives, self.sends, self._completions = rings(
+        self.receives, self.sends, self.completions = rings(
             transport,
             (self.recv_capacity, recv_size(self._recv_pieces)),
             (self.send_capacity, send_size(self._send_pieces)),
             (self.send_capacity, COMPLETION.size),
         )
         self.recv_produced, self.send_produced = words.allocate(), words.allocate()
-        self._taken, self._consumed = starts
-        self._answered = self._consumed
-        self.recv_produced.set(self._taken)
-        self.send_produced.set(self._consumed)
+        self.taken, self.consumed = starts
+        self._answered = self.consumed
+        self.recv_produced.set(self.taken)
+        self.send_produced.set(self.consumed)
 
     def receives_from(self, key: int) -> bool:
         """Return True if it takes messages of this side's queue pair `key`."""
@@ -79,49 +79,49 @@ class RemotePair:
     def next_receive(self) -> tuple[int, list[Sge]] | None:
         """Return index and pieces of the next receive, or None; raises `CorruptRing`."""
         produced = self.recv_produced.get()
-        if not valid(self._taken, produced, self.recv_capacity):
+        if not valid(self.taken, produced, self.recv_capacity):
             raise CorruptRing
-        if produced == self._taken:
+        if produced == self.taken:
             return None
-        pieces = unpack_receive(self.receives.entry(self._taken), self._recv_pieces)
+        pieces = unpack_receive(self.receives.entry(self.taken), self._recv_pieces)
         if pieces is None:
             raise CorruptRing
-        return self._taken, pieces
+        return self.taken, pieces
 
     def take_receive(self) -> None:
         """Use the next receive."""
-        self._taken = advanced(self._taken, 1, self.recv_capacity)
+        self.taken = advanced(self.taken, 1, self.recv_capacity)
 
     # -- its sends ------------------------------------------------------------------------------
 
     def arrived(self, produced: int) -> int:
         """Return the number of sends up to index `produced`. Raises `CorruptRing`."""
-        if not valid(self._consumed, produced, self.send_capacity):
+        if not valid(self.consumed, produced, self.send_capacity):
             raise CorruptRing
-        return distance(self._consumed, produced, self.send_capacity)
+        return distance(self.consumed, produced, self.send_capacity)
 
     def next_send(self) -> SendEntry | None:
         """Return the oldest send; None when it is malformed."""
-        return SendEntry.unpack(self.sends.entry(self._consumed), self._send_pieces)
+        return SendEntry.unpack(self.sends.entry(self.consumed), self._send_pieces)
 
     def answer(self, entry: SendEntry | None, status: WorkStatus, length: int) -> None:
         """Note that the oldest send has ended, which `push_answers` tells the peer."""
         handle, op = (entry.handle, entry.op) if entry is not None else (0, 0)
         completion = COMPLETION.pack(handle, op, status, length, 0)
-        self._completions.put(self._consumed, completion)
-        self._consumed = advanced(self._consumed, 1, self.send_capacity)
+        self.completions.put(self.consumed, completion)
+        self.consumed = advanced(self.consumed, 1, self.send_capacity)
 
     def push_answers(self, peer: Peer) -> None:
         """Copy the completions of what has ended to the peer."""
-        count = distance(self._answered, self._consumed, self.send_capacity)
+        count = distance(self._answered, self.consumed, self.send_capacity)
         if count:
-            self._completions.push(self.completion_address, self._answered, count)
-            self._answered = self._consumed
-            peer.publish(self.consumed_address, self._consumed, self.completion_bell)
+            self.completions.push(self.completion_address, self._answered, count)
+            self._answered = self.consumed
+            peer.publish(self.consumed_address, self.consumed, self.completion_bell)
 
     def close(self) -> None:
         """Free the memory of the rings."""
-        for ring in (self.receives, self.sends, self._completions):
+        for ring in (self.receives, self.sends, self.completions):
             ring.free()
         self._words.free(self.recv_produced)
         self._words.free(self.send_produced)

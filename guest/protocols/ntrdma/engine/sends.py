@@ -125,8 +125,8 @@ class SendQueue:
         made = rings(transport, *((self.capacity, size) for size in sizes))
         self.ring, self.completions = made[:2]
         self._inline_ring: Ring | None = made[2] if inline else None
-        self._consumed = 0
-        self._posted = self._retired = 0
+        self.consumed = 0
+        self.posted = self.retired = 0
         self._broken = False
         self._done: deque[tuple[Wc, int]] = deque()
         cq.attach(self)
@@ -135,7 +135,7 @@ class SendQueue:
 
     def post(self, wr: SendWr, signal_all: bool) -> None:
         """Take a request. Raises `VerbsError`."""
-        if self._posted - self._retired >= self._most:
+        if self.posted - self.retired >= self._most:
             raise VerbsError(f"the send queue of {self._most} entries is full")
         code = CODES.get(wr.opcode)
         if code is None and wr.opcode not in LOCAL:
@@ -150,7 +150,7 @@ class SendQueue:
         flags = int(wr.send_flags)
         self.queue.append(
             SendRequest(
-                self._posted,
+                self.posted,
                 wr.wr_id,
                 LOCAL[wr.opcode] if code is None else _OPCODES[code],
                 code,
@@ -166,13 +166,13 @@ class SendQueue:
                 bool(flags & SendFlags.FENCE),
             )
         )
-        self._posted += 1
+        self.posted += 1
 
     def _put_inline(self, data: bytes | bytearray | memoryview) -> list[Segment]:
         if self._inline_ring is None or len(data) > self._most_inline:
             raise VerbsError(f"{len(data)} inline bytes do not fit into a send entry")
-        self._inline_ring.put(self._posted, bytes(data))
-        slot = self._posted % self.capacity
+        self._inline_ring.put(self.posted, bytes(data))
+        slot = self.posted % self.capacity
         return [(self._inline_ring.address + slot * self._inline_ring.size, len(data))]
 
     # -- sending --------------------------------------------------------------------------------
@@ -207,15 +207,15 @@ class SendQueue:
     def collect(self) -> None:
         """Take over the completions that the peer has stored."""
         index = self.consumed_word.get()
-        if index == self._consumed or self._broken:
+        if index == self.consumed or self._broken:
             return
-        count = distance(self._consumed, index, self.capacity)
+        count = distance(self.consumed, index, self.capacity)
         if index >= 2 * self.capacity or count > len(self._unanswered):
             self._break()
             return
         for _ in range(count):
-            status: int = COMPLETION.unpack(self.completions.entry(self._consumed))[2]
-            self._consumed = advanced(self._consumed, 1, self.capacity)
+            status: int = COMPLETION.unpack(self.completions.entry(self.consumed))[2]
+            self.consumed = advanced(self.consumed, 1, self.capacity)
             self._unanswered.popleft().ending = STATUSES.get(status, WcStatus.REM_OP_ERR)
         self._retire()
         if self.queue and not self._broken:
@@ -259,12 +259,12 @@ class SendQueue:
         """Forget everything, completions too; the rings begin anew."""
         for each in (self.queue, self.flying, self._unanswered, self._done):
             each.clear()
-        self._retired = self._posted
+        self.retired = self.posted
         self.twin_is_new()
 
     def twin_is_new(self) -> None:
         """Start the ring anew at index 0, as the peer's empty ring."""
-        self.produced = self._consumed = 0
+        self.produced = self.consumed = 0
         self._broken = False
         self.consumed_word.set(0)
 
@@ -286,7 +286,7 @@ class SendQueue:
         """Return the oldest completion; frees its entry and those before it."""
         if not self._done:
             return None
-        wc, self._retired = self._done.popleft()
+        wc, self.retired = self._done.popleft()
         return wc
 
 

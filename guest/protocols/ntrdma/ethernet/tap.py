@@ -37,17 +37,17 @@ class Tap:
 
     def __init__(self, options: EthernetOptions) -> None:
         self.name = options.name
-        self._beyond = bytearray(1)
+        self.beyond = bytearray(1)
         network = ipaddress.IPv4Interface(options.address)
         _need_tun()
-        self._fd = os.open(DEVICE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self.descriptor = os.open(DEVICE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             flags = struct.pack("H", _IFF_TAP | _IFF_NO_PI)
-            fcntl.ioctl(self._fd, _TUNSETIFF, self._request(flags))
+            fcntl.ioctl(self.descriptor, _TUNSETIFF, self._request(flags))
             self.set_carrier(False)
             self._configure(network, options.mtu)
         except OSError as error:
-            os.close(self._fd)
+            os.close(self.descriptor)
             raise OSError(error.errno, f"interface {self.name}: {error.strerror}") from error
 
     def _request(self, value: bytes) -> bytes:
@@ -71,7 +71,7 @@ class Tap:
 
     def fileno(self) -> int:
         """Readable when the kernel wants to send a frame."""
-        return self._fd
+        return self.descriptor
 
     def read_into(self, space: memoryview) -> int:
         """Take the next frame of the kernel's; its length, 0 when there is none.
@@ -81,7 +81,7 @@ class Tap:
         """
         while True:
             try:
-                length = os.readv(self._fd, (space, self._beyond))
+                length = os.readv(self.descriptor, (space, self.beyond))
             except OSError as error:
                 if error.errno == errno.EBADFD:
                     raise DeviceError(f"interface {self.name} was deleted") from error
@@ -92,7 +92,7 @@ class Tap:
     def write(self, frame: memoryview) -> bool:
         """Give the kernel a frame; False when it does not take it, as while it is down."""
         try:
-            os.write(self._fd, frame)
+            os.write(self.descriptor, frame)
         except OSError:
             return False
         return True
@@ -100,7 +100,7 @@ class Tap:
     def set_carrier(self, up: bool) -> None:
         """Whether the kernel sees somebody at the other end."""
         with contextlib.suppress(OSError):  # it goes away with its network namespace
-            fcntl.ioctl(self._fd, _TUNSETCARRIER, struct.pack("i", up))
+            fcntl.ioctl(self.descriptor, _TUNSETCARRIER, struct.pack("i", up))
 
     def has_address(self, ip: int) -> bool:
         """Whether an IPv4 address is one of the interface's."""
@@ -108,7 +108,7 @@ class Tap:
 
     def close(self) -> None:
         """Remove the interface."""
-        os.close(self._fd)
+        os.close(self.descriptor)
 
 
 def _internet(address: ipaddress.IPv4Address) -> bytes:

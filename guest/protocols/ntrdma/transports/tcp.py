@@ -44,8 +44,8 @@ class TcpTransport:
         self.posted = self.done = 0
         self._memory = memoryview(mmap.mmap(-1, size))
         self._spads = self._memory[: 4 * SPADS].cast("I")
-        self._arena = Arena()
-        self._arena.add(FIRST_ADDRESS, self._memory[FIRST_ADDRESS:])
+        self.arena = Arena()
+        self.arena.add(FIRST_ADDRESS, self._memory[FIRST_ADDRESS:])
         self._let_in = False
         self._into_memory = False
         """Whether the store that came last is not one to a scratchpad."""
@@ -72,7 +72,7 @@ class TcpTransport:
 
     def map(self, length: int, align: int = 4096) -> DmaMemory:
         """Show memory of the arena to the peer."""
-        memory = self._arena.allocate(length, align)
+        memory = self.arena.allocate(length, align)
         if memory is None:
             raise MemoryError(f"{length} bytes do not fit into the memory for NTRDMA over TCP")
         return memory
