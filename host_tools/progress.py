@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 Progress = Callable[[str], None]
 
@@ -22,3 +22,9 @@ class Reporter:
         if not self._quiet:
             elapsed = time.monotonic() - self._start
             print(f"[{elapsed:6.1f} s] {message}", file=sys.stderr, flush=True)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Write names for people: `a and b`, `a, b, c and d`."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last

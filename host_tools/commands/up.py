@@ -18,7 +18,7 @@ from bluebridge.host_tools.lab import lab_options
 from bluebridge.host_tools.lab.artefacts import debug_archive, ensure_artefacts
 from bluebridge.host_tools.lab.config import LIMITS, LabConfig
 from bluebridge.host_tools.processes.termination import termination_as_exception
-from bluebridge.host_tools.progress import Reporter
+from bluebridge.host_tools.progress import Reporter, listed
 
 _IDLE_GUEST_MIB = 450
 """The memory of QEMU in MiB for a restored, idle guest of 1024 MiB (VmRSS)."""
@@ -43,7 +43,7 @@ def main(options: argparse.Namespace) -> int:
             end_record.remove(old.number)
         records = launch(
             options.pairs,
-            lambda number: _for_pair(plan, number, alone=options.pairs == 1),
+            lambda number: _for_pair(plan, number, options.guests, alone=options.pairs == 1),
             Reporter(quiet=options.quiet),
         )
         for record in records:
@@ -65,7 +65,7 @@ def _plan(options: argparse.Namespace) -> Plan:
             f"a guest cannot have {options.memory_mib} MiB",
             f"give --memory {least} to {_host_mib()}, what this machine has",
         )
-    _check_room(options.pairs, options.memory_mib)
+    _check_room(options.pairs, options.guests, options.memory_mib)
     check_together(options)
     config = LabConfig(
         **lab_options.fields(options),
@@ -87,12 +87,12 @@ def _host_mib() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
 
 
-def _check_room(pairs: int, memory_mib: int) -> None:
+def _check_room(pairs: int, guests: int, memory_mib: int) -> None:
     """Raises `UsageError` for pairs that this machine's memory cannot hold even when idle.
 
     What is available is not all that there is, so the first pair is always allowed.
     """
-    each = _SERVER_MIB + 2 * min(memory_mib, _IDLE_GUEST_MIB)
+    each = _SERVER_MIB + guests * min(memory_mib, _IDLE_GUEST_MIB)
     most = max(1, _available_mib() // each)
     if pairs > most:
         raise UsageError(
@@ -115,16 +115,16 @@ def _modules(paths: list[Path]) -> tuple[Path, ...]:
     return modules.check(paths)
 
 
-def _for_pair(plan: Plan, number: int, alone: bool) -> Plan:
+def _for_pair(plan: Plan, number: int, guests: int, alone: bool) -> Plan:
     """The plan of one pair; several pairs get a folder each in a log folder that was chosen."""
-    config = replace(plan.config, names=guest_names(number), number=number)
+    config = replace(plan.config, names=guest_names(number, guests), number=number)
     if config.log is not None and not alone:
         config = replace(config, log=config.log / f"pair{number}")
     return replace(plan, config=config)
 
 
 def _describe(record: PairRecord, seconds: float) -> None:
-    names = " and ".join(record.names())
+    names = listed(record.names())
     print(f"pair {record.number} is up after {seconds:.1f} s: guests {names}, {_devices(record)}")
     print(f"  bus log and transcripts: {record.logs}")
     for warning in record.warnings:

@@ -13,7 +13,7 @@ from bluebridge.device.server.bridge_options import BridgeOptions
 from bluebridge.device.server.options import ServerOptions, log_limit
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab import lab_options, log_stopper
-from bluebridge.host_tools.lab.config import KERNEL, MAX_HCAS, SIDES
+from bluebridge.host_tools.lab.config import KERNEL, MAX_GUESTS, MAX_HCAS, SIDES
 
 _HARDWARE = (
     "link", "sm", "ports", "blueflame", "blueflame_size", "pro", "wire", "capture", "log_limit"
@@ -48,6 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_devices(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pairs", type=int, default=1, metavar="N", help="how many (default 1)")
+    parser.add_argument(
+        "--guests",
+        type=int,
+        choices=range(2, MAX_GUESTS + 1),
+        default=2,
+        metavar="N",
+        help=f"guests of one network, a, b, c and so on: 2 (default) to {MAX_GUESTS}",
+    )
     devices = parser.add_mutually_exclusive_group()
     devices.add_argument(
         "--hca", action="store_true", help="an HCA in each guest, also with --ntb (default)"
@@ -125,7 +133,7 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="x.ko",
-        help="kernel modules to load in both guests, in this order",
+        help="kernel modules to load in all guests, in this order",
     )
     parser.add_argument(
         "--image",
@@ -176,6 +184,8 @@ def check_together(options: argparse.Namespace) -> None:
     """Raise `UsageError` if one option takes away the object of another one."""
     if options.bare:
         _check_bare(options)
+    if options.guests > 2:
+        _check_guests(options)
     if options.image == DEBUG and options.memory_mib < DEBUG_LEAST_MIB:
         raise UsageError(
             f"guests of {options.memory_mib} MiB have no room for the debugging tools",
@@ -200,6 +210,12 @@ def check_together(options: argparse.Namespace) -> None:
         raise UsageError(
             "the Python driver speaks RoCE, not InfiniBand", "add --driver kernel, or none"
         )
+
+
+def _check_guests(options: argparse.Namespace) -> None:
+    for asked, word in ((options.ntb, "--ntb"), (options.rtrs, "--rtrs")):
+        if asked:
+            raise UsageError(f"{word} is about two guests", f"leave out --guests, or {word}")
 
 
 def _check_stop_on(options: argparse.Namespace) -> None:

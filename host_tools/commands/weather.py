@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "rules` counts what it took. A RATE is `1%` or `0.01`; WORDS are conditions such as "
         "'qp=1 message=3 psn=+4 transmission=1', as `bluebridge link --help` lists them."
     )
-    parser.add_argument("link", metavar="LINK", help="a-b, or a, a/2: the port it is plugged in")
+    parser.add_argument("link", metavar="LINK", help="a-b of two guests, or a, a/2: the port")
     parser.add_argument("clear", nargs="?", choices=("clear",), help="all rules of the link end")
     for kind, text in _KINDS.items():
         form = "TIME" if kind == "delay" else _WHICH
@@ -38,8 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Add weather to the link, or end it; returns 0. Raises `LabError`."""
-    link = options.link.partition("-")[0]
+    link, _, other = options.link.partition("-")
     guest = device_server.find(link.partition("/")[0])
+    if other and len(guest.pair.guests) > 2:
+        raise UsageError(
+            f"{options.link} is no cable: each guest's leads to a switch", f"write {link}"
+        )
     lines = _lines(options, link)
     if options.clear:
         if lines:

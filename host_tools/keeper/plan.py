@@ -14,9 +14,9 @@ class Plan:
 
     config: LabConfig
     modules: tuple[Path, ...] = ()
-    """Kernel modules to load in both guests, in this order."""
+    """Kernel modules to load in all guests, in this order."""
     archives: tuple[Path, ...] = ()
-    """Archives to unpack over the root of both guests, before the modules."""
+    """Archives to unpack over the root of all guests, before the modules."""
     verbose: bool = False
     """Whether `up` reports every step of the start."""
 

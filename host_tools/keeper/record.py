@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -100,7 +101,10 @@ def _known(kind: type[DataclassInstance], told: dict[str, Any]) -> dict[str, Any
     return {name: value for name, value in told.items() if name in names}
 
 
-def guest_names(number: int) -> tuple[str, str]:
-    """Return the names of a pair's guests by the pair's number: a and b, a2 and b2, and so on."""
+def guest_names(number: int, count: int = 2) -> tuple[str, ...]:
+    """Return the names of a pair's guests by the pair's number: a and b, a2 and b2, and so on.
+
+    A lab of more guests goes on with c.
+    """
     suffix = "" if number == 1 else str(number)
-    return f"a{suffix}", f"b{suffix}"
+    return tuple(f"{letter}{suffix}" for letter in ascii_lowercase[:count])

@@ -12,7 +12,9 @@ from bluebridge.host_tools.machine.qemu_arguments import GuestSize
 NAMES = ("a", "b")
 NTB_ADDRESSES = ("10.9.1.1/24", "10.9.1.2/24")
 """The addresses of ntb_netdev's network devices, one for each guest of a pair."""
-ADDRESSES = ("10.9.0.1/24", "10.9.0.2/24")
+MAX_GUESTS = 8
+"""The largest number of guests on one network of a device server."""
+ADDRESSES = tuple(f"10.9.0.{host}/24" for host in range(1, MAX_GUESTS + 1))
 """The addresses of the kernel's network devices; each pair has a network of its own."""
 NTRDMA_ADDRESSES = ("10.9.4.1/24", "10.9.4.2/24")
 """The addresses of RTRS over NTRDMA, in a network besides those of the HCAs' ports."""
@@ -44,7 +46,8 @@ class LabConfig:
     """The options of the HCAs and of the bus log."""
     server_words: tuple[str, ...] = ()
     """More arguments of `python -m bluebridge.device`, passed on as they are."""
-    names: tuple[str, str] = NAMES
+    names: tuple[str, ...] = NAMES
+    """The names of the guests, two unless more are on the network; a bridge joins two."""
     number: int = 1
     """The number of the pair on this machine, from 1, from which its HCAs' MAC addresses follow."""
     cold: bool = False

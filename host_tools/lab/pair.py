@@ -33,7 +33,7 @@ from bluebridge.host_tools.machine.qemu_arguments import NetworkBoot
 from bluebridge.host_tools.machine.vm import Vm, VmConfig
 from bluebridge.host_tools.processes.side_by_side import SideBySide
 from bluebridge.host_tools.processes.termination import termination_as_exception
-from bluebridge.host_tools.progress import Progress, Reporter
+from bluebridge.host_tools.progress import Progress, Reporter, listed
 from bluebridge.images.snapshot import Snapshot
 
 
@@ -67,7 +67,7 @@ class Pair:
         return Hardware(self.server.tell)
 
     def __repr__(self) -> str:
-        return f"<pair of guests {' and '.join(self.config.names)}>"
+        return f"<guests {listed(self.config.names)}>"
 
     def __enter__(self) -> Pair:
         """Start server and guests; on failure everything already started is ended again."""
@@ -136,9 +136,7 @@ class Pair:
         )
         self._guests.bring_up(self.machines)
         how = "restored" if self._guests.restores else "booted"
-        self._progress(
-            f"guests {' and '.join(self.config.names)} are up ({how}, {self.accelerator})"
-        )
+        self._progress(f"guests {listed(self.config.names)} are up ({how}, {self.accelerator})")
 
     def _find_snapshot(self) -> Snapshot | None:
         if self.config.cold:

@@ -14,6 +14,7 @@ from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import registry
 from bluebridge.host_tools.keeper.record import PairRecord
 from bluebridge.host_tools.lab import hardware_control
+from bluebridge.host_tools.progress import listed
 from bluebridge.host_tools.web.places import Function, hosts, peers
 
 _SECONDS = 2.0
@@ -118,7 +119,7 @@ def find(folder: Path | None) -> tuple[Path, str, Path | None]:
 
 
 def _title(pair: PairRecord) -> str:
-    return f"pair {pair.number}: guests {' and '.join(pair.names())}"
+    return f"pair {pair.number}: guests {listed(pair.names())}"
 
 
 def _socket(pair: PairRecord) -> Path | None:

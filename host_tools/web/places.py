@@ -73,14 +73,17 @@ _READS = (Tlp.MEMORY_READ, Tlp.CONFIG_READ)
 
 
 def peers(devices: Iterable[str]) -> dict[str, str]:
-    """Return the function at the other end of the wire by function, such as `b.ntb` for `a.ntb`."""
+    """Return the function at the other end of the wire by function, such as `b.ntb` for `a.ntb`.
+
+    Functions on a network of more than two machines are left out.
+    """
     names = {function_of(device) for device in devices}
     machines = sorted({host_of(name) for name in names})
     found = {}
     for name in names:
         host = host_of(name)
-        for other in machines:
-            twin = other + name.removeprefix(host)
-            if other != host and twin in names and model_of(name).kind is not DeviceKind.ENGINE:
-                found[name] = twin
+        twins = [other + name.removeprefix(host) for other in machines if other != host]
+        there = [twin for twin in twins if twin in names]
+        if len(there) == 1 and model_of(name).kind is not DeviceKind.ENGINE:
+            found[name] = there[0]
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,8 @@ from bluebridge.device.server.control import ControlCommands
 from bluebridge.host_tools.commands import device_server, link, weather
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.keeper.guests import Guest
+from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
+from bluebridge.host_tools.keeper.registry import Entry
 from bluebridge.host_tools.lab.hardware import Hardware
 from tests.models.house import HOME
 from tests.models.rdma_node import Pair, SendOpcode, remote
@@ -192,9 +195,9 @@ def test_weather_is_rules(
     monkeypatch: pytest.MonkeyPatch, words: list[str], lines: list[str]
 ) -> None:
     told: list[str] = []
-    monkeypatch.setattr(device_server, "find", lambda name: name)
+    monkeypatch.setattr(device_server, "find", lambda name: found("ab"))
 
-    def tell(_: str, line: str) -> list[str]:
+    def tell(_: Guest, line: str) -> list[str]:
         told.append(line)
         return ["1"]
 
@@ -208,9 +211,21 @@ def test_weather_is_rules(
     [[], ["--drop", "lots"], ["--drop", "101%"], ["--delay", "2"], ["clear", "--drop", "1%"]],
 )
 def test_weather_that_makes_no_sense(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
-    monkeypatch.setattr(device_server, "find", lambda name: name)
+    monkeypatch.setattr(device_server, "find", lambda name: found("ab"))
     with pytest.raises(UsageError):
         weather.main(parse_weather("a-b", *words))
+
+
+def test_weather_between_two_of_four_guests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_server, "find", lambda name: found("abcd"))
+    with pytest.raises(UsageError, match="leads to a switch"):
+        weather.main(parse_weather("a-b", "--drop", "1%"))
+
+
+def found(names: str) -> Guest:
+    """The first of these guests, as the registry finds it."""
+    pair = PairRecord(1, [GuestRecord(name) for name in names])
+    return Guest(Entry(1, Path("/")), pair, names[0])
 
 
 def parse_weather(*words: str) -> argparse.Namespace:

@@ -60,6 +60,7 @@ def test_names() -> None:
         ("a2", "b2"),
         ("a10", "b10"),
     ]
+    assert guest_names(2, 4) == ("a2", "b2", "c2", "d2")
 
 
 def test_numbers_are_the_lowest_free_ones(claims: list[Claim]) -> None:
