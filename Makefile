@@ -9,7 +9,7 @@ CLIENT ?= client,addr=192.168.69.127,port=9999,count=100,validate
 
 BLUEFLAME ?= blueflame
 
-.PHONY: setup docs krping test mutants ntrdma-tcp conformance conformance-short soak blueflame wheel fuzz fuzz-brief lint bench doctor clean
+.PHONY: setup docs krping test mutants ntrdma-tcp conformance conformance-short blueflame wheel fuzz fuzz-brief lint bench doctor clean
 
 # Host packages are looked at each time: one may have gone, or come to be needed, since.
 setup: .venv/.installed
@@ -55,10 +55,6 @@ conformance: setup
 
 conformance-short: setup
 	$(BIN)/python -m bluebridge.host_tools.campaigns.conformance --short
-
-# An hour of comings, goings and traffic at one device server. Writes docs/soak.md.
-soak: setup
-	$(BIN)/python -m bluebridge.host_tools.campaigns.soak
 
 # The BlueFlame study again, into one folder: pictures, tables, pages. Stopped, it goes on.
 blueflame: setup

@@ -58,7 +58,7 @@ _SECTIONS = {
     ),
     "The project": (
         "contributing.md", "changes.md", "conformance.md", "ntb-conformance.md", "benchmarks.md",
-        "soak.md", "fuzzing.md", "mutants.md",
+        "fuzzing.md", "mutants.md",
     ),
 }  # fmt: skip
 """The site's navigation; every page has a place in it."""

@@ -1,4 +1,4 @@
-"""The description of the machine on which bench and soak were run, for their pages."""
+"""The description of the machine on which the bench was run, for its page."""
 
 from __future__ import annotations
 

@@ -31,9 +31,6 @@ from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.progress import Progress, Reporter
 
-LONG_ITERATIONS = 100_000
-CYCLES = 50
-
 
 def main() -> int:
     """Exit status 0 when everything was measured, whether or not the goals were met."""
@@ -45,7 +42,7 @@ def main() -> int:
     figures: list[Figure] = []
     try:
         for name in options.sections or _SECTIONS:
-            figures += _SECTIONS[name](options.long, progress)
+            figures += _SECTIONS[name](progress)
         machine = HostDescription.here(ensure_artefacts(progress).emulator.accelerator)
     except LabError as error:
         print(error.transcript, file=sys.stderr)
@@ -63,7 +60,7 @@ def main() -> int:
     return 0
 
 
-def _hca(long: bool, progress: Progress) -> list[Figure]:
+def _hca(progress: Progress) -> list[Figure]:
     """krping between guests, and what the device spends on it."""
     figures: list[Figure] = []
     with Pair(LabConfig(), progress) as pair:
@@ -77,15 +74,10 @@ def _hca(long: bool, progress: Progress) -> list[Figure]:
         library = pair.library
         progress("device CPU per doorbell")
     figures += _doorbells(library, guests=ping_pong.doorbell_us)
-    if long:
-        with Pair(LabConfig(), progress) as pair:
-            progress(f"{LONG_ITERATIONS:,} krping iterations")
-            first, last = measure.long_run(pair, LONG_ITERATIONS)
-            figures.append(goals.memory_growth(LONG_ITERATIONS, first, last))
     return figures
 
 
-def _up(long: bool, progress: Progress) -> list[Figure]:
+def _up(progress: Progress) -> list[Figure]:
     """How soon a lab is ready."""
     startup.up_seconds(1)  # makes the snapshot if need be
     progress("bluebridge up, restored")
@@ -95,51 +87,42 @@ def _up(long: bool, progress: Progress) -> list[Figure]:
     return [goals.up_warm(warm), goals.plain("up_cold", "the same with --cold", cold, "s")]
 
 
-def _cycles(long: bool, progress: Progress) -> list[Figure]:
-    """Whether anything piles up."""
-    progress(f"{CYCLES} cycles of restore, test, restore at one device server")
-    figures = goals.growth("cycles", f"{CYCLES} cycles", *startup.cycles(CYCLES, progress))
-    progress(f"{CYCLES} labs, one after the other")
-    figures += goals.growth("labs", f"{CYCLES} labs", *startup.labs(CYCLES, progress))
-    return figures
-
-
-def _pieces(long: bool, progress: Progress) -> list[Figure]:
+def _pieces(progress: Progress) -> list[Figure]:
     """Messages whose pages lie apart."""
     return scattered.figures(ensure_artefacts(progress).library, progress)
 
 
-def _rdma(long: bool, progress: Progress) -> list[Figure]:
+def _rdma(progress: Progress) -> list[Figure]:
     """The kernel's drivers against Soft-RoCE and virtio-net, and where the time goes."""
     return rdma.figures(progress)
 
 
-def _log(long: bool, progress: Progress) -> list[Figure]:
+def _log(progress: Progress) -> list[Figure]:
     """What the bus log takes and costs."""
     return log.figures(progress)
 
 
-def _ntb(long: bool, progress: Progress) -> list[Figure]:
+def _ntb(progress: Progress) -> list[Figure]:
     """The bridge and its DMA engine, by the kernel's drivers and by the guests' own."""
     return bridge.figures(progress)
 
 
-def _ntrdma(long: bool, progress: Progress) -> list[Figure]:
+def _ntrdma(progress: Progress) -> list[Figure]:
     """NTRDMA by the guests' own drivers: time, and stores for each request."""
     return ntrdma.figures(progress)
 
 
-def _ntrdma_network(long: bool, progress: Progress) -> list[Figure]:
+def _ntrdma_network(progress: Progress) -> list[Figure]:
     """Network interfaces over NTRDMA and ntb_netdev."""
     return ntrdma_network.figures(progress)
 
 
-def _rtrs(long: bool, progress: Progress) -> list[Figure]:
+def _rtrs(progress: Progress) -> list[Figure]:
     """RNBD by the kernel's modules, and how soon it fails over."""
     return rtrs.figures(progress)
 
 
-def _dpdk(long: bool, progress: Progress) -> list[Figure]:
+def _dpdk(progress: Progress) -> list[Figure]:
     """Frames per second of DPDK's testpmd, on the HCA and on virtio-net."""
     return dpdk.figures(progress)
 
@@ -160,15 +143,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     names = ", ".join(_SECTIONS)
     parser.add_argument("sections", nargs="*", help=f"what to measure: {names} (default: all)")
-    parser.add_argument(
-        "--long", action="store_true", help="also 100,000 iterations with the memory watched"
-    )
     return parser
 
 
-_SECTIONS: dict[str, Callable[[bool, Progress], list[Figure]]] = {
+_SECTIONS: dict[str, Callable[[Progress], list[Figure]]] = {
     "up": _up,
-    "cycles": _cycles,
     "hca": _hca,
     "pieces": _pieces,
     "rdma": _rdma,

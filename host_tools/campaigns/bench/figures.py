@@ -6,8 +6,6 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from bluebridge.host_tools.campaigns.bench.leftovers import Resources
-
 GIB = 1 << 30
 
 
@@ -73,39 +71,6 @@ up_warm = _figure(
     operator.le,
 )
 
-_MEMORY_SLACK = 2 * (1 << 20)  # what an allocator keeps back
-
-
-def growth(key: str, title: str, early: Resources, late: Resources) -> list[Figure]:
-    """Return the growth of each resource over many guests as a figure."""
-    figures = []
-    for name in ("processes", "files", "descriptors"):
-        grown = getattr(late, name) - getattr(early, name)
-        text = f"{title}: more {_NAMES[name]}"
-        figures.append(Figure(f"{key}_{name}", text, grown, "", "0", grown <= 0))
-    disk, memory = late.disk - early.disk, late.memory - early.memory
-    figures.append(
-        Figure(f"{key}_disk", f"{title}: more disk", disk / 1024, "KiB", "0 KiB", disk <= 0)
-    )
-    figures.append(
-        Figure(
-            f"{key}_memory",
-            f"{title}: more memory of server and lab",
-            memory / (1 << 20),
-            "MiB",
-            "does not grow (<= 2 MiB)",
-            memory <= _MEMORY_SLACK,
-        )
-    )
-    return figures
-
-
-_NAMES = {
-    "processes": "processes",
-    "files": "files and sockets",
-    "descriptors": "open files",
-}
-
 
 def plain(key: str, title: str, value: float, unit: str) -> Figure:
     """Return a figure without a goal."""
@@ -122,13 +87,3 @@ def at_most(figure: Figure, goal: float) -> Figure:
     """Return the same figure with a goal: not more than `goal`."""
     met = figure.value <= goal
     return replace(figure, goal=f"<= {goal:g} {figure.unit}", met=met)
-
-
-def memory_growth(iterations: int, first: int, last: int) -> Figure:
-    """Growth of the server's own memory in MiB between the warm-up and the end of a long run.
-
-    The bound allows for what an allocator keeps back; a leak of one byte a record is far above it.
-    """
-    grown = (last - first) / (1 << 20)
-    title = f"{iterations:,} krping iterations, growth of the server's memory"
-    return Figure("server_growth", title, grown, "MiB", "does not grow (<= 2 MiB)", grown <= 2)

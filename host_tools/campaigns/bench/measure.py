@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from bluebridge.host_tools.campaigns.bench.figures import GIB
 from bluebridge.host_tools.errors import LabError
@@ -13,7 +12,6 @@ from bluebridge.host_tools.lab.pair import Pair
 
 _ADDRESS = "addr=192.168.69.127,port=9999"
 _DELTA = re.compile(r"delta sec (\d+) delta usec (\d+) iter (\d+) size (\d+)")
-_SAMPLE_SECONDS = 1.0
 
 
 def krping(pair: Pair, options: str) -> Outcome:
@@ -69,36 +67,3 @@ def ping_pong(pair: Pair, short: int = 200, long: int = 2200) -> PingPong:
     outcome = krping(pair, f"wlat,size=8,count={long}")
     spent = (pair.server.cpu_seconds() - middle) - (middle - before)
     return PingPong(_p50(outcome) / 2, spent * 1e6 / (2 * (long - short)))
-
-
-@dataclass
-class MemorySamples:
-    """The memory of the server in bytes, once a second while krping runs."""
-
-    pair: Pair
-    samples: list[int] = field(default_factory=list)
-
-    def during(self, options: str) -> Outcome:
-        """Run krping and sample every second."""
-        done = threading.Event()
-
-        def sample() -> None:
-            while not done.wait(_SAMPLE_SECONDS) and self.pair.server.trouble() is None:
-                self.samples.append(self.pair.server.resident_bytes())
-
-        sampler = threading.Thread(target=sample)
-        sampler.start()
-        try:
-            return krping(self.pair, options)
-        finally:
-            done.set()
-            sampler.join()
-
-
-def long_run(pair: Pair, iterations: int) -> tuple[int, int]:
-    """Own memory of the server in bytes after a warm-up and after `iterations` more."""
-    krping(pair, "size=64,count=2000")
-    first = pair.server.resident_bytes()
-    watch = MemorySamples(pair)
-    watch.during(f"size=64,count={iterations}")
-    return first, max([pair.server.resident_bytes(), *watch.samples[-10:]])

@@ -22,10 +22,9 @@ RESULTS = ROOT / "build" / "bench"
 _TEXT = """\
 # Benchmarks
 
-Measured by `make bench` (`python -m bluebridge.host_tools.campaigns.bench [up] [cycles] [hca]
-[pieces] [rdma] [log] [ntb] [ntrdma] [ntrdma-network] [rtrs] [dpdk]`, `--long` for the
-long run), which writes this page. Guests have 2 vCPUs and 1 GiB each and share the machine with
-the device server.
+Measured by `make bench` (`python -m bluebridge.host_tools.campaigns.bench [up] [hca] [pieces]
+[rdma] [log] [ntb] [ntrdma] [ntrdma-network] [rtrs] [dpdk]`), which writes this page. Guests
+have 2 vCPUs and 1 GiB each and share the machine with the device server.
 
 | machine | |
 |---|---|
@@ -39,9 +38,6 @@ How each is measured:
 
 - **up** is what a user waits for: from `bluebridge up` until `bluebridge run a` and `run b`, typed
   at the same time, have ended; 15 times from a warm cache, 5 times with `--cold`.
-- **A cycle** is a short krping run between the guests, then both are thrown away and restored anew,
-  all at one device server. **A lab** is what a test has: server and guests come, run krping, go.
-  Growth is counted from the fifth to the last.
 - **krping** runs `size=64,count=500`, validated on both sides; the client's median.
 - **Bandwidth** is krping's `bw` with `size=1048576,tx-depth=16`: 1000 RDMA WRITEs posted by the
   guest's Python driver, bytes by the client's clock. All of them move the same 1 MiB, which stays
@@ -63,8 +59,6 @@ How each is measured:
   the log of a million events that is left, `bluebridge log` runs up to its first 50 lines, from
   the start of its process, median of 5. The cost is that of `ib_write_lat` between guests of a
   logged and an unlogged server in turn, median of 11 ratios; below is why it is what it is.
-- **Memory** is the server's anonymous resident memory (guest RAM not counted), after 2,000
-  iterations and at the end of the long run.
 
 The table is one run, and the ping-pong scatters by up to 40 % from run to run on two cores: repeat
 it before comparing. The doorbell goal stands at both of its measurements: they answer differently.
@@ -173,7 +167,7 @@ guests, log off and on, after each step:
 | records packed as they are noted, constants final | 8.8 us | 12.5 us |
 | members of enumerations looked up once, messages with their own `__init__` | 6.2 us | 8.8 us |
 
-The rows of `up`, `cycles`, `log`, `ntb` and of MTU 9000 in the table above, and the table of
+The rows of `up`, `log`, `ntb` and of MTU 9000 in the table above, and the table of
 stages, are of 2026-11-21, before compiling. Not measured since: doorbell to interrupt over the
 bridge, the device's time of `ib_send_lat -e`.
 

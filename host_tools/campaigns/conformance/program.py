@@ -73,8 +73,6 @@ class Program:
     limit: float = 60.0
     """The time limit in seconds."""
     setups: tuple[Setup, ...] = (ROCE, INFINIBAND)
-    brief: bool = False
-    """Whether it takes seconds only; the soak draws from those (`soak.traffic`)."""
     short: bool = False
     """Whether the short run has it too, under the setups of `QUICK`."""
     after: str = ""

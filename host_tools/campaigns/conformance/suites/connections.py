@@ -37,7 +37,6 @@ def _program(
         expect=expect,
         limit=limit,
         setups=_ALL,
-        brief=True,
         short=short,
     )
 

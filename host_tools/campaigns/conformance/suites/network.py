@@ -32,7 +32,6 @@ def _pings() -> list[Program]:
             "ping",
             pings.line("{server}", "-c 20 -i 0.05"),
             expect=pings.ANSWERED,
-            brief=True,
         ),
         Program(
             "network",
@@ -40,14 +39,12 @@ def _pings() -> list[Program]:
             pings.line("{server6}%{netdev}", "-c 20 -i 0.05"),
             expect=pings.ANSWERED,
             setups=both,
-            brief=True,
         ),
         Program(
             "network",
             "ping of 60000 bytes in fragments",
             pings.line("{server}", f"-s 60000 -c 4 -i {pings.SELDOM}"),
             expect=pings.ANSWERED,
-            brief=True,
             short=True,
         ),
     ]
@@ -66,7 +63,6 @@ def _large_and_tagged() -> list[Program]:
             + pings.line("{server}", "-M do -s 8972 -c 10 -i 0.5"),
             expect=pings.ANSWERED,
             setups=(ROCE,),
-            brief=True,
         ),
         Program(
             "network",
@@ -81,7 +77,6 @@ def _large_and_tagged() -> list[Program]:
             + pings.line("10.5.0.1", "-c 10 -i 0.1"),
             expect=pings.ANSWERED,
             setups=(ROCE,),
-            brief=True,
         ),
     ]
 
@@ -93,7 +88,7 @@ def _tools() -> list[Program]:
         "ping -c 10 -i 0.05 {server} > /dev/null; wait; cat /tmp/capture"
     )
     return [
-        Program("network", "tcpdump of pings", capture, expect="10 packets captured", brief=True),
+        Program("network", "tcpdump of pings", capture, expect="10 packets captured"),
         Program(
             "network", "ethtool -i", "ethtool -i {netdev}", expect="driver: (mlx4_en|ib_ipoib)"
         ),
@@ -133,7 +128,6 @@ def _iperf() -> list[Program]:
             client=f"iperf3 -J -t {seconds} {way} -c {{server}}",
             judge=every_second_has_bytes,
             limit=seconds + 40,
-            brief=seconds < 60,
         )
         for seconds in (5, 60)
         for way in ("", "-R")

@@ -115,7 +115,6 @@ def _program(words: str, setups: tuple[Setup, ...] = (ROCE, INFINIBAND)) -> Prog
         repeat=UNEVEN_CLOCK,
         limit=240,
         setups=setups,
-        brief="-a" not in command.split(),
         short=command in QUICK,
     )
 

@@ -33,7 +33,6 @@ def programs() -> list[Program]:
                     client=f"{command} {{server}}",
                     expect=r"1000 iters in .* seconds",
                     setups=(ROCE, INFINIBAND, BLUEFLAME, ROCE_V2, OPENSM),
-                    brief=True,
                     short=option == _QUICK[kind],
                 )
             )

@@ -58,7 +58,6 @@ def _rule(name: str, client: str, expect: str) -> Program:
         expect=expect,
         setups=(DPDK,),
         after=_NO_RULES,
-        brief=True,
     )
 
 
@@ -84,7 +83,6 @@ def _bandwidth(name: str, options: str = "", *, target: str = "$peer", own: str 
         "rdma resource show qp | grep -q 'type RAW_PACKET state RT'",
         expect=rf"(?m)^ 512 +{_FRAMES} ",
         setups=(DPDK,),
-        brief=True,
     )
 
 
