@@ -20,10 +20,20 @@ setup: .venv/.installed
 # The environment follows pyproject.toml; host packages come first, since venv is one of them.
 .venv/.installed: pyproject.toml
 	@$(PYTHON) -m bluebridge.images.host
+	@$(PYTHON) -m bluebridge.images.environment .venv dev
+	@touch .venv/.usable $@
+
+# Without what tests, documents and the compiler need.
+.venv/.usable: pyproject.toml
+	@$(PYTHON) -m bluebridge.images.host use
 	@$(PYTHON) -m bluebridge.images.environment .venv
 	@touch $@
 
-krping: setup
+# Compiles nothing, which would take longer than all else; what `setup` has compiled is used.
+krping: .venv/.usable
+	@$(BIN)/python -m bluebridge.images.host use
+	@$(BIN)/python -m bluebridge.images build --interpreted
+	@$(BIN)/python -m bluebridge.host_tools.lab.snapshot
 	$(BIN)/bluebridge krping "$(SERVER)" "$(CLIENT)"
 
 # Without guests first; those with a device server also interpreted, as where there is no compiler.

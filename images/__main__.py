@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 
+from bluebridge.hot_modules import DEVICE
 from bluebridge.images import device_build, guest_build
 from bluebridge.images.accelerator import accelerator
 from bluebridge.images.artefacts import Artefacts
@@ -23,7 +24,8 @@ def main(words: Sequence[str] | None = None) -> int:
     """Exit status 0, 1 after one line of what failed, or 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m bluebridge.images", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("build", help="build what is missing")
+    build = commands.add_parser("build", help="build what is missing")
+    build.add_argument("--interpreted", action="store_true", help="all but the compiled modules")
     commands.add_parser("list", help="what is there and how big it is")
     path = commands.add_parser("path", help="folder of one artefact, built if need be")
     path.add_argument("name")
@@ -31,7 +33,7 @@ def main(words: Sequence[str] | None = None) -> int:
     commands.add_parser("clean", help="remove the whole cache")
     options = parser.parse_args(words)
     try:
-        _run(options.command, Artefacts(), getattr(options, "name", ""))
+        _run(options, Artefacts())
     except ImageError as error:
         print(f"images: {error}", file=sys.stderr)
         return 1
@@ -47,10 +49,12 @@ def main(words: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _run(command: str, artefacts: Artefacts, name: str) -> None:
+def _run(options: argparse.Namespace, artefacts: Artefacts) -> None:
+    command = options.command
     if command == "build":
-        _build(artefacts)
+        _build(artefacts, compiled=not options.interpreted)
     elif command == "path":
+        name = options.name
         if name not in (names := _names(artefacts)):
             known = ", ".join(names)
             raise ImageError(f"there is no artefact {name}", f"name one of {known}")
@@ -63,11 +67,17 @@ def _run(command: str, artefacts: Artefacts, name: str) -> None:
         _list(artefacts)
 
 
-def _build(artefacts: Artefacts) -> None:
+def _build(artefacts: Artefacts, compiled: bool) -> None:
     """Build what is missing; the compiler of the device works beside the downloads."""
     artefacts.cache.root.mkdir(parents=True, exist_ok=True)
     if artefacts.missing():
         artefacts.cache.need_room()
+    if not compiled:
+        artefacts.build()
+        accelerator(artefacts)
+        if DEVICE.build() is None:
+            say("device: runs interpreted; `make setup` compiles it")
+        return
     compiling = device_build.start()
     try:
         artefacts.build()

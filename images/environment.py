@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from bluebridge.images.errors import NO_ROOM, ImageError
@@ -14,7 +15,8 @@ from bluebridge.images.exit_status import exit_status
 from bluebridge.images.progress import step
 from bluebridge.images.source import HOME
 
-PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-e", ".[dev]")
+# Modules are compiled to bytecode when they are first imported: most never are.
+PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "-e")
 NETWORK_SIGNS = (
     "NewConnectionError",
     "ConnectTimeoutError",
@@ -29,12 +31,18 @@ NETWORK_SIGNS = (
 """The messages of pip when it cannot reach its package index."""
 
 
-def make(folder: Path) -> None:
-    """Make an environment with this project and its requirements; raises `ImageError`."""
-    with step("virtual environment"):
-        _run([sys.executable, "-m", "venv", str(folder)])
+def make(folder: Path, extras: Sequence[str] = ()) -> None:
+    """Make an environment with this project, its requirements and those of `extras`.
+
+    One that is there is added to. Raises `ImageError`.
+    """
+    python = folder / "bin" / "python"
+    project = f".[{','.join(extras)}]" if extras else "."
+    if not python.exists():
+        with step("virtual environment"):
+            _run([sys.executable, "-m", "venv", str(folder)])
     with step("Python packages"):
-        _run([str(folder / "bin" / "python"), *PIP])
+        _run([str(python), *PIP, project])
 
 
 def _run(command: list[str]) -> None:
@@ -75,8 +83,8 @@ def failure(output: str, status: int) -> ImageError:
 
 
 def main() -> int:
-    """`python3 -m bluebridge.images.environment FOLDER`: exit status 0, or 1 after one line."""
-    return exit_status(lambda: make(Path(sys.argv[1])))
+    """`python3 -m bluebridge.images.environment FOLDER [EXTRA…]`: status 0, or 1 after a line."""
+    return exit_status(lambda: make(Path(sys.argv[1]), sys.argv[2:]))
 
 
 if __name__ == "__main__":

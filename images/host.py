@@ -29,6 +29,8 @@ class Need:
     package: str
     purpose: str
     present: Callable[[], bool]
+    in_use: bool = True
+    """Whether `bluebridge` needs it, and not only its tests and its compiler."""
 
 
 def _program(name: str) -> Callable[[], bool]:
@@ -51,14 +53,16 @@ NEEDS = (
         "python3-dev",
         "compiling the device",
         _file(f"{sysconfig.get_path('include')}/Python.h"),
+        in_use=False,
     ),
     Need("libjson-c-dev", "libvfio-user", _file("/usr/include/json-c/json.h")),
     Need(
         "chromium-headless-shell",
         "the tests of `bluebridge web`",
         _program("chromium-headless-shell"),
+        in_use=False,
     ),
-    Need("tshark", "the tests of captures", _program("tshark")),
+    Need("tshark", "the tests of captures", _program("tshark"), in_use=False),
     Need("zstd", "unpacking the kernel", _program("zstd")),
     Need(
         "debian-archive-keyring",
@@ -68,9 +72,9 @@ NEEDS = (
 )
 
 
-def missing() -> list[Need]:
-    """The needs that this machine does not meet."""
-    return [need for need in NEEDS if not need.present()]
+def missing(*, in_use: bool = False) -> list[Need]:
+    """The needs that this machine does not meet; with `in_use`, those of `bluebridge` alone."""
+    return [need for need in NEEDS if (need.in_use or not in_use) and not need.present()]
 
 
 def install_words(needs: list[Need]) -> list[str]:
@@ -88,9 +92,9 @@ def as_root(*words: str) -> str:
     return shlex.join(["su", "-c", shlex.join(words)])
 
 
-def install() -> None:
-    """Install what is missing; raises `ImageError` with the command that would mend it."""
-    needs = missing()
+def install(*, in_use: bool = False) -> None:
+    """Install what is `missing`; raises `ImageError` with the command that would mend it."""
+    needs = missing(in_use=in_use)
     if not needs:
         return
     command = install_words(needs)
@@ -106,8 +110,7 @@ def install() -> None:
         command = ["sudo", *command]
     with step(f"install {' '.join(need.package for need in needs)}"):
         _apt_get(command)
-    still = missing()
-    if still:
+    if still := missing(in_use=in_use):
         raise ImageError(f"{still[0].package} did not install", mend)
 
 
@@ -136,11 +139,11 @@ def _apt_get(command: list[str]) -> None:
 
 
 def main() -> int:
-    """`python3 -m bluebridge.images.host`: check Python, install missing packages."""
+    """`python3 -m bluebridge.images.host [use]`: check Python, install missing packages."""
     if sys.version_info < (3, 11):  # noqa: UP036 (this runs before anything checked it)
         print("images: Python is older than 3.11; to mend it: use Debian 12 or 13", file=sys.stderr)
         return 1
-    return exit_status(install)
+    return exit_status(lambda: install(in_use=sys.argv[1:] == ["use"]))
 
 
 if __name__ == "__main__":
