@@ -1,1 +1,1 @@
-"""The data on what the adapter does with each field, which `make docs` shows as a page."""
+"""The fields that the adapter refuses or ignores, as data that `make docs` shows as a page."""
