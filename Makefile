@@ -43,7 +43,7 @@ test: setup
 	@$(MAKE) --no-print-directory fuzz-brief
 	$(BIN)/python -m tests.run -n $(VM_WORKERS)
 
-# Plants defects in copies of the tree, interpreted; a named test must notice each (docs/mutants.md).
+# Plants defects in copies of the tree, interpreted; a named test must notice each (tests/mutants).
 mutants: .venv/.installed
 	$(BIN)/python -m tests.mutants
 

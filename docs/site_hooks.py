@@ -22,6 +22,7 @@ from bluebridge.host_tools.web import save
 from bluebridge.host_tools.web.book import Book
 from bluebridge.host_tools.web.lab import Lab
 from tests.models.analysis_log import Sender
+from tests.mutants.page import text as mutants
 
 ROOT = Path(__file__).parent.parent
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
@@ -66,7 +67,7 @@ _SECTIONS = {
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages made from tables, and the documents that stand beside the folder."""
-    made = {"api-reference.md": _API, "fields.md": field_words()}
+    made = {"api-reference.md": _API, "fields.md": field_words(), "mutants.md": mutants()}
     made["registers.md"] = reference.contents()
     for subject, text in reference.pages().items():
         made[f"{_REGISTERS}{subject}.md"] = f"# Reference: {subject}\n\n{text}"

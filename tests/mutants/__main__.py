@@ -19,11 +19,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Return 0 if all were noticed, 1 if not, 2 for a wrong name, 130 after Ctrl-C."""
     options = _parser().parse_args(argv)
     if options.page:
-        page.write()
+        print(page.text(), end="")
         return 0
     table = {mutant.name: mutant for mutant in rows()}
     if unknown := [name for name in options.names if name not in table]:
-        print(f"there is no planted defect {unknown[0]}; docs/mutants.md lists them")
+        print(f"there is no planted defect {unknown[0]}; tests/mutants/tables has them")
         return 2
     chosen = [table[name] for name in options.names] or list(table.values())
     with tempfile.TemporaryDirectory(prefix="bluebridge-mutants-") as folder:
@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-n", dest="workers", type=int, default=2, help="copies side by side (default: 2)"
     )
-    parser.add_argument("--page", action="store_true", help="write docs/mutants.md and end")
+    parser.add_argument("--page", action="store_true", help="print them as a page")
     return parser
 
 

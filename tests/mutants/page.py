@@ -1,12 +1,11 @@
-"""docs/mutants.md, made from the table."""
+"""The page of planted defects, made from the table; `make docs` has it."""
 
 from __future__ import annotations
 
 from itertools import groupby
 
-from tests.mutants.table import ROOT, Mutant, rows
+from tests.mutants.table import Mutant, rows
 
-PATH = ROOT / "docs" / "mutants.md"
 _HEAD = """\
 # Planted defects
 
@@ -17,7 +16,7 @@ planted any more. `python -m tests.mutants NAME...` runs chosen ones; two run si
 changes that. `make conformance` runs all.
 
 A row is a few lines in `tests/mutants/tables/`: file, old and new text, tests, and the rule that
-the defect breaks. `python -m tests.mutants --page` writes this page from there. A defect that
+the defect breaks. `python -m tests.mutants --page` prints this page from there. A defect that
 changes nothing that anybody could see is no row.
 """
 
@@ -32,11 +31,6 @@ def text() -> str:
         )
         parts += [_row(mutant) for mutant in mutants]
     return "".join(parts)
-
-
-def write() -> None:
-    """Write the page into docs."""
-    PATH.write_text(text())
 
 
 def _row(mutant: Mutant) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants import page, planting
+from tests.mutants import planting
 from tests.mutants.__main__ import main
 from tests.mutants.table import ROOT, DoesNotApply, Mutant, rows
 
@@ -47,11 +47,6 @@ def with_contracts(text: str) -> str:
 def test_names_differ() -> None:
     assert len({mutant.name for mutant in ROWS}) == len(ROWS)
     assert len({(mutant.file, mutant.old, mutant.new) for mutant in ROWS}) == len(ROWS)
-
-
-def test_the_page_is_the_table() -> None:
-    """Mend: python -m tests.mutants --page"""
-    assert page.PATH.read_text() == page.text()
 
 
 @pytest.mark.parametrize(
