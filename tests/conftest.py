@@ -6,16 +6,24 @@ of most tests.
 
 from __future__ import annotations
 
+import signal
 from collections import defaultdict
 
 import pytest
+
+# What support code asserts is told with its values, as in tests.
+pytest.register_assert_rewrite("tests.models")
 
 _KEY = "bluebridge/seconds"
 _SIDE_BY_SIDE = "loadfile"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have the order of `pytest_collection_modifyitems` kept, and times remembered."""
+    """Have the order of `pytest_collection_modifyitems` kept, and times remembered.
+
+    What tests start gets Ctrl-C, also in a run that a shell began in the background and ignores it.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     cache = getattr(config, "cache", None)
     if cache is not None and config.getoption("dist", "no") == _SIDE_BY_SIDE:
         if cache.get(_KEY, {}):

@@ -69,6 +69,12 @@ class Ends:
         with self.theirs.lock:
             return [waiting.popleft() for _ in range(count)]
 
+    def receive_here(self, handle: int) -> None:
+        """Post our receive and wait until the original has it: it has no answer for "not yet"."""
+        self.ours.receive(handle)
+        twin = self.theirs.twins[self.ours.qp.qpn]
+        self.theirs.until(lambda: twin.has_receive, "a receive")
+
     def receive_there(self, handle: int, length: int = SIZE) -> None:
         """Post a receive of the original."""
         with self.theirs.lock:
@@ -117,7 +123,7 @@ class OriginalContract:
             assert got == (turn, original_qp.RECV, original_qp.OK, 100 + turn, bytes(4))
             assert bytes(ends.view[: 100 + turn]) == PATTERN[: 100 + turn]
             ends.view[:] = PATTERN[::-1]
-            ends.ours.receive(turn)
+            ends.receive_here(turn)
             address, _, key = ends.here
             piece = address + 7, 50 + turn, key
             ends.theirs.send(ends.pair, original_qp.SEND, [piece])
@@ -142,7 +148,7 @@ class OriginalContract:
         ends.post(opcode, 64, imm=NUMBER)
         ends.ours.expect(WcStatus.SUCCESS)
         assert ends.completions(1)[0].immediate == BYTES
-        ends.ours.receive(2)
+        ends.receive_here(2)
         piece = ends.region.address, 64, ends.region.key
         ends.theirs.send(ends.pair, op, [piece], ends.there, BYTES)
         (wc,) = ends.ours.wait()

@@ -218,9 +218,14 @@ class Twin:
         self.sends.index = self._consumed = values["send_index"]
         self._failed = False
 
+    @property
+    def has_receive(self) -> bool:
+        """Whether a receive has arrived that no send has taken."""
+        return self.receives.count(self._recv_taken, self.receives.index) > 0
+
     def take_receive(self) -> tuple[int, list[Piece]] | None:
         """Index and pieces of the next receive."""
-        if not self.receives.count(self._recv_taken, self.receives.index):
+        if not self.has_receive:
             return None
         index = self._recv_taken
         data = self.receives.entry(index)
