@@ -19,7 +19,6 @@ from bluebridge.host_tools.campaigns.bench import (
     page,
     rdma,
     rtrs,
-    scattered,
     startup,
 )
 from bluebridge.host_tools.campaigns.bench import figures as goals
@@ -50,10 +49,7 @@ def main() -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    if page.rows_of(figures):
-        print(page.table(figures))
-    if "rdma" in (options.sections or _SECTIONS):
-        print(page.times(figures))
+    print(page.table(figures))
     print(f"written: {page.write_json(machine, figures)}")
     page.write_page(machine, page.completed(figures))
     print(f"written: {page.PAGE}")
@@ -87,13 +83,8 @@ def _up(progress: Progress) -> list[Figure]:
     return [goals.up_warm(warm), goals.plain("up_cold", "the same with --cold", cold, "s")]
 
 
-def _pieces(progress: Progress) -> list[Figure]:
-    """Messages whose pages lie apart."""
-    return scattered.figures(ensure_artefacts(progress).library, progress)
-
-
 def _rdma(progress: Progress) -> list[Figure]:
-    """The kernel's drivers against Soft-RoCE and virtio-net, and where the time goes."""
+    """The kernel's drivers against Soft-RoCE and virtio-net."""
     return rdma.figures(progress)
 
 
@@ -149,7 +140,6 @@ def _parser() -> argparse.ArgumentParser:
 _SECTIONS: dict[str, Callable[[Progress], list[Figure]]] = {
     "up": _up,
     "hca": _hca,
-    "pieces": _pieces,
     "rdma": _rdma,
     "log": _log,
     "ntb": _ntb,

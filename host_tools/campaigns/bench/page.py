@@ -11,7 +11,6 @@ from typing import Any
 
 from bluebridge.host_tools.campaigns.bench import rdma
 from bluebridge.host_tools.campaigns.bench.figures import Figure
-from bluebridge.host_tools.campaigns.bench.stages import PREFIX, STAGES, TOGETHER
 from bluebridge.host_tools.host_description import HostDescription
 from bluebridge.images.source import HOME
 
@@ -22,9 +21,9 @@ RESULTS = ROOT / "build" / "bench"
 _TEXT = """\
 # Benchmarks
 
-Measured by `make bench` (`python -m bluebridge.host_tools.campaigns.bench [up] [hca] [pieces]
-[rdma] [log] [ntb] [ntrdma] [ntrdma-network] [rtrs] [dpdk]`), which writes this page. Guests
-have 2 vCPUs and 1 GiB each and share the machine with the device server.
+Measured by `make bench` (`python -m bluebridge.host_tools.campaigns.bench [up] [hca] [rdma] [log]
+[ntb] [ntrdma] [ntrdma-network] [rtrs] [dpdk]`), which writes this page. Guests have
+2 vCPUs and 1 GiB each and share the machine with the device server.
 
 | machine | |
 |---|---|
@@ -44,9 +43,6 @@ How each is measured:
   in the processor's caches: read it as what the path costs, not as memory bandwidth.
 - **Ping-pong** is krping's `wlat` with 8 bytes, both sides polling memory; half of the median round
   trip.
-- **RDMA WRITEs of 1 MiB** by `pieces` are made over the sockets of one server, without guests: 16
-  behind a doorbell, from pages to pages that lie together, or all apart in an order by chance, in
-  turn with a bare copy of the same pages by native code; medians of 39 rounds.
 - **Device CPU per doorbell** is the server's processor time for one 8-byte RDMA WRITE between its
   two HCAs, driven over their sockets without guests: the message, fetching and decoding the work
   request, checking keys, moving the data, the completion entry. Median of 9 rounds of 1000, with
@@ -124,22 +120,6 @@ b, rxonly in a, frames of 64 bytes and their FCS, 3 s, in turn five times over t
 virtio-net NIC that vfio-pci has (`-netdev dgram`, no vhost, DPDK's own driver); the medians of what
 arrived. Frames lost are those of all rounds: sent less received.
 
-## Where the time goes
-
-Microseconds of the processor time of an interpreted device server, by the stage it is spent in:
-its stacks are sampled while a program runs (`profile start`, `profile stop FILE` of
-`bluebridge.device.server.control`), and native code has none. Functions that serve all stages,
-reading and writing guest memory and rings, count for the stage that calls.
-
-{times}
-
-A message of `ib_write_lat` is one doorbell, one work request and one completion entry; one of
-`ib_send_lat` has a receive and its completion entry more. With `-e` there come the doorbell that
-arms a completion queue, an event entry, an interrupt and the doorbell that gives the event queue
-back, for each of the two completions unless they come together. The rest of a latency is not the
-server's: the vCPU leaves translated code for QEMU, QEMU writes to the socket, the kernel wakes the
-server; with `-e`, QEMU notices the interrupt in its main loop and wakes the vCPU.
-
 ## What the bus log costs a message
 
 A message of `ib_write_lat` is six events: doorbell, entry, request, payload, answer, completion.
@@ -167,13 +147,9 @@ guests, log off and on, after each step:
 | records packed as they are noted, constants final | 8.8 us | 12.5 us |
 | members of enumerations looked up once, messages with their own `__init__` | 6.2 us | 8.8 us |
 
-The rows of `up`, `log`, `ntb` and of MTU 9000 in the table above, and the table of
-stages, are of 2026-11-21, before compiling. Not measured since: doorbell to interrupt over the
-bridge, the device's time of `ib_send_lat -e`.
-
-The rows of 1 MiB are the medians of five runs beside other work on both cores, 55 to 69 % and 26 to
-47 %. The log of such a message is 512 records, 53 KB: packing them takes 15 us, the rest is writing
-them, for which the thread that does it needs a core of its own.
+The rows of `up`, `log`, `ntb` and of MTU 9000 in the table above are of 2026-11-21, before
+compiling. Not measured since: doorbell to interrupt over the bridge, the device's time of
+`ib_send_lat -e`.
 
 Where the goals were not reached: what the log adds to `ib_write_lat` is mostly what it keeps of
 entries and payloads, and the call through the bus's interface, which is not native; BlueFlame's
@@ -199,33 +175,9 @@ was measured lies between -0.22 and 0.17 but for one cost.
 """
 
 
-def times(figures: Sequence[Figure]) -> str:
-    """The figures of `stages` as a table: a row for each stage, a column for each program."""
-    found: dict[str, dict[str, float]] = {}
-    for figure in figures:
-        if figure.key.startswith(PREFIX):
-            found.setdefault(figure.title, {})[_program(figure)] = figure.value
-    columns = list(dict.fromkeys(name for row in found.values() for name in row))
-    lines = ["| us | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
-    for title in (*STAGES, TOGETHER):
-        if any(round(value, 1) for value in found.get(title, {}).values()):
-            cells = (f"{found[title].get(name, 0):,.1f}" for name in columns)
-            lines.append(f"| {title} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def _program(figure: Figure) -> str:
-    return figure.key.removeprefix(PREFIX).removesuffix(f".{figure.title}")
-
-
-def rows_of(figures: Sequence[Figure]) -> list[Figure]:
-    """The figures of the first table: all but the stages, which have a table of their own."""
-    return [figure for figure in figures if not figure.key.startswith(PREFIX)]
-
-
 def table(figures: Sequence[Figure]) -> str:
     """The figures as aligned text."""
-    rows = [(f.title, f.shown(), f.goal, f.verdict()) for f in rows_of(figures)]
+    rows = [(f.title, f.shown(), f.goal, f.verdict()) for f in figures]
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -258,10 +210,9 @@ def write_page(machine: HostDescription, figures: Sequence[Figure]) -> None:
         _TEXT.format(
             machine="\n".join(f"| {label} | {value} |" for label, value in machine.rows()),
             figures="\n".join(
-                f"| {f.title} | {f.shown()} | {f.goal} | {f.verdict()} |" for f in rows_of(figures)
+                f"| {f.title} | {f.shown()} | {f.goal} | {f.verdict()} |" for f in figures
             ),
             rounds=rdma.ROUNDS,
             tcp_rounds=rdma.TCP_ROUNDS,
-            times=times(figures),
         )
     )

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import statistics
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from bluebridge.compiled import PURE
 from bluebridge.device.server.options import DEFAULTS, ServerOptions
-from bluebridge.host_tools.campaigns.bench import programs, stages
+from bluebridge.host_tools.campaigns.bench import programs
 from bluebridge.host_tools.campaigns.bench.figures import Figure, at_least, plain
 from bluebridge.host_tools.campaigns.bench.links import GuestLink, guest_links
 from bluebridge.host_tools.lab.config import LabConfig
@@ -23,8 +20,6 @@ TCP_ROUNDS = 3
 TCP_SECONDS = 4
 TCP_GOALS = {1500: 6.0, 9000: 1.0}
 """The goals by MTU: so many times faster than virtio-net."""
-STAGES_MTU = 1500
-_WATCHED = 4000
 Measure = Callable[[], float]
 
 
@@ -72,25 +67,7 @@ def figures(progress: Progress) -> list[Figure]:
             progress(f"iperf3, MTU {mtu}: mlx4_en and virtio-net in turn")
             found += _tcp(pair, hca, soft, mtu)
         found += _variants(pair, hca, progress)
-    progress("where the time goes, interpreted")
-    with _interpreted(), Pair(config(), progress) as pair:
-        hca, _ = guest_links(pair)
-        found += _times(pair, hca)
     return found
-
-
-@contextmanager
-def _interpreted() -> Iterator[None]:
-    """Device servers that are started meanwhile run their sources."""
-    before = os.environ.get(PURE)
-    os.environ[PURE] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[PURE]
-        else:
-            os.environ[PURE] = before
 
 
 def config(
@@ -145,35 +122,6 @@ def _tcp(pair: Pair, hca: GuestLink, soft: GuestLink, mtu: int) -> list[Figure]:
             at_least(plain(f"{key}_ratio", f"{title}: ratio", ours / theirs, "x"), TCP_GOALS[mtu]),
         ]
     return found
-
-
-def _times(pair: Pair, hca: GuestLink) -> list[Figure]:
-    """Processor time of the server for a message, or for a MiB of TCP, by stages."""
-    programs.set_mtu(pair, hca, STAGES_MTU)
-    messages = 2 * _WATCHED  # there and back
-    rows: list[Figure] = []
-    for words in ("ib_write_lat -s 64", "ib_send_lat -s 64", "ib_send_lat -s 64 -e"):
-        command = f"{words} -n {_WATCHED}"
-        seen = stages.profile(pair, partial(programs.perftest, pair, hca, command))
-        rows += _rows(f"{words}, a message", seen, messages)
-    moved = 0.0
-
-    def stream() -> None:
-        nonlocal moved
-        rate = programs.iperf3(pair, hca, backwards=False, seconds=TCP_SECONDS)
-        moved = rate * (TCP_SECONDS + 1)
-
-    seen = stages.profile(pair, stream)
-    rows += _rows(f"iperf3, MTU {STAGES_MTU}, a MiB", seen, moved)
-    return rows
-
-
-def _rows(column: str, seen: stages.Profile, units: float) -> list[Figure]:
-    cost = seen.seconds * 1e6 / units
-    return [
-        plain(f"{stages.PREFIX}{column}.{name}", name, cost * share, "us")
-        for name, share in (*seen.shares.items(), (stages.TOGETHER, 1.0))
-    ]
 
 
 def _variants(pair: Pair, hca: GuestLink, progress: Progress) -> list[Figure]:

@@ -2,61 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-
-import pytest
-
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.host_tools.campaigns.bench import (
     doorbell_replies,
     ntrdma_network,
-    page,
     rdma,
-    stages,
 )
 from bluebridge.host_tools.campaigns.bench.figures import at_least, plain
 from bluebridge.host_tools.ntrdma.network import Measured
-
-STACKS = """\
-bluebridge.device.server.process.run;bluebridge.device.pci.loop.step 30
-bluebridge.device.pci.loop.step;bluebridge.device.pyvfio_user._callbacks.access;\
-bluebridge.device.mlx4.registers.doorbells.write 10
-bluebridge.device.pci.loop.step;bluebridge.device.mlx4.rings.completion_queues.post;\
-bluebridge.device.mlx4.rings.ring_buffer.write_entry;bluebridge.device.pci.memory.views 40
-bluebridge.device.pci.loop.step;bluebridge.device.mlx4.rings.event_queues._fire;\
-bluebridge.device.pci.endpoint.interrupt;\
-bluebridge.device.pyvfio_user.context.trigger 15
-something.else 5
-"""
-
-
-def test_stacks_belong_to_the_innermost_stage() -> None:
-    found = {name: share for name, share in stages.shares(STACKS).items() if share}
-    assert found == {
-        "messages of the bus": 0.3,
-        "doorbells": 0.1,
-        "completion entries": 0.4,
-        "interrupts": 0.15,
-        stages.OTHER: 0.05,
-    }
-
-
-@pytest.mark.parametrize("prefix", [each for found in stages.PREFIXES.values() for each in found])
-def test_stages_are_of_modules_that_exist(prefix: str) -> None:
-    """A prefix is a module or a package, or a function or method of one."""
-    package, _, last = prefix.rstrip(".").rpartition(".")
-    module = importlib.import_module(package)
-    if module.__spec__ is None or not module.__spec__.submodule_search_locations:
-        classes = [each for each in vars(module).values() if isinstance(each, type)]
-        assert any(hasattr(each, last) for each in (module, *classes))
-    else:
-        assert importlib.util.find_spec(f"{package}.{last}") is not None
-
-
-def test_nothing_sampled_is_no_division_by_zero() -> None:
-    assert set(stages.shares("").values()) == {0.0}
 
 
 def test_the_two_sides_take_turns_and_medians_count() -> None:
@@ -75,21 +29,6 @@ def test_goals_that_are_a_least() -> None:
     assert at_least(plain("k", "t", 19.9, "x"), 20).verdict() == "fell short"
     met = at_least(plain("k", "t", 20.0, "x"), 20)
     assert (met.verdict(), met.goal) == ("met", ">= 20 x")
-
-
-def test_stages_have_a_table_of_their_own() -> None:
-    figures = [
-        plain("write_bandwidth", "bandwidth", 2.0, "GiB/s"),
-        plain(f"{stages.PREFIX}ib_x -s 64.doorbells", "doorbells", 1.25, "us"),
-        plain(f"{stages.PREFIX}iperf3, a MiB.doorbells", "doorbells", 2000.0, "us"),
-        plain(f"{stages.PREFIX}iperf3, a MiB.bus log", "bus log", 0.01, "us"),
-    ]
-    assert page.times(figures).splitlines() == [
-        "| us | ib_x -s 64 | iperf3, a MiB |",
-        "|---|---|---|",
-        "| doorbells | 1.2 | 2,000.0 |",
-    ]
-    assert "doorbells" not in page.table(figures)
 
 
 def _ring(time: float, device: str, value: int = 1, bar: int = 0) -> Event:
