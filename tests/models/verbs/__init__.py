@@ -1,4 +1,4 @@
-"""Tests of verbs that run on any provider, and a provider for tests."""
+"""Tests of verbs that run on any provider."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from bluebridge.guest.connections import open_connections
-from bluebridge.guest.protocols.cm import ConnectionManager
 from bluebridge.guest.protocols.krping.host import Host
 from bluebridge.guest.protocols.krping.log import Log
 from bluebridge.guest.protocols.krping.result import Result
@@ -46,15 +45,11 @@ class Side:
         return self.output.getvalue()
 
 
-Connect = Callable[[Device, str, ExitStack], ConnectionManager]
-"""A connection manager for a device at an address; the stack closes what it takes."""
-
-
-def side_on(device: Device, ip: str, connect: Connect = open_connections) -> Side:
+def side_on(device: Device, ip: str) -> Side:
     """A host on `device`, which it closes, at the address `ip`."""
     with ExitStack() as stack:
         stack.enter_context(device)
-        manager = connect(device, ip, stack)
+        manager = open_connections(device, ip, stack)
         output = Output()
         return Side(Host(device, manager, Log(output), stack.pop_all()), output)
 
