@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from struct import pack
 
 import pytest
 
@@ -10,7 +11,7 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import QpState, ServiceType
 from bluebridge.device.layout.mlx4.cqe import CQE
 from bluebridge.device.layout.mlx4.eqe import EventType
-from bluebridge.device.layout.mlx4.wqe import INVALID_LKEY
+from bluebridge.device.layout.mlx4.wqe import INVALID_LKEY, FastRegFlag
 from bluebridge.device.rdma.pairs.costs import LEAST_PART_BYTES, MOST_PART_BYTES, WHOLE_BYTES
 from tests.models.long_messages import (
     HIGH,
@@ -24,7 +25,6 @@ from tests.models.long_messages import (
 from tests.models.rdma_node import SendOpcode as Op
 from tests.models.rdma_node import data, inline, remote
 from tests.unit.rdma.test_qp_protection import state, statuses
-from tests.unit.rdma.test_qp_rc import register
 from tests.unit.rdma.test_xrc import OTHER_PD, SRQN, Xrc
 
 
@@ -216,7 +216,11 @@ def test_a_guest_sends_to_itself() -> None:
 def test_a_key_is_invalidated_with_the_last_part() -> None:
     pair = LongPair(rq_shift=6).connect()
     key = pair.b.create_fast_mr(8)
-    register(pair, key, 0, [pair.b.host.allocate(4096)], 4096)
+    listing = pair.b.host.allocate(4096)
+    pair.b.host.poke(listing, pack(">Q", pair.b.host.allocate(4096) | 1))
+    rights = FastRegFlag.LOCAL_READ | FastRegFlag.LOCAL_WRITE | FastRegFlag.REMOTE_WRITE
+    segment = pack(">IIQQQIIQ", int(rights), key, listing, 0, 4096, 0, 12, 0)
+    pair.b.post_send(pair.qb, Op.FAST_REG_MR, segment)
     assert statuses(pair.b, pair.qb) == [0]
     pair.receive()
     usable: list[bool] = []
