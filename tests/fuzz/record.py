@@ -19,7 +19,6 @@ from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from tests.fuzz import prologues
 from tests.fuzz.fabrics import ethernet_pair
-from tests.fuzz.record_clients import Wire
 from tests.fuzz.recorder import Recorder
 from tests.models import ntb_pair
 from tests.models.hca_driver import Driver
@@ -95,17 +94,12 @@ class Plugin:
         self.folder = folder
         self.recorder = Recorder()
         self.recorder.listen()
-        self.wire = Wire()
-        self.wire.listen()
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         """Around set-up, call and tear-down."""
-        self.wire.start()
         with self.recorder.taping() as tape:
             yield
-        if data := self.wire.content():
-            self._write("sockets", data)
         if not tape.clean or not tape.target:
             return
         data = shortened(tape.target, bytes(tape.header), tape.content())
