@@ -23,6 +23,8 @@ from bluebridge.device.server import bridge_arguments, option_table, sandbox
 from bluebridge.device.server.bridges import BridgeSpec
 from bluebridge.device.server.options import ServerOptions
 from bluebridge.device.server.process import HcaSpec, Server
+from bluebridge.device.server.underlay import UnderlaySpec
+from bluebridge.device.server.wire_peers import MESSAGES, between_hosts, hosts
 
 log = logging.getLogger(__name__)
 
@@ -115,8 +117,14 @@ def _features(chosen: ServerOptions) -> Features:
         large_cqes=chosen.large_cqes,
         subnet_manager=chosen.sm == "builtin",
         trusting=chosen.trusting,
-        packets=chosen.wire == "packets",
+        packets=chosen.wire != MESSAGES,
     )
+
+
+def _underlay(chosen: ServerOptions) -> UnderlaySpec | None:
+    if not between_hosts(chosen.wire):
+        return None
+    return UnderlaySpec(hosts(chosen.wire, chosen.underlay), chosen.vni)
 
 
 def _contain(arguments: argparse.Namespace, specs: list[HcaSpec], bridges: BridgeSpec) -> None:
@@ -153,6 +161,7 @@ def main(argv: list[str] | None = None) -> int:
             _features(chosen),
             arguments.control,
             bridges if bridges.bridges or bridges.engines else None,
+            _underlay(chosen),
         )
     except (ValueError, OSError, LibraryError) as error:
         print(f"bluebridge device server: {error}", file=sys.stderr)

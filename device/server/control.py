@@ -3,6 +3,7 @@
     link NAME[/PORT] up|down    plug the cable of a port in, or pull it
     fault NAME [TEXT]           an internal error: the adapter stops until software resets it;
                                 answers whether a driver had initialised it
+    underlay                    a line for each host on the other side of a wire between hosts
     status                      a line for each port, and how often it used addresses of others
     profile start               from now on, sample what the server does
     profile stop FILE           write the stacks found, with their counts, one a line
@@ -36,6 +37,7 @@ from bluebridge.device.server.log_control import LogCommands
 from bluebridge.device.server.named_faults import NamedFaultCommands
 from bluebridge.device.server.profile import Sampler
 from bluebridge.device.server.show_control import ShowCommands
+from bluebridge.device.server.underlay import Underlay
 
 CHANGES = ("link", "fault", *ACTIONS, "release", "remove", "arm", "disarm")
 """First words of lines that change something and that therefore are noted in the bus log."""
@@ -61,6 +63,7 @@ class ControlCommands:
         trespassed: Mapping[str, Callable[[], tuple[int, int]]] | None = None,
         events: EventLog | None = None,
         show: ShowCommands | None = None,
+        underlay: Underlay | None = None,
     ) -> None:
         self._hcas = hcas
         self._trespassed = trespassed or {}
@@ -76,6 +79,7 @@ class ControlCommands:
             **self._faults.words,
             **NamedFaultCommands(self._hca, list(hcas), faults).words,
             **({} if show is None else show.words),
+            **({} if underlay is None else underlay.words),
         }
 
     def execute(self, line: str) -> list[str]:

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from bluebridge.device.buslog.packing import CAPTURE, WINDOW_CAPTURE
 from bluebridge.device.buslog.segments import TOTAL_BYTES
 from bluebridge.device.fabric.addresses import LinkLayer
+from bluebridge.device.layout.net.vxlan import MAX_VNI
 from bluebridge.device.mlx4.settings.config import BLUEFLAME_REGISTERS, MAX_PORTS, PLAIN
 from bluebridge.device.server.option_table import option
+from bluebridge.device.server.wire_peers import MESSAGES, own_address, wire
 
 
 def byte_count(text: str) -> int:
@@ -35,6 +37,16 @@ def log_limit(text: str) -> int:
     if size < LEAST_LOG:
         raise argparse.ArgumentTypeError(f"{text} is less than 1MiB")
     return size
+
+
+DEFAULT_VNI = 77
+
+
+def vni(text: str) -> int:
+    """Parse the number of a VXLAN network; raises `argparse.ArgumentTypeError`."""
+    if not text.isascii() or not text.isdecimal() or not 0 < int(text) <= MAX_VNI:
+        raise argparse.ArgumentTypeError(f"{text} is no number from 1 to {MAX_VNI}")
+    return int(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +88,25 @@ class ServerOptions:
     )
     pro: bool = option(False, "ConnectX-3 Pro: RoCE v2 as well as v1")
     wire: str = option(
-        "messages",
+        MESSAGES,
         "what travels between the ports: whole messages (default), or packets, byte for byte those "
-        "of RoCE",
-        choices=("messages", "packets"),
+        "of RoCE; HOST:PORT[,HOST:PORT...] joins them with the labs there, packets in VXLAN over "
+        "UDP, neither encrypted nor authenticated",
+        metavar="messages|packets|HOST:PORT",
+        read=wire,
+    )
+    underlay: str = option(
+        "",
+        "own address of a wire to other hosts (default: that from which the first is reached, and "
+        "its port)",
+        metavar="ADDRESS:PORT",
+        read=own_address,
+    )
+    vni: int = option(
+        DEFAULT_VNI,
+        f"VXLAN network identifier of a wire to other hosts (default {DEFAULT_VNI})",
+        metavar="N",
+        read=vni,
     )
     large_cqes: bool = option(False, "offer completion entries of 64 bytes")
     capture: int = option(

@@ -30,6 +30,7 @@ from bluebridge.device.server.bridges import Bridges, BridgeSpec, Hosts
 from bluebridge.device.server.control import ControlCommands, ControlSocket
 from bluebridge.device.server.networks import Networks
 from bluebridge.device.server.show_control import ShowCommands
+from bluebridge.device.server.underlay import NAME, Underlay, UnderlaySpec
 from bluebridge.device.show.functions import hca_tables
 from bluebridge.device.show.remains import Remains
 from bluebridge.device.show.table import Tables
@@ -88,6 +89,7 @@ class Server:
         features: Features = PLAIN,
         control: Path | None = None,
         bridges: BridgeSpec | None = None,
+        underlay: UnderlaySpec | None = None,
     ) -> None:
         self.loop = EventLoop()
         self._events = events
@@ -114,6 +116,7 @@ class Server:
         self._control: ControlSocket | None = None
         self._hosts = Hosts() if bridges is not None else None
         self._bridges: Bridges | None = None
+        self._underlay: Underlay | None = None
         try:
             if self._hosts is not None and bridges is not None:
                 self._bridges = Bridges(bridges, self._hosts, self.loop, events)
@@ -121,6 +124,8 @@ class Server:
                     self._show(endpoint, self._bridges.tables[endpoint.name])
             for spec in specs:
                 self._add(spec)
+            if underlay is not None:
+                self._underlay = self._join(underlay)
             if control is not None:
                 self._control = self._control_socket(control)
         except BaseException:
@@ -156,6 +161,13 @@ class Server:
         endpoint.plug(hca)
         self._show(endpoint, hca_tables(hca, endpoint))
 
+    def _join(self, spec: UnderlaySpec) -> Underlay:
+        """Put other hosts on the network of the first ports."""
+        network = self._networks.of(LinkLayer.ETHERNET)[0]
+        active, events = self._events.active, self._events
+        cable = CapturedFabric(network, events, NAME) if active else network
+        return Underlay(spec, network, cable, self.loop)
+
     def _show(self, endpoint: Endpoint, tables: Tables) -> None:
         """Make the state of a function available to `show`; keep it when its client is lost."""
         name = endpoint.name
@@ -164,7 +176,9 @@ class Server:
 
     def _control_socket(self, path: Path) -> ControlSocket:
         show = ShowCommands(self._functions, self._hcas, self._remains.tables)
-        commands = ControlCommands(self._hcas, self._faults, self._trespassed, self._events, show)
+        commands = ControlCommands(
+            self._hcas, self._faults, self._trespassed, self._events, show, self._underlay
+        )
         return ControlSocket(path, commands, self.loop)
 
     def _cables(self, spec: HcaSpec, networks: Sequence[Fabric]) -> list[Fabric]:
@@ -197,6 +211,8 @@ class Server:
             self._control.close()
         for endpoint in self._endpoints:
             endpoint.close()
+        if self._underlay is not None:
+            self._underlay.close()
         if self._bridges is not None:
             self._bridges.close()
         self._events.close()

@@ -73,6 +73,7 @@ def _as_json(pairs: list[PairRecord], ended: list[EndRecord]) -> dict[str, Any]:
             **asdict(pair),
             "uptime": round(now - pair.started, 1),
             "ports": _json_ports(pair),
+            "wire": _asked(pair, "underlay"),
             "log_stopped": _log_stopped(pair),
         }
         for pair in pairs
@@ -100,6 +101,8 @@ def show(pair: PairRecord) -> None:
     for line in _ports(pair):
         if remark := remark_of(line):
             print(f"  note: {remark}")
+    for line in _asked(pair, "underlay"):
+        print(f"  wire: {line}")
     if stopped := _log_stopped(pair):
         print(f"  note: the bus log was stopped: {stopped}")
     for warning in pair.warnings:
@@ -120,12 +123,17 @@ def _log_stopped(pair: PairRecord) -> str:
 
 def _ports(pair: PairRecord) -> list[str]:
     """Return the line on each port from the device server's `status` command."""
+    return _asked(pair, "status")
+
+
+def _asked(pair: PairRecord, line: str) -> list[str]:
+    """Return the answer of the device server's control socket; empty if there is none."""
     agents = [agent for guest in pair.guests for agent in guest.agents]
     if not pair.server or not agents:
         return []
     socket = Path(agents[0]).parent / hardware_control.SOCKET
     with contextlib.suppress(LabError):
-        return hardware_control.tell(socket, "status", _ANSWER_SECONDS)
+        return hardware_control.tell(socket, line, _ANSWER_SECONDS)
     return []
 
 

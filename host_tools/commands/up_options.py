@@ -11,12 +11,14 @@ from bluebridge.device.layout.ntb.models import ALIASING, BY_NAME, DEFAULT, BarS
 from bluebridge.device.server import option_table
 from bluebridge.device.server.bridge_options import BridgeOptions
 from bluebridge.device.server.options import ServerOptions, log_limit
+from bluebridge.device.server.wire_peers import MESSAGES, between_hosts
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab import lab_options, log_stopper
 from bluebridge.host_tools.lab.config import KERNEL, MAX_GUESTS, MAX_HCAS, SIDES
 
 _HARDWARE = (
-    "link", "sm", "ports", "blueflame", "blueflame_size", "pro", "wire", "capture", "log_limit"
+    "link", "sm", "ports", "blueflame", "blueflame_size", "pro", "wire", "underlay",
+    "vni", "capture", "log_limit"
 )  # fmt: skip
 """The options of the device server that `up` has as well; others are given after `--`."""
 _BRIDGE = ("bar_sizes", "window_alias")
@@ -186,6 +188,10 @@ def check_together(options: argparse.Namespace) -> None:
         _check_bare(options)
     if options.guests > 2:
         _check_guests(options)
+    if between_hosts(options.wire or MESSAGES):
+        _check_hosts(options)
+    elif options.underlay or options.vni:
+        raise UsageError("--underlay, --vni: the wire leads to no host", "add --wire HOST:PORT")
     if options.image == DEBUG and options.memory_mib < DEBUG_LEAST_MIB:
         raise UsageError(
             f"guests of {options.memory_mib} MiB have no room for the debugging tools",
@@ -210,6 +216,13 @@ def check_together(options: argparse.Namespace) -> None:
         raise UsageError(
             "the Python driver speaks RoCE, not InfiniBand", "add --driver kernel, or none"
         )
+
+
+def _check_hosts(options: argparse.Namespace) -> None:
+    if options.pairs > 1:
+        raise UsageError("one pair is joined to other hosts", "use --guests in place of --pairs")
+    if options.link == "infiniband":
+        raise UsageError("RoCE goes to other hosts, InfiniBand does not", "leave out --link")
 
 
 def _check_guests(options: argparse.Namespace) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bluebridge.device.server.bridge_options import BridgeOptions
 from bluebridge.device.server.options import DEFAULTS, ServerOptions
+from bluebridge.device.server.wire_peers import between_hosts, hosts
+from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.machine.qemu_arguments import GuestSize
 
 NAMES = ("a", "b")
@@ -14,8 +16,10 @@ NTB_ADDRESSES = ("10.9.1.1/24", "10.9.1.2/24")
 """The addresses of ntb_netdev's network devices, one for each guest of a pair."""
 MAX_GUESTS = 8
 """The largest number of guests on one network of a device server."""
-ADDRESSES = tuple(f"10.9.0.{host}/24" for host in range(1, MAX_GUESTS + 1))
-"""The addresses of the kernel's network devices; each pair has a network of its own."""
+_HOSTS_OF_A_SITE = 10
+"""Labs on one wire between hosts have 10.9.0.1 and on, 10.9.0.11 and on, and so on."""
+ADDRESSES = ("10.9.0.1/24", "10.9.0.2/24")
+"""The addresses of a pair's network devices, which has a network of its own (`address`)."""
 NTRDMA_ADDRESSES = ("10.9.4.1/24", "10.9.4.2/24")
 """The addresses of RTRS over NTRDMA, in a network besides those of the HCAs' ports."""
 KERNEL, PYTHON = SIDES = ("kernel", "python")
@@ -41,7 +45,7 @@ class LabConfig:
     vfio: bool = True
     """Bind the HCAs to vfio-pci; without it no driver has them."""
     kernel: bool = False
-    """Give the HCAs to the kernel's mlx4 drivers instead, with an address of `ADDRESSES`."""
+    """Give the HCAs to the kernel's mlx4 drivers instead, each with its `address`."""
     options: ServerOptions = DEFAULTS
     """The options of the HCAs and of the bus log."""
     server_words: tuple[str, ...] = ()
@@ -50,6 +54,8 @@ class LabConfig:
     """The names of the guests, two unless more are on the network; a bridge joins two."""
     number: int = 1
     """The number of the pair on this machine, from 1, from which its HCAs' MAC addresses follow."""
+    site: int = 0
+    """The number of this lab among those on one wire between hosts (`of_wire`)."""
     cold: bool = False
     """Boot from power-on with the devices in place, instead of restoring a snapshot."""
     hca: bool = True
@@ -80,6 +86,26 @@ class LabConfig:
         Such a pair can only start from the snapshot, and its guests cannot be restarted alone.
         """
         return self.bridge is not None and self.bridge.window_alias
+
+    def of_wire(self) -> LabConfig:
+        """Return the configuration with the lab's number among those on its wire.
+
+        Names of hosts are looked up. Raises `UsageError` for a wire that leads nowhere.
+        """
+        if not between_hosts(self.options.wire):
+            return self
+        try:
+            return replace(self, site=hosts(self.options.wire, self.options.underlay).site)
+        except ValueError as error:
+            raise UsageError(str(error), "`bluebridge up --help` has the form") from None
+
+    def host_number(self, name: str) -> int:
+        """Return the last part of the addresses of guest `name`, unique among all joined labs."""
+        return _HOSTS_OF_A_SITE * self.site + self.names.index(name) + 1
+
+    def address(self, name: str) -> str:
+        """Return the address of the kernel's network device in guest `name`, with its prefix."""
+        return f"10.9.0.{self.host_number(name)}/24"
 
     def kernel_drives(self, name: str) -> bool:
         """Whether the kernel's drivers get the devices of guest `name`."""

@@ -19,6 +19,7 @@ from bluebridge.host_tools.processes import process
 from bluebridge.images.source import HOME
 
 _FIRST_MAC = 0x0002C9BB0001
+_MACS_OF_A_SITE = 0x40000
 _MACS_OF_A_PAIR = 0x400
 """Ports and nodes of an HCA take steps of 0x100 from its MAC (`HcaConfig.port_guid`)."""
 
@@ -43,10 +44,13 @@ class ServerConfig:
     """The number of the network that each HCA is on, by the HCA's name; 0 for HCAs not named."""
     pair: int = 1
     """The number of the pair on this machine; no two pairs share MAC addresses or GUIDs."""
+    site: int = 0
+    """The number of the lab among those on one wire between hosts, none of which share any."""
 
     def mac(self, index: int) -> str:
         """Return the MAC address, as text, of the HCA with the given index in `hcas`, from 0."""
-        number = _FIRST_MAC + (self.pair - 1) * _MACS_OF_A_PAIR + index
+        number = _FIRST_MAC + self.site * _MACS_OF_A_SITE
+        number += (self.pair - 1) * _MACS_OF_A_PAIR + index
         return number.to_bytes(6, "big").hex(":")
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from bluebridge.host_tools.lab import ntb_drivers, rtrs_sides
-from bluebridge.host_tools.lab.config import ADDRESSES, NTB_ADDRESSES, LabConfig
+from bluebridge.host_tools.lab.config import NTB_ADDRESSES, LabConfig
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.progress import Progress
 
@@ -63,7 +63,7 @@ class GuestDrivers:
     def load(self, machine: Vm) -> None:
         """Load mlx4 if the kernel is to drive a guest's HCAs; copy sets of modules to the guest."""
         if self._config.kernel_drives(machine.name) and self._config.hca:
-            address = ADDRESSES[self._config.names.index(machine.name)]
+            address = self._config.address(machine.name)
             self._progress(f"guest {machine.name}: loading the kernel's drivers")
             machine.run(["bluebridge-mlx4", address], timeout=_KERNEL_SECONDS)
             self._detail(f"guest {machine.name}: mlx4 has its device, address {address}")

@@ -32,7 +32,7 @@ def port_addresses(config: LabConfig, name: str) -> list[PortAddress]:
     """
     if not config.hca:
         return []
-    host = config.names.index(name) + 1
+    host = config.host_number(name)
     return [
         PortAddress(hca, port, f"10.9.{hca * _SUBNETS_OF_AN_HCA + port - 1}.{host}")
         for hca in range(config.hcas)

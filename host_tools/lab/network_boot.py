@@ -11,7 +11,7 @@ from bluebridge.device.layout.pci import DEVICE_CONNECTX2
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.lab import root_ports
 from bluebridge.host_tools.lab.artefacts import LabArtefacts, NetworkBootFiles
-from bluebridge.host_tools.lab.config import ADDRESSES, LabConfig
+from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.machine import qemu_arguments
 from bluebridge.host_tools.machine.qemu_arguments import NetworkBoot
 from bluebridge.host_tools.machine.vm import Vm
@@ -74,8 +74,7 @@ def prepare(
 
     Raises `LabError`.
     """
-    own, other = (config.names.index(each) for each in (peer.name, name))
-    address, client = (ADDRESSES[index].partition("/")[0] for index in (own, other))
+    address, client = (config.address(each).partition("/")[0] for each in (peer.name, name))
     served = Served(files, artefacts.guest_code())
     if peer.run(f"cat {_STAMP}", check=False).text.strip() != served.stamp:
         _put(peer, served)

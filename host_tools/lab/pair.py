@@ -46,11 +46,11 @@ class Pair:
         progress: Progress | None = None,
         detail: Progress | None = None,
     ) -> None:
-        """Prepare a pair; `with` starts it.
+        """Prepare a pair; `with` starts it. Raises `UsageError` for a wire that leads nowhere.
 
         `detail` is told each step, `progress` the large ones.
         """
-        self.config = config or LabConfig()
+        self.config = (config or LabConfig()).of_wire()
         self._progress = progress or Reporter(quiet=True)
         self._detail = detail or Reporter(quiet=True)
         self._stack = contextlib.ExitStack()
@@ -160,6 +160,7 @@ class Pair:
             self.folder / hardware_control.SOCKET,
             root_ports.networks(self.config),
             self.config.number,
+            self.config.site,
         )
 
     def _machine(self, name: str) -> Vm:
@@ -183,7 +184,7 @@ class Pair:
     def network_boot(self, name: str) -> NetworkBoot:
         """Return the way in which iPXE boots guest `name` over its HCA: its peer serves the files.
 
-        The peer's kernel must drive its HCA, with an address of `ADDRESSES`, and the pair must
+        The peer's kernel must drive its HCA, with an address, and the pair must
         have no bridge (`network_boot.check`). Raises `LabError`.
         """
         machine = self.machine(name)

@@ -1,0 +1,1 @@
+"""The wire between hosts: the frames of a network in VXLAN over UDP."""

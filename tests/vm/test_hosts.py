@@ -1,0 +1,69 @@
+"""Two labs, each with a server of its own, whose guests share a network over UDP."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+
+from bluebridge.device.server.options import ServerOptions
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine import pings
+from bluebridge.host_tools.programs.readiness import CM_LISTENING, wait_until
+
+RPINGS, BYTES = 20, 4000
+
+
+def _free_ports() -> list[int]:
+    with socket.socket(type=socket.SOCK_DGRAM) as one, socket.socket(type=socket.SOCK_DGRAM) as two:
+        for each in (one, two):
+            each.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1], two.getsockname()[1]]
+
+
+@pytest.fixture(scope="module")
+def labs() -> Iterator[list[Pair]]:
+    """Two labs that name each other."""
+    first, second = (f"127.0.0.1:{port}" for port in _free_ports())
+    one, two = (
+        LabConfig(
+            vfio=False,
+            kernel=True,
+            options=ServerOptions(pro=True, wire=peer, underlay=own),
+        )
+        for own, peer in ((first, second), (second, first))
+    )
+    with Pair(one) as a_lab, Pair(two) as another:
+        yield [a_lab, another]
+
+
+def _ip(lab: Pair, name: str) -> str:
+    return lab.config.address(name).partition("/")[0]
+
+
+def test_guests_of_both_labs_reach_each_other(labs: list[Pair]) -> None:
+    one, other = labs
+    for here, there in product("ab", repeat=2):
+        pings.check(one.machine(here), _ip(other, there), "-c 3 -i 0.1")
+        pings.check(other.machine(there), _ip(one, here), "-c 3 -i 0.1 -s 1400")
+    pings.check(one.a, _ip(one, "b"), "-c 3 -i 0.1")
+
+
+def test_rdma_crosses_hosts(labs: list[Pair]) -> None:
+    server, client = labs[0].a, labs[1].b
+    ip = _ip(labs[0], "a")
+    serving = server.agent.start(f"rping -s -C {RPINGS} -S {BYTES} -a {ip} > /dev/null", 100)
+    server.run(wait_until(CM_LISTENING), timeout=60)
+    line = f"rping -c -C {RPINGS} -S {BYTES} -V -v -a {ip} | grep -c 'rdma-ping-'"
+    assert client.run(line, timeout=100).text.strip() == str(RPINGS)
+    serving.wait()
+
+
+def test_what_the_other_host_sent_is_counted(labs: list[Pair]) -> None:
+    for lab in labs:
+        (line,) = lab.server.tell("underlay")
+        assert line.startswith("peer 127.0.0.1:")
+        assert "nothing received" not in line
