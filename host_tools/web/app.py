@@ -23,8 +23,8 @@ from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.web.book import Book, Query
 from bluebridge.host_tools.web.lab import Lab
 from bluebridge.host_tools.web.live import Live, TooManyPages
-from bluebridge.host_tools.web.overview import overview
 from bluebridge.host_tools.web.reference_page import page as reference_page
+from bluebridge.host_tools.web.timeline import length, moments, timeline
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
@@ -107,6 +107,8 @@ class Site:
         app.route("/", "GET", lambda: static_file("index.html"))
         app.route("/static/<name>", "GET", static_file)
         app.route("/lab", "GET", answering(self.lab))
+        app.route("/timeline", "GET", answering(self.timeline))
+        app.route("/moments", "GET", answering(self.moments))
         app.route("/activities", "GET", answering(self.activities))
         app.route("/activity/<number:int>", "GET", answering(self.activity))
         app.route("/fields/<number:int>", "GET", answering(self.fields))
@@ -119,10 +121,22 @@ class Site:
         """Answer with hosts, functions, and the length of the log."""
         self._book.forget()
         reader = LogReader(self._lab.reader.folder)
-        log = overview(reader)
+        log = length(reader)
         found = {"log": log}
         first = self._book.opening(log["end"])
         return self._lab.description() | found | ({} if first is None else {"open": first})
+
+    def timeline(self) -> dict[str, Any]:
+        """Answer with the lanes of the time axis, from second `since` to `until`."""
+        asked = bottle.request.query
+        since, until = (float(asked.get(name, "0")) for name in ("since", "until"))
+        if not -_LATEST < since <= until < _LATEST:
+            raise bottle.HTTPError(400, "from `since` to `until` is no time of a log")
+        return timeline(LogReader(self._lab.reader.folder), since, until)
+
+    def moments(self) -> dict[str, Any]:
+        """Answer with the faults, changes of links, resets and orders of the log."""
+        return {"moments": moments(LogReader(self._lab.reader.folder))}
 
     def activities(self) -> dict[str, Any]:
         """Answer with a part of the list: from event `first` on, or up to before event `before`."""
@@ -209,6 +223,8 @@ def answering(action: Callable[..., dict[str, Any]]) -> Callable[..., str]:
     return answer
 
 
+_LATEST = 1e9
+"""A bound on the seconds that a log may last."""
 _DIGITS = 18
 """The most digits that the number of an event may have."""
 

@@ -11,9 +11,9 @@ from bluebridge.host_tools.analyzer.activity import ActivityKind
 from bluebridge.host_tools.web.app import STATIC
 from bluebridge.host_tools.web.book import Book, Query
 from bluebridge.host_tools.web.lab import Lab
-from bluebridge.host_tools.web.overview import overview
+from bluebridge.host_tools.web.timeline import length, moments, timeline
 
-SCRIPTS = ("source.js", "drawing.js", "player.js", "list.js", "lab.js", "main.js")
+SCRIPTS = ("source.js", "drawing.js", "player.js", "list.js", "lab.js", "time.js", "main.js")
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 
 
@@ -44,13 +44,16 @@ def _data(
     lab: Lab, book: Book, first: int, limit: int, kind: str, *, at_end: bool
 ) -> Iterator[bytes]:
     found, activities = book.whole(first, limit, Query(kind), at_end=at_end)
-    length = overview(LogReader(book.folder))  # behind the activities: the log may still grow
+    reader = LogReader(book.folder)
+    log = length(reader)  # behind the activities: the log may still grow
+    log["timeline"] = timeline(reader, log["begin"], log["seconds"])
+    log["moments"] = moments(reader)
     what = "activities" if not kind else f"activities of the kind {kind}"
     said = f"{len(activities)} {what}, of events {found.first} to {max(found.first, found.end - 1)}"
-    said += f" of a log of {max(length['end'], found.end)} events"
+    said += f" of a log of {max(log['end'], found.end)} events"
     if not found.done or found.first > first:
         said += "; --limit and --event choose others"
-    head = lab.description() | {"log": length, "running": False, "saved": said}
+    head = lab.description() | {"log": log, "running": False, "saved": said}
     if activities:
         head["open"] = _last(activities) if at_end else _first(activities)
     yield b'{"lab":' + _json(head) + b',"activities":[\n'

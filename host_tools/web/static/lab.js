@@ -1,5 +1,5 @@
 "use strict";
-// The buttons of a running lab, and the strip that shows when the log was busy.
+// The buttons of a running lab.
 
 class Hardware {
   constructor(lab, drawing) {
@@ -49,51 +49,4 @@ class Hardware {
     for (const each of states) this.set(each.port, !each.cable);
     this.drawing.ports(states);
   }
-}
-
-// Events over time; a click goes to the first event there.
-function overview(log, go) {
-  const parts = log.parts, most = Math.max(1, ...parts.map(part => part[1]));
-  const picture = svg("svg", {viewBox: "0 0 120 30", preserveAspectRatio: "none", "aria-hidden": "true"});
-  parts.forEach(([first, count], i) => {
-    if (!count) return;
-    const high = 2 + 28 * Math.log1p(count) / Math.log1p(most);
-    const bar = svg("rect", {x: i, y: 30 - high, width: 0.9, height: high, "data-first": first, "data-end": first + count});
-    bar.append(svg("title", {}, `${count} events from event ${first} on`));
-    bar.onclick = () => go(first);
-    picture.append(bar);
-  });
-  $("overview").replaceChildren(picture);
-  overviewKeys([...picture.children], go);
-}
-
-// The strip as a slider: arrows choose a part, Enter goes to its first event.
-function overviewKeys(bars, go) {
-  const strip = $("overview");
-  let at = 0;
-  const say = () => {
-    bars.forEach((bar, i) => bar.classList.toggle("at", i === at));
-    strip.setAttribute("aria-valuenow", at);
-    strip.setAttribute("aria-valuetext", bars[at]?.textContent ?? "no events");
-  };
-  strip.tabIndex = 0;
-  strip.setAttribute("role", "slider");
-  strip.setAttribute("aria-valuemin", 0);
-  strip.setAttribute("aria-valuemax", Math.max(0, bars.length - 1));
-  strip.onkeydown = event => {
-    const to = {ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: bars.length - 1}[event.key];
-    if (event.key === "Enter" && bars[at]) go(Number(bars[at].dataset.first));
-    else if (to === undefined) return;
-    else at = Math.min(Math.max(0, to), Math.max(0, bars.length - 1));
-    say();
-    event.preventDefault();
-    event.stopPropagation();
-  };
-  say();
-}
-
-// Mark the part of the log that the list shows.
-function here(first, end) {
-  for (const bar of $("overview").querySelectorAll("rect"))
-    bar.classList.toggle("here", Number(bar.dataset.end) > first && Number(bar.dataset.first) < end);
 }

@@ -81,7 +81,7 @@ class List {
     this.said();
     this.draw();
     $("list").scrollTop = $("follow").checked ? this.lines.length * ROW : 0;
-    here(first, end);
+    this.onshow?.(first, end);
   }
 
   said() {

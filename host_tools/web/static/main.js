@@ -1,7 +1,7 @@
 "use strict";
 // Brings the parts of the page together.
 
-let theHosts = [];
+let theHosts = [], theAxis;
 const hosts = () => theHosts;
 
 function options(lab) {
@@ -35,7 +35,8 @@ async function begin() {
   const drawing = new Drawing(lab), player = new Player(drawing), hardware = new Hardware(lab, drawing);
   $("drawing").append(drawing.picture);
   const list = new List(player, {...lab.log, saved: lab.saved});
-  overview(lab.log, first => { $("follow").checked = false; $("first").value = first; list.search(); });
+  theAxis = new TimeAxis(lab.log, first => { $("follow").checked = false; $("first").value = first; list.search(); });
+  list.onshow = (first, end) => theAxis.here(first, end);
   keys(player);
   $("follow").checked = lab.running && lab.open === undefined;
   $("follow-label").hidden = lab.saved !== undefined;

@@ -64,7 +64,7 @@ class Player {
     this.at = place;
     const step = this.steps[place], row = rows[place + 1];
     row.classList.add("now");
-    row.scrollIntoView({block: "nearest"});
+    if ($("play").scrollHeight > $("play").clientHeight) row.scrollIntoView({block: "nearest"});  // else the whole page would move
     $("place").textContent = `step ${place + 1} of ${this.steps.length}`;
     const said = step.decoded || step.what;
     $("step").replaceChildren(el("span", `${place + 1}. ${wayWords(step)}: ${step.caption || said}`),

@@ -23,6 +23,10 @@ class Server {
 
   async fields(number) { return (await this.get("fields/" + number)).fields; }
 
+  timeline(since, until) { return this.get("timeline?" + new URLSearchParams({since, until})); }
+
+  async moments() { return (await this.get("moments")).moments; }
+
   page(filters, place) { return this.get("activities?" + new URLSearchParams({...filters, ...place})); }
 
   async act(word, name, action) {
@@ -48,6 +52,10 @@ class Saved {
   }
 
   async fields() { return []; }  // of a saved page: its steps have the words only
+
+  async timeline() { return this.saved.lab.log.timeline; }
+
+  async moments() { return this.saved.lab.log.moments; }
 
   async page(filters, place) {
     const first = Number(place.first ?? 0), text = (filters.text ?? "").toLowerCase();

@@ -25,7 +25,15 @@ CHROMIUM = (
 """The proxy does not exist, so that any use of a network but this machine fails."""
 SECONDS = 40.0
 _PLAIN_DESCRIPTORS = 10
-KEYS = {"ArrowRight": 39, "ArrowLeft": 37, "ArrowDown": 40, " ": 32, "Enter": 13, "Tab": 9}
+KEYS = {
+    "ArrowRight": 39,
+    "ArrowLeft": 37,
+    "ArrowDown": 40,
+    " ": 32,
+    "Enter": 13,
+    "Tab": 9,
+    "+": 187,
+}
 
 
 class Browser:
@@ -93,9 +101,32 @@ class Browser:
     def key(self, name: str) -> None:
         """Press a key of `KEYS`."""
         code = {"key": name, "windowsVirtualKeyCode": KEYS[name]}
-        text = {"text": "\r" if name == "Enter" else name} if name in (" ", "Enter") else {}
+        text = {"text": "\r" if name == "Enter" else name} if name in (" ", "+", "Enter") else {}
         self._call("Input.dispatchKeyEvent", type="keyDown", **code, **text)
         self._call("Input.dispatchKeyEvent", type="keyUp", **code)
+
+    def drag(self, selector: str, right: int) -> None:
+        """Drag the middle of the first element that matches, by so many pixels to the right."""
+        box = self.run(f"document.querySelector({selector!r}).getBoundingClientRect().toJSON()")
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        for kind, at in (
+            ("mousePressed", x),
+            ("mouseMoved", x + right),
+            ("mouseReleased", x + right),
+        ):
+            self._call(
+                "Input.dispatchMouseEvent",
+                type=kind,
+                x=at,
+                y=y,
+                button="left",
+                buttons=1,
+                clickCount=1,
+            )
+
+    def scripts(self, *, on: bool) -> None:
+        """From now on pages have scripts, or have none."""
+        self._call("Emulation.setScriptExecutionDisabled", value=not on)
 
     def picture(self, path: Path) -> None:
         """Write what is seen as PNG."""

@@ -18,8 +18,7 @@ from tests.unit.web.web_site import served
 SIZES = {"": (1500, 950), "-tablet": (820, 1180), "-phone": (390, 844)}
 FOLDER = HOME / "docs" / "pictures"
 
-
-_COLOURS = 64
+_COLOURS = 128
 
 
 def _scratch() -> tempfile.TemporaryDirectory[str]:
@@ -44,7 +43,11 @@ def take(log: Path, folder: Path) -> list[Path]:
                 page.wait("document.querySelectorAll('#fields tr').length > 3")
                 made.append(folder / f"web{name}{theme}.png")
                 page.picture(made[-1])
-                small = Image.open(made[-1]).convert("RGB").quantize(_COLOURS)
+                small = (
+                    Image.open(made[-1])
+                    .convert("RGB")
+                    .quantize(_COLOURS, Image.Quantize.FASTOCTREE)
+                )
                 small.save(made[-1], optimize=True)
     return made
 

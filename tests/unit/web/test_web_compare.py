@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +10,11 @@ import pytest
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.host_tools import cli
-from bluebridge.host_tools.web.app import serve
 from bluebridge.host_tools.web.lab import Lab
 from bluebridge.host_tools.web.side_by_side import SideBySide, paired
 from tests.models.analysis_log import A, Sender
 from tests.unit.web.browser import browser
-from tests.unit.web.web_site import SECRET
+from tests.unit.web.web_site import serving
 
 
 def _row(title: str, status: str = "OK", at: float = 0.0, device: str = "a") -> dict[str, Any]:
@@ -66,23 +62,10 @@ def _log(folder: Path, *, failing: bool) -> Lab:
     return Lab(LogReader(folder), folder.name)
 
 
-@contextlib.contextmanager
-def _served(site: SideBySide) -> Iterator[str]:
-    server = serve(site, SECRET, 0)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/{SECRET}/"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
 def test_the_page_marks_the_first_difference_and_leads_to_it(tmp_path: Path) -> None:
     """A link opens that moment in the page of its log; markup is text; polling is left out."""
     site = SideBySide(_log(tmp_path / "good", failing=False), _log(tmp_path / "bad", failing=True))
-    with browser(tmp_path) as chromium, _served(site) as address:
+    with browser(tmp_path) as chromium, serving(site) as address:
         chromium.open(address)
         chromium.wait("document.getElementById('first') !== null")
         assert chromium.text("state") == "1 of 3 differ"

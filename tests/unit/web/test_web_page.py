@@ -134,6 +134,45 @@ def test_keys_go_through_the_strip_of_time(page: Browser) -> None:
     page.wait(f"Number(document.querySelector('#rows tr').dataset.number) >= {number}")
 
 
+def test_the_axis_of_time_is_zoomed_and_dragged(page: Browser) -> None:
+    """By keys, buttons and the pointer: less time is shown, counted anew, then a later time."""
+    since, until = "theAxis.data.since", "theAxis.data.until"
+    page.run("document.getElementById('overview').focus()")
+    whole = page.run(f"{until} - {since}")
+    page.key("ArrowRight")
+    page.key("+")
+    page.wait(f"{until} - {since} < {0.51 * whole}")
+    page.click("#closer")
+    page.wait(f"{until} - {since} < {0.26 * whole}")
+    before = page.run(since)
+    page.drag("#overview", -300)
+    page.wait(f"{since} > {before}")
+    assert page.run(f"{until} - {since} < {0.26 * whole}")
+    page.click("#whole")
+    page.wait(f"Math.abs({until} - {since} - {whole}) < 1e-9")
+    lanes = page.run("[...document.querySelectorAll('#overview text')].map(t => t.textContent)")
+    assert lanes[:4] == ["a", "b", "wire", "faults"]
+    assert page.run("document.querySelectorAll('#overview .gap').length") > 0
+
+
+def test_what_went_wrong_stands_on_the_axis(chromium: Browser, tmp_path: Path) -> None:
+    """A click on a drop goes to its event."""
+    sender = written(tmp_path / "log", 1)
+    sender.log.record(A, Kind.FAULT, 0, 0, 12, b"drop: rule 1")
+    sender.post(8)
+    sender.log.close()
+    number = next(e.number for e in LogReader(tmp_path / "log") if e.kind is Kind.FAULT)
+    with served(tmp_path / "log") as address:
+        chromium.open(address)
+        chromium.wait("document.querySelectorAll('#overview .wrong').length == 1")
+        assert "drop: rule 1" in chromium.run(
+            "document.querySelector('#overview .wrong title').textContent"
+        )
+        chromium.click("#overview .wrong")
+        chromium.wait(f"document.querySelector('#rows tr').dataset.number >= {number}")
+        chromium.open("about:blank")
+
+
 @pytest.mark.parametrize("width", [390, 820])
 def test_the_page_fits_a_small_screen(chromium: Browser, log: Path, width: int) -> None:
     """Nothing is cut at the right; the list leaves room for what is below it."""
@@ -366,3 +405,39 @@ def test_markup_from_a_guest_is_text(chromium: Browser, tmp_path: Path) -> None:
             assert chromium.run("document.querySelectorAll('main b, main img').length") == 0
             assert chromium.run("window.hit === undefined")
         chromium.open("about:blank")
+
+
+def test_names_from_a_log_are_text(chromium: Browser, tmp_path: Path) -> None:
+    """Hosts, devices and node descriptions, in a served and in a saved page."""
+    name = "<img src=x onerror='window.hit=1'>"
+    sender = Sender(tmp_path / "log")
+    sender.log.device(name)
+    sender.post(8)
+    text = f"node description {name}".encode()
+    for device in (A, 2):
+        sender.host()
+        sender.log.record(device, Kind.NOTE, 0, 0, len(text), text)
+    sender.log.close()
+    path = tmp_path / "page.html"
+    assert cli.main(["web", str(tmp_path / "log"), "--save", str(path)]) == 0
+    with served(tmp_path / "log", title=name) as address:
+        for each in (address, path.as_uri()):
+            chromium.open(each)
+            chromium.wait("document.getElementById('rows').innerText.includes('description <img')")
+            chromium.wait("document.querySelectorAll('#overview text').length > 3")
+            assert chromium.run("document.querySelectorAll('body img').length") == 0
+            assert chromium.run("window.hit === undefined")
+        chromium.open("about:blank")
+
+
+def test_a_browser_without_scripts_is_told(chromium: Browser, log: Path, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    assert cli.main(["web", str(log), "--save", str(path), "--limit", "3"]) == 0
+    chromium.scripts(on=False)
+    try:
+        chromium.open(path.as_uri())
+        text = "document.querySelector('noscript')"
+        chromium.wait(f"{text} && {text}.innerText.includes('This page needs scripts')")
+    finally:
+        chromium.open("about:blank")
+        chromium.scripts(on=True)

@@ -110,7 +110,19 @@ def test_the_lab_has_hosts_functions_and_the_length_of_the_log(site: str) -> Non
     }
     assert lab["peers"] == {"a": "b", "b": "a"}
     assert lab["log"]["end"] == EVENTS
-    assert sum(count for _, count in lab["log"]["parts"]) == EVENTS
+
+
+def test_the_axis_has_a_lane_for_each_machine_and_the_wire(site: str) -> None:
+    """All of the time, then a part of it: the counts are those of the events there."""
+    log = _json(site, "lab")["log"]
+    whole = _json(site, f"timeline?since={log['begin']}&until={log['seconds']}")
+    assert list(whole["lanes"]) == ["a", "b", "wire"]
+    assert sum(count for parts in whole["lanes"].values() for _, count in parts) == EVENTS
+    middle = (log["begin"] + log["seconds"]) / 2
+    half = _json(site, f"timeline?since={log['begin']}&until={middle}")
+    assert 0 < sum(count for parts in half["lanes"].values() for _, count in parts) < EVENTS
+    for wrong in ("since=2&until=1", "since=nan&until=nan", "since=x&until=1", "until=inf"):
+        assert _ask(site, f"/{SECRET}/timeline?{wrong}")[0] == 400, wrong
 
 
 def test_pages_hold_every_activity_once_in_order(log: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bluebridge.device.buslog.reader import LogReader
-from bluebridge.host_tools.web.app import Site, serve
+from bluebridge.host_tools.web.app import Served, Site, serve
 from bluebridge.host_tools.web.book import Book
 from bluebridge.host_tools.web.lab import Lab
 from bluebridge.host_tools.web.live import Live
@@ -70,7 +70,14 @@ def served(
 ) -> Iterator[str]:
     """The site of a log; its address with the secret."""
     lab = Lab(LogReader(folder), title, control)
-    server = serve(Site(lab, Book(folder), Live(lab)), SECRET, 0)
+    with serving(Site(lab, Book(folder), Live(lab))) as address:
+        yield address
+
+
+@contextlib.contextmanager
+def serving(site: Served) -> Iterator[str]:
+    """A site that is served; its address with the secret."""
+    server = serve(site, SECRET, 0)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:

@@ -1,0 +1,95 @@
+"""axe finds nothing to mend in any view of the page, in both themes and on a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.host_tools import cli
+from bluebridge.host_tools.web.lab import Lab
+from bluebridge.host_tools.web.side_by_side import SideBySide
+from tests.models.analysis_log import A, Sender
+from tests.unit.web.browser import Browser, browser
+from tests.unit.web.web_site import Control, served, serving, written
+
+AXE = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
+RUN = f"""axe.run({{runOnly: {RULES}}}).then(found =>
+    found.violations.map(each => [each.id, each.nodes.map(node => node.html)]))"""
+
+
+def _log(folder: Path) -> Sender:
+    """A log with a fault, a command that failed, and polling."""
+    sender = written(folder, 3)
+    for kind, text in (
+        (Kind.FAULT, b"drop: rule 1"),
+        (Kind.COMMAND, b"MAP_FA op_mod=0 in_mod=0x1 in=0x0 BAD_PARAM 12 us"),
+        *[(Kind.COMMAND, b"DUMP_ETH_STATS op_mod=0 in_mod=0x1 in=0x0 OK 9 us")] * 5,
+    ):
+        sender.host()
+        sender.log.record(A, kind, 0, 4, len(text), text, What.OTHER, 4)
+    sender.log.flush()
+    return sender
+
+
+@pytest.fixture(scope="module", params=["light", "dark"])
+def chromium(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("axe")) as found:
+        if request.param == "dark":
+            found.dark()
+        yield found
+
+
+def _check(page: Browser) -> None:
+    page.run(f"{AXE}; true")
+    assert page.run(RUN) == []
+
+
+@pytest.mark.parametrize("width", [1500, 390])
+def test_axe_finds_nothing_on_the_page_of_a_lab(
+    chromium: Browser, tmp_path: Path, width: int
+) -> None:
+    control = Control(tmp_path / "c")
+    _log(tmp_path / "log")
+    chromium.size(width, 850)
+    with served(tmp_path / "log", tmp_path / "c") as address:
+        chromium.open(address)
+        chromium.wait("document.querySelectorAll('#fields tr').length > 0")
+        chromium.wait("document.querySelectorAll('#overview .wrong').length > 0")
+        _check(chromium)
+        chromium.click("#routine")
+        chromium.click("#rows tr.bad")
+        chromium.wait("document.getElementById('chosen').innerText.includes('MAP_FA')")
+        _check(chromium)
+        chromium.open(f"{address}reference/mlx4-wqe")
+        chromium.wait("document.querySelectorAll('td').length > 0")
+        _check(chromium)
+        chromium.open("about:blank")
+    control.close()
+    chromium.size(1500, 950)
+
+
+def test_axe_finds_nothing_on_two_logs_and_on_a_saved_page(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    for name, rounds in (("one", 1), ("other", 2)):
+        _log(tmp_path / name).log.close()
+        written(tmp_path / f"short-{name}", rounds).log.close()
+    logs = [Lab(LogReader(tmp_path / name), name) for name in ("one", "short-other")]
+    with serving(SideBySide(logs[0], logs[1])) as address:
+        chromium.open(address)
+        chromium.wait("document.getElementById('first') !== null")
+        _check(chromium)
+        chromium.open("about:blank")
+    path = tmp_path / "page.html"
+    assert cli.main(["web", str(tmp_path / "one"), "--save", str(path)]) == 0
+    chromium.open(path.as_uri())
+    chromium.wait("document.querySelectorAll('#steps tr').length > 3")
+    _check(chromium)
