@@ -5,11 +5,19 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from functools import partial
+from pathlib import Path
 
 import argcomplete
 import argcomplete.completers
 
+from bluebridge.device.buslog.filter import Filter
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.record import MARK
+from bluebridge.device.fabric import fault_words
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.net.operations import Op
 from bluebridge.host_tools import arguments
 from bluebridge.host_tools.analyzer.event_lines import KINDS
 from bluebridge.host_tools.keeper import registry
@@ -20,13 +28,16 @@ def answer() -> None:
     """Print the words that may stand at the cursor for the shell, then end the program."""
     words = _words(os.environ.get("COMP_LINE", ""))
     parser = arguments.of_line(words)
+    command = words[0] if words else ""
     for action in _actions(parser):
         if isinstance(action.metavar, str) and action.metavar.startswith("GUEST"):
             action.completer = _guests  # type: ignore[attr-defined]
         elif action.dest == "folder" and action.metavar == "DIR":
             action.completer = _logs  # type: ignore[attr-defined]
-        elif action.dest == "kind" and words[:1] == ["log"]:
-            action.completer = _kinds  # type: ignore[attr-defined]
+        elif known := _SEVERAL.get((command, action.dest)):
+            action.completer = partial(_several, known)  # type: ignore[attr-defined]
+        elif action.dest in ("from_mark", "to_mark"):
+            action.completer = _marks  # type: ignore[attr-defined]
     argcomplete.autocomplete(parser)
 
 
@@ -53,10 +64,29 @@ def _logs(prefix: str, **_: object) -> list[str]:
     return [*runs, *argcomplete.completers.DirectoriesCompleter()(prefix)]
 
 
-def _kinds(prefix: str, **_: object) -> list[str]:
-    """Return the kinds of events, behind those that were typed with a comma."""
+_SEVERAL: dict[tuple[str, str], Collection[str]] = {
+    ("log", "kind"): KINDS,
+    ("link", "kind"): fault_words.KINDS,
+    ("link", "opcode"): (*Op.__members__, *fault_words.ANSWERS),
+}
+"""The words of options that take several with commas, by command and option."""
+
+
+def _several(known: Collection[str], prefix: str, **_: object) -> list[str]:
+    """Return the known words, behind those that were typed with a comma."""
     before, comma, _last = prefix.rpartition(",")
-    return [f"{before}{comma}{kind}" for kind in KINDS]
+    return [f"{before}{comma}{word}" for word in known]
+
+
+def _marks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """Return the texts of the marks in the log of the line, else in that of the newest pair."""
+    folders = [Path(pair.logs) for _, pair in registry.pairs() if pair.logs]
+    folders += [parsed_args.folder] if parsed_args.folder else []
+    if not folders:
+        return []
+    notes = LogReader(folders[-1]).events(Filter(kinds=frozenset((Kind.NOTE,))))
+    head = MARK.decode()
+    return list({e.text.removeprefix(head): None for e in notes if e.text.startswith(head)})
 
 
 def _guests(**_: object) -> list[str]:

@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from bluebridge.images.artefacts import Artefacts, host_qemu
 from bluebridge.images.errors import ImageError
 from bluebridge.images.host import NEEDS, as_root, install_words
 from bluebridge.images.mirror import debian_mirror
+from bluebridge.images.unpack import tree_size
 
 GIB = 1 << 30
 DISK_NEEDED = 3 * GIB
@@ -45,6 +47,7 @@ def checks(artefacts: Artefacts | None = None) -> list[Check]:
         *_packages(),
         _mirror(),
         *_artefacts(artefacts),
+        _cache(artefacts.cache.root),
         _compiled(),
         _accelerator(artefacts),
     ]
@@ -109,6 +112,19 @@ def _artefact(artefacts: Artefacts, name: str) -> Check:
     if present is None:
         return Check(name, False, "not built yet", "make setup")
     return Check(name, True, str(present))
+
+
+def _cache(root: Path) -> Check:
+    """Return a check that tells what the cache holds by part, the largest first; always met."""
+    sizes: Counter[str] = Counter()
+    for path in root.iterdir() if root.exists() else ():
+        size = tree_size(path) if path.is_dir() else path.lstat().st_size
+        sizes[path.name.rpartition("-")[0] or path.name] += size
+    parts = ", ".join(
+        f"{name} {size / 1e6:.0f}" for name, size in sizes.most_common() if size > 5e5
+    )
+    text = f"{sizes.total() / 1e6:.0f} MB: {parts}; `python -m bluebridge.images clean` removes all"
+    return Check("cache", True, text if sizes else "empty")
 
 
 def _compiled() -> Check:

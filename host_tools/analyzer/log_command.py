@@ -18,7 +18,7 @@ from bluebridge.host_tools.analyzer.comparison import compare
 from bluebridge.host_tools.analyzer.event_lines import KINDS
 from bluebridge.host_tools.analyzer.pcap import dissector, export
 from bluebridge.host_tools.analyzer.timeline import perfetto_file
-from bluebridge.host_tools.analyzer.views.table import DEFAULT, VIEWS
+from bluebridge.host_tools.analyzer.views.table import DEFAULT, TABLE, VIEWS
 from bluebridge.host_tools.analyzer.views.view import Options, View
 
 _TREES = " or ".join(view.name for view in VIEWS.values() if view.tree)
@@ -41,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=", ".join(_summary(view) for view in VIEWS.values()),
     )
     parser.add_argument(
-        "--tree", action="store_true", help=f"with --view {_TREES}: all parts of each"
+        "--tree",
+        action="store_true",
+        help=f"with --view {_TREES}: all parts of each (without --view: of the table)",
     )
     parser.add_argument(
         "--profile",
@@ -165,16 +167,16 @@ def _print(lines: Iterator[str]) -> None:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Check options; raises `ValueError` for options that do not go together."""
+    if arguments.tree and arguments.view == DEFAULT:
+        arguments.view = TABLE
     view = VIEWS[arguments.view]
     if None not in (arguments.since, arguments.until) and arguments.until < arguments.since:
         raise ValueError("--to is before --from: exchange them")
     if arguments.tree and not view.tree:
         raise ValueError(f"--tree needs --view {_TREES}")
     perfetto_file.check_arguments(arguments)
-    if not view.event_options:
-        for name in ("decode", "pcap"):
-            if getattr(arguments, name):
-                raise ValueError(f"--{name} does not go with --view {view.name}: drop one")
+    if not view.event_options and arguments.pcap:  # --decode: the other views say it in any case
+        raise ValueError(f"--pcap does not go with --view {view.name}: drop one")
     if not view.event_filters:
         for name in ("kind", "bar"):
             if getattr(arguments, name) is not None:

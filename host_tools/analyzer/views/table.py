@@ -18,3 +18,4 @@ VIEWS = {
 }
 """The views by their names for `--view`; the first one is the default."""
 DEFAULT = events.VIEW.name
+TABLE = transactions.VIEW.name

@@ -110,11 +110,19 @@ def test_filters_of_the_views(log: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert len(_run(capsys, log, "--view", "table", "--limit", 5)[1].splitlines()) == 6
 
 
+def test_a_tree_without_a_view_is_that_of_the_table(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = _run(capsys, log, "--view", "table", "--tree", "--limit", 9)
+    assert _run(capsys, log, "--tree", "--decode", "--limit", 9) == table
+    assert table[0] == 0 and "RADDR.va" in table[1]
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
         (["--view", "wr", "--profile", "nonsense"], "nonsense"),
-        (["--tree"], "--tree needs --view table or wr"),
+        (["--view", "traffic", "--tree"], "--tree needs --view table or wr"),
         (["--view", "wr", "--kind", "dma"], "--kind chooses events"),
         (["--perfetto", "x", "--pcap", "y"], "one file at a time"),
         (["--perfetto", "x", "--bar", "2"], "--bar chooses what is printed"),

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from bluebridge.device.buslog.record import MARK
+from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.keeper.claims import claim_number
 from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
 from bluebridge.images.source import HOME
+from tests.models.analysis_log import A, Sender
 
 ASK = """
 eval "$({python} -m bluebridge.host_tools.cli completion bash)"
@@ -49,6 +52,8 @@ def _complete(line: str, runtime: Path) -> list[str]:
         ("bluebridge log --view tra", ["traffic"]),
         ("bluebridge log --kind comm", ["command"]),
         ("bluebridge log --kind irq,comm", ["irq,command"]),
+        ("bluebridge link a drop --kind da", ["datagram"]),
+        ("bluebridge link a drop --opcode ACK,FETCH", ["ACK,FETCH_ADD"]),
     ],
 )
 def test_commands_options_and_values(line: str, words: list[str], tmp_path: Path) -> None:
@@ -63,6 +68,17 @@ def test_guests_that_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert _complete("bluebridge console ", tmp_path)[-2:] == ["a2", "b2"]
     finally:
         claim.close()
+
+
+def test_marks_of_the_log_of_the_line(tmp_path: Path) -> None:
+    sender = Sender(tmp_path / "log")
+    for name in ("begin", "before-reset", "begin"):
+        text = MARK + name.encode()
+        sender.log.record(A, Kind.NOTE, 0, 0, len(text), text)
+    sender.log.close()
+    line = f"bluebridge log {tmp_path / 'log'} --mark be"
+    assert _complete(line, tmp_path) == ["begin", "before-reset"]
+    assert _complete("bluebridge log --to-mark be", tmp_path) == []
 
 
 def test_logs_of_kept_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
