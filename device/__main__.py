@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from bluebridge.device.buslog.writer import EventLog, FileLog
@@ -21,6 +22,7 @@ from bluebridge.device.pci import collector
 from bluebridge.device.pyvfio_user import LibraryError
 from bluebridge.device.server import bridge_arguments, option_table, sandbox
 from bluebridge.device.server.bridges import BridgeSpec
+from bluebridge.device.server.nics import NicSpec
 from bluebridge.device.server.options import ServerOptions
 from bluebridge.device.server.process import HcaSpec, Server
 from bluebridge.device.server.underlay import UnderlaySpec
@@ -68,6 +70,14 @@ def parse_hca(text: str, number: int = 0, link: LinkLayer = LinkLayer.ETHERNET) 
     )
 
 
+def parse_nic(text: str) -> NicSpec:
+    """`name=b,socket=PATH,mac=52:54:00:…`; raises `ValueError` with one line."""
+    hca = parse_hca(text)
+    if "mac=" not in text or "link=" in text or "net=" in text:
+        raise ValueError(f"--nic {text}: write name=, socket= and mac=")
+    return NicSpec(hca.name, hca.socket, hca.mac)
+
+
 def _check_addresses(specs: list[HcaSpec]) -> None:
     """Raise `ValueError` for two HCAs of one network with one MAC address, or GUID made of it."""
     found: dict[tuple[LinkLayer, int, bytes], str] = {}
@@ -91,6 +101,13 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         metavar="name=N,socket=PATH[,mac=MAC][,link=LINK][,net=N]",
         help="an HCA; without link= its ports speak what --link says; HCAs whose net= (default 0) "
         "differ are not connected",
+    )
+    parser.add_argument(
+        "--nic",
+        action="append",
+        default=[],
+        metavar="name=N,socket=PATH,mac=MAC",
+        help="a virtio NIC on the network of the first ports, for QEMU's -netdev stream",
     )
     parser.add_argument("--log", type=Path, metavar="DIR", help="folder of the bus log")
     parser.add_argument("--no-log", action="store_true", help="record nothing")
@@ -127,7 +144,9 @@ def _underlay(chosen: ServerOptions) -> UnderlaySpec | None:
     return UnderlaySpec(hosts(chosen.wire, chosen.underlay), chosen.vni)
 
 
-def _contain(arguments: argparse.Namespace, specs: list[HcaSpec], bridges: BridgeSpec) -> None:
+def _contain(
+    arguments: argparse.Namespace, specs: Sequence[HcaSpec | NicSpec], bridges: BridgeSpec
+) -> None:
     """Give up what a server that is ready does not need."""
     sockets = [each.socket for each in specs]
     sockets += [each.socket for each in (*bridges.bridges, *bridges.engines)]
@@ -149,6 +168,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         link = LinkLayer(chosen.link)
         specs = [parse_hca(text, number, link) for number, text in enumerate(arguments.hca)]
+        nics = [parse_nic(text) for text in arguments.nic]
+        if nics and LinkLayer.ETHERNET not in {spec.link for spec in specs}:
+            raise ValueError("--nic needs an HCA on Ethernet: add --hca")
         if not chosen.trusting:
             _check_addresses(specs)
         events = EventLog()
@@ -162,6 +184,7 @@ def main(argv: list[str] | None = None) -> int:
             arguments.control,
             bridges if bridges.bridges or bridges.engines else None,
             _underlay(chosen),
+            nics,
         )
     except (ValueError, OSError, LibraryError) as error:
         print(f"bluebridge device server: {error}", file=sys.stderr)
@@ -169,7 +192,7 @@ def main(argv: list[str] | None = None) -> int:
     collector.start()
     try:
         if not chosen.no_sandbox:
-            _contain(arguments, specs, bridges)
+            _contain(arguments, [*specs, *nics], bridges)
         server.run()
     finally:
         server.close()

@@ -45,7 +45,7 @@ _SECTIONS = {
     "Tutorials": ("tour.md", "verbs.md", "hello-adapter.md", "iteration.md"),
     "How-to guides": (
         "lab.md", "hosts.md", "habits.md", "from-petracer.md", "from-wireshark.md",
-        "from-soft-roce.md", "break-my-driver.md", "testing.md", "ci.md",
+        "from-soft-roce.md", "soft-roce.md", "break-my-driver.md", "testing.md", "ci.md",
         "faults.md", "atlas.md", "capture.md", "mmiotrace.md", "kmod.md", "guest-image.md",
         "agent.md", "ipxe.md", "dpdk.md", "rtrs-lab.md", "sweep.md",
     ),
@@ -58,8 +58,8 @@ _SECTIONS = {
         "clauses.md", "api-reference.md", "fields.md", "registers.md",
     ),
     "The project": (
-        "contributing.md", "changes.md", "conformance.md", "ntb-conformance.md", "benchmarks.md",
-        "fuzzing.md", "mutants.md",
+        "contributing.md", "changes.md", "conformance.md", "ntb-conformance.md",
+        "soft-roce-conformance.md", "benchmarks.md", "fuzzing.md", "mutants.md",
     ),
 }  # fmt: skip
 """The site's navigation; every page has a place in it."""

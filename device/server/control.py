@@ -3,7 +3,8 @@
     link NAME[/PORT] up|down    plug the cable of a port in, or pull it
     fault NAME [TEXT]           an internal error: the adapter stops until software resets it;
                                 answers whether a driver had initialised it
-    underlay                    a line for each host on the other side of a wire between hosts
+    wires                       a line for each host on the other side of a wire between hosts, and
+                                for each NIC
     status                      a line for each port, and how often it used addresses of others
     profile start               from now on, sample what the server does
     profile stop FILE           write the stacks found, with their counts, one a line
@@ -37,7 +38,6 @@ from bluebridge.device.server.log_control import LogCommands
 from bluebridge.device.server.named_faults import NamedFaultCommands
 from bluebridge.device.server.profile import Sampler
 from bluebridge.device.server.show_control import ShowCommands
-from bluebridge.device.server.underlay import Underlay
 
 CHANGES = ("link", "fault", *ACTIONS, "release", "remove", "arm", "disarm")
 """First words of lines that change something and that therefore are noted in the bus log."""
@@ -53,7 +53,7 @@ class ControlCommands:
 
     `trespassed` counts, by the names of links (`a/1`), a port's uses of addresses of others
     (`StagedFabric.trespasses`), `show` answers what
-    functions hold; what the lines change is noted in `events`.
+    functions hold, `wires` what went to hosts and NICs; what the lines change is noted in `events`.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ControlCommands:
         trespassed: Mapping[str, Callable[[], tuple[int, int]]] | None = None,
         events: EventLog | None = None,
         show: ShowCommands | None = None,
-        underlay: Underlay | None = None,
+        wires: Callable[[], list[str]] | None = None,
     ) -> None:
         self._hcas = hcas
         self._trespassed = trespassed or {}
@@ -79,7 +79,7 @@ class ControlCommands:
             **self._faults.words,
             **NamedFaultCommands(self._hca, list(hcas), faults).words,
             **({} if show is None else show.words),
-            **({} if underlay is None else underlay.words),
+            **({} if wires is None else {"wires": lambda _: wires()}),
         }
 
     def execute(self, line: str) -> list[str]:

@@ -14,7 +14,7 @@ from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.capture import CapturedFabric
 from bluebridge.device.fabric.faults.rules import FaultRules
-from bluebridge.device.fabric.interface import Fabric
+from bluebridge.device.fabric.interface import Fabric, StagedFabric
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.mlx4 import bar0, uar
 from bluebridge.device.mlx4.device import Hca
@@ -29,6 +29,7 @@ from bluebridge.device.rdma.by_packets.packet_wire import PacketWire
 from bluebridge.device.server.bridges import Bridges, BridgeSpec, Hosts
 from bluebridge.device.server.control import ControlCommands, ControlSocket
 from bluebridge.device.server.networks import Networks
+from bluebridge.device.server.nics import Nic, NicSpec
 from bluebridge.device.server.show_control import ShowCommands
 from bluebridge.device.server.underlay import NAME, Underlay, UnderlaySpec
 from bluebridge.device.show.functions import hca_tables
@@ -90,6 +91,7 @@ class Server:
         control: Path | None = None,
         bridges: BridgeSpec | None = None,
         underlay: UnderlaySpec | None = None,
+        nics: Sequence[NicSpec] = (),
     ) -> None:
         self.loop = EventLoop()
         self._events = events
@@ -117,6 +119,7 @@ class Server:
         self._hosts = Hosts() if bridges is not None else None
         self._bridges: Bridges | None = None
         self._underlay: Underlay | None = None
+        self._nics: list[Nic] = []
         try:
             if self._hosts is not None and bridges is not None:
                 self._bridges = Bridges(bridges, self._hosts, self.loop, events)
@@ -126,6 +129,8 @@ class Server:
                 self._add(spec)
             if underlay is not None:
                 self._underlay = self._join(underlay)
+            for nic in nics:
+                self._add_nic(nic)
             if control is not None:
                 self._control = self._control_socket(control)
         except BaseException:
@@ -164,9 +169,25 @@ class Server:
     def _join(self, spec: UnderlaySpec) -> Underlay:
         """Put other hosts on the network of the first ports."""
         network = self._networks.of(LinkLayer.ETHERNET)[0]
-        active, events = self._events.active, self._events
-        cable = CapturedFabric(network, events, NAME) if active else network
-        return Underlay(spec, network, cable, self.loop)
+        return Underlay(spec, network, self._captured(network, NAME), self.loop)
+
+    def _add_nic(self, spec: NicSpec) -> None:
+        """Put the NIC of a guest on the network of the first ports."""
+        network = self._networks.of(LinkLayer.ETHERNET)[0]
+        nic = Nic(spec, self._captured(network, spec.name), self.loop)
+        self._nics.append(nic)
+        self._faults.add_link(f"{spec.name}/1", spec.name, nic.port, network)
+
+    def _captured(self, network: StagedFabric, name: str) -> Fabric:
+        return CapturedFabric(network, self._events, name) if self._events.active else network
+
+    def _wires(self) -> list[str]:
+        """Return a line for each host on the other side of the wire, and for each NIC."""
+        lines = [] if self._underlay is None else self._underlay.report()
+        if self._nics:
+            network = self._networks.of(LinkLayer.ETHERNET)[0]
+            lines += [nic.report(network.trespasses) for nic in self._nics]
+        return lines
 
     def _show(self, endpoint: Endpoint, tables: Tables) -> None:
         """Make the state of a function available to `show`; keep it when its client is lost."""
@@ -177,7 +198,7 @@ class Server:
     def _control_socket(self, path: Path) -> ControlSocket:
         show = ShowCommands(self._functions, self._hcas, self._remains.tables)
         commands = ControlCommands(
-            self._hcas, self._faults, self._trespassed, self._events, show, self._underlay
+            self._hcas, self._faults, self._trespassed, self._events, show, self._wires
         )
         return ControlSocket(path, commands, self.loop)
 
@@ -213,6 +234,8 @@ class Server:
             endpoint.close()
         if self._underlay is not None:
             self._underlay.close()
+        for nic in self._nics:
+            nic.close()
         if self._bridges is not None:
             self._bridges.close()
         self._events.close()

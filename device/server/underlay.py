@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bluebridge.device.fabric.interface import Fabric, StagedFabric
@@ -46,11 +45,9 @@ class Underlay:
         self._network = network
         self._port = UnderlayPort(cable, tunnel, self._socket, loop.call_soon, loop.call_later)
         loop.add_reader(self._socket.fileno(), self._port.receive_all)
-        self.words: dict[str, Callable[[Sequence[str]], list[str]]] = {NAME: self._report}
 
-    def _report(self, words: Sequence[str]) -> list[str]:
-        if words:
-            raise ValueError(f"write: {NAME}")
+    def report(self) -> list[str]:
+        """Return a line for each host, and one for what was refused."""
         spoofed, _ = self._network.trespasses(self._port)
         own = [f"dropped from addresses of this lab: {spoofed}"] if spoofed else []
         return [*self._port.report(), *own]

@@ -73,7 +73,7 @@ def _as_json(pairs: list[PairRecord], ended: list[EndRecord]) -> dict[str, Any]:
             **asdict(pair),
             "uptime": round(now - pair.started, 1),
             "ports": _json_ports(pair),
-            "wire": _asked(pair, "underlay"),
+            "wire": _asked(pair, "wires"),
             "log_stopped": _log_stopped(pair),
         }
         for pair in pairs
@@ -101,7 +101,7 @@ def show(pair: PairRecord) -> None:
     for line in _ports(pair):
         if remark := remark_of(line):
             print(f"  note: {remark}")
-    for line in _asked(pair, "underlay"):
+    for line in _asked(pair, "wires"):
         print(f"  wire: {line}")
     if stopped := _log_stopped(pair):
         print(f"  note: the bus log was stopped: {stopped}")

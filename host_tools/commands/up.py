@@ -74,6 +74,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         cold=options.cold,
         hca=options.hca or not (options.bare or options.ntb),
         hcas=options.hcas,
+        rxe=options.rxe or "",
         rtrs=options.rtrs,
         bridge=bridge(options),
         options=hardware(options),

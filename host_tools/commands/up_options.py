@@ -6,12 +6,13 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from string import ascii_lowercase
 
 from bluebridge.device.layout.ntb.models import ALIASING, BY_NAME, DEFAULT, BarSizes, names
 from bluebridge.device.server import option_table
 from bluebridge.device.server.bridge_options import BridgeOptions
 from bluebridge.device.server.options import ServerOptions, log_limit
-from bluebridge.device.server.wire_peers import MESSAGES, between_hosts
+from bluebridge.device.server.wire_peers import MESSAGES, PACKETS, between_hosts
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab import lab_options, log_stopper
 from bluebridge.host_tools.lab.config import KERNEL, MAX_GUESTS, MAX_HCAS, SIDES
@@ -70,6 +71,23 @@ def _add_devices(parser: argparse.ArgumentParser) -> None:
         default=1,
         help="how many in each guest (default 1); the second are a.1 and b.1 to `bluebridge link`",
     )
+
+
+    parser.add_argument(
+        "--rxe",
+        type=_letters,
+        metavar="GUEST[,GUEST...]",
+        help="guests with a virtio NIC and Linux's Soft-RoCE (rdma_rxe) in place of an HCA, on the "
+        "same network: needs --pro, implies --wire packets",
+    )
+
+
+def _letters(text: str) -> str:
+    """Parse `b` or `b,c` into letters of guests. Raises `argparse.ArgumentTypeError`."""
+    found = text.split(",")
+    if not all(len(each) == 1 and each in ascii_lowercase[:MAX_GUESTS] for each in found):
+        raise argparse.ArgumentTypeError(f"{text!r}: write the letters of guests, such as b or b,c")
+    return "".join(sorted(set(found)))
 
 
 def _add_bridge(parser: argparse.ArgumentParser) -> None:
@@ -169,8 +187,9 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def hardware(options: argparse.Namespace) -> ServerOptions:
-    """Return the options of the HCAs."""
-    return option_table.of_arguments(ServerOptions, options, _HARDWARE)
+    """Return the options of the HCAs; packets meet Soft-RoCE, and no wire has to be named."""
+    found = option_table.of_arguments(ServerOptions, options, _HARDWARE)
+    return replace(found, wire=PACKETS) if options.rxe and found.wire == MESSAGES else found
 
 
 def bridge(options: argparse.Namespace) -> BridgeOptions | None:
@@ -188,6 +207,8 @@ def check_together(options: argparse.Namespace) -> None:
         _check_bare(options)
     if options.guests > 2:
         _check_guests(options)
+    if options.rxe:
+        _check_rxe(options)
     if between_hosts(options.wire or MESSAGES):
         _check_hosts(options)
     elif options.underlay or options.vni:
@@ -216,6 +237,26 @@ def check_together(options: argparse.Namespace) -> None:
         raise UsageError(
             "the Python driver speaks RoCE, not InfiniBand", "add --driver kernel, or none"
         )
+
+
+def _check_rxe(options: argparse.Namespace) -> None:
+    if not options.pro:
+        raise UsageError("Soft-RoCE speaks RoCE v2 only, this HCA does not", "add --pro")
+    guests = ascii_lowercase[: options.guests]
+    if not set(options.rxe) < set(guests):
+        raise UsageError(
+            f"--rxe {','.join(options.rxe)}: of guests {', '.join(guests)} one keeps its HCA",
+            "name fewer, or add --guests",
+        )
+    for asked, word in (
+        (options.wire == MESSAGES, "--wire messages"),
+        (options.link == "infiniband", "--link infiniband"),
+        (options.ntb, "--ntb"),
+        (options.rtrs, "--rtrs"),
+        (options.bare, "--bare"),
+    ):
+        if asked:
+            raise UsageError(f"--rxe and {word} exclude each other", "leave out one of them")
 
 
 def _check_hosts(options: argparse.Namespace) -> None:

@@ -24,7 +24,9 @@ class Plan:
         """Return the devices of guest `name` in words for people."""
         config = self.config
         found = []
-        if config.hca:
+        if config.has_nic(name):
+            found.append("virtio NIC (rdma_rxe)")
+        if config.has_hca(name):
             hcas = "HCA" if config.hcas == 1 else f"{config.hcas} HCAs"
             found.append(_driven(hcas, config, name, "mlx4"))
         if config.bridge:

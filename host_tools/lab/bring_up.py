@@ -127,6 +127,14 @@ class BringUp:
             if self._config.binds(machine.name):
                 machine.bind(port, _DRIVER)
                 self._detail(f"guest {machine.name}: {_DRIVER} has its device")
+        self._load_drivers(machine)
+
+    def _load_drivers(self, machine: Vm) -> None:
+        """Plug in the guest's virtio NIC, if it has one, and load the drivers of its devices."""
+        if machine.config.nic is not None:
+            self._wait_for_server()
+            machine.plug_nic(root_ports.NIC, machine.config.nic)
+            self._detail(f"guest {machine.name}: lists its NIC")
         self._drivers.load(machine)
         machine.touched = False
 
@@ -195,5 +203,4 @@ class BringUp:
         for port in machine.config.sockets:
             if binds and port not in root_ports.HCAS:  # the guest's init binds HCAs
                 machine.bind(port, _DRIVER)
-        self._drivers.load(machine)
-        machine.touched = False
+        self._load_drivers(machine)

@@ -62,6 +62,8 @@ class LabConfig:
     """Whether each guest has an HCA."""
     hcas: int = 1
     """The number of HCAs of each guest; HCAs with the same index are connected to each other."""
+    rxe: str = ""
+    """The letters of guests that have a virtio NIC with Soft-RoCE in place of HCAs."""
     rtrs: tuple[str, str] | None = None
     """The side of `SIDES` that speaks RTRS in each guest; None prepares no guest for RTRS.
 
@@ -106,6 +108,14 @@ class LabConfig:
     def address(self, name: str) -> str:
         """Return the address of the kernel's network device in guest `name`, with its prefix."""
         return f"10.9.0.{self.host_number(name)}/24"
+
+    def has_nic(self, name: str) -> bool:
+        """Whether guest `name` has a virtio NIC with Soft-RoCE (rdma_rxe) in place of HCAs."""
+        return name[0] in self.rxe
+
+    def has_hca(self, name: str) -> bool:
+        """Whether guest `name` has an HCA."""
+        return self.hca and not self.has_nic(name)
 
     def kernel_drives(self, name: str) -> bool:
         """Whether the kernel's drivers get the devices of guest `name`."""

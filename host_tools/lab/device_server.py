@@ -19,6 +19,7 @@ from bluebridge.host_tools.processes import process
 from bluebridge.images.source import HOME
 
 _FIRST_MAC = 0x0002C9BB0001
+_FIRST_NIC_MAC = 0x525400000000
 _MACS_OF_A_SITE = 0x40000
 _MACS_OF_A_PAIR = 0x400
 """Ports and nodes of an HCA take steps of 0x100 from its MAC (`HcaConfig.port_guid`)."""
@@ -40,6 +41,8 @@ class ServerConfig:
     """Further arguments of `python -m bluebridge.device`: those of bridges, and the user's own."""
     control: Path | None = None
     """The path of the control socket, which `DeviceServer.tell` uses; None for no socket."""
+    nics: Mapping[str, Path] = field(default_factory=dict)
+    """The socket at which the server awaits each virtio NIC, by the guest's name."""
     networks: Mapping[str, int] = field(default_factory=dict)
     """The number of the network that each HCA is on, by the HCA's name; 0 for HCAs not named."""
     pair: int = 1
@@ -51,6 +54,12 @@ class ServerConfig:
         """Return the MAC address, as text, of the HCA with the given index in `hcas`, from 0."""
         number = _FIRST_MAC + self.site * _MACS_OF_A_SITE
         number += (self.pair - 1) * _MACS_OF_A_PAIR + index
+        return number.to_bytes(6, "big").hex(":")
+
+
+    def nic_mac(self, index: int) -> str:
+        """Return the MAC address, as text, of the virtio NIC with the given index, from 0."""
+        number = _FIRST_NIC_MAC + (self.site << 16 | self.pair << 8 | index)
         return number.to_bytes(6, "big").hex(":")
 
 
@@ -75,6 +84,8 @@ class DeviceServer:
             words = f"name={name},socket={path},mac={self._config.mac(index)}"
             network = self._config.networks.get(name, 0)
             argv += ["--hca", f"{words},net={network}" if network else words]
+        for index, (name, path) in enumerate(self._config.nics.items()):
+            argv += ["--nic", f"name={name},socket={path},mac={self._config.nic_mac(index)}"]
         if self._config.log is not None:
             argv += ["--log", str(self._config.log)]
         if self._config.control is not None:

@@ -61,9 +61,16 @@ class GuestDrivers:
         self._detail = detail
 
     def load(self, machine: Vm) -> None:
-        """Load mlx4 if the kernel is to drive a guest's HCAs; copy sets of modules to the guest."""
-        if self._config.kernel_drives(machine.name) and self._config.hca:
-            address = self._config.address(machine.name)
+        """Load mlx4 if the kernel is to drive a guest's HCAs, or Soft-RoCE if it has a NIC instead.
+
+        Sets of modules are copied to the guest.
+        """
+        address = self._config.address(machine.name)
+        if self._config.has_nic(machine.name):
+            self._progress(f"guest {machine.name}: loading Soft-RoCE")
+            machine.run(["bluebridge-rxe", address], timeout=_KERNEL_SECONDS)
+            self._detail(f"guest {machine.name}: rxe0 has the NIC, address {address}")
+        elif self._config.kernel_drives(machine.name) and self._config.hca:
             self._progress(f"guest {machine.name}: loading the kernel's drivers")
             machine.run(["bluebridge-mlx4", address], timeout=_KERNEL_SECONDS)
             self._detail(f"guest {machine.name}: mlx4 has its device, address {address}")

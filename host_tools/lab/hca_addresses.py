@@ -30,7 +30,7 @@ def port_addresses(config: LabConfig, name: str) -> list[PortAddress]:
     The first HCA's ports are in 10.9.0.0/24 and 10.9.1.0/24, those of the next HCA in 10.9.2.0/24
     and 10.9.3.0/24.
     """
-    if not config.hca:
+    if not config.has_hca(name):
         return []
     host = config.host_number(name)
     return [

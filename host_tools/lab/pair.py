@@ -29,7 +29,7 @@ from bluebridge.host_tools.lab.device_server import DeviceServer, ServerConfig
 from bluebridge.host_tools.lab.guest_drivers import GuestDrivers
 from bluebridge.host_tools.lab.hardware import Hardware
 from bluebridge.host_tools.lab.log_stopper import LogStopper
-from bluebridge.host_tools.machine.qemu_arguments import NetworkBoot
+from bluebridge.host_tools.machine.qemu_arguments import NetworkBoot, Nic
 from bluebridge.host_tools.machine.vm import Vm, VmConfig
 from bluebridge.host_tools.processes.side_by_side import SideBySide
 from bluebridge.host_tools.processes.termination import termination_as_exception
@@ -99,7 +99,12 @@ class Pair:
         self._start_guests(stack, found)
 
     def _start_server(self, stack: contextlib.ExitStack) -> None:
-        self.server = DeviceServer(self._server_config(), self.logs)
+        config = self._server_config()
+        self.server = DeviceServer(config, self.logs)
+        self._nics = {
+            name: Nic(path, config.nic_mac(index))
+            for index, (name, path) in enumerate(config.nics.items())
+        }
         if self.config.serves:
             stack.callback(self.server.stop)
             self.server.spawn()
@@ -144,9 +149,9 @@ class Pair:
         return snapshot.ensure(self._artefacts, self.config.size, self._progress)
 
     def _server_config(self) -> ServerConfig:
-        folder = self.config.sockets or self.folder
+        folder, names = self.config.sockets or self.folder, self.config.names
         self.sockets = {
-            name: root_ports.sockets(self.config, folder, name) for name in self.config.names
+            name: root_ports.sockets(self.config, folder, name) for name in names
         }
         self.hca_sockets = root_ports.hca_sockets(self.config, self.sockets)
         _check_sockets(path for ports in self.sockets.values() for path in ports.values())
@@ -158,6 +163,7 @@ class Pair:
             self.config.options,
             (*root_ports.arguments(self.config, self.sockets), *self.config.server_words),
             self.folder / hardware_control.SOCKET,
+            {name: folder / f"nic-{name}.sock" for name in names if self.config.has_nic(name)},
             root_ports.networks(self.config),
             self.config.number,
             self.config.site,
@@ -165,7 +171,7 @@ class Pair:
 
     def _machine(self, name: str) -> Vm:
         vm = Vm(
-            VmConfig(name, self.config.size, self.sockets[name]),
+            VmConfig(name, self.config.size, self.sockets[name], self._nics.get(name)),
             self._artefacts.emulator,
             self.folder,
             self.logs,

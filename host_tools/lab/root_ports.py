@@ -13,6 +13,8 @@ ENGINE = 1
 HCAS = (0, 2)
 """The root ports of the first HCA of a guest and of the second."""
 HCA = HCAS[0]
+NIC = HCA
+"""The root port of a virtio NIC, which a guest has in place of HCAs."""
 BRIDGE = WIDE_PORT
 """The root port of the bridge, whose second window may have several GiB."""
 
@@ -31,6 +33,7 @@ def hca_sockets(config: LabConfig, ports: Mapping[str, Mapping[int, Path]]) -> d
         hca_name(guest, number): ports[guest][HCAS[number]]
         for number in range(config.hcas if config.hca else 0)
         for guest in config.names
+        if config.has_hca(guest)
     }
 
 
@@ -44,7 +47,7 @@ def networks(config: LabConfig) -> dict[str, int]:
 def sockets(config: LabConfig, folder: Path, name: str) -> dict[int, Path]:
     """Return the vfio-user sockets of guest `name` by root port."""
     found = {}
-    if config.hca:
+    if config.has_hca(name):
         for number in range(config.hcas):
             found[HCAS[number]] = folder / f"hca-{hca_name(name, number)}.sock"
     if config.bridge is not None:

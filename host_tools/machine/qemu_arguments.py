@@ -25,6 +25,9 @@ HCA_WINDOW = "64M"
 """The size of the prefetchable memory window behind every root port but `WIDE_PORT`."""
 
 
+_NETDEV = "wire"
+
+
 @dataclass(frozen=True)
 class Emulator:
     """The QEMU of this machine: its command, environment and accelerator."""
@@ -57,6 +60,30 @@ class NetworkBoot:
     """The PCI device ids, by root port, that the guest sees instead of the devices' own."""
     script: Path | None = None
     """The file of commands for the firmware; without it, the firmware runs its built-in ones."""
+
+
+@dataclass(frozen=True)
+class Nic:
+    """A virtio NIC whose frames go over a UNIX stream, as fields of QMP commands."""
+
+    socket: Path
+    mac: str
+
+    def backend(self) -> dict[str, Any]:
+        """Return the fields of `netdev_add`; QEMU connects again after the server was away."""
+        address = {"type": "unix", "path": str(self.socket)}
+        return {
+            "type": "stream",
+            "id": _NETDEV,
+            "server": False,
+            "addr": address,
+            "reconnect-ms": 1000,
+        }
+
+    def device(self, port: int) -> dict[str, Any]:
+        """Return the fields of `device_add` for a NIC behind root port `port`."""
+        place = {"id": device_name(port), "bus": f"port{port}"}
+        return {"driver": "virtio-net-pci", "netdev": _NETDEV, "mac": self.mac, **place}
 
 
 EMULATED_CPU = "max,-erms,-fsrm"

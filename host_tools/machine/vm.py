@@ -17,6 +17,7 @@ from bluebridge.host_tools.machine.qemu_arguments import (
     Emulator,
     GuestSize,
     NetworkBoot,
+    Nic,
 )
 from bluebridge.host_tools.machine.qmp import Qmp
 from bluebridge.host_tools.processes import alarms
@@ -37,6 +38,8 @@ class VmConfig:
     size: GuestSize = field(default_factory=GuestSize)
     sockets: Mapping[int, Path] = field(default_factory=dict)
     """The vfio-user sockets of the guest's devices by their root ports."""
+    nic: Nic | None = None
+    """The virtio NIC that is plugged in once the guest runs."""
 
 
 class Vm(Qemu):
@@ -94,6 +97,15 @@ class Vm(Qemu):
         device by being restored.
         """
         self._order("device_add", **qemu_arguments.vfio_user(port, socket))
+        self._wait_for_device(port)
+
+    def plug_nic(self, port: int, nic: Nic) -> None:
+        """Plug a virtio NIC into root port `port` and wait for the guest. Raises `LabError`."""
+        self._order("netdev_add", **nic.backend())
+        self._order("device_add", **nic.device(port))
+        self._wait_for_device(port)
+
+    def _wait_for_device(self, port: int) -> None:
         deadline = time.monotonic() + _PLUG_SECONDS
         while self.function(port) is None:
             if time.monotonic() > deadline:

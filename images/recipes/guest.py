@@ -40,6 +40,7 @@ CODE = (elf, guest_contents, prune)
 SCRIPTS = {
     "init": "init",
     "bluebridge-mlx4": "usr/sbin/bluebridge-mlx4",
+    "bluebridge-rxe": "usr/sbin/bluebridge-rxe",
     "bluebridge-vfio": "usr/sbin/bluebridge-vfio",
 }
 

@@ -64,6 +64,6 @@ def test_rdma_crosses_hosts(labs: list[Pair]) -> None:
 
 def test_what_the_other_host_sent_is_counted(labs: list[Pair]) -> None:
     for lab in labs:
-        (line,) = lab.server.tell("underlay")
+        (line,) = lab.server.tell("wires")
         assert line.startswith("peer 127.0.0.1:")
         assert "nothing received" not in line

@@ -12,7 +12,12 @@ from typing import Final
 from bluebridge.device import pieces
 from bluebridge.device.fabric.messages import ConnectedPacket, Response
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.net.roce import RELIABLE_SERVICE, UNRELIABLE_SERVICE, XRC_SERVICE
+from bluebridge.device.layout.net.roce import (
+    RELIABLE_SERVICE,
+    UNRELIABLE_SERVICE,
+    XRC_SERVICE,
+    ack_timeout_us,
+)
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.pci.bus import DmaError, Timer
 from bluebridge.device.rdma.by_packets.requester import (
@@ -48,6 +53,12 @@ WINDOW: Final = 128
 """Number of requests that may wait for an answer at the same time."""
 LEAST_TIMEOUT: Final = 0.02
 """Shortest acknowledge time-out in seconds: both ends may share one processor with two guests."""
+PATIENT_US: Final = 500_000.0
+"""Time-out in microseconds up to which one is stretched, to four times its length at most.
+
+The specification (9.7.6.1.3) lets it be up to four times what its code says; a peer that is a
+guest under emulation, such as Soft-RoCE, may answer only after 0.1 s.
+"""
 ATOMIC_SIZE: Final = 8
 SERVICES: Final = {
     Role.RC: RELIABLE_SERVICE,
@@ -220,6 +231,7 @@ class PacketSender(SendEngine):
             retries=qp.retry_count,
             rnr_retries=qp.rnr_retry,
             reads=qp.read_limit,
+            time_factor=_time_factor(qp.ack_timeout),
             reliable=self._reliable,
         )
 
@@ -340,3 +352,9 @@ class PacketSender(SendEngine):
     def _forbidden(self, request: PacketRequest, error: Exception) -> LocalFailure:
         self._note(f"WQE {request.number}: {error}")
         return LocalFailure(str(error))
+
+
+def _time_factor(code: int) -> float:
+    """Return the factor by which the acknowledge time-out with this code is stretched."""
+    asked = ack_timeout_us(code)
+    return min(4.0, max(1.0, PATIENT_US / asked)) if asked else 1.0

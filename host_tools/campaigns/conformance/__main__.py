@@ -8,12 +8,12 @@ import time
 from collections.abc import Sequence, Set
 from pathlib import Path
 
-from bluebridge.host_tools.campaigns.conformance import ntb_page, page
+from bluebridge.host_tools.campaigns.conformance import ntb_page, page, soft_roce_page
 from bluebridge.host_tools.campaigns.conformance.journal import Entry, Journal
 from bluebridge.host_tools.campaigns.conformance.program import FAILED, Program, Verdict
 from bluebridge.host_tools.campaigns.conformance.runner import Run
 from bluebridge.host_tools.campaigns.conformance.session import NotUp, Session
-from bluebridge.host_tools.campaigns.conformance.setups import BRIDGES, SETUPS
+from bluebridge.host_tools.campaigns.conformance.setups import BRIDGES, RXE, SETUPS
 from bluebridge.host_tools.campaigns.conformance.suites import Choice, everything, in_short_run, key
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.progress import Progress, Reporter
@@ -56,9 +56,11 @@ def _report(entries: Sequence[Entry], chosen: Set[str]) -> int:
     """Print the table; write each page whose programs were all chosen."""
     print(page.table(entries))
     bridges = {key(choice) for choice in everything() if choice[0].bridge is not None}
-    hcas = {key(choice) for choice in everything()} - bridges
+    judged = {key(choice) for choice in everything() if choice[0].rxe}
+    hcas = {key(choice) for choice in everything()} - bridges - judged
     for keys, make, path in (
         (hcas, page.page, page.PAGE),
+        (judged, soft_roce_page.page, soft_roce_page.PAGE),
         (bridges, ntb_page.page, ntb_page.PAGE),
     ):
         if keys <= chosen:
@@ -130,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--key", action="append", default=[], help="only the program that --list calls so"
     )
-    names = [setup.name for setup in (*SETUPS, *BRIDGES.values())]
+    names = [setup.name for setup in (*SETUPS, *RXE, *BRIDGES.values())]
     parser.add_argument("--setup", action="append", choices=names, help="only these")
     parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR")
     parser.add_argument("--list", action="store_true", help="print the keys and end")

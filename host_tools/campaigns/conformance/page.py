@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from bluebridge.host_tools.campaigns.conformance.journal import Entry
 from bluebridge.host_tools.campaigns.conformance.program import FAILED, PASSED, SKIPPED, Verdict
-from bluebridge.host_tools.campaigns.conformance.setups import SETUPS
+from bluebridge.host_tools.campaigns.conformance.setups import SETUPS, Setup
 from bluebridge.images.source import HOME
 
 _LACKING = (
@@ -124,7 +124,7 @@ def page(entries: Sequence[Entry]) -> str:
         tests=_tests(entries),
         failed=failed(entries) or "None.",
         skipped=_skipped(entries) or "None.",
-        programs=_programs(entries),
+        programs=programs_table(entries, SETUPS),
     )
 
 
@@ -191,13 +191,14 @@ def skip_line(reason: str) -> str:
     return f"- {reason}" + (f" *({why})*" if why else "")
 
 
-def _programs(entries: Sequence[Entry]) -> str:
+def programs_table(entries: Sequence[Entry], setups: Sequence[Setup]) -> str:
+    """Return a row for each program, with its status under each setup."""
     status: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     for entry in entries:
         count = entry.counts()
         shown = next(each for each in (FAILED, PASSED, SKIPPED) if count[each])
         status[entry.suite, entry.name][entry.setup] = shown
-    names = [setup.name for setup in SETUPS]
+    names = [setup.name for setup in setups]
     rows = ["| program | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for (suite, name), found in status.items():
         cells = [found.get(setup, "") for setup in names]

@@ -95,14 +95,14 @@ class Run:
             return [*found, *server.verdicts(self.program)]
 
     def _client(self, agent: Agent) -> Ended:
-        line = self.session.words.fill(self.program.client)
+        line = self.session.words.fill(self.program.client, "b")
         ended = _wait(agent.start(line, self.program.limit))
         self.texts.append((f"client: {line} (status {ended.status})", ended.output))
         return ended
 
     @contextlib.contextmanager
     def _server(self, agent: Agent) -> Iterator[_Server]:
-        line = self.session.words.fill(self.program.server)
+        line = self.session.words.fill(self.program.server, "a")
         command = agent.start(line, self.program.limit + _SERVER_EXTRA)
         server = _Server(command, self.patience.end)
         try:
@@ -112,7 +112,7 @@ class Run:
             self.texts.append((f"server: {line} (status {ended.status})", ended.output))
 
     def _wait_until_ready(self, agent: Agent) -> Verdict | None:
-        condition = self.session.words.fill(self.program.ready)
+        condition = self.session.words.fill(self.program.ready, "a")
         try:
             agent.run(f"until {condition}; do sleep 0.05; done", timeout=self.patience.ready)
         except CommandTimedOut:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,11 @@ _COMPLAINTS = re.compile(
     r"Call Trace|BUG:|WARNING:|blocked for more than|Internal error detected|timed out"
 )
 _UP_SECONDS = 120.0
+_NETDEV = (
+    "cat /sys/class/infiniband/rxe0/parent 2> /dev/null || "
+    "ls /sys/class/infiniband/mlx4_0/device/net"
+)
+_WIDEN = f"ip link set $({_NETDEV} | head -n 1) mtu {{mtu}}"
 
 
 class NotUp(LabError):
@@ -36,17 +42,19 @@ class Words:
 
     netdev: str
     server6: str
-    gid: int | None
+    gids: Mapping[str, int]
+    """The index of the GID to use in each guest; empty on InfiniBand."""
 
-    def fill(self, text: str) -> str:
-        """`text` with its placeholders replaced; other braces stay as they are."""
+    def fill(self, text: str, guest: str) -> str:
+        """`text` for `guest` with its placeholders replaced; other braces stay as they are."""
+        gid = self.gids.get(guest)
         values = {
             "{server}": ADDRESSES["a"],
             "{client}": ADDRESSES["b"],
             "{server6}": self.server6,
             "{netdev}": self.netdev,
-            "{g}": "" if self.gid is None else f"-g {self.gid}",
-            "{x}": "" if self.gid is None else f"-x {self.gid}",
+            "{g}": "" if gid is None else f"-g {gid}",
+            "{x}": "" if gid is None else f"-x {gid}",
         }
         for name, value in values.items():
             text = text.replace(name, value)
@@ -72,6 +80,7 @@ class Session:
                 bus_log=self._bus_log or self.setup.bridge is not None,
                 vfio=False,
                 hca=self.setup.bridge is None,
+                rxe=self.setup.rxe,
                 bridge=self.setup.bridge,
                 options=self.setup.options,
             )
@@ -89,7 +98,7 @@ class Session:
     def _prepare(self, stack: contextlib.ExitStack) -> None:
         if self.setup.bridge:
             self.pair.probe_bridges()
-            self.words = Words("", "", None)
+            self.words = Words("", "", {})
             return
         if self.setup.service:
             stack.callback(_end, self.pair.a.agent.start(self.setup.service))
@@ -98,15 +107,26 @@ class Session:
             self.pair.both(partial(testpmd.install, archive=archive))
         if self.setup.before:
             self.run_in_both(self.setup.before)
-        self.pair.both(bring_up)
+        self.pair.together(
+            *(
+                partial(bring_up, machine)
+                for machine in self.pair.machines
+                if not self.pair.config.has_nic(machine.name)  # the lab has loaded Soft-RoCE
+            )
+        )
+        if self.setup.mtu:
+            self.pair.both(lambda machine: machine.run(_WIDEN.format(mtu=self.setup.mtu)))
         self.words = self.find_words()
 
     def find_words(self) -> Words:
         """Return the values of the placeholders now: drivers that come anew may change them."""
         netdev, local = _own_address(self.pair.a)
         _own_address(self.pair.b)  # nobody can send from an address that is not settled yet
-        gid = _gid(self.pair.b, self.setup.gid_type) if self.setup.ethernet else None
-        return Words(netdev, local, gid)
+        gids = {}
+        if self.setup.ethernet:
+            for machine in self.pair.machines:
+                gids[machine.name] = _gid(machine, self.setup.gid_type)
+        return Words(netdev, local, gids)
 
     def run_in_both(self, line: str) -> None:
         """Run a shell line in both guests. Raises `LabError` where it fails."""
@@ -128,7 +148,7 @@ class Session:
         """Run shell line `after`, if any, in both guests: it puts back what a program changed."""
         if after:
             for machine in self.pair.machines:
-                machine.agent.run(self.words.fill(after), timeout=30)
+                machine.agent.run(self.words.fill(after, machine.name), timeout=30)
 
 
 def bring_up(machine: Vm) -> None:
@@ -139,8 +159,7 @@ def bring_up(machine: Vm) -> None:
 
 def _own_address(machine: Vm) -> tuple[str, str]:
     """The HCA's network device and its link-local IPv6 address."""
-    folder = "/sys/class/infiniband/mlx4_0/device/net"
-    netdev = machine.agent.run(f"ls {folder}", check=True).text.split()[0]
+    netdev = machine.agent.run(_NETDEV, check=True).text.split()[0]
     return netdev, link_local(machine, netdev, 20)
 
 
@@ -157,7 +176,7 @@ def link_local(machine: Vm, netdev: str, limit: float) -> str:
 
 def _gid(machine: Vm, kind: str) -> int:
     """Index of the GID of that kind that stands for the guest's IPv4 address."""
-    folder = "/sys/class/infiniband/mlx4_0/ports/1"
+    folder = "/sys/class/infiniband/*/ports/1"
     address = bytes(int(part) for part in ADDRESSES[machine.name].split(".")).hex()
     wanted = f"{address[:4]}:{address[4:]}"
     line = f"cd {folder}; for n in $(seq 0 20); do echo $n $(cat gids/$n gid_attrs/types/$n); done"

@@ -29,6 +29,10 @@ class Setup:
     """Whether the guests have DPDK's testpmd."""
     bridge: BridgeOptions | None = None
     """A bridge and DMA engines instead of HCAs, with their drivers loaded."""
+    rxe: str = ""
+    """The guest that has a virtio NIC and Soft-RoCE in place of an HCA, `a` or `b`."""
+    mtu: int = 0
+    """The MTU of the network devices; 0 leaves the 1500 that they begin with."""
     programs_of: Setup | None = None
     """Another setup, all of whose programs run under this one as well."""
 
@@ -71,6 +75,23 @@ DPDK = Setup(
     before=_OWN_RULES,
     dpdk=True,
 )
+RXE_SERVER = Setup(
+    "rxe-a",
+    "Soft-RoCE in guest a, which has the servers; path MTU 1024",
+    ServerOptions(pro=True, wire="packets"),
+    gid_type="RoCE v2",
+    rxe="a",
+)
+RXE_CLIENT = replace(
+    RXE_SERVER, name="rxe-b", what="Soft-RoCE in guest b, which has the clients", rxe="b"
+)
+RXE = (
+    RXE_SERVER,
+    RXE_CLIENT,
+    replace(RXE_SERVER, name="rxe-a-4096", what="as rxe-a; path MTU 4096", mtu=4200),
+    replace(RXE_CLIENT, name="rxe-b-4096", what="as rxe-b; path MTU 4096", mtu=4200),
+)
+"""A ConnectX-3 Pro and Linux's Soft-RoCE on one wire of packets."""
 SETUPS = (ROCE, INFINIBAND, BLUEFLAME, ROCE_V2, PACKETS, OPENSM, DPDK)
 
 

@@ -92,9 +92,9 @@ def test_each_of_rdma_cores_tests_counts_and_none_may_get_lost() -> None:
 
 def test_placeholders_are_replaced_and_other_braces_stay() -> None:
     line = "{ ping {server6}%{netdev} {g}; } || x {x} {client} ${HOME}"
-    filled = Words("eth0", "fe80::1", 3).fill(line)
+    filled = Words("eth0", "fe80::1", {"a": 3}).fill(line, "a")
     assert filled == "{ ping fe80::1%eth0 -g 3; } || x -x 3 10.9.0.2 ${HOME}"
-    assert Words("ib0", "", None).fill("a{g}{x}") == "a"
+    assert Words("ib0", "", {}).fill("a{g}{x}", "a") == "a"
 
 
 @given(st.lists(ENTRIES, max_size=5))
@@ -151,10 +151,10 @@ def test_the_bridges_page_is_a_matrix() -> None:
 def test_programs_have_names_of_their_own_and_placeholders_that_exist() -> None:
     keys = [f"{setup.name}/{program.key}" for setup, program in everything()]
     assert len(keys) == len(set(keys))
-    words = Words("eth0", "fe80::1", 1)
+    words = Words("eth0", "fe80::1", {"b": 1})
     for _, program in everything():
         for text in (program.client, program.server, program.ready, program.after):
-            filled = words.fill(text)
+            filled = words.fill(text, "b")
             left = [word for word in ("{server", "{client", "{g}", "{x}") if word in filled]
             assert not left, filled
         assert bool(program.server) == bool(program.ready), program.key
@@ -164,7 +164,7 @@ def test_the_short_run_has_something_of_each_suite() -> None:
     quick = [program for setup, program in everything() if program.short and setup in QUICK]
     # Drivers' comings and goings, firmware, a subnet's tools, rules of steering are in tests/vm;
     # DPDK is fetched for the long run only.
-    left_out = {"dpdk", "drivers", "firmware", "management", "steering"}
+    left_out = {"dpdk", "drivers", "firmware", "management", "soft-roce", "steering"}
     assert {program.suite for program in quick} == {
         program.suite for _, program in everything()
     } - left_out

@@ -58,7 +58,7 @@ class Network:
 
     def report(self) -> list[str]:
         """What the control socket says of the wire."""
-        return self.underlay.words["underlay"]([])
+        return self.underlay.report()
 
 
 def free_ports(count: int) -> list[Endpoint]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bluebridge.host_tools.campaigns.conformance.program import Program
-from bluebridge.host_tools.campaigns.conformance.setups import BRIDGES, QUICK, SETUPS, Setup
+from bluebridge.host_tools.campaigns.conformance.setups import BRIDGES, QUICK, RXE, SETUPS, Setup
 from bluebridge.host_tools.campaigns.conformance.suites import (
     connections,
     devices,
@@ -15,6 +15,7 @@ from bluebridge.host_tools.campaigns.conformance.suites import (
     pingpong,
     qperf,
     rdma_core,
+    soft_roce,
     steering,
     storage,
 )
@@ -30,6 +31,7 @@ _SUITES = (
     qperf,
     rdma_core,
     storage,
+    soft_roce,
     steering,
     dpdk,
     ntb,
@@ -40,7 +42,7 @@ _SUITES = (
 def everything() -> list[Choice]:
     """Every program under every setup it belongs to, setup by setup."""
     programs = [program for suite in _SUITES for program in suite.programs()]
-    setups = (*SETUPS, *BRIDGES.values())
+    setups = (*SETUPS, *RXE, *BRIDGES.values())
     return [
         (setup, found)
         for setup in setups

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bluebridge.host_tools.campaigns.conformance.program import Program
-from bluebridge.host_tools.campaigns.conformance.setups import INFINIBAND, ROCE
+from bluebridge.host_tools.campaigns.conformance.setups import INFINIBAND, ROCE, RXE
 
 _TARGET = """
 modprobe nvmet-rdma && modprobe brd rd_nr=1 rd_size={kib} || exit 1
@@ -52,6 +52,6 @@ def _program(pattern: str, largest: int, mib: int, *, limit: float, short: bool 
         expect="WRITE: bw=",
         after=_TIDY,
         limit=limit,
-        setups=(ROCE, INFINIBAND),
+        setups=(ROCE, INFINIBAND, *(RXE if short else ())),
         short=short,
     )
