@@ -17,7 +17,7 @@ from bluebridge.device.layout.mlx4.bar0 import CATAS_LETTERS
 from bluebridge.device.layout.mlx4.capabilities import QUERY_ADAPTER, QUERY_DEV_CAP, QUERY_PORT
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
-from bluebridge.device.layout.mlx4.eqe import EventType
+from bluebridge.device.layout.mlx4.eqe import DATA_OFFSET, OWNER_OFFSET, PORT_MNG_EQE, EventType
 from bluebridge.device.layout.mlx4.faults import BY_NAME, ONCE, Effect, NamedFault
 from bluebridge.device.layout.net.roce import NO_GID
 from bluebridge.device.mlx4.armed_faults import ArmedFault
@@ -268,6 +268,10 @@ def _happen(hca: Hca, named: NamedFault, values: Mapping[str, str]) -> list[str]
         if len(text) > CATAS_LETTERS:
             raise ValueError(f"the text has {len(text)} letters; at most {CATAS_LETTERS} fit")
         hca.fail(text)
+    elif named.effect is Effect.PORT_EVENT:
+        event = bytes(PORT_MNG_EQE.pack(port=1, changed=int(values["changed"])))
+        data = event[DATA_OFFSET:OWNER_OFFSET]
+        adapter.eqs.post_async(EventType.PORT_MNG_CHG, data, int(values["subtype"]))
     elif named.effect is Effect.FUNCTION_RESET:
         adapter.bus.reset_function()
     elif named.effect is Effect.PORT_FLAP:

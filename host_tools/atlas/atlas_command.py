@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from bluebridge.device.layout.mlx4.faults import BY_NAME as FAULTS_BY_NAME
 from bluebridge.device.layout.mlx4.faults import FAULTS, NamedFault
 from bluebridge.host_tools.atlas import page, stage
 from bluebridge.host_tools.atlas.cell import Cell
@@ -31,9 +32,13 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError(f"--times {options.times}", f"give 1 to {MOST_TIMES}")
     _check_page(options.page)
     progress = Reporter(quiet=options.quiet)
+    rows: list[Row] = []
     with termination_as_exception():
-        rows = []
-        for row in run(faults, programs, options.times, options.log, progress):
+        for row in (
+            rows_of(options.rows)
+            if options.rows
+            else run(faults, programs, options.times, options.log, progress)
+        ):
             rows.append(row)
             if options.json:
                 print(json.dumps(dataclasses.asdict(row)), flush=True)
@@ -60,6 +65,25 @@ def chosen_programs(names: str | None) -> Sequence[Program]:
         if name not in BY_NAME:
             raise UsageError(f"there is no program {name!r}", f"choose from {', '.join(BY_NAME)}")
     return [BY_NAME[name] for name in dict.fromkeys(names.split(","))]
+
+
+def rows_of(files: Iterable[Path]) -> Iterable[Row]:
+    """Yield the rows that earlier runs printed with --json; raises `UsageError`."""
+    for file in files:
+        try:
+            lines = file.read_text().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{file}: {error}", "name files of `atlas --json`") from None
+        for number, line in enumerate(lines, start=1):
+            try:
+                row = Row(**json.loads(line))
+                if not isinstance(row.fault, str) or row.fault not in FAULTS_BY_NAME:
+                    raise ValueError
+            except (TypeError, ValueError):
+                raise UsageError(
+                    f"{file}, line {number}, is no row", "name files of `atlas --json`"
+                ) from None
+            yield row
 
 
 def run(

@@ -24,6 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--times", type=int, default=1, metavar="N", help="each fault so often (default 1)"
     )
+    parser.add_argument(
+        "--rows", type=Path, nargs="+", metavar="FILE",
+        help="run nothing: table and page of the rows that earlier runs printed with --json",
+    )  # fmt: skip
     parser.add_argument("--list", action="store_true", help="show the programs, and start nothing")
     parser.add_argument("--json", action="store_true", help="a JSON object for each row")
     parser.add_argument(

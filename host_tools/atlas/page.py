@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from bluebridge.host_tools.atlas import coverage
 from bluebridge.host_tools.atlas.outcome import CLEAN, CRASHED, HUNG, SURVIVED, Row
 
 _HEAD = (
@@ -14,14 +15,18 @@ _KERNEL_LETTERS = 90
 _INTRODUCTION = """\
 # The atlas: what RDMA software makes of faults
 
-    bluebridge atlas                                          # all of them; under half an hour
+    bluebridge atlas                                          # all of them; some six seconds each
     bluebridge atlas --only 'wc-*' --programs ibv_rc_pingpong
     bluebridge atlas --only hung-wr --programs nvme-rdma --times 3 --json
 
 Each fault of `bluebridge fault list` ([faults.md](faults.md#faults-of-the-adapter-by-name)) is
 armed in guest a while an unmodified program runs there, the other side of it in guest b. Numbers of
 queue pairs and completion queues are those of the running program; faults of commands are armed
-before it starts. This page is made from a run by `bluebridge atlas --page`.
+before it starts. This page is made by `bluebridge atlas --page`; programs without a column were
+not run for it. A column can be run apart, beside others, and joined to the page afterwards:
+
+    bluebridge atlas --programs rping --json > rping.jsonl
+    bluebridge atlas --rows rping.jsonl nvme-rdma.jsonl --page docs/atlas.md
 
 | word | meaning |
 |---|---|
@@ -30,6 +35,8 @@ before it starts. This page is made from a run by `bluebridge atlas --page`.
 | clean error | it ended by itself with another status |
 | hung | it had not ended when its time was over: 6 s, 15 s with fio, 75 s under `command-never` |
 | crashed | a signal ended the program, or the guest's kernel panicked; the guest is started anew |
+| - | not known: the run ended before this cell, or the machine was too busy to tell hung from \
+slow; or the fault is none for the program, such as one of loading |
 | not met | the program does nothing that the fault is about |
 | no such queue | the program has no such queue, or had ended before it could be armed |
 | recovered | messages passed between the guests after the fault was cleared, with the same guests |
@@ -54,7 +61,15 @@ def cells(row: Row) -> tuple[str, ...]:
 def page(rows: Sequence[Row]) -> str:
     """Return the text of docs/atlas.md."""
     programs = list(dict.fromkeys(row.program for row in rows))
-    return "\n".join([_INTRODUCTION, *_survival(rows, programs), "", *_details(rows), ""])
+    parts = (_survival(rows, programs), _coverage(rows), _details(rows))
+    return "\n".join([_INTRODUCTION, *(line for part in parts for line in (*part, ""))])
+
+
+def _coverage(rows: Sequence[Row]) -> list[str]:
+    """Return a line for each status and event: how it is produced, which program reported it."""
+    head = ("status or event", "produced by", "reported by")
+    lines = [_line(head), _line(["---"] * len(head))]
+    return ["## Statuses and events", "", *lines, *map(_line, coverage.lines(rows))]
 
 
 def _survival(rows: Sequence[Row], programs: Sequence[str]) -> list[str]:
@@ -64,7 +79,7 @@ def _survival(rows: Sequence[Row], programs: Sequence[str]) -> list[str]:
         found = []
         for program in programs:
             seen = Counter(r.outcome for r in rows if (r.fault, r.program) == (fault, program))
-            found.append(", ".join(_times(*each) for each in seen.items()) or "")
+            found.append(", ".join(_times(*each) for each in seen.items()) or "-")
         lines.append(_line([f"`{fault}`", *found]))
     counts = [Counter(r.outcome for r in rows if r.program == program) for program in programs]
     for outcome in (SURVIVED, CLEAN, HUNG, CRASHED):

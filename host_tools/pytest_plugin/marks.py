@@ -69,9 +69,11 @@ def _cold_boot(wanted: LabConfig, *args: Any, **kwargs: Any) -> LabConfig:
     return replace(_bare(wanted, *args, **kwargs), cold=True)
 
 
-def _devices(wanted: LabConfig, *names: Any, vfio: Any = None, **others: Any) -> LabConfig:
+def _devices(
+    wanted: LabConfig, *names: Any, vfio: Any = None, kernel: Any = None, **others: Any
+) -> LabConfig:
     if others:
-        raise _MarkError(f"no argument {_first(others)}; besides devices there is vfio=")
+        raise _MarkError(f"no argument {_first(others)}; there are vfio= and kernel=")
     for name in names:
         if name not in DEVICES:
             raise _MarkError(f"no device {name!r}; there is {_listed(DEVICES)}, or () for none")
@@ -79,10 +81,14 @@ def _devices(wanted: LabConfig, *names: Any, vfio: Any = None, **others: Any) ->
         raise _MarkError("a device is named twice; each guest has one of a kind")
     if vfio not in (None, True, False):
         raise _MarkError(f"vfio={vfio!r} is neither True nor False")
-    if vfio is not None and "hca" not in names:
-        raise _MarkError('vfio= says who drives the HCA; name "hca" as well')
+    if kernel not in (None, True):
+        raise _MarkError(f"kernel={kernel!r} is not True; vfio=False leaves the HCA without driver")
+    if (vfio, kernel) != (None, None) and "hca" not in names:
+        raise _MarkError('vfio= and kernel= say who drives the HCA; name "hca" as well')
+    if vfio and kernel:
+        raise _MarkError("an HCA belongs to vfio-pci or to the kernel's driver")
     present: dict[str, Any] = {field: name in names for name, field in DEVICES.items()}
-    return replace(wanted, **present, vfio=vfio is not False)
+    return replace(wanted, **present, vfio=vfio is not False, kernel=bool(kernel))
 
 
 def _machine(wanted: LabConfig, *args: Any, **figures: Any) -> LabConfig:

@@ -12,7 +12,12 @@ from enum import Enum, auto
 
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
-from bluebridge.device.layout.mlx4.eqe import EventType
+from bluebridge.device.layout.mlx4.eqe import (
+    PORT_MNG_GUID_INFO,
+    PORT_MNG_PKEY_TABLE,
+    PORT_MNG_PORT_INFO,
+    EventType,
+)
 
 
 class Layer(Enum):
@@ -44,6 +49,7 @@ class Effect(Enum):
     INTERRUPT_LOST = auto()
     FATAL = auto()
     EVENT = auto()
+    PORT_EVENT = auto()
     CQ_OVERRUN = auto()
     PORT_FLAP = auto()
     PORT_DOWN = auto()
@@ -59,8 +65,8 @@ class Effect(Enum):
 
 ONCE = frozenset(
     {
-        Effect.FATAL, Effect.EVENT, Effect.CQ_OVERRUN, Effect.PORT_FLAP, Effect.PORT_LATE,
-        Effect.FUNCTION_RESET,
+        Effect.FATAL, Effect.EVENT, Effect.PORT_EVENT, Effect.CQ_OVERRUN, Effect.PORT_FLAP,
+        Effect.PORT_LATE, Effect.FUNCTION_RESET,
     }
 )  # fmt: skip
 
@@ -72,6 +78,8 @@ PARAMETERS: Mapping[str, tuple[str, str]] = {
     "srqn": ("NUMBER", "a shared receive queue"),
     "event": ("NAME", "a type of event, such as PORT_CHANGE"),
     "vector": ("NUMBER", "an MSI-X vector"),
+    "subtype": ("NUMBER", "the subtype of an event of a port's management"),
+    "changed": ("NUMBER", "bits of what such an event says has changed"),
     "ms": ("NUMBER", "milliseconds, up to 600000"),
     "times": ("NUMBER", "how often, up to 1000"),
     "nth": ("NUMBER", "the first that is taken, of those that match (default 1)"),
@@ -150,6 +158,14 @@ def _event(name: str, event: EventType, number: str, seen: str) -> NamedFault:
         needs=(number,),
         fixed={"event": event.name},
     )
+
+
+def _port_event(name: str, subtype: int, changed: int, seen: str) -> NamedFault:
+    return NamedFault(
+        f"event-{name}", Layer.PORT, Effect.PORT_EVENT,
+        f"an event of management, subtype {subtype:#04x}, of port 1, in which nothing has changed",
+        seen, fixed={"subtype": str(subtype), "changed": str(changed)},
+    )  # fmt: skip
 
 
 def _answer(name: str, field_: str, value: int, seen: str) -> NamedFault:
@@ -330,6 +346,12 @@ FAULTS = (
     _event("cq-err", EventType.CQ_ERROR, "cqn", "IBV_EVENT_CQ_ERR"),
     _event("srq-err", EventType.SRQ_CATAS_ERROR, "srqn", "IBV_EVENT_SRQ_ERR"),
     _event("srq-limit", EventType.SRQ_LIMIT, "srqn", "IBV_EVENT_SRQ_LIMIT_REACHED"),
+    _port_event("lid-change", PORT_MNG_PORT_INFO, 1 << 2, "IBV_EVENT_LID_CHANGE"),
+    _port_event(
+        "client-reregister", PORT_MNG_PORT_INFO, 1 << 3, "IBV_EVENT_CLIENT_REREGISTER"
+    ),
+    _port_event("pkey-change", PORT_MNG_PKEY_TABLE, 1, "IBV_EVENT_PKEY_CHANGE"),
+    _port_event("gid-change", PORT_MNG_GUID_INFO, 1, "IBV_EVENT_GID_CHANGE"),
     NamedFault(
         "port-flap", Layer.PORT, Effect.PORT_FLAP,
         "the cable of port 1 is pulled and plugged in again, each state for so many milliseconds",

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
 from bluebridge.device.layout.mlx4.faults import BY_NAME, FAULTS, Effect
 from bluebridge.host_tools import cli
-from bluebridge.host_tools.atlas import atlas_command, outcome, page, programs, values
+from bluebridge.host_tools.atlas import (
+    atlas_command,
+    coverage,
+    outcome,
+    page,
+    programs,
+    values,
+)
 from bluebridge.host_tools.atlas.outcome import Row
 from bluebridge.host_tools.errors import UsageError
 
@@ -97,7 +106,7 @@ def test_the_page_counts_outcomes_and_names_what_was_not_met_in_one_table_only()
     ]
     text = page.page(rows)
     assert "| `hung-wr` | hung ×2 | crashed |" in text
-    assert "| `create-srq-fails` | not met |  |" in text
+    assert "| `create-srq-fails` | not met | - |" in text
     assert "Runs: 4; recovered without a restart: 3." in text
     details = text.partition("## What was seen")[2]
     assert details.count("| hung-wr | rping |") == 1
@@ -128,7 +137,44 @@ def test_rows_are_objects(
     rows = [row("hung-wr", "rping", outcome.HUNG, "no")]
     monkeypatch.setattr(atlas_command, "run", lambda *_: rows)
     options = argparse.Namespace(
-        list=False, only=None, programs=None, times=1, log=None, quiet=True, json=True, page=None
-    )
+        list=False, only=None, programs=None, times=1, log=None, quiet=True, json=True, page=None,
+        rows=None,
+    )  # fmt: skip
     assert atlas_command.main(options) == 1
     assert json.loads(capsys.readouterr().out)["outcome"] == "hung"
+
+
+def test_each_status_and_event_has_a_fault_or_a_reason_why_none() -> None:
+    assert len(coverage.NAMES) == 41
+    for name in coverage.NAMES:
+        assert bool(coverage.produced_by(name)) is not (name in coverage.IMPOSSIBLE), name
+    assert set(coverage.IMPOSSIBLE) <= set(coverage.NAMES)
+    assert "wire-dead" in coverage.produced_by("IBV_WC_RETRY_EXC_ERR")
+    assert coverage.produced_by("IBV_EVENT_PATH_MIG") == ["event-path-mig"]
+
+
+def test_the_page_says_which_program_reported_a_status() -> None:
+    seen = Row("rping", "wire-dead", 1, "wc RETRY_EXC_ERR", "1", "", outcome.CLEAN, "yes")
+    said = {name: programs for name, _, programs in coverage.lines([seen])}
+    assert said["IBV_WC_RETRY_EXC_ERR"] == "rping"
+    assert said["IBV_WC_RNR_RETRY_EXC_ERR"] == "-"
+    assert "| IBV_EVENT_WQ_FATAL | impossible: " in page.page([seen])
+
+
+def test_the_page_is_made_of_earlier_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [row("hung-wr", name, outcome.HUNG) for name in ("rping", "pyverbs")]
+    files = [tmp_path / each.program for each in rows]
+    for file, each in zip(files, rows, strict=True):
+        file.write_text(json.dumps(dataclasses.asdict(each)) + "\n")
+    written = tmp_path / "page.md"
+    words = ["atlas", "--rows", *map(str, files), "--page", str(written)]
+    assert cli.main(words) == 0
+    assert "| `hung-wr` | hung | hung |" in written.read_text()
+    capsys.readouterr()
+    for wrong in ("{}", "7", "no", '{"fault": 1}'):
+        files[0].write_text(wrong)
+        assert cli.main(["atlas", "--rows", str(files[0])]) == UsageError.status
+        assert capsys.readouterr().err.count("\n") == 1
+    assert cli.main(["atlas", "--rows", "/no/such"]) == UsageError.status

@@ -10,7 +10,7 @@ from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
-from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, PORT_DOWN, EventType
+from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, PORT_DOWN, PORT_MNG_EQE, EventType
 from bluebridge.device.layout.mlx4.faults import BY_NAME, FAULTS, ONCE, PARAMETERS, Effect
 from bluebridge.device.server.control import ControlCommands
 from tests.models.hca_driver import COMP_EQN, Driver
@@ -151,6 +151,17 @@ def test_an_event_that_nothing_caused(pair: Pair) -> None:
             line = f"arm a {fault.name} qpn={pair.qa.qpn}"
             assert control(pair).execute(line) == ["ok"]
             assert pair.a.events(EventType[fault.fixed["event"]]), fault.name
+
+
+def test_events_of_management_name_the_port_and_what_changed(pair: Pair) -> None:
+    for fault in FAULTS:
+        if fault.effect is Effect.PORT_EVENT:
+            assert control(pair).execute(f"arm a {fault.name}") == ["ok"]
+            (event,) = pair.a.events(EventType.PORT_MNG_CHG)
+            assert isinstance(event["data"], bytes)
+            found = PORT_MNG_EQE.unpack(bytes(4) + event["data"] + bytes(4))
+            said = {"subtype": str(event["subtype"]), "changed": str(found["changed"])}
+            assert (found["port"], said) == (1, dict(fault.fixed)), fault.name
 
 
 @pytest.fixture
