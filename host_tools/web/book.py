@@ -271,8 +271,8 @@ class _Collected(Gathered):
         self._hits: set[int] = set()
 
     def look(self, event: Event) -> None:
-        """Note whether the event's words have the text."""
-        if self._text and self._text in decode(event).lower():
+        """Note whether the event's words or its address have the text."""
+        if self._text and any(self._text in each for each in said(event)):
             self._hits.add(event.number)
 
     def add(self, activities: list[Activity]) -> None:
@@ -288,6 +288,11 @@ class _Collected(Gathered):
             or any(text in each.lower() for each in words_of(activity))
             or any(one.number in self._hits for one in activity.transactions)
         )
+
+
+def said(event: Event) -> tuple[str, str]:
+    """Return what a search looks into of an event: its words in lower case, and its address."""
+    return decode(event).lower(), f"{event.address:#x}"
 
 
 def words_of(activity: Activity) -> tuple[str, ...]:

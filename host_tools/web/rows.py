@@ -12,7 +12,7 @@ from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.analyzer.activity import Activity
 from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel
 from bluebridge.host_tools.analyzer.decode import decode
-from bluebridge.host_tools.analyzer.transaction import Transaction
+from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 from bluebridge.host_tools.web.captions import caption
 from bluebridge.host_tools.web.places import way
 from bluebridge.host_tools.web.routine import routine
@@ -47,8 +47,8 @@ def detail(
     model: TimeModel | None = None,
 ) -> dict[str, Any]:
     """Return the row and the steps, causes before effects; `events` are those of the activity."""
-    places = list(activity.tree())
     parts = activity.transactions
+    places = _with_notes_in_time(list(activity.tree()), parts)
     times = _times(activity, model)
     steps = []
     for place, depth in places[:MOST_STEPS]:
@@ -65,6 +65,21 @@ def detail(
     if len(places) > MOST_STEPS:
         notes.append(f"the first {MOST_STEPS} of {len(places)} steps")
     return row(activity) | {"notes": notes, "cause": activity.cause, "list": steps}
+
+
+def _with_notes_in_time(
+    places: Sequence[tuple[int, int]], parts: Sequence[Transaction]
+) -> list[tuple[int, int]]:
+    """Return places and depths with each note before what came after it, such as a lost message."""
+    notes = [place for place, _ in places[1:] if parts[place].role is Role.NOTE]
+    found = [each for each in places if each[0] not in notes]
+    for note in notes:
+        later = (
+            i for i, (place, _) in enumerate(found) if parts[place].number > parts[note].number
+        )
+        at = next(later, len(found))
+        found.insert(at, (note, found[min(at, len(found) - 1)][1] if found else 0))
+    return found
 
 
 def _times(activity: Activity, model: TimeModel | None) -> Sequence[float | None]:

@@ -16,8 +16,7 @@ from bluebridge.device.buslog.positions import about_last
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.buslog.record import INDEX_EVERY
 from bluebridge.host_tools.analyzer.activity import Activity
-from bluebridge.host_tools.analyzer.decode import decode
-from bluebridge.host_tools.web.book import AFTER, Gathered, read, words_of
+from bluebridge.host_tools.web.book import AFTER, Gathered, read, said, words_of
 from bluebridge.host_tools.web.words import PART, WORKERS, pack
 
 _NICE = 9
@@ -32,8 +31,8 @@ class _Words(Gathered):
         self.words: set[str] = set()
 
     def look(self, event: Event) -> None:
-        """Take the words of an event."""
-        self.words.add(decode(event).lower())
+        """Take the words and the address of an event."""
+        self.words.update(said(event))
 
     def add(self, activities: list[Activity]) -> None:
         """Take the words of activities, and keep none of them."""

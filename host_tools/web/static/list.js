@@ -56,6 +56,7 @@ class List {
     const asked = ++this.asked, filters = this.filters();
     let rows = [], page, first;
     this.searching = true;
+    $("count").textContent = "searching …";
     do {
       try { page = await source.page(filters, place); }
       catch (error) { $("count").textContent = error.message; this.searching = false; return; }

@@ -29,7 +29,7 @@ def test_each_step_of_a_work_request_is_told(tmp_path: Path) -> None:
     assert first[2] == "the request leaves for the other HCA, with 8 bytes of data"
     assert first[-1].endswith("the work is done")
     assert "64 bytes of entry 1 itself" in second[0]
-    assert [third[8].partition(":")[0], third[9].partition(":")[0]] == [
+    assert [third[9].partition(":")[0], third[10].partition(":")[0]] == [
         "the HCA writes an event entry to memory", "the device interrupts the processor",
     ]  # fmt: skip
 

@@ -194,6 +194,11 @@ def test_search_and_pages(page: Browser) -> None:
     page.wait(
         "[...document.querySelectorAll('#rows tr')].every(r => r.innerText.includes('100 bytes'))"
     )
+    page.run("document.getElementById('text').value = '0x500000'")  # the address of event entries
+    page.click("#filters button")
+    assert page.text("count").startswith("searching")
+    page.wait("document.getElementById('count').innerText.includes(' activities; ')")
+    assert {cells[4] for cells in _rows(page)} == {"RDMA_WRITE 100 bytes, QP 0x48"}
     page.run("document.getElementById('text').value = ''")
     page.click("#filters button")
     page.wait("document.querySelector('#rows tr').innerText.includes('RDMA_WRITE 8 bytes')")

@@ -345,3 +345,16 @@ def test_bad_input_is_one_line(
     assert why in said.err
     assert said.err.count("\n") == 1
     assert Path("taken").read_text() == "mine"
+
+
+def test_a_note_of_a_work_request_stands_where_it_happened(tmp_path: Path) -> None:
+    """That a message was dropped is told before what came after it."""
+    sender = Sender(tmp_path / "log")
+    sender.post(100, by="fallback", announced=True)
+    sender.log.close()
+    found = Book(tmp_path / "log").detail(0)
+    assert found is not None
+    numbers = [step["number"] for step in found["list"]]
+    note = next(e.number for e in LogReader(tmp_path / "log") if e.kind is Kind.NOTE)
+    assert 0 < note < numbers[-1]
+    assert numbers == sorted(numbers)

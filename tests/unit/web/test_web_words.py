@@ -18,7 +18,7 @@ from tests.unit.web.web_site import served
 EVENTS_OF_A_POST = 6
 PARTS = 3
 NOTE_AT = 2 * PART + 5000
-SECONDS = 60.0
+SECONDS = 300.0
 
 
 @pytest.fixture(scope="module")
