@@ -1,0 +1,56 @@
+"""An HCA under mlx4_ib and Linux's Soft-RoCE (rdma_rxe) in another guest, in both roles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from bluebridge.host_tools.campaigns.conformance.program import PASSED
+from bluebridge.host_tools.campaigns.conformance.runner import Run
+from bluebridge.host_tools.campaigns.conformance.session import Session
+from bluebridge.host_tools.campaigns.conformance.setups import RXE_CLIENT, RXE_SERVER, Setup
+from bluebridge.host_tools.campaigns.conformance.suites import everything
+from bluebridge.host_tools.machine import pings
+
+PROGRAMS = (
+    "ibv_rc_pingpong -n 200 -c",
+    "ibv_ud_pingpong -n 200 -c -s 1000",
+    "rping over IPv6",
+    "ib_read_bw -s 65536 -n 20 -o 16",
+    "ib_atomic_bw -A CMP_AND_SWAP -n 200 -o 16",
+    "packets that rxe refused",
+)
+"""Programs of the conformance run; the last asks rxe's guest about the packets of the others."""
+
+
+@pytest.fixture(scope="module", params=[RXE_CLIENT, RXE_SERVER], ids=lambda setup: setup.name)
+def session(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Session]:
+    """A pair of which one guest has a virtio NIC and Soft-RoCE."""
+    setup: Setup = request.param
+    with Session(setup, tmp_path_factory.mktemp("logs")) as up:
+        yield up
+
+
+def test_network_devices_of_both_kinds_reach_each_other(session: Session) -> None:
+    for machine, other in ((session.pair.a, "10.9.0.2"), (session.pair.b, "10.9.0.1")):
+        pings.check(machine, other, "-c 3 -i 0.1 -s 1400")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_stock_program_passes(session: Session, name: str) -> None:
+    found = next(
+        program
+        for setup, program in everything()
+        if setup is session.setup and program.name == name
+    )
+    entry = Run(session, found).entry()
+    assert [verdict.status for verdict in entry.verdicts] == [PASSED], entry.verdicts
+
+
+def test_frames_of_the_nic_are_counted_and_none_was_lost(session: Session) -> None:
+    (line,) = session.pair.server.tell("wires")
+    assert line.startswith(f"NIC {session.setup.rxe}: sent ")
+    assert "," not in line.partition("received ")[2], line
