@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bluebridge.guest.protocols.rtrs.engine.actions import Direction
-from bluebridge.guest.protocols.rtrs.engine.interface import ClientEngine, Permit
+from bluebridge.guest.protocols.rtrs.engine.interface import Permit
 from bluebridge.guest.protocols.rtrs.store import user_message
 from bluebridge.guest.protocols.rtrs.transport.sides import ClientSide
 
@@ -48,7 +48,7 @@ class Traffic:
     ) -> None:
         self.totals = Totals()
         self._side = side
-        self._engine: ClientEngine = side.engine
+        self._engine = side.engine
         self._count = count
         self._size = size
         self._depth = depth

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair, Opened, PathChanged
-from bluebridge.guest.protocols.rtrs.engine.interface import ClientEngine, PathStatus, SessionStatus
+from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
+from bluebridge.guest.protocols.rtrs.engine.interface import PathStatus, SessionStatus
 from bluebridge.guest.protocols.rtrs.engine.statistics import Statistics
 from bluebridge.guest.protocols.rtrs.files.client import ClientFiles
 from bluebridge.guest.protocols.rtrs.files.server import ServerFiles
@@ -64,7 +65,7 @@ class Client:
 
     def __init__(self) -> None:
         self.engine = Engine()
-        engine: ClientEngine = self.engine  # type: ignore[assignment]
+        engine: ClientSession = self.engine  # type: ignore[assignment]
         self.files = ClientFiles(engine, lambda event: event(1.0), 2)
         self.peer = TreePeer(self.files.tree)
 

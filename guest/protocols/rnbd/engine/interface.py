@@ -25,7 +25,7 @@ class ChunkMemory(Protocol):
 
 
 class Requester(Protocol):
-    """The part of RTRS's `ClientEngine` that a client uses."""
+    """The part of RTRS's `ClientSession` that a client uses."""
 
     @property
     def name(self) -> str:
@@ -36,22 +36,22 @@ class Requester(Protocol):
         """The most bytes of data of one request."""
 
     def get_permit(self, *, admin: bool = False, cpu: int = 0) -> Permit | None:
-        """Return a permit as `ClientEngine.get_permit`."""
+        """Return a permit as `ClientSession.get_permit`."""
 
     def put_permit(self, permit: Permit) -> None:
-        """Give a permit back as `ClientEngine.put_permit`."""
+        """Give a permit back as `ClientSession.put_permit`."""
 
     def request(
         self, direction: Direction, permit: Permit, user: bytes, length: int, now: float
     ) -> int:
-        """Start a request as `ClientEngine.request`."""
+        """Start a request as `ClientSession.request`."""
 
 
 class Responder(Protocol):
-    """The part of RTRS's `ServerEngine` that a server uses."""
+    """The part of RTRS's `Server` that a server uses."""
 
     def respond(self, operation: int, errno: int, now: float) -> None:
-        """End an operation as `ServerEngine.respond`."""
+        """End an operation as `Server.respond`."""
 
 
 class Backend(Protocol):

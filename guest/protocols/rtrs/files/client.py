@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from bluebridge.guest.fuse.sysfs import command, parse_int, text
 from bluebridge.guest.fuse.tree import Answer, Directory, File, Link, Node, directory
 from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair, Opened, PathChanged
-from bluebridge.guest.protocols.rtrs.engine.interface import ClientEngine, PathStatus
+from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
+from bluebridge.guest.protocols.rtrs.engine.interface import PathStatus
 from bluebridge.guest.protocols.rtrs.files.addresses import address_text, pair_text, parse_pair
 from bluebridge.guest.protocols.rtrs.files.counts import statistics
 
@@ -61,7 +62,7 @@ class ClientFiles:
     all 0 in this program.
     """
 
-    def __init__(self, engine: ClientEngine, call: Call, cpus: int) -> None:
+    def __init__(self, engine: ClientSession, call: Call, cpus: int) -> None:
         self._engine = engine
         self._call = call
         self._migrations = "0 " * cpus + "\n"

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from bluebridge.guest.fuse import sysfs
 from bluebridge.guest.fuse.tree import Answer, Directory, File, directory
-from bluebridge.guest.protocols.rtrs.engine.interface import PathStatistics
+from bluebridge.guest.protocols.rtrs.engine.statistics import Statistics
 
 
-def statistics(counts: PathStatistics, migrations: str) -> Directory:
+def statistics(counts: Statistics, migrations: str) -> Directory:
     """Return the directory `stats` of a client's path."""
 
     def rdma() -> str:

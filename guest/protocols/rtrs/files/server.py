@@ -7,12 +7,9 @@ from collections.abc import Callable, Mapping
 
 from bluebridge.guest.fuse.sysfs import command, text
 from bluebridge.guest.fuse.tree import Answer, Directory, Node, directory
-from bluebridge.guest.protocols.rtrs.engine.interface import (
-    PathStatistics,
-    PathStatus,
-    ServerEngine,
-    SessionStatus,
-)
+from bluebridge.guest.protocols.rtrs.engine.interface import PathStatus, SessionStatus
+from bluebridge.guest.protocols.rtrs.engine.server.server import Server
+from bluebridge.guest.protocols.rtrs.engine.statistics import Statistics
 from bluebridge.guest.protocols.rtrs.files.addresses import address_text, pair_text
 from bluebridge.guest.protocols.rtrs.files.client import Call
 from bluebridge.guest.protocols.rtrs.files.counts import resettable
@@ -21,7 +18,7 @@ from bluebridge.guest.protocols.rtrs.files.counts import resettable
 class ServerFiles:
     """The tree of files of a server, with a directory for each session with a connected path."""
 
-    def __init__(self, engine: ServerEngine, call: Call) -> None:
+    def __init__(self, engine: Server, call: Call) -> None:
         self._engine = engine
         self._call = call
         self.tree = Directory(self._sessions)
@@ -62,7 +59,7 @@ def _shown(session: SessionStatus) -> list[PathStatus]:
     return [path for path in session.paths if path.state == "connected"]
 
 
-def _statistics(counts: PathStatistics) -> Directory:
+def _statistics(counts: Statistics) -> Directory:
     def rdma() -> str:
         return f"{counts.reads} {counts.read_bytes} {counts.writes} {counts.write_bytes}\n"
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from bluebridge.guest.protocols.cm import CmEvent
 from bluebridge.guest.protocols.rtrs.engine.actions import ClientMemory, ServerMemory
-from bluebridge.guest.protocols.rtrs.engine.interface import ClientEngine, ServerEngine
+from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
+from bluebridge.guest.protocols.rtrs.engine.server.server import Server
 from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.protocols.rtrs.transport.loop import Loop
 from bluebridge.guest.protocols.rtrs.transport.memory import Chunks, Slots
@@ -25,7 +26,7 @@ class ClientSide:
         self,
         interfaces: Interfaces,
         loop: Loop,
-        make_engine: Callable[[ClientMemory], ClientEngine],
+        make_engine: Callable[[ClientMemory], ClientSession],
         upper: Upper,
     ) -> None:
         self.slots = Slots(interfaces)
@@ -48,7 +49,7 @@ class ServerSide:
         self,
         interfaces: Interfaces,
         loop: Loop,
-        make_engine: Callable[[ServerMemory], ServerEngine],
+        make_engine: Callable[[ServerMemory], Server],
         upper: Upper,
         port: int,
     ) -> None:

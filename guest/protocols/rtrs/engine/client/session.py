@@ -27,7 +27,7 @@ from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings
 
 
 class ClientSession(ConnectionEvents):
-    """A `ClientEngine` for one session; raises `ValueError` for an invalid session name."""
+    """The `Engine` of one session of a client; raises `ValueError` for an invalid session name."""
 
     def __init__(
         self, name: str, memory: ClientMemory, source: random.Random, settings: ClientSettings
@@ -96,7 +96,7 @@ class ClientSession(ConnectionEvents):
         return [_status(path) for path in self._paths]
 
     def get_permit(self, *, admin: bool = False, cpu: int = 0) -> Permit | None:
-        """Return a permit, None while all are in use."""
+        """Return a permit, None while all are in use; with `admin` it is for connection 0."""
         permits = self._shared.permits
         slot = permits.get() if permits is not None and not self._closing else None
         return None if slot is None else Permit(slot, cpu, admin)
@@ -112,7 +112,10 @@ class ClientSession(ConnectionEvents):
     def request(
         self, direction: Direction, permit: Permit, user: bytes, length: int, now: float
     ) -> int:
-        """Start a request; returns 0 if `Finished` will follow, else a positive errno."""
+        """Start a request of `length` bytes; returns 0 if `Finished` will follow, else an errno.
+
+        The bytes are in the permit's slot (WRITE), or come there (READ).
+        """
         if length > self._shared.slot_size:
             return errno.EMSGSIZE
         request = self._shared.requests[permit.slot]
@@ -126,7 +129,10 @@ class ClientSession(ConnectionEvents):
     # -- paths -----------------------------------------------------------------------------------
 
     def open(self, paths: Sequence[AddressPair], now: float) -> None:
-        """Connect these paths, one after another. Raises `ValueError` for none or too many."""
+        """Connect these paths, one after another; `Opened` follows.
+
+        After a failure everything is given back. Raises `ValueError` for none or too many.
+        """
         if not 0 < len(paths) <= MAX_PATHS or self._paths:
             raise ValueError(f"{len(paths)} paths")
         self._open_error = 0

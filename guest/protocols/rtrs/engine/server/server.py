@@ -36,7 +36,7 @@ from bluebridge.guest.protocols.rtrs.engine.settings import ServerSettings
 
 
 class Server:
-    """A `ServerEngine`; raises `ValueError` for invalid settings."""
+    """The `Engine` of a server with its sessions; raises `ValueError` for invalid settings."""
 
     def __init__(self, memory: ServerMemory, settings: ServerSettings) -> None:
         self._shared = Shared(memory, settings)
@@ -78,7 +78,7 @@ class Server:
         self._paths[path].close("asked to")
 
     def close(self, now: float) -> None:
-        """End all sessions."""
+        """End all sessions; `Closed` follows."""
         self._closing = True
         for path in list(self._paths.values()):
             path.close("the server ends")
