@@ -49,7 +49,6 @@ class NativeRecords(Records):
         work: int,
         data: bytes,
     ) -> None:
-        """Record an event at the present time, with all of `data`."""
         self._record(device, kind, bar, what, obj, address, length, len(data), work)
         self._writer.write(data)
 
@@ -72,7 +71,6 @@ class NativeRecords(Records):
         before: bytes,
         payload: bytes,
     ) -> None:
-        """Record a message that leaves a port: `HEAD`, the bytes of `before`, the payload."""
         kept = _HEAD_SIZE + len(before) + len(payload)
         self._record(device, _WIRE, 0, what, target_qpn, address, length, kept, work)
         writer = self._writer
@@ -108,11 +106,9 @@ class NativeRecords(Records):
         self._writer.write(packed)
 
     def size(self) -> int:
-        """Return the bytes of records that `take` has not returned yet."""
         return len(self._writer)
 
     def take(self) -> bytes:
-        """Return all records collected since the last call, in order."""
         taken = self._writer.getvalue()
         self._writer.truncate(0)
         self.count = 0

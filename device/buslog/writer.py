@@ -169,7 +169,6 @@ class FileLog(EventLog):
         return self._segments.device(name)
 
     def functions_of(self, guest: str) -> list[str]:
-        """Return the log's devices of a guest; the first is its HCA, named as the guest."""
         found = [name for name in self._segments.names if host_of(name) == guest]
         return sorted(found, key=lambda name: name != guest)
 
@@ -203,7 +202,6 @@ class FileLog(EventLog):
         what: int = _OTHER,
         obj: int = 0,
     ) -> None:
-        """Record an event and keep all of `data`, whatever the log's limit."""
         if self.stopped:
             return
         records = self._records
@@ -221,7 +219,6 @@ class FileLog(EventLog):
         what: int,
         obj: int,
     ) -> None:
-        """Record an event for each of the first `count` runs, at most `most` bytes of `views`."""
         if self.stopped:
             return
         records, kept = self._records, min(most, self.capture)
@@ -257,7 +254,6 @@ class FileLog(EventLog):
         self._noted(records)
 
     def when_noted(self, action: Callable[[], None]) -> None:
-        """Call `action` at the first event after each `hand_over` or `flush`."""
         self._when_noted = action
 
     def _noted(self, records: Records, events: int = 1) -> None:
@@ -301,7 +297,6 @@ class FileLog(EventLog):
         self.record(0, _NOTE, 0, 0, len(text), text.encode())
 
     def flush(self) -> None:
-        """Write all collected events."""
         self.hand_over()
         if self._behind is not None:
             self._behind.wait()

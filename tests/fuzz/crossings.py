@@ -66,19 +66,16 @@ class Crossings(guests.Machine):
         return self.hosts[step.function % len(self.hosts)]
 
     def place(self, step: Step) -> None:
-        """The guest gives a BAR an address."""
         number = step.function % len(self.hosts)
         bar, base = step.numbers
         if bar in self.sizes[number]:
             self.hosts[number].place_bar(bar, base, self.sizes[number][bar])
 
     def config(self, step: Step) -> None:
-        """The guest reads config space."""
         offset, width = step.numbers
         self._bus(step).read_config(offset % 4096, width or 1)
 
     def set_config(self, step: Step) -> None:
-        """The guest writes config space."""
         offset = step.numbers[0] % 4096
         self._bus(step).set_config(offset, step.data[: 4096 - offset])
 
@@ -99,13 +96,11 @@ class Crossings(guests.Machine):
         return place
 
     def master_load(self, step: Step) -> None:
-        """A function of the guest loads from an address of its bus."""
         place = self._target(step, step.numbers[1])
         if place.load is not None:
             assert len(place.load()) == place.length
 
     def master_store(self, step: Step) -> None:
-        """A function of the guest stores to an address of its bus."""
         place = self._target(step, len(step.data))
         if place.view is not None:
             data = step.data[: len(place.view)]

@@ -62,7 +62,6 @@ class TimedHost(FakeHost):
         )
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> FakeTimer:
-        """Wait for the clock."""
         return super().call_later(seconds, timed(action))
 
     def call_soon(self, action: Callable[[], None]) -> None:

@@ -73,7 +73,6 @@ class MulticastGroups(Groups):
         self._defaults[port, steer] = [qpn for qpn, _ in _members_of(record, count)]
 
     def frame_default(self, port: int, address: bytes) -> list[int]:
-        """Return the QP numbers that want all frames to multicast or to unicast addresses."""
         return self._defaults.get((port, _steer_of(address)), [])
 
     def frame_members(self, port: int, address: bytes) -> list[Member]:
@@ -81,7 +80,6 @@ class MulticastGroups(Groups):
         return self._members(group_of(address, port, _steer_of(address)), PROTOCOL_ETHERNET)
 
     def members(self, gid: bytes) -> list[Member]:
-        """Return the members that get a copy of a datagram to the group `gid`."""
         return self._members(gid, 0)
 
     def _members(self, gid: bytes, protocol: int) -> list[Member]:

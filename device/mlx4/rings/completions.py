@@ -81,29 +81,24 @@ class CompletionWriter(Completions):
     # -- sends --------------------------------------------------------------------------------
 
     def complete_send(self, index: int, operation: int, length: int) -> None:
-        """Complete a send work request successfully; `index` is its free-running number."""
         self._bus.concern(self._qpn, index)
         opcode = _IS_SEND_BIT | SEND_OPCODES[operation]
         self._post(self._send_cqn, CQE.pack(self._qpn, 0, 0, length, index & 0xFFFF, opcode))
 
     def fail_send(self, index: int, status: CompletionStatus) -> None:
-        """Complete a send work request in error or as flushed, even one that is not signalled."""
         self._bus.concern(self._qpn, index)
         self.diagnostics.send_failed(status)
         self._post(self._send_cqn, self._error(index, status, _IS_SEND_BIT), error=True)
 
     def collect_send(self, index: int, operation: int, length: int) -> None:
-        """Note a successful send work request, which `post_collected` will complete."""
         opcode = _IS_SEND_BIT | SEND_OPCODES[operation]
         self._collected.append(CQE.pack(self._qpn, 0, 0, length, index & 0xFFFF, opcode))
 
     def post_collected(self) -> None:
-        """Complete the sends that were collected, with one event for all of them."""
         entries, self._collected = self._collected, []
         self._post_many(self._send_cqn, entries)
 
     def forget_collected(self) -> None:
-        """Forget the sends that were collected, without completing them."""
         self._collected = []
 
     # -- receives -----------------------------------------------------------------------------
@@ -118,10 +113,6 @@ class CompletionWriter(Completions):
         solicited: bool,
         cqn: int = -1,
     ) -> None:
-        """Complete a receive of a connected queue pair; `immediate` may be an invalidated rkey.
-
-        `source` is the peer's number, or that of the XRC SRQ whose completion queue is `cqn`.
-        """
         opcode = RECEIVE_OPCODES[op]
         cqe = CQE.pack(self._qpn, immediate, source, length, index & 0xFFFF, opcode)
         self._post(self._recv_cqn if cqn < 0 else cqn, cqe, solicited)
@@ -172,21 +163,18 @@ class CompletionWriter(Completions):
     def complete_frames(
         self, receives: Sequence[tuple[ReceiveWork, bytes]], verdicts: Sequence[Verdict]
     ) -> None:
-        """Complete the receives of Ethernet frames, in order, with at most one event for all."""
         entries: list[bytes] = []
         for (work, frame), verdict in zip(receives, verdicts, strict=True):
             entries.append(frame_cqe(self._qpn, work.index, len(frame), verdict))
         self._post_many(self._recv_cqn, entries)
 
     def fail_receive(self, index: int, status: CompletionStatus, cqn: int = -1) -> None:
-        """Complete a receive in error or as flushed; `cqn` as in `complete_receive`."""
         self.diagnostics.receive_failed(status)
         self._post(self._recv_cqn if cqn < 0 else cqn, self._error(index, status), error=True)
 
     # -- both ---------------------------------------------------------------------------------
 
     def event(self, event: AsyncEvent) -> None:
-        """Report an asynchronous event about the queue pair."""
         self._eqs.post_numbered(EVENTS[event], self._qpn)
 
     def _error(self, index: int, status: CompletionStatus, side: int = 0) -> bytes:

@@ -87,7 +87,6 @@ class SendRing(SendQueue):
             self.run()
 
     def run(self) -> None:
-        """Carry out posted entries up to a budget; the rest follows soon."""
         if self._running or self._scheduled or self.deaf:
             return
         self._running = True

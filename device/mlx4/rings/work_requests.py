@@ -116,7 +116,6 @@ class ConnectedReader(EntryReader):
     __slots__ = ()
 
     def read(self, raw: bytes, index: int) -> SendWork:
-        """Return the work request of an entry; raises `WorkError` for garbage."""
         return parse_connected(raw, index)
 
 
@@ -126,7 +125,6 @@ class DatagramReader(EntryReader):
     __slots__ = ()
 
     def read(self, raw: bytes, index: int) -> SendWork:
-        """Return the work request of an entry; raises `WorkError` for garbage."""
         word0, word1, flags, immediate = _control(raw)
         operation = OPERATIONS[word0 & OPCODE_MASK]
         work = DatagramWork(index, operation)
@@ -157,7 +155,6 @@ class PacketReader(EntryReader):
     __slots__ = ()
 
     def read(self, raw: bytes, index: int) -> SendWork:
-        """Return the work request of an entry; raises `WorkError` for garbage."""
         word0, word1, flags, immediate = _control(raw)
         operation = OPERATIONS[word0 & OPCODE_MASK]
         work = SendWork(index, operation)
@@ -178,7 +175,6 @@ class FrameReader(EntryReader):
     __slots__ = ()
 
     def read(self, raw: bytes, index: int) -> SendWork:
-        """Return the work request of an entry; raises `WorkError` for garbage."""
         word0, word1, flags, immediate = _control(raw)
         operation = OPERATIONS[word0 & OPCODE_MASK]
         work = FrameWork(index, operation)

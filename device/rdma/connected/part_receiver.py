@@ -50,7 +50,6 @@ class PartReceiver(ReceiveEngine):
         self._receive: ReceiveWork | None = None
 
     def abort(self) -> None:
-        """Flush the receive that a message is just moving into, if there is one."""
         work, self._receive = self._receive, None
         if work is not None:
             self._fail_receive(work, CompletionStatus.WR_FLUSH_ERR)

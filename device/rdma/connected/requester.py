@@ -71,7 +71,6 @@ class Requester(SendEngine):
 
     @property
     def idle(self) -> bool:
-        """True while no request waits for its answer."""
         return not self.pending
 
     # -- SendEngine ---------------------------------------------------------------------------

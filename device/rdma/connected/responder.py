@@ -206,7 +206,6 @@ class Responder(PartReceiver):
         return (), None
 
     def _range(self, request: Request, length: int) -> Sequence[Run]:
-        """Return where `length` bytes at a read's or write's remote address lie; raises `Nak`."""
         qp = self._qp
         if request.op is Op.READ:
             return self._remote(request, qp.remote_read, _REMOTE_READ, length)

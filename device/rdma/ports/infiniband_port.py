@@ -100,12 +100,10 @@ class InfinibandPort(Port):
         self.agent.open(self._cable)
 
     def close(self) -> None:
-        """Take the link down."""
         self._tables.open = False
         self.agent.open(False)
 
     def plug(self, cable: bool) -> None:
-        """Put the cable in or pull it out."""
         self._cable = cable
         self.agent.open(self._tables.open and cable)
         self._note_link()
@@ -163,7 +161,6 @@ class InfinibandPort(Port):
         return self.agent.pkeys[index] if index < len(self.agent.pkeys) else 0
 
     def connected_route(self, path: Path, pkey_index: int) -> Route:
-        """Return the route of a connection; `pkey_index` is the place of its P_Key in the table."""
         return self._route(path, pkey_index)
 
     def _route(self, path: Path, pkey_index: int) -> Route:
@@ -214,8 +211,4 @@ class InfinibandPort(Port):
         return None
 
     def parse_packet(self, packet: bytes, own_qkey: int) -> Datagram:
-        """Return the datagram in a packet that software built.
-
-        Raises `HeaderError`, `LostPacketError`.
-        """
         return parse_ib_datagram(packet, own_qkey, self._source)

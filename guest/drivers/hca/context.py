@@ -59,7 +59,6 @@ class Context(PortContext):
         self.opened = True
 
     def port(self, number: int) -> PortContext:
-        """Return the HCA bound to port `number`, brought up if need be; raises `VerbsError`."""
         if number == 1:
             return self
         count = QUERY_DEV_CAP.get(self.adapter.capabilities, "num_ports")

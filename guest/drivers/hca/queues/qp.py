@@ -62,7 +62,6 @@ class Qp(WorkQueues):
     # -- states ------------------------------------------------------------------------------
 
     def modify(self, attr: QpAttr) -> None:
-        """Change state and attributes; raises `VerbsError`."""
         target = self.state if attr.state is None else attr.state
         opcode = transition(self.state, target)
         if opcode is Opcode.TORST_QP:
