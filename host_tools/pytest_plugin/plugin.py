@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bluebridge.host_tools.pytest_plugin.buslog import BusLog
     from bluebridge.host_tools.pytest_plugin.faults import Faults
     from bluebridge.host_tools.pytest_plugin.lab import Lab
+    from bluebridge.host_tools.pytest_plugin.peer import PeerLab
 
 _LAB = pytest.StashKey["Lab"]()
 _KEEP = ("always", "failed", "never")
@@ -35,7 +36,7 @@ _MARKS = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare one option and two settings."""
+    """Declare the options and two settings."""
     parser.getgroup("bluebridge").addoption(
         "--bluebridge-keep",
         choices=_KEEP,
@@ -53,6 +54,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="LINE",
         default="",
         help="the shell line of the program's other side, in guest b",
+    )
+    group.addoption(
+        "--bluebridge-peer",
+        metavar="SPEC",
+        help="where `peer_lab` starts a second lab, as execnet writes it: "
+        "ssh=HOST//python=/opt/bluebridge/bin/python",
+    )
+    group.addoption(
+        "--bluebridge-hosts",
+        metavar="OWN:PORT,OTHER:PORT",
+        help="the addresses of this host and of that one on the wire between the labs",
     )
     parser.addini("bluebridge_keep", "scratch folders to keep: always, failed or never", "string")
     parser.addini(
@@ -119,6 +131,15 @@ def faults(pair: Pair) -> Faults:
     from bluebridge.host_tools.pytest_plugin.faults import Faults
 
     return Faults(pair.hardware)
+
+
+@pytest.fixture
+def peer_lab(request: pytest.FixtureRequest, lab: Lab) -> Iterator[PeerLab]:
+    """Two labs on two hosts: `peer_lab.pair` here, `peer_lab.run("a", "uname -a")` there."""
+    from bluebridge.host_tools.pytest_plugin import peer
+
+    with peer.peer_lab(request.config, lab) as joined:
+        yield joined
 
 
 @pytest.fixture

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +17,7 @@ from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.programs.readiness import CM_LISTENING, wait_until
+from tests.vm.conftest import BOOT_SECONDS, ROOT
 
 RPINGS, BYTES = 20, 4000
 
@@ -67,3 +72,45 @@ def test_what_the_other_host_sent_is_counted(labs: list[Pair]) -> None:
         (line,) = lab.server.tell("wires")
         assert line.startswith("peer 127.0.0.1:")
         assert "nothing received" not in line
+
+
+PEER_TEST = """
+def test_packets_cross(peer_lab):
+    here, there = peer_lab.pair, peer_lab.address("b")
+    assert "3 received" in here.a.run(f"ping -c 3 -i 0.2 {there}").text
+    own = here.config.address("b").partition("/")[0]
+    assert "3 received" in peer_lab.run("a", f"ping -c 3 -i 0.2 {own}")
+
+
+def test_a_command_that_fails(peer_lab):
+    peer_lab.run("a", "echo told; exit 3")
+"""
+
+
+def test_a_test_asks_execnet_for_a_lab_on_another_host(tmp_path: Path) -> None:
+    (tmp_path / "test_peer.py").write_text(PEER_TEST)
+    hosts = ",".join(f"127.0.0.1:{port}" for port in _free_ports())
+    words = ["--bluebridge-peer", "popen", "--bluebridge-hosts", hosts, "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=2 * BOOT_SECONDS,
+    )
+    assert "1 failed, 1 passed" in done.stdout, done.stdout
+    assert "guest a of the other host: `echo told; exit 3` ended with status 3: told" in done.stdout
+
+
+def test_without_another_host_such_a_test_is_skipped(tmp_path: Path) -> None:
+    (tmp_path / "test_peer.py").write_text(PEER_TEST)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=BOOT_SECONDS,
+    )
+    assert "no other host: give --bluebridge-peer" in done.stdout, done.stdout
