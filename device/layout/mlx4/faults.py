@@ -351,7 +351,10 @@ FAULTS = (
         "client-reregister", PORT_MNG_PORT_INFO, 1 << 3, "IBV_EVENT_CLIENT_REREGISTER"
     ),
     _port_event("pkey-change", PORT_MNG_PKEY_TABLE, 1, "IBV_EVENT_PKEY_CHANGE"),
-    _port_event("gid-change", PORT_MNG_GUID_INFO, 1, "IBV_EVENT_GID_CHANGE"),
+    _port_event(
+        "gid-change", PORT_MNG_GUID_INFO, 1,
+        "IBV_EVENT_GID_CHANGE, which no program of a guest has been seen to get",
+    ),
     NamedFault(
         "port-flap", Layer.PORT, Effect.PORT_FLAP,
         "the cable of port 1 is pulled and plugged in again, each state for so many milliseconds",
