@@ -94,7 +94,6 @@ BAD = [
     ("log LOG --device q", USAGE, "it has a, b"),
     ("log LOG --limit -1", USAGE, "below 0"),
     ("log LOG --limit many", USAGE, "whole number"),
-    ("log LOG --tree", USAGE, "--view"),
     ("log LOG --profile nosuch", USAGE, "nosuch"),
     ("log LOG --from x", USAGE, "'x' is not a number"),
     ("log LOG --from 5 --to 1", USAGE, "--to is before --from"),
