@@ -47,8 +47,8 @@ def pytest_runtest_makereport(
 def _transcripts(item: pytest.Item) -> Iterator[Path]:
     """Folders of a test's pairs, its own folder, and those that its fixtures name."""
     fixtures: dict[str, Any] = getattr(item, "funcargs", None) or {}
-    if (lab := fixtures.get("lab")) is not None:
-        yield from (scratch.path for scratch in lab.base.used_by(item.nodeid))
+    if (base := getattr(fixtures.get("lab"), "base", None)) is not None:
+        yield from (scratch.path for scratch in base.used_by(item.nodeid))
     if (own := fixtures.get("tmp_path")) is not None:
         yield own
     for value in fixtures.values():

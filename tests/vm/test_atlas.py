@@ -42,7 +42,7 @@ EXPECTED = {
         "device-fatal": (HUNG, "event DEVICE_FATAL"),
     },
 }
-PATIENCE = 4.0
+PATIENCE = 8.0
 
 
 def open_files(pair: Pair) -> int:
