@@ -21,7 +21,9 @@ IPS = [LabConfig(names=GUESTS).address(name).partition("/")[0] for name in GUEST
 RPINGS, BYTES = 10, 1000
 
 
-@pytest.fixture(scope="module", params=["packets", "messages"])
+@pytest.fixture(
+    scope="module", params=["packets", pytest.param("messages", marks=pytest.mark.long)]
+)
 def four(request: pytest.FixtureRequest) -> Iterator[Pair]:
     """Four guests with the kernel's drivers."""
     options = ServerOptions(pro=True, wire=request.param)

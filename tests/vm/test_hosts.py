@@ -87,6 +87,7 @@ def test_a_command_that_fails(peer_lab):
 """
 
 
+@pytest.mark.long
 def test_a_test_asks_execnet_for_a_lab_on_another_host(tmp_path: Path) -> None:
     (tmp_path / "test_peer.py").write_text(PEER_TEST)
     hosts = ",".join(f"127.0.0.1:{port}" for port in _free_ports())

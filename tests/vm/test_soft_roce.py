@@ -24,7 +24,13 @@ PROGRAMS = (
 """Programs of the conformance run; the last asks rxe's guest about the packets of the others."""
 
 
-@pytest.fixture(scope="module", params=[RXE_CLIENT, RXE_SERVER], ids=lambda setup: setup.name)
+SETUPS = [
+    pytest.param(RXE_CLIENT, id=RXE_CLIENT.name),
+    pytest.param(RXE_SERVER, id=RXE_SERVER.name, marks=pytest.mark.long),
+]
+
+
+@pytest.fixture(scope="module", params=SETUPS)
 def session(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Session]:
