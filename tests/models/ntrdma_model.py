@@ -158,6 +158,7 @@ class Model:
     def check_twins(self) -> None:
         """Each side has exactly the twins of what the other has."""
         for number in (0, 1):
-            own, peer = self.sides[number].engine.local, self.sides[1 - number].engine.remote
-            regions = sum(len(domain.regions) for domain in own.domains.values())
-            assert peer.count == len(own.domains) + regions + len(own.pairs)
+            own, peer = self.sides[number].engine.own, self.sides[1 - number].engine.remote
+            domains = own.local.domains
+            regions = sum(len(domain.regions) for domain in domains.values())
+            assert peer.count == len(domains) + regions + len(own.pairs.pairs)

@@ -77,8 +77,8 @@ class Posting(Model):
             return
         slot = end.free.pop(self.chance.randrange(len(end.free)))
         wr = self._receive(side, number, slot)
-        side.engine.post_receive(end.pair, wr)
-        side.engine.push_receives(end.pair)
+        side.engine.own.post_receive(end.pair, wr)
+        side.engine.own.push_receives(end.pair)
         end.receives.append((wr.wr_id, slot))
 
     def _post_shared(self, side: Side, number: int) -> None:
@@ -205,7 +205,7 @@ class Posting(Model):
         if operation.kind is WrOpcode.SEND_WITH_INV or self.chance.random() < 0.05:
             flags |= SendFlags.FENCE
         request.send_flags = flags
-        self.sides[operation.number].engine.post_send(end.pair, request)
+        self.sides[operation.number].engine.own.post_send(end.pair, request)
         self.operations[request.wr_id] = operation
         changed = self.changed(operation)
         if changed is not None:
@@ -224,7 +224,7 @@ class Posting(Model):
         if end.free and self._room(end):
             operation = Operation(WrOpcode.NOP, number, end.index, self._take(end))
             request = SendWr(self.number(), WrOpcode.NOP)
-            self.sides[number].engine.post_send(end.pair, request)
+            self.sides[number].engine.own.post_send(end.pair, request)
             self.operations[request.wr_id] = operation
             self.sides[number].engine.run(self.now)
 
@@ -293,17 +293,13 @@ class Posting(Model):
         """Register the region of many ranges, or end that, while requests go through it."""
         side = self.sides[number]
         listed, side.listed = side.listed, None
-
-        def changed(good: bool) -> None:
-            assert good
-            side.listed = not listed
-
+        local = side.engine.own.local
         if listed is None:
             return
         if not listed:
-            side.engine.local.register(side.domains[0], side.many_ranges(), changed)
+            side.listing = local.register(side.domains[0], side.many_ranges())
             return
         for each in self.operations.values():
             if each.listed and each.number != number:
                 each.may_fail = True
-        side.engine.local.deregister(side.domains[0], LIST, changed)
+        side.listing = local.deregister(side.domains[0], LIST)

@@ -11,9 +11,9 @@ from typing import cast
 
 from bluebridge.device.layout.ntrdma.commands import QueueState
 from bluebridge.device.layout.ntrdma.port import PortState
+from bluebridge.guest.protocols.ntrdma.engine.actions import Ended, Operation
 from bluebridge.guest.protocols.ntrdma.engine.engine import Engine
 from bluebridge.guest.protocols.ntrdma.engine.fast_regions import FastRegion
-from bluebridge.guest.protocols.ntrdma.engine.local import Event
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import Domain, QueuePair, Sizes
 from bluebridge.guest.protocols.ntrdma.engine.regions import INVALIDATABLE, Region
 from bluebridge.guest.protocols.ntrdma.provider.shared_receives import NtrdmaSrq
@@ -74,6 +74,8 @@ class End:
     connected: bool = False
     busy: bool = False
     """Whether a change of its state is under way."""
+    waits: Operation | None = None
+    """The operation that has to end first."""
     free: list[int] = field(default_factory=list)
     """Slots that nothing uses."""
     receives: deque[tuple[int, int]] = field(default_factory=deque)
@@ -122,7 +124,6 @@ class Side:
     ) -> None:
         self.machine, self.chance = machine, chance
         self.transport = ModelTransport(machine, peer)
-        self.events: list[Event] = []
         self.states: list[PortState] = []
         self.stops_at: PortState | None = None
         """The state in which the side ends."""
@@ -133,21 +134,21 @@ class Side:
         self.frames = Frames(chance)
         self.engine = Engine(self.transport, self, self.frames)
         self.link_events: deque[bool] = deque()
-        self.cm: list[bytes] = []
         self.span = (pairs + 1) * SLOTS * SLOT
         self.area = self.transport.map(self.span + 2 * GUARD)
         self.area.view[:] = b"\xee" * (self.span + 2 * GUARD)
-        local = self.engine.local
-        self.domain = local.create_domain()
-        self.domains = self.domain, local.create_domain()
-        self.bell_events = 0
-        self.queues = [self.engine.create_queue(self._notified) for _ in range(3)]
+        local = self.engine.own.local
+        self.domain = local.create_domain().domain
+        self.domains = self.domain, local.create_domain().domain
+        self.queues = [self.engine.own.create_queue() for _ in range(3)]
         for domain in self.domains:
             for key, access in RIGHTS.items():
                 local.register(domain, self._region(key, access))
         local.register(self.domains[0], self._region(ALIEN, ALL))
         self.listed: bool | None = False
         """Whether the region of many ranges is registered; None while that changes."""
+        self.listing: Operation | None = None
+        """What changes that."""
         self.positions = chance.sample(range((pairs + 1) * SLOTS), (pairs + 1) * SLOTS)
         """Where in that region a slot is."""
         service = cast(Service, _Server(self.engine, clock))
@@ -178,10 +179,10 @@ class Side:
         sizes = Sizes(8, SLOTS if index >= SHARING else 8, 3, 3, 16)
         queues = self.queues[index % 3], self.queues[(index + 1) % 3]
         domain = self.domains[index % 2]
-        pair = self.engine.create_pair(domain, sizes, queues, lambda good: None)
+        pair = self.engine.own.create_pair(domain, sizes, queues).pair
         end = End(index, pair, domain, fresh=True, free=self.slots_of(index))
         end.fast = FastRegion(domain, 0x90 + index, 4)
-        self.engine.local.add_fast_region(end.fast)
+        self.engine.own.local.add_fast_region(end.fast)
         if end.sharing:
             self.shared.attach(pair)
         return end
@@ -214,19 +215,19 @@ class Side:
         if end.fast is not None and end.fast.registered is not None:
             region = end.fast.invalidate()
             assert region is not None and region.access & INVALIDATABLE
-            self.engine.local.deregister(end.domain, region.key)
+            self.engine.own.local.deregister(end.domain, region.key)
 
     def usable(self, end: End) -> bool:
         """Whether requests can be posted that will be carried out."""
         return end.connected and end.pair.state is QueueState.READY_TO_SEND
 
-    def _notified(self) -> None:
-        self.bell_events += 1
+    def ended(self) -> list[Operation]:
+        """Take the actions of the engine: the operations that have ended."""
+        actions = list(self.engine.actions)
+        self.engine.actions.clear()
+        return [each.operation for each in actions if isinstance(each, Ended)]
 
-    # -- the engine's owner ---------------------------------------------------------------------
-
-    def event(self, event: Event, key: int) -> None:
-        self.events.append(event)
+    # -- the engine's host ----------------------------------------------------------------------
 
     def entered(self, state: PortState) -> None:
         self.states.append(state)
@@ -234,9 +235,6 @@ class Side:
             self.came = True
             if self.stops_at_once:
                 raise Stopped
-
-    def cm_message(self, mad: bytes, ip: int) -> None:
-        self.cm.append(mad)
 
     def has_address(self, ip: int) -> bool:
         return ip == 0x0A090001

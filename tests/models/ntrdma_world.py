@@ -19,8 +19,10 @@ import time
 from functools import cache
 
 from bluebridge.device.layout.ntrdma.commands import QueueState
+from bluebridge.guest.protocols.ntrdma.engine.actions import Operation
+from bluebridge.guest.protocols.ntrdma.engine.operations import StopPair
 from tests.models.ntrdma_deaths import ABSENCES, Death, Deaths
-from tests.models.ntrdma_side import READ, SLOTS, End, Side
+from tests.models.ntrdma_side import LIST, READ, SLOTS, End, Side
 
 STEPS = 900
 
@@ -60,6 +62,7 @@ class World(Deaths):
             self.tick()
         else:
             self._trouble()
+        self.heed()
 
     def tick(self) -> None:
         """Time passes: a little, or until something is due."""
@@ -91,7 +94,7 @@ class World(Deaths):
             side = self.sides[number]
             end = self.chance.choice(side.ends)
             if self.usable(number, end):
-                side.engine.local.stop_pair(end.pair)
+                side.engine.own.pairs.stop(end.pair)
                 side.engine.run(self.now)
 
     def _let_read(self) -> None:
@@ -134,7 +137,7 @@ class World(Deaths):
             end.pair.access = end.access
             end.pair.peer_key = ends[1 - number].pair.key
             end.pair.retry_seconds = 60.0
-            side.engine.local.modify_pair(end.pair)
+            side.engine.own.pairs.modify(end.pair)
             side.shared.deal()
             side.engine.run(self.now)
 
@@ -142,19 +145,28 @@ class World(Deaths):
         """Back to RESET, by way of the error state: then nothing is under way."""
         end.busy, end.connected = True, False
 
-        def reset(good: bool) -> None:
-            end.busy, end.fresh = False, True
-
-        def stopped(good: bool) -> None:
-            number = self.sides.index(side) if side in self.sides else None
-            if number is not None:
-                self._drop(number, end.index)
-                self.refill(number, end.index)
-            side.engine.local.reset_pair(end.pair, reset)
-
         side.drop_fast(end)
-        side.engine.local.stop_pair(end.pair, stopped)
+        end.waits = side.engine.own.pairs.stop(end.pair)
         side.engine.run(self.now)
+
+    def heed(self) -> None:
+        """Go on with what the engines have ended."""
+        for number, side in enumerate(self.sides):
+            for operation in side.ended():
+                if operation is side.listing:
+                    assert operation.good
+                    side.listing, side.listed = None, LIST in side.domains[0].regions
+                for end in side.ends:
+                    if operation is end.waits:
+                        self._goes_on(number, end, operation)
+
+    def _goes_on(self, number: int, end: End, operation: Operation) -> None:
+        if isinstance(operation, StopPair):
+            self._drop(number, end.index)
+            self.refill(number, end.index)
+            end.waits = self.sides[number].engine.own.pairs.reset(end.pair)
+        else:
+            end.waits, end.busy, end.fresh = None, False, True
 
     def _drop(self, number: int, index: int) -> None:
         """Operations whose completions a reset forgets."""
@@ -179,6 +191,7 @@ class World(Deaths):
                 side.engine.interrupt(self.now)
         for number in (0, 1):
             self.poll(number)
+        self.heed()
 
     def settle(self) -> None:
         """Without trouble, until both sides have nothing to do and everything is connected."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
-from bluebridge.guest.protocols.ntrdma.engine.local import Event
+from bluebridge.guest.protocols.ntrdma.engine.actions import Event
 from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.verbs import Device, QpState, Sge, WcStatus, WrOpcode
 from tests.models.verbs.contract import Devices, VerbsContract

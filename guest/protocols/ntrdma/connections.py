@@ -73,7 +73,7 @@ class CommandTransport:
         """Post one MAD. Raises `OSError` when there is no peer."""
         service = self._service
         with service.lock:
-            if not service.engine.send_cm(mad[len(MAD_HEAD) :], self._ip):
+            if not service.engine.own.extensions.send_cm(mad[len(MAD_HEAD) :], self._ip):
                 known = service.engine.ready
                 raise OSError(errno.ENETDOWN, NO_MANAGER if known else "NTRDMA has no peer")
             service.run()
@@ -101,16 +101,16 @@ class CommandTransport:
         while True:
             if self._service.wait_ready(max(0.0, deadline - time.monotonic())) and self._is(number):
                 return mac_of(number)
-            if engine.ready and engine.peer_connects is False:
+            if engine.ready and engine.own.extensions.peer_connects is False:
                 raise OSError(errno.EOPNOTSUPP, NO_MANAGER)
             if time.monotonic() >= deadline:
                 raise TimeoutError(errno.ETIMEDOUT, f"nobody answers at {ip}")
             time.sleep(0.02)
 
     def _is(self, number: int) -> bool:
-        engine = self._service.engine
+        extensions = self._service.engine.own.extensions
         try:
-            self._service.call(lambda done: engine.resolve(number, done), "address")
+            self._service.call(lambda: extensions.resolve(number), "address")
         except VerbsError:
             self._device.health.check()
             return False

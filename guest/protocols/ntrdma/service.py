@@ -8,11 +8,18 @@ import select
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.protocols.ntrdma.engine.actions import (
+    CmArrived,
+    Event,
+    Happened,
+    Notify,
+    Operation,
+)
 from bluebridge.guest.protocols.ntrdma.engine.engine import Engine
-from bluebridge.guest.protocols.ntrdma.engine.local import Done, Event
 from bluebridge.guest.protocols.ntrdma.ethernet.interface import Interface
 from bluebridge.guest.protocols.ntrdma.transports.back_end import BackEnd
 from bluebridge.guest.verbs.errors import DeviceLost, VerbsError
@@ -24,6 +31,7 @@ REST_SECONDS = 0.02
 MOST_REST_SECONDS = 0.08
 _THROTTLE_SECONDS = 0.0002
 _clock = time.monotonic
+Started = TypeVar("Started", bound=Operation)
 
 
 class Health:
@@ -70,6 +78,8 @@ class Service:
         self.health = Health(name)
         self.watchers = watchers
         self.listeners: list[Callable[[Event, int], None]] = []
+        self.notified: dict[int, Callable[[], None]] = {}
+        """The receivers of the events of completion queues, by the queues' numbers."""
         self.cm_receiver: Callable[[bytes, int], None] | None = None
         self.addresses: set[int] = set()
         """Own IPv4 addresses, as numbers."""
@@ -92,24 +102,28 @@ class Service:
 
     # -- the engine's owner ---------------------------------------------------------------------
 
-    def event(self, event: Event, key: int) -> None:
-        """Take an asynchronous event."""
-        for listener in tuple(self.listeners):
-            listener(event, key)
-
     def entered(self, state: PortState) -> None:
         """The port is in another state."""
         for watcher in tuple(self.watchers):
             watcher(state)
 
-    def cm_message(self, mad: bytes, ip: int) -> None:
-        """The peer's connection manager says something."""
-        if self.cm_receiver is not None:
-            self.cm_receiver(mad, ip)
-
     def has_address(self, ip: int) -> bool:
         """Whether an IPv4 address is this side's."""
         return ip in self.addresses or (self.network is not None and self.network.has_address(ip))
+
+    def tell(self) -> None:
+        """Carry out what the engine gives out; under the lock, after each call into the engine."""
+        actions = self.engine.actions
+        while actions:
+            action = actions.popleft()
+            if isinstance(action, Notify):
+                if action.cqn in self.notified:
+                    self.notified[action.cqn]()
+            elif isinstance(action, Happened):
+                for listener in tuple(self.listeners):
+                    listener(action.event, action.key)
+            elif isinstance(action, CmArrived) and self.cm_receiver is not None:
+                self.cm_receiver(action.mad, action.ip)
 
     # -- for callers ----------------------------------------------------------------------------
 
@@ -117,6 +131,7 @@ class Service:
         """Carry out what was posted; under the lock. Answers of the peer may come on the way."""
         now = _clock()
         self.engine.run(now)
+        self.tell()
         if self._callers:
             self._changed.notify_all()
         pause = _THROTTLE_SECONDS if self.engine.throttled else self.back_end.pause
@@ -135,6 +150,7 @@ class Service:
             self._polled_at = now
         if self.back_end.seen_in_memory:
             self.engine.run(now)
+            self.tell()
         else:
             self._serve()
         if self._callers:
@@ -146,19 +162,19 @@ class Service:
         if self.rest:
             self._nudge()
 
-    def call(self, start: Callable[[Done], None], what: str) -> None:
-        """Start something and wait until the peer has answered.
+    def call(self, start: Callable[[], Started], what: str) -> Started:
+        """Start an operation and wait until the peer has answered; returns the operation.
 
         Raises `VerbsError` when the peer refuses, `DeviceLost`.
         """
-        results: list[bool] = []
         deadline = _clock() + ANSWER_SECONDS
         with self.lock:
-            start(results.append)
+            operation = start()
             self.engine.run(_clock())
+            self.tell()
             self._callers += 1
             try:
-                while not results:
+                while operation.good is None:
                     self.health.check()
                     if self._closing or _clock() > deadline:
                         raise VerbsError(f"{what}: no answer")
@@ -166,8 +182,9 @@ class Service:
                     self._changed.wait(0.5)
             finally:
                 self._callers -= 1
-        if not results[0]:
+        if not operation.good:
             raise VerbsError(f"{what}: the peer refuses")
+        return operation
 
     def wait_ready(self, timeout: float | None) -> bool:
         """Wait until the peer is there; whether it is."""
@@ -192,6 +209,7 @@ class Service:
             except DeviceError as error:
                 self.health.lose(str(error))
             self.engine.close()
+            self.tell()
             self._changed.notify_all()
         self._nudge()
         self._worker.join()
@@ -264,6 +282,7 @@ class Service:
             self.health.lose(str(error))
             with contextlib.suppress(DeviceError):
                 self.engine.link(False, _clock())
+        self.tell()
 
     def _take(self, frames: bool) -> None:
         news = self.back_end.serve()

@@ -163,8 +163,9 @@ class Liar:
         self.victim = self.world.sides[1]
         self.frames: list[int] = []
         """Lengths of what the victim's interface got."""
-        receiver = device(self.victim).receiver
-        receiver.deliver = lambda frame: self.frames.append(len(frame))
+        self.victim.frames.receive = (  # type: ignore[method-assign]
+            lambda frame: self.frames.append(len(frame))
+        )
         copy = self.victim.transport.copy
         own = [
             (memory.address, memory.address + len(memory.view))

@@ -41,7 +41,7 @@ class Liar:
         self.secret = side.transport.map(4096)
         region = Region(SECRET, WRITE_ONLY, 0x9000_0000, 4096, 1)
         region.append([(self.secret.address, 4096)])
-        side.engine.local.register(side.domain, region)
+        side.engine.own.local.register(side.domain, region)
         self.world.settle()
         self._watch(side)
 
@@ -76,7 +76,7 @@ class Liar:
 
     def lie_in_a_command(self) -> None:
         """Commands of all kinds, known or not, with numbers of all kinds."""
-        execution = self.victim.engine.execution
+        execution = self.victim.engine.theirs.execution
         op = self.number(*CommandCode)
         command = bytearray(self.chance.randbytes(layout.COMMAND_SIZE))
         layout.RESPONSE.set(command, "op", op)
@@ -97,7 +97,7 @@ class Liar:
 
     def lie_in_a_send(self) -> None:
         """Entries of a send ring."""
-        twins = [twin for twin, _ in self.victim.engine.remote.pairs.values()]
+        twins = list(self.victim.engine.remote.pairs.values())
         if not twins:
             return
         twin = self.chance.choice(twins)
@@ -121,14 +121,14 @@ class Liar:
 
     def lie_in_a_receive(self) -> None:
         """Entries of a receive ring, and its index."""
-        for twin, _ in self.victim.engine.remote.pairs.values():
+        for twin in self.victim.engine.remote.pairs.values():
             twin.receives.put(twin.taken, self.chance.randbytes(twin.receives.size))
             twin.recv_produced.set(self._index(twin.taken, twin.recv_capacity))
         self.world.post(1)
 
     def lie_in_a_completion(self) -> None:
         """Completions that were not asked for."""
-        for pair in self.victim.engine.local.pairs.values():
+        for pair in self.victim.engine.own.pairs.pairs.values():
             sends = pair.sends
             status = self.chance.choice((*WorkStatus, 300))
             sends.completions.put(sends.consumed, COMPLETION.pack(1, 8, status, 1 << 30, 0))
@@ -138,7 +138,7 @@ class Liar:
 
     def lie_in_a_response(self) -> None:
         """Responses to nothing."""
-        requests = self.victim.engine.requests
+        requests = self.victim.engine.own.requests
         self._wild(requests.index)
         self.tell(1)
 
@@ -194,9 +194,9 @@ def meet(world: World) -> bool:
                 side.transport.deliver(world.chance)
             side.engine.interrupt(world.now)
         world.tick()
-        local, remote = world.sides[0].engine.local, world.sides[1].engine.remote
-        regions = sum(len(domain.regions) for domain in local.domains.values())
-        wanted = len(local.domains) + regions + len(local.pairs)
+        own, remote = world.sides[0].engine.own, world.sides[1].engine.remote
+        regions = sum(len(domain.regions) for domain in own.local.domains.values())
+        wanted = len(own.local.domains) + regions + len(own.pairs.pairs)
         if all(side.engine.ready for side in world.sides) and remote.count == wanted:
             return True
     return False

@@ -8,8 +8,10 @@ import pytest
 
 from bluebridge.device.layout.ntrdma.commands import QueueState
 from bluebridge.device.layout.ntrdma.port import PortState, Spad
+from bluebridge.guest.protocols.ntrdma.engine.actions import Operation
 from bluebridge.guest.protocols.ntrdma.engine.entries import SendEntry
 from bluebridge.guest.protocols.ntrdma.engine.indices import advanced
+from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import Sizes
 from bluebridge.guest.protocols.ntrdma.engine.regions import Region
 from bluebridge.guest.verbs.enums import SendFlags, WcStatus, WrOpcode
@@ -51,14 +53,14 @@ def quiesce(world: World, side: Side) -> None:
 def test_a_port_that_has_quiesced_answers_nothing_any_more(world: World) -> None:
     """Sends of the peer that were not served are not, once the next peer may be let in."""
     side = world.sides[1]
-    (twin, _), *_ = side.engine.remote.pairs.values()
+    twin, *_ = side.engine.remote.pairs.values()
     for _ in range(twin.send_capacity):
         entry = SendEntry(0, 8, 0, 0, 0, 0, 0, 0, ())
         twin.sends.put(twin.consumed, entry.pack())
     twin.send_produced.set(advanced(twin.consumed, twin.send_capacity, twin.send_capacity))
-    side.engine.twin_rang(twin)
+    side.engine.theirs.rang(twin)
     quiesce(world, side)
-    execution, posted = side.engine.execution, side.transport.posted
+    execution, posted = side.engine.theirs.execution, side.transport.posted
     execution.index.set(advanced(execution.consumed, 1, 16))  # a command that had landed
     side.engine.bells.words[0] += 1
     for _ in range(5):
@@ -71,11 +73,11 @@ def test_a_port_that_has_quiesced_answers_nothing_any_more(world: World) -> None
 
 def test_receives_posted_during_a_reset_reach_no_ring_that_was_given_back(world: World) -> None:
     side, end = world.sides[0], world.sides[0].ends[0]
-    side.engine.local.reset_pair(end.pair)
+    side.engine.own.pairs.reset(end.pair)
     side.engine.run(world.now)
     posted = side.transport.posted
-    side.engine.post_receive(end.pair, RecvWr(1, (Sge(IOVA, 8, KEY),)))
-    side.engine.push_receives(end.pair)
+    side.engine.own.post_receive(end.pair, RecvWr(1, (Sge(IOVA, 8, KEY),)))
+    side.engine.own.push_receives(end.pair)
     assert side.transport.posted == posted
     deliver(world)
     assert end.pair.rings is not None
@@ -93,36 +95,37 @@ def test_what_a_lost_peer_knew_can_be_ended_at_the_next(world: World) -> None:
         deliver(world)
         world.tick()
     assert all(each.engine.ready for each in world.sides)
-    results: list[bool] = []
     pair = side.ends[0].pair
     assert pair.state is QueueState.ERROR
-    side.engine.local.stop_pair(pair, results.append)
-    side.engine.local.remove_pair(pair, results.append)
-    side.engine.local.deregister(side.domain, 0x1234, results.append)
+    operations = [
+        side.engine.own.pairs.stop(pair),
+        side.engine.own.pairs.remove(pair),
+        side.engine.own.local.deregister(side.domain, 0x1234),
+    ]
     side.engine.run(world.now)
     deliver(world)
-    assert results == [True] * 3
+    assert [operation.good for operation in operations] == [True] * 3
 
 
 def test_what_the_peer_refuses_leaves_nothing(world: World) -> None:
     side, peer = world.sides
     before = side.transport.available, peer.transport.available, peer.engine.remote.count
-    own = len(side.engine.local.pairs), len(side.domain.regions)
-    results: list[bool] = []
+    own = len(side.engine.own.pairs.pairs), len(side.domain.regions)
+    operations: list[Operation] = []
     queues = side.queues[0], side.queues[1]
     most = peer.transport.map(peer.transport.available - (150 << 10))
     for _ in range(5):
-        side.engine.create_pair(side.domain, LARGE, queues, results.append)
+        operations.append(side.engine.own.create_pair(side.domain, LARGE, queues))
         region = Region(0x7700, ALL, 0, 64, 1)
         region.append([(1 << 40, 64)])  # no memory is there
-        side.engine.local.register(side.domain, region, results.append)
+        operations.append(side.engine.own.local.register(side.domain, region))
         side.engine.run(world.now)
         deliver(world)
     most.free()
-    assert results == [False] * 10
+    assert [operation.good for operation in operations] == [False] * 10
     after = side.transport.available, peer.transport.available, peer.engine.remote.count
     assert after == before
-    assert (len(side.engine.local.pairs), len(side.domain.regions)) == own
+    assert (len(side.engine.own.pairs.pairs), len(side.domain.regions)) == own
 
 
 def test_a_queue_pair_for_which_there_is_no_memory_leaves_nothing(world: World) -> None:
@@ -133,7 +136,7 @@ def test_a_queue_pair_for_which_there_is_no_memory_leaves_nothing(world: World) 
     for _ in range(5):
         with pytest.raises(MemoryError):
             sizes = Sizes(1 << 14, 1 << 13, 4, 2)
-            side.engine.create_pair(side.domain, sizes, (side.queues[0],) * 2, lambda good: None)
+            side.engine.own.create_pair(side.domain, sizes, (side.queues[0],) * 2)
     assert side.transport.available == before
     assert len(side.engine.words.unused) == words
     rest.free()
@@ -144,8 +147,8 @@ def test_a_fenced_request_waits_for_reads_before_it(world: World) -> None:
     read = SendWr(1, WrOpcode.RDMA_READ, (Sge(IOVA, 8, KEY),), remote_addr=IOVA, rkey=KEY)
     write = SendWr(2, WrOpcode.RDMA_WRITE, (Sge(IOVA, 8, KEY),), remote_addr=IOVA + 8, rkey=KEY)
     write.send_flags = SendFlags.SIGNALED | SendFlags.FENCE
-    side.engine.post_send(end.pair, read)
-    side.engine.post_send(end.pair, write)
+    side.engine.own.post_send(end.pair, read)
+    side.engine.own.post_send(end.pair, write)
     side.engine.run(world.now)
     sends = end.pair.sends
     assert (len(sends.flying), len(sends.queue)) == (1, 1)
@@ -159,11 +162,11 @@ def test_a_message_longer_than_its_receive_is_a_lie(world: World) -> None:
     side, end = world.sides[1], world.sides[1].ends[0]
     twin = side.engine.remote.pair(end.pair.peer_key)
     assert twin is not None
-    side.engine.post_receive(end.pair, RecvWr(1, (Sge(IOVA, 8, KEY),)))
+    side.engine.own.post_receive(end.pair, RecvWr(1, (Sge(IOVA, 8, KEY),)))
     entry = SendEntry(0, 4, 0, end.pair.receives.next, 0, 9, 0, 0, ())
     twin.sends.put(twin.consumed, entry.pack())
     twin.send_produced.set(advanced(twin.consumed, 1, twin.send_capacity))
-    side.engine.twin_rang(twin)
+    side.engine.theirs.rang(twin)
     side.engine.run(world.now)
     deliver(world)
     statuses = [wc.status for queue in side.queues for wc in queue.poll(9)]
@@ -174,7 +177,7 @@ def test_a_message_longer_than_its_receive_is_a_lie(world: World) -> None:
 def test_a_link_that_goes_ends_requests_behind_their_stores(world: World) -> None:
     side, end = world.sides[0], world.sides[0].ends[0]
     write = SendWr(1, WrOpcode.RDMA_WRITE, (Sge(IOVA, 8, KEY),), remote_addr=IOVA, rkey=KEY)
-    side.engine.post_send(end.pair, write)
+    side.engine.own.post_send(end.pair, write)
     side.engine.run(world.now)
     side.engine.link(False, world.now)
     assert not side.machine.let_in
@@ -193,7 +196,7 @@ def test_an_engine_that_closes_flushes_behind_its_stores(world: World) -> None:
     """Memory of what was flushed may be given away, so its copies must have been made."""
     side, end = world.sides[0], world.sides[0].ends[0]
     write = SendWr(1, WrOpcode.RDMA_WRITE, (Sge(IOVA, 8, KEY),), remote_addr=IOVA, rkey=KEY)
-    side.engine.post_send(end.pair, write)
+    side.engine.own.post_send(end.pair, write)
     side.engine.run(world.now)
     side.engine.part(world.now)
     assert not side.machine.let_in
@@ -209,16 +212,27 @@ def test_the_answer_about_a_twin_that_a_reset_deletes_is_ignored(world: World) -
     """Else receives would be stored into rings that the peer has given back."""
     side = world.sides[0]
     queues = side.ends[0].pair.send_cq, side.ends[0].pair.recv_cq
-    rings: list[object] = []
-    pair = side.engine.create_pair(
-        side.domain, Sizes(), queues, lambda good: rings.append(pair.rings)
-    )
-    side.engine.post_receive(pair, RecvWr(1, (Sge(IOVA, 8, KEY),)))
-    side.engine.local.reset_pair(pair)
+    created = side.engine.own.create_pair(side.domain, Sizes(), queues)
+    pair = created.pair
+    side.engine.own.post_receive(pair, RecvWr(1, (Sge(IOVA, 8, KEY),)))
+    side.engine.own.pairs.reset(pair)
     side.engine.run(world.now)
+    pushed: list[int] = []
+    push = pair.receives.push
+
+    def watched(peer: Peer, entries: int, produced: int) -> None:
+        pushed.append(entries)
+        push(peer, entries, produced)
+
+    pair.receives.push = watched  # type: ignore[method-assign]
+    for each, other in ((side, world.sides[1]), (world.sides[1], side)):
+        while each.transport.in_flight:
+            each.transport.deliver(world.chance)
+        other.engine.interrupt(world.now)
+    assert created.good
+    assert pushed == []
     deliver(world)
     deliver(world)
-    assert rings == [None]
     assert pair.rings is not None
 
 
@@ -256,7 +270,7 @@ def test_a_message_leaves_behind_a_registration_that_is_not_answered(
     registers.iova, registers.length = side.bus(0) % 64, 8
     receive(world, peer, other)
     for request in (registers, SendWr(3, WrOpcode.SEND, (Sge(IOVA, 8, KEY),))):
-        side.engine.post_send(end.pair, request)
+        side.engine.own.post_send(end.pair, request)
     side.engine.run(world.now)
     while side.transport.in_flight:
         side.transport.deliver(world.chance)
@@ -273,8 +287,8 @@ def test_a_command_is_carried_out_before_a_later_send_whose_bell_was_seen(world:
     side, peer = world.sides
     twin = peer.engine.remote.pair(side.ends[0].pair.key)
     assert twin is not None
-    peer.engine.twin_rang(twin)  # from a send before
-    side.engine.local.deregister(side.domain, KEY)
+    peer.engine.theirs.rang(twin)  # from a send before
+    side.engine.own.local.deregister(side.domain, KEY)
     side.engine.run(world.now)
     while side.transport.in_flight:
         side.transport.deliver(world.chance)
@@ -287,6 +301,6 @@ def test_a_command_is_carried_out_before_a_later_send_whose_bell_was_seen(world:
 
 def receive(world: World, side: Side, end: End) -> None:
     """Post a receive, and let the peer know it."""
-    side.engine.post_receive(end.pair, RecvWr(2, (Sge(IOVA, 64, KEY),)))
-    side.engine.push_receives(end.pair)
+    side.engine.own.post_receive(end.pair, RecvWr(2, (Sge(IOVA, 64, KEY),)))
+    side.engine.own.push_receives(end.pair)
     deliver(world)

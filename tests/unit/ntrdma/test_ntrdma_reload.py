@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bluebridge.guest.protocols.ntrdma.engine.local import Event
+from bluebridge.guest.protocols.ntrdma.engine.actions import Event
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.protocols.ntrdma.transports.tcp import TcpTransport
 from bluebridge.guest.verbs import QpState, WcStatus, WrOpcode
@@ -59,12 +59,12 @@ def destroy(player: Player) -> None:
 def holdings(device: NtrdmaDevice) -> tuple[int, int, int, int, int]:
     """Files, threads, free memory of the side that stays, its queue pairs, its domains."""
     gc.collect()
-    local = device.service.engine.local
+    own = device.service.engine.own
     transport = device.service.back_end
     assert isinstance(transport, TcpTransport)
     free = transport.arena.available
     files = len(os.listdir("/proc/self/fd"))
-    return files, threading.active_count(), free, len(local.pairs), len(local.domains)
+    return files, threading.active_count(), free, len(own.pairs.pairs), len(own.local.domains)
 
 
 def parted(device: NtrdmaDevice) -> None:

@@ -31,7 +31,7 @@ def post(world: World, opcode: WrOpcode, length: int) -> None:
     """Side 0 posts a request, which reaches side 1 and is answered."""
     side = world.sides[0]
     pieces = (Sge(IOVA, length, KEY),)
-    side.engine.post_send(
+    side.engine.own.post_send(
         side.ends[0].pair, SendWr(1, opcode, pieces, remote_addr=IOVA, rkey=KEY, send_flags=2)
     )
     side.engine.run(world.now)
@@ -42,8 +42,8 @@ def post(world: World, opcode: WrOpcode, length: int) -> None:
 
 def test_a_message_longer_than_its_receive_moves_no_byte(world: World) -> None:
     sender, receiver = world.sides
-    receiver.engine.post_receive(receiver.ends[0].pair, RecvWr(1, (Sge(IOVA, 8, KEY),)))
-    receiver.engine.push_receives(receiver.ends[0].pair)
+    receiver.engine.own.post_receive(receiver.ends[0].pair, RecvWr(1, (Sge(IOVA, 8, KEY),)))
+    receiver.engine.own.push_receives(receiver.ends[0].pair)
     deliver(world)
     sender.view(0)[:16], receiver.view(0)[:16] = b"a" * 16, b"b" * 16
     post(world, WrOpcode.SEND, 16)

@@ -20,8 +20,8 @@ from bluebridge.guest.drivers import dma, ntb
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.protocols.ntrdma import open as opening
 from bluebridge.guest.protocols.ntrdma.connections import MAD_HEAD, MOST_ARRIVED, CommandTransport
+from bluebridge.guest.protocols.ntrdma.engine.actions import CmArrived, Event
 from bluebridge.guest.protocols.ntrdma.engine.engine import Engine
-from bluebridge.guest.protocols.ntrdma.engine.local import Event
 from bluebridge.guest.protocols.ntrdma.ethernet.interface import Interface
 from bluebridge.guest.protocols.ntrdma.ethernet.tap import Tap
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
@@ -186,15 +186,22 @@ def test_nothing_is_written_to_the_descriptor_of_a_closed_device() -> None:
     cq.req_notify()
 
 
+def arrives(device: NtrdmaDevice, mad: bytes) -> None:
+    """The peer sends a CM message."""
+    with device.service.lock:
+        device.service.engine.actions.append(CmArrived(mad, 2))
+        device.service.tell()
+
+
 def test_messages_of_connections_that_nobody_receives_are_bounded() -> None:
     with NtrdmaDevice(TcpTransport(HERE)) as device:
         transport = CommandTransport(device, 1)
         for number in range(MOST_ARRIVED + 10):
-            device.service.cm_message(number.to_bytes(4, "big"), 2)
+            arrives(device, number.to_bytes(4, "big"))
         found = transport.receive()
         assert len(found) == MOST_ARRIVED
         assert found[-1].mad == MAD_HEAD + (MOST_ARRIVED - 1).to_bytes(4, "big")
-        device.service.cm_message(b"next", 2)
+        arrives(device, b"next")
         assert [each.mad for each in transport.receive()] == [MAD_HEAD + b"next"]
         transport.close()
 

@@ -156,7 +156,7 @@ def test_a_send_ends_with_a_status(victim: Side, name: str) -> None:
     place = twin.consumed
     twin.sends.put(place, entry.pack())
     twin.send_produced.set(advanced(place, 1, twin.send_capacity))
-    victim.engine.twin_rang(twin)
+    victim.engine.theirs.rang(twin)
     victim.engine.run(0.0)
     completion = COMPLETION.unpack(twin.completions.entry(place))
     assert completion[2] == expected
@@ -165,7 +165,7 @@ def test_a_send_ends_with_a_status(victim: Side, name: str) -> None:
 
 def test_an_index_beyond_the_ring_of_commands_quiesces(victim: Side) -> None:
     for number, index in enumerate((17, 31, 32, 1 << 31, (1 << 32) - 1)):
-        execution: CommandExecution = victim.engine.execution
+        execution: CommandExecution = victim.engine.theirs.execution
         execution.consumed = 0
         execution.index.set(index)
         victim.states.clear()
@@ -180,7 +180,7 @@ def test_an_index_beyond_a_ring_of_sends_fails_the_queue_pair(victim: Side) -> N
     twin = victim.engine.remote.pair(pair.peer_key)
     assert twin is not None
     twin.send_produced.set(2 * twin.send_capacity)
-    victim.engine.twin_rang(twin)
+    victim.engine.theirs.rang(twin)
     victim.engine.run(0.0)
     assert pair.state is QueueState.ERROR
     assert victim.engine.ready

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Protocol
 
+from bluebridge.guest.protocols.ntrdma.engine.actions import Actions, Notify
 from bluebridge.guest.verbs.values import Wc
 
 
@@ -24,14 +24,14 @@ class Source(Protocol):
 
 
 class CompletionQueue:
-    """Completions of several queues, polled round-robin; `notify` is called for events.
+    """Completions of several queues, polled round-robin; its events are among the actions.
 
-    `bell` is rung by the peer when it has completed sends of these queues.
+    `bell`, its number, is rung by the peer when it has completed sends of these queues.
     """
 
-    def __init__(self, bell: int, notify: Callable[[], None]) -> None:
+    def __init__(self, bell: int, actions: Actions) -> None:
         self.bell = bell
-        self._notify = notify
+        self._actions = actions
         self._sources: deque[Source] = deque()
         self._armed: bool | None = None
         """True if armed for solicited completions only, False for all, None while not armed."""
@@ -87,4 +87,4 @@ class CompletionQueue:
     def _fire(self) -> None:
         if self._armed is not None:
             self._armed = None
-            self._notify()
+            self._actions.append(Notify(self.bell))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from bluebridge.device.layout.ntrdma.port import BELL_ETHERNET, ETHERNET_CAPACITY
-from bluebridge.guest.protocols.ntrdma.engine.bells import Bells
 from bluebridge.guest.protocols.ntrdma.engine.frame_memory import FrameMemory
 from bluebridge.guest.protocols.ntrdma.engine.frame_receiver import FrameReceiver
 from bluebridge.guest.protocols.ntrdma.engine.frame_sender import FrameSender
@@ -38,7 +36,7 @@ class Network(Protocol):
 
 
 class Ethernet:
-    """The Ethernet device: frames in both directions; `fail` takes a reason to disconnect.
+    """The Ethernet device: frames in both directions.
 
     A frame is sent by `space` and `send`; `tell` ends a burst of them.
     """
@@ -47,24 +45,21 @@ class Ethernet:
         self,
         transport: Transport,
         words: Words,
-        bells: Bells,
         peer: Peer,
         network: Network,
-        fail: Callable[[str], None],
     ) -> None:
         size, count = network.frame_bytes, network.frame_count
         assert count & count - 1 == 0 and 4 <= count <= ETHERNET_CAPACITY
-        self.receiver = FrameReceiver(
-            transport, words, peer, FrameMemory(transport, size, count), network.receive
-        )
+        self.receiver = FrameReceiver(transport, words, peer, FrameMemory(transport, size, count))
         self.sender = FrameSender(transport, words, peer, FrameMemory(transport, size, count))
         self._rung = False
         self._peer = peer
         self._network = network
-        self._fail = fail
-        bells.observe(self._rang, BELL_ETHERNET)
+        self.broken = ""
+        """The reason to disconnect from the peer, if there is one."""
 
-    def _rang(self) -> None:
+    def rang(self) -> None:
+        """Note that the peer has sent frames, or given back buffers."""
         self._rung = True
 
     @property
@@ -89,7 +84,7 @@ class Ethernet:
         try:
             return self.sender.space()
         except CorruptRing:
-            self._fail("the peer's index of Ethernet buffers cannot be")
+            self.broken = "the peer's index of Ethernet buffers cannot be"
             return None
 
     def send(self, length: int) -> None:
@@ -101,12 +96,15 @@ class Ethernet:
         if not self.due:
             return False
         try:
-            self._rung = self.receiver.take(DELIVERED_AT_ONCE)
+            frames = self.receiver.take(DELIVERED_AT_ONCE)
         except CorruptRing:
             self._rung = False
-            self._fail("the peer's index of Ethernet frames cannot be")
+            self.broken = "the peer's index of Ethernet frames cannot be"
             return True
-        self.receiver.fill()
+        for frame in frames:
+            self._network.receive(frame)
+        self.receiver.fill()  # the frames' memory is the peer's again
+        self._rung = self.receiver.more
         return self._rung
 
     def tell(self) -> None:
@@ -118,7 +116,7 @@ class Ethernet:
 
     def restart(self) -> None:
         """Begin with empty rings."""
-        self._rung = False
+        self._rung, self.broken = False, ""
         self.receiver.restart()
         self.sender.restart()
 

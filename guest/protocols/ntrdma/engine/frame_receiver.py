@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from bluebridge.device.layout.ntrdma.port import ETHERNET_CAPACITY
 from bluebridge.guest.protocols.ntrdma.engine.frame_memory import (
     BUFFER,
@@ -24,7 +22,7 @@ FILLED_AT_ONCE = 4
 class FrameReceiver:
     """The ring of buffers, their use by turns, and the ring of lengths that the peer writes.
 
-    `deliver` gets each frame, whose bytes are the peer's again when it returns.
+    The bytes of a frame that was taken are the peer's again with the next `fill`.
     """
 
     def __init__(
@@ -33,14 +31,14 @@ class FrameReceiver:
         words: Words,
         peer: Peer,
         buffers: FrameMemory,
-        deliver: Callable[[memoryview], None],
     ) -> None:
         self.lengths = Ring(transport, ETHERNET_CAPACITY, LENGTH.size)
         self.consumed = words.allocate()
         self.frames = self.dropped = 0
         self._peer = peer
         self._buffers = buffers
-        self.deliver = deliver
+        self.more = False
+        """True if more frames had come than the last `take` returned."""
         self._entries = Ring(transport, ETHERNET_CAPACITY, BUFFER.size)
         for position in range(ETHERNET_CAPACITY):
             address = buffers.addresses[position % buffers.count]
@@ -52,29 +50,25 @@ class FrameReceiver:
         self._given = self.taken = 0
         self.consumed.set(0)
 
-    def take(self, most: int) -> bool:
-        """Deliver at most `most` frames; returns True if more than these had come.
-
-        Raises `CorruptRing`.
-        """
+    def take(self, most: int) -> list[memoryview]:
+        """Return at most `most` of the frames that came. Raises `CorruptRing`."""
         index = self.consumed.get()
         arrived = distance(self.taken, index, ETHERNET_CAPACITY)
         given = distance(self.taken, self._given, ETHERNET_CAPACITY)
         if index >= 2 * ETHERNET_CAPACITY or arrived > given:
             raise CorruptRing
+        self.more = arrived > most
+        frames: list[memoryview] = []
         for _ in range(min(arrived, most)):
-            self._take()
-        return arrived > most
-
-    def _take(self) -> None:
-        at = self.taken
-        (length,) = LENGTH.unpack(self.lengths.entry(at))
-        self.taken = advanced(at, 1, ETHERNET_CAPACITY)
-        if SMALLEST_FRAME <= length <= self._buffers.size:
-            self.frames += 1
-            self.deliver(self._buffers.views[at % self._buffers.count][:length])
-        else:
-            self.dropped += 1
+            at = self.taken
+            (length,) = LENGTH.unpack(self.lengths.entry(at))
+            self.taken = advanced(at, 1, ETHERNET_CAPACITY)
+            if SMALLEST_FRAME <= length <= self._buffers.size:
+                frames.append(self._buffers.views[at % self._buffers.count][:length])
+            else:
+                self.dropped += 1
+        self.frames += len(frames)
+        return frames
 
     def fill(self) -> None:
         """Give the peer the empty buffers, if there are enough of them."""

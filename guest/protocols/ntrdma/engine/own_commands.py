@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma.commands import CommandCode
+from bluebridge.guest.protocols.ntrdma.engine.actions import Operation
+from bluebridge.guest.protocols.ntrdma.engine.command_ring import CommandRequests
 from bluebridge.guest.protocols.ntrdma.engine.entries import SEGMENT
+from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import QueuePair
 from bluebridge.guest.protocols.ntrdma.engine.regions import Region
 
@@ -60,3 +64,35 @@ def region_commands(region: Region) -> Iterator[bytearray]:
         for number, segment in enumerate(part):
             SEGMENT.pack_into(command, layout.APPEND_LIST + number * SEGMENT.size, *segment)
         yield command
+
+
+class OwnCommands:
+    """Posts commands about own resources to the peer, if there is one."""
+
+    def __init__(self, peer: Peer, requests: CommandRequests) -> None:
+        self._peer, self._requests = peer, requests
+        self.unsent: deque[Operation] = deque()
+        """The operations that wait for no answer, since there is no peer."""
+        self.draining = False
+        """True while the peer is being parted from: what is posted ends when that is over."""
+
+    def post(self, command: bytes | bytearray, operation: Operation) -> None:
+        """Post a command of an operation."""
+        if self._peer.ready or self.draining:
+            self._requests.post(command, operation)
+        else:
+            self.unsent.append(operation)
+
+    def post_region(self, domain: int, region: Region, operation: Operation) -> None:
+        """Post the commands that make the twin of a region in a protection domain."""
+        commands = list(region_commands(region))
+        operation.left = len(commands)
+        for command in commands:
+            layout.RESPONSE.set(command, "pd_key", domain)
+            self.post(command, operation)
+
+    def ahead(self, now: float) -> bool:
+        """Send what is posted; True if the peer carries it out before all that follows."""
+        if self._peer.ready:
+            self._requests.flush(now)
+        return self._peer.ordered and not self._requests.waiting

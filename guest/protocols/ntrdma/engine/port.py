@@ -9,11 +9,12 @@ an earlier peer still stores finds nothing.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
-
-from bluebridge.device.layout.ntrdma import port as layout
-from bluebridge.device.layout.ntrdma.port import CONF_BLOCK, INIT_BLOCK, PortState, Spad
+from bluebridge.device.layout.ntrdma.port import CONF_BLOCK, INIT_BLOCK, PortState
+from bluebridge.guest.protocols.ntrdma.engine.blocks import Blocks
+from bluebridge.guest.protocols.ntrdma.engine.host import Host
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
+from bluebridge.guest.protocols.ntrdma.engine.ping import PingWord
+from bluebridge.guest.protocols.ntrdma.engine.port_states import ROWS, PortOwner
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 
 PING_SECONDS = 0.2
@@ -23,74 +24,24 @@ EAGER_SECONDS = 0.02
 """The seconds between two looks and pings until the port is ready."""
 DRAIN_SECONDS = 1.0
 """The seconds that stores may take when a port quiesces, before they are abandoned."""
-_PING_OFFSET = layout.PEER_INFO.field("ping").offset
-
-
-class _Row(NamedTuple):
-    """The states of the peer that advance a state, and those that leave it as it is."""
-
-    advance: frozenset[int]
-    tolerate: frozenset[int]
-
-
-_ROWS = {
-    PortState.RESET_REQUESTED: _Row(frozenset({1, 2}), frozenset(range(7))),
-    PortState.RESET_ACKNOWLEDGED: _Row(frozenset({2, 3}), frozenset(range(7))),
-    PortState.SPADS_READY: _Row(frozenset({3, 4}), frozenset({2})),
-    PortState.INIT_READY: _Row(frozenset({4, 5}), frozenset({3})),
-    PortState.CONF_READY: _Row(frozenset({5, 6}), frozenset({4})),
-    PortState.READY: _Row(frozenset({6}), frozenset({5})),
-}
-
-
-class PortOwner(Protocol):
-    """The calls that a port makes when its state changes."""
-
-    def restart(self) -> None:
-        """Forget everything of the peer and start own rings anew; its stores land no more."""
-
-    def init_block(self) -> bytes:
-        """Return a PEER_INFO with the init values of this side."""
-
-    def introduced(self) -> None:
-        """Begin the rings where the peer's stand, as its init block says."""
-
-    def conf_block(self) -> bytes:
-        """Return a PEER_INFO with the conf values of this side."""
-
-    def enabled(self) -> None:
-        """Make twins of all resources at the peer, which is ready."""
-
-    def disabled(self) -> None:
-        """End what waits for the peer, which is lost; nothing is under way any more."""
-
-    def quiescing(self) -> None:
-        """Note that the port begins to disconnect from its peer."""
-
-    def entered(self, state: PortState) -> None:
-        """Note that the port is in a state and has told the peer."""
 
 
 class Port:
     """The port's state machine, which fills in `peer` as the blocks of the other side come."""
 
-    def __init__(self, transport: Transport, peer: Peer, owner: PortOwner) -> None:
+    def __init__(self, transport: Transport, peer: Peer, owner: PortOwner, host: Host) -> None:
         self.state = PortState.RESET_REQUESTED
         self.reason = "it has not been up yet"
         """The reason for which the port was last quiesced."""
         self.up = False
-        self._transport, self._peer, self._owner = transport, peer, owner
-        self._memory = transport.map(layout.PEER_INFO.size, 64)
-        self.block = self._memory.view
-        self.words = self._memory.view.cast("I")
-        self._peer_block = 0
+        self._transport, self._peer, self._owner, self._host = transport, peer, owner, host
+        self._blocks = Blocks(transport)
+        self.block, self.words = self._blocks.view, self._blocks.words
+        self._ping_word = PingWord(transport, peer, self._blocks)
         self._seen = 0
         self._word = 0
-        self._sequence = 0
         self._last_change = self._next_ping = self._next_poll = 0.0
         self._drain_until = 0.0
-        self._told = 0
-        """Stores up to the one that told the peer of the state."""
         self._peer_enabled = False
 
     @property
@@ -117,7 +68,7 @@ class Port:
         self._last_change = now
         self._next_poll = now
         self._ping(now, self.state)
-        self._owner.entered(self.state)
+        self._host.entered(self.state)
 
     def quiesce(self, reason: str, now: float) -> None:
         """Disconnect from the peer and begin anew."""
@@ -171,33 +122,17 @@ class Port:
             self._word = 0  # from here on it is the word in memory, which the peer's reset cleared
         if self.up:
             self._ping(now, before)
-        self._owner.entered(state)
+        self._host.entered(state)
 
     def _ping(self, now: float, before: PortState) -> None:
-        """Write the ping word where the peer reads it."""
+        """Tell the peer the state, and that this side lives."""
         self._next_ping = now + (PING_SECONDS if self.ready else EAGER_SECONDS)
-        self._sequence = self._sequence + 1 & 0xFFFF
-        word = self.state << 16 | self._sequence
-        if self._peer_block and max(before, self.state) >= PortState.INIT_READY:
-            at = self._peer_block + _PING_OFFSET
-            if before is self.state and self._transport.done >= self._told:
-                self._transport.word(at, word)  # the peer has all that the state promises
-            else:
-                self._transport.fence()
-                self._transport.imm32(at, word)
-            if before is not self.state:
-                self._told = self._transport.posted
-                self._peer.interrupt()
-        if min(before, self.state) <= PortState.CONF_READY:
-            self._transport.store_spad(Spad.PING, word)
+        self._ping_word.store(before, self.state)
 
     # -- the peer's side ------------------------------------------------------------------------
 
     def _load(self) -> int:
-        if self.state <= PortState.INIT_READY:
-            return self._transport.load_spad(Spad.PING)
-        word: int = self.words[_PING_OFFSET // 4]
-        return word
+        return self._ping_word.load(self.state)
 
     def _poll(self, now: float) -> None:
         word = self._load()
@@ -214,7 +149,7 @@ class Port:
             mine = self.state
             if mine is PortState.QUIESCE:
                 return
-            row = _ROWS[mine]
+            row = ROWS[mine]
             lower = mine > PortState.RESET_ACKNOWLEDGED and theirs < self._seen
             self._seen = theirs
             if lower or theirs not in row.advance | row.tolerate:
@@ -241,16 +176,16 @@ class Port:
             case PortState.RESET_REQUESTED:
                 self._begin()
             case PortState.RESET_ACKNOWLEDGED:
-                self._store_spads()
+                self._blocks.store_spads()
             case PortState.SPADS_READY:
-                if problem := self._take_spads():
+                if problem := self._blocks.take_spads():
                     return problem
-                self._store_block(INIT_BLOCK, self._owner.init_block(), tag=True)
+                self._blocks.store(INIT_BLOCK, self._owner.init_block(), tag=True)
             case PortState.INIT_READY:
                 if not self._peer.take_init(bytes(self.block)):
                     return "the peer's init block makes no sense"
                 self._owner.introduced()
-                self._store_block(CONF_BLOCK, self._owner.conf_block())
+                self._blocks.store(CONF_BLOCK, self._owner.conf_block())
             case PortState.CONF_READY:
                 if not self._peer.take_conf(bytes(self.block)):
                     return "the peer's conf block makes no sense"
@@ -259,33 +194,6 @@ class Port:
 
     def _begin(self) -> None:
         """Clear the memory, into which nobody stores now, then let the peer in."""
-        self._peer_block = 0
         self._owner.restart()
-        self.block[:] = bytes(len(self.block))
+        self._blocks.clear()
         self._transport.open()
-
-    def _store_spads(self) -> None:
-        address = self._memory.address
-        self._transport.store_spad(Spad.VERSION, layout.VERSION | layout.VERSION << 16)
-        self._transport.store_spad(Spad.ADDRESS_LOW, address & 0xFFFFFFFF)
-        self._transport.store_spad(Spad.ADDRESS_HIGH, address >> 32)
-
-    def _take_spads(self) -> str:
-        """Take the peer's versions and block address; returns the reason if invalid, else ""."""
-        load = self._transport.load_spad
-        versions = load(Spad.VERSION)
-        highest, lowest = versions & 0xFFFF, versions >> 16
-        if not lowest <= layout.VERSION <= highest:
-            return f"the peer speaks versions {lowest} to {highest}, not {layout.VERSION}"
-        address = load(Spad.ADDRESS_LOW) | load(Spad.ADDRESS_HIGH) << 32
-        if address & 7 or not address or not self._transport.reaches(address, len(self.block)):
-            return f"the peer's block cannot be at {address:#x}"
-        self._peer_block = address
-        return ""
-
-    def _store_block(self, part: slice, block: bytes, *, tag: bool = False) -> None:
-        """Write a block into the peer's memory, its tag last."""
-        self._transport.write(self._peer_block + part.start, block[part])
-        if tag:
-            self._transport.write(self._peer_block, block[:4])
-        self._transport.fence()

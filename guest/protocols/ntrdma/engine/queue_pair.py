@@ -11,7 +11,9 @@ from bluebridge.guest.protocols.ntrdma.engine.memory import Words
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.receives import ReceiveQueue
 from bluebridge.guest.protocols.ntrdma.engine.regions import Region
-from bluebridge.guest.protocols.ntrdma.engine.sends import SendQueue, SendRequest
+from bluebridge.guest.protocols.ntrdma.engine.schedule import Schedule
+from bluebridge.guest.protocols.ntrdma.engine.send_request import SendRequest
+from bluebridge.guest.protocols.ntrdma.engine.sends import SendQueue
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 
 RECEIVING = (QueueState.READY_TO_RECEIVE, QueueState.SEND_DRAIN, QueueState.READY_TO_SEND)
@@ -61,6 +63,7 @@ class QueuePair:
         domain: Domain,
         sizes: Sizes,
         queues: tuple[CompletionQueue, CompletionQueue],
+        schedule: Schedule,
     ) -> None:
         """Make the queue pair; raises `MemoryError`, and holds nothing then."""
         self.key = key
@@ -102,6 +105,7 @@ class QueuePair:
                 sizes.inline_bytes,
                 self.send_cq,
                 self._consumed,
+                schedule,
             )
             undo.pop_all()
 

@@ -3,64 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
-from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma.commands import CommandCode, QueueState
-from bluebridge.guest.protocols.ntrdma.engine.bells import Bells, Observer
-from bluebridge.guest.protocols.ntrdma.engine.entries import COMPLETION, SEGMENT
+from bluebridge.guest.protocols.ntrdma.engine.actions import Actions, CmArrived
+from bluebridge.guest.protocols.ntrdma.engine.bells import Bells
+from bluebridge.guest.protocols.ntrdma.engine.entries import COMPLETION
+from bluebridge.guest.protocols.ntrdma.engine.host import Host
 from bluebridge.guest.protocols.ntrdma.engine.memory import Words
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
-from bluebridge.guest.protocols.ntrdma.engine.regions import Region, Segment
 from bluebridge.guest.protocols.ntrdma.engine.remote_pair import (
     MOST_ENTRIES,
     MOST_PIECES,
     RemotePair,
 )
+from bluebridge.guest.protocols.ntrdma.engine.remote_regions import (
+    CommandRefused,
+    RemoteRegions,
+    keyed,
+    keyless,
+)
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 
-MOST_DOMAINS = 0x100
 MOST_PAIRS = 0x1000
-MOST_REGIONS = 1 << 16
-MOST_SEGMENTS = 1 << 20
-
-
-class CommandRefused(Exception):
-    """The command cannot be carried out."""
-
-
-class RemoteOwner(Protocol):
-    """The parts of the engine that the peer's commands reach besides twins of its objects."""
-
-    def twin_rang(self, twin: RemotePair) -> None:
-        """Note that the peer has sent to a twin."""
-
-    def cm_message(self, mad: bytes, ip: int) -> None:
-        """Take a CM message of the peer at `ip`, without its first 8 bytes."""
-
-    def has_address(self, ip: int) -> bool:
-        """Return True if an IPv4 address is this side's."""
 
 
 class RemoteResources:
     """The twins of the peer's protection domains, regions and queue pairs."""
 
     def __init__(
-        self, transport: Transport, words: Words, bells: Bells, peer: Peer, owner: RemoteOwner
+        self,
+        transport: Transport,
+        words: Words,
+        bells: Bells,
+        peer: Peer,
+        host: Host,
+        actions: Actions,
     ) -> None:
         self._transport, self._words, self._bells = transport, words, bells
-        self._peer, self._owner = peer, owner
-        self._domains: dict[int, dict[int, Region]] = {}
-        self.pairs: dict[int, tuple[RemotePair, Observer]] = {}
-        self._regions = self._segments = 0
+        self._peer, self._host, self._actions = peer, host, actions
+        self.regions = RemoteRegions(transport)
+        self.pairs: dict[int, RemotePair] = {}
+        self.by_bell: dict[int, RemotePair] = {}
         self._handlers: dict[int, Callable[[bytes], bytes]] = {
             CommandCode.NONE: _extensions,
-            CommandCode.PD_CREATE: self._create_domain,
+            CommandCode.PD_CREATE: self.regions.create_domain,
             CommandCode.PD_DELETE: self._delete_domain,
-            CommandCode.MR_CREATE: self._create_region,
-            CommandCode.MR_DELETE: self._delete_region,
-            CommandCode.MR_APPEND: self._append_region,
+            CommandCode.MR_CREATE: self.regions.create_region,
+            CommandCode.MR_DELETE: self.regions.delete_region,
+            CommandCode.MR_APPEND: self.regions.append_region,
             CommandCode.QP_CREATE: self._create_pair,
             CommandCode.QP_DELETE: self._delete_pair,
             CommandCode.QP_MODIFY: self._modify_pair,
@@ -70,13 +61,12 @@ class RemoteResources:
 
     def pair(self, key: int) -> RemotePair | None:
         """Return the twin of the peer's queue pair `key`, None if there is none."""
-        found = self.pairs.get(key)
-        return None if found is None else found[0]
+        return self.pairs.get(key)
 
     @property
     def count(self) -> int:
         """The number of twins of any kind."""
-        return len(self._domains) + len(self.pairs) + self._regions
+        return len(self.pairs) + self.regions.count
 
     def execute(self, command: bytes) -> bytes:
         """Carry out a command of the peer and return the response."""
@@ -98,157 +88,81 @@ class RemoteResources:
         """Delete all twins for a peer that begins anew."""
         for key in list(self.pairs):
             self._close_pair(key)
-        self._domains.clear()
-        self._regions = self._segments = 0
-
-    # -- protection domains ---------------------------------------------------------------------
-
-    def _create_domain(self, command: bytes) -> bytes:
-        key = layout.PD.get(command, "pd_key")
-        if key in self._domains or key >= MOST_DOMAINS:
-            raise CommandRefused
-        self._domains[key] = {}
-        return _keyless(command)
+        self.regions.clear()
 
     def _delete_domain(self, command: bytes) -> bytes:
-        key = layout.PD.get(command, "pd_key")
-        if self._domain(command) or any(
-            twin.regions is self._domains[key] for twin, _ in self.pairs.values()
-        ):
+        regions = self.regions.domain(command)
+        if any(twin.regions is regions for twin in self.pairs.values()):
             raise CommandRefused
-        del self._domains[key]
-        return _keyless(command)
-
-    def _domain(self, command: bytes) -> dict[int, Region]:
-        found = self._domains.get(layout.PD.get(command, "pd_key"))
-        if found is None:
-            raise CommandRefused
-        return found
-
-    # -- regions --------------------------------------------------------------------------------
-
-    def _create_region(self, command: bytes) -> bytes:
-        value = _values(layout.MR_CREATE, command)
-        regions = self._domain(command)
-        count, capacity = value("count"), value("capacity")
-        if (
-            value("key") in regions
-            or not 0 < count <= min(capacity, layout.CREATE_SEGMENTS)
-            or self._regions >= MOST_REGIONS
-            or self._segments + capacity > MOST_SEGMENTS
-        ):
-            raise CommandRefused
-        region = Region(value("key"), value("access"), value("address"), value("length"), capacity)
-        if not region.append(self._segments_of(command, layout.CREATE_LIST, count)):
-            raise CommandRefused
-        regions[region.key] = region
-        self._regions += 1
-        self._segments += capacity
-        return _keyed(command)
-
-    def _append_region(self, command: bytes) -> bytes:
-        value = _values(layout.MR_APPEND, command)
-        region = self._domain(command).get(value("key"))
-        count = value("count")
-        if (
-            region is None
-            or value("capacity") != region.capacity
-            or value("position") != len(region.segments)
-            or not 0 < count <= layout.APPEND_SEGMENTS
-            or not region.append(self._segments_of(command, layout.APPEND_LIST, count))
-        ):
-            raise CommandRefused
-        return _keyed(command)
-
-    def _delete_region(self, command: bytes) -> bytes:
-        region = self._domain(command).pop(layout.MR_DELETE.get(command, "key"), None)
-        if region is None:
-            raise CommandRefused
-        self._regions -= 1
-        self._segments -= region.capacity
-        return _keyed(command)
-
-    def drop_region(self, twin: RemotePair, key: int) -> None:
-        """Delete the twin of a region that this side has invalidated."""
-        for regions in self._domains.values():
-            if regions is twin.regions and (region := regions.pop(key, None)) is not None:
-                self._regions -= 1
-                self._segments -= region.capacity
-
-    def _segments_of(self, command: bytes, start: int, count: int) -> list[Segment]:
-        end = start + count * SEGMENT.size
-        found = [SEGMENT.unpack_from(command, at) for at in range(start, end, SEGMENT.size)]
-        if not all(length and self._transport.reaches(at, length) for at, length in found):
-            raise CommandRefused
-        return found
+        return self.regions.delete_domain(command)
 
     # -- queue pairs ----------------------------------------------------------------------------
 
     def _create_pair(self, command: bytes) -> bytes:
-        value = _values(layout.QP_CREATE, command)
-        key, regions = value("key"), self._domain(command)
-        receives = value("recv_capacity"), value("recv_pieces")
-        sends = value("send_capacity"), value("send_pieces")
+        get = layout.QP_CREATE.get
+        key, regions = get(command, "key"), self.regions.domain(command)
+        receives = get(command, "recv_capacity"), get(command, "recv_pieces")
+        sends = get(command, "send_capacity"), get(command, "send_pieces")
         if (
             key in self.pairs
             or len(self.pairs) >= MOST_PAIRS
             or not max(receives[0], sends[0]) <= MOST_ENTRIES
             or not max(receives[1], sends[1]) <= MOST_PIECES
-            or value("recv_index") >= 2 * max(1, receives[0])
-            or value("send_index") >= 2 * max(1, sends[0])
-            or not self._peer.has_bell(value("completion_bell"))
-            or value("send_consumed") & 3
-            or not self._transport.reaches(value("send_consumed"), 4)
+            or get(command, "recv_index") >= 2 * max(1, receives[0])
+            or get(command, "send_index") >= 2 * max(1, sends[0])
+            or not self._peer.has_bell(get(command, "completion_bell"))
+            or get(command, "send_consumed") & 3
+            or not self._transport.reaches(get(command, "send_consumed"), 4)
             or not self._transport.reaches(
-                value("send_completions"), max(1, sends[0]) * COMPLETION.size
+                get(command, "send_completions"), max(1, sends[0]) * COMPLETION.size
             )
         ):
             raise CommandRefused
-        starts = value("recv_index"), value("send_index")
+        starts = get(command, "recv_index"), get(command, "send_index")
         twin = RemotePair(self._transport, self._words, key, regions, receives, sends, starts)
-        twin.completion_address = value("send_completions")
-        twin.consumed_address = value("send_consumed")
-        twin.completion_bell = value("completion_bell")
+        twin.completion_address = get(command, "send_completions")
+        twin.consumed_address = get(command, "send_consumed")
+        twin.completion_bell = get(command, "completion_bell")
         try:
-            observer = self._bells.observe(lambda: self._owner.twin_rang(twin))
+            twin.bell = self._bells.observe()
         except MemoryError:
             twin.close()
             raise
-        twin.bell = observer.index
-        self.pairs[key] = twin, observer
-        return _keyed(
+        self.pairs[key] = self.by_bell[twin.bell] = twin
+        return keyed(
             command,
             recv_entries=twin.receives.address,
             recv_produced=twin.recv_produced.address,
             send_entries=twin.sends.address,
             send_produced=twin.send_produced.address,
-            send_bell=observer.index,
+            send_bell=twin.bell,
         )
 
     def _modify_pair(self, command: bytes) -> bytes:
-        value = _values(layout.QP_MODIFY, command)
-        twin = self.pair(value("key"))
+        get = layout.QP_MODIFY.get
+        twin = self.pair(get(command, "key"))
         try:
-            state = QueueState(value("state"))
+            state = QueueState(get(command, "state"))
         except ValueError as error:
             raise CommandRefused from error
         if twin is None:
             raise CommandRefused
-        access = value("access")
+        access = get(command, "access")
         twin.access = access if access & layout.ACCESS_TOLD else None
-        twin.state, twin.peer_key = state, value("peer_key")
-        return _keyed(command)
+        twin.state, twin.peer_key = state, get(command, "peer_key")
+        return keyed(command)
 
     def _delete_pair(self, command: bytes) -> bytes:
         key = layout.QP_DELETE.get(command, "key")
         if key not in self.pairs:
             raise CommandRefused
         self._close_pair(key)
-        return _keyed(command)
+        return keyed(command)
 
     def _close_pair(self, key: int) -> None:
-        twin, observer = self.pairs.pop(key)
-        self._bells.forget(observer)
+        twin = self.pairs.pop(key)
+        del self.by_bell[twin.bell]
+        self._bells.forget(twin.bell)
         twin.state = QueueState.RESET
         twin.close()
 
@@ -256,31 +170,17 @@ class RemoteResources:
 
     def _cm_message(self, command: bytes) -> bytes:
         form = layout.CM_MESSAGE
-        self._owner.cm_message(form.get_raw(command, "mad"), form.get(command, "pd_key"))
-        return _keyless(command)
+        mad, ip = form.get_raw(command, "mad"), form.get(command, "pd_key")
+        self._actions.append(CmArrived(mad, ip))
+        return keyless(command)
 
     def _resolve(self, command: bytes) -> bytes:
-        if not self._owner.has_address(layout.RESOLVE.get(command, "ip")):
+        if not self._host.has_address(layout.RESOLVE.get(command, "ip")):
             raise CommandRefused
-        return _keyless(command)
-
-
-def _values(table: Struct, command: bytes) -> Callable[[str], int]:
-    return lambda name: table.get(command, name)
+        return keyless(command)
 
 
 def _extensions(command: bytes) -> bytes:
     """Say which extensions this side has; version 0.1 sends the command back."""
     values = {"tag": layout.EXTENSIONS_TAG, "extensions": layout.EXTENSIONS}
     return bytes(layout.RESPONSE.pack(op=CommandCode.NONE, status=layout.OK, **values))
-
-
-def _keyless(command: bytes) -> bytes:
-    op, pd_key = layout.RESPONSE.get(command, "op"), layout.RESPONSE.get(command, "pd_key")
-    return bytes(layout.RESPONSE.pack(op=op, pd_key=pd_key, status=layout.OK))
-
-
-def _keyed(command: bytes, **more: int) -> bytes:
-    form = layout.KEYED_RESPONSE
-    head = {name: form.get(command, name) for name in ("op", "pd_key", "key")}
-    return bytes(form.pack({**head, **more}, status=layout.OK))

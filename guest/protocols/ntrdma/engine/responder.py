@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.guest.protocols.ntrdma.engine.entries import (
     IMMEDIATE,
@@ -11,8 +9,10 @@ from bluebridge.guest.protocols.ntrdma.engine.entries import (
     SendEntry,
     network_order,
 )
+from bluebridge.guest.protocols.ntrdma.engine.local import LocalResources
+from bluebridge.guest.protocols.ntrdma.engine.own_pairs import OwnPairs
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
-from bluebridge.guest.protocols.ntrdma.engine.queue_pair import Domain, QueuePair
+from bluebridge.guest.protocols.ntrdma.engine.queue_pair import QueuePair
 from bluebridge.guest.protocols.ntrdma.engine.regions import Refused, copies, find, gather, total
 from bluebridge.guest.protocols.ntrdma.engine.remote_pair import CorruptRing, RemotePair
 from bluebridge.guest.protocols.ntrdma.engine.requester import BATCH
@@ -33,24 +33,14 @@ _CODES = {int(code): code for code in WorkCode if code >= WorkCode.SEND}
 """The opcodes that an entry of a send ring may have."""
 
 
-class Pairs(Protocol):
-    """The own queue pairs for the responder."""
-
-    def pair(self, key: int) -> QueuePair | None:
-        """Return the queue pair with number `key`, None if there is none."""
-
-    def invalidate(self, domain: Domain, key: int) -> bool:
-        """Note that the peer has invalidated a region; returns False if it may not."""
-
-    def fail(self, pair: QueuePair) -> None:
-        """Bring a queue pair to the error state after a failure."""
-
-
 class Responder:
     """Serves twins of the peer's queue pairs."""
 
-    def __init__(self, transport: Transport, peer: Peer, pairs: Pairs) -> None:
-        self._transport, self._peer, self._pairs = transport, peer, pairs
+    def __init__(
+        self, transport: Transport, peer: Peer, local: LocalResources, pairs: OwnPairs
+    ) -> None:
+        self._transport, self._peer = transport, peer
+        self._local, self._pairs = local, pairs
 
     def serve(self, twin: RemotePair, produced: int) -> bool:
         """Serve a batch of the sends up to index `produced`; returns True if more is left."""
@@ -108,7 +98,7 @@ class Responder:
 
     def _receive(self, pair: QueuePair, code: WorkCode, entry: SendEntry) -> WorkStatus:
         """Complete the receive that the entry names, into which a message was written."""
-        if code is WorkCode.SEND_INVALIDATE and not self._pairs.invalidate(
+        if code is WorkCode.SEND_INVALIDATE and not self._local.invalidate(
             pair.domain, entry.immediate
         ):
             return WorkStatus.INVALIDATION

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.guest.protocols.ntrdma.engine.completions import CompletionQueue
@@ -11,34 +10,14 @@ from bluebridge.guest.protocols.ntrdma.engine.entries import COMPLETION, send_si
 from bluebridge.guest.protocols.ntrdma.engine.indices import advanced, distance
 from bluebridge.guest.protocols.ntrdma.engine.memory import Ring, Word, rings
 from bluebridge.guest.protocols.ntrdma.engine.regions import Segment
+from bluebridge.guest.protocols.ntrdma.engine.schedule import Schedule
+from bluebridge.guest.protocols.ntrdma.engine.send_request import SendRequest, send_request
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
-from bluebridge.guest.verbs.enums import SendFlags, WcOpcode, WcStatus, WrOpcode
+from bluebridge.guest.verbs.enums import WcOpcode, WcStatus
 from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.requests import SendWr
-from bluebridge.guest.verbs.values import Sge, Wc
+from bluebridge.guest.verbs.values import Wc
 
-CODES = {
-    WrOpcode.SEND: WorkCode.SEND,
-    WrOpcode.SEND_WITH_INV: WorkCode.SEND_INVALIDATE,
-    WrOpcode.SEND_WITH_IMM: WorkCode.SEND_IMMEDIATE,
-    WrOpcode.RDMA_WRITE_WITH_IMM: WorkCode.WRITE_IMMEDIATE,
-    WrOpcode.RDMA_WRITE: WorkCode.WRITE,
-    WrOpcode.RDMA_READ: WorkCode.READ,
-}
-"""The opcodes of requests that cross the bridge; all others are carried out by commands."""
-LOCAL = {
-    WrOpcode.REG_MR: WcOpcode.REG_MR,
-    WrOpcode.LOCAL_INV: WcOpcode.LOCAL_INV,
-    WrOpcode.NOP: WcOpcode.NOP,
-}
-_OPCODES = {
-    WorkCode.SEND: WcOpcode.SEND,
-    WorkCode.SEND_INVALIDATE: WcOpcode.SEND,
-    WorkCode.SEND_IMMEDIATE: WcOpcode.SEND,
-    WorkCode.WRITE_IMMEDIATE: WcOpcode.RDMA_WRITE,
-    WorkCode.WRITE: WcOpcode.RDMA_WRITE,
-    WorkCode.READ: WcOpcode.RDMA_READ,
-}
 STATUSES: dict[int, WcStatus] = {
     WorkStatus.OK: WcStatus.SUCCESS,
     WorkStatus.ABORTED: WcStatus.WR_FLUSH_ERR,
@@ -54,43 +33,6 @@ STATUSES: dict[int, WcStatus] = {
     WorkStatus.NO_PEER: WcStatus.RETRY_EXC_ERR,
 }
 """The statuses of completions; any other of the peer is a remote operation error."""
-_SIGNALED, _SOLICITED = int(SendFlags.SIGNALED), int(SendFlags.SOLICITED)
-
-
-class SendRequest:
-    """A posted request, copied since users change theirs as soon as it is posted.
-
-    `staged` is where inline data was put; `local` is the request if it is carried out here, for
-    which `code` is None. `immediate` is the key to invalidate of a SEND_WITH_INV. One that is
-    `fenced` leaves when all reads before it have ended.
-    """
-
-    def __init__(
-        self,
-        sequence: int,
-        wr_id: int,
-        opcode: WcOpcode,
-        code: WorkCode | None,
-        signaled: bool,
-        solicited: bool,
-        pieces: tuple[Sge, ...],
-        length: int,
-        staged: list[Segment] | None,
-        rdma_address: int,
-        rdma_key: int,
-        immediate: int,
-        local: SendWr | None,
-        fenced: bool,
-    ) -> None:
-        self.sequence, self.wr_id = sequence, wr_id
-        self.opcode, self.code = opcode, code
-        self.signaled, self.solicited = signaled, solicited
-        self.pieces, self.length, self.staged = pieces, length, staged
-        self.rdma_address, self.rdma_key = rdma_address, rdma_key
-        self.immediate, self.local = immediate, local
-        self.fenced = fenced
-        self.ending: WcStatus | None = None
-        """How it has ended, while requests before it have not."""
 
 
 class SendQueue:
@@ -105,6 +47,7 @@ class SendQueue:
         inline: int,
         cq: CompletionQueue,
         consumed: Word,
+        schedule: Schedule,
     ) -> None:
         self.capacity, self.pieces = max(1, capacity), pieces
         self.queue: deque[SendRequest] = deque()
@@ -115,10 +58,7 @@ class SendQueue:
         """Those of them that were sent to the peer, which has not completed them."""
         self.consumed_word = consumed
         self.produced = 0
-        self.failed: Callable[[], None] = lambda: None
-        """Called when a completion is an error, behind its entry."""
-        self.resumed: Callable[[], None] = lambda: None
-        """Called when completions came and there are requests that may have waited for them."""
+        self._schedule = schedule
         self._most, self._most_inline = capacity, inline
         self._qpn, self._cq = qpn, cq
         sizes = send_size(pieces), COMPLETION.size, *((inline,) if inline else ())
@@ -137,35 +77,12 @@ class SendQueue:
         """Take a request. Raises `VerbsError`."""
         if self.posted - self.retired >= self._most:
             raise VerbsError(f"the send queue of {self._most} entries is full")
-        code = CODES.get(wr.opcode)
-        if code is None and wr.opcode not in LOCAL:
-            raise VerbsError(f"NTRDMA has no {wr.opcode.name}")
         staged = None
-        pieces = tuple(wr.sg_list)
         if wr.inline_data is not None:
-            staged, pieces = self._put_inline(wr.inline_data), ()
-        elif len(pieces) > self.pieces:
-            raise VerbsError(f"{len(pieces)} pieces do not fit into a send entry")
-        length = staged[0][1] if staged else sum(piece[1] for piece in pieces)
-        flags = int(wr.send_flags)
-        self.queue.append(
-            SendRequest(
-                self.posted,
-                wr.wr_id,
-                LOCAL[wr.opcode] if code is None else _OPCODES[code],
-                code,
-                signal_all or flags & _SIGNALED != 0,
-                flags & _SOLICITED != 0,
-                pieces,
-                length,
-                staged,
-                wr.remote_addr,
-                wr.rkey,
-                wr.invalidate_rkey if code is WorkCode.SEND_INVALIDATE else wr.imm,
-                _copied(wr) if code is None else None,
-                bool(flags & SendFlags.FENCE),
-            )
-        )
+            staged = self._put_inline(wr.inline_data)
+        elif len(wr.sg_list) > self.pieces:
+            raise VerbsError(f"{len(wr.sg_list)} pieces do not fit into a send entry")
+        self.queue.append(send_request(wr, self.posted, signal_all, staged))
         self.posted += 1
 
     def _put_inline(self, data: bytes | bytearray | memoryview) -> list[Segment]:
@@ -219,7 +136,7 @@ class SendQueue:
             self._unanswered.popleft().ending = STATUSES.get(status, WcStatus.REM_OP_ERR)
         self._retire()
         if self.queue and not self._broken:
-            self.resumed()
+            self._schedule.make_runnable(self._qpn)  # some may have waited for completions
 
     def _retire(self) -> None:
         """Complete what has ended, in order, up to the first error."""
@@ -242,7 +159,7 @@ class SendQueue:
 
     def _break(self) -> None:
         self._broken = True
-        self.failed()
+        self._schedule.fail(self._qpn)
 
     def _complete(self, request: SendRequest, status: WcStatus, length: int = 0) -> None:
         if status is WcStatus.SUCCESS:
@@ -288,19 +205,3 @@ class SendQueue:
             return None
         wc, self.retired = self._done.popleft()
         return wc
-
-
-def _copied(wr: SendWr) -> SendWr:
-    """Return a copy of a request with the fields that a local request needs."""
-    return SendWr(
-        wr.wr_id,
-        wr.opcode,
-        invalidate_rkey=wr.invalidate_rkey,
-        mr=wr.mr,
-        pages=tuple(wr.pages),
-        page_size=wr.page_size,
-        key=wr.key,
-        access=wr.access,
-        iova=wr.iova,
-        length=wr.length,
-    )

@@ -73,8 +73,10 @@ class NtrdmaCq:
         self.channel = channel
         self._service = service
         with service.lock:
-            self.queue: CompletionQueue = service.engine.create_queue(self._notify)
-        self.cqn = self.queue.bell
+            self.queue: CompletionQueue = service.engine.own.create_queue()
+            self.cqn = self.queue.bell
+            if channel is not None:
+                service.notified[self.cqn] = self._notify
         self._open = True
 
     def poll(self, limit: int = 16) -> list[Wc]:
@@ -86,7 +88,7 @@ class NtrdmaCq:
             if not found:
                 service.progress(awaits_event=self.queue.armed)
                 found = self.queue.poll(limit)
-            if service.engine.throttled:
+            if service.engine.due:
                 service.run()
             return found
 
@@ -96,6 +98,9 @@ class NtrdmaCq:
             raise VerbsError("this CQ has no completion channel")
         with self._service.lock:
             self.queue.arm(solicited_only)
+            if self._service.engine.due:
+                self._service.run()
+            self._service.tell()
             self._service.watch()
 
     def destroy(self) -> None:
@@ -103,7 +108,8 @@ class NtrdmaCq:
         with self._service.lock:
             if self._open:
                 self._open = False
-                self._service.engine.destroy_queue(self.queue)
+                self._service.notified.pop(self.cqn, None)
+                self._service.engine.own.destroy_queue(self.queue)
 
     def _notify(self) -> None:
         if self.channel is not None:

@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 
 from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.drivers.bus.interface import DmaMemory
+from bluebridge.guest.protocols.ntrdma.engine.actions import Event
 from bluebridge.guest.protocols.ntrdma.engine.fast_regions import MOST_PAGES
-from bluebridge.guest.protocols.ntrdma.engine.local import Done, Event
-from bluebridge.guest.protocols.ntrdma.engine.queue_pair import Domain
 from bluebridge.guest.protocols.ntrdma.ethernet.interface import Interface
 from bluebridge.guest.protocols.ntrdma.provider.address import NtrdmaAddress
 from bluebridge.guest.protocols.ntrdma.provider.completions import NtrdmaChannel, NtrdmaCq
@@ -65,10 +64,8 @@ class NtrdmaPd:
 
     def __init__(self, service: Service, numbers: Numbers) -> None:
         self._service, self._numbers = service, numbers
-        made: list[Domain] = []
-        local = service.engine.local
-        service.call(lambda done: made.append(local.create_domain(done)), "protection domain")
-        self._domain = made[0]
+        made = service.call(service.engine.own.local.create_domain, "protection domain")
+        self._domain = made.domain
         self.pdn = self._domain.key
         span = service.back_end.span
         self._all = NtrdmaMr(service, self._domain, all_memory(RESERVED_KEY, span, _LOCAL_WRITE))
@@ -109,12 +106,9 @@ class NtrdmaPd:
         if self._open:
             self._open = False
             self._all.close()
-            local = self._service.engine.local
-
-            def delete(done: Done) -> None:
-                local.delete_domain(self._domain, done)
-
-            self._service.call(delete, "end of a protection domain")
+            local = self._service.engine.own.local
+            what = "end of a protection domain"
+            self._service.call(lambda: local.delete_domain(self._domain), what)
 
 
 class NtrdmaDevice:

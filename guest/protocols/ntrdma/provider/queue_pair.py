@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bluebridge.device.layout.ntrdma.commands import QueueState
-from bluebridge.guest.protocols.ntrdma.engine.local import Done
-from bluebridge.guest.protocols.ntrdma.engine.queue_pair import ENDLESS, Domain, QueuePair, Sizes
+from bluebridge.guest.protocols.ntrdma.engine.queue_pair import ENDLESS, Domain, Sizes
 from bluebridge.guest.protocols.ntrdma.provider.address import NtrdmaAddress
 from bluebridge.guest.protocols.ntrdma.provider.completions import NtrdmaCq
 from bluebridge.guest.protocols.ntrdma.provider.shared_receives import NtrdmaSrq
@@ -56,16 +55,12 @@ class NtrdmaQp(StateChanges):
             init.signal_all,
         )
         queues = init.send_cq.queue, init.recv_cq.queue
-        made: list[QueuePair] = []
-
-        def create(done: Done) -> None:
-            made.append(service.engine.create_pair(domain, sizes, queues, done))
-
+        own = service.engine.own
         try:
-            service.call(create, "queue pair")
+            made = service.call(lambda: own.create_pair(domain, sizes, queues), "queue pair")
         except MemoryError as error:
             raise VerbsError(f"no memory for a queue pair: {error}") from error
-        self.pair = made[0]
+        self.pair = made.pair
         self.qpn = self.pair.key
         self._open = True
         if srq is not None:
@@ -83,19 +78,19 @@ class NtrdmaQp(StateChanges):
         """Change state and attributes; raises `VerbsError`."""
         target = self.state if attr.state is None else attr.state
         check_step(self.state, target)
-        service, local = self._service, self._service.engine.local
+        service, pairs = self._service, self._service.engine.own.pairs
         if target is QpState.RESET:
             with service.lock:
                 if self._srq is not None:
                     self._srq.take_back(self.pair)
-            service.call(lambda done: local.reset_pair(self.pair, done), "RESET")
+            service.call(lambda: pairs.reset(self.pair), "RESET")
             self.pair.access = self.pair.peer_key = 0
         elif target is QpState.ERR:
-            service.call(lambda done: local.stop_pair(self.pair, done), "ERR")
+            service.call(lambda: pairs.stop(self.pair), "ERR")
             self._take_back()
         else:
             self._take_attributes(attr, target)
-            service.call(lambda done: local.modify_pair(self.pair, done), target.name)
+            service.call(lambda: pairs.modify(self.pair), target.name)
             self._continue()
 
     def _take_attributes(self, attr: QpAttr, target: QpState) -> None:
@@ -119,7 +114,7 @@ class NtrdmaQp(StateChanges):
         with self._service.lock:
             if self._srq is not None:
                 self._srq.deal()
-            self._service.engine.make_runnable(self.pair)
+            self._service.engine.own.make_runnable(self.pair)
             self._service.run()
 
     def _take_back(self) -> None:
@@ -141,9 +136,9 @@ class NtrdmaQp(StateChanges):
         with self._service.lock:
             if self._srq is not None:
                 self._srq.detach(self.pair)
-        local = self._service.engine.local
+        pairs = self._service.engine.own.pairs
         if not self._service.health.lost:
-            self._service.call(lambda done: local.remove_pair(self.pair, done), "end of a QP")
+            self._service.call(lambda: pairs.remove(self.pair), "end of a QP")
 
     # -- posting --------------------------------------------------------------------------------
 
@@ -154,10 +149,10 @@ class NtrdmaQp(StateChanges):
         with service.lock:
             try:
                 if isinstance(wrs, SendWr):
-                    service.engine.post_send(self.pair, wrs)
+                    service.engine.own.post_send(self.pair, wrs)
                 else:
                     for wr in wrs:
-                        service.engine.post_send(self.pair, wr)
+                        service.engine.own.post_send(self.pair, wr)
             finally:
                 service.run()
 
@@ -170,7 +165,7 @@ class NtrdmaQp(StateChanges):
         with service.lock:
             try:
                 for wr in (wrs,) if isinstance(wrs, RecvWr) else wrs:
-                    service.engine.post_receive(self.pair, wr)
+                    service.engine.own.post_receive(self.pair, wr)
             finally:
-                service.engine.push_receives(self.pair)
+                service.engine.own.push_receives(self.pair)
                 service.run()

@@ -25,16 +25,16 @@ class NtrdmaMr:
         self.lkey = self.rkey = region.key
         self._service, self._domain = service, domain
         self._open = True
-        local = service.engine.local
-        service.call(lambda done: local.register(domain, region, done), f"region {region.key:#x}")
+        local = service.engine.own.local
+        service.call(lambda: local.register(domain, region), f"region {region.key:#x}")
 
     def close(self) -> None:
         """Deregister; a second call does nothing."""
         if self._open:
             self._open = False
-            local = self._service.engine.local
+            local = self._service.engine.own.local
             self._service.call(
-                lambda done: local.deregister(self._domain, self.lkey, done),
+                lambda: local.deregister(self._domain, self.lkey),
                 f"end of region {self.lkey:#x}",
             )
 
@@ -47,16 +47,14 @@ class NtrdmaFastMr(FastRegion):
         self._service = service
         self._open = True
         with service.lock:
-            service.engine.local.add_fast_region(self)
+            service.engine.own.local.add_fast_region(self)
 
     def close(self) -> None:
         """Deregister; a second call does nothing."""
         if self._open:
             self._open = False
-            local = self._service.engine.local
-            self._service.call(
-                lambda done: local.remove_fast_region(self, done), "end of a registration"
-            )
+            local = self._service.engine.own.local
+            self._service.call(lambda: local.remove_fast_region(self), "end of a registration")
 
 
 def region_of(

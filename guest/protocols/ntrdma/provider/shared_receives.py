@@ -55,9 +55,9 @@ class NtrdmaSrq:
         able = [pair for pair in self._pairs if pair.receiving]
         while self._waiting and able:
             pair = min(able, key=lambda each: each.receives.outstanding)
-            self._service.engine.post_receive(pair, self._waiting.popleft())
+            self._service.engine.own.post_receive(pair, self._waiting.popleft())
         for pair in able:
-            self._service.engine.push_receives(pair)
+            self._service.engine.own.push_receives(pair)
 
     def _take(self, wr: RecvWr) -> None:
         used = len(self._waiting) + sum(pair.receives.used for pair in self._pairs)

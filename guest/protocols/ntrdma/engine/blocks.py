@@ -1,0 +1,89 @@
+"""The blocks by which both ends introduce themselves, and the scratchpads that lead to them."""
+
+from __future__ import annotations
+
+from bluebridge.device.layout.ntrdma import port as layout
+from bluebridge.device.layout.ntrdma.port import BELL_COMMAND, BELL_RESPONSE, Spad
+from bluebridge.guest.protocols.ntrdma.engine.bells import Bells
+from bluebridge.guest.protocols.ntrdma.engine.command_ring import CommandExecution, CommandRequests
+from bluebridge.guest.protocols.ntrdma.engine.ethernet import Ethernet
+from bluebridge.guest.protocols.ntrdma.engine.transport import Message, Transport
+
+
+def init_block(
+    message: Message, bells: Bells, requests: CommandRequests, ethernet: Ethernet | None
+) -> bytes:
+    """Return the init block, which the peer needs of this side first."""
+    values = {
+        "version_tag": layout.VERSION_TAG,
+        "msi_address": message.address,
+        "msi_data": message.data,
+        "msi_count": 1,
+        "bells": bells.address,
+        "bell_count": layout.DOORBELLS,
+        "command_capacity": layout.COMMAND_CAPACITY,
+        "responses": requests.responses.address,
+        "response_index": requests.index.address,
+        "bell_response": BELL_RESPONSE,
+        "bell_command": BELL_COMMAND,
+        "init_tag": layout.VERSION_TAG,
+    }
+    if ethernet is not None:
+        values |= ethernet.init_values()
+    return bytes(layout.PEER_INFO.pack(values))
+
+
+def conf_block(execution: CommandExecution, ethernet: Ethernet | None) -> bytes:
+    """Return the conf block, which the peer needs of this side after the init block."""
+    values = {
+        "commands": execution.commands.address,
+        "command_produced": execution.index.address,
+        "conf_tag": layout.VERSION_TAG,
+    }
+    if ethernet is not None:
+        values |= ethernet.conf_values()
+    return bytes(layout.PEER_INFO.pack(values))
+
+
+class Blocks:
+    """This side's PEER_INFO, into which the peer stores, and the address of the peer's."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._memory = transport.map(layout.PEER_INFO.size, 64)
+        self.view = self._memory.view
+        self.words = self._memory.view.cast("I")
+        self.peer = 0
+        """The address of the peer's PEER_INFO; 0 until it is known."""
+
+    def clear(self) -> None:
+        """Forget the peer's address and what it has stored."""
+        self.peer = 0
+        self.view[:] = bytes(len(self.view))
+
+    def store_spads(self) -> None:
+        """Store versions and address of this side into the peer's scratchpads."""
+        address = self._memory.address
+        self._transport.store_spad(Spad.VERSION, layout.VERSION | layout.VERSION << 16)
+        self._transport.store_spad(Spad.ADDRESS_LOW, address & 0xFFFFFFFF)
+        self._transport.store_spad(Spad.ADDRESS_HIGH, address >> 32)
+
+    def take_spads(self) -> str:
+        """Take the peer's versions and block address; returns the reason if invalid, else ""."""
+        load = self._transport.load_spad
+        versions = load(Spad.VERSION)
+        highest, lowest = versions & 0xFFFF, versions >> 16
+        if not lowest <= layout.VERSION <= highest:
+            return f"the peer speaks versions {lowest} to {highest}, not {layout.VERSION}"
+        address = load(Spad.ADDRESS_LOW) | load(Spad.ADDRESS_HIGH) << 32
+        if address & 7 or not address or not self._transport.reaches(address, len(self.view)):
+            return f"the peer's block cannot be at {address:#x}"
+        self.peer = address
+        return ""
+
+    def store(self, part: slice, block: bytes, *, tag: bool = False) -> None:
+        """Write a block into the peer's memory, its tag last."""
+        self._transport.write(self.peer + part.start, block[part])
+        if tag:
+            self._transport.write(self.peer, block[:4])
+        self._transport.fence()

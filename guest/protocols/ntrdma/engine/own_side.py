@@ -1,0 +1,137 @@
+"""The own side of an engine: what users have and ask for, and the peer's answers to that."""
+
+from __future__ import annotations
+
+from bluebridge.guest.protocols.ntrdma.engine.actions import Actions, Ended, Operation
+from bluebridge.guest.protocols.ntrdma.engine.bells import Bells
+from bluebridge.guest.protocols.ntrdma.engine.command_ring import CommandRequests
+from bluebridge.guest.protocols.ntrdma.engine.completions import CompletionQueue
+from bluebridge.guest.protocols.ntrdma.engine.extensions import Extensions
+from bluebridge.guest.protocols.ntrdma.engine.local import LocalResources
+from bluebridge.guest.protocols.ntrdma.engine.memory import Words
+from bluebridge.guest.protocols.ntrdma.engine.operations import CreatePair
+from bluebridge.guest.protocols.ntrdma.engine.own_commands import OwnCommands, succeeded
+from bluebridge.guest.protocols.ntrdma.engine.own_pairs import OwnPairs
+from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
+from bluebridge.guest.protocols.ntrdma.engine.queue_pair import Domain, QueuePair, Sizes
+from bluebridge.guest.protocols.ntrdma.engine.schedule import Schedule
+from bluebridge.guest.verbs.requests import SendWr
+from bluebridge.guest.verbs.values import RecvWr
+
+
+class OwnSide:
+    """Domains and regions in `local`, queue pairs in `pairs`, completion queues in `queues`."""
+
+    def __init__(self, words: Words, bells: Bells, peer: Peer, actions: Actions) -> None:
+        self._words, self._bells, self._peer, self._actions = words, bells, peer, actions
+        self.schedule = Schedule()
+        self.requests = CommandRequests(peer.transport, words, peer)
+        self.commands = OwnCommands(peer, self.requests)
+        self.local = LocalResources(self.commands, self.schedule)
+        self.pairs = OwnPairs(peer, self.commands, self.schedule, actions)
+        self.extensions = Extensions(peer, self.commands)
+        self.queues: dict[int, CompletionQueue] = {}
+        """The completion queues by their bells."""
+
+    @property
+    def deadline(self) -> float:
+        """The time at which there is something to do; one in the past means at once."""
+        if self.commands.unsent:
+            return 0.0
+        return min(self.requests.deadline, self.schedule.deadline)
+
+    # -- what users do ----------------------------------------------------------------------------
+
+    def create_queue(self) -> CompletionQueue:
+        """Make a completion queue; its number is its bell. Raises `MemoryError`."""
+        bell = self._bells.observe()
+        queue = self.queues[bell] = CompletionQueue(bell, self._actions)
+        return queue
+
+    def destroy_queue(self, queue: CompletionQueue) -> None:
+        """Free a completion queue whose queue pairs are gone."""
+        if self.queues.pop(queue.bell, None) is not None:
+            self._bells.forget(queue.bell)
+
+    def create_pair(
+        self, domain: Domain, sizes: Sizes, queues: tuple[CompletionQueue, CompletionQueue]
+    ) -> CreatePair:
+        """Make a queue pair with queues for send and receive completions; `MemoryError`."""
+        transport, number = self._peer.transport, self.pairs.new_number()
+        parts = transport, self._words, number, domain, sizes, queues, self.schedule
+        return self.pairs.add(QueuePair(*parts))
+
+    def make_runnable(self, pair: QueuePair) -> None:
+        """Note that a queue pair may have something to send."""
+        self.schedule.make_runnable(pair.key)
+
+    def post_send(self, pair: QueuePair, request: SendWr) -> None:
+        """Take a request; it leaves with the engine's next `run`. Raises `VerbsError`."""
+        pair.sends.post(request, pair.sizes.signal_all)
+        if pair.flushed:
+            pair.sends.flush()
+        else:
+            self.schedule.make_runnable(pair.key)
+
+    def post_receive(self, pair: QueuePair, request: RecvWr) -> None:
+        """Take a receive. Raises `VerbsError`."""
+        pair.receives.post(request)
+        if pair.flushed:
+            pair.receives.flush()
+
+    def push_receives(self, pair: QueuePair) -> None:
+        """Let posted receives reach the peer."""
+        pair.push_receives(self._peer)
+
+    # -- the peer's answers -----------------------------------------------------------------------
+
+    def take_responses(self) -> bool:
+        """Go on with what the peer has answered; returns False for an impossible index."""
+        answers = self.requests.take_responses()
+        for operation, response in answers or ():
+            self._answered(operation, response)
+        return answers is not None
+
+    def settle(self) -> None:
+        """End what waits for no answer, and bring failed queue pairs to the error state."""
+        while self.commands.unsent or self.schedule.failed:
+            if self.commands.unsent:
+                self._answered(self.commands.unsent.popleft(), None)
+            else:
+                pair = self.pairs.pair(self.schedule.failed.popleft())
+                if pair is not None:
+                    self.pairs.fail(pair)
+
+    def _answered(self, operation: Operation, response: bytes | None) -> None:
+        """Take an answer of the peer, None for one that does not come, to an operation."""
+        operation.left -= 1
+        if not operation.lenient and not succeeded(response):
+            operation.refused = True
+        if operation.left:
+            return
+        self.extensions.ended(operation, response)
+        self.local.ended(operation)
+        if self.pairs.ended(operation, response):
+            operation.good = not operation.refused
+            self._actions.append(Ended(operation))
+
+    # -- the peer comes and goes ------------------------------------------------------------------
+
+    def enabled(self) -> None:
+        """Ask the peer for its extensions, and make twins of everything there."""
+        self.extensions.enabled()
+        self.local.enabled()
+        self.pairs.enabled()
+
+    def quiescing(self) -> None:
+        """Send nothing more; what is posted ends when nothing is under way any more."""
+        self.commands.draining = True
+        self.pairs.quiescing()
+
+    def disabled(self) -> None:
+        """End what waits for the peer, which is gone; nothing is under way."""
+        self.commands.draining = False
+        for operation, response in self.requests.fail():
+            self._answered(operation, response)
+        self.settle()
+        self.pairs.disabled()

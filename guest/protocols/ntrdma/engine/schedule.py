@@ -1,0 +1,41 @@
+"""Whose turn it is: the own queue pairs, by number, that have something to do."""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class Schedule:
+    """The queue pairs that may send, those that wait for a time, and those that have failed."""
+
+    def __init__(self) -> None:
+        self.runnable: deque[int] = deque()
+        self.failed: deque[int] = deque()
+        """The queue pairs that found a failure, and are not in the error state yet."""
+        self._stalled: dict[int, float] = {}
+
+    def make_runnable(self, key: int) -> None:
+        """Note that a queue pair may have something to send."""
+        if key not in self.runnable:
+            self.runnable.append(key)
+
+    def fail(self, key: int) -> None:
+        """Note that a completion of a queue pair is an error."""
+        self.failed.append(key)
+
+    def stall(self, key: int, until: float) -> None:
+        """Try a queue pair again at a time."""
+        self._stalled[key] = until
+
+    def resume(self, now: float) -> None:
+        """Let those go on whose time has come."""
+        for key in [key for key, at in self._stalled.items() if at <= now]:
+            del self._stalled[key]
+            self.make_runnable(key)
+
+    @property
+    def deadline(self) -> float:
+        """The time at which a queue pair goes on; one in the past if any has failed."""
+        if self.failed:
+            return 0.0
+        return min(self._stalled.values(), default=float("inf"))
