@@ -83,6 +83,7 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
         "watch": _beside("show what crosses the bus right now", "watch"),
         "web": _beside("the lab, or a log, as a page in a browser", "web"),
         "mark": _one("put a note into the bus log, to find a moment again", f"{_COMMANDS}.mark"),
+        "check": _one("hold the packets of a capture against RoCE's rules", f"{_COMMANDS}.check"),
         "mmiotrace": _beside("hold the guest kernel's own record against the log", "mmiotrace"),
     },
     "break: cables and adapters that fail": {

@@ -141,24 +141,28 @@ def _network_at(frame: bytes) -> int:
     return HEADER_SIZE + _TAG_SIZE * (frame[12:14] == _TAGGED)
 
 
-def read_packet(frame: bytes) -> WirePacket:
-    """Return the packet in an Ethernet frame without FCS; raises `Refused`."""
+def read_packet(frame: bytes, *, whole: bool = True) -> WirePacket:
+    """Return the packet in an Ethernet frame without FCS; raises `Refused`.
+
+    The check sums of a frame that is not `whole`, whose end a capture has not kept, are not looked
+    at.
+    """
     packet = WirePacket(frame)
     kind, position = int.from_bytes(frame[12:14], "big"), HEADER_SIZE
     if kind == ETHERTYPE_VLAN:
         packet.tag = int.from_bytes(frame[14:16], "big")
         kind, position = int.from_bytes(frame[16:18], "big"), position + _TAG_SIZE
     if kind == ETHERTYPE_IPV4:
-        bth, length, before = _read_ipv4(packet, position)
+        bth, length, before = _read_ipv4(packet, position, whole)
     elif kind in (ETHERTYPE_IPV6, ETHERTYPE_ROCE):
-        bth, length, before = _read_ipv6(packet, position, kind == ETHERTYPE_ROCE)
+        bth, length, before = _read_ipv6(packet, position, kind == ETHERTYPE_ROCE, whole)
     else:
         raise Refused(Reason.CARRIER)
-    _read_transport(packet, bth, bth + length - ICRC_SIZE, before)
+    _read_transport(packet, bth, bth + length - ICRC_SIZE, before, whole)
     return packet
 
 
-def _read_ipv4(packet: WirePacket, at: int) -> tuple[int, int, int]:
+def _read_ipv4(packet: WirePacket, at: int, whole: bool) -> tuple[int, int, int]:
     """Return where the BTH is, the bytes from there to the ICRC's end, the CRC up to there."""
     network = packet.network = packet.frame[at : at + IPV4.size]
     if len(network) < IPV4.size:
@@ -172,10 +176,10 @@ def _read_ipv4(packet: WirePacket, at: int) -> tuple[int, int, int]:
         raise Refused(Reason.NETWORK)
     packet.traffic_class, packet.hop_limit = tos, ttl
     packet.sgid, packet.dgid = ipv4_gid(source), ipv4_gid(destination)
-    return _read_udp(packet, at + IPV4.size, total - IPV4.size, source + destination)
+    return _read_udp(packet, at + IPV4.size, total - IPV4.size, source + destination, whole)
 
 
-def _read_ipv6(packet: WirePacket, at: int, plain: bool) -> tuple[int, int, int]:
+def _read_ipv6(packet: WirePacket, at: int, plain: bool, whole: bool) -> tuple[int, int, int]:
     """Read an IPv6 header, or a GRH, which is `plain`: the BTH follows without UDP."""
     network = packet.network = packet.frame[at : at + IPV6.size]
     if len(network) < IPV6.size:
@@ -188,12 +192,14 @@ def _read_ipv6(packet: WirePacket, at: int, plain: bool) -> tuple[int, int, int]
     packet.traffic_class, packet.flow_label = word >> 20 & 0xFF, word & 0xFFFFF
     packet.hop_limit, packet.sgid, packet.dgid = hop_limit, sgid, dgid
     if not plain:
-        return _read_udp(packet, at + IPV6.size, length, sgid + dgid)
+        return _read_udp(packet, at + IPV6.size, length, sgid + dgid, whole)
     packet.form = 1
     return at + IPV6.size, length, crc.before_roce_v1(network)
 
 
-def _read_udp(packet: WirePacket, at: int, length: int, addresses: bytes) -> tuple[int, int, int]:
+def _read_udp(
+    packet: WirePacket, at: int, length: int, addresses: bytes, whole: bool
+) -> tuple[int, int, int]:
     """Read the UDP header; `length` is what the network header says is behind it."""
     frame = packet.frame
     header = frame[at : at + UDP.size]
@@ -204,14 +210,14 @@ def _read_udp(packet: WirePacket, at: int, length: int, addresses: bytes) -> tup
         raise Refused(Reason.CARRIER)
     if stated != length or at + length > len(frame):
         raise Refused(Reason.LENGTH)
-    if checksum:
+    if checksum and whole:
         pseudo = addresses + length.to_bytes(4, "big") + bytes((0, 0, 0, PROTOCOL_UDP))
         if ones_complement_sum(pseudo + frame[at : at + length]):
             raise Refused(Reason.CHECKSUM)
     return at + UDP.size, length - UDP.size, crc.before_roce_v2(packet.network, header)
 
 
-def _read_transport(packet: WirePacket, at: int, end: int, before: int) -> None:
+def _read_transport(packet: WirePacket, at: int, end: int, before: int, whole: bool) -> None:
     """Read the BTH at `at`; the ICRC is at `end`, `before` is the CRC up to the BTH."""
     frame = packet.frame
     if end - at < BTH_SIZE or end + ICRC_SIZE > len(frame) or (end - at) & 3:
@@ -226,7 +232,7 @@ def _read_transport(packet: WirePacket, at: int, end: int, before: int) -> None:
     packet.end = end - (flags >> 4 & 3)
     if packet.end < packet.start or (opcode in WITHOUT_PAYLOAD and packet.start != end):
         raise Refused(Reason.LENGTH)
-    if crc.invariant(before, frame[at:end]) != frame[end : end + ICRC_SIZE]:
+    if whole and crc.invariant(before, frame[at:end]) != frame[end : end + ICRC_SIZE]:
         raise Refused(Reason.ICRC)
     packet.opcode, packet.pkey = opcode, pkey
     packet.target_qpn, packet.psn = target & PSN_MASK, word & PSN_MASK

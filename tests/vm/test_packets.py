@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools.campaigns.conformance.program import PASSED
 from bluebridge.host_tools.campaigns.conformance.runner import Run
 from bluebridge.host_tools.campaigns.conformance.session import Session
 from bluebridge.host_tools.campaigns.conformance.setups import PACKETS
 from bluebridge.host_tools.campaigns.conformance.suites import everything
+from bluebridge.host_tools.cli import main
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.programs.readiness import VERBS_PORT, listening, wait_until
 
 LOSSY = "ucmatose -c 4 -C 100 -S 4096"
 LOSS = 0.02
+READ = "ib_read_bw -F -s 16384 -n 5"
 COUNTERS = "/sys/class/infiniband/mlx4_0/ports/1/hw_counters"
 
 
@@ -54,3 +63,35 @@ def test_a_stock_program_gets_what_it_sent_while_packets_vanish(session: Session
         assert rule.taken > 10, rule.counts()
     again = [machine.run(f"cat {COUNTERS}/sq_num_to").text for machine in session.pair.machines]
     assert sum(map(int, again)) > 0
+
+
+def check(pair: Pair, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Hold all packets of the run against the rules."""
+    capsys.readouterr()
+    main(["check", "wire", str(pair.logs), "--json"])
+    said = capsys.readouterr()
+    assert said.err == ""
+    found: dict[str, Any] = json.loads(said.out)
+    return found
+
+
+def test_a_lost_answer_of_a_read_is_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither guest breaks a rule, and the READ that goes on names the PSN that was lost."""
+    options = ServerOptions(pro=True, wire="packets", capture=4096)
+    with Pair(LabConfig(vfio=False, kernel=True, options=options, log=tmp_path)) as pair:
+        with pair.hardware.drop("b", opcode="READ_RESPONSE_MIDDLE", skip=5, count=1) as rule:
+            serving = pair.b.agent.start(READ, 120)
+            pair.b.run(wait_until(listening(VERBS_PORT)), timeout=60)
+            pair.a.run(f"{READ} 10.9.0.2", timeout=60)
+            serving.wait()
+            assert rule.taken == 1
+        found = check(pair, capsys)
+        assert (found["violations"], found["cut"]) == ([], 0)
+        (again,) = found["went_back"]
+        assert again["cause"] == "answer that was missing"
+        main(["log", str(pair.logs), "--kind", "fault"])
+        dropped = [line for line in capsys.readouterr().out.splitlines() if "drops" in line]
+        place = f"READ_RESPONSE_MIDDLE > qpn={again['qpn']:#x} psn={again['psn']:#x} "
+        assert [place in line for line in dropped] == [True]

@@ -1,0 +1,1 @@
+"""Holds the packets of a capture against the rules of RoCE: checkers without I/O, and a command."""

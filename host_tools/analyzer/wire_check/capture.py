@@ -1,0 +1,71 @@
+"""The packets of a capture, or of a run's bus log, for the checker."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from bluebridge.device.buslog.filter import Filter
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout.net.roce import SERVICE_MASK, BthOpcode
+from bluebridge.device.packets.reader import Reason, Refused, read_packet
+from bluebridge.device.packets.transport import TransportPacket, read_transport
+from bluebridge.host_tools.analyzer.pcap.export import export
+from bluebridge.host_tools.analyzer.pcap.pcap_reader import captured
+from bluebridge.host_tools.analyzer.wire_check.rules import Rule, Violation
+from bluebridge.host_tools.analyzer.wire_check.seen import Seen
+
+_ETHERNET: Final = 1
+_CONGESTION: Final = 3
+"""ECN bits of a packet that met congestion (RFC 3168)."""
+_DATAGRAMS: Final = (BthOpcode.UD_SEND_ONLY, BthOpcode.UD_SEND_ONLY_IMM)
+_CNP: Final = TransportPacket(
+    BthOpcode.CNP & ~SERVICE_MASK, psn=0, service=BthOpcode.CNP & SERVICE_MASK
+)
+
+
+@dataclass
+class Capture:
+    """Reads packets and counts them; `cut` are those of which the end is missing."""
+
+    packets: int = 0
+    cut: int = 0
+    datagrams: int = 0
+
+    def read(self, path: Path) -> Iterator[Seen | Violation]:
+        """Yield the packets of a file or of a log's folder; raises `LogError` and `OSError`."""
+        if path.is_dir():
+            whole = io.BytesIO()
+            export(LogReader(path), Filter(), whole)
+            whole.seek(0)
+            yield from self._read(whole)
+        else:
+            with path.open("rb") as file:
+                yield from self._read(file)
+
+    def _read(self, file: BinaryIO) -> Iterator[Seen | Violation]:
+        for number, packet in enumerate(captured(file), 1):
+            if packet.link != _ETHERNET:
+                continue
+            whole = len(packet.data) >= packet.length
+            frame = packet.data if whole else packet.data.ljust(packet.length, b"\0")
+            try:
+                wire = read_packet(frame, whole=whole)
+            except Refused as refused:
+                if refused.reason is not Reason.CARRIER:
+                    self.packets += 1
+                    yield Violation(number, packet.time, Rule.REFUSED, 0, 0, refused.reason.value)
+                continue
+            self.packets += 1
+            self.cut += not whole
+            if wire.opcode in _DATAGRAMS:
+                self.datagrams += 1
+                continue
+            marked = wire.traffic_class & _CONGESTION == _CONGESTION
+            transport = _CNP if wire.opcode == BthOpcode.CNP else read_transport(wire)
+            yield Seen(
+                number, packet.time, wire.sgid, wire.dgid, wire.target_qpn, transport, marked
+            )

@@ -1,0 +1,92 @@
+"""What a check found, as lines for a terminal or as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from statistics import median
+from typing import Any
+
+from bluebridge.host_tools.analyzer.wire_check.capture import Capture
+from bluebridge.host_tools.analyzer.wire_check.checker import Checker
+from bluebridge.host_tools.analyzer.wire_check.requests import Cause, GoBack
+from bluebridge.host_tools.analyzer.wire_check.rules import Rule, Violation
+
+_US = 1000
+
+
+def line(violation: Violation, start: int) -> str:
+    """Return a violation as one line; `start` is the time of the capture's first packet."""
+    seconds = (violation.time - start) / 1e9
+    detail = f" ({violation.detail})" if violation.detail else ""
+    where = f"qpn={violation.qpn:#x} psn={violation.psn:#x}: " if violation.qpn else ""
+    return (
+        f"packet {violation.number}  {seconds:.6f}  {where}{violation.rule.value}{detail}"
+        f"  [{violation.rule.name.lower()}]"
+    )
+
+
+def back_line(back: GoBack, start: int) -> str:
+    """Return a retransmission as one line."""
+    seconds = (back.time - start) / 1e9
+    where = f"qpn={back.qpn:#x} psn={back.psn:#x}"
+    return (
+        f"packet {back.number}  {seconds:.6f}  {where}: goes back, by {back.cause.value}, "
+        f"after {back.reaction / _US:.0f} us"
+    )
+
+
+def summary(
+    capture: Capture, checker: Checker, broken: Counter[Rule], tolerated: Counter[Rule]
+) -> list[str]:
+    """Return the lines behind those of the violations."""
+    found = [
+        f"{capture.packets} packets, {len(checker.flows)} flows of requests, "
+        f"{capture.datagrams} datagrams: {sum(broken.values())} break a rule"
+    ]
+    found += [f"  {count} x {rule.name.lower()}" for rule, count in broken.most_common()]
+    if tolerated:
+        counts = ", ".join(f"{count} x {rule.name.lower()}" for rule, count in tolerated.items())
+        found.append(f"tolerated: {counts}")
+    if capture.cut:
+        found.append(f"of {capture.cut} packets the end is missing, their ICRC was not looked at")
+    if checker.unpaired:
+        found.append(f"{checker.unpaired} answers belong to no request of the capture")
+    lines = _retransmissions(checker.went_back)
+    return found + (["retransmissions, times least / median / most:"] if lines else []) + lines
+
+
+def _retransmissions(went_back: Sequence[GoBack]) -> list[str]:
+    lines = []
+    for cause in Cause:
+        of_it = [each for each in went_back if each.cause is cause]
+        if not of_it:
+            continue
+        times = f"after {_times([each.reaction for each in of_it])}"
+        detections = [each.detection for each in of_it if each.detection is not None]
+        if detections:
+            times = f"seen in {_times(detections)}, {times}"
+        lines.append(f"  {len(of_it)} by {cause.value}: {times}")
+    return lines
+
+
+def _times(values: Sequence[int]) -> str:
+    low, high = min(values) / _US, max(values) / _US
+    return f"{low:.0f} / {median(values) / _US:.0f} / {high:.0f} us"
+
+
+def as_json(
+    capture: Capture, checker: Checker, violations: Sequence[Violation], tolerated: Counter[Rule]
+) -> dict[str, Any]:
+    """Return all of it as values for JSON; times are ns."""
+    return {
+        "packets": capture.packets,
+        "flows": len(checker.flows),
+        "datagrams": capture.datagrams,
+        "cut": capture.cut,
+        "unpaired": checker.unpaired,
+        "violations": [{**asdict(each), "rule": each.rule.name.lower()} for each in violations],
+        "tolerated": {rule.name.lower(): count for rule, count in tolerated.items()},
+        "went_back": [asdict(each) for each in checker.went_back],
+    }

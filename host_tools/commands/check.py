@@ -1,0 +1,95 @@
+"""`bluebridge check wire CAPTURE`: holds the packets of a capture against the rules of RoCE."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from pathlib import Path
+
+from bluebridge.device.buslog.reader import LogError
+from bluebridge.host_tools.analyzer.wire_check import report
+from bluebridge.host_tools.analyzer.wire_check.capture import Capture
+from bluebridge.host_tools.analyzer.wire_check.checker import Checker
+from bluebridge.host_tools.analyzer.wire_check.rules import TOLERATED, Rule, Violation
+from bluebridge.host_tools.errors import LabError, UsageError
+
+_US = 1000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.description = (
+        "Say what each side did wrong, packet by packet: go-back-N of requests and of READ "
+        "answers, acknowledgements, NAKs, MSN, congestion reports, lengths, ICRC; and how long "
+        "retransmissions took. CAPTURE is a pcapng or pcap file of `bluebridge log --pcap` or of "
+        "tcpdump, or a run's folder. The status is 1 when a packet breaks a rule."
+    )
+    parser.add_argument("what", choices=("wire",), help="wire: the packets between two ports")
+    parser.add_argument("capture", type=Path, metavar="CAPTURE")
+    parser.add_argument(
+        "--tolerate",
+        default="",
+        metavar="WHAT",
+        help="rxe: what Linux's Soft-RoCE does by design; loss: a capture that lacks lost packets; "
+        "both with a comma",
+    )
+    parser.add_argument(
+        "--cnp-interval",
+        type=int,
+        default=0,
+        metavar="US",
+        help="the least time between two congestion reports for a queue pair (default 0: any)",
+    )
+    parser.add_argument(
+        "--retransmissions", action="store_true", help="name each packet that goes back, and why"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Check a capture; returns 1 if a packet breaks a rule, else 0. Raises `LabError`."""
+    names = [name for name in options.tolerate.split(",") if name]
+    if unknown := [name for name in names if name not in TOLERATED]:
+        raise UsageError(
+            f"--tolerate: there is no {unknown[0]!r}", f"choose from {', '.join(TOLERATED)}"
+        )
+    tolerates = frozenset[Rule]().union(*(TOLERATED[name] for name in names))
+    checker = Checker(interval=options.cnp_interval * _US, resumed="rxe" in names)
+    capture = Capture()
+    try:
+        found, start = _check(options.capture, capture, checker)
+    except LogError as error:
+        raise UsageError(
+            f"{options.capture}: {error}", "give a capture, or a run's folder"
+        ) from error
+    except OSError as error:
+        raise LabError(f"{options.capture}: {error.strerror}", "give a capture") from error
+    if not capture.packets:
+        raise UsageError(f"{options.capture} holds no RoCE packet", "see `bluebridge log --pcap`")
+    broken = [each for each in found if each.rule not in tolerates]
+    tolerated = Counter(each.rule for each in found if each.rule in tolerates)
+    if options.json:
+        print(json.dumps(report.as_json(capture, checker, broken, tolerated)))
+    else:
+        lines = [report.line(each, start) for each in broken]
+        if options.retransmissions:
+            lines += [report.back_line(each, start) for each in checker.went_back]
+        if lines:
+            print("\n".join(lines))
+        counts = Counter(each.rule for each in broken)
+        print("\n".join(report.summary(capture, checker, counts, tolerated)))
+    return 1 if broken else 0
+
+
+def _check(path: Path, capture: Capture, checker: Checker) -> tuple[list[Violation], int]:
+    """Return the violations, and the time of the first packet."""
+    found: list[Violation] = []
+    start: int | None = None
+    for item in capture.read(path):
+        start = item.time if start is None else start
+        if isinstance(item, Violation):
+            found.append(item)
+        else:
+            found += checker.take(item)
+    return found, start or 0

@@ -1,0 +1,260 @@
+"""Packets held against the rules: own traffic breaks none, each planted wrong sender is named."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from bluebridge.device.layout.net.operations import Op, Syndrome
+from bluebridge.device.layout.net.roce import PSN_MASK, SERVICE_MASK, BthOpcode
+from bluebridge.device.packets.reader import read_packet
+from bluebridge.device.packets.transport import TransportPacket, read_transport
+from bluebridge.device.rdma.by_packets.requester import PacketRequest
+from bluebridge.host_tools.analyzer.wire_check.checker import Checker
+from bluebridge.host_tools.analyzer.wire_check.requests import Cause
+from bluebridge.host_tools.analyzer.wire_check.rules import Rule
+from bluebridge.host_tools.analyzer.wire_check.seen import Seen
+from bluebridge.host_tools.cli import main
+from tests.models.packet_weather import MTU, READABLE, Link, Weather
+from tests.unit.rdma.test_packet_weather import run
+
+CALM = Weather(0, 0, 0, 0)
+STEP = 1000
+"""Nanoseconds from a packet to the next."""
+
+
+def seen(frames: Sequence[bytes]) -> list[Seen]:
+    """Frames as the checker takes them."""
+    found = []
+    for number, frame in enumerate(frames, 1):
+        wire = read_packet(frame)
+        place = wire.sgid, wire.dgid, wire.target_qpn
+        found.append(Seen(number, number * STEP, *place, read_transport(wire)))
+    return found
+
+
+def checked(packets: Sequence[Seen], interval: int = 0) -> tuple[list[Rule], Checker]:
+    """The rules that packets break, and the checker."""
+    checker = Checker(interval)
+    return [each.rule for packet in packets for each in checker.take(packet)], checker
+
+
+def traffic(*lost: int) -> list[Seen]:
+    """A write and a send of five packets, a READ of five answers, an atomic; some are lost."""
+    link = Link(0, CALM)
+    arrive, arrived = link._arrive, count()
+
+    def lose(frame: bytes, to_responder: bool) -> None:
+        if next(arrived) not in lost:
+            arrive(frame, to_responder)
+
+    link._arrive = lose  # type: ignore[method-assign]
+    link.remote.receives = 3
+    link.post(PacketRequest(0, Op.WRITE, 5 * MTU, rkey=5))
+    link.post(PacketRequest(1, Op.SEND, 5 * MTU - 3))
+    link.post(PacketRequest(2, Op.READ, 5 * MTU, va=READABLE, rkey=5))
+    link.post(PacketRequest(3, Op.FETCH_ADD, 8, va=2 * READABLE - 8, rkey=5, operand=1))
+    link.run()
+    assert link.completed == [(number, None) for number in range(4)]
+    return seen(link.frames)
+
+
+def test_own_traffic_in_any_weather_breaks_no_rule() -> None:
+    causes = set()
+    for seed in range(60):
+        broken, checker = checked(seen(run(seed).frames))
+        assert broken == [], f"seed {seed}"
+        assert checker.unpaired == 0
+        causes |= {each.cause for each in checker.went_back}
+    assert causes == set(Cause)
+
+
+def test_times_of_a_retransmission() -> None:
+    """The NAK names what was lost; detection begins with the first packet behind it."""
+    packets = traffic(1)
+    broken, checker = checked(packets)
+    (back,) = checker.went_back
+    nak = next(each for each in packets if each.is_nak)
+    again = packets[back.number - 1]
+    assert (broken, back.cause, back.psn) == ([], Cause.NAK, nak.packet.psn)
+    assert (back.detection, back.reaction) == (nak.time - 3 * STEP, again.time - nak.time)
+
+
+def place(packets: Sequence[Seen], opcode: BthOpcode, number: int = 0) -> int:
+    """Where the packet of an opcode is, the first of them being number 0."""
+    return [at for at, each in enumerate(packets) if each.packet.opcode == opcode][number]
+
+
+def changed(
+    opcode: BthOpcode, number: int = 0, /, **values: object
+) -> Callable[[list[Seen]], None]:
+    """A sender that gives fields of a packet other values; `psn` is added."""
+
+    def change(packets: list[Seen]) -> None:
+        at = place(packets, opcode, number)
+        packet = packets[at].packet
+        moved = {"psn": packet.psn + int(str(values.get("psn", 0))) & PSN_MASK}
+        fields = {name: value for name, value in values.items() if name != "psn"}
+        packets[at] = replace(packets[at], packet=replace(packet, **moved, **fields))  # type: ignore[arg-type]
+
+    return change
+
+
+def without(opcode: BthOpcode, number: int = 0) -> Callable[[list[Seen]], None]:
+    """A sender that leaves a packet out."""
+
+    def leave_out(packets: list[Seen]) -> None:
+        del packets[place(packets, opcode, number)]
+
+    return leave_out
+
+
+def answer(
+    syndrome: int, back: int, opcode: BthOpcode = BthOpcode.RC_ACK
+) -> Callable[[list[Seen]], None]:
+    """A responder that answers once more behind its last acknowledgement, to a PSN before it."""
+
+    def insert(packets: list[Seen]) -> None:
+        at = place(packets, BthOpcode.RC_ACK, -1)
+        last = packets[at]
+        packet = TransportPacket(
+            opcode, last.packet.psn - back, syndrome=syndrome, msn=last.packet.msn
+        )
+        packets.insert(at + 1, replace(last, packet=packet))
+
+    return insert
+
+
+def nak_again(packets: list[Seen]) -> None:
+    """A responder that reports a lost packet twice."""
+    at = next(at for at, each in enumerate(packets) if each.is_nak)
+    packets.insert(at, packets[at])
+
+
+def congestion(packets: list[Seen]) -> None:
+    """A report of congestion to the requester, whose packets were not marked."""
+    at = place(packets, BthOpcode.RC_ACK)
+    packet = TransportPacket(BthOpcode.CNP & ~SERVICE_MASK, 0, service=BthOpcode.CNP & SERVICE_MASK)
+    packets.insert(at, replace(packets[at], packet=packet))
+
+
+ACK, LAST, WRITE_FIRST, WRITE_MIDDLE = (
+    BthOpcode.RC_ACK,
+    BthOpcode.RC_WRITE_LAST,
+    BthOpcode.RC_WRITE_FIRST,
+    BthOpcode.RC_WRITE_MIDDLE,
+)
+WRONG: list[tuple[str, Rule, Callable[[list[Seen]], None], tuple[int, ...]]] = [
+    ("skips a packet", Rule.SKIP, without(WRITE_MIDDLE), ()),
+    ("ends no message", Rule.ORDER, changed(LAST, opcode=BthOpcode.RC_WRITE_ONLY), ()),
+    ("short middle", Rule.SIZE, changed(WRITE_MIDDLE, payload=bytes(MTU - 4)), ()),
+    ("longer than said", Rule.SIZE, changed(WRITE_FIRST, length=4 * MTU), ()),
+    ("other bytes again", Rule.RESENT, changed(WRITE_MIDDLE, -1, payload=b"x" * MTU), (1,)),
+    ("acknowledges the future", Rule.ACK_UNSENT, changed(ACK, -1, psn=40), ()),
+    ("acknowledges less", Rule.ACK_BACK, answer(Syndrome.ACK, 4), ()),
+    ("loses what was not sent", Rule.NAK_NOTHING, answer(Syndrome.NAK_PSN, -40), ()),
+    ("a second NAK", Rule.NAK_TWICE, nak_again, (1,)),
+    ("no receive for a write", Rule.RNR_NO_RECEIVE, changed(ACK, 1, psn=-1, syndrome=0x21), ()),
+    ("answers no READ", Rule.READ_UNASKED, changed(BthOpcode.RC_READ_RESPONSE_FIRST, psn=-1), ()),
+    ("leaves an answer out", Rule.READ_ORDER, without(BthOpcode.RC_READ_RESPONSE_MIDDLE), ()),
+    ("short answer", Rule.READ_SIZE, changed(BthOpcode.RC_READ_RESPONSE_LAST, payload=b"x"), ()),
+    ("answers no atomic", Rule.ATOMIC_UNASKED, changed(BthOpcode.RC_ATOMIC_ACK, psn=-1), ()),
+    ("MSN goes back", Rule.MSN_BACK, changed(BthOpcode.RC_ATOMIC_ACK, msn=0), ()),
+    ("reports no congestion", Rule.CNP_UNMARKED, congestion, ()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rule", "plant", "lost"), [each[1:] for each in WRONG], ids=[w[0] for w in WRONG]
+)
+def test_a_wrong_sender_is_named(
+    rule: Rule, plant: Callable[[list[Seen]], None], lost: tuple[int, ...]
+) -> None:
+    packets = traffic(*lost)
+    assert checked(packets)[0] == []
+    plant(packets)
+    assert rule in checked(packets)[0]
+
+
+def test_a_nak_behind_an_rnr_nak_and_a_hasty_report() -> None:
+    packets = traffic()
+    answer(0x21, 0)(packets)
+    answer(Syndrome.NAK_PSN, 0)(packets)
+    assert Rule.NAK_AFTER_RNR in checked(packets)[0]
+    packets = traffic()
+    packets[0] = replace(packets[0], marked=True)
+    congestion(packets)
+    congestion(packets)
+    assert checked(packets)[0] == []
+    assert checked(packets, 2 * STEP)[0] == [Rule.CNP_EARLY]
+
+
+# -- the command ----------------------------------------------------------------------------------
+
+
+def capture(path: Path, frames: Sequence[bytes], most: int = 65535) -> Path:
+    """A file as tcpdump writes it, with at most so many bytes of each frame."""
+    records = [struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, most, 1)]
+    for number, frame in enumerate(frames):
+        records.append(
+            struct.pack("<IIII", 1, number, len(frame[:most]), len(frame)) + frame[:most]
+        )
+    path.write_bytes(b"".join(records))
+    return path
+
+
+def test_the_command_names_packets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frames = run(1).frames
+    good = capture(tmp_path / "good.pcap", frames)
+    assert main(["check", "wire", str(good)]) == 0
+    assert (
+        f"{len(frames)} packets, 1 flows of requests, 0 datagrams: 0 break"
+        in capsys.readouterr().out
+    )
+    damaged = frames[5][:-5] + bytes((frames[5][-5] ^ 1,)) + frames[5][-4:]
+    bad = capture(tmp_path / "bad.pcap", [*frames[:5], damaged, *frames[6:]])
+    assert main(["check", "wire", str(bad)]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("packet 6  0.000005  it is no packet that an adapter takes (its ICRC is")
+    assert main(["check", "wire", str(bad), "--json", "--tolerate", "loss"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [each["rule"] for each in found["violations"]] == ["refused"]
+
+
+def test_cut_frames_are_read_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frames = run(1).frames
+    assert main(["check", "wire", str(capture(tmp_path / "cut.pcap", frames, 96))]) == 0
+    long = sum(len(frame) > 96 for frame in frames)
+    assert f"of {long} packets the end is missing" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "says"),
+    [
+        (b"", [], "holds no RoCE packet"),
+        (b"\xd4\xc3\xb2\xa1short", [], "the capture is damaged"),
+        (b"no capture at all", [], "damaged"),
+        (b"", ["--tolerate", "mlx9"], "there is no 'mlx9'; choose from rxe, loss"),
+    ],
+)
+def test_bad_input_gets_one_line(
+    content: bytes, words: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "capture"
+    path.write_bytes(content)
+    assert main(["check", "wire", str(path), *words]) == 2
+    error = capsys.readouterr().err
+    assert says in error and error.count("\n") == 1
+
+
+def test_a_capture_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "wire", str(tmp_path / "none")]) == 1
+    assert "No such file" in capsys.readouterr().err
