@@ -19,6 +19,7 @@ ON_EVENTS: Final = frozenset((Effect.EQE_LOST, Effect.INTERRUPT_LOST))
 ON_COMPLETIONS: Final = frozenset(
     (Effect.CQE_LOST, Effect.CQE_DOUBLED, Effect.CQE_LATE, Effect.CQE_FOREIGN, Effect.CQE_STATUS)
 )
+MOST_KEPT: Final = 256
 FOREIGN_QPN: Final = 0xFFFFFE
 _QPN: Final = 0xFFFFFF
 _IS_SEND: Final = int(IS_SEND_BIT)
@@ -127,8 +128,8 @@ class ArmedFaults:
         return None
 
     def keep(self, fault: ArmedFault, action: Callable[[], None]) -> None:
-        """Keep what carries a command out until its fault is cleared; only the newest counts."""
-        self._waiting = [(fault, action)]
+        """Keep what carries a command out until its fault is cleared; the oldest are forgotten."""
+        self._waiting = [*self._waiting[1 - MOST_KEPT :], (fault, action)]
 
     def completion(self, qpn: int, cqe: bytes) -> list[tuple[float, bytes]]:
         """Return the entries that are written for one, each with the seconds until then."""

@@ -1,6 +1,8 @@
 """The host command register, which takes a command when GO is written and carries it out.
 
-Most commands are complete at once; GO stays set while one that takes long goes on in turns.
+Most commands are complete at once; GO stays set while one that takes long goes on in turns. One
+that a fault delays leaves the register at once if its end is told by an event: a driver waits 60 s
+for that, but resets the adapter when GO is still set 10 s after it wanted to post another.
 
 Rules: Linux `mlx4/cmd.c: mlx4_cmd_post, cmd_pending, mlx4_cmd_poll, mlx4_cmd_wait`.
 """
@@ -57,7 +59,7 @@ RULES = _all_rules()
 _DONE = object()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Execution:
     """A command under way since `begin` (in ns), with its `steps` if it is done in portions."""
 
@@ -77,10 +79,13 @@ class CommandRegister:
         self._words = bytearray(HCR.size)
         self._failures = Throttle()
         self._execution: Execution | None = None
+        self._delayed: list[Execution] = []
+        """Commands that have left the register and are not complete."""
 
     def reset(self) -> None:
         """Set all words to zero, the toggle too: the driver's first command carries 1."""
         self._execution = None
+        self._delayed.clear()
         self._words[:] = bytes(HCR.size)
 
     def covers(self, offset: int, length: int) -> bool:
@@ -117,10 +122,20 @@ class CommandRegister:
         elif fault.effect is Effect.COMMAND_WRONG:
             execution.change = fault.change
             self._carry_on(execution)
-        elif fault.effect is Effect.COMMAND_LATE:
-            self._adapter.bus.call_later(fault.seconds, lambda: self._continue(execution))
         else:
-            faults.keep(fault, lambda: self._continue(execution))
+            if command.event:
+                self._take_out(execution)
+            if fault.effect is Effect.COMMAND_LATE:
+                self._adapter.bus.call_later(fault.seconds, lambda: self._continue(execution))
+            else:
+                faults.keep(fault, lambda: self._continue(execution))
+
+    def _take_out(self, execution: Execution) -> None:
+        """Clear GO before the command is complete, so that the register takes others meanwhile."""
+        self._execution = None
+        self._delayed.append(execution)
+        control = self._word(CONTROL) & ~HCR_GO
+        self._words[CONTROL:] = control.to_bytes(4, "big")
 
     def _word(self, offset: int) -> int:
         return int.from_bytes(self._words[offset : offset + 4], "big")
@@ -140,7 +155,8 @@ class CommandRegister:
 
     def _carry_on(self, execution: Execution) -> None:
         """Carry out a command or its next portion, unless a reset or a failure ended it."""
-        if execution is not self._execution or self._health.failed:
+        alive = execution is self._execution or execution in self._delayed
+        if not alive or self._health.failed:
             return
         command, reason = execution.command, ""
         immediate, status = command.out_param, Status.OK
@@ -162,22 +178,26 @@ class CommandRegister:
         self._end(execution, status, reason, immediate)
 
     def _end(self, execution: Execution, status: Status, reason: str, immediate: int) -> None:
-        command, self._execution = execution.command, None
+        command = execution.command
         self._note(command, status, reason, (perf_counter_ns() - execution.begin) // 1000)
-        self._complete(command, status, immediate)
+        if execution in self._delayed:
+            self._delayed.remove(execution)
+        else:
+            self._execution = None
+            self._complete(status, immediate)
+        if command.event:
+            event = CMD_EQE.pack(token=command.token, status=status, out_param=immediate)
+            self._adapter.eqs.post_async(EventType.CMD, bytes(event[DATA_OFFSET:-4]))
 
     def _continue(self, execution: Execution) -> None:
         """Carry out the next portion, logged as of no work request, whatever ran before."""
         self._adapter.bus.resume(0)
         self._carry_on(execution)
 
-    def _complete(self, command: Command, status: Status, immediate: int) -> None:
+    def _complete(self, status: Status, immediate: int) -> None:
         control = self._word(CONTROL) & 0x00FFFFFF & ~HCR_GO | status << 24
         self._words[0x0C:0x14] = immediate.to_bytes(8, "big")
         self._words[CONTROL:] = control.to_bytes(4, "big")
-        if command.event:
-            event = CMD_EQE.pack(token=command.token, status=status, out_param=immediate)
-            self._adapter.eqs.post_async(EventType.CMD, bytes(event[DATA_OFFSET:-4]))
 
     def _run(self, execution: Execution) -> int:
         """Carry out a command or find its `steps`; returns the value of the output parameter."""

@@ -10,7 +10,13 @@ from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
-from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, PORT_DOWN, PORT_MNG_EQE, EventType
+from bluebridge.device.layout.mlx4.eqe import (
+    CMD_EQE,
+    PORT_ACTIVE,
+    PORT_DOWN,
+    PORT_MNG_EQE,
+    EventType,
+)
 from bluebridge.device.layout.mlx4.faults import BY_NAME, FAULTS, ONCE, PARAMETERS, Effect
 from bluebridge.device.server.control import ControlCommands
 from tests.models.hca_driver import COMP_EQN, Driver
@@ -179,6 +185,12 @@ def status(driver: Driver) -> int:
     return -1 if word & bar0.HCR_GO else word >> 24
 
 
+def tokens(driver: Driver) -> list[int | bytes]:
+    """Return the tokens of the commands that new events say are complete."""
+    texts = [bytes(4) + bytes(event["data"]) + bytes(4) for event in driver.events()]
+    return [CMD_EQE.get(text, "token") for text in texts]
+
+
 def test_the_second_command_fails(driver: Driver) -> None:
     commands = of(driver)
     arm(commands, "command-fails opcode=QUERY_FW status=BAD_NVMEM nth=2")
@@ -217,6 +229,27 @@ def test_a_command_is_kept_until_the_fault_is_cleared(driver: Driver) -> None:
     assert commands.execute("disarm a") == ["ok"]
     assert status(driver) == Status.OK
     assert commands.execute("armed") == ["ok"]
+
+
+@pytest.mark.parametrize("fault", ["command-never opcode=NOP", "command-late opcode=NOP ms=200"])
+def test_others_are_posted_while_one_waits_whose_end_is_an_event(
+    driver: Driver, fault: str
+) -> None:
+    commands = of(driver)
+    arm(commands, fault)
+    driver.events()
+    driver.token = 7
+    driver.post(Opcode.NOP, event=True)
+    assert status(driver) != -1
+    driver.token = 8
+    driver.post(Opcode.QUERY_FW, out_param=driver.mailbox_out, event=True)
+    assert tokens(driver) == [8]
+    driver.post(Opcode.MAP_FA)
+    refused = status(driver)
+    driver.host.run(0.3)
+    commands.execute("disarm a")
+    assert tokens(driver) == [7]
+    assert status(driver) == refused != Status.OK
 
 
 def test_a_reset_ends_the_command_that_is_kept_and_not_the_fault(driver: Driver) -> None:
