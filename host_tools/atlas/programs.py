@@ -43,6 +43,8 @@ class Program:
     over: str = ""
     rnbd: bool = False
     """Whether the guests need the modules of RTRS and RNBD."""
+    messages: bool = False
+    """Whether the guests need UCX and libfabric."""
     loads: bool = False
     """Whether it loads the drivers, and so is what faults of their load are for."""
 
@@ -73,6 +75,20 @@ def _verbs(tool: str, words: str, brief: int, long: int, what: str) -> Program:
 def _cm(tool: str, client: str, server: str, brief: int, long: int, what: str) -> Program:
     ready = f"rdma resource show cm_id | grep LISTEN | grep -q 'comm {tool}'"
     return Program(tool, what, client, tool, brief, long, server=server, ready=ready)
+
+
+_UCX = (
+    "< /dev/console LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu/pmix2/lib UCX_TLS=rc_v "
+    "UCX_NET_DEVICES=mlx4_0:1 UCX_IB_GID_INDEX=0 ucx_perftest"
+)
+"""Debian's program wants Open MPI's libraries, but not MPI itself if its input is a terminal."""
+
+
+def _messages(tool: str, words: str, port: int, brief: int, long: int, what: str) -> Program:
+    return Program(
+        tool.split()[-1], what, f"{tool} {words} {SERVER}", tool.split()[-1], brief, long,
+        server=f"{tool} {words}", ready=listening(port), messages=True,
+    )  # fmt: skip
 
 
 _TARGET = """
@@ -116,6 +132,14 @@ PROGRAMS = (
     _verbs("ib_write_lat", "-x 0 -n COUNT", 100, 3000, "perftest, which polls"),
     _cm("rping", f"rping -c -a {SERVER} -C COUNT", "rping -s", 10, 250, "librdmacm's example"),
     _cm("rstream", f"rstream -s {SERVER} -S 4096 -C COUNT", "rstream", 50, 1500, "rsockets"),
+    _messages(
+        _UCX,
+        "-t tag_lat -s 64 -w 10 -n COUNT", 13337, 50, 12000, "UCX: tagged messages over RC",
+    ),
+    _messages(
+        "fi_pingpong", "-p verbs -e msg -S 64 -I COUNT", 47592, 50, 2500,
+        "libfabric's provider verbs",
+    ),
     Program(
         "nvme-rdma", "the kernel's NVMe over Fabrics, fio compares each block",
         f"modprobe nvme-rdma && nvme connect -t rdma -n blue -a {SERVER} -s 4420 "

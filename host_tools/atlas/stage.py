@@ -14,6 +14,8 @@ from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.agent import CommandTimedOut
 from bluebridge.host_tools.atlas.programs import EVENTS, SERVER, Program
 from bluebridge.host_tools.errors import CommandFailed, LabError
+from bluebridge.host_tools.lab import archives
+from bluebridge.host_tools.lab.artefacts import message_libraries
 from bluebridge.host_tools.lab.config import ADDRESSES, KERNEL, LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
@@ -34,9 +36,11 @@ YES, RESTARTED, NO = "yes", "after a restart", "no"
 class Stage:
     """A pair under the kernel's drivers, whose guest a gets the faults."""
 
-    def __init__(self, pair: Pair, rnbd: bool) -> None:
+    def __init__(self, pair: Pair, rnbd: bool, added: Sequence[Path] = ()) -> None:
+        """Prepare the guests; `added` are archives of programs that their root lacks."""
         self.pair = pair
         self._rnbd = rnbd
+        self._added = added
         self._next = 0
         for machine in pair.machines:
             self._prepare(machine)
@@ -45,6 +49,7 @@ class Stage:
         machine.run(["bluebridge-mlx4", _address(machine)], timeout=_UP_SECONDS)
         if self._rnbd:
             machine.run(_UNLOAD, check=False)
+        archives.unpack(machine, self._added)
         machine.agent.put(_source(), EVENTS)
         machine.run("dmesg -c > /dev/null")
 
@@ -111,5 +116,7 @@ def opened(programs: Sequence[Program], log: Path | None, progress: Progress) ->
     """Start the pair that `programs` need. Raises `LabError`."""
     rnbd = any(program.rnbd for program in programs)
     config = LabConfig(log=log, vfio=False, rtrs=(KERNEL, KERNEL) if rnbd else None)
+    messages = any(program.messages for program in programs)
+    added = [message_libraries(progress)] if messages else []
     with Pair(config, progress) as pair:
-        yield Stage(pair, rnbd)
+        yield Stage(pair, rnbd, added)

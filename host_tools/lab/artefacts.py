@@ -18,6 +18,7 @@ from bluebridge.images.errors import ImageError
 from bluebridge.images.module_sets import ModuleSet
 from bluebridge.images.recipes.debug_tools import DebugToolsRecipe
 from bluebridge.images.recipes.dpdk import DpdkRecipe
+from bluebridge.images.recipes.message_libraries import MessageLibrariesRecipe
 from bluebridge.images.recipes.module_build import ModuleRecipe
 from bluebridge.images.recipes.ntb import NtbRecipe
 from bluebridge.images.recipes.rtrs import RtrsRecipe
@@ -113,6 +114,16 @@ def dpdk_archive(progress: Progress) -> Path:
     progress("looking for DPDK's testpmd")
     with image_errors():
         return Artefacts().folder(DpdkRecipe.name) / DpdkRecipe.archive
+
+
+def message_libraries(progress: Progress) -> Path:
+    """Return the archive of UCX and libfabric for guests, fetched if it is not cached.
+
+    Raises `LabError`.
+    """
+    progress("looking for UCX and libfabric; fetched once")
+    with image_errors():
+        return Artefacts().folder(MessageLibrariesRecipe.name) / MessageLibrariesRecipe.archive
 
 
 def debug_archive(progress: Progress) -> Path:
