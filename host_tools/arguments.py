@@ -108,6 +108,7 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
             "what this machine has, what is missing, what mends it", f"{_COMMANDS}.doctor"
         ),
         "kmod": _one("build a module for the guest kernel", f"{_COMMANDS}.kmod", passes_on=True),
+        "man": _one("the manual page", f"{_TOOLS}.man"),
         "completion": _one(
             "have the shell complete commands, options, guests", f"{_COMMANDS}.completion"
         ),
@@ -129,17 +130,22 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         overview.parse_args(words)  # ends the program: help, version, or a wrong command line
         overview.error("the first word is no command")
     name, *rest = words
-    command = COMMANDS[name]
-    module = import_module(command.options)
-    said = f"{command.help[0].upper()}{command.help[1:]}."
-    parser = CommandParser(prog=f"bluebridge {name}", description=said)
-    module.add_arguments(parser)
+    parser = parser_of(name)
     passed_on: list[str] = []
-    if command.passes_on:
-        rest, passed_on = module.split(rest)
+    if COMMANDS[name].passes_on:
+        rest, passed_on = import_module(COMMANDS[name].options).split(rest)
     options = parser.parse_args(rest)
     options.command, options.words = name, passed_on
     return options
+
+
+def parser_of(name: str) -> CommandParser:
+    """Return the parser of a command with all its options."""
+    command = COMMANDS[name]
+    said = f"{command.help[0].upper()}{command.help[1:]}."
+    parser = CommandParser(prog=f"bluebridge {name}", description=said)
+    import_module(command.options).add_arguments(parser)
+    return parser
 
 
 def run(options: argparse.Namespace) -> int:

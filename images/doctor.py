@@ -118,8 +118,7 @@ def _cache(root: Path) -> Check:
     """Return a check that tells what the cache holds by part, the largest first; always met."""
     sizes: Counter[str] = Counter()
     for path in root.iterdir() if root.exists() else ():
-        size = tree_size(path) if path.is_dir() else path.lstat().st_size
-        sizes[path.name.rpartition("-")[0] or path.name] += size
+        sizes[path.name.rpartition("-")[0] or path.name] += tree_size(path)
     parts = ", ".join(
         f"{name} {size / 1e6:.0f}" for name, size in sizes.most_common() if size > 5e5
     )

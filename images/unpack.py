@@ -73,10 +73,16 @@ def decompress(data: bytes) -> bytes:
     raise ImageError("a compressed file of the kernel package is of an unknown kind", "report it")
 
 
+BLOCK = 512
+"""Bytes of a block, as `st_blocks` counts them."""
+
+
 def tree_size(root: Path) -> int:
-    """Bytes of all plain files below `root`."""
+    """Bytes that a file, or all plain files below `root`, take on the disk; holes take none."""
+    if not root.is_dir():
+        return root.lstat().st_blocks * BLOCK
     return sum(
-        os.lstat(os.path.join(folder, name)).st_size
+        os.lstat(os.path.join(folder, name)).st_blocks * BLOCK
         for folder, _, names in os.walk(root)
         for name in names
     )

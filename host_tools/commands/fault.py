@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 
 from bluebridge.device.fabric.fault_words import DRIVEN
 from bluebridge.device.layout.mlx4.faults import BY_NAME, FAULTS, ONCE, PARAMETERS, Layer
@@ -26,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("guest", metavar="GUEST", help=f"the guest, or `{LIST}`")
     parser.add_argument("name", nargs="?", default="", help=f"a fault, `{ARMED}` or `{CLEAR}`")
     parser.add_argument("number", nargs="?", default="", help="the armed fault to clear")
+    parser.add_argument("--json", action="store_true", help=f"with `{LIST}` and `{ARMED}`: as JSON")
     group = parser.add_argument_group("parameters of faults")
     for name, (form, meaning) in PARAMETERS.items():
         group.add_argument(f"--{name}", metavar=form, help=meaning)
@@ -34,8 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Arm the fault or show the list; return 0 when it is done. Raises `LabError`."""
     if options.guest == LIST:
-        print("\n".join(catalogue()))
+        print(json.dumps(_as_json()) if options.json else "\n".join(catalogue()))
         return 0
+    if options.json and options.name != ARMED:
+        raise UsageError("--json is for what is shown", f"use it with `{LIST}` or `{ARMED}`")
     words = [
         f"{name}={value}" for name in PARAMETERS if (value := getattr(options, name)) is not None
     ]
@@ -44,6 +48,21 @@ def main(options: argparse.Namespace) -> int:
     for line in _act(device_server.find(options.guest), options, words):
         print(line)
     return 0
+
+
+def _as_json() -> list[dict[str, object]]:
+    """Return the list of faults as values for JSON."""
+    return [
+        {
+            "name": fault.name,
+            "layer": fault.layer.value,
+            "needs": list(fault.needs),
+            "takes": list(fault.takes),
+            "meaning": fault.meaning,
+            "seen": fault.seen,
+        }
+        for fault in FAULTS
+    ]
 
 
 def catalogue() -> list[str]:
@@ -67,7 +86,8 @@ def _act(guest: Guest, options: argparse.Namespace, words: list[str]) -> list[st
         if words:
             raise UsageError(f"{name} takes no parameters", f"leave {words[0]} out")
         if name == ARMED:
-            return device_server.tell(guest, f"armed {hca}") or [f"{hca}: no fault is armed"]
+            armed = device_server.tell(guest, f"armed {hca}")
+            return [json.dumps(armed)] if options.json else armed or [f"{hca}: no fault is armed"]
         device_server.tell(guest, f"disarm {hca} {options.number}".rstrip())
         which = f"fault {options.number} is" if options.number else "all faults are"
         return [f"{hca}: {which} over"]

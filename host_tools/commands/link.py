@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 
 from bluebridge.device.fabric.fault_words import ACTIONS, TIMED, WORDS
 from bluebridge.host_tools.commands import device_server
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="milliseconds of delay and duplicate, the number of a rule",
     )
     parser.add_argument("--port", type=int, metavar="N", help="the same as GUEST/N (default 1)")
+    parser.add_argument("--json", action="store_true", help="with `rules`: a JSON list of lines")
     group = parser.add_argument_group("which messages (of every action that takes some)")
     for word in WORDS:
         group.add_argument(f"--{word.name}", metavar=word.form, help=word.meaning)
@@ -60,6 +62,8 @@ def _act(guest: Guest, link: str, options: argparse.Namespace) -> list[str]:
     """Have the server carry out the action; return the lines for the user."""
     action, value = options.action, options.value
     words = _words(options)
+    if options.json and action != "rules":
+        raise UsageError("--json is for what is shown", "use it with `rules`")
     if words and action not in ACTIONS:
         raise UsageError(f"{action} has no conditions", f"leave {words[0].split('=')[0]} out")
     if value is not None and action not in (*TIMED, *_NUMBERED):
@@ -69,7 +73,8 @@ def _act(guest: Guest, link: str, options: argparse.Namespace) -> list[str]:
         return [f"guest {guest.name}: port {link.partition('/')[2]}: cable {_CABLE[action]}"]
     if action == "rules":
         lines = device_server.tell(guest, "rules")
-        return [line for line in lines if _guest_of(line.split()[1]) == guest.name]
+        rules = [line for line in lines if _guest_of(line.split()[1]) == guest.name]
+        return [json.dumps(rules)] if options.json else rules
     if action == "restore":
         device_server.tell(guest, f"remove {link}")
         return [f"link {link}: no rules any more"]

@@ -22,6 +22,7 @@ from bluebridge.images import artefacts
 from bluebridge.images.cache import Cache, default_root, file_digest, key_of
 from bluebridge.images.errors import ImageError
 from bluebridge.images.snapshot import Snapshot
+from bluebridge.images.unpack import tree_size
 
 KEY = "0123456789abcdef"
 JSON = st.recursive(
@@ -170,3 +171,11 @@ def test_a_snapshot_that_cannot_be_removed(tmp_path: Path) -> None:
     lock.rmdir()
     assert snapshot.discard()
     assert snapshot.discard(), "it is gone, whoever did it"
+
+
+def test_a_hole_takes_no_space(tmp_path: Path) -> None:
+    with (tmp_path / "snapshot").open("wb") as file:
+        file.truncate(1 << 30)
+        file.write(bytes(4096))
+    assert 0 < tree_size(tmp_path) < 1 << 20
+    assert tree_size(tmp_path / "snapshot") == tree_size(tmp_path)
