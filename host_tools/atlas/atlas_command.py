@@ -27,7 +27,7 @@ def main(options: argparse.Namespace) -> int:
     if options.list:
         print("\n".join(f"{program.name:18}{program.what}" for program in PROGRAMS))
         return 0
-    faults, programs = chosen_faults(options.only), chosen_programs(options.programs)
+    pairs = chosen(options.only, options.programs, every=options.all)
     if not 1 <= options.times <= MOST_TIMES:
         raise UsageError(f"--times {options.times}", f"give 1 to {MOST_TIMES}")
     _check_page(options.page)
@@ -37,7 +37,7 @@ def main(options: argparse.Namespace) -> int:
         for row in (
             rows_of(options.rows)
             if options.rows
-            else run(faults, programs, options.times, options.log, progress)
+            else run(pairs, options.times, options.log, progress)
         ):
             rows.append(row)
             if options.json:
@@ -47,6 +47,23 @@ def main(options: argparse.Namespace) -> int:
     if options.page is not None:
         options.page.write_text(page.page(rows))
     return int(any(row.recovered == stage.NO for row in rows))
+
+
+def chosen(
+    only: str | None, names: str | None, *, every: bool
+) -> Sequence[tuple[Program, NamedFault]]:
+    """Return programs, each with a fault that it is run under; raises `UsageError`.
+
+    Without a choice each fault is run under the programs that show most of it.
+    """
+    faults, programs = chosen_faults(only), chosen_programs(names)
+    every = every or only is not None or names is not None
+    return [
+        (program, fault)
+        for program in programs
+        for fault in faults
+        if (program.meets(fault) if every else program.concerned(fault))
+    ]
 
 
 def chosen_faults(pattern: str | None) -> Sequence[NamedFault]:
@@ -87,22 +104,15 @@ def rows_of(files: Iterable[Path]) -> Iterable[Row]:
 
 
 def run(
-    faults: Sequence[NamedFault],
-    programs: Sequence[Program],
-    times: int,
-    log: Path | None,
-    progress: Progress,
+    pairs: Sequence[tuple[Program, NamedFault]], times: int, log: Path | None, progress: Progress
 ) -> Iterable[Row]:
-    """Start a pair and yield the row of each fault under each program. Raises `LabError`."""
+    """Start a pair of guests and yield the row of each fault and program. Raises `LabError`."""
+    programs = list(dict.fromkeys(program for program, _ in pairs))
     with stage.opened(programs, log, progress) as opened:
-        cells = [
-            (program, fault)
-            for program in programs
-            for fault in faults
-            if program.meets(fault)
-            for _ in range(times)
-        ]
+        cells = [pair for pair in pairs for _ in range(times)]
         for number, (program, fault) in enumerate(cells, start=1):
+            if program.name not in opened.usual and not program.loads:
+                Cell(opened, program, fault).measure()
             row = Cell(opened, program, fault).run()
             progress(f"{number}/{len(cells)} {fault.name}, {program.name}: {row.outcome}")
             yield row

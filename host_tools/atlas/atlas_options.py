@@ -22,6 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--programs", metavar="NAME,...", help="which programs (default all): `--list` shows them"
     )
     parser.add_argument(
+        "--all", action="store_true",
+        help="every fault under every program, more than an hour; without it, unless --only or "
+        "--programs chooses, each fault runs under the programs that show most of it",
+    )  # fmt: skip
+    parser.add_argument(
         "--times", type=int, default=1, metavar="N", help="each fault so often (default 1)"
     )
     parser.add_argument(

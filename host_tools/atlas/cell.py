@@ -19,6 +19,9 @@ from bluebridge.host_tools.programs.readiness import wait_until
 _OUTPUT, _STATUS = "/tmp/atlas-output", "/tmp/atlas-status"
 _READY_SECONDS = 20.0
 _AFTER_SECONDS = 20.0
+_USUAL_SECONDS = 60.0
+_TIMES_USUAL = 4.0
+"""A program is hung after so many times its time without a fault, and not before its limit."""
 _GRACE_SECONDS = 3.0
 """Seconds that a program gets after its fault was cleared, before it is killed."""
 NEVER_SECONDS = 75.0
@@ -76,7 +79,19 @@ class Cell:
     @property
     def _limit(self) -> float:
         never = self.fault.effect is Effect.COMMAND_NEVER and self.program.name == THINNEST
-        return NEVER_SECONDS if never else self.program.limit
+        if never:
+            return NEVER_SECONDS
+        return max(self.program.limit, _TIMES_USUAL * self.stage.usual.get(self.program.name, 0.0))
+
+    def measure(self) -> None:
+        """Note how long the program takes without a fault, here and now. Raises `LabError`."""
+        self._serve(self.program.long)
+        begin = time.monotonic()
+        self._start(self.program.long)
+        self._wait(_USUAL_SECONDS)
+        self.stage.usual[self.program.name] = time.monotonic() - begin
+        self._tidy()
+        self._forget_messages()
 
     def _outcome(self) -> tuple[str, str]:
         """Return how it ended, and the kernel's line."""
@@ -99,28 +114,31 @@ class Cell:
 
     def _go(self) -> None:
         """Start both sides with the fault in place; wait for the client's end, or its limit."""
-        if values.is_before(self.fault):
+        before = values.is_before(self.fault)
+        count = self.program.brief if before else self.program.long
+        if before:
             self._arm(None)
-        self._serve()
-        line = f"({self._line(self.program.client)}) > {_OUTPUT} 2>&1; echo $? > {_STATUS}.new"
-        self._a.run(f"rm -f {_STATUS} {_OUTPUT}")
-        self._commands.append(self._a.agent.start(f"{line}; mv {_STATUS}.new {_STATUS}"))
-        if not values.is_before(self.fault):
+        self._serve(count)
+        self._start(count)
+        if not before:
             self._arm(self._queue())
         self._wait(self._limit)
 
-    def _serve(self) -> None:
+    def _start(self, count: int) -> None:
+        """Start the client, which does its work `count` times."""
+        words = self.program.client.replace("COUNT", str(count))
+        line = f"({words}) > {_OUTPUT} 2>&1; echo $? > {_STATUS}.new"
+        self._a.run(f"rm -f {_STATUS} {_OUTPUT}")
+        self._commands.append(self._a.agent.start(f"{line}; mv {_STATUS}.new {_STATUS}"))
+
+    def _serve(self, count: int) -> None:
         b = self.stage.pair.b
         if self.program.before:
             b.run(self.program.before)
         if self.program.server:
-            line = f"({self._line(self.program.server)}) > {_OUTPUT} 2>&1"
+            line = f"({self.program.server.replace('COUNT', str(count))}) > {_OUTPUT} 2>&1"
             self._commands.append(b.agent.start(line))
             b.run(wait_until(self.program.ready), timeout=_READY_SECONDS)
-
-    def _line(self, line: str) -> str:
-        before = values.is_before(self.fault)
-        return line.replace("COUNT", str(self.program.brief if before else self.program.long))
 
     def _queue(self) -> int | None:
         """Wait until the program has a connected queue pair; None if it ended before."""

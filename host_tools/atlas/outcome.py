@@ -36,6 +36,10 @@ _KERNEL_WC = re.compile(
 _KERNEL = re.compile(r"mlx4|infiniband|nvme|rtrs|rnbd|ib_|rdma|BUG|WARN|Call Trace|blocked", re.I)
 _LEVEL = re.compile(r"<(\d+)>(?:\[[^]]*\] )?(.*)")
 _WORST_LEVEL = 4
+_SIGNALS = (129, 192)
+"""The first and last status with which a shell says that a signal ended a program."""
+_UCX = re.compile(r"^\[[\d.]+\] \[[^]]*\] +\S+ +(?=UCX)")
+"""What stands before UCX's messages: the time, the process and the line of its source."""
 _WORDS = 60
 _SORRY = re.compile(r"fail|error|couldn't|cannot|unable|reject", re.I)
 _NAMES = {code: name for code, name in errno.errorcode.items() if code not in (0, 11)}
@@ -81,6 +85,7 @@ def last_words(status: int | None, output: str) -> str:
     Standard output, which has a buffer, may come behind what was said later.
     """
     lines = [line.strip() for line in output.splitlines() if line.strip()]
+    lines = [" ".join(_UCX.sub("", line).split()) for line in lines]
     sorry = [line for line in lines if _SORRY.search(line)] or lines
     return sorry[-1][:_WORDS] if sorry and status else ""
 
@@ -112,4 +117,4 @@ def judge(produced: int, status: int | None) -> str:
         return HUNG
     if status == 0:
         return SURVIVED
-    return CRASHED if status > 128 else CLEAN
+    return CRASHED if _SIGNALS[0] <= status <= _SIGNALS[1] else CLEAN

@@ -15,7 +15,8 @@ _KERNEL_LETTERS = 90
 _INTRODUCTION = """\
 # The atlas: what RDMA software makes of faults
 
-    bluebridge atlas                                          # all of them; some six seconds each
+    bluebridge atlas                                  # every fault, where it shows most
+    bluebridge atlas --all --times 2                  # under all programs, twice: hours
     bluebridge atlas --only 'wc-*' --programs ibv_rc_pingpong
     bluebridge atlas --only hung-wr --programs nvme-rdma --times 3 --json
 
@@ -23,7 +24,8 @@ Each fault of `bluebridge fault list` ([faults.md](faults.md#faults-of-the-adapt
 armed in guest a while an unmodified program runs there, the other side of it in guest b. Numbers of
 queue pairs and completion queues are those of the running program; faults of commands are armed
 before it starts. This page is made by `bluebridge atlas --page`; programs without a column were
-not run for it. A column can be run apart, beside others, and joined to the page afterwards:
+not run for it. Each cell was seen once, unless it says ×2 or more, or two outcomes. A column can be
+run apart, beside others, and joined to the page afterwards:
 
     bluebridge atlas --programs rping --json > rping.jsonl
     bluebridge atlas --rows rping.jsonl nvme-rdma.jsonl --page docs/atlas.md
@@ -33,7 +35,8 @@ not run for it. A column can be run apart, beside others, and joined to the page
 | produced | how often the bus log says that the fault took something |
 | survived | the program ended with status 0 |
 | clean error | it ended by itself with another status |
-| hung | it had not ended when its time was over: 6 s, 15 s with fio, 75 s under `command-never` |
+| hung | it had not ended when its time was over: 6 s, 15 s with fio, or four times what it \
+takes without a fault; 75 s under `command-never` |
 | crashed | a signal ended the program, or the guest's kernel panicked; the guest is started anew |
 | - | not known: the run ended before this cell, or the machine was too busy to tell hung from \
 slow; or the fault is none for the program, such as one of loading |

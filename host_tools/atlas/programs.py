@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from bluebridge.device.layout.mlx4.faults import Effect, NamedFault
 from bluebridge.host_tools.programs.readiness import VERBS_PORT, listening
@@ -25,8 +27,8 @@ class Program:
     `owner` is the name under which `rdma resource` has its queue pairs, empty for a program that
     has none of its own. COUNT in a line is how much it does: `brief` for faults that are armed
     before it starts, else `long`, which takes about two seconds. `limit` is the time in seconds
-    after which it counts as hung. `before` runs in guest b ahead of the server, `after` in guest a
-    and `over` in guest b at the end.
+    after which it counts as hung, unless four runs without a fault take longer. `before` runs in
+    guest b ahead of the server, `after` in guest a and `over` in guest b at the end.
     """
 
     name: str
@@ -47,6 +49,14 @@ class Program:
     """Whether the guests need UCX and libfabric."""
     loads: bool = False
     """Whether it loads the drivers, and so is what faults of their load are for."""
+
+    concerns: tuple[str, ...] = ("*",)
+    """Patterns of the names of faults under which it is run unless the user chooses."""
+
+    def concerned(self, fault: NamedFault) -> bool:
+        """Return whether a fault is one that this program, of all, is to show."""
+        named = any(fnmatch.fnmatch(fault.name, pattern) for pattern in self.concerns)
+        return named and self.meets(fault)
 
     def meets(self, fault: NamedFault) -> bool:
         """Return whether a fault is one for this program at all."""
@@ -122,7 +132,7 @@ bluebridge-mlx4 10.9.0.1/24 || exit 1
 exec ibv_devinfo
 """
 
-PROGRAMS = (
+_ALL = (
     _verbs("ibv_rc_pingpong", "-e -g 0 -n COUNT", 50, 1500, "libibverbs, with completion events"),
     _verbs("ibv_srq_pingpong", "-g 0 -n COUNT", 50, 1000, "16 queue pairs, a shared receive queue"),
     Program(
@@ -134,10 +144,10 @@ PROGRAMS = (
     _cm("rstream", f"rstream -s {SERVER} -S 4096 -C COUNT", "rstream", 50, 1500, "rsockets"),
     _messages(
         _UCX,
-        "-t tag_lat -s 64 -w 10 -n COUNT", 13337, 50, 12000, "UCX: tagged messages over RC",
+        "-t tag_lat -s 64 -w 10 -n COUNT", 13337, 50, 6000, "UCX: tagged messages over RC",
     ),
     _messages(
-        "fi_pingpong", "-p verbs -e msg -S 64 -I COUNT", 47592, 50, 2500,
+        "fi_pingpong", "-p verbs -e msg -S 64 -I COUNT", 47592, 50, 1200,
         "libfabric's provider verbs",
     ),
     Program(
@@ -156,4 +166,18 @@ PROGRAMS = (
         limit=60.0, loads=True,
     ),
 )  # fmt: skip
+_FEW = ("hung-wr", "wc-wr-*", "wc-rem-access-*", "wire-dead", "port-down", "device-fatal")
+_VERBS = ("reg-mr-*", "create-cq-*", "qp-to-r*", "destroy-qp-*", "wc-*", *_FEW)
+_CONCERNS: Mapping[str, tuple[str, ...]] = {
+    "ibv_srq_pingpong": ("*srq*",),
+    "pyverbs": ("event-*", "cq-overrun", "device-fatal", "gid-vanishes", "port-*", "key-locked"),
+    "ib_write_lat": ("wire-*", "*-lost", "*-flip", "slow-drain", "hung-wr", "doorbell-ignored"),
+    "rping": ("cm-*", "mad-*", *_FEW),
+    "rstream": ("wire-*", "hung-wr", "wc-wr-flush-err", "port-*"),
+    "ucx_perftest": (*_VERBS, "wire-lossy"),
+    "fi_pingpong": (*_VERBS, "cm-r*"),
+    "nvme-rdma": ("reg-mr-*", "qp-to-*", "map-icm-*", "payload-flip", *_FEW),
+    "rnbd": ("rtrs-*", "payload-flip", *_FEW),
+}
+PROGRAMS = tuple(replace(program, concerns=_CONCERNS.get(program.name, ("*",))) for program in _ALL)
 BY_NAME = {program.name: program for program in PROGRAMS}

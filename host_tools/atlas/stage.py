@@ -42,6 +42,8 @@ class Stage:
         self._rnbd = rnbd
         self._added = added
         self._next = 0
+        self.usual: dict[str, float] = {}
+        """Seconds that programs take without a fault, by name; only of those that were measured."""
         for machine in pair.machines:
             self._prepare(machine)
 

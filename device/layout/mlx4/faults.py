@@ -183,6 +183,27 @@ def _wire(name: str, rule: str, seen: str, layer: Layer = Layer.WIRE) -> NamedFa
     )
 
 
+_HANDSHAKE = "RTRS: the path's handshake times out"
+_RTRS_MESSAGES = (
+    ("info-req", "opcode=SEND length=272 payload=0000 count=1", _HANDSHAKE),
+    ("info-rsp", "opcode=SEND length=24- payload=0100 count=1", _HANDSHAKE),
+    ("io-req", "immediate=0x00000000/0xf0000000 count=1", "RTRS: one retry"),
+    ("io-rsp", "immediate=0x10000000/0xf0000000 count=1", "RTRS: one retry"),
+    ("io-rsp-inv", "immediate=0x20000000/0xf0000000 count=1", "RTRS: one retry"),
+    ("heartbeat", "immediate=0x80000000/0xf0000000", "RTRS: RETRY_EXC_ERR, the path reconnects"),
+    ("heartbeat-ack", "immediate=0x90000000/0xf0000000", "RTRS: the peer's heartbeat times out"),
+)
+"""The messages of RTRS, the conditions of a link rule that find them, what follows their loss.
+
+Names, lengths and types of immediates are those of `bluebridge.device.layout.net.rtrs`.
+"""
+_RTRS_FAULTS = (
+    *(_wire(f"rtrs-{name}-lost", f"drop {rule}", seen) for name, rule, seen in _RTRS_MESSAGES),
+    *(
+        _wire(f"rtrs-{name}-late", f"delay 400 {rule}", "RTRS: retries, then it goes on")
+        for name, rule, _ in _RTRS_MESSAGES
+    ),
+)
 _LOAD = "mlx4_core does not load; a reload works again"
 _FATAL = "mlx4_core resets the adapter: a closing command may not fail"
 
@@ -390,16 +411,7 @@ FAULTS = (
     _wire("cm-rtu-lost", "drop cm=RTU count=1", "IBV_EVENT_COMM_EST at the passive side"),
     _wire("cm-dreq-lost", "drop cm=DREQ count=1", "the end takes longer"),
     _wire("cm-silent", "drop cm=REQ,REP", "RDMA_CM_EVENT_UNREACHABLE"),
-    _wire("rtrs-info-req-lost", "drop opcode=SEND length=272 payload=0000 count=1",
-          "RTRS: the path's handshake times out"),
-    _wire("rtrs-info-rsp-lost", "drop opcode=SEND length=24- payload=0100 count=1",
-          "RTRS: the path's handshake times out"),
-    _wire("rtrs-io-req-lost", "drop immediate=0x00000000/0xf0000000 count=1", "RTRS: one retry"),
-    _wire("rtrs-io-rsp-lost", "drop immediate=0x10000000/0xf0000000 count=1", "RTRS: one retry"),
-    _wire("rtrs-heartbeat-lost", "drop immediate=0x80000000/0xf0000000",
-          "RTRS: RETRY_EXC_ERR, the path reconnects"),
-    _wire("rtrs-heartbeat-ack-lost", "drop immediate=0x90000000/0xf0000000",
-          "RTRS: the peer's heartbeat times out"),
+    *_RTRS_FAULTS,
     NamedFault(
         "function-reset", Layer.BUS, Effect.FUNCTION_RESET,
         "a function-level reset that the driver did not ask for",

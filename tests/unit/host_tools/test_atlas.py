@@ -50,6 +50,8 @@ def test_what_a_program_said_of_its_failure_is_found() -> None:
     said = "Failed to modify QP to RTR\nCouldn't connect to remote QP\n  remote address: LID 0\n"
     assert outcome.last_words(1, said) == "Couldn't connect to remote QP"
     assert outcome.last_words(1, "a\nb\n") == "b"
+    ucx = "[1795699388.38] [a:812  :0]   perftest.c:348  UCX  ERROR failed to connect\n"
+    assert outcome.last_words(255, ucx) == "UCX ERROR failed to connect"
     assert outcome.last_words(0, said) == outcome.last_words(1, "") == ""
 
 
@@ -72,6 +74,7 @@ def test_the_kernels_first_complaint_is_found() -> None:
         (1, 1, outcome.CLEAN),
         (1, None, outcome.HUNG),
         (1, 139, outcome.CRASHED),
+        (1, 255, outcome.CLEAN),
     ],
 )
 def test_how_it_ended(produced: int, status: int | None, word: str) -> None:
@@ -123,6 +126,17 @@ def test_faults_and_programs_are_chosen() -> None:
     assert BY_NAME["hung-wr"] in atlas_command.chosen_faults("hung*")
 
 
+def test_each_fault_runs_by_default_and_few_run_under_every_program() -> None:
+    usual, every = (
+        [(program.name, fault.name) for program, fault in found]
+        for found in (atlas_command.chosen(None, None, every=all_) for all_ in (False, True))
+    )
+    assert {fault for _, fault in usual} == {fault for _, fault in every} == {*BY_NAME}
+    assert {program for program, _ in usual} == {*programs.BY_NAME}
+    assert {*usual} < {*every} and len(usual) < len(every) / 2
+    assert len(atlas_command.chosen("hung-wr", None, every=False)) == len(programs.PROGRAMS) - 1
+
+
 @pytest.mark.parametrize(
     "words", [["--only", "frob"], ["--programs", "frob"], ["--times", "0"], ["--page", "/no/x.md"]]
 )
@@ -138,7 +152,7 @@ def test_rows_are_objects(
     monkeypatch.setattr(atlas_command, "run", lambda *_: rows)
     options = argparse.Namespace(
         list=False, only=None, programs=None, times=1, log=None, quiet=True, json=True, page=None,
-        rows=None,
+        rows=None, all=False,
     )  # fmt: skip
     assert atlas_command.main(options) == 1
     assert json.loads(capsys.readouterr().out)["outcome"] == "hung"
