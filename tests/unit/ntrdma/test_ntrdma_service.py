@@ -24,11 +24,14 @@ from bluebridge.guest.protocols.ntrdma.engine.actions import CmArrived, Event
 from bluebridge.guest.protocols.ntrdma.engine.engine import Engine
 from bluebridge.guest.protocols.ntrdma.ethernet.interface import Interface
 from bluebridge.guest.protocols.ntrdma.ethernet.tap import Tap
+from bluebridge.guest.protocols.ntrdma.provider.completions import NtrdmaCq
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.protocols.ntrdma.transports import ntb as ntb_transports
 from bluebridge.guest.protocols.ntrdma.transports.stream import HEADER
 from bluebridge.guest.protocols.ntrdma.transports.tcp import TcpTransport
 from bluebridge.guest.verbs import SendWr, Sge, VerbsError, WcStatus, WrOpcode
+from bluebridge.guest.verbs.enums import WcOpcode
+from bluebridge.guest.verbs.values import Wc
 from tests.models.ntrdma_port import FRAME_BYTES, FRAME_COUNT, SocketPort, with_port
 from tests.models.verbs.contract.common import join
 from tests.models.verbs.player import ALL, Player
@@ -329,3 +332,38 @@ def test_who_awaits_an_event_is_served_although_he_looks_once_more() -> None:
         with device.service.lock:
             cq.poll()
             assert not device.service.polled(time.monotonic())
+
+
+class Late:
+    """A source whose completion is found by whoever looks at the queue."""
+
+    def __init__(self, cq: NtrdmaCq) -> None:
+        self._queue = cq.queue
+        self._looks = 0
+        self._found: list[Wc] = []
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._found)
+
+    def collect(self) -> None:
+        self._looks += 1
+        if self._looks == 2:  # the first one is that of arming
+            self._found = [Wc(7, WcStatus.SUCCESS, WcOpcode.SEND, 1)]
+            self._queue.added(solicited=True)
+
+    def take(self) -> Wc | None:
+        return self._found.pop() if self._found else None
+
+
+def test_an_event_that_a_poll_brings_about_comes_at_once() -> None:
+    """One thread polls what another awaits: no third one has to look at the engine first."""
+    with NtrdmaDevice(TcpTransport(HERE)) as device:
+        channel = device.create_comp_channel()
+        cq = device.create_cq(1, channel)
+        cq.queue.attach(Late(cq))
+        with device.service.lock:
+            cq.queue.arm(solicited_only=False)
+            assert channel.get_event(0) is None
+            assert [wc.wr_id for wc in cq.poll()] == [7]
+            assert channel.get_event(0) is cq

@@ -79,8 +79,8 @@ class Engine:
 
     @property
     def due(self) -> bool:
-        """True if `run` has something to do for this side's users."""
-        return self.throttled or self.own.deadline == 0.0
+        """True if there is something to do for this side's users: `run`, or actions."""
+        return bool(self.actions) or self.throttled or self.own.deadline == 0.0
 
     def link(self, up: bool, now: float) -> None:
         """Note that the peer has become reachable, or has ceased to be."""
