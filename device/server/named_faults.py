@@ -170,6 +170,8 @@ def _begin(hca: Hca, fault: ArmedFault, values: Mapping[str, str]) -> None:
     if effect is Effect.DOORBELL_IGNORED:
         _send_ring(hca, fault.target).deaf = True
         fault.undo = lambda: _hear(hca, fault.target)
+    elif effect is Effect.INTERRUPT_LOST:
+        fault.undo = lambda: hca.adapter.eqs.catch_up(fault.target)
     elif effect is Effect.COMMAND_WRONG:
         fault.change = _change(fault.target, values["field"], _number("value", values["value"]))
     elif effect is Effect.PORT_DOWN:

@@ -245,8 +245,15 @@ class EventQueues:
             return
         queue.producer = (queue.producer + 1) & INDEX_MASK
 
+    def catch_up(self, vector: int) -> None:
+        """Send a vector's interrupt if an armed queue of it has events that wait for software."""
+        for queue in self._queues.values():
+            if queue.vector == vector and queue.armed and queue.waiting:
+                self._fire(queue)
+
     def _fire(self, queue: EventQueue) -> None:
-        queue.armed = queue.always_armed
+        """Interrupt, unless a fault loses it: then the queue stays armed for the next event."""
         if self._faults.on_events and self._faults.loses(Effect.INTERRUPT_LOST, queue.vector):
             return
+        queue.armed = queue.always_armed
         self._bus.interrupt(queue.vector)

@@ -280,6 +280,22 @@ def test_events_and_interrupts_get_lost(driver: Driver) -> None:
     assert eq.vector not in driver.host.take_interrupts()
 
 
+@pytest.mark.parametrize("end", ["link a up", "disarm a"])
+def test_the_next_event_or_the_end_of_the_fault_brings_a_lost_interrupt(
+    driver: Driver, end: str
+) -> None:
+    commands = of(driver)
+    driver.events()
+    eq = driver.hca.adapter.eqs.get(driver.async_eq.number)
+    assert eq is not None
+    arm(commands, f"interrupt-lost vector={eq.vector}")
+    driver.host.take_interrupts()
+    commands.execute("link a down")
+    assert eq.vector not in driver.host.take_interrupts()
+    assert commands.execute(end)[-1] == "ok"
+    assert eq.vector in driver.host.take_interrupts()
+
+
 def test_a_port_flaps_and_is_up_at_the_end(driver: Driver) -> None:
     assert of(driver).execute("arm a port-flap times=2 ms=100") == ["ok"]
     driver.host.run(1.0)
