@@ -38,6 +38,7 @@ _LEVEL = re.compile(r"<(\d+)>(?:\[[^]]*\] )?(.*)")
 _WORST_LEVEL = 4
 _SIGNALS = (129, 192)
 """The first and last status with which a shell says that a signal ended a program."""
+_BACKTRACE = re.compile(r"\+0x[0-9a-f]+\)")
 _UCX = re.compile(r"^\[[\d.]+\] \[[^]]*\] +\S+ +(?=UCX)")
 """What stands before UCX's messages: the time, the process and the line of its source."""
 _WORDS = 60
@@ -86,7 +87,7 @@ def last_words(status: int | None, output: str) -> str:
     """
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     lines = [" ".join(_UCX.sub("", line).split()) for line in lines]
-    sorry = [line for line in lines if _SORRY.search(line)] or lines
+    sorry = [line for line in lines if _SORRY.search(line) and not _BACKTRACE.search(line)] or lines
     return sorry[-1][:_WORDS] if sorry and status else ""
 
 

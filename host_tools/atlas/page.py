@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from bluebridge.device.layout.mlx4.faults import FAULTS
 from bluebridge.host_tools.atlas import coverage
 from bluebridge.host_tools.atlas.outcome import CLEAN, CRASHED, HUNG, SURVIVED, Row
 
@@ -78,7 +79,8 @@ def _coverage(rows: Sequence[Row]) -> list[str]:
 def _survival(rows: Sequence[Row], programs: Sequence[str]) -> list[str]:
     """Return the table of outcomes: a line for each fault, a column for each program."""
     lines = ["## Survival", "", _line(["fault", *programs]), _line(["---"] * (len(programs) + 1))]
-    for fault in dict.fromkeys(row.fault for row in rows):
+    met = {row.fault for row in rows}
+    for fault in (each.name for each in FAULTS if each.name in met):
         found = []
         for program in programs:
             seen = Counter(r.outcome for r in rows if (r.fault, r.program) == (fault, program))

@@ -51,6 +51,7 @@ def test_what_a_program_said_of_its_failure_is_found() -> None:
     assert outcome.last_words(1, said) == "Couldn't connect to remote QP"
     assert outcome.last_words(1, "a\nb\n") == "b"
     ucx = "[1795699388.38] [a:812  :0]   perftest.c:348  UCX  ERROR failed to connect\n"
+    ucx += " 2  /lib/libucs.so.0(ucs_fatal_error_format+0x100) [0x7f]\n"
     assert outcome.last_words(255, ucx) == "UCX ERROR failed to connect"
     assert outcome.last_words(0, said) == outcome.last_words(1, "") == ""
 
