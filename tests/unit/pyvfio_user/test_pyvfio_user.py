@@ -176,7 +176,7 @@ def test_filter_closes_the_descriptors_of_what_it_refuses(pair: Pair) -> None:
     before = len(os.listdir("/proc/self/fd"))
     assert message_filter(server).inspect() is Verdict.HANDLED
     deadline = time.monotonic() + 10
-    while len(os.listdir("/proc/self/fd")) != before:  # a file that is no memory closes in a thread
+    while len(os.listdir("/proc/self/fd")) > before:  # a file that is no memory closes in a thread
         assert time.monotonic() < deadline
     assert client.recv(100)[12] == errno.EINVAL
 
