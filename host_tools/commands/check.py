@@ -12,7 +12,7 @@ from bluebridge.host_tools.analyzer.wire_check import report
 from bluebridge.host_tools.analyzer.wire_check.capture import Capture
 from bluebridge.host_tools.analyzer.wire_check.checker import Checker
 from bluebridge.host_tools.analyzer.wire_check.rules import TOLERATED, Rule, Violation
-from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.errors import UsageError
 
 _US = 1000
 
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Check a capture; returns 1 if a packet breaks a rule, else 0. Raises `LabError`."""
+    """Check a capture; returns 1 if a packet breaks a rule, else 0. Raises `UsageError`."""
     names = [name for name in options.tolerate.split(",") if name]
     if unknown := [name for name in names if name not in TOLERATED]:
         raise UsageError(
@@ -64,7 +64,7 @@ def main(options: argparse.Namespace) -> int:
             f"{options.capture}: {error}", "give a capture, or a run's folder"
         ) from error
     except OSError as error:
-        raise LabError(f"{options.capture}: {error.strerror}", "give a capture") from error
+        raise UsageError(f"{options.capture}: {error.strerror}", "give a capture") from error
     if not capture.packets:
         raise UsageError(f"{options.capture} holds no RoCE packet", "see `bluebridge log --pcap`")
     broken = [each for each in found if each.rule not in tolerates]

@@ -256,5 +256,6 @@ def test_bad_input_gets_one_line(
 
 
 def test_a_capture_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "wire", str(tmp_path / "none")]) == 1
+    """Its status is not that of packets that break a rule."""
+    assert main(["check", "wire", str(tmp_path / "none")]) == 2
     assert "No such file" in capsys.readouterr().err
