@@ -126,6 +126,33 @@ def test_bursts_arrive_byte_for_byte_and_in_order(
     assert b.got == [a.frame(b.mac, payload) for payload in payloads]
 
 
+def test_a_burst_of_small_frames_of_several_sizes(
+    loop: EventLoop, joined: list[Network]
+) -> None:
+    """Together they fit into one call of the kernel, which cuts to one size only."""
+    a, b = joined[0].station, joined[1].station
+    b.send(BROADCAST, bytes(46))
+    settle(loop)
+    payloads = [bytes([size]) * size for size in (200, 200, 250, 250, 60, 60, 250)]
+    a.send(b.mac, *payloads)
+    settle(loop)
+    assert b.got == [a.frame(b.mac, payload) for payload in payloads]
+
+
+def test_frames_for_another_host_are_kept_from_ports_here(
+    loop: EventLoop, joined: list[Network]
+) -> None:
+    neighbour = Station(joined[0].fabric, MACS[3])
+    a, b = joined[0].station, joined[1].station
+    b.send(a.mac, bytes(46))
+    settle(loop)
+    neighbour.got.clear()
+    a.send(b.mac, b"for b".ljust(46))
+    settle(loop)
+    assert b.got == [a.frame(b.mac, b"for b".ljust(46))]
+    assert neighbour.got == []
+
+
 def test_what_strangers_and_other_networks_send_is_counted(
     loop: EventLoop, joined: list[Network]
 ) -> None:
