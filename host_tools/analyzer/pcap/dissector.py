@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from importlib.resources import files
@@ -36,7 +37,12 @@ def check_arguments(arguments: argparse.Namespace) -> None:
 
 
 def run(path: Path, *, replace: bool) -> None:
-    """Write the dissector and print how it is used; raises `LogError` and then leaves no file."""
+    """Write the dissector and print how it is used; raises `LogError` and then leaves no file.
+
+    Folders that are missing are made: who has no plugin of Wireshark yet has no folder for them.
+    """
+    with contextlib.suppress(OSError):  # `opened` says what is wrong with the path
+        path.parent.mkdir(parents=True, exist_ok=True)
     with opened(path, replace=replace) as file:
         file.write(files("bluebridge.host_tools.analyzer.pcap").joinpath(NAME).read_bytes())
     if path != STANDARD_OUTPUT:

@@ -1,4 +1,4 @@
-"""Commands in README and on pages are ones that `bluebridge` takes, with options that it has."""
+"""Commands in README and on pages are ones that `bluebridge` takes; those of a log are run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from bluebridge.device.buslog.record import MARK
+from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.arguments import COMMANDS, parse
+from bluebridge.host_tools.cli import main
+from tests.models.analysis_log import A, Sender
 from tests.models.house import HOME
+from tests.models.ntrdma_log import Pair
 
 PAGES = [HOME / "README.md", *sorted((HOME / "docs").glob("*.md"))]
 LINE = re.compile(r"^    (?:\$ )?(?:\.venv/bin/)?bluebridge (.+)$", re.MULTILINE)
@@ -35,6 +40,23 @@ def _words(line: str) -> list[str]:
                 break
             words.append(word)
     return words
+
+
+def _reads_a_log(words: list[str]) -> bool:
+    """Whether a command needs a log and nothing that runs, and ends by itself."""
+    return (
+        words[:1] == ["log"]
+        or words[:2] == ["model", "DIR"]
+        or (words[:1] == ["web"] and "--save" in words)
+    )
+
+
+RUN = [
+    pytest.param(words, id=f"{path.name}: {' '.join(words)}")
+    for path in PAGES
+    for line, whole in _lines(path.read_text(encoding="utf-8"))
+    if whole and "..." not in line and "[" not in line and _reads_a_log(words := _words(line))
+]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
@@ -63,3 +85,45 @@ def test_a_wrong_command_is_noticed() -> None:
     assert list(_lines(page)) == [("up --pairs N  # some", True), ("log --x", False)]
     with pytest.raises(SystemExit):
         parse(_words("log --x"))
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of a user without any files, in which the newest run will be."""
+    for name in ("XDG_STATE_HOME", "XDG_RUNTIME_DIR", "HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _adapters(folder: Path) -> None:
+    """Write the log of two sends, each after a mark that pages name."""
+    sender = Sender(folder)
+    for text in ("before the pull", "after it"):
+        note = MARK + text.encode()
+        sender.log.record(A, Kind.NOTE, 0, 0, len(note), note)
+        sender.post()
+    sender.log.close()
+
+
+def _bridges(folder: Path) -> None:
+    """Write the log of the two sides of NTRDMA as they meet."""
+    Pair(folder).log.close()
+
+
+@pytest.mark.parametrize("words", RUN)
+def test_every_command_that_reads_a_log_runs(
+    words: list[str], home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A page's own names of logs stand for one log, whatever the run that the page shows."""
+    log = home / "bluebridge" / "run-1"
+    (_bridges if {"bridge", "ntrdma"} & {*words} else _adapters)(log / "bus")
+    given = [_filled_in(word, log) for word in words]
+    assert main(given) == 0, capfd.readouterr().err
+
+
+def _filled_in(word: str, log: Path) -> str:
+    """Return a word as the reader of a page would write it."""
+    if re.fullmatch(r"(DIR|LOG)\d?", word) or word.startswith("/tmp/"):
+        return str(log)
+    return str(Path(word).expanduser()) if word.startswith("~") else word
