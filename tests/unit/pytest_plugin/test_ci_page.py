@@ -1,9 +1,12 @@
-"""The jobs in docs/ci.md: they are YAML, and what they call exists."""
+"""The jobs in docs/ci.md: they are YAML, what they call exists, and their tests run."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +32,12 @@ def _lines(job: dict[str, Any]) -> Iterator[str]:
         yield from filter(None, text.splitlines())
 
 
+def _test_line(job: dict[str, Any]) -> list[str]:
+    """The words of the line that runs the project's tests."""
+    (found,) = (shlex.split(line) for line in _lines(job) if "pytest" in line)
+    return found
+
+
 def _job(whole: dict[str, Any]) -> dict[str, Any]:
     job: dict[str, Any] = whole["jobs"]["pairs"] if "jobs" in whole else whole["pairs"]
     return job
@@ -52,8 +61,9 @@ def test_the_commands_exist(job: dict[str, Any]) -> None:
     """Targets of the Makefile, settings of the plugin, the packages that `make` needs first."""
     said = " ".join(_lines(job))
     targets = re.findall(r"make -C \.bluebridge (\S+)", said)
-    assert targets and all(f"\n{name}:" in (ROOT / "Makefile").read_text() for name in targets)
-    (test,) = (shlex.split(line) for line in _lines(job) if "pytest" in line)
+    assert targets
+    subprocess.run(["make", "-n", *targets], cwd=ROOT, check=True, capture_output=True)
+    test = _test_line(job)
     assert test[:3] == [".bluebridge/.venv/bin/python", "-m", "pytest"]
     assert "--junitxml=report.xml" in test
     (setting,) = (word for word in test if word.startswith("bluebridge_"))
@@ -80,7 +90,7 @@ def test_the_cached_folder_is_the_one_that_is_used(
 
 @pytest.mark.parametrize("job", PAIRS, ids=["github", "gitlab"])
 def test_what_is_kept_of_a_failure_is_an_artefact(job: dict[str, Any]) -> None:
-    (test,) = (shlex.split(line) for line in _lines(job) if "pytest" in line)
+    test = _test_line(job)
     (setting,) = (word for word in test if word.startswith("bluebridge_scratch="))
     kept = setting.partition("=")[2]
     uploads = [
@@ -88,3 +98,28 @@ def test_what_is_kept_of_a_failure_is_an_artefact(job: dict[str, Any]) -> None:
     ]
     paths = " ".join([*uploads, *job.get("artifacts", {}).get("paths", ())]).split()
     assert f"{kept}/" in paths
+
+
+@pytest.mark.parametrize("job", PAIRS, ids=["github", "gitlab"])
+def test_the_line_of_the_tests_runs(job: dict[str, Any], tmp_path: Path) -> None:
+    """In a project of one test that fails, it leaves what the job keeps: a report and a folder."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_it.py").write_text("def test_it(scratch):\n    assert False\n")
+    _python, *words = _test_line(job)
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
+    assert 'failures="1"' in (tmp_path / "report.xml").read_text()
+    assert list((tmp_path / "kept").glob("*/test_it-test_it"))
+
+
+@pytest.mark.parametrize("job", PAIRS, ids=["github", "gitlab"])
+def test_the_shell_takes_every_line(job: dict[str, Any]) -> None:
+    for line in _lines(job):
+        subprocess.run(["sh", "-n", "-c", line], check=True)
