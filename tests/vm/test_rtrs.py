@@ -116,7 +116,9 @@ def test_paths_are_removed_and_added_under_load(pair: Pair) -> None:
         fio = Verification(pair.a, session.device, 6)
         pair.a.run(f"echo 1 > {paths}/{second.name}/remove_path")
         assert len(session.client.statistics()) == 1
-        pair.a.run(f"echo {second.name} > {CLIENT_ROOT}/{SESSION}/add_path")
+        # The server may still be taking the old path apart: EEXIST, "Path with same addr exists".
+        add = f"echo {second.name} > {CLIENT_ROOT}/{SESSION}/add_path"
+        pair.a.run(wait_until(f"{add} 2> /dev/null"), timeout=60)
         assert [path.connected for path in session.client.statistics()] == [True, True]
         assert fio.finish().ok
 
