@@ -23,7 +23,7 @@ _BASES = (0x1_0000_0000, 0x5_0000_0000)
 
 
 class Wrong(Enum):
-    """What a request does that it may not do."""
+    """Kinds of what a request does that it may not do."""
 
     KEY = auto()
     RANGE = auto()

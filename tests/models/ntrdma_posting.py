@@ -129,7 +129,7 @@ class Posting(Model):
                 self.sides[1 - number].engine.run(self.now)
 
     def _wrong(self, end: End, kind: WrOpcode) -> Wrong | None:
-        """What is to be wrong with a request, if anything."""
+        """Return the fault that a request is to have, None for none."""
         if kind not in _TO_MEMORY or self.chance.random() > self.wrong_chance:
             return None
         wrong = self.chance.choice(tuple(Wrong))

@@ -90,7 +90,7 @@ class End:
 
     @property
     def access(self) -> int:
-        """What its peer may do."""
+        """The rights that its peer has."""
         return LOCAL | WRITE if self.index == NO_READS else ALL
 
 
@@ -99,7 +99,7 @@ class Stopped(Exception):
 
 
 class _Server:
-    """What a shared receive queue needs of a service."""
+    """The part of a service that a shared receive queue needs."""
 
     def __init__(self, engine: Engine, clock: Callable[[], float]) -> None:
         self.lock = threading.RLock()
@@ -210,7 +210,7 @@ class Side:
         return bytes(view[:GUARD]) == bytes(view[-GUARD:]) == b"\xee" * GUARD
 
     def drop_fast(self, end: End) -> None:
-        """What a reset leaves of a registration goes."""
+        """End the registration that a reset has left."""
         end.window = None
         if end.fast is not None and end.fast.registered is not None:
             region = end.fast.invalidate()

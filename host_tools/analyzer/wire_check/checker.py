@@ -28,6 +28,10 @@ class Checker:
     flows: dict[Place, Requests] = field(default_factory=dict)
     unpaired: int = 0
     """Answers that came before anything showed to which requests."""
+    _ended: int = 0
+    """The number of connections that are over, since their queue pair began another."""
+    _before: list[GoBack] = field(default_factory=list)
+    """The retransmissions of those."""
     _answers: dict[Place, Answers] = field(default_factory=dict)
     _taken: set[Place] = field(default_factory=set)
     """Flows of requests whose answers are known."""
@@ -45,30 +49,49 @@ class Checker:
             if (answers := self._answers_of(seen, place)) is not None:
                 yield from answers.take(seen)
         else:
-            if place not in self.flows:
-                self.flows[place] = Requests(seen.qpn)
-            yield from self.flows[place].take(seen)
+            flow = self.flows.get(place)
+            if flow is None or flow.begins_anew(seen):
+                flow = self._begin(place)
+            yield from flow.take(seen)
 
     @property
     def went_back(self) -> list[GoBack]:
         """The retransmissions of all connections."""
-        return [each for flow in self.flows.values() for each in flow.went_back]
+        return self._before + [each for flow in self.flows.values() for each in flow.went_back]
+
+    @property
+    def connections(self) -> int:
+        """The number of flows of requests, those of earlier connections included."""
+        return self._ended + len(self.flows)
+
+    def _begin(self, place: Place) -> Requests:
+        """Begin a connection; one that the same queue pair had before is over."""
+        before = self.flows.get(place)
+        if before is not None:
+            self._ended += 1
+            self._before += before.went_back
+            self._answers = {
+                at: each for at, each in self._answers.items() if each.requests is not before
+            }
+            self._taken.discard(place)
+        self.flows[place] = Requests(place[2])
+        return self.flows[place]
 
     def _answers_of(self, seen: Seen, place: Place) -> Answers | None:
         """Return the answers that a packet belongs to: those to requests with such a PSN."""
         known = self._answers.get(place)
-        if known is not None:
+        if known is not None and known.requests.may_be_answered(seen.packet.psn):
             return known
         fitting = [
             other
             for other, flow in self.flows.items()
             if other[:2] == (seen.target, seen.source)
             and other not in self._taken
-            and (flow.was_sent(seen.packet.psn) or flow.inside_read(seen.packet.psn) is not None)
+            and flow.may_be_answered(seen.packet.psn)
         ]
         if len(fitting) != 1:
-            self.unpaired += 1
-            return None
+            self.unpaired += known is None
+            return known
         self._taken.add(fitting[0])
         self._answers[place] = Answers(self.flows[fitting[0]], self.resumed)
         return self._answers[place]

@@ -42,7 +42,7 @@ def summary(
 ) -> list[str]:
     """Return the lines behind those of the violations."""
     found = [
-        f"{capture.packets} packets, {len(checker.flows)} flows of requests, "
+        f"{capture.packets} packets, {checker.connections} flows of requests, "
         f"{capture.datagrams} datagrams: {sum(broken.values())} break a rule"
     ]
     found += [f"  {count} x {rule.name.lower()}" for rule, count in broken.most_common()]
@@ -82,7 +82,7 @@ def as_json(
     """Return all of it as values for JSON; times are ns."""
     return {
         "packets": capture.packets,
-        "flows": len(checker.flows),
+        "flows": checker.connections,
         "datagrams": capture.datagrams,
         "cut": capture.cut,
         "unpaired": checker.unpaired,

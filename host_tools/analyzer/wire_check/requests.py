@@ -120,6 +120,16 @@ class Requests:
         if later(self._cursor, self.next) > 0:
             self.next = self._cursor
 
+    def begins_anew(self, seen: Seen) -> bool:
+        """Return True if a packet is the first of another connection of the same queue pair.
+
+        PSNs begin at random, and queue pair numbers are used again: the message begins there, and
+        its PSN is far from any that this connection has used.
+        """
+        if self.next is None or seen.packet.opcode in MIDDLES or seen.packet.opcode in LASTS:
+            return False
+        return not -_KEPT < later(seen.packet.psn, self.next) < _KEPT
+
     def learn(self, mtu: int) -> None:
         """Take the path MTU, and with it how many answers a READ has."""
         self.pmtu = self.pmtu or mtu
@@ -222,6 +232,10 @@ class Requests:
     def was_sent(self, psn: int) -> bool:
         """Return True if a packet with this PSN was sent."""
         return self.next is not None and -_KEPT < later(psn, self.next) < 0
+
+    def may_be_answered(self, psn: int) -> bool:
+        """Return True if an answer with this PSN is one to a request that was sent."""
+        return self.was_sent(psn) or self.inside_read(psn) is not None
 
     def _broken(self, seen: Seen, rule: Rule, detail: str = "") -> Violation:
         return Violation(seen.number, seen.time, rule, seen.qpn, seen.packet.psn, detail)

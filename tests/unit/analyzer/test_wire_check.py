@@ -86,6 +86,16 @@ def test_times_of_a_retransmission() -> None:
     assert (back.detection, back.reaction) == (nak.time - 3 * STEP, again.time - nak.time)
 
 
+def test_a_queue_pair_that_connects_again_begins_at_another_psn() -> None:
+    first, second = traffic(1), traffic(1)
+    for at, each in enumerate(second):
+        packet = replace(each.packet, psn=each.packet.psn + (1 << 20) & PSN_MASK)
+        second[at] = replace(each, packet=packet)
+    broken, checker = checked(first + second)
+    assert (broken, checker.unpaired, checker.connections) == ([], 0, 2)
+    assert [each.cause for each in checker.went_back] == [Cause.NAK] * 2
+
+
 def place(packets: Sequence[Seen], opcode: BthOpcode, number: int = 0) -> int:
     """Where the packet of an opcode is, the first of them being number 0."""
     return [at for at, each in enumerate(packets) if each.packet.opcode == opcode][number]

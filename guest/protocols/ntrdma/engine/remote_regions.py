@@ -43,7 +43,7 @@ class RemoteRegions:
         return len(self._domains) + self._regions
 
     def clear(self) -> None:
-        """Delete all."""
+        """Delete the twins of all protection domains and regions."""
         self._domains.clear()
         self._regions = self._segments = 0
 

@@ -110,7 +110,7 @@ class NtrdmaQp(StateChanges):
             pair.state = _WIRE[target]
 
     def _continue(self) -> None:
-        """What was posted before may leave now, and receives of a shared queue come in."""
+        """Let what was posted before leave, and receives of a shared queue come in."""
         with self._service.lock:
             if self._srq is not None:
                 self._srq.deal()
