@@ -7,19 +7,11 @@ root of all other guests stays small.
 
 from __future__ import annotations
 
-import inspect
-import shutil
-import tarfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from bluebridge.images import prune
-from bluebridge.images.apt import Packages
-from bluebridge.images.cache import Cache, file_digest
-from bluebridge.images.recipes import dpdk
-from bluebridge.images.recipes.guest import GuestRecipe
-from bluebridge.images.recipes.recipe import Recipe
-from bluebridge.images.unpack import LIBRARIES, unpack
+from bluebridge.images.recipes.guest_archive import GuestArchiveRecipe
+from bluebridge.images.unpack import LIBRARIES
 
 PROGRAMS = ("strace", "gdb", "gdbserver", "trace-cmd", "perf", "nano", "bash", "ltrace")
 REQUEST = (
@@ -47,30 +39,16 @@ _KEPT = (
 )
 
 
-class DebugToolsRecipe(Recipe):
-    """`debug.tar`: programs, libraries and their data, by their paths below the guest's root."""
+class DebugToolsRecipe(GuestArchiveRecipe):
+    """`debug.tar`: programs, libraries and their data."""
 
     name = "debug-tools"
     archive = "debug.tar"
+    requests = (REQUEST,)
+    opened = OPENED_BY_NAME
 
-    def __init__(self, cache: Cache, packages: Packages, guest: GuestRecipe) -> None:
-        super().__init__(cache, packages)
-        self.guest = guest
-
-    def inputs(self) -> Sequence[object]:
-        code = file_digest(*(Path(inspect.getfile(module)) for module in (prune, dpdk)))
-        return [self.packages.resolve(REQUEST), self.guest.key(), code]
-
-    def build(self, folder: Path) -> None:
-        root = folder / "root"
-        unpack(self.packages.fetch(REQUEST), root)
+    def keep(self, root: Path) -> None:
         keep_tools(root)
-        prune.libraries(root, OPENED_BY_NAME)
-        base = self.guest.folder() / "root"
-        with tarfile.open(folder / self.archive, "w") as archive:
-            for path in dpdk.lacking(root, base):
-                archive.add(path, path.relative_to(root).as_posix(), recursive=False)
-        shutil.rmtree(root)
 
 
 def keep_tools(root: Path) -> None:

@@ -6,18 +6,11 @@ guest's root lacks, which is unpacked over `/` of a running guest.
 
 from __future__ import annotations
 
-import inspect
-import shutil
-import tarfile
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bluebridge.images import prune
-from bluebridge.images.apt import Packages
-from bluebridge.images.cache import Cache, file_digest
-from bluebridge.images.recipes.guest import GuestRecipe
-from bluebridge.images.recipes.recipe import Recipe
-from bluebridge.images.unpack import LIBRARIES, unpack
+from bluebridge.images.recipes.guest_archive import GuestArchiveRecipe
+from bluebridge.images.unpack import LIBRARIES
 
 PROGRAM = "usr/bin/dpdk-testpmd"
 PROGRAMS = ("download", "dpdk-dev")
@@ -65,32 +58,15 @@ REQUEST = (
 )
 
 
-class DpdkRecipe(Recipe):
-    """`dpdk.tar`: programs, libraries and plug-ins, by their paths below the guest's root."""
+class DpdkRecipe(GuestArchiveRecipe):
+    """`dpdk.tar`: programs, libraries and plug-ins."""
 
     name = "dpdk"
     archive = "dpdk.tar"
+    requests = (REQUEST, PROGRAMS)
 
-    def __init__(self, cache: Cache, packages: Packages, guest: GuestRecipe) -> None:
-        super().__init__(cache, packages)
-        self.guest = guest
-
-    def inputs(self) -> Sequence[object]:
-        code = file_digest(Path(inspect.getfile(prune)))
-        found = [self.packages.resolve(request) for request in (PROGRAMS, REQUEST)]
-        return [found, self.guest.key(), code]
-
-    def build(self, folder: Path) -> None:
-        root = folder / "root"
-        packages = [*self.packages.fetch(REQUEST), *self.packages.fetch(PROGRAMS)]
-        unpack(packages, root)
+    def keep(self, root: Path) -> None:
         keep_programs(root)
-        prune.libraries(root, ())
-        base = self.guest.folder() / "root"
-        with tarfile.open(folder / self.archive, "w") as archive:
-            for path in lacking(root, base):
-                archive.add(path, path.relative_to(root).as_posix(), recursive=False)
-        shutil.rmtree(root)
 
 
 def keep_programs(root: Path) -> None:
@@ -98,11 +74,3 @@ def keep_programs(root: Path) -> None:
     folders = [f"{LIBRARIES}/{path.name}" for path in (root / LIBRARIES).iterdir() if path.is_dir()]
     others = ("etc", "usr/[!l]*", "usr/lib/[!x]*", "usr/lib64", "var")
     prune.remove(root, (*others, *folders), kept=(PROGRAM, PLUGINS))
-
-
-def lacking(root: Path, base: Path) -> Iterator[Path]:
-    """The files of `root` that `base` does not have."""
-    for path in sorted((root / "usr").rglob("*")):
-        inside = base / path.relative_to(root)
-        if not path.is_dir() and not (inside.exists() or inside.is_symlink()):
-            yield path

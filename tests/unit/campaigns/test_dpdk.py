@@ -13,7 +13,8 @@ from bluebridge.host_tools.campaigns.conformance.setups import DPDK, ROCE_V2
 from bluebridge.host_tools.campaigns.conformance.suites import everything
 from bluebridge.host_tools.campaigns.conformance.testpmd_steps import per_queue
 from bluebridge.host_tools.programs.testpmd import Counters, counters_of
-from bluebridge.images.recipes.dpdk import PLUGINS, PROGRAM, keep_programs, lacking
+from bluebridge.images.recipes.dpdk import PLUGINS, PROGRAM, keep_programs
+from bluebridge.images.recipes.guest_archive import lacking
 from bluebridge.images.unpack import LIBRARIES
 
 STATS = """show port stats 0

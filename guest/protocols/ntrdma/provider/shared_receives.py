@@ -30,7 +30,7 @@ class NtrdmaSrq:
         self._pairs.append(pair)
 
     def detach(self, pair: QueuePair) -> None:
-        """Serve a queue pair no longer; what it did not use is dealt to the others. Under the lock."""
+        """Serve a queue pair no longer; its unused receives go to the others. Under the lock."""
         if pair in self._pairs:
             self._pairs.remove(pair)
             self.take_back(pair)
