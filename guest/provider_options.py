@@ -15,18 +15,11 @@ def add_provider_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--provider", choices=PROVIDERS, default=HCA, help=f"of verbs (default {HCA})"
     )
-    parser.add_argument(
-        "--backend",
-        default=BACK_END,
-        help=f"of ntrdma: {HELP}",
-    )
+    parser.add_argument("--backend", default=BACK_END, help=f"of ntrdma: {HELP}")
 
 
 def open_chosen(
-    given: argparse.Namespace,
-    open_hca: Callable[[], Device],
-    wait: bool = True,
-    ethernet: str = "",
+    given: argparse.Namespace, open_hca: Callable[[], Device], wait: bool = True, ethernet: str = ""
 ) -> Device:
     """Open the device that was chosen; raises `DeviceError`, `OSError`.
 

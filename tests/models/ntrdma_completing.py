@@ -122,10 +122,9 @@ class Completing(Posting):
         """A message, or the end of a write; `view` is the receive's memory."""
         operation = self.sent[1 - number][end.index].popleft()
         wrote = operation.kind is WrOpcode.RDMA_WRITE_WITH_IMM
-        flags = {
-            WrOpcode.SEND: WcFlags(0),
-            WrOpcode.SEND_WITH_INV: WcFlags.WITH_INV,
-        }.get(operation.kind, WcFlags.WITH_IMM)
+        flags = {WrOpcode.SEND: WcFlags(0), WrOpcode.SEND_WITH_INV: WcFlags.WITH_INV}.get(
+            operation.kind, WcFlags.WITH_IMM
+        )
         assert wc.opcode is (WcOpcode.RECV_RDMA_WITH_IMM if wrote else WcOpcode.RECV)
         assert (wc.flags, wc.byte_len) == (flags, operation.length)
         if not wrote:

@@ -19,11 +19,7 @@ from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine.vm import Vm
 from tests.vm.conftest import BOOT_SECONDS, ROOT
 
-pytestmark = [
-    pytest.mark.timeout(2 * BOOT_SECONDS),
-    pytest.mark.devices(),
-    pytest.mark.shared_pair,
-]
+pytestmark = [pytest.mark.timeout(2 * BOOT_SECONDS), pytest.mark.devices(), pytest.mark.shared_pair]
 
 
 def _until(condition: Callable[[], bool], seconds: float = 20) -> None:

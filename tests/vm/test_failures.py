@@ -27,10 +27,7 @@ def _last(text: str) -> str:
 
 @pytest.mark.may_crash
 def test_a_guest_panics_under_a_run(lab: Lab) -> None:
-    with (
-        pytest.raises(LabError, match="guest a: the guest's kernel panicked"),
-        lab.pair() as pair,
-    ):
+    with pytest.raises(LabError, match="guest a: the guest's kernel panicked"), lab.pair() as pair:
         pids = [pair.server.pid, *(machine.pid for machine in pair.machines)]
         folder = pair.folder
         pair.a.console.run("((sleep 4; echo c > /proc/sysrq-trigger) </dev/null >/dev/null 2>&1 &)")
@@ -52,8 +49,7 @@ def test_the_server_dies_mid_run(tool: Callable[..., Tool]) -> None:
 
 
 @pytest.mark.parametrize(
-    "number",
-    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL],
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
 )
 def test_the_tool_is_stopped(tool: Callable[..., Tool], number: signal.Signals) -> None:
     """While the guests start: nothing stays, not even after SIGKILL."""

@@ -34,11 +34,7 @@ def labs() -> Iterator[list[Pair]]:
     """Two labs that name each other."""
     first, second = (f"127.0.0.1:{port}" for port in _free_ports())
     one, two = (
-        LabConfig(
-            vfio=False,
-            kernel=True,
-            options=ServerOptions(pro=True, wire=peer, underlay=own),
-        )
+        LabConfig(vfio=False, kernel=True, options=ServerOptions(pro=True, wire=peer, underlay=own))
         for own, peer in ((first, second), (second, first))
     )
     with Pair(one) as a_lab, Pair(two) as another:

@@ -105,11 +105,7 @@ def _sources_are_as_they_were(sources: Path, before: dict[str, Any]) -> None:
     ],
 )
 def test_failures_show_the_compiler_and_one_line(
-    sources: Path,
-    words: list[str],
-    line: str,
-    output: str,
-    capsys: pytest.CaptureFixture[str],
+    sources: Path, words: list[str], line: str, output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = state(sources)
     assert kmod(*words) == 1

@@ -136,10 +136,7 @@ def test_a_cut_path_fails_over(pair: Pair, how: Cut) -> None:
 
 
 def test_two_hcas_in_each_guest(lab: Lab) -> None:
-    with (
-        lab.pair(rtrs=("kernel", "kernel"), hcas=2) as pair,
-        mapped(pair) as session,
-    ):
+    with lab.pair(rtrs=("kernel", "kernel"), hcas=2) as pair, mapped(pair) as session:
         assert [route.port for route in session.routes] == ["a/1", "a.1/1"]
         used = pair.a.run(f"cat {CLIENT_ROOT}/{SESSION}/paths/*/hca_name").text.split()
         assert used == ["mlx4_0", "mlx4_1"]

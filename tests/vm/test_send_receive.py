@@ -37,8 +37,7 @@ def test_five_bytes_go_over(pair: Pair) -> None:
     sender, receiver = _start(pair.a, "send", from_b), _start(pair.b, "receive", from_a)
     said: dict[str, str] = {}
     pair.together(
-        lambda: said.update(a=_wait(sender, to_b)),
-        lambda: said.update(b=_wait(receiver, to_a)),
+        lambda: said.update(a=_wait(sender, to_b)), lambda: said.update(b=_wait(receiver, to_a))
     )
     assert said == {"a": "SEND b'hello'\n", "b": "RECV b'hello'\n"}
     os.close(to_a)

@@ -93,10 +93,7 @@ def test_no_event_is_lost_or_doubled(recorded: Recorded) -> None:
 
 def test_a_store_arrives_in_the_peer_s_memory(recorded: Recorded) -> None:
     store = recorded.of(ActivityKind.STORE, f"store 8 bytes BAR{recorded.bar}+0x10")[0]
-    assert tree(store) == [
-        (0, recorded.a, "window store", 8),
-        (1, recorded.b, "window access", 8),
-    ]
+    assert tree(store) == [(0, recorded.a, "window store", 8), (1, recorded.b, "window access", 8)]
     sent, arrived = store.transactions
     assert bytes(sent.data) == bytes(arrived.data) == STORED
     assert (sent.remote, arrived.remote) == (False, True)
@@ -113,10 +110,7 @@ def test_a_run_of_stores_and_of_loads_is_one(recorded: Recorded) -> None:
     ]
     assert all(bytes(one.data) == RUN for one in store.transactions)
     (load,) = recorded.of(ActivityKind.STORE, f"load 32 bytes BAR{recorded.bar}+0x100")
-    assert tree(load) == [
-        (0, recorded.a, "window load", 32),
-        (1, recorded.b, "window access", 32),
-    ]
+    assert tree(load) == [(0, recorded.a, "window load", 32), (1, recorded.b, "window access", 32)]
     assert all(bytes(one.data) == RUN and one.stores == 4 for one in load.transactions)
     assert load.status == "OK"
 

@@ -211,11 +211,7 @@ def test_ping_pong_by_doorbell_and_by_dma(sides: tuple[Side, Side]) -> None:
 
     def play(game: PingPong) -> None:
         game.meet(SECONDS)
-        found[game.bridge.port] = (
-            game.by_interrupt(20),
-            game.by_doorbell(20),
-            game.by_dma(20, 64),
-        )
+        found[game.bridge.port] = (game.by_interrupt(20), game.by_doorbell(20), game.by_dma(20, 64))
         game.close()
 
     threads = [threading.Thread(target=play, args=(game,)) for game in games]

@@ -7,13 +7,7 @@ import select
 import pytest
 
 from bluebridge.guest.drivers.hca.context import Context
-from bluebridge.guest.verbs import (
-    CompletionQueue,
-    QpInit,
-    QpType,
-    WcStatus,
-    WrOpcode,
-)
+from bluebridge.guest.verbs import CompletionQueue, QpInit, QpType, WcStatus, WrOpcode
 from tests.wire.players import Player, connected, settle
 
 OK = WcStatus.SUCCESS

@@ -18,10 +18,7 @@ Files = tuple[Side, Kernel, Kernel]
 def files(sides: tuple[Side, Side]) -> Iterator[Files]:
     """The server side, and the kernel in front of a control file for each side."""
     a, b = sides
-    with (
-        connected(KrpingCommands(a.host)) as first,
-        connected(KrpingCommands(b.host)) as second,
-    ):
+    with connected(KrpingCommands(a.host)) as first, connected(KrpingCommands(b.host)) as second:
         yield a, first, second
 
 

@@ -106,9 +106,7 @@ def test_a_damaged_packet_is_refused_and_sent_again(
     assert bytes(b.view) == PATTERN
 
 
-def test_a_packet_is_found_by_its_place(
-    contexts: tuple[Context, Context], control: Path
-) -> None:
+def test_a_packet_is_found_by_its_place(contexts: tuple[Context, Context], control: Path) -> None:
     """The fifth packet of the second message, and its first repetition: it is sent three times."""
     a, b = connected(*contexts)
     for number in (1, 2):

@@ -26,11 +26,7 @@ from tests.wire.players import (
 )
 
 LOCAL = AccessFlags.LOCAL_WRITE
-READ, WRITE, ATOMIC = (
-    AccessFlags.REMOTE_READ,
-    AccessFlags.REMOTE_WRITE,
-    AccessFlags.REMOTE_ATOMIC,
-)
+READ, WRITE, ATOMIC = (AccessFlags.REMOTE_READ, AccessFlags.REMOTE_WRITE, AccessFlags.REMOTE_ATOMIC)
 OK, FLUSH = WcStatus.SUCCESS, WcStatus.WR_FLUSH_ERR
 REMOTE, INVALID = WcStatus.REM_ACCESS_ERR, WcStatus.REM_INV_REQ_ERR
 EDGE = (1 << 64) - 4
@@ -93,10 +89,9 @@ def no_right(a: Player, b: Player, wr: SendWr) -> None:
 
 
 def queue_pair_forbids(a: Player, b: Player, wr: SendWr) -> None:
-    b.access = {
-        WrOpcode.RDMA_WRITE: READ | ATOMIC,
-        WrOpcode.RDMA_READ: WRITE | ATOMIC,
-    }.get(wr.opcode, READ | WRITE)
+    b.access = {WrOpcode.RDMA_WRITE: READ | ATOMIC, WrOpcode.RDMA_READ: WRITE | ATOMIC}.get(
+        wr.opcode, READ | WRITE
+    )
     b.reconnect(a)
     a.reconnect(b)
 

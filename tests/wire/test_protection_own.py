@@ -7,23 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from bluebridge.guest.drivers.hca.context import Context
-from bluebridge.guest.verbs import (
-    AccessFlags,
-    QpState,
-    Sge,
-    VerbsError,
-    WcStatus,
-    WrOpcode,
-)
-from tests.wire.players import (
-    ONE_SIDED,
-    SIZE,
-    Player,
-    connected,
-    fill,
-    request_for,
-    untouched,
-)
+from bluebridge.guest.verbs import AccessFlags, QpState, Sge, VerbsError, WcStatus, WrOpcode
+from tests.wire.players import ONE_SIDED, SIZE, Player, connected, fill, request_for, untouched
 
 LOCAL = AccessFlags.LOCAL_WRITE
 WRITE = AccessFlags.REMOTE_WRITE

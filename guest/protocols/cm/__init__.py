@@ -27,12 +27,4 @@ from bluebridge.guest.protocols.cm.identifier import CmEvent, CmId
 from bluebridge.guest.protocols.cm.manager import ConnectionManager
 from bluebridge.guest.protocols.cm.open import open_cm
 
-__all__ = [
-    "CmError",
-    "CmEvent",
-    "CmId",
-    "ConnParam",
-    "ConnectionManager",
-    "EventType",
-    "open_cm",
-]
+__all__ = ["CmError", "CmEvent", "CmId", "ConnParam", "ConnectionManager", "EventType", "open_cm"]

@@ -298,11 +298,7 @@ class CmId:
         return self.qp
 
     def _tell(
-        self,
-        kind: EventType,
-        status: int = 0,
-        data: bytes = b"",
-        param: ConnParam | None = None,
+        self, kind: EventType, status: int = 0, data: bytes = b"", param: ConnParam | None = None
     ) -> None:
         """Queue an event, unless the identifier is gone."""
         if self._destroyed:

@@ -7,12 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bluebridge.device.layout.fields import Struct, Value
-from bluebridge.device.layout.net.cm import (
-    CM_CLASS_VERSION,
-    IP_HEADER,
-    MESSAGES,
-    CmAttribute,
-)
+from bluebridge.device.layout.net.cm import CM_CLASS_VERSION, IP_HEADER, MESSAGES, CmAttribute
 from bluebridge.device.layout.net.mad import DATA_OFFSET, MAD, MAD_SIZE, Method, MgmtClass
 
 _ADDRESSES = {4: (4, ipaddress.IPv4Address), 6: (16, ipaddress.IPv6Address)}

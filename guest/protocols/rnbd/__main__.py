@@ -21,10 +21,7 @@ from bluebridge.guest.protocols.rtrs.program import (
     add_server_options,
     run_program,
 )
-from bluebridge.guest.protocols.rtrs.transport.interfaces import (
-    AddressError,
-    Interfaces,
-)
+from bluebridge.guest.protocols.rtrs.transport.interfaces import AddressError, Interfaces
 from bluebridge.guest.protocols.rtrs.transport.loop import Loop
 
 

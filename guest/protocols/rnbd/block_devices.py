@@ -86,11 +86,7 @@ class BlockDevices:
     """
 
     def __init__(
-        self,
-        client: RnbdClient,
-        loop: WorkLoop,
-        perform: Callable[[], None],
-        log: Log,
+        self, client: RnbdClient, loop: WorkLoop, perform: Callable[[], None], log: Log
     ) -> None:
         self.client = client
         self.blocks: dict[ClientDevice, Block] = {}

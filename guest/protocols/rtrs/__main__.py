@@ -85,10 +85,7 @@ def _client(given: argparse.Namespace, interfaces: Interfaces, loop: Loop) -> in
     settings = client_settings(given)
     rng = random.Random(given.seed)
     side = ClientSide(
-        interfaces,
-        loop,
-        lambda memory: ClientSession(given.session, memory, rng, settings),
-        upper,
+        interfaces, loop, lambda memory: ClientSession(given.session, memory, rng, settings), upper
     )
     engine = side.engine
     try:

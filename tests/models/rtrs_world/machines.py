@@ -250,11 +250,7 @@ class ClientMachine(Machine):
     """A client with one session."""
 
     def __init__(
-        self,
-        network: Network,
-        upper: Callable[[Action], None],
-        name: str,
-        settings: ClientSettings,
+        self, network: Network, upper: Callable[[Action], None], name: str, settings: ClientSettings
     ) -> None:
         self.slots = Slots()
         super().__init__(network, upper, self.slots.keys)

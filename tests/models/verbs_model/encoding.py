@@ -43,16 +43,7 @@ def _action(work: Work, page_list: int) -> bytes:
     action = work.action
     if isinstance(action, Register):
         flags = action.rights << _FAST_REGISTER_SHIFT & 0xFFFFFFFF
-        return pack(
-            ">IIQQQII",
-            flags,
-            action.key,
-            page_list,
-            action.start,
-            action.length,
-            0,
-            12,
-        )
+        return pack(">IIQQQII", flags, action.key, page_list, action.start, action.length, 0, 12)
     if isinstance(action, Bind):
         access = sum(int(flag) for right, flag in _BIND if action.rights & right)
         kind = BindFlag.TYPE_2 * action.second_type | BindFlag.ZERO_BASED * action.zero_based

@@ -17,12 +17,7 @@ from tests.models.rdma_node import TestQp as Queues
 from tests.models.verbs_model.encoding import plain, segments_of
 from tests.models.verbs_model.pair import ENTRIES, PD
 from tests.models.verbs_model.protection import Place
-from tests.models.verbs_model.values import (
-    Completion,
-    Register,
-    Sge,
-    Work,
-)
+from tests.models.verbs_model.values import Completion, Register, Sge, Work
 
 SRQN = 0x60
 MEMORY = 24 << 20

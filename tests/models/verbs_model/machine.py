@@ -23,13 +23,7 @@ from tests.models.verbs_model.draws import (
 from tests.models.verbs_model.guest import ALL, BASES, PAGES, START, TRANSITIONS, Guest
 from tests.models.verbs_model.message_steps import MessageSteps
 from tests.models.verbs_model.protection import PAGE, Place
-from tests.models.verbs_model.values import (
-    ATOMICS,
-    Bind,
-    Invalidate,
-    Register,
-    Work,
-)
+from tests.models.verbs_model.values import ATOMICS, Bind, Invalidate, Register, Work
 
 AGAIN = (SendOpcode.RDMA_WRITE, SendOpcode.RDMA_READ, *sorted(ATOMICS))
 
@@ -191,11 +185,7 @@ class VerbsMachine(MessageSteps):
         names = ("remote_read", "remote_write", "remote_atomic")
         values = dict(zip(names, map(int, rights), strict=True))
         guest, peer = self.guests[number], self.guests[1 - number]
-        for opcode in (
-            SendOpcode.RDMA_WRITE,
-            SendOpcode.RDMA_READ,
-            SendOpcode.ATOMIC_FA,
-        ):
+        for opcode in (SendOpcode.RDMA_WRITE, SendOpcode.RDMA_READ, SendOpcode.ATOMIC_FA):
             self.heal(slot)
             guest.transit(slot, Opcode.RTS2RTS_QP, values)
             self._reach(peer, slot, opcode, guest.places[0])

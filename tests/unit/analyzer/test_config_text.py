@@ -15,11 +15,7 @@ from bluebridge.device.pci.config_space import compose
 from bluebridge.device.server.process import BARS, CONNECTX3
 from bluebridge.host_tools.analyzer.config_text import config_text
 
-HCA = (
-    PowerManagement(),
-    MsiX(32, 0, bar0.MSIX_TABLE_OFFSET, bar0.MSIX_PBA_OFFSET),
-    Express(),
-)
+HCA = (PowerManagement(), MsiX(32, 0, bar0.MSIX_TABLE_OFFSET, bar0.MSIX_PBA_OFFSET), Express())
 WANTED = Wanted((1 << 20, 1 << 20))
 FUNCTIONS = {
     "hca": HCA,

@@ -15,8 +15,7 @@ from bluebridge.guest.drivers.hca.resources.numbers import Numbers
 from bluebridge.guest.verbs import VerbsError
 
 steps = st.lists(
-    st.tuples(st.integers(1, 3000), st.sampled_from([1, 64, 256, 4096]), st.booleans()),
-    max_size=60,
+    st.tuples(st.integers(1, 3000), st.sampled_from([1, 64, 256, 4096]), st.booleans()), max_size=60
 )
 
 

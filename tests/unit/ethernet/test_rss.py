@@ -48,12 +48,7 @@ RSS_QPN = 0x2C000
     ],
 )
 def test_toeplitz_vectors(
-    source: str,
-    source_port: int,
-    target: str,
-    target_port: int,
-    addresses: int,
-    with_ports: int,
+    source: str, source_port: int, target: str, target_port: int, addresses: int, with_ports: int
 ) -> None:
     flow = ip_address(source).packed + ip_address(target).packed
     assert toeplitz(flow, KEY) == addresses

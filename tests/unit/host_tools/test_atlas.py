@@ -11,14 +11,7 @@ import pytest
 
 from bluebridge.device.layout.mlx4.faults import BY_NAME, FAULTS, Effect
 from bluebridge.host_tools import cli
-from bluebridge.host_tools.atlas import (
-    atlas_command,
-    coverage,
-    outcome,
-    page,
-    programs,
-    values,
-)
+from bluebridge.host_tools.atlas import atlas_command, coverage, outcome, page, programs, values
 from bluebridge.host_tools.atlas.outcome import Row
 from bluebridge.host_tools.errors import UsageError
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.host_tools.campaigns.bench import (
-    doorbell_replies,
-    ntrdma_network,
-    rdma,
-)
+from bluebridge.host_tools.campaigns.bench import doorbell_replies, ntrdma_network, rdma
 from bluebridge.host_tools.campaigns.bench.figures import at_least, plain
 from bluebridge.host_tools.ntrdma.network import Measured
 

@@ -138,8 +138,7 @@ def test_names_of_any_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 s"), (59, "59 s"), (61, "1 min"), (7200, "2 h"), (200000, "2 d")],
+    ("seconds", "text"), [(0, "0 s"), (59, "59 s"), (61, "1 min"), (7200, "2 h"), (200000, "2 d")]
 )
 def test_durations(seconds: float, text: str) -> None:
     assert ps.duration(seconds) == text

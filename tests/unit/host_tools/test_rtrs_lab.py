@@ -111,10 +111,7 @@ def test_second_hcas_have_a_network_of_their_own() -> None:
 
 @pytest.mark.parametrize(
     ("how", "lines"),
-    [
-        (Cut.SILENT, ["drop a/2", "remove a/2"]),
-        (Cut.LOUD, ["link a/2 down", "link a/2 up"]),
-    ],
+    [(Cut.SILENT, ["drop a/2", "remove a/2"]), (Cut.LOUD, ["link a/2 down", "link a/2 up"])],
 )
 def test_a_cut_is_a_line_to_the_device_server(how: Cut, lines: list[str]) -> None:
     told: list[str] = []

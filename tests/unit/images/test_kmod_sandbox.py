@@ -112,10 +112,7 @@ def test_without_root_namespaces_or_sudo(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 @pytest.mark.parametrize(
     "call",
-    [
-        "sandbox.choose_launcher()",
-        "run(['unshare', '--mount', 'true'], what='build vfio.ko')",
-    ],
+    ["sandbox.choose_launcher()", "run(['unshare', '--mount', 'true'], what='build vfio.ko')"],
 )
 def test_a_plain_chroot_is_told_what_it_lacks(root: Path, call: str) -> None:
     """Its `/` is no mount point, of which `unshare` says nothing that helps."""

@@ -90,11 +90,7 @@ def test_the_table_holds_what_the_driver_asked_for() -> None:
     assert rings.node.try_attach(FIRST, to(macs[4]))[0] == Status.EXCEED_LIM
     rings.node.detach(numbers[0])
     rings.node.attach(SECOND, to(macs[4]))
-    assert [rings.arrivals(rings.frame(mac)) for mac in macs] == [
-        NOBODY,
-        *[[FIRST]] * 3,
-        [SECOND],
-    ]
+    assert [rings.arrivals(rings.frame(mac)) for mac in macs] == [NOBODY, *[[FIRST]] * 3, [SECOND]]
 
 
 def test_only_so_many_masks_fit() -> None:

@@ -34,12 +34,7 @@ class TwoPorts(Node):
     def connect(self, qp: TestQp, peer: TwoPorts, target: TestQp) -> None:
         """RTS through the second ports."""
         self.to_rtr(
-            qp,
-            peer,
-            target.qpn,
-            pri_sched_queue=SECOND,
-            pri_dmac=peer.mac2,
-            pri_rgid=peer.gid2,
+            qp, peer, target.qpn, pri_sched_queue=SECOND, pri_dmac=peer.mac2, pri_rgid=peer.gid2
         )
         self.to_rts(qp)
 

@@ -49,9 +49,7 @@ def test_both_halves_of_a_wide_bar() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 0x3F), st.binary(min_size=1, max_size=4), st.booleans())))
-def test_any_config_writes_leave_aligned_ranges(
-    writes: list[tuple[int, bytes, bool]],
-) -> None:
+def test_any_config_writes_leave_aligned_ranges(writes: list[tuple[int, bytes, bool]]) -> None:
     decoder = BarDecoder(BARS)
     for offset, data, on in writes:
         decoder.write(offset, data, ON if on else OFF)

@@ -188,9 +188,7 @@ def _error(raised: BaseException) -> int:
     return getattr(raised, "errno", 0) or 5
 
 
-def _registers(
-    failed: Callable[[BaseException], int] = _error,
-) -> tuple[Wire, Registers]:
+def _registers(failed: Callable[[BaseException], int] = _error) -> tuple[Wire, Registers]:
     """A gate with registers, and these; `failed` says what a failure is answered with."""
     wire = Wire()
     registers = Registers(wire)

@@ -13,15 +13,7 @@ from bluebridge.device.layout.mlx4.cqe import CQE
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.wqe import INVALID_LKEY, FastRegFlag
 from bluebridge.device.rdma.pairs.costs import LEAST_PART_BYTES, MOST_PART_BYTES, WHOLE_BYTES
-from tests.models.long_messages import (
-    HIGH,
-    LONG,
-    PAGE,
-    PAGE_SHIFT,
-    PUSHES,
-    RECEIVING,
-    LongPair,
-)
+from tests.models.long_messages import HIGH, LONG, PAGE, PAGE_SHIFT, PUSHES, RECEIVING, LongPair
 from tests.models.rdma_node import SendOpcode as Op
 from tests.models.rdma_node import data, inline, remote
 from tests.unit.rdma.test_qp_protection import state, statuses

@@ -68,10 +68,7 @@ def test_remote_access_violation(fault: str, operation: SendOpcode) -> None:
 def test_atomic_without_the_right_and_unaligned() -> None:
     access = CompletionStatus.REMOTE_ACCESS_ERR, EventType.WQ_ACCESS_ERROR
     request = CompletionStatus.REMOTE_INVAL_REQ_ERR, EventType.WQ_INVALID_REQUEST
-    for offset, rights, told in (
-        (0, LOCAL | int(Rights.REMOTE_WRITE), access),
-        (4, None, request),
-    ):
+    for offset, rights, told in ((0, LOCAL | int(Rights.REMOTE_WRITE), access), (4, None, request)):
         pair = Pair().connect()
         local, key = pair.a.memory(4096)
         target, rkey = pair.b.memory(4096, rights)

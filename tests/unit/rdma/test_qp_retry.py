@@ -145,16 +145,7 @@ def request(
         return source is not pair.b.port
 
     pair.watched.watch = keep
-    message = Request(
-        op,
-        qp.route,
-        qp.qpn,
-        pair.qb.qpn,
-        psn,
-        packets,
-        0,
-        **more,
-    )
+    message = Request(op, qp.route, qp.qpn, pair.qb.qpn, psn, packets, 0, **more)
     pair.fabric.send(pair.a.port, message)
     pair.watched.watch = lambda source, message: True
     return answers

@@ -113,9 +113,7 @@ def test_broadcast_reaches_each_once_and_the_answer_only_its_asker(
     assert joined[2].report()[1].endswith("sent 0, nothing received yet")
 
 
-def test_bursts_arrive_byte_for_byte_and_in_order(
-    loop: EventLoop, joined: list[Network]
-) -> None:
+def test_bursts_arrive_byte_for_byte_and_in_order(loop: EventLoop, joined: list[Network]) -> None:
     a, b = joined[0].station, joined[1].station
     b.send(BROADCAST, bytes(46))
     settle(loop)
@@ -126,9 +124,7 @@ def test_bursts_arrive_byte_for_byte_and_in_order(
     assert b.got == [a.frame(b.mac, payload) for payload in payloads]
 
 
-def test_a_burst_of_small_frames_of_several_sizes(
-    loop: EventLoop, joined: list[Network]
-) -> None:
+def test_a_burst_of_small_frames_of_several_sizes(loop: EventLoop, joined: list[Network]) -> None:
     """Together they fit into one call of the kernel, which cuts to one size only."""
     a, b = joined[0].station, joined[1].station
     b.send(BROADCAST, bytes(46))

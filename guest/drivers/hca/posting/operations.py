@@ -11,20 +11,10 @@ from bluebridge.guest.drivers.hca.posting.gsi import GsiPosting
 from bluebridge.guest.verbs.enums import QpType, SendFlags, WrOpcode
 
 INVALID = swap32(OWNER)  # what every slot holds before its first use
-_BUILDERS = {
-    QpType.RC: wqe.CONNECTED,
-    QpType.UC: wqe.UNRELIABLE,
-    QpType.RAW_ETH: wqe.RAW,
-}
+_BUILDERS = {QpType.RC: wqe.CONNECTED, QpType.UC: wqe.UNRELIABLE, QpType.RAW_ETH: wqe.RAW}
 """The builders of opcodes that need no more than the entry."""
 # Bytes before the data segments; the inline headers and the ICRC of QP1 included.
-OVERHEAD = {
-    QpType.RC: 64,
-    QpType.UC: 64,
-    QpType.UD: 64,
-    QpType.GSI: 128,
-    QpType.RAW_ETH: 16,
-}
+OVERHEAD = {QpType.RC: 64, QpType.UC: 64, QpType.UD: 64, QpType.GSI: 128, QpType.RAW_ETH: 16}
 # What the last dword of the control segment holds.
 NOTHING: Final = 0
 IMMEDIATE: Final = 1

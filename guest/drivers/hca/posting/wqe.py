@@ -187,9 +187,7 @@ def _reg_mr(wr: SendWr, data: memoryview, offset: int) -> int:
     shift = wr.page_size.bit_length() - 1
     flags = _FAST_REG_FLAGS[wr.access]
     key = wr.key or mr.rkey
-    FAST_REG.pack_into(
-        data, offset, flags, key, mr.page_list.address, wr.iova, wr.length, 0, shift
-    )
+    FAST_REG.pack_into(data, offset, flags, key, mr.page_list.address, wr.iova, wr.length, 0, shift)
     return offset + 48
 
 

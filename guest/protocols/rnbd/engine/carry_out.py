@@ -5,13 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 
-from bluebridge.device.layout.net.rnbd import (
-    OPERATION_MASK,
-    SECTOR,
-    AccessMode,
-    IoFlag,
-    Operation,
-)
+from bluebridge.device.layout.net.rnbd import OPERATION_MASK, SECTOR, AccessMode, IoFlag, Operation
 from bluebridge.guest.protocols.rnbd.engine.exports import OpenDevice
 from bluebridge.guest.protocols.rnbd.engine.interface import Backend
 from bluebridge.guest.protocols.rnbd.engine.messages import IoMessage, MessageError

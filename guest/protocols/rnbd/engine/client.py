@@ -28,12 +28,7 @@ from bluebridge.guest.protocols.rnbd.engine.interface import Log, Requester, Slo
 from bluebridge.guest.protocols.rnbd.engine.io_flight import IoFlight
 from bluebridge.guest.protocols.rnbd.engine.mailbox import Mailbox
 from bluebridge.guest.protocols.rnbd.engine.messages import MessageError
-from bluebridge.guest.protocols.rtrs.engine.actions import (
-    Closed,
-    Finished,
-    LinkChanged,
-    Opened,
-)
+from bluebridge.guest.protocols.rtrs.engine.actions import Closed, Finished, LinkChanged, Opened
 from bluebridge.guest.protocols.rtrs.engine.interface import Permit
 
 

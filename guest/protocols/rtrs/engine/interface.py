@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from bluebridge.guest.protocols.rtrs.engine.actions import (
-    Action,
-    AddressPair,
-    LinkInfo,
-    Received,
-)
+from bluebridge.guest.protocols.rtrs.engine.actions import Action, AddressPair, LinkInfo, Received
 from bluebridge.guest.protocols.rtrs.engine.statistics import Statistics
 
 

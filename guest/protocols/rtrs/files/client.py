@@ -13,11 +13,7 @@ from bluebridge.guest.protocols.rtrs.engine.interface import PathStatus
 from bluebridge.guest.protocols.rtrs.files.addresses import address_text, pair_text, parse_pair
 from bluebridge.guest.protocols.rtrs.files.counts import statistics
 
-_POLICIES = (
-    ("round-robin", "rr"),
-    ("min-inflight", "mi"),
-    ("min-latency", "ml"),
-)
+_POLICIES = (("round-robin", "rr"), ("min-inflight", "mi"), ("min-latency", "ml"))
 
 
 def policy_text(policy: str) -> str:

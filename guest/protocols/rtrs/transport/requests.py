@@ -40,10 +40,7 @@ class WorkRequests:
             return self._write_chunk(request, interface, flags)
         if isinstance(request, WriteImmediate):
             return SendWr(
-                request.token,
-                WrOpcode.RDMA_WRITE_WITH_IMM,
-                send_flags=flags,
-                imm=request.immediate,
+                request.token, WrOpcode.RDMA_WRITE_WITH_IMM, send_flags=flags, imm=request.immediate
             )
         if isinstance(request, Send):
             return _send(request, interface, flags, memory)
@@ -112,11 +109,7 @@ def _send(request: Send, interface: Interface, flags: int, memory: list[DmaMemor
     data = request.data
     if len(data) <= INLINE:
         return SendWr(
-            request.token,
-            opcode,
-            send_flags=flags | _INLINE,
-            imm=immediate,
-            inline_data=data,
+            request.token, opcode, send_flags=flags | _INLINE, imm=immediate, inline_data=data
         )
     copy = interface.device.allocate(len(data))
     memory.append(copy)

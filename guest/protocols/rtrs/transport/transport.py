@@ -212,9 +212,7 @@ class Transport:
         self._numbers[cm_id] = number
         self._opening[number] = action
         resolve = threading.Thread(
-            target=_resolve,
-            args=(cm_id, action.addresses.destination, action.port),
-            daemon=True,
+            target=_resolve, args=(cm_id, action.addresses.destination, action.port), daemon=True
         )
         resolve.start()
 

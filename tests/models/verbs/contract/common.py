@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bluebridge.guest.verbs import (
-    AccessFlags,
-    Device,
-    FastRegistration,
-    SendWr,
-    WcStatus,
-    WrOpcode,
-)
+from bluebridge.guest.verbs import AccessFlags, Device, FastRegistration, SendWr, WcStatus, WrOpcode
 from tests.models.verbs.player import SIZE, Player, fill
 
 Devices = tuple[Device, Device]

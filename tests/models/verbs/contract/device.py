@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bluebridge.guest.verbs import VerbsError
-from tests.models.verbs.contract.common import (
-    Devices,
-    OnDevices,
-)
+from tests.models.verbs.contract.common import Devices, OnDevices
 from tests.models.verbs.player import Player
 
 

@@ -10,18 +10,8 @@ from functools import partial
 
 import pytest
 
-from bluebridge.guest.verbs import (
-    CompletionQueue,
-    SendFlags,
-    VerbsError,
-    WrOpcode,
-)
-from tests.models.verbs.contract.common import (
-    OK,
-    Devices,
-    OnDevices,
-    Pair,
-)
+from bluebridge.guest.verbs import CompletionQueue, SendFlags, VerbsError, WrOpcode
+from tests.models.verbs.contract.common import OK, Devices, OnDevices, Pair
 
 
 class Events(OnDevices):

@@ -4,24 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bluebridge.guest.verbs import (
-    QpState,
-    SendWr,
-    Sge,
-    WcFlags,
-    WcOpcode,
-    WcStatus,
-    WrOpcode,
-)
-from tests.models.verbs.contract.common import (
-    LOCAL,
-    OK,
-    READ,
-    WRITE,
-    OnDevices,
-    Pair,
-    registration,
-)
+from bluebridge.guest.verbs import QpState, SendWr, Sge, WcFlags, WcOpcode, WcStatus, WrOpcode
+from tests.models.verbs.contract.common import LOCAL, OK, READ, WRITE, OnDevices, Pair, registration
 from tests.models.verbs.player import PATTERN
 
 

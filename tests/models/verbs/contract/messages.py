@@ -13,14 +13,7 @@ from bluebridge.guest.verbs import (
     WcOpcode,
     WrOpcode,
 )
-from tests.models.verbs.contract.common import (
-    LENGTHS,
-    OK,
-    Devices,
-    OnDevices,
-    Pair,
-    join,
-)
+from tests.models.verbs.contract.common import LENGTHS, OK, Devices, OnDevices, Pair, join
 from tests.models.verbs.player import PATTERN, Player
 
 

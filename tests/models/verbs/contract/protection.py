@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bluebridge.guest.verbs import (
-    QpState,
-    RecvWr,
-    SendWr,
-    VerbsError,
-    WcStatus,
-    WrOpcode,
-)
+from bluebridge.guest.verbs import QpState, RecvWr, SendWr, VerbsError, WcStatus, WrOpcode
 from tests.models.verbs.contract.common import (
     FLUSH,
     LOCAL,

@@ -4,20 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bluebridge.guest.verbs import (
-    QpState,
-    SendFlags,
-    VerbsError,
-    WcOpcode,
-    WrOpcode,
-)
-from tests.models.verbs.contract.common import (
-    FLUSH,
-    OK,
-    Devices,
-    OnDevices,
-    Pair,
-)
+from bluebridge.guest.verbs import QpState, SendFlags, VerbsError, WcOpcode, WrOpcode
+from tests.models.verbs.contract.common import FLUSH, OK, Devices, OnDevices, Pair
 from tests.models.verbs.player import Player, settle
 
 

@@ -13,15 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from bluebridge.guest.providers import open_ntrdma
-from bluebridge.guest.verbs import (
-    CompletionChannel,
-    RecvWr,
-    SendWr,
-    Sge,
-    Wc,
-    WcStatus,
-    WrOpcode,
-)
+from bluebridge.guest.verbs import CompletionChannel, RecvWr, SendWr, Sge, Wc, WcStatus, WrOpcode
 from tests.unit.ntrdma.tcp.lanes import Lane, connect_all, told
 
 SLOTS = 8

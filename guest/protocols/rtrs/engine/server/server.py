@@ -55,9 +55,7 @@ class Server:
         """Return all sessions, in the order in which they came."""
         return [
             SessionStatus(
-                session.number,
-                session.name,
-                [_status(path) for path in self._paths_of(session)],
+                session.number, session.name, [_status(path) for path in self._paths_of(session)]
             )
             for session in self._sessions.values()
         ]
