@@ -15,7 +15,8 @@ from bluebridge.device.pci.bus import HostBus
 ON_COMMANDS: Final = frozenset(
     (Effect.COMMAND_FAILS, Effect.COMMAND_LATE, Effect.COMMAND_NEVER, Effect.COMMAND_WRONG)
 )
-ON_EVENTS: Final = frozenset((Effect.EQE_LOST, Effect.INTERRUPT_LOST))
+ON_EVENTS: Final = frozenset((Effect.EQE_LOST,))
+ON_VECTORS: Final = frozenset((Effect.INTERRUPT_LOST,))
 ON_COMPLETIONS: Final = frozenset(
     (Effect.CQE_LOST, Effect.CQE_DOUBLED, Effect.CQE_LATE, Effect.CQE_FOREIGN, Effect.CQE_STATUS)
 )
@@ -80,8 +81,8 @@ def _nothing() -> None:
 class ArmedFaults:
     """The armed faults of one HCA, oldest first; a reset of the HCA does not end them.
 
-    `on_completions` and `on_events` are True while one is about those, so that the way of messages
-    costs one look.
+    `completions`, `events` and `vectors` have those that wait for such a thing by what they are
+    about, so that the way of all others costs one look.
     """
 
     def __init__(self, bus: HostBus) -> None:
@@ -89,8 +90,10 @@ class ArmedFaults:
         self._faults: list[ArmedFault] = []
         self._waiting: list[tuple[ArmedFault, Callable[[], None]]] = []
         self._last = 0
-        self.on_completions = False
-        self.on_events = False
+        self._commands: dict[int, list[ArmedFault]] = {}
+        self.completions: dict[int, list[ArmedFault]] = {}
+        self.events: dict[int, list[ArmedFault]] = {}
+        self.vectors: dict[int, list[ArmedFault]] = {}
         self.has_pair: Callable[[int], bool] = lambda _qpn: True
         """Whether there is a queue pair with this number; the adapter says how to find it."""
 
@@ -121,11 +124,8 @@ class ArmedFaults:
 
     def command(self, opcode: int) -> ArmedFault | None:
         """Return the fault that a command meets, None for most."""
-        for fault in self._faults:
-            if fault.effect in ON_COMMANDS and fault.target == opcode and fault.takes():
-                self._note(fault, Opcode(opcode).name, 0)
-                return fault
-        return None
+        waiting = self._commands.get(opcode)
+        return self._taking(waiting, Opcode(opcode).name, 0) if waiting else None
 
     def keep(self, fault: ArmedFault, action: Callable[[], None]) -> None:
         """Keep what carries a command out until its fault is cleared; the oldest are forgotten."""
@@ -133,27 +133,37 @@ class ArmedFaults:
 
     def completion(self, qpn: int, cqe: bytes) -> list[tuple[float, bytes]]:
         """Return the entries that are written for one, each with the seconds until then."""
-        for fault in self._faults:
-            if fault.effect in ON_COMPLETIONS and fault.target == qpn and fault.takes():
-                self._note(fault, f"QP {qpn:#x}", qpn)
-                return _changed(fault, cqe)
-        return [(0.0, cqe)]
+        fault = self._taking(self.completions[qpn], f"QP {qpn:#x}", qpn)
+        return [(0.0, cqe)] if fault is None else _changed(fault, cqe)
 
-    def loses(self, effect: Effect, target: int) -> bool:
-        """Return True if an event of type `target`, or an interrupt of that vector, gets lost."""
-        for fault in self._faults:
-            if fault.effect is effect and fault.target == target and fault.takes():
-                self._note(fault, f"{target:#x}", 0)
-                return True
-        return False
+    def loses_event(self, event_type: int) -> bool:
+        """Return True if an event gets lost."""
+        return self._taking(self.events[event_type], f"{event_type:#x}", 0) is not None
+
+    def loses_interrupt(self, vector: int) -> bool:
+        """Return True if an interrupt gets lost."""
+        return self._taking(self.vectors[vector], f"{vector:#x}", 0) is not None
+
+    def _taking(self, waiting: list[ArmedFault], what: str, obj: int) -> ArmedFault | None:
+        """Return the oldest of those that wait for a thing that takes it."""
+        for fault in waiting:
+            if fault.takes():
+                self._bus.note(Kind.FAULT, f"fault {fault.number} {fault.name}: {what}", obj=obj)
+                return fault
+        return None
 
     def _look(self) -> None:
-        effects = {fault.effect for fault in self._faults}
-        self.on_completions = bool(effects & ON_COMPLETIONS)
-        self.on_events = bool(effects & ON_EVENTS)
+        self._commands = self._by_target(ON_COMMANDS)
+        self.completions = self._by_target(ON_COMPLETIONS)
+        self.events = self._by_target(ON_EVENTS)
+        self.vectors = self._by_target(ON_VECTORS)
 
-    def _note(self, fault: ArmedFault, what: str, obj: int) -> None:
-        self._bus.note(Kind.FAULT, f"fault {fault.number} {fault.name}: {what}", obj=obj)
+    def _by_target(self, effects: frozenset[Effect]) -> dict[int, list[ArmedFault]]:
+        found: dict[int, list[ArmedFault]] = {}
+        for fault in self._faults:
+            if fault.effect in effects:
+                found.setdefault(fault.target, []).append(fault)
+        return found
 
 
 def _changed(fault: ArmedFault, cqe: bytes) -> list[tuple[float, bytes]]:

@@ -9,7 +9,7 @@ from typing import Final
 from bluebridge.device.fabric.faults import traits
 from bluebridge.device.fabric.faults.kept import Kept
 from bluebridge.device.fabric.faults.passage import Passage, Place
-from bluebridge.device.fabric.messages import Message
+from bluebridge.device.fabric.messages import Message, Request, Response
 
 NO_LIMIT: Final = 1 << 64
 
@@ -46,6 +46,18 @@ class Match:
         if self.cm and traits.cm_attribute(message) not in self.cm:
             return False
         return self._numbers(message) and self._content(message)
+
+    def may_hold(self, message: Message) -> bool:
+        """Return False if no message of the same sort (`traits.sort_of`) meets all conditions."""
+        if self.passage is not None:
+            return True  # whose traffic is counted
+        if self.kinds and traits.kind_of(message) not in self.kinds:
+            return False
+        if self.opcodes and traits.opcode_of(message) not in self.opcodes:
+            return False
+        if self.cm and isinstance(message, (Request, Response)):
+            return False
+        return self.immediate is None or traits.immediate_of(message) != traits.NONE
 
     def _numbers(self, message: Message) -> bool:
         source, target = traits.source_qpn(message), traits.target_qpn(message)

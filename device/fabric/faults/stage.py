@@ -10,6 +10,7 @@ from bluebridge.device.fabric.faults.kept import Kept, flip, own, size_of
 from bluebridge.device.fabric.faults.passage import Traffic
 from bluebridge.device.fabric.faults.roce_packets import packet_of
 from bluebridge.device.fabric.faults.rule import IN, OUT, Rule
+from bluebridge.device.fabric.faults.traits import sort_of
 from bluebridge.device.fabric.interface import FabricPort, StagedFabric
 from bluebridge.device.fabric.messages import Message
 
@@ -24,25 +25,32 @@ Later = Callable[[float, Callable[[], None]], object]
 class LinkFaults:
     """The rules of one link, oldest first, and the messages and bytes that wait on it."""
 
-    __slots__ = ("bytes", "device", "messages", "port", "rules", "traffic")
+    __slots__ = ("by_sort", "bytes", "device", "messages", "port", "rules", "traffic")
 
     def __init__(self, port: FabricPort, device: str) -> None:
         self.port = port
         self.device = device
         self.rules: list[Rule] = []
+        self.by_sort: dict[int, list[Rule]] = {}
+        """The rules that may take messages of a sort (`traits.sort_of`)."""
         self.traffic = Traffic()
         self.messages = 0
         self.bytes = 0
 
-    def rule_for(self, message: Message, direction: str) -> Rule | None:
+    def rule_for(self, message: Message, direction: str, sort: int) -> Rule | None:
         """Return the oldest rule that takes a message in this direction, None without one."""
         place = None
         if any(rule.match.passage is not None for rule in self.rules):
             place = self.traffic.place(packet_of(message), direction)
-        for rule in self.rules:
+        for rule in self.by_sort[sort]:
             if rule.takes(message, direction, place):
                 return rule
         return None
+
+    def concerns(self, message: Message, sort: int) -> bool:
+        """Return whether any rule may take a message, and note which for all of its sort."""
+        self.by_sort[sort] = [rule for rule in self.rules if rule.match.may_hold(message)]
+        return bool(self.by_sort[sort])
 
     def room_for(self, size: int) -> bool:
         """Return True if one more message of this size may wait."""
@@ -61,17 +69,21 @@ class FaultStage:
         self._later = later
         self._log = log
         self._links: dict[FabricPort, LinkFaults] = {}
+        self._concerned: dict[int, dict[FabricPort, LinkFaults]] = {}
+        """The links with rules that may take messages of a sort, as far as it was asked."""
         self._serial = 0
 
     def add(self, link: LinkFaults, rule: Rule) -> None:
         """Add a rule behind those of its link."""
         link.rules.append(rule)
         self._links[link.port] = link
+        self._concerned.clear()
         self._fabric.stage = self
 
     def remove(self, link: LinkFaults, rule: Rule) -> None:
         """End a rule of a link and deliver what it kept."""
         link.rules.remove(rule)
+        self._concerned.clear()
         if not link.rules:
             link.traffic = Traffic()
             del self._links[link.port]
@@ -88,26 +100,40 @@ class FaultStage:
         self, source: FabricPort, targets: Sequence[FabricPort], message: Message
     ) -> tuple[Sequence[FabricPort], int]:
         """Return the ports that get a message now, once per copy, and the copies by rules."""
-        link = self._links.get(source)
+        sort = sort_of(message)
+        links = self._concerned_by(message, sort)
+        if not links:
+            return targets, 0
+        link = links.get(source)
         copies = 0
         others = [target for target in targets if target is not source]
         if link is not None and others:
-            rule = link.rule_for(message, OUT)
+            rule = link.rule_for(message, OUT, sort)
             if rule is not None:
                 passed, copies = self._act(link, rule, Kept(message, source, others, OUT))
                 targets = [*(target for target in targets if target is source), *passed]
-        arriving, more = self._into(source, targets, message)
+        arriving, more = self._into(source, targets, message, sort)
         return arriving, copies + more
 
+    def _concerned_by(self, message: Message, sort: int) -> dict[FabricPort, LinkFaults]:
+        """Return the links with rules that may take a message, and remember them for its sort."""
+        found = self._concerned.get(sort)
+        if found is None:
+            links = self._links.items()
+            found = {port: link for port, link in links if link.concerns(message, sort)}
+            self._concerned[sort] = found
+        return found
+
     def _into(
-        self, source: FabricPort, targets: Sequence[FabricPort], message: Message
+        self, source: FabricPort, targets: Sequence[FabricPort], message: Message, sort: int
     ) -> tuple[Sequence[FabricPort], int]:
         """Return the same as `admit`, by the rules of the receivers' links."""
+        links = self._concerned_by(message, sort)
         arriving: list[FabricPort] = []
         copies = 0
         for target in targets:
-            link = None if target is source else self._links.get(target)
-            rule = None if link is None else link.rule_for(message, IN)
+            link = None if target is source else links.get(target)
+            rule = None if link is None else link.rule_for(message, IN, sort)
             if link is None or rule is None:
                 arriving.append(target)
                 continue
@@ -169,5 +195,5 @@ class FaultStage:
         self._log.write(link.device, rule, kept.direction, "delivers", kept.message)
         targets = kept.targets
         if kept.direction == OUT:
-            targets, _ = self._into(kept.source, targets, kept.message)
+            targets, _ = self._into(kept.source, targets, kept.message, sort_of(kept.message))
         self._fabric.deliver_late(targets, kept.message)

@@ -15,7 +15,26 @@ NONE: Final = -1
 """Number of a trait that a message does not have."""
 
 _KIND_OF_SYNDROME: Final = 0x60
+_RESPONSES: Final = 0x100
+_READ: Final = 1
+_ATOMIC: Final = 2
+_DATAGRAMS: Final = 0x200
+_FRAMES: Final = 0x300
+_PACKETS: Final = 0x400
 _WITH_IMMEDIATE: Final = (Op.SEND_IMM, Op.WRITE_IMM)
+
+
+def sort_of(message: Message) -> int:
+    """Return a number that messages with the same kind, operation and place for a value share."""
+    if isinstance(message, Request):
+        return int(message.op)
+    if isinstance(message, Response):
+        answers = _READ * message.read | _ATOMIC * (message.atomic_original is not None)
+        return _RESPONSES | message.syndrome & _KIND_OF_SYNDROME | answers
+    if isinstance(message, Datagram):
+        return _DATAGRAMS | (message.immediate is not None)
+    packet = packet_of(message)
+    return _FRAMES if packet is None else _PACKETS | packet.opcode
 
 
 def kind_of(message: Message) -> str:

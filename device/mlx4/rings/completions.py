@@ -183,7 +183,7 @@ class CompletionWriter(Completions):
         )
 
     def _post(self, cqn: int, cqe: bytes, solicited: bool = False, error: bool = False) -> None:
-        if self._faults.on_completions:
+        if self._qpn in self._faults.completions:
             self._post_faulty(cqn, cqe, solicited, error)
         else:
             self._write(cqn, cqe, solicited, error)
@@ -218,7 +218,7 @@ class CompletionWriter(Completions):
                 self._lose()
 
     def _post_many(self, cqn: int, entries: list[bytes]) -> None:
-        if self._faults.on_completions:
+        if self._qpn in self._faults.completions:
             for entry in entries:
                 self._post_faulty(cqn, entry, False, False)
             return

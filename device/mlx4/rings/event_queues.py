@@ -26,7 +26,6 @@ from bluebridge.device.layout.mlx4.eqe import (
     OWNER_OFFSET,
     EventType,
 )
-from bluebridge.device.layout.mlx4.faults import Effect
 from bluebridge.device.layout.mlx4.uar import EQ_ARM
 from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.mlx4.rings.ring_buffer import QueueBuffer, RingPages
@@ -192,7 +191,7 @@ class EventQueues:
         if queue is None:
             self._bus.note(Kind.NOTE, f"event {eqe[1]:#x} for EQ {eqn:#x}, which does not exist")
             return
-        if self._faults.on_events and self._faults.loses(Effect.EQE_LOST, eqe[1]):
+        if eqe[1] in self._faults.events and self._faults.loses_event(eqe[1]):
             return
         if (queue.backlog or queue.waiting >= queue.size) and not queue.overwrites:
             if self._backlog < MAX_BACKLOG:
@@ -253,7 +252,7 @@ class EventQueues:
 
     def _fire(self, queue: EventQueue) -> None:
         """Interrupt, unless a fault loses it: then the queue stays armed for the next event."""
-        if self._faults.on_events and self._faults.loses(Effect.INTERRUPT_LOST, queue.vector):
+        if queue.vector in self._faults.vectors and self._faults.loses_interrupt(queue.vector):
             return
         queue.armed = queue.always_armed
         self._bus.interrupt(queue.vector)

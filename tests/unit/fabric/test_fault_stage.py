@@ -123,10 +123,9 @@ def frames(*texts: bytes) -> Frames:
 )
 def test_a_rule_takes_what_it_says(net: Net, words: str, taken: Message, passes: Message) -> None:
     rule = net.rule("a/1", f"drop {words}")
-    net.send(taken)
-    assert net.b.got == []
-    net.send(passes)
-    assert net.b.got == [passes]
+    for message in (passes, taken, passes):
+        net.send(message)
+    assert net.b.got == [passes, passes]
     assert (rule.matched, rule.taken) == (1, 1)
 
 
@@ -155,6 +154,15 @@ def test_skip_count_and_the_next_rule(net: Net) -> None:
         net.send(request(psn=psn))
     assert [each.psn for each in net.b.got if isinstance(each, Request)] == [3, 4, 5]
     assert (first.taken, second.taken) == (2, 1)
+
+
+def test_a_rule_takes_what_those_before_it_let_pass(net: Net) -> None:
+    net.rule("a/1", "drop kind=datagram")
+    net.send(request(psn=0))
+    net.rule("a/1", "drop kind=request count=1")
+    net.send(request(psn=1))
+    net.send(request(psn=2))
+    assert [each.psn for each in net.b.got if isinstance(each, Request)] == [0, 2]
 
 
 def test_probability_is_the_seeds(net: Net) -> None:
