@@ -25,12 +25,10 @@ from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.web.places import peers
 from bluebridge.host_tools.web.routine import routine
 from bluebridge.host_tools.web.rows import detail, row
-from bluebridge.host_tools.web.words import Words
+from bluebridge.host_tools.web.words import AFTER, Words
 
 LEAD = 1024
 """The number of events before the first wanted one that are read for activities begun before it."""
-AFTER = 4096
-"""The number of events after the last wanted one in which its activities may end."""
 SPAN = 100_000
 """The number of events in which a chosen activity has to end."""
 OPENING = 0.25
@@ -105,6 +103,7 @@ class Book:
         self._lock = Lock()
         self._words = Words(folder)
         self._details: OrderedDict[int, dict[str, Any]] = OrderedDict()
+        self._played: dict[int, Event] = {}  # the events of the activity that was read last
 
     def page(self, first: int, count: int, query: Query, seconds: float = SECONDS) -> Page:
         """Return up to `count` activities that began with event `first` or later."""
@@ -158,6 +157,8 @@ class Book:
             if activity is None:
                 return None
             made = detail(activity, events, peers(reader.meta["devices"]), self._model)
+            steps = (each["number"] for each in made["list"])
+            self._played = {number: events[number] for number in steps if number in events}
             if ended:
                 self._details[number] = made
             if len(self._details) > _LOOKED_AT:
@@ -167,6 +168,8 @@ class Book:
     def event(self, number: int) -> Event | None:
         """Return an event by its number; None if the log has none of this number."""
         with self._lock:
+            if number in self._played:
+                return self._played[number]
             event = next(LogReader(self.folder).events(Filter(first=number)), None)
         return event if event is not None and event.number == number else None
 
@@ -198,6 +201,7 @@ class Book:
         """Forget the kept activities, since a log that has grown may have more steps of them."""
         with self._lock:
             self._details.clear()
+            self._played.clear()
 
 
 def _events(reader: LogReader, first: int) -> Iterator[Event]:

@@ -1,7 +1,8 @@
-"""`python -m` of this module with DIR N: the words of every second part of a log, from part N on.
+"""`python -m` of this module with DIR N: the words of every second part of a log, from the end.
 
-Each part is a line of JSON, `[part, bytes]`, and so many bytes. The last part of a log is left out,
-since activities that begin in it may go on.
+Each part is a line of JSON, `[part, bytes]`, and so many bytes; it is kept beside the log as well,
+and left out if it was. The last part comes first: a search that reads from the beginning meets what
+was gathered the sooner.
 """
 
 from __future__ import annotations
@@ -12,12 +13,11 @@ import os
 import sys
 from pathlib import Path
 
-from bluebridge.device.buslog.positions import about_last
 from bluebridge.device.buslog.reader import Event, LogReader
-from bluebridge.device.buslog.record import INDEX_EVERY
 from bluebridge.host_tools.analyzer.activity import Activity
-from bluebridge.host_tools.web.book import AFTER, Gathered, read, said, words_of
-from bluebridge.host_tools.web.words import PART, WORKERS, pack
+from bluebridge.host_tools.web.book import Gathered, read, said, words_of
+from bluebridge.host_tools.web.kept_words import KeptWords
+from bluebridge.host_tools.web.words import PART, WORKERS, pack, parts
 
 _NICE = 9
 """The niceness of the process above that of the server, so that the page comes first."""
@@ -41,18 +41,18 @@ class _Words(Gathered):
 
 
 def main(folder: Path, place: int) -> None:
-    """Write the words of the parts `place`, `place + WORKERS` and so on to standard output."""
+    """Write the words of the parts that are not kept yet to standard output."""
     gc.disable()  # activities have no cycles, and what is kept is a set of words
     out = sys.stdout.buffer
     os.nice(_NICE)
-    end = about_last(folder) - INDEX_EVERY
-    for part in range(place, end // PART, WORKERS):
-        first, until = part * PART, (part + 1) * PART
-        if until + AFTER > end:
-            return
-        words = _Words(first)
-        read(LogReader(folder), words, until=until)
+    kept = KeptWords(folder)
+    for part in parts(folder)[::-1][place::WORKERS]:
+        if kept.part(part) is not None:
+            continue
+        words = _Words(part * PART)
+        read(LogReader(folder), words, until=(part + 1) * PART)
         packed = pack(words.words)
+        kept.keep(part, packed)
         out.write(json.dumps([part, len(packed)]).encode() + b"\n" + packed)
         out.flush()
 

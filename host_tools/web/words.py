@@ -1,7 +1,8 @@
 """The words of a log by parts, so that a search passes by the parts that do not have its words.
 
-Two processes gather the words of every activity and step of a long log. Each part of the log is
-read as a page is, so what a page would find in a part is among the words of that part.
+Two processes gather the words of every activity and step of a long log, unless they are kept
+beside it from an earlier time (`kept_words.py`). Each part of the log is read as a page is, so what
+a page would find in a part is among the words of that part.
 """
 
 from __future__ import annotations
@@ -14,8 +15,14 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from bluebridge.device.buslog.positions import about_last
+from bluebridge.device.buslog.record import INDEX_EVERY
+from bluebridge.host_tools.web.kept_words import KeptWords, unpack
+
 PART = 1 << 15
 """The number of events of a part, the first of which is a multiple of it."""
+AFTER = 4096
+"""The number of events after a part or page in which its activities may end."""
 WORKERS = 2
 _MOST_BYTES = 1 << 26
 """The most bytes of packed words that are kept: beyond that a search reads the log itself."""
@@ -30,14 +37,20 @@ class Words:
         self._folder = folder
         self._parts: dict[int, bytes] = {}
         self._started = False
+        self._room = _MOST_BYTES
         self._lock = threading.Lock()
 
     def gather(self) -> None:
-        """Begin to gather the words of what the log has now, in processes of their own, once."""
+        """Take the words that are kept, and begin once to gather those of what the log has now.
+
+        They are gathered in processes of their own.
+        """
         with self._lock:
             if self._started:
                 return
             self._started = True
+            if self._take_kept():
+                return
         for place in range(WORKERS):
             threading.Thread(target=self._take, args=(place,), daemon=True).start()
 
@@ -56,11 +69,28 @@ class Words:
             end = (end - 1) // PART * PART
         return end
 
+    def _take_kept(self) -> bool:
+        """Take the parts that are kept; return whether there is no use in gathering more."""
+        kept, size, missing = KeptWords(self._folder), 0, 0
+        for part in parts(self._folder):
+            packed = kept.part(part)
+            if packed is None:
+                missing += 1
+                continue
+            size += len(packed)
+            if size > _MOST_BYTES:
+                return True
+            self._parts[part] = packed
+        self._room = _MOST_BYTES - size
+        return not missing
+
     def _lacks(self, part: int, texts: Sequence[str]) -> bool:
         packed = self._parts.get(part)
         if packed is None or not any(texts):
             return False
-        words = zlib.decompress(packed)
+        words = unpack(packed)
+        if words is None:
+            return False
         return any(text.encode(errors="replace") not in words for text in texts)
 
     def _take(self, place: int) -> None:
@@ -71,7 +101,7 @@ class Words:
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         ) as process:
             assert process.stdout is not None
-            room = _MOST_BYTES // WORKERS
+            room = self._room // WORKERS
             while room > 0 and (line := process.stdout.readline()):
                 part, size = json.loads(line)
                 packed = process.stdout.read(size)
@@ -79,6 +109,15 @@ class Words:
                     return
                 self._parts[part] = packed
                 room -= size
+
+
+def parts(folder: Path) -> range:
+    """Return the numbers of the parts of a log that nothing changes any more.
+
+    The last part is left out, since activities that begin in it may go on.
+    """
+    end = about_last(folder) - INDEX_EVERY - AFTER
+    return range(max(0, end // PART))
 
 
 def pack(words: set[str]) -> bytes:

@@ -1,7 +1,7 @@
 "use strict";
 // Brings the parts of the page together.
 
-let theHosts = [], theAxis;
+let theHosts = [], theAxis, player;
 const hosts = () => theHosts;
 
 function options(lab) {
@@ -12,7 +12,7 @@ function options(lab) {
 }
 
 // Space plays, left and right step, wherever no field or button wants the key itself.
-function keys(player) {
+function keys() {
   addEventListener("keydown", event => {
     if (event.ctrlKey || event.altKey || event.metaKey || event.target.closest("input, select, textarea")) return;
     if (event.key === " " && !event.target.closest("button")) $("run").click();
@@ -32,12 +32,13 @@ async function begin() {
   if (lab.dropped) said.push(lab.dropped);
   $("state").textContent = said.join("; ");
   options(lab);
-  const drawing = new Drawing(lab), player = new Player(drawing), hardware = new Hardware(lab, drawing);
+  const drawing = new Drawing(lab), hardware = new Hardware(lab, drawing);
+  player = new Player(drawing);
   $("drawing").append(drawing.picture);
   const list = new List(player, {...lab.log, saved: lab.saved});
   theAxis = new TimeAxis(lab.log, first => { $("follow").checked = false; $("first").value = first; list.search(); });
   list.onshow = (first, end) => theAxis.here(first, end);
-  keys(player);
+  keys();
   $("follow").checked = lab.running && lab.open === undefined;
   $("follow-label").hidden = lab.saved !== undefined;
   const named = /^#[0-9]+$/.test(location.hash) ? Number(location.hash.slice(1)) : undefined;  // such as a link to one

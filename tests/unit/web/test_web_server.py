@@ -19,6 +19,7 @@ from bluebridge.host_tools.web import book as book_module
 from bluebridge.host_tools.web.book import Book, Query
 from bluebridge.host_tools.web.places import peers, way
 from bluebridge.host_tools.web.rows import kept
+from bluebridge.host_tools.web.words import AFTER
 from tests.models.analysis_log import A, Sender
 from tests.unit.web.web_site import POSTS, SECRET, Control, served, written
 
@@ -310,7 +311,7 @@ def test_a_long_activity_is_cut_with_a_word(log: Path, monkeypatch: pytest.Monke
     assert found is not None
     assert len(found["list"]) == 3
     assert found["notes"] == ["the first 3 of 6 steps"]
-    assert book_module.SPAN > book_module.AFTER
+    assert book_module.SPAN > AFTER
 
 
 @pytest.mark.parametrize(

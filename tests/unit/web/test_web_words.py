@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +14,10 @@ from urllib.request import urlopen
 import pytest
 
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.host_tools.web import word_gatherer
 from bluebridge.host_tools.web.book import Book, Query
-from bluebridge.host_tools.web.words import PART
+from bluebridge.host_tools.web.kept_words import FOLDER
+from bluebridge.host_tools.web.words import PART, Words
 from tests.models.analysis_log import A, Sender
 from tests.unit.web.web_site import served
 
@@ -97,3 +103,50 @@ def test_a_page_of_a_finished_log_gathers_its_words(
         with served(log, control) as address, urlopen(address + "activity/0") as answer:
             answer.read()
         assert len(asked) == count
+
+
+def _first(log: Path, text: str) -> int:
+    """Where a search begins in a book whose processes have not gathered anything yet."""
+    return Book(log).page(0, 1, Query(text=text), 0).first
+
+
+@pytest.fixture
+def idle(monkeypatch: pytest.MonkeyPatch, book: Book) -> None:
+    """Words that are kept are taken, others are not gathered."""
+    monkeypatch.setattr(Words, "_take", lambda words, place: None)
+
+
+@pytest.mark.usefixtures("idle")
+def test_words_that_are_kept_beside_the_log_serve_the_next_page(log: Path) -> None:
+    assert _first(log, "nowhere") == PARTS * PART
+    assert _first(log, "only here") == 2 * PART
+
+
+@pytest.mark.usefixtures("idle")
+@pytest.mark.parametrize("what", ["cut off", "other bytes", "of another log", "not there"])
+def test_words_that_are_damaged_or_of_another_log_are_not_used(
+    log: Path, tmp_path: Path, what: str
+) -> None:
+    copy = tmp_path / "log"
+    shutil.copytree(log, copy)
+    path = copy / FOLDER / "part-000000.words"
+    data = path.read_bytes()
+    if what == "not there":
+        path.unlink()
+    elif what == "of another log":
+        meta = json.loads((copy / "meta.json").read_text())
+        (copy / "meta.json").write_text(json.dumps(meta | {"started_ns": 1}))
+    else:
+        path.write_bytes(data[:-9] if what == "cut off" else data[:-9] + bytes(9))
+    assert _first(copy, "nowhere") == 0
+
+
+def test_words_of_a_log_that_cannot_be_written_to_are_gathered_all_the_same(
+    log: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "log"
+    shutil.copytree(log, copy, ignore=shutil.ignore_patterns(FOLDER))
+    (copy / FOLDER).write_text("a file where the folder would be")
+    command = [sys.executable, "-m", word_gatherer.__name__, str(copy), "0"]
+    told = subprocess.run(command, capture_output=True, check=True).stdout
+    assert json.loads(told.partition(b"\n")[0])[0] == PARTS - 1
