@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 
 import pytest
 
+from bluebridge.device.layout.ioat.registers import PCI_IDS
+from bluebridge.device.layout.ntb.models import GEN4
 from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
@@ -68,3 +71,20 @@ def test_connections_by_the_interfaces_addresses(lab: Lab) -> None:
         )
     results = [json.loads(text.splitlines()[-1]) for text in said.values()]
     assert [each["validated"] for each in results] == [20, 20]
+
+
+def reset(guest: Vm, identity: tuple[int, int]) -> None:
+    """Reset the function with that vendor and device ID, under the program that drives it."""
+    found = f"grep -l {identity[1]:#06x} /sys/bus/pci/drivers/vfio-pci/*/device"
+    guest.run(f"echo 1 > $(dirname $({found}))/reset")
+
+
+def test_a_reset_under_the_program(lab: Lab) -> None:
+    """Of bridge and DMA engine in either guest: the ports meet again by themselves."""
+    with lab.pair(hca=False, bridge=ntrdma.bridge()) as pair, interfaces(pair, "ntb+dma", 1500):
+        for guest, identity in product(pair.machines, (GEN4.pci_id, PCI_IDS[0])):
+            pings.check(pair.a, B, "-c 1")
+            reset(guest, identity)
+            broken = pair.a.run(f"ping -c 1 -W 1 {B}", check=False)
+            assert broken.status, "nothing was reset"
+            pings.check(pair.a, B, "-c 1")

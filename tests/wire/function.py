@@ -8,6 +8,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+from bluebridge.device.layout import pci as layout
 from bluebridge.guest.drivers.bus.dma_memory import Arena
 from bluebridge.guest.drivers.bus.interface import DmaMemory
 from bluebridge.host_tools.vfio_user.client import Client, sealed_memory
@@ -17,6 +18,7 @@ RAM_BASE = 0x1_0000_0000
 RAM_SIZE = 16 << 20
 MEMORY_AND_MASTER = 6
 COMMAND = 4
+FUNCTION_RESET = 0x8000
 
 
 class GuestRam:
@@ -43,11 +45,24 @@ class WireFunction:
         self._fds: list[int] = []
         self._lock = threading.Lock()
         self.client.dma_map(RAM_BASE, ram.size, ram.fd)
-        for index, base in bars.items():
+        self._place()
+
+    def _place(self) -> None:
+        for index, base in self._bars.items():
             for half, value in ((0, base & 0xFFFFFFFF), (4, base >> 32)):
                 where = 0x10 + 4 * index + half
                 self.client.write(CONFIG, where, value.to_bytes(4, "little"))
         self.client.write(CONFIG, COMMAND, MEMORY_AND_MASTER.to_bytes(2, "little"))
+
+    def reset_function(self) -> None:
+        """Reset the function as Linux does for `echo 1 > reset`, under whoever drives it."""
+        with self._lock:
+            offset = self.client.read(CONFIG, layout.HEADER.field("capabilities").offset, 1)[0]
+            while self.client.read(CONFIG, offset, 1)[0] != layout.CAP_ID_EXPRESS:
+                offset = self.client.read(CONFIG, offset + 1, 1)[0]
+            where = offset + layout.EXPRESS_CAPABILITY.field("device_control").offset
+            self.client.write(CONFIG, where, FUNCTION_RESET.to_bytes(2, "little"))
+            self._place()
 
     def load(self, bar: int, offset: int, width: int) -> int:
         """One load."""

@@ -81,9 +81,9 @@ class Channel:
         deadline = Deadline(RESET_SECONDS)
         self._store("channel_command", 1, ChannelCommand.RESET)
         while self._load("channel_command", 1) & ChannelCommand.RESET:
-            if self._load("channel_error", 4) == _GONE:
-                raise DmaError("the DMA engine is gone (reads return all ones)")
             if deadline.over:
+                if self._load("channel_error", 4) == _GONE:
+                    raise DmaError("the DMA engine is gone (reads return all ones)")
                 raise DmaError(f"channel {self.number} does not come out of its reset")
             time.sleep(0.001)
 

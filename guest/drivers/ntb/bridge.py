@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,13 @@ LINK_WIDTH_SHIFT, LINK_WIDTH_MASK, LINK_SPEED_MASK = 4, 0x3F, 0xF
 LINK_ACTIVE = 1 << 13
 """The bit of PCI Express's link status for an active data link; lanes and speed are in others."""
 ALL_ONES = 0xFFFF
+ENABLED = 0x154
+"""The control register's snoop attributes that Linux sets while the link is requested, and that a
+reset clears (intel_ntb4_link_enable, xeon_link_enable).
+"""
+RESET_SECONDS = 3.0
+"""The seconds for which a bridge that is being reset may read as all ones."""
+_NO_ANSWER = 0xFFFFFFFF
 _LOOKS = 256
 """The number of polls for interrupts between two looks at the clock."""
 
@@ -78,6 +86,34 @@ class Bridge(ABC):
     def allocate(self, length: int, align: int = 4096) -> DmaMemory:
         """Allocate contiguous zeroed memory that windows can show and DMA engines can reach."""
         return self.function.allocate(length, align)
+
+    @abstractmethod
+    def _program(self) -> None:
+        """Program every register but those of windows, link and doorbells' masks."""
+
+    @abstractmethod
+    def _control(self) -> int:
+        """Read the control register."""
+
+    def restore(self) -> bool:
+        """Program the bridge anew if a reset has emptied it since `enable_link`.
+
+        Returns True if so: the windows are closed then, the link trains. Waits while the bridge is
+        being reset; raises `DeviceError` when it does not answer any more.
+        """
+        deadline = Deadline(RESET_SECONDS)
+        while (control := self._control()) == _NO_ANSWER:
+            if deadline.over:
+                raise DeviceError("the bridge is gone (reads return all ones)")
+            time.sleep(0.01)
+        if control == ENABLED:
+            return False
+        self._program()
+        for window in self.windows:
+            window.clear_translation()
+        self._set_mask(self._masked)
+        self.enable_link()
+        return True
 
     def _store_checked(self, offset: int, value: int) -> None:
         """Write a 64-bit register and read it back, so that the write has its effect on return."""

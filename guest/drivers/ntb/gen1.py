@@ -12,12 +12,11 @@ from __future__ import annotations
 from bluebridge.device.layout.ntb import gen1 as layout
 from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.guest.drivers.bus.interface import Function
-from bluebridge.guest.drivers.ntb.bridge import Bridge, LinkState
+from bluebridge.guest.drivers.ntb.bridge import ENABLED, Bridge, LinkState
 from bluebridge.guest.drivers.ntb.window import Program, Window
 from bluebridge.guest.errors import DeviceError
 
 BARS = (0, *layout.WINDOW_BARS)
-ENABLED = 0x154
 MIDDLE = {2: 0x2000_0000_0000_0000, 4: 0x4000_0000_0000_0000}
 """The bus addresses of either side's windows on the bus between the bridges.
 
@@ -43,19 +42,25 @@ class Gen1Bridge(Bridge):
             raise DeviceError(f"the strap {strap:#x} is of no back-to-back bridge")
         self.port = int(bool(strap & layout.PPD_DOWNSTREAM))
         super().__init__(function, model, layout.VECTORS)
-        self._store("register0_base", 8, REGISTERS)
-        for bar, middle in MIDDLE.items():
-            self._store(f"secondary{bar}_base", 8, middle)
-            self._store(f"primary{bar}_limit", 8, 0)
-            self._store(f"primary{bar}_base", 8, middle)
+        self._program()
         self.windows = tuple(
             Window(function, number, bar, function.bar(bar)[1], self._programmer(bar))
             for number, bar in enumerate(layout.WINDOW_BARS)
         )
         for window in self.windows:
             window.clear_translation()
-        function.store(0, layout.SECONDARY.at("command"), 2, COMMAND)
-        self._store("doorbell_mask", 2, self.every_doorbell)
+        self._set_mask(self.every_doorbell)
+
+    def _program(self) -> None:
+        self._store("register0_base", 8, REGISTERS)
+        for bar, middle in MIDDLE.items():
+            self._store(f"secondary{bar}_base", 8, middle)
+            self._store(f"primary{bar}_limit", 8, 0)
+            self._store(f"primary{bar}_base", 8, middle)
+        self.function.store(0, layout.SECONDARY.at("command"), 2, COMMAND)
+
+    def _control(self) -> int:
+        return self.function.load(0, _CONTROL.at("control"), 4)
 
     def _store(self, register: str, width: int, value: int) -> None:
         self.function.store(0, _CONTROL.at(register), width, value)

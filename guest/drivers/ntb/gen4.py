@@ -5,18 +5,13 @@ from __future__ import annotations
 from bluebridge.device.layout.ntb import gen4 as layout
 from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.guest.drivers.bus.interface import Function
-from bluebridge.guest.drivers.ntb.bridge import Bridge, LinkState
+from bluebridge.guest.drivers.ntb.bridge import ENABLED, Bridge, LinkState
 from bluebridge.guest.drivers.ntb.errors import NtbError
 from bluebridge.guest.drivers.ntb.window import Program, Window
 from bluebridge.guest.errors import DeviceError
 
 BARS = (0, *layout.WINDOW_BARS)
 ALIGN = 4096
-ENABLED = 0x154
-"""The control register's snoop attributes that Linux sets while the link is requested.
-
-Linux: intel_ntb4_link_enable.
-"""
 _CONTROL, _LINK = layout.CONTROL, layout.LINK
 _DOORBELL = layout.DOORBELL.at("ring")
 _STATUS, _DISABLE = _CONTROL.at("int_status"), _CONTROL.at("int_disable")
@@ -41,9 +36,15 @@ class Gen4Bridge(Bridge):
         )
         for window in self.windows:
             window.clear_translation()
-        function.store(0, _DISABLE, 8, self.every_doorbell)
+        self._set_mask(self.every_doorbell)
+        self._program()
+
+    def _program(self) -> None:
         for bit in range(layout.VECTORS):
-            function.store(0, layout.INT_VECTORS.at("vector") + bit, 1, bit)
+            self.function.store(0, layout.INT_VECTORS.at("vector") + bit, 1, bit)
+
+    def _control(self) -> int:
+        return self.function.load(0, _CONTROL.at("control"), 4)
 
     # -- link ---------------------------------------------------------------------------------
 

@@ -285,7 +285,7 @@ class Service:
         self.tell()
 
     def _take(self, frames: bool) -> None:
-        news = self.back_end.serve()
+        news = self.back_end.serve(self.engine.port.silent)
         for up in news.links:
             self.engine.link(up, _clock())
         if news.failed:

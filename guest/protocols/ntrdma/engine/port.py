@@ -20,6 +20,8 @@ from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 PING_SECONDS = 0.2
 POLL_SECONDS = 0.7
 MISSES = 10
+SILENT_SECONDS = 2.1
+"""The seconds without a new word of the peer after which the way to it is looked at."""
 EAGER_SECONDS = 0.02
 """The seconds between two looks and pings until the port is ready."""
 DRAIN_SECONDS = 1.0
@@ -31,6 +33,8 @@ class Port:
 
     def __init__(self, transport: Transport, peer: Peer, owner: PortOwner, host: Host) -> None:
         self.state = PortState.RESET_REQUESTED
+        self.silent = False
+        """True while the peer's word has not changed for `SILENT_SECONDS`."""
         self.reason = "it has not been up yet"
         """The reason for which the port was last quiesced."""
         self.up = False
@@ -136,9 +140,11 @@ class Port:
 
     def _poll(self, now: float) -> None:
         word = self._load()
+        self.silent = now - self._last_change >= SILENT_SECONDS and self.ready
         if word != self._word:
             self._word = word
             self._last_change = now
+            self.silent = False
             self._event(word >> 16, now)
         elif now - self._last_change >= MISSES * POLL_SECONDS:
             self.quiesce("the peer does not answer", now)

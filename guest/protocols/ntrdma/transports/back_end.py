@@ -32,8 +32,12 @@ class BackEnd(Transport, Protocol):
     def pause(self) -> float:
         """The time in seconds to sleep at most."""
 
-    def serve(self) -> News:
-        """Take what has come; never waits. Raises `DeviceError` when the device is gone."""
+    def serve(self, silent: bool = False) -> News:
+        """Take what has come; never waits, but for a device that is being reset.
+
+        The peer has been `silent` for a while: the way to it may be broken. Raises `DeviceError`
+        when the device is gone.
+        """
 
     def drain(self) -> None:
         """Wait until all stores are carried out, for a second at most."""

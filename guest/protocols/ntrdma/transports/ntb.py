@@ -52,6 +52,8 @@ class NtbTransport(ABC):
         self._up = False
         self._rested = 0
         """Own stores when registers were last touched."""
+        self._was_reset = False
+        """True until `serve` has told of a reset under this driver."""
         bridge.windows[1 - WINDOW].clear_translation()
         self._window.clear_translation()
         bridge.mask(bridge.every_doorbell)
@@ -78,28 +80,36 @@ class NtbTransport(ABC):
 
     def open(self) -> None:
         """Show this side's memory to the peer."""
-        self._rest()
+        self._touch()
         self._window.set_translation(self._origin, self._window.size)
 
     def shut(self) -> None:
         """Show nothing of this side's memory."""
-        self._rest()
+        self._touch()
         self._window.clear_translation()
 
     def store_spad(self, index: int, value: int) -> None:
         """Behind all stores so far, for which it waits."""
-        self._rest()
+        self._touch()
         self.bridge.set_peer_spad(index, value)
 
     def load_spad(self, index: int) -> int:
         """Return the value of an own scratchpad."""
-        self._rest()
+        self._touch()
         return self.bridge.spad(index)
 
     # -- stores ---------------------------------------------------------------------------------
 
+    def _touch(self) -> None:
+        """Wait until registers may be touched, and find them as they were programmed.
+
+        Whoever resets the function (`echo 1 > reset`) empties them and tells nobody.
+        """
+        self._rest()
+        self._was_reset |= self.bridge.restore()
+
     def _rest(self) -> None:
-        """Wait until registers may be touched."""
+        """Wait until own stores are carried out and old enough."""
         stores = self._stores
         if stores != self._rested:
             self.drain()
@@ -167,19 +177,20 @@ class NtbTransport(ABC):
         """Short only when the peer cannot interrupt."""
         return PAUSE_SECONDS if self.message.address or not self._up else POLL_SECONDS
 
-    def serve(self) -> News:
+    def serve(self, silent: bool = False) -> News:
         """Interrupts, and the link if it has changed."""
         news = News()
         fired = self.bridge.vectors.wait([self.bridge.link_vector, self._vector], 0)
         news.signalled = self._vector in fired
-        if self.bridge.link_vector in fired or not self._up:
-            self._rest()
+        changed = self.bridge.link_vector in fired
+        if changed or silent or self._was_reset or not self._up:
+            self._touch()
             up = self.bridge.link().up
-            if self.bridge.link_vector in fired and self._up and up:
+            if (changed or self._was_reset) and self._up and up:
                 news.links.append(False)  # it was down in between
             if up != self._up or news.links:
                 news.links.append(up)
-            self._up = up
+            self._up, self._was_reset = up, False
         news.failed = self._recovered()
         return news
 
@@ -311,11 +322,13 @@ class CpuTransport(NtbTransport):
         self._waiting: deque[tuple[int, bytes | memoryview]] = deque()
         """Targets, each with the bytes that belong there."""
         self._done = 0
+        self._ahead = 0
+        """Stores that did not wait."""
         super().__init__(bridge, origin)
 
     @property
     def _stores(self) -> int:
-        return self.posted
+        return self.posted + self._ahead
 
     @property
     def posted(self) -> int:
@@ -342,6 +355,7 @@ class CpuTransport(NtbTransport):
 
     def word(self, target: int, value: int) -> None:
         """Store a word ahead of all that waits."""
+        self._ahead += 1
         self._window.store(target - self._origin, value.to_bytes(4, "little"))
 
     def copy(self, source: int, target: int, length: int) -> None:

@@ -181,8 +181,8 @@ class TcpTransport:
             return 1.0
         return max(0.0, self._retry_at - time.monotonic())
 
-    def serve(self) -> News:
-        """Take what has come."""
+    def serve(self, silent: bool = False) -> News:
+        """Take what has come; a stream that breaks says so itself."""
         if self._stream is None:
             self._connect()
         if self._stream is not None:

@@ -1,0 +1,104 @@
+"""A function is reset under NTRDMA, as an administrator's `echo 1 > reset` does it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.guest.protocols.ntrdma.engine.actions import Event
+from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.protocols.ntrdma.transports.ntb import DmaTransport, NtbTransport
+from bluebridge.guest.verbs import WcStatus, WrOpcode
+from tests.models.verbs.contract.common import OK, join
+from tests.models.verbs.player import PATTERN, Player, fill
+from tests.wire import ntrdma_pair
+from tests.wire.function import WireFunction
+
+SECONDS = 20.0
+"""The seconds in which both ends must have found each other again."""
+
+
+@pytest.fixture(scope="module", params=["intel-gen4", "intel-gen1"])
+def folder(
+    request: pytest.FixtureRequest,
+    vfio_user_library: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Path]:
+    """Where a running server has its sockets, which counts what would have hung the hardware."""
+    path = tmp_path_factory.mktemp("resets")
+    log = path / "log"
+    with ntrdma_pair.server(path, "--ntb-model", request.param, "--log", str(log)):
+        yield path
+    hangs = [event.text for event in LogReader(log) if "would have hung" in event.text]
+    assert not hangs, f"{len(hangs)} accesses that would have hung the hardware"
+
+
+def bridge_of(device: NtrdmaDevice) -> WireFunction:
+    """The function of a device's bridge."""
+    back_end = device.service.back_end
+    assert isinstance(back_end, NtbTransport)
+    function = back_end.bridge.function
+    assert isinstance(function, WireFunction)
+    return function
+
+
+def engine_of(device: NtrdmaDevice) -> WireFunction:
+    """The function of a device's DMA engine."""
+    back_end = device.service.back_end
+    assert isinstance(back_end, DmaTransport)
+    function = back_end._engine.function
+    assert isinstance(function, WireFunction)
+    return function
+
+
+def ups(device: NtrdmaDevice) -> int:
+    """The number of times that the port has come up."""
+    return [event for event, _ in device.async_events].count(Event.PORT_UP)
+
+
+def meets_again(device: NtrdmaDevice, before: int) -> Callable[[], bool]:
+    """Whether the port has come up once more."""
+    return lambda: ups(device) > before and device.service.engine.ready
+
+
+def until(device: NtrdmaDevice, condition: Callable[[], bool]) -> None:
+    """Wait for what the device's thread brings about."""
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end, device.service.engine.port.reason
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("dma", "function"),
+    [
+        pytest.param(True, bridge_of, id="ntb+dma"),
+        pytest.param(False, bridge_of, id="ntb+cpu"),
+        pytest.param(True, engine_of, id="engine", marks=pytest.mark.long),
+    ],
+)
+def test_both_ends_go_on(
+    folder: Path, dma: bool, function: Callable[[NtrdmaDevice], WireFunction]
+) -> None:
+    """Each is reset in turn: what waited is flushed, the peer is found again, and data is right."""
+    with ntrdma_pair.joined(folder, dma) as ends:
+        for number in range(2):
+            a, b = ends[number], ends[1 - number]
+            x, y = join(Player(a), Player(b))
+            before = ups(a), ups(b)
+            x.send(WrOpcode.SEND, [x.sge(0, 64)])  # nobody receives it
+            function(a).reset_function()
+            (wc,) = x.wait(timeout=SECONDS)
+            assert wc.status is WcStatus.WR_FLUSH_ERR
+            until(a, meets_again(a, before[0]))
+            until(b, meets_again(b, before[1]))
+            x.reconnect(y)
+            y.reconnect(x)
+            fill(x, y)
+            x.send(WrOpcode.RDMA_WRITE, [x.sge(0, 4096)], y)
+            x.expect(OK)
+            assert bytes(y.view[:4096]) == PATTERN[:4096]
