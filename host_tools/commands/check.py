@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bluebridge.device.buslog.reader import LogError
 from bluebridge.host_tools.analyzer.wire_check import report
 from bluebridge.host_tools.analyzer.wire_check.capture import Capture
 from bluebridge.host_tools.analyzer.wire_check.checker import Checker
-from bluebridge.host_tools.analyzer.wire_check.rules import TOLERATED, Rule, Violation
+from bluebridge.host_tools.analyzer.wire_check.rules import TOLERATED, Violation, tolerance
+from bluebridge.host_tools.analyzer.wire_check.seen import Seen
 from bluebridge.host_tools.errors import UsageError
 
 _US = 1000
@@ -32,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         metavar="WHAT",
         help="rxe: what Linux's Soft-RoCE does by design; loss: a capture that lacks lost packets; "
-        "both with a comma",
+        "buffers: programs that write into a buffer which is still being sent; several with commas",
     )
     parser.add_argument(
         "--cnp-interval",
@@ -54,11 +56,10 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError(
             f"--tolerate: there is no {unknown[0]!r}", f"choose from {', '.join(TOLERATED)}"
         )
-    tolerates = frozenset[Rule]().union(*(TOLERATED[name] for name in names))
-    checker = Checker(interval=options.cnp_interval * _US, resumed="rxe" in names)
-    capture = Capture()
+    checker, capture = Checker(interval=options.cnp_interval * _US), Capture()
+    tolerated: report.Tolerated = Counter()
     try:
-        found, start = _check(options.capture, capture, checker)
+        broken, start = _check(capture.read(options.capture), checker, names, tolerated)
     except LogError as error:
         raise UsageError(
             f"{options.capture}: {error}", "give a capture, or a run's folder"
@@ -67,8 +68,6 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.capture}: {error.strerror}", "give a capture") from error
     if not capture.packets:
         raise UsageError(f"{options.capture} holds no RoCE packet", "see `bluebridge log --pcap`")
-    broken = [each for each in found if each.rule not in tolerates]
-    tolerated = Counter(each.rule for each in found if each.rule in tolerates)
     if options.json:
         print(json.dumps(report.as_json(capture, checker, broken, tolerated)))
     else:
@@ -82,14 +81,24 @@ def main(options: argparse.Namespace) -> int:
     return 1 if broken else 0
 
 
-def _check(path: Path, capture: Capture, checker: Checker) -> tuple[list[Violation], int]:
-    """Return the violations, and the time of the first packet."""
-    found: list[Violation] = []
+def _check(
+    items: Iterable[Seen | Violation],
+    checker: Checker,
+    names: Sequence[str],
+    tolerated: report.Tolerated,
+) -> tuple[list[Violation], int]:
+    """Return the violations, and the time of the first packet; count what is tolerated."""
+    broken: list[Violation] = []
     start: int | None = None
-    for item in capture.read(path):
+    for item in items:
         start = item.time if start is None else start
         if isinstance(item, Violation):
-            found.append(item)
-        else:
-            found += checker.take(item)
-    return found, start or 0
+            broken.append(item)
+            continue
+        for each in checker.take(item):
+            name = tolerance(each.rule, names, migrated=item.migrated)
+            if name is None:
+                broken.append(each)
+            else:
+                tolerated[name, each.rule] += 1
+    return broken, start or 0

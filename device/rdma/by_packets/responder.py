@@ -70,11 +70,16 @@ class RemoteSide(Protocol):
 
 @dataclass(slots=True)
 class _Answer:
-    """An answer that is due; a read has `packets` that are still to be sent."""
+    """An answer that is due; a read has `packets` that are still to be sent.
+
+    `msn` of a read is that of its acceptance: what is accepted while its answers go out is
+    acknowledged behind them.
+    """
 
     packet: TransportPacket
     request: TransportPacket | None = None
     packets: int = 1
+    msn: int = 0
     sent: int = 0
 
 
@@ -192,7 +197,7 @@ class PacketResponder:
         packets = packets_of(packet.length, self._mtu)
         self._keep(_Kept(packet.psn, packets, None))
         self._accept(packets, ends=True)
-        self._answers.append(_Answer(packet, packet, packets))
+        self._answers.append(_Answer(packet, packet, packets, self.msn))
 
     def _carry_out_atomic(self, packet: TransportPacket) -> None:
         if packet.va & 7:
@@ -291,7 +296,7 @@ class PacketResponder:
             if kept.answer is not None and packet.opcode in _ATOMIC:
                 self._answers.append(_Answer(kept.answer))
             elif kept.answer is None and packet.opcode not in _ATOMIC:
-                self._answers.append(_Answer(packet, packet, packets))
+                self._answers.append(_Answer(packet, packet, packets, self.msn))
 
     # -- answers ------------------------------------------------------------------------------
 
@@ -324,7 +329,7 @@ class PacketResponder:
                 yield answer.packet
                 continue
             try:
-                packet = self._data(answer.request, answer.sent, answer.packets)
+                packet = self._data(answer, answer.request)
             except Refusal as refusal:
                 self._answers.clear()
                 self._refuse(answer.request.psn + answer.sent & PSN_MASK, refusal.syndrome)
@@ -334,8 +339,9 @@ class PacketResponder:
                 self._answers.popleft()
             yield packet
 
-    def _data(self, request: TransportPacket, index: int, packets: int) -> TransportPacket:
-        """Return one packet of a read's answer, with the bytes that memory holds now."""
+    def _data(self, answer: _Answer, request: TransportPacket) -> TransportPacket:
+        """Return the next packet of a read's answer, with the bytes that memory holds now."""
+        index, packets = answer.sent, answer.packets
         offset = index * self._mtu
         size = min(self._mtu, request.length - offset)
         if packets == 1:
@@ -347,4 +353,4 @@ class PacketResponder:
         else:
             code = BthOpcode.RC_READ_RESPONSE_MIDDLE
         data = self._side.read(request.va + offset, request.rkey, size)
-        return TransportPacket(code, request.psn + index & PSN_MASK, data, msn=self.msn)
+        return TransportPacket(code, request.psn + index & PSN_MASK, data, msn=answer.msn)

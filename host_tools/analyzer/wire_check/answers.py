@@ -27,8 +27,6 @@ class Answers:
     """The answers to the requests to one queue pair."""
 
     requests: Requests
-    tolerates_resumed: bool = False
-    """Whether an answer that goes on may begin with MIDDLE or LAST, as Soft-RoCE's do."""
     _acknowledged: int | None = None
     _nak: int | None = None
     _rnr: int | None = None
@@ -101,8 +99,7 @@ class Answers:
                 yield self._broken(seen, Rule.READ_UNASKED)
         elif psn != self._cursor:
             resumed = any(each.psn == psn for each in requests.reads)
-            if not (self.tolerates_resumed and resumed):
-                yield self._broken(seen, Rule.READ_ORDER)
+            yield self._broken(seen, Rule.READ_RESUMED if resumed else Rule.READ_ORDER)
             self._read = requests.inside_read(psn)
         if self._read is not None:
             requests.answered = seen.time

@@ -66,6 +66,5 @@ class Capture:
                 continue
             marked = wire.traffic_class & _CONGESTION == _CONGESTION
             transport = _CNP if wire.opcode == BthOpcode.CNP else read_transport(wire)
-            yield Seen(
-                number, packet.time, wire.sgid, wire.dgid, wire.target_qpn, transport, marked
-            )
+            place = wire.sgid, wire.dgid, wire.target_qpn
+            yield Seen(number, packet.time, *place, transport, marked, wire.migrated)

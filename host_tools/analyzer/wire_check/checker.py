@@ -19,12 +19,10 @@ Place = tuple[bytes, bytes, int]
 class Checker:
     """Holds packets against the rules, in the order in which they left their senders.
 
-    `interval` is the least time between two CNPs for a queue pair in ns; `resumed` lets the answer
-    to a READ that goes on begin with MIDDLE or LAST.
+    `interval` is the least time between two CNPs for a queue pair in ns.
     """
 
     interval: int = 0
-    resumed: bool = False
     flows: dict[Place, Requests] = field(default_factory=dict)
     unpaired: int = 0
     """Answers that came before anything showed to which requests."""
@@ -93,7 +91,7 @@ class Checker:
             self.unpaired += known is None
             return known
         self._taken.add(fitting[0])
-        self._answers[place] = Answers(self.flows[fitting[0]], self.resumed)
+        self._answers[place] = Answers(self.flows[fitting[0]])
         return self._answers[place]
 
     def _congestion(self, seen: Seen, place: Place) -> Iterator[Violation]:

@@ -11,7 +11,7 @@ from typing import Any
 from bluebridge.host_tools.analyzer.wire_check.capture import Capture
 from bluebridge.host_tools.analyzer.wire_check.checker import Checker
 from bluebridge.host_tools.analyzer.wire_check.requests import Cause, GoBack
-from bluebridge.host_tools.analyzer.wire_check.rules import Rule, Violation
+from bluebridge.host_tools.analyzer.wire_check.rules import TOLERATED, Rule, Violation
 
 _US = 1000
 
@@ -37,8 +37,12 @@ def back_line(back: GoBack, start: int) -> str:
     )
 
 
+Tolerated = Counter[tuple[str, Rule]]
+"""How often each rule was broken that `--tolerate` lets packets break, by its word."""
+
+
 def summary(
-    capture: Capture, checker: Checker, broken: Counter[Rule], tolerated: Counter[Rule]
+    capture: Capture, checker: Checker, broken: Counter[Rule], tolerated: Tolerated
 ) -> list[str]:
     """Return the lines behind those of the violations."""
     found = [
@@ -46,9 +50,10 @@ def summary(
         f"{capture.datagrams} datagrams: {sum(broken.values())} break a rule"
     ]
     found += [f"  {count} x {rule.name.lower()}" for rule, count in broken.most_common()]
-    if tolerated:
-        counts = ", ".join(f"{count} x {rule.name.lower()}" for rule, count in tolerated.items())
-        found.append(f"tolerated: {counts}")
+    found += [
+        f"  tolerated: {count} x {rule.name.lower()} ({name}: {TOLERATED[name][rule]})"
+        for (name, rule), count in tolerated.most_common()
+    ]
     if capture.cut:
         found.append(f"of {capture.cut} packets the end is missing, their ICRC was not looked at")
     if checker.unpaired:
@@ -77,7 +82,7 @@ def _times(values: Sequence[int]) -> str:
 
 
 def as_json(
-    capture: Capture, checker: Checker, violations: Sequence[Violation], tolerated: Counter[Rule]
+    capture: Capture, checker: Checker, violations: Sequence[Violation], tolerated: Tolerated
 ) -> dict[str, Any]:
     """Return all of it as values for JSON; times are ns."""
     return {
@@ -87,6 +92,6 @@ def as_json(
         "cut": capture.cut,
         "unpaired": checker.unpaired,
         "violations": [{**asdict(each), "rule": each.rule.name.lower()} for each in violations],
-        "tolerated": {rule.name.lower(): count for rule, count in tolerated.items()},
+        "tolerated": {rule.name.lower(): count for (_, rule), count in tolerated.items()},
         "went_back": [asdict(each) for each in checker.went_back],
     }

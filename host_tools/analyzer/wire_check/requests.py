@@ -55,7 +55,7 @@ class GoBack:
 class Sent:
     """A request packet by its PSN, and the times of its last transmission and of the one after."""
 
-    packet: tuple[int, int, int, int, int]
+    packet: tuple[int, ...]
     time: int
     followed: int = 0
 
@@ -111,8 +111,9 @@ class Requests:
         if later(psn, self.next) >= 0:
             yield from self._begin(seen)
         elif (known := self.sent.get(psn)) is not None:
-            if known.packet != _contents(seen):
-                yield self._broken(seen, Rule.RESENT)
+            if (contents := _contents(seen)) != known.packet:
+                same = contents[:-1] == known.packet[:-1]
+                yield self._broken(seen, Rule.REWRITTEN if same else Rule.RESENT)
             known.time, known.followed = seen.time, 0
         self._follow(seen)
         span = self._span(seen)
@@ -235,13 +236,13 @@ class Requests:
 
     def may_be_answered(self, psn: int) -> bool:
         """Return True if an answer with this PSN is one to a request that was sent."""
-        return self.was_sent(psn) or self.inside_read(psn) is not None
+        return psn in self.sent or self.inside_read(psn) is not None
 
     def _broken(self, seen: Seen, rule: Rule, detail: str = "") -> Violation:
         return Violation(seen.number, seen.time, rule, seen.qpn, seen.packet.psn, detail)
 
 
-def _contents(seen: Seen) -> tuple[int, int, int, int, int]:
-    """Return what stays the same of a packet that is sent again."""
-    packet = seen.packet
-    return packet.opcode, hash(bytes(packet.payload)), packet.va, packet.length, packet.rkey
+def _contents(seen: Seen) -> tuple[int, ...]:
+    """Return what stays the same of a packet that is sent again; its bytes are last."""
+    packet, payload = seen.packet, bytes(seen.packet.payload)
+    return packet.opcode, packet.va, packet.length, packet.rkey, len(payload), hash(payload)

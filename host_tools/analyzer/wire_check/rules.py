@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -14,7 +15,8 @@ class Rule(StrEnum):
     SKIP = "its sender left out packets before it"
     ORDER = "it is no part of the message that its sender had begun"
     SIZE = "its payload has a length that its place in the message does not permit"
-    RESENT = "it is sent again with other contents"
+    RESENT = "it is sent again with another header or length"
+    REWRITTEN = "it is sent again with other bytes"
     ACK_UNSENT = "it acknowledges what was not sent"
     ACK_BACK = "it acknowledges less than an acknowledgement before it"
     NAK_NOTHING = "it reports a lost packet although nothing behind that packet was sent"
@@ -23,6 +25,7 @@ class Rule(StrEnum):
     RNR_NO_RECEIVE = "it says that a receive is missing for a request that takes none"
     READ_UNASKED = "it answers no READ"
     READ_ORDER = "it is not the next answer to the READ"
+    READ_RESUMED = "it answers a READ that goes on, and does not begin with FIRST or ONLY"
     READ_SIZE = "its payload has a length that its place in the answer does not permit"
     ATOMIC_UNASKED = "it answers no atomic operation"
     MSN_BACK = "its MSN is less than one before it"
@@ -30,12 +33,32 @@ class Rule(StrEnum):
     CNP_EARLY = "it reports congestion too soon after another report"
 
 
+_LOST: Final = "the capture lacks packets that were lost"
 TOLERATED: Final = {
-    "rxe": frozenset((Rule.ACK_BACK, Rule.NAK_TWICE, Rule.NAK_AFTER_RNR, Rule.READ_ORDER)),
-    "loss": frozenset((Rule.SKIP, Rule.READ_ORDER, Rule.ACK_UNSENT, Rule.READ_UNASKED)),
+    "rxe": {
+        Rule.ACK_BACK: "duplicate_request",
+        Rule.NAK_TWICE: "check_psn",
+        Rule.NAK_AFTER_RNR: "check_psn",
+        Rule.READ_RESUMED: "duplicate_request, read_reply",
+    },
+    "loss": dict.fromkeys((Rule.SKIP, Rule.READ_ORDER, Rule.ACK_UNSENT, Rule.READ_UNASKED), _LOST),
+    "buffers": {Rule.REWRITTEN: "a program wrote into the buffer of a request under way"},
 }
-"""The rules that Linux's Soft-RoCE breaks by design (docs/soft-roce.md), and those that a capture
-breaks which lacks the packets that were lost."""
+"""The rules that each word of `--tolerate` lets a packet break, and why it does.
+
+Those of Linux's Soft-RoCE (docs/soft-roce.md) name its function, and hold for its own packets.
+"""
+
+
+def tolerance(rule: Rule, names: Sequence[str], *, migrated: bool) -> str | None:
+    """Return the name under which a broken rule is tolerated, None if it is not.
+
+    `migrated` is MigReq of the packet that breaks it: adapters set it, Soft-RoCE never does.
+    """
+    for name in names:
+        if rule in TOLERATED[name] and not (name == "rxe" and migrated):
+            return name
+    return None
 
 
 @dataclass(frozen=True, slots=True)

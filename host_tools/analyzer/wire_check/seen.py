@@ -41,7 +41,7 @@ RESPONSES: Final = frozenset(
 class Seen:
     """Packet `number` of a capture, at `time` in ns, for queue pair `qpn` at GID `target`.
 
-    `marked` says that a switch met congestion.
+    `marked` says that a switch met congestion, `migrated` is MigReq.
     """
 
     number: int
@@ -51,6 +51,7 @@ class Seen:
     qpn: int
     packet: TransportPacket
     marked: bool = False
+    migrated: bool = True
 
     @property
     def is_answer(self) -> bool:

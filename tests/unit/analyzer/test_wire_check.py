@@ -18,13 +18,15 @@ from bluebridge.device.packets.transport import TransportPacket, read_transport
 from bluebridge.device.rdma.by_packets.requester import PacketRequest
 from bluebridge.host_tools.analyzer.wire_check.checker import Checker
 from bluebridge.host_tools.analyzer.wire_check.requests import Cause
-from bluebridge.host_tools.analyzer.wire_check.rules import Rule
+from bluebridge.host_tools.analyzer.wire_check.rules import TOLERATED, Rule, tolerance
 from bluebridge.host_tools.analyzer.wire_check.seen import Seen
 from bluebridge.host_tools.cli import main
 from tests.models.packet_weather import MTU, READABLE, Link, Weather
 from tests.unit.rdma.test_packet_weather import run
 
 CALM = Weather(0, 0, 0, 0)
+BTH = 42
+"""Where the BTH of a frame begins: behind Ethernet, IPv4 and UDP."""
 STEP = 1000
 """Nanoseconds from a packet to the next."""
 
@@ -46,6 +48,11 @@ def checked(packets: Sequence[Seen], interval: int = 0) -> tuple[list[Rule], Che
 
 
 def traffic(*lost: int) -> list[Seen]:
+    """The same as the checker takes it."""
+    return seen(traffic_frames(*lost))
+
+
+def traffic_frames(*lost: int) -> list[bytes]:
     """A write and a send of five packets, a READ of five answers, an atomic; some are lost."""
     link = Link(0, CALM)
     arrive, arrived = link._arrive, count()
@@ -62,7 +69,7 @@ def traffic(*lost: int) -> list[Seen]:
     link.post(PacketRequest(3, Op.FETCH_ADD, 8, va=2 * READABLE - 8, rkey=5, operand=1))
     link.run()
     assert link.completed == [(number, None) for number in range(4)]
-    return seen(link.frames)
+    return link.frames
 
 
 def test_own_traffic_in_any_weather_breaks_no_rule() -> None:
@@ -147,6 +154,11 @@ def nak_again(packets: list[Seen]) -> None:
     packets.insert(at, packets[at])
 
 
+def resumed(packets: list[Seen]) -> None:
+    """A responder that goes on with an answer as if it had sent what is before."""
+    changed(BthOpcode.RC_READ_RESPONSE_FIRST, 1, opcode=BthOpcode.RC_READ_RESPONSE_MIDDLE)(packets)
+
+
 def congestion(packets: list[Seen]) -> None:
     """A report of congestion to the requester, whose packets were not marked."""
     at = place(packets, BthOpcode.RC_ACK)
@@ -165,7 +177,8 @@ WRONG: list[tuple[str, Rule, Callable[[list[Seen]], None], tuple[int, ...]]] = [
     ("ends no message", Rule.ORDER, changed(LAST, opcode=BthOpcode.RC_WRITE_ONLY), ()),
     ("short middle", Rule.SIZE, changed(WRITE_MIDDLE, payload=bytes(MTU - 4)), ()),
     ("longer than said", Rule.SIZE, changed(WRITE_FIRST, length=4 * MTU), ()),
-    ("other bytes again", Rule.RESENT, changed(WRITE_MIDDLE, -1, payload=b"x" * MTU), (1,)),
+    ("other bytes again", Rule.REWRITTEN, changed(WRITE_MIDDLE, -1, payload=b"x" * MTU), (1,)),
+    ("other length again", Rule.RESENT, changed(WRITE_MIDDLE, -1, payload=bytes(8)), (1,)),
     ("acknowledges the future", Rule.ACK_UNSENT, changed(ACK, -1, psn=40), ()),
     ("acknowledges less", Rule.ACK_BACK, answer(Syndrome.ACK, 4), ()),
     ("loses what was not sent", Rule.NAK_NOTHING, answer(Syndrome.NAK_PSN, -40), ()),
@@ -173,6 +186,7 @@ WRONG: list[tuple[str, Rule, Callable[[list[Seen]], None], tuple[int, ...]]] = [
     ("no receive for a write", Rule.RNR_NO_RECEIVE, changed(ACK, 1, psn=-1, syndrome=0x21), ()),
     ("answers no READ", Rule.READ_UNASKED, changed(BthOpcode.RC_READ_RESPONSE_FIRST, psn=-1), ()),
     ("leaves an answer out", Rule.READ_ORDER, without(BthOpcode.RC_READ_RESPONSE_MIDDLE), ()),
+    ("an answer in its middle", Rule.READ_RESUMED, resumed, (16,)),
     ("short answer", Rule.READ_SIZE, changed(BthOpcode.RC_READ_RESPONSE_LAST, payload=b"x"), ()),
     ("answers no atomic", Rule.ATOMIC_UNASKED, changed(BthOpcode.RC_ATOMIC_ACK, psn=-1), ()),
     ("MSN goes back", Rule.MSN_BACK, changed(BthOpcode.RC_ATOMIC_ACK, msn=0), ()),
@@ -203,6 +217,24 @@ def test_a_nak_behind_an_rnr_nak_and_a_hasty_report() -> None:
     congestion(packets)
     assert checked(packets)[0] == []
     assert checked(packets, 2 * STEP)[0] == [Rule.CNP_EARLY]
+
+
+def test_deviations_of_soft_roce_are_tolerated_in_its_own_packets() -> None:
+    """An adapter sets MigReq, Soft-RoCE does not."""
+    for rule in TOLERATED["rxe"]:
+        assert tolerance(rule, ("loss", "rxe"), migrated=False) == "rxe"
+        assert tolerance(rule, ("loss", "rxe"), migrated=True) is None
+        assert tolerance(rule, (), migrated=False) is None
+
+
+def test_a_connection_without_answers_takes_none_of_anothers() -> None:
+    """PSNs begin at random: those of an unreliable connection may be near a reliable one's."""
+    near = [each for each in traffic() if not each.is_answer]
+    for at, each in enumerate(near):
+        packet = replace(each.packet, psn=each.packet.psn + 1000 & PSN_MASK)
+        near[at] = replace(each, packet=packet, qpn=each.qpn + 50)
+    broken, checker = checked(near + traffic())
+    assert (broken, checker.unpaired) == ([], 0)
 
 
 # -- the command ----------------------------------------------------------------------------------
@@ -246,13 +278,24 @@ def test_cut_frames_are_read_and_counted(
     assert f"of {long} packets the end is missing" in capsys.readouterr().out
 
 
+def test_what_is_tolerated_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frames = traffic_frames(1)
+    again = max(at for at, frame in enumerate(frames) if frame[BTH] == WRITE_MIDDLE)
+    frames[again] = frames[again][:90] + b"x" * 6 + frames[again][96:]
+    path = str(capture(tmp_path / "cut.pcap", frames, 96))
+    assert main(["check", "wire", path]) == 1
+    assert "[rewritten]" in capsys.readouterr().out
+    assert main(["check", "wire", path, "--tolerate", "loss,buffers"]) == 0
+    assert "tolerated: 1 x rewritten (buffers: a program wrote" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("content", "words", "says"),
     [
         (b"", [], "holds no RoCE packet"),
         (b"\xd4\xc3\xb2\xa1short", [], "the capture is damaged"),
         (b"no capture at all", [], "damaged"),
-        (b"", ["--tolerate", "mlx9"], "there is no 'mlx9'; choose from rxe, loss"),
+        (b"", ["--tolerate", "mlx9"], "there is no 'mlx9'; choose from rxe, loss, buffers"),
     ],
 )
 def test_bad_input_gets_one_line(

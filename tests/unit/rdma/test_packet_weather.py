@@ -69,6 +69,23 @@ def test_icrc_by_scapy() -> None:
         assert bth.compute_icrc(body) == frame[end - 4 : end]
 
 
+def test_answers_count_messages_in_the_order_in_which_they_go_out() -> None:
+    """A request that comes while a READ is being answered is counted behind those answers."""
+    link = Link(0, CALM)
+    responder, psn = link.responder, link.responder.expected
+    read = TransportPacket(
+        BthOpcode.RC_READ_REQUEST, psn, va=READABLE, rkey=5, length=2 * MTU, ack=True
+    )
+    write = TransportPacket(
+        BthOpcode.RC_WRITE_ONLY, psn + 2 & PSN_MASK, bytes(4), rkey=5, length=4, ack=True
+    )
+    responder.receive(read)
+    answers = responder.answers(1)
+    responder.receive(write)
+    answers += responder.answers(9)
+    assert [(each.psn - psn & PSN_MASK, each.msn) for each in answers] == [(0, 1), (1, 1), (2, 2)]
+
+
 def lost_once(link: Link, *places: int) -> None:
     """Lose the packets of the whole run with these places, counted from 0."""
     original, seen = link._carry, [0]
