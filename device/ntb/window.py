@@ -46,6 +46,12 @@ class Window:
         room = self.length - offset
         if room <= 0:
             self.counts["closed"] += 1
+            if self.length and self._throttle.admits():
+                self.bus.note(
+                    Kind.NOTE,
+                    f"window {self.number}: the peer's access at {offset:#x} is beyond what it "
+                    f"shows ({self._throttle.count})",
+                )
             return Place(length, fault=CLOSED)
         address = self.base + offset
         found = self.bus.inward(address, min(length, room))

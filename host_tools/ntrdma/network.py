@@ -90,7 +90,7 @@ class Plan:
     @property
     def kernel_options(self) -> str:
         """The options of ntb_transport."""
-        return "use_dma=1" if self.back_end == NTB_DMA else ""
+        return "use_dma=1" if self.back_end.startswith(NTB_DMA) else ""
 
 
 def compare(pair: Pair, plan: Plan, progress: Progress) -> list[Measured]:

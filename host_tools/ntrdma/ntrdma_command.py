@@ -12,8 +12,9 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bluebridge.device.layout.ntb.models import BY_NAME
+from bluebridge.device.layout.ntb.models import BY_NAME, GEN4
 from bluebridge.device.layout.ntrdma.port import PortState
+from bluebridge.guest.protocols.ntrdma import back_ends
 from bluebridge.guest.protocols.ntrdma.back_ends import NTB_CPU
 from bluebridge.guest.protocols.ntrdma.ethernet.interface_options import DEFAULT_MTU
 from bluebridge.guest.protocols.ntrdma.perf import TESTS
@@ -25,6 +26,7 @@ from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.ntrdma import network, one_write
 from bluebridge.host_tools.ntrdma.interfaces import ADDRESSES, interfaces
+from bluebridge.host_tools.ntrdma.ntrdma_options import REGISTERED
 from bluebridge.host_tools.ntrdma.survival import KILLED, REBOOTED, RELOADED, Survival, errata
 from bluebridge.host_tools.programs import checked_transfer
 from bluebridge.host_tools.programs.tcp_rate import tcp_rate
@@ -35,7 +37,7 @@ SECONDS = 300.0
 PINGS = 20
 TRANSFER_MIB = 16
 LONG = 1 << 20
-_SIZES = {NTB_CPU: 1 << 16}
+_SIZES = dict.fromkeys((NTB_CPU, NTB_CPU + back_ends.REGISTERED), 1 << 16)
 """The sizes in bytes of bandwidth tests by back end, unless a user gives one."""
 KRPING = f"addr=10.9.2.1,port=9999,count={PINGS},validate,size=100000"
 
@@ -45,6 +47,8 @@ def main(options: argparse.Namespace) -> int:
     if options.action == "demo":
         _demo(options)
         return 0
+    if options.window == REGISTERED:
+        options.backend = _registered(options)
     if options.action == "survive":
         _survive(options)
         return 0
@@ -62,6 +66,18 @@ def main(options: argparse.Namespace) -> int:
     with Pair(_config(options), Reporter(quiet=options.quiet)) as pair:
         _say(perf(pair, options.backend, _words(options)))
     return 0
+
+
+def _registered(options: argparse.Namespace) -> str:
+    """The back end whose window shows registered memory only; raises `UsageError`."""
+    if options.backend == ntrdma.TCP:
+        raise UsageError("no window leads to a peer over TCP, which reaches one arena only")
+    if options.model != GEN4.name:
+        raise UsageError(
+            f"the windows of {options.model} begin at multiples of their size",
+            f"for registered memory alone: --model {GEN4.name}",
+        )
+    return str(options.backend + back_ends.REGISTERED)
 
 
 def _config(options: argparse.Namespace) -> LabConfig:

@@ -13,6 +13,8 @@ from bluebridge.host_tools.lab.ntrdma import TCP
 from bluebridge.host_tools.ntrdma.network import MTUS, SECONDS
 
 BACK_ENDS = (*BRIDGE_BACK_ENDS, TCP)
+WINDOWS = ALL, REGISTERED = "all", "registered"
+"""What a window shows of a guest: all of its memory, or only that of verbs and rings."""
 MODELS = tuple(name for name in BY_NAME if name.startswith("intel"))
 
 
@@ -87,6 +89,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             default=BACK_END,
             help=f"how the peer's memory is stored into (default {BACK_END})",
         )
+        if each is not demo:
+            each.add_argument(
+                "--window",
+                choices=WINDOWS,
+                default=ALL,
+                help=f"what of a guest's memory its peer reaches (default {ALL})",
+            )
         each.add_argument(
             "--model",
             choices=MODELS,

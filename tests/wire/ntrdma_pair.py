@@ -11,8 +11,12 @@ from bluebridge.guest.drivers.dma import Engine
 from bluebridge.guest.drivers.ntb import bridge_of
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.protocols.ntrdma.transports.back_end import BackEnd
-from bluebridge.guest.protocols.ntrdma.transports.ntb import CpuTransport, DmaTransport
-from tests.wire.function import RAM_BASE, GuestRam, WireFunction
+from bluebridge.guest.protocols.ntrdma.transports.ntb import (
+    PIECE_BYTES,
+    CpuTransport,
+    DmaTransport,
+)
+from tests.wire.function import RAM_BASE, RAM_SIZE, GuestRam, WireFunction
 from tests.wire.server import ServerProcess, serving
 
 BARS = {0: 0xF7_8020_0000, 2: 0xF7_8000_0000, 4: 0x100_0000_0000}
@@ -34,32 +38,45 @@ def server(folder: Path, *more: str) -> Iterator[ServerProcess]:
 
 @contextmanager
 def opened(
-    folder: Path, name: str, dma: bool, watchers: Sequence[Callable[[PortState], None]] = ()
+    folder: Path,
+    name: str,
+    dma: bool,
+    watchers: Sequence[Callable[[PortState], None]] = (),
+    *,
+    registered: bool = False,
 ) -> Iterator[NtrdmaDevice]:
     """One side; `watchers` are told the states of its port."""
-    with transport(folder, name, dma) as back_end, NtrdmaDevice(back_end, watchers) as device:
+    with (
+        transport(folder, name, dma, registered) as back_end,
+        NtrdmaDevice(back_end, watchers) as device,
+    ):
         yield device
 
 
 @contextmanager
-def transport(folder: Path, name: str, dma: bool) -> Iterator[BackEnd]:
+def transport(folder: Path, name: str, dma: bool, registered: bool = False) -> Iterator[BackEnd]:
     """The back end of one side, whose user closes it."""
     with ExitStack() as stack:
-        ram = GuestRam()
+        ram = GuestRam(RAM_SIZE + registered * PIECE_BYTES)
         stack.callback(ram.close)
         engine = Engine(WireFunction(folder / f"dma-{name}", ram, ENGINE_BARS))
         bridge = bridge_of(WireFunction(folder / name, ram, BARS))
         if dma:
-            yield DmaTransport(bridge, engine, RAM_BASE)
+            yield DmaTransport(bridge, engine, RAM_BASE, registered=registered)
         else:
             stack.callback(engine.close)
-            yield CpuTransport(bridge, RAM_BASE)
+            yield CpuTransport(bridge, RAM_BASE, registered=registered)
 
 
 @contextmanager
-def joined(folder: Path, dma: bool) -> Iterator[tuple[NtrdmaDevice, NtrdmaDevice]]:
-    """Both sides, ready."""
-    with opened(folder, "a", dma) as a, opened(folder, "b", dma) as b:
+def joined(
+    folder: Path, dma: bool, *, registered: bool = False
+) -> Iterator[tuple[NtrdmaDevice, NtrdmaDevice]]:
+    """Both sides, ready; the first one may show `registered` memory only."""
+    with (
+        opened(folder, "a", dma, registered=registered) as a,
+        opened(folder, "b", dma) as b,
+    ):
         for device in (a, b):
             device.wait_ready(SECONDS)
         yield a, b

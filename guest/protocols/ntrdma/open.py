@@ -6,7 +6,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from bluebridge.device.layout.ntrdma.port import PortState
-from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS, NTB_CPU, WORDS
+from bluebridge.guest.protocols.ntrdma.back_ends import (
+    BACK_END,
+    BRIDGE_BACK_ENDS,
+    NTB_CPU,
+    REGISTERED,
+    WORDS,
+)
 from bluebridge.guest.protocols.ntrdma.ethernet.interface import Interface
 from bluebridge.guest.protocols.ntrdma.ethernet.interface_options import EthernetOptions
 from bluebridge.guest.protocols.ntrdma.ethernet.tap import Tap
@@ -56,7 +62,8 @@ def _back_end(word: str) -> BackEnd:
         from bluebridge.guest.protocols.ntrdma.transports.tcp import TcpTransport
 
         return TcpTransport(word)
-    if word not in BRIDGE_BACK_ENDS:
+    way, registered = word.removesuffix(REGISTERED), word.endswith(REGISTERED)
+    if way not in BRIDGE_BACK_ENDS:
         raise VerbsError(f"{word} is no back end of NTRDMA: {', '.join(WORDS)}")
     from bluebridge.guest.drivers.ntb import open_bridge
     from bluebridge.guest.protocols.ntrdma.transports.ntb import CpuTransport, DmaTransport
@@ -64,13 +71,13 @@ def _back_end(word: str) -> BackEnd:
     with ExitStack() as undo:
         bridge = open_bridge()
         undo.callback(bridge.close)
-        if word == NTB_CPU:
-            transport: BackEnd = CpuTransport(bridge)
+        if way == NTB_CPU:
+            transport: BackEnd = CpuTransport(bridge, registered=registered)
         else:
             from bluebridge.guest.drivers.dma import open_engine
 
             engine = open_engine()
             undo.callback(engine.close)
-            transport = DmaTransport(bridge, engine)
+            transport = DmaTransport(bridge, engine, registered=registered)
         undo.pop_all()
         return transport

@@ -71,6 +71,19 @@ def test_processes_have_no_bridge() -> None:
         main(arguments.parse(["ntrdma", "perf", "--no-guests", "--backend", "ntb+cpu"]))
 
 
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["perf", "--backend", "tcp"], "over TCP"),
+        (["survive", "--model", "intel-gen1"], "begin at multiples of their size"),
+    ],
+)
+def test_a_registered_window_where_there_can_be_none(words: list[str], reason: str) -> None:
+    """Refused before a pair boots."""
+    with pytest.raises(UsageError, match=reason):
+        main(arguments.parse(["ntrdma", *words, "--window", "registered"]))
+
+
 def test_krping_names_its_provider() -> None:
     server, client = (f"{side},addr=10.0.0.1,port=9,count=1" for side in ("server", "client"))
     plain = KrpingRequest.parse(server, client)

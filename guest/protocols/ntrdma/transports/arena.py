@@ -1,11 +1,15 @@
-"""Own memory by address, for transports whose processor copies it."""
+"""Own memory of transports: by address, and out of one piece."""
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Callable
 
+from bluebridge.guest.drivers.bus.dma_memory import Arena
 from bluebridge.guest.drivers.bus.interface import DmaMemory
+
+_UNUSED = 4096
+"""The bytes at the beginning of a piece that nobody gets: no address is 0."""
 
 
 class Mapped:
@@ -49,3 +53,21 @@ class Mappings:
         view = self._views[start]
         offset = address - start
         return view[offset : offset + length] if offset + length <= len(view) else None
+
+
+class Shown:
+    """A piece of memory that is all that a peer reaches; its addresses begin at `origin`."""
+
+    def __init__(self, piece: DmaMemory, origin: int) -> None:
+        self.address, self.size = piece.address, len(piece.view)
+        self._arena = Arena()
+        self._arena.add(origin + _UNUSED, piece.view[_UNUSED:])
+
+    def allocate(self, length: int, align: int) -> DmaMemory:
+        """Take contiguous zeroed memory out of the piece. Raises `MemoryError`."""
+        memory = self._arena.allocate(length, align)
+        if memory is None:
+            raise MemoryError(
+                f"no {length} contiguous bytes are left of the {self.size:#x} that the window shows"
+            )
+        return memory

@@ -1,4 +1,4 @@
-"""NTRDMA through a bridge: the second window shows all of the peer's memory.
+"""NTRDMA through a bridge: the second window shows the peer's memory, all or one piece of it.
 
 Two ways to store there: descriptors of a DMA channel, which keeps its order by itself, and stores
 of this processor. Everything goes one way, so that there is no order to restore between two.
@@ -14,9 +14,9 @@ from collections import deque
 from bluebridge.device.layout.ntrdma.port import Spad
 from bluebridge.guest.drivers.bus.interface import DmaMemory
 from bluebridge.guest.drivers.dma import Channel, DmaError, Engine
-from bluebridge.guest.drivers.ntb import Bridge
+from bluebridge.guest.drivers.ntb import Bridge, NtbError
 from bluebridge.guest.protocols.ntrdma.engine.transport import Message
-from bluebridge.guest.protocols.ntrdma.transports.arena import Mappings
+from bluebridge.guest.protocols.ntrdma.transports.arena import Mappings, Shown
 from bluebridge.guest.protocols.ntrdma.transports.back_end import News
 from bluebridge.guest.protocols.ntrdma.transports.message import message_of
 
@@ -29,6 +29,9 @@ DRAIN_SECONDS = 1.0
 QUIET_SECONDS = 0.01
 """How old own stores must be when registers are touched: beside traffic through a window in both
 directions such an access locks machines of the first generation up."""
+PIECE_BYTES = 32 << 20
+"""The bytes that a registered window shows; half of what a guest's hugepages are by default."""
+PIECE_ALIGN = 4096
 _WORD = 64
 """Bytes of bounce memory for a small store: a cache line."""
 _LARGEST = 4 * _WORD
@@ -38,17 +41,24 @@ SLICE_SECONDS = 0.02
 
 
 class NtbTransport(ABC):
-    """`BackEnd` through `bridge`. The window shows memory from bus address `origin` on."""
+    """`BackEnd` through `bridge`.
+
+    The window shows all memory from bus address `origin` on; or, `registered`, only one piece, out
+    of which all memory for verbs and rings is taken. Addresses then count from `origin` at its
+    beginning on, and no address interrupts this side: the peer reaches nothing else.
+    """
 
     seen_in_memory = True
 
-    def __init__(self, bridge: Bridge, origin: int = 0) -> None:
+    def __init__(self, bridge: Bridge, origin: int = 0, *, registered: bool = False) -> None:
         self.bridge = bridge
         self._origin = origin
         self._window = bridge.windows[WINDOW]
-        self.span = origin, self._window.size
+        self._shown = self._piece(origin) if registered else None
+        self.span = origin, self._window.size if self._shown is None else self._shown.size
         self._vector = bridge.vectors_of(1 << bridge.doorbells - 2)[0]
-        self.message = message_of(bridge.function, self._vector) or Message(0, 0)
+        message = None if registered else message_of(bridge.function, self._vector)
+        self.message = message or Message(0, 0)
         self._up = False
         self._rested = 0
         """Own stores when registers were last touched."""
@@ -65,6 +75,8 @@ class NtbTransport(ABC):
 
     def map(self, length: int, align: int = 4096) -> DmaMemory:
         """Contiguous memory. Raises `MemoryError` when the window does not show it."""
+        if self._shown is not None:
+            return self._shown.allocate(length, align)
         memory = self.bridge.allocate(length, align)
         if not self.reaches(memory.address, length):
             memory.free()
@@ -72,6 +84,15 @@ class NtbTransport(ABC):
                 f"memory at {memory.address:#x} is not in a window of {self._window.size:#x} bytes"
             )
         return memory
+
+    def _piece(self, origin: int) -> Shown:
+        """The piece of memory that a registered window shows. Raises `NtbError`, `MemoryError`."""
+        if self._window.align > PIECE_ALIGN:
+            raise NtbError(
+                f"a window of {self.bridge.name} begins at a multiple of {self._window.align:#x}: "
+                "for registered memory alone take a bridge of generation 4 (--model intel-gen4)"
+            )
+        return Shown(self.bridge.allocate(PIECE_BYTES, PIECE_ALIGN), origin)
 
     def reaches(self, address: int, length: int) -> bool:
         """Whether the window shows that much of either side's memory."""
@@ -81,7 +102,10 @@ class NtbTransport(ABC):
     def open(self) -> None:
         """Show this side's memory to the peer."""
         self._touch()
-        self._window.set_translation(self._origin, self._window.size)
+        if self._shown is None:
+            self._window.set_translation(self._origin, self._window.size)
+        else:
+            self._window.set_translation(self._shown.address, self._shown.size)
 
     def shut(self) -> None:
         """Show nothing of this side's memory."""
@@ -214,7 +238,9 @@ class NtbTransport(ABC):
 class DmaTransport(NtbTransport):
     """All stores by descriptors of one channel of `engine`, small ones out of bounce memory."""
 
-    def __init__(self, bridge: Bridge, engine: Engine, origin: int = 0) -> None:
+    def __init__(
+        self, bridge: Bridge, engine: Engine, origin: int = 0, *, registered: bool = False
+    ) -> None:
         self._engine = engine
         self._channel: Channel = engine.channels[0]
         self._bounce_bytes = (self._channel.entries + 2) * _LARGEST
@@ -228,9 +254,12 @@ class DmaTransport(NtbTransport):
         """Descriptors that the channel's doorbell has told of."""
         self._fenced = False
         self._failed = False
-        super().__init__(bridge, origin)
+        super().__init__(bridge, origin, registered=registered)
         self._ahead = self._window.address - origin
         """From an address of the peer's to that in the window."""
+        self._behind = 0 if self._shown is None else self._shown.address - origin
+        """From an own address to that on the bus."""
+        self._bounce_start = self._bounce.address - self._behind
 
     @property
     def _stores(self) -> int:
@@ -260,7 +289,7 @@ class DmaTransport(NtbTransport):
             start = 0
         self._bounce_at = start + -(-len(data) // _WORD) * _WORD
         self._bounce.view[start : start + len(data)] = data
-        self.copy(self._bounce.address + start, target, len(data))
+        self.copy(self._bounce_start + start, target, len(data))
 
     def imm32(self, target: int, value: int) -> None:
         """Store a word by way of bounce memory."""
@@ -269,12 +298,12 @@ class DmaTransport(NtbTransport):
             start = 0
         self._bounce_at = start + _WORD
         self._words[start // 4] = value
-        self.copy(self._bounce.address + start, target, 4)
+        self.copy(self._bounce_start + start, target, 4)
 
     def copy(self, source: int, target: int, length: int) -> None:
         """One descriptor, or several for long ones."""
         try:
-            self._channel.put(source, self._ahead + target, length, self._fenced)
+            self._channel.put(self._behind + source, self._ahead + target, length, self._fenced)
         except DmaError:
             self._failed = True
         self._fenced = False
@@ -317,14 +346,14 @@ class CpuTransport(NtbTransport):
     else for seconds, and its peer would take it for dead.
     """
 
-    def __init__(self, bridge: Bridge, origin: int = 0) -> None:
+    def __init__(self, bridge: Bridge, origin: int = 0, *, registered: bool = False) -> None:
         self._mappings = Mappings()
         self._waiting: deque[tuple[int, bytes | memoryview]] = deque()
         """Targets, each with the bytes that belong there."""
         self._done = 0
         self._ahead = 0
         """Stores that did not wait."""
-        super().__init__(bridge, origin)
+        super().__init__(bridge, origin, registered=registered)
 
     @property
     def _stores(self) -> int:
