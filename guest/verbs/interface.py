@@ -60,6 +60,9 @@ class EthernetPort(Protocol):
         Raises `VerbsError` when there is no room.
         """
 
+    def roce_version(self, gid_index: int) -> int:
+        """Return the version of RoCE, 1 or 2, that packets from a GID of the table have."""
+
     def remove_gid(self, gid: bytes) -> None:
         """Take a GID out of the table; the other GIDs keep their indices."""
 

@@ -15,7 +15,7 @@ from bluebridge.device.server.options import ServerOptions, log_limit
 from bluebridge.device.server.wire_peers import MESSAGES, PACKETS, between_hosts
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab import lab_options, log_stopper
-from bluebridge.host_tools.lab.config import KERNEL, MAX_GUESTS, MAX_HCAS, SIDES
+from bluebridge.host_tools.lab.config import KERNEL, MAX_GUESTS, MAX_HCAS, NAMES, SIDES
 
 _HARDWARE = (
     "link", "sm", "ports", "blueflame", "blueflame_size", "pro", "wire", "underlay",
@@ -252,7 +252,6 @@ def _check_rxe(options: argparse.Namespace) -> None:
         (options.wire == MESSAGES, "--wire messages"),
         (options.link == "infiniband", "--link infiniband"),
         (options.ntb, "--ntb"),
-        (options.rtrs, "--rtrs"),
         (options.bare, "--bare"),
     ):
         if asked:
@@ -286,6 +285,11 @@ def _check_alias(options: argparse.Namespace) -> None:
 
 
 def _check_rtrs(options: argparse.Namespace) -> None:
+    for guest, side in zip(NAMES, options.rtrs, strict=True):
+        if guest in (options.rxe or "") and side != KERNEL:
+            raise UsageError(
+                f"guest {guest} has no HCA for Python's RTRS", "give it the side kernel"
+            )
     if options.driver != "guest":
         raise UsageError("--rtrs says who drives the HCAs", "leave out --driver")
     if options.ntb and KERNEL in options.rtrs:

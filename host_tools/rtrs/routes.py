@@ -15,7 +15,7 @@ class Route:
     source: str
     target: str
     port: str
-    """The client's port as named in the control socket; empty for NTRDMA."""
+    """The client's port as named in the control socket; empty for NTRDMA and for a NIC."""
 
     @property
     def name(self) -> str:
@@ -31,9 +31,16 @@ class Route:
 def routes(config: LabConfig) -> list[Route]:
     """Return the routes from client to server: over the bridge first, then over each port."""
     client, server = config.names
-    pairs = zip(port_addresses(config, client), port_addresses(config, server), strict=True)
-    over_hcas = [Route(ours.ip, theirs.ip, port_name(client, ours)) for ours, theirs in pairs]
+    pairs = zip(_ports(config, client), _ports(config, server), strict=not config.rxe)
+    over_hcas = [Route(ip, target, port) for (ip, port), (target, _) in pairs]
     if config.bridge is None:
         return over_hcas
     source, target = (address.partition("/")[0] for address in NTRDMA_ADDRESSES)
     return [Route(source, target, ""), *over_hcas]
+
+
+def _ports(config: LabConfig, guest: str) -> list[tuple[str, str]]:
+    """Return the address and the name of each port of a guest; a NIC has no name."""
+    if config.has_nic(guest):
+        return [(config.address(guest).partition("/")[0], "")]
+    return [(port.ip, port_name(guest, port)) for port in port_addresses(config, guest)]

@@ -13,7 +13,12 @@ from bluebridge.host_tools.campaigns.conformance.session import Session
 from bluebridge.host_tools.campaigns.conformance.setups import RXE_CLIENT, RXE_SERVER, Setup
 from bluebridge.host_tools.campaigns.conformance.suites import everything
 from bluebridge.host_tools.cli import main
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
+from bluebridge.host_tools.programs.readiness import CM_LISTENING, wait_until
+from bluebridge.host_tools.pytest_plugin.lab import Lab
+from bluebridge.host_tools.rtrs.fio import Verification
+from bluebridge.host_tools.rtrs.session import mapped
 
 PROGRAMS = (
     "ibv_rc_pingpong -n 200 -c",
@@ -32,6 +37,7 @@ LOSSY = (
 )
 LOSS = 0.01
 
+KRPING = "python3 -m bluebridge.guest.protocols.krping --ip 10.9.0.1"
 
 SETUPS = [
     pytest.param(RXE_CLIENT, id=RXE_CLIENT.name),
@@ -89,3 +95,49 @@ def test_neither_breaks_a_rule_while_packets_vanish(
     found = json.loads(capsys.readouterr().out)
     assert found["violations"] == []
     assert found["packets"] > 1000 and len(found["went_back"]) > 5
+
+
+@pytest.fixture(scope="module")
+def python_pair(lab: Lab) -> Iterator[Pair]:
+    """The HCA of guest a under Python, and the kernel's RTRS over Soft-RoCE in b."""
+    with lab.pair(rtrs=("python", "kernel"), rxe="b", options=RXE_CLIENT.options) as pair:
+        yield pair
+
+
+def _maps_a_disk(pair: Pair) -> None:
+    """fio on a disk of guest b that a has mapped."""
+    with mapped(pair) as session:
+        found = Verification(pair.a, session.device, 5).finish()
+        assert found.ok and found.read_rate > 0, found
+
+
+def test_python_maps_a_disk_of_the_kernel(python_pair: Pair) -> None:
+    _maps_a_disk(python_pair)
+
+
+def test_krping_with_rping_as_the_server(python_pair: Pair) -> None:
+    a, b = python_pair.machines
+    b.run("rping -s -a 10.9.0.2 -p 9999 -S 4097 -V > /tmp/rping 2>&1 &")
+    b.run(wait_until(CM_LISTENING), timeout=60)
+    said = a.run(f"{KRPING} client,addr=10.9.0.2,port=9999,count=20,size=4097,validate").text
+    assert "20 of 20 iterations validated" in said
+    b.run(wait_until("! pgrep -x rping"), timeout=60)
+
+
+def test_krping_with_rping_as_the_client(python_pair: Pair) -> None:
+    a, b = python_pair.machines
+    a.run(f"{KRPING} server,addr=10.9.0.1,port=9999,size=4097 > /tmp/krping 2>&1 &")
+    a.run(wait_until("grep -q rdma_listen /tmp/krping"), timeout=60)
+    b.run("rping -c -a 10.9.0.1 -p 9999 -S 4097 -C 20 -V", timeout=60)
+    a.run(wait_until("! pgrep -f protocols.krping"), timeout=60)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("sides", "rxe"),
+    [(("kernel", "python"), "a"), (("kernel", "kernel"), "a"), (("kernel", "kernel"), "b")],
+)
+def test_the_kernel_maps_a_disk(lab: Lab, sides: tuple[str, str], rxe: str) -> None:
+    """One side is an HCA, under Python or mlx4, the other Soft-RoCE."""
+    with lab.pair(rtrs=sides, rxe=rxe, options=RXE_CLIENT.options) as pair:
+        _maps_a_disk(pair)

@@ -42,7 +42,7 @@ from bluebridge.guest.verbs import (
     WcStatus,
 )
 from bluebridge.host_tools.vfio_user.bus import WireBus
-from tests.wire.server import ServerProcess
+from tests.wire.server import ServerProcess, serving
 
 SERVER_IP, CLIENT_IP = "192.168.69.127", "192.168.69.128"
 PORT = 7174
@@ -81,10 +81,25 @@ def open_end(stack: ExitStack, path: Path, ip: str) -> End:
     return End(context, net, transport, manager, pd, cq, pd.get_dma_mr(AccessFlags.LOCAL_WRITE))
 
 
-@pytest.fixture
-def ends(hca_server: tuple[ServerProcess, Path]) -> Iterator[tuple[End, End]]:
+@pytest.fixture(scope="module")
+def pro_folder(
+    vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """The sockets of two ConnectX-3 Pro, which join by packets of RoCE v2."""
+    folder = tmp_path_factory.mktemp("pro")
+    hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
+    words = [*hcas, "--pro", "--wire", "packets"]
+    with serving("bluebridge.device", words, folder / "server.log") as server:
+        yield folder
+    assert "Traceback" not in server.text(), server.text()
+
+
+@pytest.fixture(params=["RoCE v1", "RoCE v2"])
+def ends(
+    request: pytest.FixtureRequest, hca_server: tuple[ServerProcess, Path], pro_folder: Path
+) -> Iterator[tuple[End, End]]:
     """The listening and the connecting end."""
-    folder = hca_server[1]
+    folder = pro_folder if request.param == "RoCE v2" else hca_server[1]
     with ExitStack() as stack:
         yield open_end(stack, folder / "a", SERVER_IP), open_end(stack, folder / "b", CLIENT_IP)
 

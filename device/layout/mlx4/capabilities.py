@@ -234,6 +234,8 @@ INIT_HCA = Struct(
     source="core/fw.c: mlx4_INIT_HCA",
 )
 
+GENERAL_MODE_VALID, GENERAL_ROCE_V1_V2 = 1 << 4, 2 << 4
+"""Of SET_PORT_GENERAL: `roce_mode` is valid; both versions (core/port.c: mlx4_SET_PORT_general)."""
 SET_PORT_GENERAL = Struct(
     "SET_PORT_GENERAL",
     0x40,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bluebridge.device.layout.fields import Struct, bits, raw, u8, u16
 
 PROTOCOL_UDP = 17
+IPV4_MAPPED = bytes(10) + b"\xff\xff"
+"""The bytes before an IPv4 address in a GID (RFC 4291, 2.5.5.2)."""
 ROCE_PORT = 4791
 """UDP destination port of RoCE v2 (InfiniBand annex A17)."""
 FIRST_SOURCE_PORT = 0xC000

@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from bluebridge.device.layout.fields import Struct, bits, raw, u8, u16, u32, u64
+from bluebridge.device.layout.net.ip import IPV4_MAPPED
 
 GRH_SIZE = 40
 GRH_NEXT_BTH = 0x1B
@@ -189,7 +190,7 @@ def ipv4_gid(address: bytes) -> bytes:
     """Return the IPv4-mapped GID of RoCE: ten zeros, two 0xFF, four address bytes."""
     if len(address) != 4:
         raise ValueError(f"{address!r} is not an IPv4 address of 4 bytes")
-    return bytes(10) + b"\xff\xff" + address
+    return IPV4_MAPPED + address
 
 
 def ip_gid(address: bytes) -> bytes:

@@ -16,7 +16,7 @@ from bluebridge.device.layout.net.ethernet import (
     HEADER_SIZE,
     NO_VLAN,
 )
-from bluebridge.device.layout.net.ip import IPV4, ROCE_PORT, UDP
+from bluebridge.device.layout.net.ip import IPV4, IPV4_MAPPED, ROCE_PORT, UDP
 from bluebridge.device.layout.net.roce import (
     BTH_SIZE,
     DETH_SIZE,
@@ -32,7 +32,6 @@ from bluebridge.device.rdma.ports.datagram_headers import (
 )
 from bluebridge.device.rdma.ports.network_headers import (
     IMMEDIATE_SIZE,
-    IPV4_MAPPED,
     IPV4_PADDING,
     ROCE_V2,
 )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP
+from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP, BmmeFlag
 from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.mlx4.ports import CONFIG_DEV, CONFIG_DEV_ROCE_PORT
+from bluebridge.device.layout.net.ip import ROCE_PORT
 from bluebridge.guest.drivers.bus.interface import Bus
 from bluebridge.guest.drivers.hca.port_context import PortContext
 from bluebridge.guest.drivers.hca.ports import Port
@@ -65,7 +67,7 @@ class Context(PortContext):
         if not 1 <= number <= count:
             raise VerbsError(f"{self.name} has no port {number}, but 1 to {count}")
         if number not in self._others:
-            port = Port(self.adapter.commands, None, self._mtu, number)
+            port = Port(self.adapter.commands, None, self._mtu, number, self._ports[1].roce_v2)
             self._ports[number] = port
             port.start()
             self._others[number] = OtherPort(self, port, self._blueflame)
@@ -125,12 +127,25 @@ def open_hca(
     if blueflame is not None:
         how = BlueFlame(bus, adapter.capabilities, adapter.uar, blueflame)
     adapter.start(vectors)
-    ports = {1: Port(adapter.commands, mac, mtu)}
+    ports = {1: Port(adapter.commands, mac, mtu, roce_v2=_roce_v2(adapter))}
     events = AsyncEventQueue(adapter, lambda number, subtype: _note(ports, number, subtype))
     _check_interrupts(adapter, events)
     adapter.commands.run(Opcode.CONF_SPECIAL_QP, adapter.numbers.special_qps)
     ports[1].start()
     return Context(adapter, ports, events, how, mtu)
+
+
+def _roce_v2(adapter: Adapter) -> bool:
+    """Return whether the adapter speaks RoCE v2, after telling it the UDP port if so.
+
+    core/main.c: mlx4_init_hca calls mlx4_config_roce_v2_port.
+    """
+    flags = QUERY_DEV_CAP.get(adapter.capabilities, "bmme_flags")
+    if not flags & BmmeFlag.ROCE_V1_V2:
+        return False
+    settings = CONFIG_DEV.pack(update_flags=CONFIG_DEV_ROCE_PORT, roce_port=ROCE_PORT)
+    adapter.commands.run(Opcode.CONFIG_DEV, data=settings)
+    return True
 
 
 def _note(ports: dict[int, Port], number: int, subtype: int) -> None:

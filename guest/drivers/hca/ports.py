@@ -6,7 +6,10 @@ import struct
 import threading
 from collections.abc import Sequence
 
+from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.mlx4.capabilities import (
+    GENERAL_MODE_VALID,
+    GENERAL_ROCE_V1_V2,
     GID_TABLE_ENTRIES,
     MAC_TABLE_ENTRIES,
     MAC_VALID,
@@ -16,6 +19,8 @@ from bluebridge.device.layout.mlx4.capabilities import (
 )
 from bluebridge.device.layout.mlx4.commands import Opcode, SetPort
 from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE
+from bluebridge.device.layout.mlx4.ports import ROCE_ADDRESS, ROCE_ADDRESS_SIZE
+from bluebridge.device.layout.net.ip import IPV4_MAPPED
 from bluebridge.guest.drivers.hca.resources.commands import FirmwareCommands
 from bluebridge.guest.drivers.hca.resources.errors import HcaError
 from bluebridge.guest.verbs.errors import VerbsError
@@ -40,13 +45,20 @@ def link_local_gid(mac: bytes) -> bytes:
 class Port:
     """Port `number`, from 1 on; `mac` replaces the burned-in address, `mtu` bounds frames.
 
-    Raises `HcaError` when the port is not Ethernet or `mac` is not a valid address of a port.
+    `roce_v2` says whether the adapter speaks RoCE v2, as the ConnectX-3 Pro does. Raises `HcaError`
+    when the port is not Ethernet or `mac` is not a valid address of a port.
     """
 
     def __init__(
-        self, commands: FirmwareCommands, mac: bytes | None, mtu: int, number: int = 1
+        self,
+        commands: FirmwareCommands,
+        mac: bytes | None,
+        mtu: int,
+        number: int = 1,
+        roce_v2: bool = False,
     ) -> None:
         self.number = number
+        self.roce_v2 = roce_v2
         self._commands = commands
         self._lock = threading.Lock()
         data = commands.query(Opcode.QUERY_PORT, number)
@@ -62,8 +74,12 @@ class Port:
 
     def start(self) -> None:
         """Program the tables and bring the link up."""
-        general = SET_PORT_GENERAL.pack(flags=_MTU_AND_PAUSE_VALID, mtu=self.eth_mtu + _FRAME_EXTRA)
-        self._set(SetPort.GENERAL, general)
+        general: dict[str, Value] = {"mtu": self.eth_mtu + _FRAME_EXTRA}
+        general["flags"] = _MTU_AND_PAUSE_VALID
+        if self.roce_v2:
+            general["flags"] = _MTU_AND_PAUSE_VALID | GENERAL_MODE_VALID
+            general["roce_mode"] = GENERAL_ROCE_V1_V2
+        self._set(SetPort.GENERAL, SET_PORT_GENERAL.pack(general))
         entry = MAC_VALID | int.from_bytes(self.mac, "big")
         self._set(SetPort.MAC_TABLE, struct.pack(f">{MAC_TABLE_ENTRIES}Q", entry, *[0] * 127))
         self._write_gids()
@@ -109,6 +125,14 @@ class Port:
             self._write_gids()
             return index
 
+    def roce_version(self, gid_index: int) -> int:
+        """Return the version of RoCE, 1 or 2, that packets from a GID of the table have.
+
+        The link-local GID keeps version 1. The others are of version 2 where the adapter speaks
+        it, as rdma_cm chooses (core/cma.c: cma_get_default_gid_type).
+        """
+        return 2 if self.roce_v2 and gid_index else 1
+
     def remove_gid(self, gid: bytes) -> None:
         """Take a GID out of the table; the other GIDs keep their indices."""
         with self._lock:
@@ -136,8 +160,23 @@ class Port:
         run(Opcode.SET_MCAST_FLTR, self.number, _FILTER_ENABLE)
 
     def _write_gids(self) -> None:
+        if self.roce_v2:
+            self._write_roce_addresses()
+            return
         table = b"".join(self.gids)
         self._set(SetPort.GID_TABLE, table + bytes(16 * GID_TABLE_ENTRIES - len(table)))
+
+    def _write_roce_addresses(self) -> None:
+        """Write the table with versions (ib/main.c: mlx4_ib_update_gids_v1_v2)."""
+        table = bytearray(ROCE_ADDRESS_SIZE * GID_TABLE_ENTRIES)
+        for index, gid in enumerate(self.gids):
+            version = self.roce_version(index)
+            entry: dict[str, Value] = {"gid": gid}
+            if version == 2:
+                entry |= {"version": 2, "type": int(not gid.startswith(IPV4_MAPPED))}
+            start = index * ROCE_ADDRESS_SIZE
+            table[start : start + ROCE_ADDRESS_SIZE] = ROCE_ADDRESS.pack(entry)
+        self._set(SetPort.ROCE_ADDR, table)
 
     def _set(self, form: SetPort, data: bytes | bytearray) -> None:
         self._commands.run(Opcode.SET_PORT, form << 8 | self.number, _ETHERNET_FORM, data=data)

@@ -1,4 +1,4 @@
-"""MADs over the device's queue pair 1: RoCE v1 datagrams between general service interfaces."""
+"""MADs over the device's queue pair 1: RoCE datagrams between general service interfaces."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import select
 import threading
 import time
 
+from bluebridge.device.layout.net.ip import IPV4, ones_complement_sum
 from bluebridge.device.layout.net.mad import MAD_SIZE
-from bluebridge.device.layout.net.roce import GRH, GRH_SIZE, GSI_QKEY, GSI_QPN
+from bluebridge.device.layout.net.roce import GRH, GRH_SIZE, GSI_QKEY, GSI_QPN, ipv4_gid
 from bluebridge.guest.protocols.cm.transport import Peer, Received
 from bluebridge.guest.verbs import (
     AccessFlags,
@@ -132,10 +133,6 @@ class GsiTransport:
         """Return the DMA address of a slot."""
         return self._memory.address + slot * SLOT
 
-    @staticmethod
-    def _peer(grh: bytes, mac: bytes) -> Peer:
-        return Peer(GRH.get_raw(grh, "sgid"), mac, GRH.get(grh, "traffic_class"))
-
     def _take(self, completion: Wc) -> Received:
         """Copy a datagram out of its slot and post the slot anew."""
         slot = completion.wr_id
@@ -143,4 +140,16 @@ class GsiTransport:
         grh = bytes(self._memory.view[start : start + GRH_SIZE])
         mad = bytes(self._memory.view[start + GRH_SIZE : start + completion.byte_len])
         self._qp.post_recv(self._receives[slot])
-        return Received(mad, self._peer(grh, completion.smac))
+        return Received(mad, _peer(grh, completion.smac))
+
+
+def _peer(header: bytes, mac: bytes) -> Peer:
+    """Return the sender by the network header (40 bytes) in front of a datagram.
+
+    It is a GRH, an IPv6 header, or an IPv4 header in the last 20 bytes, which is told by its
+    checksum (core/verbs.c: ib_get_rdma_header_version).
+    """
+    ipv4 = header[GRH_SIZE - IPV4.size :]
+    if IPV4.get(ipv4, "version") == 4 and ones_complement_sum(ipv4) == 0:
+        return Peer(ipv4_gid(IPV4.get_raw(ipv4, "source")), mac, IPV4.get(ipv4, "tos"))
+    return Peer(GRH.get_raw(header, "sgid"), mac, GRH.get(header, "traffic_class"))

@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from bluebridge.device.layout.mlx4.wqe import FORCE_LOOPBACK
-from bluebridge.device.layout.net.ethernet import ETHERNET, ETHERTYPE_ROCE
+from bluebridge.device.layout.net.ethernet import (
+    ETHERNET,
+    ETHERTYPE_IPV4,
+    ETHERTYPE_IPV6,
+    ETHERTYPE_ROCE,
+)
+from bluebridge.device.layout.net.ip import (
+    FIRST_SOURCE_PORT,
+    IPV4,
+    IPV4_MAPPED,
+    PROTOCOL_UDP,
+    ROCE_PORT,
+    UDP,
+    ones_complement_sum,
+)
 from bluebridge.device.layout.net.roce import (
     BTH,
     BTH_SIZE,
@@ -20,7 +34,7 @@ from bluebridge.guest.verbs.enums import SendFlags, WrOpcode
 from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.interface import EthernetPort
 from bluebridge.guest.verbs.requests import SendWr
-from bluebridge.guest.verbs.roce import RoceAddress
+from bluebridge.guest.verbs.roce import ROCE_V2, RoceAddress
 
 DEFAULT_PKEY = 0xFFFF
 _PSN_MASK = 0xFFFFFF
@@ -51,17 +65,7 @@ class GsiPosting:
         if wr.inline_data is not None:
             length = len(wr.inline_data)
         pad = -length & 3
-        ethernet = ETHERNET.pack(dmac=to.dmac, smac=self._port.mac, ethertype=ETHERTYPE_ROCE)
-        grh = GRH.pack(
-            version=6,
-            traffic_class=to.traffic_class,
-            flow_label=to.flow_label,
-            payload_length=BTH_SIZE + DETH_SIZE + length + pad + ICRC_SIZE,
-            next_header=GRH_NEXT_BTH,
-            hop_limit=to.hop_limit,
-            sgid=self._port.gids[to.sgid_index],
-            dgid=to.dgid,
-        )
+        network = self._network(to, BTH_SIZE + DETH_SIZE + length + pad + ICRC_SIZE)
         self._psn = (self._psn + 1) & _PSN_MASK
         bth = BTH.pack(
             opcode=BthOpcode.UD_SEND_ONLY,
@@ -73,7 +77,56 @@ class GsiPosting:
             psn=self._psn,
         )
         deth = DETH.pack(qkey=wr.remote_qkey, source_qpn=GSI_QPN)
-        return bytes(ethernet + grh + bth + deth)
+        return network + bytes(bth + deth)
+
+    def _network(self, to: RoceAddress, length: int) -> bytes:
+        """Return the Ethernet header and what follows it up to the BTH, with `length` bytes to go.
+
+        RoCE v1: a GRH. RoCE v2: an IP header and a UDP header.
+        """
+        sgid = self._port.gids[to.sgid_index]
+        if self._port.roce_version(to.sgid_index) != ROCE_V2:
+            return self._ethernet(to, ETHERTYPE_ROCE) + _grh(to, sgid, length, GRH_NEXT_BTH)
+        length += UDP.size
+        udp = UDP.pack(source_port=FIRST_SOURCE_PORT, destination_port=ROCE_PORT, length=length)
+        if not sgid.startswith(IPV4_MAPPED):
+            ip = _grh(to, sgid, length, PROTOCOL_UDP)
+            return self._ethernet(to, ETHERTYPE_IPV6) + ip + udp
+        return self._ethernet(to, ETHERTYPE_IPV4) + _ipv4(to, sgid, length) + udp
+
+    def _ethernet(self, to: RoceAddress, ethertype: int) -> bytes:
+        return bytes(ETHERNET.pack(dmac=to.dmac, smac=self._port.mac, ethertype=ethertype))
+
+
+def _grh(to: RoceAddress, sgid: bytes, length: int, following: int) -> bytes:
+    """Return a GRH, or an IPv6 header, which has the same fields."""
+    header = GRH.pack(
+        version=6,
+        traffic_class=to.traffic_class,
+        flow_label=to.flow_label,
+        payload_length=length,
+        next_header=following,
+        hop_limit=to.hop_limit,
+        sgid=sgid,
+        dgid=to.dgid,
+    )
+    return bytes(header)
+
+
+def _ipv4(to: RoceAddress, sgid: bytes, length: int) -> bytes:
+    header = IPV4.pack(
+        version=4,
+        header_words=IPV4.size // 4,
+        tos=to.traffic_class,
+        total_length=IPV4.size + length,
+        dont_fragment=1,
+        ttl=to.hop_limit,
+        protocol=PROTOCOL_UDP,
+        source=sgid[len(IPV4_MAPPED) :],
+        destination=to.dgid[len(IPV4_MAPPED) :],
+    )
+    IPV4.set(header, "checksum", ones_complement_sum(bytes(header)))
+    return bytes(header)
 
 
 def _address(wr: SendWr) -> RoceAddress:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.mlx4.commands import Opcode
-from bluebridge.device.layout.mlx4.contexts import QPC, QPC_MAILBOX_OFFSET
+from bluebridge.device.layout.mlx4.contexts import QPC, QPC_MAILBOX_OFFSET, ROCE_MODE_V2
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlame
 from bluebridge.guest.drivers.hca.queues.cq import Cq
 from bluebridge.guest.drivers.hca.queues.qp_context import constant_fields, mailbox, transition
@@ -17,6 +17,7 @@ from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.interface import EthernetPort
 from bluebridge.guest.verbs.objects import CompletionQueue, SharedReceiveQueue
 from bluebridge.guest.verbs.requests import QpInit
+from bluebridge.guest.verbs.roce import ROCE_V2, RoceAddress
 from bluebridge.guest.verbs.values import QpAttr
 
 _NO_MAILBOX = 2
@@ -54,6 +55,7 @@ class Qp(WorkQueues):
         geometry = Geometry.of(init, adapter.limits)
         qpn = _allocate_number(adapter, init.type, port.number)
         self.port_number = port.number
+        self._port = port
         super().__init__(adapter, qpn, pdn, init, geometry, port, blueflame, srq)
         self._fixed = self._fixed_fields(pdn)
         self._clear()
@@ -69,9 +71,8 @@ class Qp(WorkQueues):
             self.state = target
             self._clear()
             return
-        data = mailbox(
-            self.type, opcode, attr, self._fixed, self._memory_fields(), self.port_number
-        )
+        fixed = self._fixed | self._mode(attr)
+        data = mailbox(self.type, opcode, attr, fixed, self._memory_fields(), self.port_number)
         self._adapter.commands.run(opcode, self.qpn, data=data)
         self.state = target
 
@@ -107,6 +108,13 @@ class Qp(WorkQueues):
         if self.srq is not None:
             values |= {"use_srq": 1, "srqn": self.srq.srqn, "invalid_credits": 1}
         return values
+
+    def _mode(self, attr: QpAttr) -> dict[str, Value]:
+        """Return the RoCE version of a connection that gets its path (ib/qp.c: gid_type_to_qpc)."""
+        to = attr.address_vector
+        if isinstance(to, RoceAddress) and self._port.roce_version(to.sgid_index) == ROCE_V2:
+            return {"roce_mode": ROCE_MODE_V2}
+        return {}
 
     def _memory_fields(self) -> dict[str, Value]:
         """Return the context fields that locate the queues, which only RESET to INIT has."""
