@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from bluebridge.device.buslog.filter import Filter
+from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.net.cm import CmAttribute, RejectReason
 from bluebridge.guest.netif import NetInterface
@@ -41,7 +43,9 @@ from bluebridge.guest.verbs import (
     Sge,
     WcStatus,
 )
+from bluebridge.host_tools.analyzer.pcap import export
 from bluebridge.host_tools.vfio_user.bus import WireBus
+from tests.models.capture_reader import parse, read_file
 from tests.wire.server import ServerProcess, serving
 
 SERVER_IP, CLIENT_IP = "192.168.69.127", "192.168.69.128"
@@ -82,13 +86,11 @@ def open_end(stack: ExitStack, path: Path, ip: str) -> End:
 
 
 @pytest.fixture(scope="module")
-def pro_folder(
-    vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Path]:
+def pro_folder(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The sockets of two ConnectX-3 Pro, which join by packets of RoCE v2."""
     folder = tmp_path_factory.mktemp("pro")
     hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
-    words = [*hcas, "--pro", "--wire", "packets"]
+    words = [*hcas, "--pro", "--wire", "packets", "--log", str(folder / "log")]
     with serving("bluebridge.device", words, folder / "server.log") as server:
         yield folder
     assert "Traceback" not in server.text(), server.text()
@@ -177,6 +179,17 @@ def test_data_moves_over_a_connection(ends: tuple[End, End]) -> None:
             pass
         assert done[0].status is WcStatus.SUCCESS
     assert bytes(buffers[0].view[:5]) == b"ahoy!"
+
+
+def test_a_pro_sends_udp_alone(pro_folder: Path, tmp_path: Path) -> None:
+    """No packet of a connection, its making included, is of RoCE v1."""
+    with ExitStack() as stack:
+        server = open_end(stack, pro_folder / "a", SERVER_IP)
+        test_data_moves_over_a_connection((server, open_end(stack, pro_folder / "b", CLIENT_IP)))
+    with (tmp_path / "frames").open("wb") as file:
+        export.export(LogReader(pro_folder / "log"), Filter(), file)
+    frames = [found for frame in read_file(tmp_path / "frames") if (found := parse(frame))]
+    assert {found.network for found in frames} == {"v2-ipv4"}
 
 
 def test_disconnect(ends: tuple[End, End]) -> None:
