@@ -46,6 +46,4 @@ def _by_peer(device: Device, ip: str) -> ConnectionManager:
 
     if not isinstance(device, NtrdmaDevice):
         raise VerbsError(f"{device.name} has no Ethernet port")
-    if ipaddress.ip_address(ip).version != 4:
-        raise VerbsError(f"NTRDMA has IPv4 addresses, {ip} is none")
     return open_ntrdma_cm(device, ip)

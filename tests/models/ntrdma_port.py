@@ -25,7 +25,7 @@ class SocketPort:
 
     name = "test0"
 
-    def __init__(self, *addresses: int) -> None:
+    def __init__(self, *addresses: bytes) -> None:
         self.addresses = addresses
         self.carrier: list[bool] = []
         self.user, self._own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -51,8 +51,8 @@ class SocketPort:
     def set_carrier(self, up: bool) -> None:
         self.carrier.append(up)
 
-    def has_address(self, ip: int) -> bool:
-        return ip in self.addresses
+    def has_address(self, gid: bytes) -> bool:
+        return gid in self.addresses
 
     def close(self) -> None:
         self._own.close()

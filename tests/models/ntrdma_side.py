@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
+from bluebridge.device.layout.net.roce import ipv4_gid
 from bluebridge.device.layout.ntrdma.commands import QueueState
 from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.protocols.ntrdma.engine.actions import Ended, Operation
@@ -236,5 +237,5 @@ class Side:
             if self.stops_at_once:
                 raise Stopped
 
-    def has_address(self, ip: int) -> bool:
-        return ip == 0x0A090001
+    def has_address(self, gid: bytes) -> bool:
+        return gid == ipv4_gid(bytes((10, 9, 0, 1)))

@@ -57,14 +57,15 @@ def test_large_pings_tcp_and_a_program_that_comes_back(lab: Lab, back_end: str) 
                 assert machine.run("ip link show ntrdma0", check=False).status
 
 
-def test_connections_by_the_interfaces_addresses(lab: Lab) -> None:
-    """krping with the interface of its own device."""
+@pytest.mark.parametrize("address", [f"addr={A}", "addr6=fd00:9:2::1"])
+def test_connections_by_the_interfaces_addresses(lab: Lab, address: str) -> None:
+    """krping with the interface of its own device, IPv4 and IPv6."""
     said: dict[str, str] = {}
 
     def run(guest: Vm, words: str) -> None:
         said[guest.name] = guest.run(f"{KRPING} {words}", timeout=BOOT_SECONDS).text
 
-    options = f"addr={A},port=9999,count=20,size=20000,validate"
+    options = f"{address},port=9999,count=20,size=20000,validate"
     with lab.pair(hca=False, bridge=ntrdma.bridge()) as pair:
         pair.together(
             partial(run, pair.a, f"server,{options}"), partial(run, pair.b, f"client,{options}")

@@ -193,6 +193,12 @@ def ipv4_gid(address: bytes) -> bytes:
     return IPV4_MAPPED + address
 
 
+def ipv4_number(gid: bytes) -> int:
+    """Return the IPv4 address of an IPv4-mapped GID as a number, 0 for any other GID."""
+    mapped = gid[:-4] == ipv4_gid(bytes(4))[:-4]
+    return int.from_bytes(gid[-4:], "big") if mapped else 0
+
+
 def ip_gid(address: bytes) -> bytes:
     """Return the GID of an IP address of 4 or 16 bytes; that of an IPv6 address is the address."""
     return address if len(address) == 16 else ipv4_gid(address)

@@ -27,7 +27,9 @@ CONNECTIONS: Final = 1 << 0
 """The extension of commands 15 and 16."""
 ORDERED: Final = 1 << 1
 """The extension of carrying out a command before the sends that were stored behind it."""
-EXTENSIONS: Final = CONNECTIONS | ORDERED
+IPV6: Final = 1 << 2
+"""The extension of IPv6 addresses in commands 15 and 16."""
+EXTENSIONS: Final = CONNECTIONS | ORDERED | IPV6
 """The extensions of this project."""
 _SOURCE = "NTRDMA v0.1 ntrdma_cmd.h"
 
@@ -116,15 +118,20 @@ QP_MODIFY = _command(
 CM_MESSAGE = _command(
     "CM_MESSAGE",
     raw("mad", 8, 248, "a CM MAD without its first 8 bytes, which are always the same"),
-    doc="A message of the connection manager; pd_key is the sender's IPv4 address. Ours.",
+    doc="A message of the connection manager; pd_key is the sender's IPv4 address, 0 for the IPv6 "
+    "address by which the two know each other from RESOLVE. Ours.",
 )
 RESOLVE = _command(
-    "RESOLVE", u32("ip", 8, "IPv4 address as a number"), doc="Whether the peer has it. Ours."
+    "RESOLVE",
+    u32("ip", 8, "IPv4 address as a number, 0 for an IPv6 address"),
+    raw("address", 12, 16, "IPv6 address"),
+    raw("asker", 28, 16, "the sender's IPv6 address"),
+    doc="Whether the peer has it. Ours.",
 )
 NONE = _command(
     "NONE",
     u32("tag", 8, "0x42425831: the next word is meant. Ours"),
-    u32("extensions", 12, "bit 0: commands 15 and 16; bit 1: commands before later sends. Ours"),
+    u32("extensions", 12, "bit 0: commands 15, 16; 1: commands before later sends; 2: IPv6. Ours"),
     doc="Nothing; version 0.1 sends it back.",
 )
 

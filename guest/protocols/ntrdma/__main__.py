@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _address(text: str) -> str:
-    return str(ipaddress.IPv4Interface(text))
+    return str(ipaddress.ip_interface(text))
 
 
 if __name__ == "__main__":

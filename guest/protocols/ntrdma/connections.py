@@ -1,4 +1,4 @@
-"""Connections by IPv4 address over NTRDMA: messages travel as commands to the peer's driver.
+"""Connections by IP address over NTRDMA: messages travel as commands to the peer's driver.
 
 Addresses are those of the interface of the Ethernet device, if there is one, else any that a
 connection manager is opened with.
@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 
-from bluebridge.device.layout.net.roce import ipv4_gid
+from bluebridge.device.layout.net.roce import ip_gid, ipv4_number
 from bluebridge.guest.protocols.cm.manager import ConnectionManager
 from bluebridge.guest.protocols.cm.path_qp import Rtr
 from bluebridge.guest.protocols.cm.qp import RcPathQp
@@ -31,19 +31,22 @@ NO_MANAGER = (
     "the peer speaks version 0.1 of NTRDMA, which has no connection manager: "
     "exchange numbers of queue pairs, and address and key of memory, by a socket"
 )
+NO_IPV6 = "the peer's NTRDMA connects by IPv4 addresses only: choose one"
 MOST_ARRIVED = 1024
 """The most messages that wait; further ones are lost, and their sender repeats them."""
 
 
 class CommandTransport:
-    """`MadTransport` and `Resolver` by commands of NTRDMA, for the own address `ip`.
+    """`MadTransport` and `Resolver` by commands of NTRDMA, for the own address of GID `gid`.
 
     Messages do not say to which of several addresses they go, so a device has one of these.
     """
 
-    def __init__(self, device: NtrdmaDevice, ip: int) -> None:
+    def __init__(self, device: NtrdmaDevice, gid: bytes) -> None:
         """Take the device's connection manager; raises `VerbsError` when it has one already."""
-        self._device, self._ip = device, ip
+        self._device, self._gid = device, gid
+        self._found = b""
+        """The peer's IPv6 address that was found last."""
         self._service = device.service
         self._arrived: deque[Received] = deque()
         self._lock = threading.Lock()
@@ -52,7 +55,7 @@ class CommandTransport:
                 raise VerbsError(f"{device.name} has a connection manager already")
             self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             if device.network is None:
-                self._service.addresses.add(ip)
+                self._service.addresses.add(gid)
             self._service.cm_receiver = self._came
 
     def fileno(self) -> int:
@@ -73,7 +76,7 @@ class CommandTransport:
         """Post one MAD. Raises `OSError` when there is no peer."""
         service = self._service
         with service.lock:
-            if not service.engine.own.extensions.send_cm(mad[len(MAD_HEAD) :], self._ip):
+            if not service.engine.own.extensions.send_cm(mad[len(MAD_HEAD) :], self._gid):
                 known = service.engine.ready
                 raise OSError(errno.ENETDOWN, NO_MANAGER if known else "NTRDMA has no peer")
             service.run()
@@ -85,7 +88,7 @@ class CommandTransport:
         """Receive no more messages."""
         with self._service.lock:
             self._service.cm_receiver = None
-            self._service.addresses.discard(self._ip)
+            self._service.addresses.discard(self._gid)
         with self._lock:
             os.close(self._fd)
             self._fd = -1
@@ -95,29 +98,34 @@ class CommandTransport:
 
         Raises `TimeoutError` when it is not `ip`.
         """
-        number = int(ipaddress.IPv4Address(ip))
-        engine = self._service.engine
+        gid = ip_gid(ipaddress.ip_address(ip).packed)
+        extensions = self._service.engine.own.extensions
         deadline = time.monotonic() + timeout
         while True:
-            if self._service.wait_ready(max(0.0, deadline - time.monotonic())) and self._is(number):
-                return mac_of(number)
-            if engine.ready and engine.own.extensions.peer_connects is False:
+            if self._service.wait_ready(max(0.0, deadline - time.monotonic())) and self._is(gid):
+                self._found = self._found if ipv4_number(gid) else gid
+                return mac_of(gid)
+            if self._service.engine.ready and extensions.peer_connects is False:
                 raise OSError(errno.EOPNOTSUPP, NO_MANAGER)
+            if self._service.engine.ready and not ipv4_number(gid) and not extensions.peer_has_ipv6:
+                raise OSError(errno.EAFNOSUPPORT, NO_IPV6)
             if time.monotonic() >= deadline:
                 raise TimeoutError(errno.ETIMEDOUT, f"nobody answers at {ip}")
             time.sleep(0.02)
 
-    def _is(self, number: int) -> bool:
+    def _is(self, gid: bytes) -> bool:
         extensions = self._service.engine.own.extensions
         try:
-            self._service.call(lambda: extensions.resolve(number), "address")
+            self._service.call(lambda: extensions.resolve(gid, self._gid), "address")
         except VerbsError:
             self._device.health.check()
             return False
         return True
 
-    def _came(self, mad: bytes, ip: int) -> None:
-        sender = Peer(ipv4_gid(ip.to_bytes(4, "big")), mac_of(ip))
+    def _came(self, mad: bytes, gid: bytes) -> None:
+        if not ipv4_number(gid):
+            gid = self._found or gid
+        sender = Peer(gid, mac_of(gid))
         with self._lock:
             if self._fd >= 0 and len(self._arrived) < MOST_ARRIVED:
                 self._arrived.append(Received(MAD_HEAD + mad, sender))
@@ -125,18 +133,19 @@ class CommandTransport:
 
 
 def open_ntrdma_cm(device: NtrdmaDevice, ip: str) -> ConnectionManager:
-    """Open a connection manager for the address `ip` (dotted IPv4) of this side.
+    """Open a connection manager for the IP address `ip` of this side.
 
     With an Ethernet device it is an address of its interface, else any. Raises `VerbsError`.
     """
-    address = ipaddress.IPv4Address(ip)
+    address = ipaddress.ip_address(ip)
+    gid = ip_gid(address.packed)
     network = device.network
-    if network is not None and not network.has_address(int(address)):
-        mend = f"ip addr add {ip}/24 dev {network.name}"
+    if network is not None and not network.has_address(gid):
+        mend = f"ip addr add {ip}/{24 if address.version == 4 else 64} dev {network.name}"
         raise VerbsError(f"{network.name} has no address {ip}: {mend}")
-    transport = CommandTransport(device, int(address))
+    transport = CommandTransport(device, gid)
     guid = device.query_device().node_guid
-    port = LocalPort(ip, mac_of(int(address)), ipv4_gid(address.packed), 0, guid)
+    port = LocalPort(str(address), mac_of(gid), gid, 0, guid)
 
     def path_qp(qp: QueuePair) -> RcPathQp:
         return RcPathQp(qp, to_the_peer)

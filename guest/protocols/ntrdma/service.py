@@ -80,9 +80,9 @@ class Service:
         self.listeners: list[Callable[[Event, int], None]] = []
         self.notified: dict[int, Callable[[], None]] = {}
         """The receivers of the events of completion queues, by the queues' numbers."""
-        self.cm_receiver: Callable[[bytes, int], None] | None = None
-        self.addresses: set[int] = set()
-        """Own IPv4 addresses, as numbers."""
+        self.cm_receiver: Callable[[bytes, bytes], None] | None = None
+        self.addresses: set[bytes] = set()
+        """The GIDs of own IP addresses."""
         self.back_end = back_end
         self.network = network
         self.engine = Engine(back_end, self, network)
@@ -107,9 +107,10 @@ class Service:
         for watcher in tuple(self.watchers):
             watcher(state)
 
-    def has_address(self, ip: int) -> bool:
-        """Whether an IPv4 address is this side's."""
-        return ip in self.addresses or (self.network is not None and self.network.has_address(ip))
+    def has_address(self, gid: bytes) -> bool:
+        """Whether the IP address of a GID is this side's."""
+        network = self.network
+        return gid in self.addresses or (network is not None and network.has_address(gid))
 
     def tell(self) -> None:
         """Carry out what the engine gives out; under the lock, after each call into the engine."""
@@ -123,7 +124,7 @@ class Service:
                 for listener in tuple(self.listeners):
                     listener(action.event, action.key)
             elif isinstance(action, CmArrived) and self.cm_receiver is not None:
-                self.cm_receiver(action.mad, action.ip)
+                self.cm_receiver(action.mad, action.sender)
 
     # -- for callers ----------------------------------------------------------------------------
 

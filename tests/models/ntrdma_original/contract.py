@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from bluebridge.device.layout.net.roce import ipv4_gid
 from bluebridge.guest.protocols.ntrdma.connections import CommandTransport
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.verbs import QpState, SendFlags, SendWr, WcFlags, WcOpcode, WcStatus, WrOpcode
@@ -228,11 +229,12 @@ class OriginalContract:
             ends.ours.expect(WcStatus.SUCCESS)
             assert ends.completions(1)[0].handle == turn
 
-    def test_it_is_never_sent_what_it_does_not_know(self, ends: Ends) -> None:
+    @pytest.mark.parametrize("ip", ["10.9.2.1", "fd00:9:2::1"])
+    def test_it_is_never_sent_what_it_does_not_know(self, ends: Ends, ip: str) -> None:
         """Who asks for a connection is told at once that there is none with this peer."""
         with (
-            closing(CommandTransport(ends.device, 0x0A090202)) as transport,
+            closing(CommandTransport(ends.device, ipv4_gid(bytes((10, 9, 2, 2))))) as transport,
             pytest.raises(OSError, match=r"version 0\.1 of NTRDMA"),
         ):
-            transport.resolve("10.9.2.1")
+            transport.resolve(ip)
         assert max(ends.theirs.ops) <= 14 and ends.theirs.broken is None

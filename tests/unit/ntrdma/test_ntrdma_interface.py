@@ -16,8 +16,9 @@ from contextlib import ExitStack
 
 import pytest
 
+from bluebridge.device.layout.net.roce import ipv4_gid
 from bluebridge.guest.connections import open_connections
-from bluebridge.guest.protocols.ntrdma.ethernet.addresses import addresses_of, parse
+from bluebridge.guest.protocols.ntrdma.ethernet.addresses import addresses_of, parse, parse6
 from bluebridge.guest.protocols.ntrdma.ethernet.interface_options import EthernetOptions
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.protocols.ntrdma.transports.tcp import TcpTransport
@@ -26,7 +27,8 @@ from bluebridge.images.source import HOME
 from tests.models.ntrdma_port import END, FRAME_BYTES, SocketPort, with_port
 
 SECONDS = 20.0
-A_IP, B_IP = (int(ipaddress.IPv4Address(f"10.9.2.{number}")) for number in (1, 2))
+A_IP, B_IP = (ipv4_gid(bytes((10, 9, 2, number))) for number in (1, 2))
+A_IP6, B_IP6 = "fd00:9:2::1", "fd00:9:2::2"
 Ends = tuple[NtrdmaDevice, NtrdmaDevice, SocketPort, SocketPort]
 
 
@@ -149,7 +151,8 @@ def test_connections_are_by_the_interfaces_addresses(ends: Ends) -> None:
         stranger.resolve_addr("10.9.2.77", 9000, 0.1)
         event = stranger.events.get(SECONDS)
         assert event is not None and event.status != 0
-        here.addresses = (A_IP, A_IP + 76)  # somebody gives the interface one more
+        another = ipv4_gid(bytes((10, 9, 2, 77)))
+        here.addresses = (A_IP, another)  # somebody gives the interface one more
         once_more = asked.create_id()
         once_more.resolve_addr("10.9.2.77", 9000, 5.0)
         event = once_more.events.get(SECONDS)
@@ -162,8 +165,11 @@ def test_addresses_of_an_interface() -> None:
         entry.pack(name, socket.AF_INET, 0, bytes((10, 9, 2, last)))
         for name, last in ((b"ntrdma0", 1), (b"ntrdma01", 2), (b"ntrdma0:x", 3), (b"lo", 4))
     )
-    assert parse(entries, "ntrdma0") == {A_IP, A_IP + 2}
-    assert int(ipaddress.IPv4Address("127.0.0.1")) in addresses_of("lo")
+    assert parse(entries, "ntrdma0") == {A_IP, ipv4_gid(bytes((10, 9, 2, 3)))}
+    assert ipv4_gid(bytes((127, 0, 0, 1))) in addresses_of("lo")
+    line = "fd00000900020000000000000000000{} 05 40 00 80 {:>8}\n"
+    lines = line.format(1, "ntrdma0") + line.format(2, "lo")
+    assert parse6(lines, "ntrdma0") == {ipaddress.ip_address(A_IP6).packed}
     assert addresses_of("none0") == set()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
 import socket
 import time
@@ -14,6 +13,7 @@ from operator import contains as holds
 
 import pytest
 
+from bluebridge.device.layout.net.roce import ipv4_gid
 from bluebridge.device.layout.ntrdma.stream import TAG, MessageKind
 from bluebridge.guest.connections import open_connections
 from bluebridge.guest.drivers import dma, ntb
@@ -37,6 +37,7 @@ from tests.models.verbs.contract.common import join
 from tests.models.verbs.player import ALL, Player
 
 HERE = "s:127.0.0.1:0"
+GID = ipv4_gid(bytes((10, 9, 2, 9)))
 SECONDS = 20.0
 
 
@@ -192,13 +193,13 @@ def test_nothing_is_written_to_the_descriptor_of_a_closed_device() -> None:
 def arrives(device: NtrdmaDevice, mad: bytes) -> None:
     """The peer sends a CM message."""
     with device.service.lock:
-        device.service.engine.actions.append(CmArrived(mad, 2))
+        device.service.engine.actions.append(CmArrived(mad, GID))
         device.service.tell()
 
 
 def test_messages_of_connections_that_nobody_receives_are_bounded() -> None:
     with NtrdmaDevice(TcpTransport(HERE)) as device:
-        transport = CommandTransport(device, 1)
+        transport = CommandTransport(device, GID)
         for number in range(MOST_ARRIVED + 10):
             arrives(device, number.to_bytes(4, "big"))
         found = transport.receive()
@@ -217,8 +218,8 @@ def test_a_device_has_one_connection_manager_at_a_time() -> None:
                 open_connections(device, "10.9.2.3", owned)
         with ExitStack() as owned:
             open_connections(device, "10.9.2.3", owned)
-            assert device.service.has_address(int(ipaddress.IPv4Address("10.9.2.3")))
-            assert not device.service.has_address(int(ipaddress.IPv4Address("10.9.2.1")))
+            assert device.service.has_address(ipv4_gid(bytes((10, 9, 2, 3))))
+            assert not device.service.has_address(ipv4_gid(bytes((10, 9, 2, 1))))
 
 
 def store(address: int, data: bytes) -> bytes:

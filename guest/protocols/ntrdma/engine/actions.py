@@ -48,10 +48,13 @@ class Notify:
 
 @dataclass(frozen=True, slots=True)
 class CmArrived:
-    """A CM message of the peer at `ip`, without its first 8 bytes."""
+    """A CM message of the peer with the GID `sender`, without its first 8 bytes.
+
+    The GID is 0 for an IPv6 address that the peer has not told: it is one that it was asked for.
+    """
 
     mad: bytes
-    ip: int
+    sender: bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 
+from bluebridge.device.layout.net.roce import ipv4_number
 from bluebridge.device.layout.ntrdma.commands import (
     CM_MESSAGE,
     CONNECTIONS,
     EXTENSIONS,
     EXTENSIONS_TAG,
+    IPV6,
     NONE,
     RESOLVE,
     RESPONSE,
@@ -40,21 +42,35 @@ class Extensions:
         known = self._peer.extensions
         return None if known is None else bool(known & CONNECTIONS)
 
-    def send_cm(self, mad: bytes, ip: int) -> bool:
-        """Send a CM message to the peer at `ip`; returns False if there is no peer."""
-        if not self._peer.ready or self.peer_connects is False:
+    @property
+    def peer_has_ipv6(self) -> bool | None:
+        """Whether the peer's connection manager takes IPv6; None until it has said so."""
+        known = self._peer.extensions
+        return None if known is None else bool(known & IPV6)
+
+    def send_cm(self, mad: bytes, sender: bytes) -> bool:
+        """Send a CM message of the own GID `sender`; returns False if there is no peer for it."""
+        ip = ipv4_number(sender)
+        takes = self.peer_connects if ip else self.peer_has_ipv6
+        if not self._peer.ready or takes is False:
             return False
         command = CM_MESSAGE.pack(op=CommandCode.CM_MESSAGE, pd_key=ip, mad=mad)
         self._ask(command, Operation(lenient=True))
         return True
 
-    def resolve(self, ip: int) -> Operation:
-        """Ask the peer whether an IPv4 address is its own; it refuses if not."""
+    def resolve(self, gid: bytes, asker: bytes) -> Operation:
+        """Ask the peer whether the address of a GID is its own; it refuses if not.
+
+        `asker` is the own address that asks.
+        """
         operation = Resolve()
-        if self._peer.ready:
+        if not self._peer.ready:
+            operation.good = False
+        elif ip := ipv4_number(gid):
             self._ask(RESOLVE.pack(op=CommandCode.RESOLVE, ip=ip), operation)
         else:
-            operation.good = False
+            form = RESOLVE.pack(op=CommandCode.RESOLVE, address=gid, asker=asker)
+            self._ask(form, operation)
         return operation
 
     def _ask(self, command: bytearray, operation: Operation) -> None:

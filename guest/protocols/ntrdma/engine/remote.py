@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from bluebridge.device.layout.net.roce import ipv4_gid
 from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma.commands import CommandCode, QueueState
 from bluebridge.guest.protocols.ntrdma.engine.actions import Actions, CmArrived
@@ -45,6 +46,8 @@ class RemoteResources:
         self.regions = RemoteRegions(transport)
         self.pairs: dict[int, RemotePair] = {}
         self.by_bell: dict[int, RemotePair] = {}
+        self._asker = bytes(16)
+        """The peer's IPv6 address, once it has asked for one of this side's."""
         self._handlers: dict[int, Callable[[bytes], bytes]] = {
             CommandCode.NONE: _extensions,
             CommandCode.PD_CREATE: self.regions.create_domain,
@@ -89,6 +92,7 @@ class RemoteResources:
         for key in list(self.pairs):
             self._close_pair(key)
         self.regions.clear()
+        self._asker = bytes(16)
 
     def _delete_domain(self, command: bytes) -> bytes:
         regions = self.regions.domain(command)
@@ -171,11 +175,17 @@ class RemoteResources:
     def _cm_message(self, command: bytes) -> bytes:
         form = layout.CM_MESSAGE
         mad, ip = form.get_raw(command, "mad"), form.get(command, "pd_key")
-        self._actions.append(CmArrived(mad, ip))
+        sender = ipv4_gid(ip.to_bytes(4, "big")) if ip else self._asker
+        self._actions.append(CmArrived(mad, sender))
         return keyless(command)
 
     def _resolve(self, command: bytes) -> bytes:
-        if not self._host.has_address(layout.RESOLVE.get(command, "ip")):
+        form = layout.RESOLVE
+        ip = form.get(command, "ip")
+        if not ip:
+            self._asker = form.get_raw(command, "asker")
+        asked = ipv4_gid(ip.to_bytes(4, "big")) if ip else form.get_raw(command, "address")
+        if not self._host.has_address(asked):
             raise CommandRefused
         return keyless(command)
 

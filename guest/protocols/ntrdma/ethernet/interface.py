@@ -33,8 +33,8 @@ class FramePort(Protocol):
     def set_carrier(self, up: bool) -> None:
         """Set the carrier: True when the peer's interface is present."""
 
-    def has_address(self, ip: int) -> bool:
-        """Return True if an IPv4 address is one of the interface's."""
+    def has_address(self, gid: bytes) -> bool:
+        """Return True if the IP address of a GID is one of the interface's."""
 
     def close(self) -> None:
         """Free the interface."""
@@ -103,9 +103,9 @@ class Interface:
         """The interface's."""
         return self.port.name
 
-    def has_address(self, ip: int) -> bool:
-        """Whether an IPv4 address is one of the interface's."""
-        return self.port.has_address(ip)
+    def has_address(self, gid: bytes) -> bool:
+        """Whether the IP address of a GID is one of the interface's."""
+        return self.port.has_address(gid)
 
     def counters(self) -> str:
         """Return the counts of frames that have crossed, in one line."""

@@ -18,7 +18,7 @@ _MEMORY_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class EthernetOptions:
-    """`address` is dotted IPv4 with the bits of its network, such as 10.9.2.1/24."""
+    """`address` is IPv4 or IPv6 with the bits of its network: 10.9.2.1/24, fd00:9:2::1/64."""
 
     address: str
     mtu: int = DEFAULT_MTU

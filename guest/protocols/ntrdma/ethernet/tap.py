@@ -11,6 +11,7 @@ import socket
 import struct
 import subprocess
 
+from bluebridge.device.layout.net.roce import ip_gid
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.protocols.ntrdma.ethernet.addresses import addresses_of, mac_of
 from bluebridge.guest.protocols.ntrdma.ethernet.interface_options import EthernetOptions
@@ -27,6 +28,8 @@ _SIOCSIFMTU, _SIOCSIFHWADDR, _SIOCSIFTXQLEN = 0x8922, 0x8924, 0x8943
 _ARPHRD_ETHER = 1
 _REQUEST = struct.Struct("16s24s")
 """struct ifreq of a 64-bit kernel."""
+_REQUEST6 = struct.Struct("16sIi")
+"""struct in6_ifreq: address, bits of the prefix, index of the interface."""
 
 
 class Tap:
@@ -38,7 +41,7 @@ class Tap:
     def __init__(self, options: EthernetOptions) -> None:
         self.name = options.name
         self.beyond = bytearray(1)
-        network = ipaddress.IPv4Interface(options.address)
+        network = ipaddress.ip_interface(options.address)
         _need_tun()
         self.descriptor = os.open(DEVICE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -53,21 +56,35 @@ class Tap:
     def _request(self, value: bytes) -> bytes:
         return _REQUEST.pack(self.name.encode(), value)
 
-    def _configure(self, network: ipaddress.IPv4Interface, mtu: int) -> None:
-        mac = struct.pack("H6s", _ARPHRD_ETHER, mac_of(int(network.ip)))
+    def _configure(
+        self, network: ipaddress.IPv4Interface | ipaddress.IPv6Interface, mtu: int
+    ) -> None:
+        mac = struct.pack("H6s", _ARPHRD_ETHER, mac_of(ip_gid(network.ip.packed)))
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
             for number, value in (
                 (_SIOCSIFHWADDR, mac),
                 (_SIOCSIFMTU, struct.pack("i", mtu)),
                 (_SIOCSIFTXQLEN, struct.pack("i", QUEUED_FRAMES)),
-                (_SIOCSIFADDR, _internet(network.ip)),
-                (_SIOCSIFNETMASK, _internet(network.netmask)),
             ):
                 fcntl.ioctl(control, number, self._request(value))
+            if isinstance(network, ipaddress.IPv4Interface):
+                for number, address in (
+                    (_SIOCSIFADDR, network.ip),
+                    (_SIOCSIFNETMASK, network.netmask),
+                ):
+                    fcntl.ioctl(control, number, self._request(_internet(address)))
             request = fcntl.ioctl(control, _SIOCGIFFLAGS, self._request(b""))
             (flags,) = struct.unpack_from("H", request, 16)
             up = struct.pack("H", flags | _IFF_UP)
             fcntl.ioctl(control, _SIOCSIFFLAGS, self._request(up))
+        if isinstance(network, ipaddress.IPv6Interface):
+            self._add6(network)
+
+    def _add6(self, network: ipaddress.IPv6Interface) -> None:
+        """Add an IPv6 address, which the kernel takes for an interface that is up."""
+        place = network.ip.packed, network.network.prefixlen, socket.if_nametoindex(self.name)
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as control:
+            fcntl.ioctl(control, _SIOCSIFADDR, _REQUEST6.pack(*place))
 
     def fileno(self) -> int:
         """Readable when the kernel wants to send a frame."""
@@ -102,9 +119,9 @@ class Tap:
         with contextlib.suppress(OSError):  # it goes away with its network namespace
             fcntl.ioctl(self.descriptor, _TUNSETCARRIER, struct.pack("i", up))
 
-    def has_address(self, ip: int) -> bool:
-        """Whether an IPv4 address is one of the interface's."""
-        return ip in addresses_of(self.name)
+    def has_address(self, gid: bytes) -> bool:
+        """Whether the IP address of a GID is one of the interface's."""
+        return gid in addresses_of(self.name)
 
     def close(self) -> None:
         """Remove the interface."""

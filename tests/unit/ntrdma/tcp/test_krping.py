@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from ipaddress import IPv6Address
 
 import pytest
 
+from bluebridge.device.layout.ntrdma import commands
+from bluebridge.guest.protocols.ntrdma.connections import CommandTransport
 from tests.models.verbs.krping_contract import KrpingContract, Sides
 from tests.models.verbs.krping_pair import CLIENT_IP, SERVER_IP, side_on, start
 from tests.unit.ntrdma.tcp.programs import program, success, until_said
 from tests.unit.ntrdma.tcp.test_verbs import joined
+
+SERVER_IP6, CLIENT_IP6 = "fd00:69::127", "fd00:69::128"
 
 
 class TestNtrdma(KrpingContract):
@@ -30,6 +36,32 @@ class TestNtrdma(KrpingContract):
         """An address that the peer has not."""
         result = start(sides[1], "client,addr=192.168.69.99,port=9999,count=1").result()
         assert not result.ok
+
+
+def test_ipv6_addresses() -> None:
+    """Found by the extension of RESOLVE; messages go both ways between them."""
+    a, b = joined()
+    served, asked = side_on(a, SERVER_IP6), side_on(b, CLIENT_IP6)
+    address = f"addr6={SERVER_IP6},port=9999,count=20,validate"
+    run = start(served, f"server,{address}")
+    found = start(asked, f"client,{address}").result()
+    assert found.validated == run.result().validated == 20, (found.error, run.result().error)
+    assert not start(asked, "client,addr6=fd00:69::99,port=9999,count=1").result().ok
+    for side in (asked, served):
+        side.host.close()
+
+
+def test_a_peer_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It said that it connects, and nothing of IPv6: one line tells what to do."""
+    monkeypatch.setattr(commands, "EXTENSIONS", commands.CONNECTIONS | commands.ORDERED)
+    a, b = joined()
+    with (
+        a,
+        b,
+        closing(CommandTransport(b, IPv6Address(CLIENT_IP6).packed)) as transport,
+        pytest.raises(OSError, match="by IPv4 addresses only: choose one"),
+    ):
+        transport.resolve(SERVER_IP6)
 
 
 @pytest.mark.parametrize("options", ["size=65536", "mem_mode=reg,server_inv"])
