@@ -20,9 +20,11 @@ from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.device.layout import reference
 from bluebridge.host_tools.analyzer.named_fields import named_fields
 from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.web import queue_answer
 from bluebridge.host_tools.web.book import Book, Query
 from bluebridge.host_tools.web.lab import Lab
 from bluebridge.host_tools.web.live import Live, TooManyPages
+from bluebridge.host_tools.web.moments import Moments
 from bluebridge.host_tools.web.reference_page import page as reference_page
 from bluebridge.host_tools.web.timeline import length, moments, timeline
 
@@ -100,6 +102,7 @@ class Site:
         self._lab = lab
         self._book = book
         self._live = live
+        self._queues = Moments(book.folder)
 
     def application(self) -> bottle.Bottle:
         """Return the WSGI application with the routes of this site."""
@@ -112,6 +115,7 @@ class Site:
         app.route("/activities", "GET", answering(self.activities))
         app.route("/activity/<number:int>", "GET", answering(self.activity))
         app.route("/fields/<number:int>", "GET", answering(self.fields))
+        app.route("/queues/<number:int>", "GET", answering(self.queues))
         app.route("/reference/<subject>", "GET", self.reference)
         app.route("/act", "POST", answering(self.act))
         app.route("/events", "GET", self.events)
@@ -175,6 +179,13 @@ class Site:
                 }
             )
         return {"fields": found}
+
+    def queues(self, number: int) -> dict[str, Any]:
+        """Answer with the state of queue pair `qpn` of `device` after event `number`, and now."""
+        asked = bottle.request.query
+        device = asked.getunicode("device", "")
+        wanted = (device, _number(asked.get("qpn", ""))) if device else None
+        return queue_answer.answer(self._queues, number, wanted)
 
     def reference(self, subject: str) -> str:
         """Answer with a page of the register reference, else 404."""

@@ -9,9 +9,11 @@ from bluebridge.device.buslog.reader import Event, LogError
 from bluebridge.device.buslog.record import TEXT_KINDS, function_of
 from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.host_tools.analyzer.activity import Activity
+from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel
 from bluebridge.host_tools.analyzer.decode import decode
+from bluebridge.host_tools.analyzer.devices.registry import model_of
+from bluebridge.host_tools.analyzer.queues.queues import QPN_MASK
 from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 from bluebridge.host_tools.web.captions import caption
 from bluebridge.host_tools.web.places import way
@@ -20,6 +22,10 @@ from bluebridge.host_tools.web.routine import routine
 MOST_STEPS = 2000
 """The most steps of an activity in the page; a line says when it had more."""
 _GOOD = ("", "OK")
+_OF_PAIRS = (
+    Role.DOORBELL, Role.WQE, Role.RECEIVE_WQE, Role.PAYLOAD_READ, Role.PAYLOAD_WRITE, Role.REQUEST,
+)  # fmt: skip
+"""Roles of transactions whose object is a queue pair."""
 
 
 def row(activity: Activity) -> dict[str, Any]:
@@ -64,7 +70,24 @@ def detail(
     notes = list(activity.notes)
     if len(places) > MOST_STEPS:
         notes.append(f"the first {MOST_STEPS} of {len(places)} steps")
-    return row(activity) | {"notes": notes, "cause": activity.cause, "list": steps}
+    more = {"notes": notes, "cause": activity.cause, "pairs": pairs_of(activity), "list": steps}
+    return row(activity) | more
+
+
+def pairs_of(activity: Activity) -> list[tuple[str, int]]:
+    """Return the queue pairs that an activity is about: function and number, its own first."""
+    function, transfer = function_of(activity.device), activity.transfer
+    if transfer is not None:
+        peer = [(function_of(transfer.peer), transfer.peer_qpn)] if transfer.peer_qpn else []
+        return [(function, transfer.qpn), *(each for each in peer if each[0])]
+    model = model_of(activity.device)
+    if model.adapter is None:
+        return []
+    name, _, number = activity.title.partition(" in_mod=")
+    if activity.kind is ActivityKind.COMMAND and name in model.adapter.states.transitions:
+        return [(function, int(number, 16) & QPN_MASK)]
+    named = (one.obj for one in activity.transactions if one.role in _OF_PAIRS and one.obj)
+    return [(function, qpn) for qpn in named][:1]
 
 
 def _with_notes_in_time(

@@ -13,7 +13,9 @@ from bluebridge.host_tools.web.book import Book, Query
 from bluebridge.host_tools.web.lab import Lab
 from bluebridge.host_tools.web.timeline import length, moments, timeline
 
-SCRIPTS = ("source.js", "drawing.js", "player.js", "list.js", "lab.js", "time.js", "main.js")
+SCRIPTS = (
+    "source.js", "drawing.js", "queues.js", "player.js", "list.js", "lab.js", "time.js", "main.js",
+)  # fmt: skip
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 
 

@@ -8,11 +8,11 @@ what else.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.layout.mlx4.commands import MODIFIER_SQD_EVENT, Opcode, OptPar, Status
 from bluebridge.device.layout.mlx4.contexts import QPC, QPC_MAILBOX_OFFSET, QPC_SIZE, QpState
+from bluebridge.device.layout.mlx4.transitions import TRANSITIONS
 from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
 from bluebridge.device.mlx4.pairs.hca_pair import HcaPair
@@ -98,24 +98,17 @@ def _merge_rts(qp: HcaPair, source: bytes, mask: int) -> None:
     qp.engine.next_psn = QPC.get(source, "next_send_psn")
 
 
-class Transition(NamedTuple):
-    """A transition command: its source states, its target, and the merge of its context."""
-
-    sources: tuple[PairState, ...]
-    target: PairState
-    merge: Callable[[HcaPair, bytes, int], None]
-
-
-TRANSITIONS: dict[int, Transition] = {
-    Opcode.INIT2INIT_QP: Transition((PairState.INIT,), PairState.INIT, _merge_nothing),
-    Opcode.INIT2RTR_QP: Transition((PairState.INIT,), PairState.RTR, _merge_rtr),
-    Opcode.RTR2RTS_QP: Transition((PairState.RTR,), PairState.RTS, _merge_rts),
-    Opcode.RTS2RTS_QP: Transition((PairState.RTS,), PairState.RTS, _merge_nothing),
-    Opcode.SQERR2RTS_QP: Transition((PairState.SQER,), PairState.RTS, _merge_nothing),
-    Opcode.RTS2SQD_QP: Transition((PairState.RTS, PairState.SQD), PairState.SQD, _merge_nothing),
-    Opcode.SQD2SQD_QP: Transition((PairState.SQD,), PairState.SQD, _merge_nothing),
-    Opcode.SQD2RTS_QP: Transition((PairState.SQD,), PairState.RTS, _merge_nothing),
+MERGES: dict[int, Callable[[HcaPair, bytes, int], None]] = {
+    Opcode.INIT2INIT_QP: _merge_nothing,
+    Opcode.INIT2RTR_QP: _merge_rtr,
+    Opcode.RTR2RTS_QP: _merge_rts,
+    Opcode.RTS2RTS_QP: _merge_nothing,
+    Opcode.SQERR2RTS_QP: _merge_nothing,
+    Opcode.RTS2SQD_QP: _merge_nothing,
+    Opcode.SQD2SQD_QP: _merge_nothing,
+    Opcode.SQD2RTS_QP: _merge_nothing,
 }
+"""Functions that take over the context of a transition, by its command."""
 
 
 def _find(adapter: Adapter, command: Command) -> HcaPair:
@@ -142,20 +135,19 @@ def create(adapter: Adapter, command: Command) -> None:
 def modify(adapter: Adapter, command: Command) -> None:
     """Carry out a transition between two states in which hardware owns the queue pair."""
     qp = _find(adapter, command)
-    transition = TRANSITIONS[command.opcode]
-    if qp.state not in transition.sources:
+    sources, target = TRANSITIONS[command.opcode]
+    if STATES[qp.state] not in sources:
         raise CommandError(
-            Status.BAD_QP_STATE,
-            f"QP {qp.qpn:#x} is in {qp.state.name}, not {transition.sources[0].name}",
+            Status.BAD_QP_STATE, f"QP {qp.qpn:#x} is in {qp.state.name}, not {sources[0].name}"
         )
     mask, context = _mailbox(command)
-    transition.merge(qp, context, mask)
+    MERGES[command.opcode](qp, context, mask)
     _merge_optional(qp, context, mask)
     qp.load()
-    if transition.target is PairState.SQD:
+    if target is QpState.SQD:
         qp.drain(event=bool(command.in_modifier & MODIFIER_SQD_EVENT))
     else:
-        qp.set_state(transition.target)
+        qp.set_state(PairState[target.name])
 
 
 def to_error(adapter: Adapter, command: Command) -> None:
@@ -205,7 +197,7 @@ def context_of(qp: HcaPair) -> bytes:
 
 RULES: dict[int, Rule] = {
     Opcode.RST2INIT_QP: Rule(create),
-    **dict.fromkeys(TRANSITIONS, Rule(modify)),
+    **dict.fromkeys(MERGES, Rule(modify)),
     Opcode.TOERR_QP: Rule(to_error),
     Opcode.TORST_QP: Rule(to_reset, closing=True),
     Opcode.QUERY_QP: Rule(query),

@@ -17,7 +17,7 @@ from bluebridge.host_tools.analyzer.activity.open_activities import OpenActiviti
 from bluebridge.host_tools.analyzer.devices.model import CommandRegister
 from bluebridge.host_tools.analyzer.transaction import Transaction
 
-_RECORD = re.compile(
+RECORD = re.compile(
     r"(?P<name>\S+) op_mod=\S+ in_mod=(?P<in_mod>\S+) in=\S+ (?P<status>\S+) "
     r"(?P<us>\d+) us(?:: (?P<reason>.*))?"
 )
@@ -190,7 +190,7 @@ class CommandActivities:
 
 
 def _describe(activity: Activity, text: str) -> None:
-    found = _RECORD.fullmatch(text)
+    found = RECORD.fullmatch(text)
     if found is None:
         activity.title = text
         return

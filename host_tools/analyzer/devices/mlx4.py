@@ -8,7 +8,7 @@ from struct import Struct
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout import fields
 from bluebridge.device.layout.buslog import What
-from bluebridge.device.layout.mlx4 import bar0, cqe, eqe, uar
+from bluebridge.device.layout.mlx4 import bar0, contexts, cqe, eqe, transitions, uar
 from bluebridge.device.layout.mlx4.commands import name_of
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.wqe import DS_MASK, SendOpcode
@@ -26,6 +26,9 @@ from bluebridge.host_tools.analyzer.devices.model import (
     DeviceKind,
     DeviceModel,
     EventKind,
+    PairContext,
+    PairStates,
+    PairTransition,
     Place,
     QueueEvent,
     SendHead,
@@ -34,6 +37,10 @@ from bluebridge.host_tools.analyzer.devices.model import (
 from bluebridge.host_tools.analyzer.transaction import OK, Role
 
 _OPCODE = 0xFFF
+_SIZES_END = 0x0C
+"""The bytes of a queue pair's context that have its service and the sizes of its rings."""
+_FLUSHING = (contexts.ServiceType.UC, contexts.ServiceType.UD, contexts.ServiceType.MLX)
+"""Services whose send queue alone is flushed when a send fails."""
 _EQS_OF_PAGE = 4
 _COMPLETED = Struct(">I20xH")
 """QPN and index in a completion entry: fields `qpn` and `wqe_index` of `CQE`."""
@@ -117,6 +124,8 @@ def _event(data: Data) -> QueueEvent:
     kind = _EVENTS.get(code, EventKind.OTHER)
     if kind is EventKind.COMPLETION:
         return QueueEvent(kind, int.from_bytes(data[5:8], "big") if len(data) >= 8 else None)
+    if kind is EventKind.FAULT and eqe.BY_TYPE.get(code) is eqe.QP_EQE:
+        return QueueEvent(kind, eqe.QP_EQE.get(data, "qpn") if len(data) >= eqe.EQE_SIZE else None)
     if kind not in (EventKind.COMMAND, EventKind.PORT) or len(data) < eqe.EQE_SIZE:
         return QueueEvent(kind)
     if kind is EventKind.COMMAND:
@@ -125,6 +134,14 @@ def _event(data: Data) -> QueueEvent:
     if code != EventType.PORT_CHANGE:
         return QueueEvent(kind, port)
     return QueueEvent(kind, port, "active" if data[3] == eqe.PORT_ACTIVE else "down")
+
+
+def _pair_context(data: Data) -> PairContext | None:
+    at, get = contexts.QPC_MAILBOX_OFFSET, contexts.QPC.get
+    if len(data) < at + _SIZES_END:
+        return None
+    send, receive = (get(data, f"log_{name}_size", at) for name in ("sq", "rq"))
+    return PairContext(get(data, "service", at) in _FLUSHING, 1 << send, 1 << receive)
 
 
 def _cqe_words(event: Event) -> str:
@@ -222,6 +239,19 @@ MLX4 = DeviceModel(
             go=bar0.HCR_GO,
             event=bar0.HCR_EVENT,
             name=lambda control: name_of(control & _OPCODE),
+        ),
+        states=PairStates(
+            names=tuple(state.name for state in (contexts.QpState.RST, *transitions.OWNED)),
+            transitions={
+                name_of(opcode): PairTransition(
+                    tuple(state.name for state in each.sources), each.target.name
+                )
+                for opcode, each in transitions.TRANSITIONS.items()
+            },
+            failures=tuple((one.name, other.name) for one, other in transitions.FAILURES),
+            flushing=contexts.QpState.SQER.name,
+            failed=contexts.QpState.ERR.name,
+            context=_pair_context,
         ),
         reset=(0, bar0.RESET_OFFSET),
     ),

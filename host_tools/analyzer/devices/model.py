@@ -67,13 +67,49 @@ class EventKind(Enum):
 class QueueEvent(NamedTuple):
     """An entry of an event queue.
 
-    `number` is that of the completion queue or port, or the token of the command; None if the log
-    has not kept it. `state` is the new one of a port where the entry says it.
+    `number` is that of the completion queue, port or failed queue pair, or the token of the
+    command; None if the log has not kept it. `state` is the new one of a port where the entry says
+    it.
     """
 
     kind: EventKind
     number: int | None = None
     state: str = ""
+
+
+class PairTransition(NamedTuple):
+    """The states in which a command may move a queue pair, and the state it leads to."""
+
+    sources: tuple[str, ...]
+    target: str
+
+
+class PairContext(NamedTuple):
+    """What software says of a queue pair when it gives it to hardware.
+
+    `flushes` says whether a failed send closes the send queue only. Sizes are in slots.
+    """
+
+    flushes: bool
+    send_slots: int
+    receive_slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class PairStates:
+    """The states of a model's queue pairs, by name; the first one is that before and after use."""
+
+    names: tuple[str, ...]
+    transitions: Mapping[str, PairTransition]
+    """By the name of the command, whose input modifier names the queue pair."""
+    failures: tuple[tuple[str, str], ...]
+    """Transitions that hardware makes when work fails."""
+    flushing: str
+    """The state after a failed send of a queue pair that `flushes`."""
+    failed: str
+    """The state after any other failure."""
+    context: Callable[[Data], PairContext | None]
+    """Reads the mailbox of the command that leaves the first state; None if too little is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +153,7 @@ class Adapter:
     written: Callable[[Event], tuple[Role, int]]
     """Returns the role of a register write and the number of the queue it names, 0 for none."""
     command: CommandRegister
+    states: PairStates
     reset: tuple[int, int]
     """BAR and offset of the register that resets the function."""
 

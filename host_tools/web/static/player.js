@@ -6,6 +6,7 @@ class Player {
     this.drawing = drawing;
     this.steps = [];
     this.at = -1;
+    this.queues = new Queues();
     $("back").onclick = () => { this.pause(); this.go(this.at - 1); };
     $("on").onclick = () => { this.pause(); this.go(this.at + 1); };
     $("run").onclick = () => this.timer ? this.pause() : this.play();
@@ -71,6 +72,7 @@ class Player {
       el("span", `${step.caption ? said : ""}${step.kept ? ` (${step.kept})` : ""}`, "exact"));
     this.drawing.show(step.way);
     this.fields(step);
+    this.queues.show(step.number, this.chosen);
     this.buttons();
   }
 

@@ -23,6 +23,10 @@ class Server {
 
   async fields(number) { return (await this.get("fields/" + number)).fields; }
 
+  queues(number, pair) {
+    return this.get(`queues/${number}?` + new URLSearchParams(pair ? {device: pair[0], qpn: pair[1]} : {}));
+  }
+
   timeline(since, until) { return this.get("timeline?" + new URLSearchParams({since, until})); }
 
   async moments() { return (await this.get("moments")).moments; }
@@ -52,6 +56,8 @@ class Saved {
   }
 
   async fields() { return []; }  // of a saved page: its steps have the words only
+
+  async queues() { return {pairs: [], done: true}; }
 
   async timeline() { return this.saved.lab.log.timeline; }
 

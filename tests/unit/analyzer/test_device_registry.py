@@ -24,6 +24,8 @@ from bluebridge.host_tools.analyzer.devices.model import (
     DeviceKind,
     DeviceModel,
     EventKind,
+    PairStates,
+    PairTransition,
     QueueEvent,
     SendHead,
 )
@@ -186,6 +188,14 @@ TOY_CARD = DeviceModel(
         event=lambda data: QueueEvent(EventKind.COMPLETION, data[0]),
         written=_written,
         command=CommandRegister(0, 0x80, 0x90, 0x8C, 1, 2, hex),
+        states=PairStates(
+            ("OFF", "ON"),
+            {"GO": PairTransition(("OFF",), "ON")},
+            (),
+            "OFF",
+            "OFF",
+            lambda data: None,
+        ),
         reset=(0, 0x50),
     ),
 )

@@ -14,6 +14,7 @@ from bluebridge.host_tools import cli
 from bluebridge.host_tools.web.lab import Lab
 from bluebridge.host_tools.web.side_by_side import SideBySide
 from tests.models.analysis_log import A, Sender
+from tests.models.queue_log import bring_up, failed_send
 from tests.unit.web.browser import Browser, browser
 from tests.unit.web.web_site import Control, served, serving, written
 
@@ -24,8 +25,11 @@ RUN = f"""axe.run({{runOnly: {RULES}}}).then(found =>
 
 
 def _log(folder: Path) -> Sender:
-    """A log with a fault, a command that failed, and polling."""
-    sender = written(folder, 3)
+    """A log with a fault, a command that failed, a queue pair that failed, and polling."""
+    sender = Sender(folder)
+    bring_up(sender)
+    for _ in range(9):
+        sender.post()
     for kind, text in (
         (Kind.FAULT, b"drop: rule 1"),
         (Kind.COMMAND, b"MAP_FA op_mod=0 in_mod=0x1 in=0x0 BAD_PARAM 12 us"),
@@ -33,6 +37,7 @@ def _log(folder: Path) -> Sender:
     ):
         sender.host()
         sender.log.record(A, kind, 0, 4, len(text), text, What.OTHER, 4)
+    failed_send(sender)
     sender.log.flush()
     return sender
 
@@ -63,6 +68,7 @@ def test_axe_finds_nothing_on_the_page_of_a_lab(
         chromium.open(address)
         chromium.wait("document.querySelectorAll('#fields tr').length > 0")
         chromium.wait("document.querySelectorAll('#overview .wrong').length > 0")
+        chromium.wait("document.querySelectorAll('#states .later').length > 0")
         _check(chromium)
         chromium.click("#routine")
         chromium.click("#rows tr.bad")

@@ -19,6 +19,7 @@ from bluebridge.host_tools.web.book import Book, Page, Query
 from bluebridge.host_tools.web.lab import Lab
 from bluebridge.host_tools.web.save import page as page_of
 from tests.models.analysis_log import A, Sender
+from tests.models.queue_log import bring_up, command
 from tests.unit.web.browser import Browser, browser
 from tests.unit.web.web_site import POSTS, Control, served, written
 
@@ -186,6 +187,33 @@ def test_the_page_fits_a_small_screen(chromium: Browser, log: Path, width: int) 
             chromium.open("about:blank")
     finally:
         chromium.size(1500, 950)
+
+
+@pytest.mark.parametrize("width", [1500, 390])
+def test_the_states_of_a_queue_pair_stand_in_a_diagram(
+    chromium: Browser, tmp_path: Path, width: int
+) -> None:
+    """At the step that is shown and at the end of the log, with the ways it took."""
+    sender = Sender(tmp_path / "log")
+    bring_up(sender)
+    sender.post()
+    command(sender, "TOERR_QP")
+    sender.log.close()
+    chromium.size(width, 844)
+    with served(tmp_path / "log") as address:
+        chromium.open(address)
+        told = "document.getElementById('paired').innerText"
+        chromium.wait(f"{told} === 'RTS since event 5; at the end of the log ERR since event 12'")
+        assert chromium.run("$('pair').selectedOptions[0].text") == "a 0x48"
+        ways = "[...document.querySelectorAll('#states .way')].map(each => each.classList[1])"
+        assert sorted(filter(None, chromium.run(ways))) == ["later", "taken", "taken", "taken"]
+        words = chromium.run("document.getElementById('states-words').textContent")
+        assert "RST to INIT at event 1, INIT to RTR at event 3" in words
+        assert chromium.run("document.documentElement.scrollWidth") <= width
+        chromium.click("#rows tr:last-child")  # the command itself
+        chromium.wait(f"{told}.startsWith('ERR since event 12')")
+        chromium.open("about:blank")
+    chromium.size(1500, 950)
 
 
 def test_search_and_pages(page: Browser) -> None:
@@ -419,9 +447,11 @@ def test_names_from_a_log_are_text(chromium: Browser, tmp_path: Path) -> None:
     sender.log.device(name)
     sender.post(8)
     text = f"node description {name}".encode()
+    made = b"RST2INIT_QP op_mod=0 in_mod=0x49 in=0x0 OK 9 us"
     for device in (A, 2):
         sender.host()
         sender.log.record(device, Kind.NOTE, 0, 0, len(text), text)
+        sender.log.record(device, Kind.COMMAND, 0, 0, len(made), made)
     sender.log.close()
     path = tmp_path / "page.html"
     assert cli.main(["web", str(tmp_path / "log"), "--save", str(path)]) == 0
@@ -430,6 +460,8 @@ def test_names_from_a_log_are_text(chromium: Browser, tmp_path: Path) -> None:
             chromium.open(each)
             chromium.wait("document.getElementById('rows').innerText.includes('description <img')")
             chromium.wait("document.querySelectorAll('#overview text').length > 3")
+            if each == address:
+                chromium.wait("document.getElementById('pair').textContent.includes('<img src')")
             assert chromium.run("document.querySelectorAll('body img').length") == 0
             assert chromium.run("window.hit === undefined")
         chromium.open("about:blank")

@@ -1,0 +1,125 @@
+"""The states of queue pairs along a log: by commands, by what failed, by resets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4 import eqe
+from bluebridge.device.layout.mlx4.contexts import ServiceType
+from bluebridge.host_tools.analyzer.queues.queues import Pair, Queues
+from bluebridge.host_tools.web.moments import Moments
+from tests.models.analysis_log import QPN, A, Sender
+from tests.models.queue_log import bring_up, command, failed_send
+
+PAIR = ("a", QPN)
+
+
+def _after(sender: Sender, folder: Path) -> Pair:
+    sender.log.flush()
+    queues = Queues()
+    for event in LogReader(folder):
+        queues.feed(event)
+    return queues.pairs.get(PAIR, Pair())
+
+
+def _ways(pair: Pair) -> list[str]:
+    return [f"{each.source}>{each.target}" for each in pair.taken]
+
+
+@pytest.fixture
+def sender(tmp_path: Path) -> Sender:
+    found = Sender(tmp_path)
+    bring_up(found)
+    return found
+
+
+def test_commands_move_a_queue_pair(sender: Sender, tmp_path: Path) -> None:
+    for name in ("RTS2SQD_QP", "SQD2RTS_QP", "RTS2RTS_QP"):
+        command(sender, name)
+    pair = _after(sender, tmp_path)
+    assert pair.state == "RTS"
+    assert _ways(pair) == ["RST>INIT", "INIT>RTR", "RTR>RTS", "RTS>SQD", "SQD>RTS"]
+    assert pair.taken[-1].event == pair.event
+
+
+def test_a_command_that_was_refused_moves_nothing(sender: Sender, tmp_path: Path) -> None:
+    command(sender, "TOERR_QP", status="BAD_QP_STATE")
+    command(sender, "TOERR_QP", qpn=QPN + 1)
+    assert _after(sender, tmp_path).state == "RTS"
+
+
+@pytest.mark.parametrize(("service", "state"), [(ServiceType.RC, "ERR"), (ServiceType.UD, "SQER")])
+def test_a_failed_send_closes_the_queue_pair_or_its_send_queue(
+    tmp_path: Path, service: ServiceType, state: str
+) -> None:
+    sender = Sender(tmp_path)
+    bring_up(sender, service)
+    failed_send(sender)
+    assert _after(sender, tmp_path).state == state
+
+
+def test_an_event_about_a_queue_pair_says_that_it_failed(sender: Sender, tmp_path: Path) -> None:
+    told = bytes(eqe.QP_EQE.pack(type=eqe.EventType.WQ_ACCESS_ERROR, qpn=QPN))
+    sender.log.record(A, Kind.DMA_WRITE, 0, 0x500000, 32, told, What.EQE, 4)
+    assert _after(sender, tmp_path).state == "ERR"
+
+
+def test_a_reset_of_the_function_ends_its_queue_pairs(sender: Sender, tmp_path: Path) -> None:
+    sender.log.record(A, Kind.RESET, 0, 0, 14, b"software reset", What.OTHER, 0)
+    pair = _after(sender, tmp_path)
+    assert (pair.state, _ways(pair)[-1]) == ("RST", "RTS>RST")
+
+
+def test_a_log_that_begins_later_does_not_say_the_state(tmp_path: Path) -> None:
+    sender = Sender(tmp_path)
+    failed_send(sender)
+    assert _after(sender, tmp_path) == Pair()
+    command(sender, "TOERR_QP")
+    pair = _after(sender, tmp_path)
+    assert (pair.state, pair.taken) == ("ERR", ())
+
+
+def test_moments_are_those_of_the_whole_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From copies and forwards and backwards, each moment is what one pass up to it finds."""
+    monkeypatch.setattr("bluebridge.host_tools.web.moments._APART", 5)
+    monkeypatch.setattr("bluebridge.host_tools.web.moments._MOST_KEPT", 8)
+    sender = Sender(tmp_path)
+    for _ in range(6):
+        bring_up(sender)
+        sender.post()
+        failed_send(sender)
+        command(sender, "TORST_QP")
+    sender.log.flush()
+    passed, queues = [], Queues()
+    for event in LogReader(tmp_path):
+        queues.feed(event)
+        passed.append(queues.copy())
+    moments = Moments(tmp_path)
+    for number in (*range(len(passed)), *reversed(range(len(passed))), 3, 40, 9):
+        then, last, end, done = moments.at(number, 60.0)
+        assert then is not None and done and end == len(passed)
+        assert then.pairs == passed[number].pairs
+        assert last.pairs == passed[-1].pairs
+
+
+def test_a_long_log_is_passed_in_several_requests(tmp_path: Path) -> None:
+    sender = Sender(tmp_path)
+    bring_up(sender)
+    for _ in range(60):
+        sender.post()
+    command(sender, "TOERR_QP")
+    sender.log.flush()
+    moments, rounds, done = Moments(tmp_path), 0, False
+    while not done:
+        then, last, end, done = moments.at(0, 0.0)
+        rounds += 1
+        assert then is not None
+    assert rounds > 1
+    assert last.pairs[PAIR].state == "ERR"
+    assert moments.at(end + 9, 60.0)[0] is not None
