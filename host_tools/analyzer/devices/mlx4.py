@@ -9,7 +9,7 @@ from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout import fields
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4 import bar0, contexts, cqe, eqe, transitions, uar
-from bluebridge.device.layout.mlx4.commands import name_of
+from bluebridge.device.layout.mlx4.commands import Opcode, name_of
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.wqe import DS_MASK, SendOpcode
 from bluebridge.host_tools.analyzer.devices.mlx4_entries import (
@@ -31,6 +31,8 @@ from bluebridge.host_tools.analyzer.devices.model import (
     PairTransition,
     Place,
     QueueEvent,
+    RingContext,
+    RingForms,
     SendHead,
     named,
 )
@@ -39,6 +41,10 @@ from bluebridge.host_tools.analyzer.transaction import OK, Role
 _OPCODE = 0xFFF
 _SIZES_END = 0x0C
 """The bytes of a queue pair's context that have its service and the sizes of its rings."""
+_EVENT_SIZE_END = 0x10
+"""The bytes of an event queue's context that have the size of its ring."""
+_LOG_UNIT = 4
+"""The logarithm of the unit of strides."""
 _FLUSHING = (contexts.ServiceType.UC, contexts.ServiceType.UD, contexts.ServiceType.MLX)
 """Services whose send queue alone is flushed when a send fails."""
 _EQS_OF_PAGE = 4
@@ -140,8 +146,40 @@ def _pair_context(data: Data) -> PairContext | None:
     at, get = contexts.QPC_MAILBOX_OFFSET, contexts.QPC.get
     if len(data) < at + _SIZES_END:
         return None
-    send, receive = (get(data, f"log_{name}_size", at) for name in ("sq", "rq"))
-    return PairContext(get(data, "service", at) in _FLUSHING, 1 << send, 1 << receive)
+    send, stride, receive = (
+        get(data, f"log_{name}", at) for name in ("sq_size", "sq_stride", "rq_size")
+    )
+    flushes = get(data, "service", at) in _FLUSHING
+    return PairContext(flushes, 1 << send, 1 << stride + _LOG_UNIT, 1 << receive)
+
+
+def _completion_ring(data: Data) -> RingContext | None:
+    if len(data) < contexts.CQC_SIZE:
+        return None
+    size, record, eqn = (
+        contexts.CQC.get(data, name) for name in ("log_size", "doorbell_record", "eqn")
+    )
+    return RingContext(1 << size, record, eqn)
+
+
+def _event_ring(data: Data) -> RingContext | None:
+    if len(data) < _EVENT_SIZE_END:
+        return None
+    return RingContext(1 << contexts.EQC.get(data, "log_size"))
+
+
+def _received(data: Data) -> Completed | None:
+    entry = bytes(data[-cqe.CQE_SIZE :])
+    if len(entry) < cqe.CQE_SIZE or entry[cqe.OWNER_OFFSET] & cqe.IS_SEND_BIT:
+        return None
+    qpn, index = _COMPLETED.unpack_from(entry)
+    return Completed(qpn & 0xFFFFFF, index, "")
+
+
+def _consumed(event: Event) -> int | None:
+    role, _ = _written(event)
+    size = 8 if role is Role.CQ_ARM else 4
+    return int.from_bytes(event.data[-3:], "big") if len(event.data) == size else None
 
 
 def _cqe_words(event: Event) -> str:
@@ -252,6 +290,14 @@ MLX4 = DeviceModel(
             flushing=contexts.QpState.SQER.name,
             failed=contexts.QpState.ERR.name,
             context=_pair_context,
+        ),
+        rings=RingForms(
+            made={
+                Opcode.SW2HW_CQ.name: (Role.CQE, _completion_ring),
+                Opcode.SW2HW_EQ.name: (Role.EQE, _event_ring),
+            },
+            received=_received,
+            consumed=_consumed,
         ),
         reset=(0, bar0.RESET_OFFSET),
     ),

@@ -92,7 +92,33 @@ class PairContext(NamedTuple):
 
     flushes: bool
     send_slots: int
+    send_stride: int
     receive_slots: int
+
+
+class RingContext(NamedTuple):
+    """What software says of a completion or event queue when it gives it to hardware.
+
+    `record` is the address of its doorbell record, `events` the number of the event queue that is
+    told of its entries; None for one that has none.
+    """
+
+    slots: int
+    record: int | None = None
+    events: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RingForms:
+    """How a model's commands, doorbells and entries name the rings and their indices."""
+
+    made: Mapping[str, tuple[Role, Callable[[Data], RingContext | None]]]
+    """By the name of the command that makes a ring: the role of its entries, and what reads its
+    mailbox."""
+    received: Callable[[Data], Completed | None]
+    """Reads a completion entry of a receive; None for one of a send, or one that is not whole."""
+    consumed: Callable[[Event], int | None]
+    """Returns the consumer index in a doorbell of a completion or event queue, if all is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +180,7 @@ class Adapter:
     """Returns the role of a register write and the number of the queue it names, 0 for none."""
     command: CommandRegister
     states: PairStates
+    rings: RingForms
     reset: tuple[int, int]
     """BAR and offset of the register that resets the function."""
 

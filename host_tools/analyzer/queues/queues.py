@@ -15,9 +15,10 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.host_tools.analyzer.activity.commands import RECORD
 from bluebridge.host_tools.analyzer.devices.model import EventKind, PairContext
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of, model_of
+from bluebridge.host_tools.analyzer.queues import rings
 from bluebridge.host_tools.analyzer.transaction import OK
 
-KINDS = frozenset((Kind.COMMAND, Kind.DMA_READ, Kind.DMA_WRITE, Kind.RESET))
+KINDS = rings.KINDS | {Kind.COMMAND, Kind.RESET}
 """The kinds of the events that change a queue."""
 QPN_MASK = 0xFFFFFF
 MOST = 1 << 16
@@ -53,34 +54,37 @@ class Queues:
 
     def __init__(self, pairs: dict[Queue, Pair] | None = None) -> None:
         self.pairs = pairs or {}
+        self.rings = rings.Rings()
         self._mailboxes: dict[str, bytes] = {}
 
     def copy(self) -> Queues:
         """Return the queues as they are now, which further events do not change."""
         found = Queues(dict(self.pairs))
+        found.rings = self.rings.copy()
         found._mailboxes = dict(self._mailboxes)
         return found
 
     def __len__(self) -> int:
         """Return the number of queues that are kept."""
-        return len(self.pairs)
+        return len(self.pairs) + len(self.rings)
 
     def feed(self, event: Event) -> None:
         """Take the next event."""
+        if not model_of(event.device).is_adapter:
+            return
         kind, what = event.kind, event.what
-        if kind is Kind.DMA_WRITE:
+        if kind is Kind.COMMAND:
+            self._command(event)
+        elif kind is Kind.RESET:
+            self._reset(event)
+        elif what is What.MAILBOX_IN:
+            self._mailboxes[event.device] = event.data
+        else:
             if what is What.CQE:
                 self._completed(event)
             elif what is What.EQE:
                 self._announced(event)
-        elif kind is Kind.DMA_READ:
-            if what is What.MAILBOX_IN:
-                self._mailboxes[event.device] = event.data
-        elif model_of(event.device).is_adapter:
-            if kind is Kind.COMMAND:
-                self._command(event)
-            elif kind is Kind.RESET:
-                self._reset(event)
+            self.rings.feed(event)
 
     def _command(self, event: Event) -> None:
         mailbox = self._mailboxes.pop(event.device, b"")
@@ -90,19 +94,23 @@ class Queues:
         states = adapter_of(event.device).states
         known = states.transitions.get(found["name"])
         if known is None:
+            self.rings.commanded(event, found["name"], int(found["in_mod"], 16), mailbox)
             return
         queue = function_of(event.device), int(found["in_mod"], 16) & QPN_MASK
         pair = self.pairs.get(queue, _UNKNOWN)
         source = pair.state or (known.sources[0] if len(known.sources) == 1 else "")
         if source == states.names[0] and known.target != source:
             pair = Pair(source, context=states.context(mailbox))
+            self.rings.pair_made(*queue, pair.context)
         self._move(queue, pair, source, known.target, event.number)
 
     def _completed(self, event: Event) -> None:
         """A send that failed closes its queue pair, or its send queue."""
         adapter = adapter_of(event.device)
+        if adapter.failure(event.data) is None:
+            return
         done = adapter.completed(event.data)
-        if done is not None and done.status != OK:
+        if done is not None:
             self._fail(event, done.qpn, send=True)
 
     def _announced(self, event: Event) -> None:

@@ -48,6 +48,32 @@ class Queues {
     words.push(now.state ? `${until} ${now.state} since event ${now.event}` : `${until} not known`);
     if ($("paired").textContent !== words.join("; ")) $("paired").textContent = words.join("; ");
     $("states").replaceChildren(this.picture(found, name(found.pair), words));
+    this.rings(then?.rings ?? [], now.rings, until);
+  }
+
+  // The indices of each ring, then and now.
+  rings(then, now, until) {
+    const head = el("tr"), names = [...new Set([...then, ...now].map(each => each.name))];
+    for (const text of ["ring", "at this step", until]) head.append(el("th", text));
+    for (const cell of head.cells) cell.scope = "col";
+    $("rings").replaceChildren(...(names.length ? [head] : []), ...names.map(name => {
+      const row = el("tr"), first = el("th", name);
+      first.scope = "row";
+      const [before, after] = [then, now].map(rings => rings.find(each => each.name === name));
+      const slots = (after ?? before).slots;
+      if (slots) first.append(el("span", `${slots} slots`, "slots"));
+      row.append(first, this.ring(before), this.ring(after));
+      return row;
+    }));
+  }
+
+  ring(ring) {
+    const cell = el("td");
+    if (!ring) { cell.textContent = "not there"; return cell; }
+    const {slots, producer, consumer} = ring, said = index => index ?? "not known";
+    if (slots && producer !== null && consumer !== null) cell.append(circle(slots, consumer, producer));
+    cell.append(el("span", `producer ${said(producer)}`), el("span", `consumer ${said(consumer)}`));
+    return cell;
   }
 
   picture({states, edges, then, now}, name, words) {
@@ -89,6 +115,18 @@ class Queues {
     const wing = turn => [b[0] - 8 * Math.cos(angle + turn), b[1] - 8 * Math.sin(angle + turn)];
     return [line, svg("path", {class: `head ${kind}`, d: `M${b}L${wing(0.4)}L${wing(-0.4)}Z`})];
   }
+}
+
+// A ring: the part from consumer to producer is full; slot 0 is at the top.
+function circle(slots, consumer, producer) {
+  const made = svg("svg", {viewBox: "0 0 36 36", "aria-hidden": "true"});
+  const full = Math.min(1, (((producer - consumer) % 65536 + 65536) % 65536) / slots), from = consumer % slots / slots;
+  const at = (turn, radius) => [18 + radius * Math.sin(2 * Math.PI * turn), 18 - radius * Math.cos(2 * Math.PI * turn)];
+  made.append(svg("circle", {cx: 18, cy: 18, r: 13, class: "round"}));
+  if (full) made.append(svg("circle", {cx: 18, cy: 18, r: 13, class: "full", pathLength: 100,
+    "stroke-dasharray": `${100 * full} 100`, transform: `rotate(${360 * from - 90} 18 18)`}));
+  made.append(svg("path", {class: "index", d: `M${at(from, 8)}L${at(from, 18)}`}));
+  return made;
 }
 
 const hex = number => `0x${number.toString(16)}`;

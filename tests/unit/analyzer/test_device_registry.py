@@ -27,6 +27,7 @@ from bluebridge.host_tools.analyzer.devices.model import (
     PairStates,
     PairTransition,
     QueueEvent,
+    RingForms,
     SendHead,
 )
 from bluebridge.host_tools.analyzer.transaction import Role
@@ -196,6 +197,7 @@ TOY_CARD = DeviceModel(
             "OFF",
             lambda data: None,
         ),
+        rings=RingForms({}, lambda data: None, lambda event: None),
         reset=(0, 0x50),
     ),
 )

@@ -8,22 +8,32 @@ import pytest
 
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.mlx4 import eqe
-from bluebridge.device.layout.mlx4.contexts import ServiceType
+from bluebridge.device.layout.mlx4 import cqe, eqe, uar
+from bluebridge.device.layout.mlx4.contexts import QPC_MAILBOX_OFFSET, ServiceType
 from bluebridge.host_tools.analyzer.queues.queues import Pair, Queues
+from bluebridge.host_tools.analyzer.transaction import Role
 from bluebridge.host_tools.web.moments import Moments
-from tests.models.analysis_log import QPN, A, Sender
-from tests.models.queue_log import bring_up, command, failed_send
+from tests.models.analysis_log import CQN, EQN, QPN, A, Sender
+from tests.models.queue_log import RECORD, bring_up, command, failed_send, make_rings
 
 PAIR = ("a", QPN)
 
 
-def _after(sender: Sender, folder: Path) -> Pair:
+def _queues(sender: Sender, folder: Path) -> Queues:
     sender.log.flush()
     queues = Queues()
     for event in LogReader(folder):
         queues.feed(event)
-    return queues.pairs.get(PAIR, Pair())
+    return queues
+
+
+def _after(sender: Sender, folder: Path) -> Pair:
+    return _queues(sender, folder).pairs.get(PAIR, Pair())
+
+
+def _ring(sender: Sender, folder: Path, role: Role, number: int) -> tuple[int | None, ...]:
+    """Slots, producer and consumer of a ring of a; empty where it is not known."""
+    return _queues(sender, folder).rings.known.get(("a", role, number), ())[:3]
 
 
 def _ways(pair: Pair) -> list[str]:
@@ -105,6 +115,7 @@ def test_moments_are_those_of_the_whole_log(
         then, last, end, done = moments.at(number, 60.0)
         assert then is not None and done and end == len(passed)
         assert then.pairs == passed[number].pairs
+        assert then.rings.known == passed[number].rings.known
         assert last.pairs == passed[-1].pairs
 
 
@@ -123,3 +134,66 @@ def test_a_long_log_is_passed_in_several_requests(tmp_path: Path) -> None:
     assert rounds > 1
     assert last.pairs[PAIR].state == "ERR"
     assert moments.at(end + 9, 60.0)[0] is not None
+
+
+@pytest.fixture
+def ready(sender: Sender) -> Sender:
+    make_rings(sender)
+    return sender
+
+
+def test_a_send_moves_the_indices_of_its_rings(ready: Sender, tmp_path: Path) -> None:
+    ready.post()
+    ready.post(announced=True)
+    assert _ring(ready, tmp_path, Role.WQE, QPN) == (64, 2, 2)
+    assert _ring(ready, tmp_path, Role.CQE, CQN) == (256, 2, 0)
+    assert _ring(ready, tmp_path, Role.EQE, EQN) == (128, 1, 0)
+    ready.doorbell()
+    ready.fetch(ready.entry(8, inline=True, blueflame=False))
+    assert _ring(ready, tmp_path, Role.WQE, QPN) == (64, 3, 2)
+    queues = _queues(ready, tmp_path)
+    assert queues.rings.completes[PAIR] == (CQN, None)
+    assert queues.rings.known["a", Role.CQE, CQN].events == EQN
+
+
+@pytest.mark.parametrize("by", ["doorbell", "blueflame"])
+def test_an_entry_of_several_slots_is_done_as_a_whole(
+    ready: Sender, tmp_path: Path, by: str
+) -> None:
+    ready.post(150, by=by, inline=True)  # 192 bytes
+    assert _ring(ready, tmp_path, Role.WQE, QPN) == (64, 3, 3)
+
+
+def test_doorbells_and_records_say_how_far_software_has_read(ready: Sender, tmp_path: Path) -> None:
+    ready.post(announced=True)
+    record = ready.log.record
+    told = uar.cq_doorbell(0, uar.CQ_ARM_NEXT, CQN, 1).to_bytes(8, "big")
+    record(A, Kind.MMIO_WRITE, 2, uar.CQ_DOORBELL, 8, told)
+    told = (uar.EQ_ARM | 1).to_bytes(4, "big")
+    record(A, Kind.MMIO_WRITE, 2, uar.eq_doorbell_offset(EQN), 4, told)
+    assert _ring(ready, tmp_path, Role.CQE, CQN) == (256, 1, 1)
+    assert _ring(ready, tmp_path, Role.EQE, EQN) == (128, 1, 1)
+    read = bytes(3) + b"\7"
+    record(A, Kind.DMA_READ, 0, RECORD, 4, read, What.DOORBELL_RECORD, CQN)
+    assert _ring(ready, tmp_path, Role.CQE, CQN) == (256, 1, 7)
+
+
+def test_a_receive_ring_has_what_its_record_and_completions_say(
+    ready: Sender, tmp_path: Path
+) -> None:
+    """The numbers of a queue pair and a completion queue may be the same."""
+    command(ready, "RST2INIT_QP", qpn=CQN, mailbox=bytes(QPC_MAILBOX_OFFSET + 64))
+    assert _ring(ready, tmp_path, Role.RECEIVE_WQE, CQN) == (1, None, None)
+    record = ready.log.record
+    record(A, Kind.DMA_READ, 0, 0x9000, 4, b"\0\0\0\5", What.DOORBELL_RECORD, CQN)
+    entry = bytes(cqe.CQE.pack(qpn=CQN, wqe_index=1, is_send=0, opcode=cqe.RecvOpcode.SEND))
+    record(A, Kind.DMA_WRITE, 0, 0x400000, 32, entry, What.CQE, CQN)
+    assert _ring(ready, tmp_path, Role.RECEIVE_WQE, CQN) == (1, 5, 2)
+    assert _ring(ready, tmp_path, Role.CQE, CQN) == (256, 1, 0)
+
+
+def test_indices_of_a_log_that_begins_later_are_not_made_up(tmp_path: Path) -> None:
+    sender = Sender(tmp_path)
+    sender.post(announced=True)
+    assert _ring(sender, tmp_path, Role.CQE, CQN) == ()
+    assert _ring(sender, tmp_path, Role.WQE, QPN) == (0, 1, 1)

@@ -14,7 +14,7 @@ from bluebridge.host_tools import cli
 from bluebridge.host_tools.web.lab import Lab
 from bluebridge.host_tools.web.side_by_side import SideBySide
 from tests.models.analysis_log import A, Sender
-from tests.models.queue_log import bring_up, failed_send
+from tests.models.queue_log import bring_up, failed_send, make_rings
 from tests.unit.web.browser import Browser, browser
 from tests.unit.web.web_site import Control, served, serving, written
 
@@ -28,6 +28,7 @@ def _log(folder: Path) -> Sender:
     """A log with a fault, a command that failed, a queue pair that failed, and polling."""
     sender = Sender(folder)
     bring_up(sender)
+    make_rings(sender)
     for _ in range(9):
         sender.post()
     for kind, text in (
@@ -69,6 +70,7 @@ def test_axe_finds_nothing_on_the_page_of_a_lab(
         chromium.wait("document.querySelectorAll('#fields tr').length > 0")
         chromium.wait("document.querySelectorAll('#overview .wrong').length > 0")
         chromium.wait("document.querySelectorAll('#states .later').length > 0")
+        chromium.wait("document.querySelectorAll('#rings .round').length > 3")
         _check(chromium)
         chromium.click("#routine")
         chromium.click("#rows tr.bad")

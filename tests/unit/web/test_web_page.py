@@ -210,6 +210,12 @@ def test_the_states_of_a_queue_pair_stand_in_a_diagram(
         words = chromium.run("document.getElementById('states-words').textContent")
         assert "RST to INIT at event 1, INIT to RTR at event 3" in words
         assert chromium.run("document.documentElement.scrollWidth") <= width
+        cells = "[...document.querySelectorAll('#rings tr')].map(each => each.innerText)"
+        rings = chromium.run(cells)
+        assert [" ".join(each.split()) for each in rings] == [
+            "ring at this step at the end of the log",
+            "send ring 64 slots producer 0 consumer 0 producer 1 consumer 1",
+        ]
         chromium.click("#rows tr:last-child")  # the command itself
         chromium.wait(f"{told}.startsWith('ERR since event 12')")
         chromium.open("about:blank")

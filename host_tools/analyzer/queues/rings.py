@@ -1,0 +1,189 @@
+"""The rings of a log with their indices as they are after each event.
+
+The log shows what crossed the bus. So the producer of a send ring is what the adapter has fetched,
+that of a receive ring what a doorbell record said; the consumer of a completion or event queue is
+what a doorbell or record said last.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from bluebridge.device.buslog.reader import Event
+from bluebridge.device.buslog.record import INDEX_MASK, function_of
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.host_tools.analyzer.devices.model import PairContext
+from bluebridge.host_tools.analyzer.devices.registry import adapter_of
+from bluebridge.host_tools.analyzer.transaction import Role
+
+KINDS = frozenset((Kind.DMA_READ, Kind.DMA_WRITE, Kind.MMIO_WRITE, Kind.BLUEFLAME))
+"""The kinds of the events that change an index."""
+MOST = 1 << 16
+"""The most rings that are kept: more are in no log of a device of ours."""
+LOW = 0xFFFF
+"""The bits of an index of a send or receive ring that entries and records have."""
+COUNTER = 0xFFFFFF
+"""The bits of an index of a completion or event queue that doorbells and records have."""
+
+RingName = tuple[str, Role, int]
+"""A function, the role of the entries of the ring, and the number of its queue."""
+_SENDS = (What.SQ_WQE, What.UD_WQE)
+_ARMS = {Role.CQ_ARM: Role.CQE, Role.EQ_ARM: Role.EQE}
+
+
+class Ring(NamedTuple):
+    """A ring at a moment: what is not known is None, `slots` 0.
+
+    `record` is the address of the doorbell record of a completion queue, `events` the number of
+    its event queue, `last` the index of the send entry that was fetched last.
+    """
+
+    slots: int = 0
+    producer: int | None = None
+    consumer: int | None = None
+    record: int | None = None
+    events: int | None = None
+    last: int | None = None
+
+
+class Completes(NamedTuple):
+    """The completion queues of a queue pair, for sends and for receives; None while not known."""
+
+    sends: int | None = None
+    receives: int | None = None
+
+
+class Rings:
+    """The rings of all functions after the events that were fed."""
+
+    def __init__(self) -> None:
+        self.known: dict[RingName, Ring] = {}
+        self.completes: dict[tuple[str, int], Completes] = {}
+        self._strides: dict[tuple[str, int], int] = {}
+
+    def copy(self) -> Rings:
+        """Return the rings as they are now, which further events do not change."""
+        found = Rings()
+        found.known, found.completes = dict(self.known), dict(self.completes)
+        found._strides = dict(self._strides)
+        return found
+
+    def __len__(self) -> int:
+        """Return the number of rings that are kept."""
+        return len(self.known)
+
+    def feed(self, event: Event) -> None:
+        """Take the next event of an adapter."""
+        kind, what = event.kind, event.what
+        if what is What.PAYLOAD:
+            return
+        function = function_of(event.device)
+        if kind is Kind.MMIO_WRITE:
+            self._armed(function, event)
+        elif what in _SENDS:
+            self._fetched(function, event)
+        elif kind is Kind.DMA_READ:
+            if what is What.DOORBELL_RECORD:
+                self._recorded(function, event)
+        elif what is What.CQE:
+            self._add(function, Role.CQE, event.obj)
+            self._completed(function, event)
+        elif what is What.EQE:
+            self._add(function, Role.EQE, event.obj)
+
+    def pair_made(self, function: str, qpn: int, context: PairContext | None) -> None:
+        """Take a queue pair that is given to hardware, with empty rings."""
+        send, receive = (0, 0) if context is None else (context.send_slots, context.receive_slots)
+        self._put((function, Role.WQE, qpn), Ring(send, 0, 0))
+        self._put((function, Role.RECEIVE_WQE, qpn), Ring(receive))
+        self.completes.pop((function, qpn), None)
+        self._strides.pop((function, qpn), None)
+        if context is not None and (function, Role.WQE, qpn) in self.known:
+            self._strides[function, qpn] = context.send_stride
+
+    def commanded(self, event: Event, command: str, number: int, mailbox: bytes) -> None:
+        """Take a command that was carried out, which may make a ring."""
+        made = adapter_of(event.device).rings.made.get(command)
+        if made is None:
+            return
+        role, read = made
+        found = read(mailbox)
+        ring = Ring(0, 0, 0) if found is None else Ring(found.slots, 0, 0, *found[1:])
+        self._put((function_of(event.device), role, number), ring)
+
+    def _put(self, name: RingName, ring: Ring) -> None:
+        if name in self.known or len(self.known) < MOST:
+            self.known[name] = ring
+
+    def _add(self, function: str, role: Role, number: int) -> None:
+        """One more entry was written; without the beginning of the ring its index is not known."""
+        name = function, role, number
+        ring = self.known.get(name)
+        if ring is not None and ring.producer is not None:
+            self.known[name] = ring._replace(producer=ring.producer + 1 & COUNTER)
+
+    def _armed(self, function: str, event: Event) -> None:
+        adapter = adapter_of(event.device)
+        role, number = adapter.written(event)
+        entries = _ARMS.get(role)
+        if entries is None:
+            return
+        index, name = adapter.rings.consumed(event), (function, entries, number)
+        if index is not None:
+            self._put(name, self.known.get(name, Ring())._replace(consumer=index))
+
+    def _fetched(self, function: str, event: Event) -> None:
+        """A send entry was fetched or taken from a BlueFlame page; `work` has its index."""
+        if not event.work:
+            return
+        index, name = event.work & INDEX_MASK, (function, Role.WQE, event.obj)
+        stride = self._strides.get((function, event.obj), 0)
+        end = index + (max(1, -(-event.length // stride)) if stride else 1)
+        ring = self.known.get(name, Ring())
+        self._put(name, ring._replace(producer=max(end, ring.producer or 0), last=index))
+
+    def _recorded(self, function: str, event: Event) -> None:
+        """A doorbell record was read: that of a completion queue lies where its context says."""
+        value = int.from_bytes(event.data[:4], "big")
+        name = function, Role.CQE, event.obj
+        ring = self.known.get(name)
+        if ring is not None and ring.record in (None, event.address):
+            self.known[name] = ring._replace(consumer=value & COUNTER)
+            return
+        name = function, Role.RECEIVE_WQE, event.obj
+        ring = self.known.get(name, Ring())
+        self._put(name, ring._replace(producer=value & LOW, consumer=ring.consumer or 0))
+
+    def _completed(self, function: str, event: Event) -> None:
+        adapter = adapter_of(event.device)
+        done = adapter.completed(event.data)
+        if done is not None:
+            self._sent(function, done.qpn, done.slot)
+            self._complete(function, done.qpn, "sends", event.obj)
+            return
+        done = adapter.rings.received(event.data)
+        if done is None:
+            return
+        self._complete(function, done.qpn, "receives", event.obj)
+        name = function, Role.RECEIVE_WQE, done.qpn
+        ring = self.known.get(name)
+        if ring is not None and ring.producer is not None:  # else it is of a shared receive queue
+            self.known[name] = ring._replace(consumer=done.slot + 1 & LOW)
+
+    def _complete(self, function: str, qpn: int, side: str, cqn: int) -> None:
+        known = self.completes.get((function, qpn), Completes())
+        if (known.sends if side == "sends" else known.receives) == cqn:
+            return
+        if (function, qpn) in self.completes or len(self.completes) < MOST:
+            self.completes[function, qpn] = known._replace(**{side: cqn})
+
+    def _sent(self, function: str, qpn: int, slot: int) -> None:
+        """A send entry is done, and with it all slots up to the next entry."""
+        name = function, Role.WQE, qpn
+        ring = self.known.get(name)
+        if ring is None or ring.producer is None:
+            return
+        consumer = ring.producer
+        if ring.last is None or (ring.last ^ slot) & LOW:
+            consumer -= consumer - (slot + 1) & LOW
+        self.known[name] = ring._replace(consumer=max(0, consumer))
