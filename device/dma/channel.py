@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Final
 
 from bluebridge.device.dma.copy import Copier, Copy, CopyFault
@@ -43,6 +44,8 @@ class DmaChannel:
         self._suspending = False
         self.interrupts = False
         """Whether interrupts are enabled in interrupt_control."""
+        self.refusal: Callable[[], ChannelError | None] | None = None
+        """Tells of each copy the error with which a fault ends it, while one is armed."""
         self.reset()
 
     def reset(self) -> None:
@@ -146,6 +149,8 @@ class DmaChannel:
             raise CopyFault(ChannelError.CONTROL, address)
         elif not 0 < size <= LONGEST:
             raise CopyFault(ChannelError.LENGTH, address)
+        elif self.refusal is not None and (error := self.refusal()) is not None:
+            raise CopyFault(error, address)
         self._flags, self._following = flags, following & ~(DESCRIPTOR_SIZE - 1)
         self._copy = Copy(source, target, size, self._number)
 

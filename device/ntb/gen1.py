@@ -12,6 +12,7 @@ from collections.abc import Collection
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ntb import gen1 as layout
 from bluebridge.device.ntb.errata import Hazards
+from bluebridge.device.ntb.fault_points import FaultPoints
 from bluebridge.device.ntb.link import BridgeLink
 from bluebridge.device.ntb.shape import Shape, Wanted
 from bluebridge.device.ntb.state import BridgeState, window_state
@@ -68,6 +69,8 @@ class Gen1Bridge:
         self._portals = {bar: Portal(bus, bar) for bar in layout.WINDOW_BARS}
         self._crossings = {bar: Crossing(self, bar) for bar in layout.WINDOW_BARS}
         self._peer: Gen1Bridge | None = None
+        pads = range(layout.SPAD.base, layout.SPAD.base + layout.SPAD.size, layout.SPAD.stride)
+        self.fault_points = FaultPoints(self._registers, self.windows.values, pads)
         self._number = link.connect(self)
         bus.watch_config(self._config_read)
 
@@ -170,9 +173,14 @@ class Gen1Bridge:
         status = layout.LINK_UP if up else 0
         self._bus.note(Kind.NOTE, f"link {'up' if up else 'down'}")
         self._bus.set_config(layout.LINK_STATUS, status.to_bytes(2, "little"))
-        self.ring(1 << layout.LINK_BIT)
+        self._set_doorbells(1 << layout.LINK_BIT)
 
     def ring(self, bits: int) -> None:
+        """Set doorbells that the peer rang."""
+        if not self.fault_points.loses():
+            self._set_doorbells(bits)
+
+    def _set_doorbells(self, bits: int) -> None:
         """Set bits of the doorbell register; each unmasked one interrupts."""
         bits &= 0xFFFF
         self._registers.set("NTB1", "doorbell", self._registers.get("NTB1", "doorbell") | bits)

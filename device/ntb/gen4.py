@@ -5,6 +5,7 @@ from __future__ import annotations
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ntb import gen4 as layout
 from bluebridge.device.layout.ntb.models import WINDOW_BYTES, BarSizes
+from bluebridge.device.ntb.fault_points import FaultPoints
 from bluebridge.device.ntb.link import BridgeLink
 from bluebridge.device.ntb.shape import Shape, Wanted
 from bluebridge.device.ntb.state import BridgeState, window_state
@@ -61,6 +62,8 @@ class Gen4Bridge:
         self._static = static
         self._open_static()
         self._peer: Gen4Bridge | None = None
+        pads = range(layout.SPAD.base, layout.SPAD.base + layout.SPAD.size, layout.SPAD.stride)
+        self.fault_points = FaultPoints(self._registers, self.windows.values, pads)
         self._number = link.connect(self)
         self._strap()
 
@@ -163,9 +166,14 @@ class Gen4Bridge:
         self._registers.set("LINK", "link_status", layout.LINK_UP if up else 0)
         self._registers.set("LINK", "slot_status", layout.LINK_CHANGED)
         self._bus.note(Kind.NOTE, f"link {'up' if up else 'down'}")
-        self.ring(1 << layout.LINK_BIT)
+        self._set_doorbells(1 << layout.LINK_BIT)
 
     def ring(self, bits: int) -> None:
+        """Set doorbells that the peer rang."""
+        if not self.fault_points.loses():
+            self._set_doorbells(bits)
+
+    def _set_doorbells(self, bits: int) -> None:
         """Set bits of int_status; each unmasked one interrupts, even if it was set already."""
         status = self._registers.get("NTB4", "int_status") | bits
         self._registers.set("NTB4", "int_status", status)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bluebridge.device.layout.ntb.models import CLASS_BRIDGE, BridgeModel
+from bluebridge.device.ntb.fault_points import FaultPoints
 from bluebridge.device.ntb.link import BridgeLink
 from bluebridge.device.ntb.state import BridgeState
 from bluebridge.device.pci.capabilities import Capability
@@ -17,6 +18,8 @@ from bluebridge.device.pci.identity import Bar, Identity
 
 class Bridging(Bridge, Protocol):
     """One side of a bridge pair, whatever its model; both sides of a pair have the same model."""
+
+    fault_points: FaultPoints
 
     def join(self, peer: Any) -> None:
         """Connect to the bridge at the other end of the link; called on one side, for both."""

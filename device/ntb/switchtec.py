@@ -7,13 +7,14 @@ has windows, doorbells, messages and, for a peer that is reset, the link event o
 from __future__ import annotations
 
 from bluebridge.device.layout.ntb import switchtec as layout
+from bluebridge.device.ntb.fault_points import FaultPoints
 from bluebridge.device.ntb.link import BridgeLink
 from bluebridge.device.ntb.shape import Shape, Wanted
 from bluebridge.device.ntb.state import BridgeState
 from bluebridge.device.ntb.switchtec_control import ControlBlocks
 from bluebridge.device.ntb.switchtec_doorbells import DoorbellGate
 from bluebridge.device.ntb.switchtec_inbox import Inbox
-from bluebridge.device.ntb.window import Portal
+from bluebridge.device.ntb.window import Portal, Window
 from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
 from bluebridge.device.pci.host import MasterBus, Place
 from bluebridge.device.pci.identity import Bar
@@ -56,6 +57,7 @@ class SwitchtecBridge:
         self._registers = RegisterFile(layout.OWN, layout.BAR0_SIZE)
         self._portals = {bar: Portal(bus, bar) for bar in layout.WINDOW_BARS}
         self.windows = self._portals
+        self.fault_points = FaultPoints(self._registers, self._windows_here)
         self._gate = DoorbellGate(bus.call_later, self._set_doorbells)
         self._event_count = 0
         self._inbox = Inbox(bus.call_later, self._get, self._set, self._interrupt_for)
@@ -67,6 +69,10 @@ class SwitchtecBridge:
         peer._control = self._control
         for bridge in (self, peer):
             self._control.add(bridge._bus)
+
+    def _windows_here(self) -> list[Window]:
+        """Return the windows that show the memory of this partition's guest."""
+        return self._control.windows_onto(self._partition)
 
     def _describe(self) -> None:
         own = self._partition
@@ -161,7 +167,8 @@ class SwitchtecBridge:
 
     def ring(self, bits: int) -> None:
         """Set doorbells that the peer rang, or hold them until the driver knows of the link."""
-        self._gate.ring(bits)
+        if not self.fault_points.loses():
+            self._gate.ring(bits)
 
     def _set_doorbells(self, bits: int) -> None:
         """Set doorbells; each unmasked one interrupts, even if it was already set."""

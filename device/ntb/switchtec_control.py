@@ -69,6 +69,11 @@ class ControlBlocks:
             lines[at] = lock.status(reader).to_bytes(4, "little") + lines[at][4:]
         return lines
 
+    def windows_onto(self, partition: int) -> list[Window]:
+        """Return the windows, open or closed, that show the memory of `partition`'s guest."""
+        shown = self.shown[1 - partition].values() if self.shown else ()
+        return [window for each in shown for window in (*each.luts, each.direct)]
+
     def windows_of(self, partition: int) -> list[WindowState]:
         """Return the windows, open or closed, that show the memory of `partition`'s guest."""
         if not self.shown:

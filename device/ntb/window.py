@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.pci.host import CLOSED, MasterBus, Place
 from bluebridge.device.throttle import Throttle
+
+REFUSED: Final = "a fault refuses the access"
 
 
 class Window:
@@ -26,6 +29,8 @@ class Window:
         self.length = 0
         self.counts: Counter[str] = Counter()
         self._throttle = Throttle()
+        self.refuses: Callable[[], bool] | None = None
+        """Tells of each access whether a fault takes it, while one is armed."""
 
     def open(self, base: int, length: int) -> None:
         """Open the window onto `length` bytes of the owner's bus from address `base` on."""
@@ -43,6 +48,9 @@ class Window:
 
     def place(self, offset: int, length: int) -> Place:
         """Return the target of the peer's access at `offset`, clipped at the window's end."""
+        if self.refuses is not None and self.refuses():
+            self.counts["aborts"] += 1
+            return Place(length, fault=REFUSED)
         room = self.length - offset
         if room <= 0:
             self.counts["closed"] += 1

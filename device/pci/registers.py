@@ -36,6 +36,8 @@ class RegisterFile:
 
     def __init__(self, blocks: Sequence[RegisterBlock], size: int) -> None:
         self.data = bytearray(size)
+        self.stuck: set[int] = set()
+        """Offsets of registers that keep their value, whoever writes them."""
         self._slots: dict[int, Slot] = {}
         self._names: dict[tuple[str, str], tuple[int, int, int]] = {}
         self._presets: list[Slot] = []
@@ -103,7 +105,8 @@ class RegisterFile:
         return self.data[slot.offset : slot.offset + slot.width]
 
     def _store(self, slot: Slot, value: int) -> None:
-        self.data[slot.offset : slot.offset + slot.width] = value.to_bytes(slot.width, "little")
+        if slot.offset not in self.stuck:
+            self.data[slot.offset : slot.offset + slot.width] = value.to_bytes(slot.width, "little")
 
     def lines(self) -> dict[int, bytes]:
         """Return the lines of 64 bytes that hold registers and are not all zero, by offset."""
@@ -121,4 +124,5 @@ class RegisterFile:
         """Set a register, whatever its access rule."""
         start, width, stride = self._names[block, name]
         start += index * stride
-        self.data[start : start + width] = value.to_bytes(width, "little")
+        if start not in self.stuck:
+            self.data[start : start + width] = value.to_bytes(width, "little")

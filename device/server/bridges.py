@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,12 +11,15 @@ from bluebridge.device.dma import engine
 from bluebridge.device.dma.engine import DmaEngine
 from bluebridge.device.layout.ioat.registers import LOG_SUFFIX, MOST_CHANNELS
 from bluebridge.device.layout.ntb.models import BarSizes, BridgeModel
+from bluebridge.device.mlx4.armed_faults import ArmedFaults
+from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.ntb.link import TRAINING_SECONDS, BridgeLink
 from bluebridge.device.ntb.selection import shape_of
 from bluebridge.device.ntb.shape import Bridging, Shape, identity_of
 from bluebridge.device.pci.function import ConfigRegister, Function
 from bluebridge.device.pci.host import Host
 from bluebridge.device.pci.loop import EventLoop
+from bluebridge.device.server.bridge_faults import GuestBridge
 from bluebridge.device.server.bridge_options import DEFAULTS, BridgeOptions
 from bluebridge.device.server.window_alias import Alias
 from bluebridge.device.show.functions import bridge_tables, engine_tables
@@ -72,8 +75,13 @@ class Bridges:
         self._events = events
         self._names: set[str] = set()
         self.endpoints: list[Function] = []
+        self._buses: dict[str, Function] = {}
+        self._aliases: list[Alias] = []
         self.tables: dict[str, Tables] = {}
         """The tables for `bluebridge show` of each function, by its name in the log."""
+        self.engines: dict[str, list[DmaEngine]] = {each.name: [] for each in spec.engines}
+        """The DMA engines of each guest that has some."""
+        self._sides = [each.name for each in spec.bridges]
         self.link = BridgeLink(loop.call_later, spec.training)
         try:
             self.bridges = [
@@ -82,7 +90,8 @@ class Bridges:
             ]
             for each in spec.engines:
                 self._engine(each, model.engine_version, options.strict_windows)
-            self._aliases = list(self._alias(spec)) if options.window_alias else []
+            if options.window_alias:
+                self._aliases = list(self._alias(spec))
         except BaseException:
             self.close()
             raise
@@ -122,6 +131,7 @@ class Bridges:
             registers,
         )
         self.endpoints.append(function)
+        self._buses[spec.name] = function
         bridge = shape.make(function, self.link)
         function.plug_bridge(bridge)
         self.tables[function.name] = bridge_tables(bridge, model, function)
@@ -140,9 +150,23 @@ class Bridges:
             self._hosts[spec.name],
         )
         self.endpoints.append(function)
+        self._buses.setdefault(spec.name, function)
         copier = DmaEngine(function, version=version, strict=strict)
         function.plug(copier)
+        self.engines[spec.name].append(copier)
         self.tables[function.name] = engine_tables(copier, function)
+
+    def by_guest(self, hcas: Mapping[str, Hca]) -> dict[str, GuestBridge]:
+        """Return the bridge and the engines of each guest that has some, for faults by name."""
+        points = [bridge.fault_points for bridge in self.bridges]
+        sides = dict(zip(self._sides, zip(points, reversed(points), strict=True), strict=True))
+        found = {}
+        for name, bus in self._buses.items():
+            own, far = sides.get(name, (None, None))
+            armed = hcas[name].adapter.faults if name in hcas else ArmedFaults(bus)
+            engines = self.engines.get(name, ())
+            found[name] = GuestBridge(bus, own, far, engines, armed, bool(self._aliases))
+        return found
 
     def _named(self, name: str) -> str:
         """Return a name for the log that no function has yet: `name`, else `name-2` and so on."""

@@ -33,6 +33,7 @@ from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.bar0 import CATAS_LETTERS
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.pci.loop import EventLoop, LoopTimer
+from bluebridge.device.server.bridge_faults import GuestBridge
 from bluebridge.device.server.fault_control import FaultCommands
 from bluebridge.device.server.log_control import LogCommands
 from bluebridge.device.server.named_faults import NamedFaultCommands
@@ -52,8 +53,8 @@ class ControlCommands:
     """Executes the lines of the control socket on the HCAs of a server, given by name.
 
     `trespassed` counts, by the names of links (`a/1`), a port's uses of addresses of others
-    (`StagedFabric.trespasses`), `show` answers what
-    functions hold, `wires` what went to hosts and NICs; what the lines change is noted in `events`.
+    (`StagedFabric.trespasses`), `show` answers what functions hold, `wires` what went to hosts and
+    NICs; `bridges` are those of guests, by name; what the lines change is noted in `events`.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class ControlCommands:
         events: EventLog | None = None,
         show: ShowCommands | None = None,
         wires: Callable[[], list[str]] | None = None,
+        bridges: Mapping[str, GuestBridge] | None = None,
     ) -> None:
         self._hcas = hcas
         self._trespassed = trespassed or {}
@@ -77,7 +79,7 @@ class ControlCommands:
             "profile": self._profile,
             **LogCommands(self._events).words,
             **self._faults.words,
-            **NamedFaultCommands(self._hca, list(hcas), faults).words,
+            **NamedFaultCommands(self._hca, list(hcas), faults, bridges or {}).words,
             **({} if show is None else show.words),
             **({} if wires is None else {"wires": lambda _: wires()}),
         }

@@ -8,23 +8,25 @@ disarm NAME [NUMBER]              end one, or all of an HCA
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import Final
 
 from bluebridge.device.fabric.faults.parse import rule_of
 from bluebridge.device.fabric.faults.rules import FaultRules
+from bluebridge.device.layout.ioat.registers import ChannelError
 from bluebridge.device.layout.mlx4.bar0 import CATAS_LETTERS
 from bluebridge.device.layout.mlx4.capabilities import QUERY_ADAPTER, QUERY_DEV_CAP, QUERY_PORT
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import DATA_OFFSET, OWNER_OFFSET, PORT_MNG_EQE, EventType
-from bluebridge.device.layout.mlx4.faults import BY_NAME, ONCE, Effect, NamedFault
+from bluebridge.device.layout.mlx4.faults import BY_NAME, ONCE, Effect, Layer, NamedFault
 from bluebridge.device.layout.net.roce import NO_GID
-from bluebridge.device.mlx4.armed_faults import ArmedFault
+from bluebridge.device.mlx4.armed_faults import ArmedFault, ArmedFaults
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.pci.bus import Presence
 from bluebridge.device.pci.memory import PAGE_BYTES
+from bluebridge.device.server.bridge_faults import GuestBridge
 
 MOST_MILLISECONDS: Final = 600_000
 MOST_TIMES: Final = 1000
@@ -46,14 +48,22 @@ _ANSWERS: Final = {
 
 
 class NamedFaultCommands:
-    """Executes control lines about faults by name on the HCAs that `hca_of` finds."""
+    """Executes control lines about faults by name on the HCAs that `hca_of` finds, and `bridges`.
+
+    Those of a guest's bridge and of its HCA are numbered and listed together.
+    """
 
     def __init__(
-        self, hca_of: Callable[[str], Hca], names: Sequence[str], rules: FaultRules
+        self,
+        hca_of: Callable[[str], Hca],
+        names: Sequence[str],
+        rules: FaultRules,
+        bridges: Mapping[str, GuestBridge],
     ) -> None:
         self._hca_of = hca_of
         self._rules = rules
-        self._names = names
+        self._bridges = bridges
+        self._names = list(dict.fromkeys((*names, *bridges)))
         self.words: dict[str, Callable[[Sequence[str]], list[str]]] = {
             "arm": self._arm,
             "armed": self._armed,
@@ -63,22 +73,40 @@ class NamedFaultCommands:
     def _arm(self, words: Sequence[str]) -> list[str]:
         if len(words) < 2:
             raise ValueError("write: arm NAME FAULT [WORD=VALUE ...]")
-        hca, named = self._hca_of(words[0]), BY_NAME.get(words[1])
+        named = BY_NAME.get(words[1])
         if named is None:
             raise ValueError(f"there is no fault {words[1][:40]!r}: `bluebridge fault list`")
         values = _values(named, words[2:])
+        if named.layer is Layer.BRIDGE:
+            return self._arm_bridge(words[0], named, values)
+        hca = self._hca_of(words[0])
         if named.effect is Effect.PORT_LATE:
             self._late_port(words[0], hca, _number("ms", values["ms"]) / 1000)
             return []
         if named.effect in ONCE:
             return _happen(hca, named, values)
-        fault = _fault(hca, named, values)
+        fault = _fault(hca.adapter.faults, _target(hca, values), named, values)
         if named.effect is Effect.WIRE:
             self._lay(words[0], fault, values["rule"])
         else:
             _begin(hca, fault, values)
         hca.adapter.faults.arm(fault)
         return [str(fault.number)]
+
+    def _arm_bridge(self, name: str, named: NamedFault, values: Mapping[str, str]) -> list[str]:
+        bridge = self._bridges.get(name)
+        if bridge is None:
+            known = f"but {', '.join(self._bridges)}" if self._bridges else "but HCAs only"
+            raise ValueError(f"there is no bridge {name!r}, {known}")
+        target = _number("index", values["index"]) if "index" in values else 0
+        fault = _fault(bridge.armed, target, named, values)
+        bridge.begin(fault)
+        bridge.armed.arm(fault)
+        return [str(fault.number)]
+
+    def _faults_of(self, name: str) -> ArmedFaults:
+        bridge = self._bridges.get(name)
+        return self._hca_of(name).adapter.faults if bridge is None else bridge.armed
 
     def _lay(self, name: str, fault: ArmedFault, words: str) -> None:
         """Put the link rule of a fault into force; raises `ValueError`."""
@@ -107,7 +135,7 @@ class NamedFaultCommands:
             raise ValueError("write: armed [NAME]")
         lines = []
         for name in words or self._names:
-            for fault in self._hca_of(name).adapter.faults.table():
+            for fault in self._faults_of(name).table():
                 lines.append(
                     f"{fault.number} {name} {fault.name} of {fault.target:#x}: "
                     f"matched {fault.matched}, taken {fault.taken}"
@@ -117,13 +145,13 @@ class NamedFaultCommands:
     def _disarm(self, words: Sequence[str]) -> list[str]:
         if len(words) not in (1, 2):
             raise ValueError("write: disarm NAME [NUMBER]")
-        hca = self._hca_of(words[0])
-        found = hca.adapter.faults.table()
+        faults = self._faults_of(words[0])
+        found = faults.table()
         if len(words) == 2:
             found = [fault for fault in found if str(fault.number) == words[1]]
             if not found:
                 raise ValueError(f"no fault {words[1][:20]!r} is armed on {words[0]}")
-        hca.adapter.faults.clear(found)
+        faults.clear(found)
         return []
 
 
@@ -145,14 +173,17 @@ def _values(named: NamedFault, words: Sequence[str]) -> dict[str, str]:
     return {**named.fixed, **values}
 
 
-def _fault(hca: Hca, named: NamedFault, values: Mapping[str, str]) -> ArmedFault:
+def _fault(
+    faults: ArmedFaults, target: int, named: NamedFault, values: Mapping[str, str]
+) -> ArmedFault:
     """Return a fault that is not in force yet; raises `ValueError`."""
-    faults, target = hca.adapter.faults, _target(hca, values)
     if len(faults.table()) >= MOST_ARMED:
         raise ValueError(f"{MOST_ARMED} faults are armed: `bluebridge fault GUEST clear`")
     status = 0
     if "status" in values:
         status = _syndrome(values) if named.effect is Effect.CQE_STATUS else _status(values)
+    if "error" in values:
+        status = _named(ChannelError, "error", values["error"])
     seconds = _number("ms", values["ms"]) / 1000 if "ms" in values else 0.0
     nth = _number("nth", values.get("nth", "1"))
     count = _number("count", values["count"]) if "count" in values else named.count
@@ -333,11 +364,11 @@ def _syndrome(values: Mapping[str, str]) -> int:
     return int(text, 0) if text.startswith("0x") else int(CompletionStatus[text])
 
 
-def _named(names: type[IntEnum], word: str, text: str) -> int:
+def _named(names: type[IntEnum] | type[IntFlag], word: str, text: str) -> int:
     try:
         return int(names[text])
     except KeyError:
-        known = ", ".join(each.name for each in names)
+        known = ", ".join(names.__members__)
         raise ValueError(f"{word}={text[:40]}: choose from {known}") from None
 
 

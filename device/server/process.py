@@ -198,8 +198,9 @@ class Server:
     def _control_socket(self, path: Path) -> ControlSocket:
         show = ShowCommands(self._functions, self._hcas, self._remains.tables)
         commands = ControlCommands(
-            self._hcas, self._faults, self._trespassed, self._events, show, self._wires
-        )
+            self._hcas, self._faults, self._trespassed, self._events, show, self._wires,
+            {} if self._bridges is None else self._bridges.by_guest(self._hcas),
+        )  # fmt: skip
         return ControlSocket(path, commands, self.loop)
 
     def _cables(self, spec: HcaSpec, networks: Sequence[Fabric]) -> list[Fabric]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bluebridge.device.layout.mlx4.faults import BY_NAME as FAULTS_BY_NAME
-from bluebridge.device.layout.mlx4.faults import FAULTS, NamedFault
+from bluebridge.device.layout.mlx4.faults import FAULTS, Layer, NamedFault
 from bluebridge.host_tools.atlas import page, stage
 from bluebridge.host_tools.atlas.cell import Cell
 from bluebridge.host_tools.atlas.outcome import Row
@@ -67,10 +67,12 @@ def chosen(
 
 
 def chosen_faults(pattern: str | None) -> Sequence[NamedFault]:
-    """Return the faults whose names match; raises `UsageError` when none does."""
-    found = [fault for fault in FAULTS if fnmatch.fnmatch(fault.name, pattern or "*")]
+    """Return the HCA's faults whose names match; raises `UsageError` when none does."""
+    adapter = [fault for fault in FAULTS if fault.layer is not Layer.BRIDGE]
+    found = [fault for fault in adapter if fnmatch.fnmatch(fault.name, pattern or "*")]
     if not found:
-        raise UsageError(f"no fault is called {pattern!r}", "`bluebridge fault list` shows all")
+        mend = "`bluebridge fault list` shows all"
+        raise UsageError(f"no fault of an HCA is called {pattern!r}", mend)
     return found
 
 

@@ -19,7 +19,8 @@ CLEAR = "clear"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     parser.description = (
-        "Arm a fault by name in a guest's HCA: `bluebridge fault list` shows all. "
+        "Arm a fault by name in a guest's HCA, bridge or DMA engine: `bluebridge fault list` shows "
+        "all. "
         "`bluebridge fault GUEST armed` shows those in force, `clear` ends them or one of them. "
         "Without a name the HCA stops and fills its error buffer until it is reset (device-fatal): "
         "mlx4_core, if it drives the HCA, notices within five seconds, resets it and starts anew."

@@ -128,6 +128,23 @@ def test_a_network_over_dma(ntb: Pair) -> None:
     assert not [line for line in _run(a, "dmesg").splitlines() if "Call Trace" in line]
 
 
+def test_a_network_goes_on_after_faults_of_its_bridge(ntb: Pair) -> None:
+    a = ntb.a
+    _connect(ntb)
+    a.run("dmesg -c > /dev/null")
+    with ntb.hardware.fault("a", "dma-error") as fault:
+        a.run("ping -c 2 -s 20000 -W 2 10.9.1.2", check=False, timeout=SECONDS)
+        assert fault.taken == 1
+    _run(a, "until dmesg | grep -q 'ioatdma.*Restart channel'; do sleep 0.1; done")
+    pings.check(a, "10.9.1.2", f"-c 3 -i {pings.SELDOM} -s 20000")
+    with ntb.hardware.fault("a", "ntb-scratchpad-stuck", index=0):
+        pings.check(a, "10.9.1.2", "-c 3 -i 0.2")
+    with ntb.hardware.fault("a", "ntb-doorbell-lost") as fault:
+        a.run("until ping -c 1 -W 2 10.9.1.2; do :; done", timeout=60.0)
+        assert fault.taken == 1
+    assert not [line for line in _run(a, "dmesg").splitlines() if "Call Trace" in line]
+
+
 def _connect(pair: Pair) -> None:
     """Bring up the network in both guests unless it is there."""
     if pair.a.run("ls -d /sys/class/net/eth0", check=False).status:

@@ -139,12 +139,13 @@ def play(model: BridgeModel, folder: Path) -> None:
             functions.append(WireFunction(folder / name, ram, BARS))
         engine = Engine(WireFunction(folder / "dma", rams[0], ENGINE_BARS), entries=8)
         stack.enter_context(engine)
-        _traffic(_connected(model, functions, stack), engine)
+        _traffic(connected(model, functions, stack), engine)
 
 
-def _connected(
+def connected(
     model: BridgeModel, functions: Sequence[WireFunction], stack: ExitStack
 ) -> tuple[Side, Side]:
+    """Return both sides as drivers have them, with the link up; `stack` closes them."""
     if model is SWITCHTEC:
         for function in functions:
             stack.callback(function.close)

@@ -30,6 +30,7 @@ class Layer(Enum):
     PORT = "port"
     WIRE = "wire"
     BUS = "bus and power"
+    BRIDGE = "bridge and DMA engine"
 
 
 class Effect(Enum):
@@ -61,6 +62,10 @@ class Effect(Enum):
     FUNCTION_RESET = auto()
     REGISTERS_LOST = auto()
     REMOVED = auto()
+    DOORBELL_LOST = auto()
+    SCRATCHPAD_STUCK = auto()
+    WINDOW_REFUSED = auto()
+    DMA_ERROR = auto()
 
 
 ONCE = frozenset(
@@ -73,6 +78,7 @@ ONCE = frozenset(
 PARAMETERS: Mapping[str, tuple[str, str]] = {
     "opcode": ("NAME", "a firmware command, such as SW2HW_MPT"),
     "status": ("NAME", "the status that the command ends with, such as BAD_RES_STATE"),
+    "error": ("NAME", "the error of a DMA channel, such as WRITE_DATA"),
     "qpn": ("NUMBER", "a queue pair"),
     "cqn": ("NUMBER", "a completion queue"),
     "srqn": ("NUMBER", "a shared receive queue"),
@@ -89,7 +95,7 @@ PARAMETERS: Mapping[str, tuple[str, str]] = {
     "value": ("NUMBER", "what the field says"),
     "address": ("NUMBER", "a bus address; its page of 4 KiB is meant"),
     "key": ("NUMBER", "a key of a memory region"),
-    "index": ("NUMBER", "an entry of the port's table"),
+    "index": ("NUMBER", "an entry of the port's table, a scratchpad"),
     "rule": ("WORDS", "a rule of `bluebridge link`"),
 }
 """Forms and meanings of the parameters of faults."""
@@ -426,6 +432,31 @@ FAULTS = (
         "surprise-removal", Layer.BUS, Effect.REMOVED,
         "the function is gone, configuration space included, until the fault is cleared; then it "
         "is as after power-on", "mlx4_core: reset fails, the guest may hit a BUG", count=NO_LIMIT,
+    ),
+    NamedFault(
+        "ntb-doorbell-lost", Layer.BRIDGE, Effect.DOORBELL_LOST,
+        "a doorbell that the guest rings does not reach its peer",
+        "ntb_transport: the peer sees the frame at the next doorbell; ntb_pingpong stops",
+        takes=COUNTED,
+    ),
+    NamedFault(
+        "ntb-scratchpad-stuck", Layer.BRIDGE, Effect.SCRATCHPAD_STUCK,
+        "a scratchpad of the guest's bridge keeps its value, whoever writes it",
+        "ntb_transport: no link between the clients until the fault is cleared",
+        needs=("index",), count=NO_LIMIT,
+    ),
+    NamedFault(
+        "ntb-window-refused", Layer.BRIDGE, Effect.WINDOW_REFUSED,
+        "an access of the guest through a window meets nothing: loads are all ones, stores are "
+        "lost, a copy of the DMA engine ends with an error",
+        "ntb_transport: the peer waits for the lost frame, also when the fault is over",
+        takes=COUNTED, count=NO_LIMIT,
+    ),
+    NamedFault(
+        "dma-error", Layer.BRIDGE, Effect.DMA_ERROR,
+        "a copy of the guest's DMA engine ends with an error and halts its channel",
+        "ioatdma: Errors:, Reset channel..., Restart channel...; ntb_netdev goes on",
+        takes=("error", *COUNTED), fixed={"error": "READ_DATA"},
     ),
 )  # fmt: skip
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.layout.mlx4.faults import BY_NAME, FAULTS, Effect
+from bluebridge.device.layout.mlx4.faults import BY_NAME, FAULTS, Effect, Layer
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.atlas import atlas_command, coverage, outcome, page, programs, values
 from bluebridge.host_tools.atlas.outcome import Row
@@ -114,7 +114,8 @@ def test_the_page_counts_outcomes_and_names_what_was_not_met_in_one_table_only()
 def test_faults_and_programs_are_chosen() -> None:
     chosen = atlas_command.chosen_faults("wc-*")
     assert {fault.effect for fault in chosen} == {Effect.CQE_STATUS}
-    assert len(atlas_command.chosen_faults(None)) == len(FAULTS)
+    bridges = [fault for fault in FAULTS if fault.layer is Layer.BRIDGE]
+    assert len(atlas_command.chosen_faults(None)) == len(FAULTS) - len(bridges)
     names = [program.name for program in atlas_command.chosen_programs("rping,pyverbs,rping")]
     assert names == ["rping", "pyverbs"]
     assert BY_NAME["hung-wr"] in atlas_command.chosen_faults("hung*")
@@ -125,14 +126,22 @@ def test_each_fault_runs_by_default_and_few_run_under_every_program() -> None:
         [(program.name, fault.name) for program, fault in found]
         for found in (atlas_command.chosen(None, None, every=all_) for all_ in (False, True))
     )
-    assert {fault for _, fault in usual} == {fault for _, fault in every} == {*BY_NAME}
+    names = {fault.name for fault in atlas_command.chosen_faults(None)}
+    assert {fault for _, fault in usual} == {fault for _, fault in every} == names
     assert {program for program, _ in usual} == {*programs.BY_NAME}
     assert {*usual} < {*every} and len(usual) < len(every) / 2
     assert len(atlas_command.chosen("hung-wr", None, every=False)) == len(programs.PROGRAMS) - 1
 
 
 @pytest.mark.parametrize(
-    "words", [["--only", "frob"], ["--programs", "frob"], ["--times", "0"], ["--page", "/no/x.md"]]
+    "words",
+    [
+        ["--only", "frob"],
+        ["--only", "ntb-*"],
+        ["--programs", "frob"],
+        ["--times", "0"],
+        ["--page", "/no/x.md"],
+    ],
 )
 def test_bad_input_starts_nothing(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["atlas", *words]) == UsageError.status

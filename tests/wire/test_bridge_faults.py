@@ -1,0 +1,47 @@
+"""Faults by name of bridges of all models, armed over the control socket of the real server."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from bluebridge.device.layout.ntb.models import MODELS, BridgeModel
+from bluebridge.host_tools.lab import hardware_control
+from bluebridge.host_tools.lab.hardware import Hardware
+from tests.wire.bridge_traffic import BARS, HEARD, MASKED, connected, until
+from tests.wire.function import GuestRam, WireFunction
+from tests.wire.server import serving
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+def test_a_doorbell_and_a_store_get_lost(
+    vfio_user_library: Path, tmp_path: Path, model: BridgeModel
+) -> None:
+    words = ["--ntb-model", model.name, "--control", str(tmp_path / "control")]
+    for name in "ab":
+        words += ["--ntb", f"name={name},socket={tmp_path / name}"]
+    hardware = Hardware(lambda line: hardware_control.tell(tmp_path / "control", line))
+    with ExitStack() as stack:
+        stack.enter_context(serving("bluebridge.device", words, tmp_path / "server.log"))
+        functions = []
+        for name in "ab":
+            ram = GuestRam()
+            stack.callback(ram.close)
+            functions.append(WireFunction(tmp_path / name, ram, BARS))
+        a, b = connected(model, functions, stack)
+        memory = b.function.allocate(1 << 20, 1 << 20)
+        b.show(memory.address, 0x2000)
+        a.ring(HEARD)
+        until(lambda: b.rung() == HEARD)
+        with hardware.fault("a", "ntb-doorbell-lost") as lost:
+            a.ring(MASKED)
+            a.ring(MASKED << 1)
+            until(lambda: b.rung() == HEARD | MASKED << 1)
+            assert lost.taken == 1
+        a.function.store_bytes(a.bar, 0, b"first...")
+        with hardware.fault("a", "ntb-window-refused"):
+            a.function.store_bytes(a.bar, 0, b"second..")
+            assert a.function.load_bytes(a.bar, 0, 8) == b"\xff" * 8
+        assert a.function.load_bytes(a.bar, 0, 8) == b"first..."
