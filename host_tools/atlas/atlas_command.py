@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import fnmatch
 import json
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -31,22 +32,33 @@ def main(options: argparse.Namespace) -> int:
     if not 1 <= options.times <= MOST_TIMES:
         raise UsageError(f"--times {options.times}", f"give 1 to {MOST_TIMES}")
     _check_page(options.page)
+    if options.minutes is not None and options.minutes <= 0:
+        raise UsageError(f"--minutes {options.minutes:g}", "give a time in which cells can run")
     progress = Reporter(quiet=options.quiet)
+    cells = [pair for pair in pairs for _ in range(options.times)]
     rows: list[Row] = []
-    with termination_as_exception():
-        for row in (
-            rows_of(options.rows)
-            if options.rows
-            else run(pairs, options.times, options.log, progress)
-        ):
-            rows.append(row)
-            if options.json:
-                print(json.dumps(dataclasses.asdict(row)), flush=True)
-    if not options.json:
-        print("\n".join(page.table(rows)))
-    if options.page is not None:
-        options.page.write_text(page.page(rows))
+    try:
+        with termination_as_exception():
+            found = (
+                rows_of(options.rows)
+                if options.rows
+                else run(cells, options.minutes, options.log, progress)
+            )
+            for row in found:
+                rows.append(row)
+                if options.json:
+                    print(json.dumps(dataclasses.asdict(row)), flush=True)
+    finally:
+        _tell(rows, options)
     return int(any(row.recovered == stage.NO for row in rows))
+
+
+def _tell(rows: Sequence[Row], options: argparse.Namespace) -> None:
+    """Print the table and write the page, as far as the run came."""
+    if rows and not options.json:
+        print("\n".join(page.table(rows)))
+    if rows and options.page is not None:
+        options.page.write_text(page.page(rows))
 
 
 def chosen(
@@ -106,13 +118,22 @@ def rows_of(files: Iterable[Path]) -> Iterable[Row]:
 
 
 def run(
-    pairs: Sequence[tuple[Program, NamedFault]], times: int, log: Path | None, progress: Progress
+    cells: Sequence[tuple[Program, NamedFault]],
+    minutes: float | None,
+    log: Path | None,
+    progress: Progress,
 ) -> Iterable[Row]:
-    """Start a pair of guests and yield the row of each fault and program. Raises `LabError`."""
-    programs = list(dict.fromkeys(program for program, _ in pairs))
+    """Start a pair of guests and yield the row of each fault and program. Raises `LabError`.
+
+    After so many `minutes` no further one begins.
+    """
+    end = None if minutes is None else time.monotonic() + 60 * minutes
+    programs = list(dict.fromkeys(program for program, _ in cells))
     with stage.opened(programs, log, progress) as opened:
-        cells = [pair for pair in pairs for _ in range(times)]
         for number, (program, fault) in enumerate(cells, start=1):
+            if end is not None and time.monotonic() > end:
+                progress(f"{minutes:g} minutes are over: {len(cells) - number + 1} cells are left")
+                return
             if program.name not in opened.usual and not program.loads:
                 Cell(opened, program, fault).measure()
             row = Cell(opened, program, fault).run()

@@ -11,7 +11,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Start a pair of guests with the kernel's drivers and run stock programs between them, "
         "with one fault of `bluebridge fault list` in guest a at a time. The table says of each "
-        "what the bus log shows of it, what the program saw, how it ended, what the kernel said, "
+        "how much it took, what the program saw, how it ended, what the kernel said, "
         "and whether all was well again after the fault was cleared. A guest that crashed or hangs "
         "is started anew. Exit status 0 if the lab was healthy after each fault."
     )
@@ -23,11 +23,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--all", action="store_true",
-        help="every fault under every program, more than an hour; without it, unless --only or "
+        help="every fault under every program, hours; without it, unless --only or "
         "--programs chooses, each fault runs under the programs that show most of it",
     )  # fmt: skip
     parser.add_argument(
         "--times", type=int, default=1, metavar="N", help="each fault so often (default 1)"
+    )
+    parser.add_argument(
+        "--minutes", type=float, metavar="N", help="begin no further one after so many minutes"
     )
     parser.add_argument(
         "--rows", type=Path, nargs="+", metavar="FILE",

@@ -21,7 +21,10 @@ _READY_SECONDS = 20.0
 _AFTER_SECONDS = 20.0
 _USUAL_SECONDS = 60.0
 _TIMES_USUAL = 4.0
-"""A program is hung after so many times its time without a fault, and not before its limit."""
+"""A program is hung after so many times its time without a fault, and not before its limit..."""
+_QUIET_SECONDS = 3.0
+_QUIET_BYTES = 16 << 10
+"""...but sooner, behind its limit, if the bus log grows by less than this in so many seconds."""
 _GRACE_SECONDS = 3.0
 """Seconds that a program gets after its fault was cleared, before it is killed."""
 NEVER_SECONDS = 75.0
@@ -30,7 +33,7 @@ _TAKING = values.BEFORE | {
     Effect.CQE_LOST, Effect.CQE_DOUBLED, Effect.CQE_LATE, Effect.CQE_FOREIGN, Effect.CQE_STATUS,
     Effect.EQE_LOST, Effect.INTERRUPT_LOST,
 }  # fmt: skip
-"""Faults of which the log tells what they take; of others it has the order only."""
+"""Faults that count what they take; others are there from their order on."""
 THINNEST = "ibv_rc_pingpong"
 """The program that is waited for so long; others are hung for the same reason."""
 
@@ -55,13 +58,13 @@ class Cell:
     def run(self) -> Row:
         """Run the program under the fault; never raises `LabError` for what happens to a guest."""
         begin = time.monotonic()
-        self.stage.produced(self.fault.name, False)
         ended, kernel = self._outcome()
         if self._lost:
             self.stage.restart(self._a)
         with contextlib.suppress(LabError):
             self._tidy()
-        recovered = self.stage.recover()
+        touched = self._lost or self._produced
+        recovered = self.stage.recover() if touched else YES
         if self._lost and recovered == YES:
             recovered = RESTARTED
         self._forget_messages()
@@ -77,9 +80,12 @@ class Cell:
         return self.stage.pair.a
 
     @property
+    def _never(self) -> bool:
+        return self.fault.effect is Effect.COMMAND_NEVER and self.program.name == THINNEST
+
+    @property
     def _limit(self) -> float:
-        never = self.fault.effect is Effect.COMMAND_NEVER and self.program.name == THINNEST
-        if never:
+        if self._never:
             return NEVER_SECONDS
         return max(self.program.limit, _TIMES_USUAL * self.stage.usual.get(self.program.name, 0.0))
 
@@ -102,7 +108,6 @@ class Cell:
             self._lost = True
             kernel = error.what
         self._clear()
-        self._produced = self.stage.produced(self.fault.name, self.fault.effect not in _TAKING)
         if self._lost:
             return CRASHED, kernel
         if not self._happened:
@@ -163,16 +168,27 @@ class Cell:
             self._happened = True
 
     def _clear(self) -> None:
+        """End the fault, and note how often it was produced."""
+        counts = self.fault.effect in _TAKING
+        self._produced = self.stage.taken(self._number) if counts else int(self._happened)
         if self._number:
             self.stage.pair.server.tell(f"disarm a {self._number}")
             self._number = ""
 
     def _wait(self, seconds: float) -> None:
-        """Wait for the client's end; its status stays None when it has none after `seconds`."""
-        with contextlib.suppress(CommandTimedOut):
-            self._a.run(wait_until(f"[ -e {_STATUS} ]"), timeout=seconds)
-            if self.status is None:
+        """Wait for the client's end; its status stays None when it has none after `seconds`.
+
+        Nor does it wait so long behind the program's limit once nothing moves any more.
+        """
+        begin, before = time.monotonic(), self.stage.traffic()
+        while self.status is None and (left := begin + seconds - time.monotonic()) > 0:
+            with contextlib.suppress(CommandTimedOut):
+                self._a.run(wait_until(f"[ -e {_STATUS} ]"), timeout=min(left, _QUIET_SECONDS))
                 self.status = int(self._a.run(f"cat {_STATUS}").text)
+            now = self.stage.traffic()
+            quiet, before = abs(now - before) < _QUIET_BYTES, now
+            if quiet and not self._never and time.monotonic() - begin >= self.program.limit:
+                break
         self.output = self._a.run(f"cat {_OUTPUT}", check=False).text
 
     def _tidy(self) -> None:

@@ -53,7 +53,7 @@ class Row:
     program: str
     fault: str
     produced: int
-    """How often the bus log says that the fault took something, or was carried out."""
+    """How much the fault took, or 1 if it was carried out and does not count."""
     seen: str
     status: str
     """The exit status with the program's errno, if it said one; a signal's number as 128 + it."""

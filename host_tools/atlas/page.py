@@ -17,6 +17,7 @@ _INTRODUCTION = """\
 # The atlas: what RDMA software makes of faults
 
     bluebridge atlas                                  # every fault, where it shows most
+    bluebridge atlas --minutes 28 --page FILE.md      # begins nothing behind 28 minutes
     bluebridge atlas --all --times 2                  # under all programs, twice: hours
     bluebridge atlas --only 'wc-*' --programs ibv_rc_pingpong
     bluebridge atlas --only hung-wr --programs nvme-rdma --times 3 --json
@@ -33,11 +34,12 @@ run apart, beside others, and joined to the page afterwards:
 
 | word | meaning |
 |---|---|
-| produced | how often the bus log says that the fault took something |
+| produced | how much the fault took, or 1 if it does not count |
 | survived | the program ended with status 0 |
 | clean error | it ended by itself with another status |
-| hung | it had not ended when its time was over: 6 s, 15 s with fio, or four times what it \
-takes without a fault; 75 s under `command-never` |
+| hung | it had not ended when its time was over: 6 s, 15 s with fio, and then, \
+while anything goes over the buses, up to four times what it takes without a fault; 75 s under \
+`command-never` |
 | crashed | a signal ended the program, or the guest's kernel panicked; the guest is started anew |
 | - | not known: the run ended before this cell, or the machine was too busy to tell hung from \
 slow; or the fault is none for the program, such as one of loading |

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bluebridge.device.layout.mlx4.faults import Effect, NamedFault
 from bluebridge.host_tools.programs.readiness import VERBS_PORT, listening
@@ -49,7 +48,6 @@ class Program:
     """Whether the guests need UCX and libfabric."""
     loads: bool = False
     """Whether it loads the drivers, and so is what faults of their load are for."""
-
     concerns: tuple[str, ...] = ("*",)
     """Patterns of the names of faults under which it is run unless the user chooses."""
 
@@ -74,17 +72,26 @@ AT_LOAD = (
 """Commands that mlx4 sends when it is loaded, and not for a program."""
 
 
-def _verbs(tool: str, words: str, brief: int, long: int, what: str) -> Program:
+_EVERY = ("*",)
+
+
+def _verbs(
+    tool: str, words: str, brief: int, long: int, what: str, concerns: tuple[str, ...] = _EVERY
+) -> Program:
     line = f"{tool} {words}"
     return Program(
         tool, what, f"{line} {SERVER}", tool[:15], brief, long,
-        server=line, ready=listening(VERBS_PORT),
+        server=line, ready=listening(VERBS_PORT), concerns=concerns,
     )  # fmt: skip
 
 
-def _cm(tool: str, client: str, server: str, brief: int, long: int, what: str) -> Program:
+def _cm(
+    tool: str, client: str, server: str, brief: int, long: int, what: str, concerns: tuple[str, ...]
+) -> Program:
     ready = f"rdma resource show cm_id | grep LISTEN | grep -q 'comm {tool}'"
-    return Program(tool, what, client, tool, brief, long, server=server, ready=ready)
+    return Program(
+        tool, what, client, tool, brief, long, server=server, ready=ready, concerns=concerns
+    )
 
 
 _UCX = (
@@ -94,10 +101,12 @@ _UCX = (
 """Debian's program wants Open MPI's libraries, but not MPI itself if its input is a terminal."""
 
 
-def _messages(tool: str, words: str, port: int, brief: int, long: int, what: str) -> Program:
+def _messages(
+    tool: str, words: str, port: int, brief: int, long: int, what: str, concerns: tuple[str, ...]
+) -> Program:
     return Program(
         tool.split()[-1], what, f"{tool} {words} {SERVER}", tool.split()[-1], brief, long,
-        server=f"{tool} {words}", ready=listening(port), messages=True,
+        server=f"{tool} {words}", ready=listening(port), messages=True, concerns=concerns,
     )  # fmt: skip
 
 
@@ -132,23 +141,41 @@ bluebridge-mlx4 10.9.0.1/24 || exit 1
 exec ibv_devinfo
 """
 
-_ALL = (
+_FEW = ("hung-wr", "wc-wr-*", "wc-rem-access-*", "wire-dead", "port-down", "device-fatal")
+_VERBS = ("reg-mr-*", "create-cq-*", "qp-to-r*", "destroy-qp-*", "wc-*", *_FEW)
+PROGRAMS = (
     _verbs("ibv_rc_pingpong", "-e -g 0 -n COUNT", 50, 1500, "libibverbs, with completion events"),
-    _verbs("ibv_srq_pingpong", "-g 0 -n COUNT", 50, 1000, "16 queue pairs, a shared receive queue"),
+    _verbs(
+        "ibv_srq_pingpong", "-g 0 -n COUNT", 50, 1000, "16 queue pairs, a shared receive queue",
+        ("*srq*",),
+    ),
     Program(
         "pyverbs", "rdma-core's pyverbs: a queue pair writes to itself and prints events",
         f"python3 {EVENTS} COUNT", "python3", 0, 2,
+        concerns=(
+            "event-*", "cq-overrun", "device-fatal", "gid-vanishes", "port-*", "key-locked",
+        ),
     ),
-    _verbs("ib_write_lat", "-x 0 -n COUNT", 100, 3000, "perftest, which polls"),
-    _cm("rping", f"rping -c -a {SERVER} -C COUNT", "rping -s", 10, 250, "librdmacm's example"),
-    _cm("rstream", f"rstream -s {SERVER} -S 4096 -C COUNT", "rstream", 50, 1500, "rsockets"),
+    _verbs(
+        "ib_write_lat", "-x 0 -n COUNT", 100, 3000, "perftest, which polls",
+        ("wire-*", "*-lost", "*-flip", "slow-drain", "hung-wr", "doorbell-ignored"),
+    ),
+    _cm(
+        "rping", f"rping -c -a {SERVER} -C COUNT", "rping -s", 10, 250, "librdmacm's example",
+        ("cm-*", "mad-*", *_FEW),
+    ),
+    _cm(
+        "rstream", f"rstream -s {SERVER} -S 4096 -C COUNT", "rstream", 50, 1500, "rsockets",
+        ("wire-*", "hung-wr", "wc-wr-flush-err", "port-*"),
+    ),
     _messages(
         _UCX,
         "-t tag_lat -s 64 -w 10 -n COUNT", 13337, 50, 6000, "UCX: tagged messages over RC",
+        (*_VERBS, "wire-lossy"),
     ),
     _messages(
         "fi_pingpong", "-p verbs -e msg -S 64 -I COUNT", 47592, 50, 1200,
-        "libfabric's provider verbs",
+        "libfabric's provider verbs", (*_VERBS, "cm-r*"),
     ),
     Program(
         "nvme-rdma", "the kernel's NVMe over Fabrics, fio compares each block",
@@ -156,28 +183,16 @@ _ALL = (
         "--reconnect-delay=1 --ctrl-loss-tmo=8 || exit 1\n"
         "until [ -b /dev/nvme0n1 ]; do sleep 0.1; done\n" + _FIO.format(disk="/dev/nvme0n1"),
         "rdma_cm", 1, 2, before=_TARGET, limit=15.0, after="nvme disconnect -n blue",
+        concerns=("reg-mr-*", "qp-to-*", "map-icm-*", "payload-flip", *_FEW),
     ),
     Program(
         "rnbd", "the kernel's RTRS and RNBD, fio compares each block", _MAP, "rdma_cm", 1, 2,
         before="modprobe rnbd-server", limit=15.0, after=_UNMAP, rnbd=True,
+        concerns=("rtrs-*", "payload-flip", *_FEW),
     ),
     Program(
         "modprobe", "the kernel's drivers are loaded anew; ibv_devinfo", _RELOAD, "", 0, 0,
         limit=60.0, loads=True,
     ),
 )  # fmt: skip
-_FEW = ("hung-wr", "wc-wr-*", "wc-rem-access-*", "wire-dead", "port-down", "device-fatal")
-_VERBS = ("reg-mr-*", "create-cq-*", "qp-to-r*", "destroy-qp-*", "wc-*", *_FEW)
-_CONCERNS: Mapping[str, tuple[str, ...]] = {
-    "ibv_srq_pingpong": ("*srq*",),
-    "pyverbs": ("event-*", "cq-overrun", "device-fatal", "gid-vanishes", "port-*", "key-locked"),
-    "ib_write_lat": ("wire-*", "*-lost", "*-flip", "slow-drain", "hung-wr", "doorbell-ignored"),
-    "rping": ("cm-*", "mad-*", *_FEW),
-    "rstream": ("wire-*", "hung-wr", "wc-wr-flush-err", "port-*"),
-    "ucx_perftest": (*_VERBS, "wire-lossy"),
-    "fi_pingpong": (*_VERBS, "cm-r*"),
-    "nvme-rdma": ("reg-mr-*", "qp-to-*", "map-icm-*", "payload-flip", *_FEW),
-    "rnbd": ("rtrs-*", "payload-flip", *_FEW),
-}
-PROGRAMS = tuple(replace(program, concerns=_CONCERNS.get(program.name, ("*",))) for program in _ALL)
 BY_NAME = {program.name: program for program in PROGRAMS}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from bluebridge.device.layout.mlx4.faults import BY_NAME, FAULTS, Effect, Layer
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.atlas import atlas_command, coverage, outcome, page, programs, values
 from bluebridge.host_tools.atlas.outcome import Row
-from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.errors import LabError, UsageError
 
 
 @pytest.mark.parametrize(
@@ -140,6 +141,7 @@ def test_each_fault_runs_by_default_and_few_run_under_every_program() -> None:
         ["--only", "ntb-*"],
         ["--programs", "frob"],
         ["--times", "0"],
+        ["--minutes", "0"],
         ["--page", "/no/x.md"],
     ],
 )
@@ -155,10 +157,22 @@ def test_rows_are_objects(
     monkeypatch.setattr(atlas_command, "run", lambda *_: rows)
     options = argparse.Namespace(
         list=False, only=None, programs=None, times=1, log=None, quiet=True, json=True, page=None,
-        rows=None, all=False,
+        rows=None, all=False, minutes=None,
     )  # fmt: skip
     assert atlas_command.main(options) == 1
     assert json.loads(capsys.readouterr().out)["outcome"] == "hung"
+
+
+def test_a_run_that_breaks_off_leaves_its_page(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def run(*_: object) -> Iterator[Row]:
+        yield row("hung-wr", "rping", outcome.HUNG)
+        raise LabError("the server has gone")
+
+    monkeypatch.setattr(atlas_command, "run", run)
+    assert cli.main(["atlas", "--page", str(tmp_path / "page.md")]) == LabError.status
+    assert "| `hung-wr` | hung |" in (tmp_path / "page.md").read_text()
 
 
 def test_each_status_and_event_has_a_fault_or_a_reason_why_none() -> None:
