@@ -140,8 +140,8 @@ class Service:
         if due < self._wakes_at and not self.polled(now):
             self._nudge()
 
-    def progress(self, awaits_event: bool = False) -> None:
-        """Take what has come from the peer; under the lock.
+    def progress(self, awaits_event: bool = False) -> bool:
+        """Take what has come from the peer; under the lock. Returns False if that was nothing.
 
         While somebody calls this again and again the thread stays out of his way, unless he
         `awaits_event`, which the thread has to bring.
@@ -150,12 +150,22 @@ class Service:
         if not awaits_event:
             self._polled_at = now
         if self.back_end.seen_in_memory:
+            if self._idle:
+                return False
             self.engine.run(now)
             self.tell()
         else:
             self._serve()
         if self._callers:
             self._changed.notify_all()
+        return True
+
+    @property
+    def _idle(self) -> bool:
+        """Whether the engine would find nothing to do, and no stores of this side wait."""
+        engine = self.engine
+        mine = engine.own.idle and self.back_end.pause > 0.0
+        return mine and not engine.theirs.rung and engine.ethernet is None
 
     def watch(self) -> None:
         """Nobody polls now: the thread is to wait for the peer. Under the lock."""

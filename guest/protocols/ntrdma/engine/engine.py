@@ -45,9 +45,8 @@ class Engine:
         self.remote = RemoteResources(transport, words, self.bells, self.peer, host, self.actions)
         parts = own.local, own.pairs
         responder = Responder(transport, self.peer, *parts)
-        self.theirs = PeerSide(
-            CommandExecution(transport, words, self.peer), self.remote, responder
-        )
+        execution = CommandExecution(transport, words, self.peer)
+        self.theirs = PeerSide(execution, self.remote, responder)
         placement = Placement(transport, self.remote)
         self._requester = Requester(transport, self.peer, placement, *parts, own.schedule)
         self.ethernet: Ethernet | None = None

@@ -40,6 +40,13 @@ class OwnSide:
             return 0.0
         return min(self.requests.deadline, self.schedule.deadline)
 
+    @property
+    def idle(self) -> bool:
+        """True if nothing rang, all is settled, and no queue pair has its turn or waits for it."""
+        schedule = self.schedule
+        busy = schedule.runnable or schedule.failed or schedule.stalled or self.commands.unsent
+        return not (busy or self._actions or self._bells.rung)
+
     # -- what users do ----------------------------------------------------------------------------
 
     def create_queue(self) -> CompletionQueue:

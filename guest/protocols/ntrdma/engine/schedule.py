@@ -12,7 +12,8 @@ class Schedule:
         self.runnable: deque[int] = deque()
         self.failed: deque[int] = deque()
         """The queue pairs that found a failure, and are not in the error state yet."""
-        self._stalled: dict[int, float] = {}
+        self.stalled: dict[int, float] = {}
+        """The times at which queue pairs are tried again."""
 
     def make_runnable(self, key: int) -> None:
         """Note that a queue pair may have something to send."""
@@ -25,12 +26,12 @@ class Schedule:
 
     def stall(self, key: int, until: float) -> None:
         """Try a queue pair again at a time."""
-        self._stalled[key] = until
+        self.stalled[key] = until
 
     def resume(self, now: float) -> None:
         """Let those go on whose time has come."""
-        for key in [key for key, at in self._stalled.items() if at <= now]:
-            del self._stalled[key]
+        for key in [key for key, at in self.stalled.items() if at <= now]:
+            del self.stalled[key]
             self.make_runnable(key)
 
     @property
@@ -38,4 +39,4 @@ class Schedule:
         """The time at which a queue pair goes on; one in the past if any has failed."""
         if self.failed:
             return 0.0
-        return min(self._stalled.values(), default=float("inf"))
+        return min(self.stalled.values(), default=float("inf"))

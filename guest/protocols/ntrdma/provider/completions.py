@@ -86,7 +86,8 @@ class NtrdmaCq:
         with service.lock:
             found = self.queue.poll(limit)
             if not found:
-                service.progress(awaits_event=self.queue.armed)
+                if not service.progress(awaits_event=self.queue.armed):
+                    return found
                 found = self.queue.poll(limit)
             if service.engine.due:
                 service.run()
