@@ -23,11 +23,15 @@ ACTIONS = {
     "duplicate": "they arrive twice, the second time so many milliseconds later (default 0)",
     "flip": "they arrive with one bit of their payload wrong, and no check sum that tells",
     "corrupt": "the same, but the check sum tells, so that the receiver drops them",
+    "mark": "packets that know of ECN arrive marked as having met congestion",
+    "rewrite": "packets arrive with another value in a header field, and right check sums",
     "hold": "they are kept until they are released",
 }
-"""Meanings of the actions of rules; those in `TIMED` take a time in milliseconds."""
+"""Meanings of the actions of rules; those in `VALUED` take a value in front of the conditions."""
 
 TIMED = ("delay", "duplicate")
+VALUED = (*TIMED, "rewrite")
+"""A time in milliseconds, or `HEADER.FIELD=VALUE`."""
 
 KINDS = ("request", "response", "datagram", "frames", "packet")
 ANSWERS = ("ACK", "NAK", "RNR_NAK", "READ_RESPONSE", "ATOMIC_RESPONSE")

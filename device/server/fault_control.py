@@ -4,6 +4,8 @@
     delay NAME[/PORT] MS [WORD=VALUE ...]        likewise: they come later,
     duplicate NAME[/PORT] [MS] [WORD=VALUE ...]  twice,
     hold NAME[/PORT] [WORD=VALUE ...]            or not before they are released
+    mark NAME[/PORT] [WORD=VALUE ...]            packets that go on met congestion,
+    rewrite NAME[/PORT] HEADER.FIELD=VALUE [WORD=VALUE ...]  or have another field
     rules [NAME[/PORT]]                          all rules, or those of a link, with their counts
     release NUMBER                               deliver what a rule keeps
     remove NUMBER|NAME[/PORT]|all                end a rule, those of a link, or all

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from bluebridge.device.fabric.fault_words import ACTIONS, TIMED, WORDS
+from bluebridge.device.fabric.fault_words import ACTIONS, VALUED, WORDS
 from bluebridge.host_tools.commands import device_server
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.keeper.guests import Guest
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "value",
         nargs="?",
         metavar="VALUE",
-        help="milliseconds of delay and duplicate, the number of a rule",
+        help="milliseconds of delay and duplicate, HEADER.FIELD=VALUE of rewrite, a rule's number",
     )
     parser.add_argument("--port", type=int, metavar="N", help="the same as GUEST/N (default 1)")
     parser.add_argument("--json", action="store_true", help="with `rules`: a JSON list of lines")
@@ -66,7 +66,7 @@ def _act(guest: Guest, link: str, options: argparse.Namespace) -> list[str]:
         raise UsageError("--json is for what is shown", "use it with `rules`")
     if words and action not in ACTIONS:
         raise UsageError(f"{action} has no conditions", f"leave {words[0].split('=')[0]} out")
-    if value is not None and action not in (*TIMED, *_NUMBERED):
+    if value is not None and action not in (*VALUED, *_NUMBERED):
         raise UsageError(f"{action} {value}: one word too many", "see `bluebridge link --help`")
     if action in _CABLE:
         device_server.tell(guest, f"link {link} {action}")

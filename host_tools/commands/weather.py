@@ -8,6 +8,7 @@ from bluebridge.host_tools.commands import device_server
 from bluebridge.host_tools.errors import UsageError
 
 _KINDS = {
+    "mark": "packets that arrive marked as having met congestion, of those that know of ECN",
     "drop": "packets that vanish",
     "corrupt": "packets that arrive damaged, and are refused by their check sum",
     "duplicate": "packets that arrive twice",
@@ -31,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for kind, text in _KINDS.items():
         form = "TIME" if kind == "delay" else _WHICH
         parser.add_argument(f"--{kind}", metavar=form, help=text)
+    parser.add_argument(
+        "--rewrite",
+        metavar="HEADER.FIELD=VALUE",
+        help="another value in a field of all packets that have it, such as ipv4.ttl=1",
+    )
+    parser.add_argument("--partition", action="store_true", help="nothing arrives any more")
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of all chances (default 0)"
     )
@@ -60,8 +67,8 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _lines(options: argparse.Namespace, link: str) -> list[str]:
-    """Return the orders to the device server, those that take all packets last."""
-    lines = []
+    """Return the orders to the device server: first what goes on, last what takes all packets."""
+    lines = [] if options.rewrite is None else [f"rewrite {link} {options.rewrite}"]
     for kind in _KINDS:
         value = getattr(options, kind)
         if value is None:
@@ -72,6 +79,8 @@ def _lines(options: argparse.Namespace, link: str) -> list[str]:
             lines.append(f"delay {link} {_REORDER_MS} {_which(value, options.seed)}")
         else:
             lines.append(f"{kind} {link} {_which(value, options.seed)}")
+    if options.partition:
+        lines.append(f"drop {link}")
     return lines
 
 

@@ -92,6 +92,16 @@ class Hardware:
         """Invert one bit of the payload of messages of a link, with check sums that hide it."""
         return self._rule("flip", link, "", words)
 
+    def mark(self, link: str, **words: Value) -> contextlib.AbstractContextManager[FaultRule]:
+        """Mark packets of a link that know of ECN as having met congestion."""
+        return self._rule("mark", link, "", words)
+
+    def rewrite(
+        self, link: str, field: str, value: int, **words: Value
+    ) -> contextlib.AbstractContextManager[FaultRule]:
+        """Store a value into a header field of packets of a link, such as `bth.pkey`."""
+        return self._rule("rewrite", link, f" {field}={value}", words)
+
     def hold(self, link: str, **words: Value) -> contextlib.AbstractContextManager[FaultRule]:
         """Hold back messages of a link that fulfil the conditions, until the rule is released."""
         return self._rule("hold", link, "", words)
@@ -124,9 +134,9 @@ class Hardware:
 
     @contextlib.contextmanager
     def _rule(
-        self, action: str, link: str, time: str, words: dict[str, Value]
+        self, action: str, link: str, value: str, words: dict[str, Value]
     ) -> Iterator[FaultRule]:
-        number = int(self._tell(f"{action} {link}{time}{_line(words)}")[0])
+        number = int(self._tell(f"{action} {link}{value}{_line(words)}")[0])
         try:
             yield FaultRule(number, self._tell)
         finally:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from bluebridge.device.fabric.faults.changes import Change
 from bluebridge.device.fabric.faults.roce_packets import damaged, packet_of
 from bluebridge.device.fabric.faults.traits import length_of
 from bluebridge.device.fabric.interface import FabricPort
@@ -50,15 +51,22 @@ def own(message: Message) -> Message:
     return copy
 
 
-def flip(message: Message, *, mended: bool = True) -> None:
+def change(message: Message, how: Change) -> None:
+    """Change the packet that a message is, as `flip` does."""
+    packet = packet_of(message)
+    if packet is not None and isinstance(message, Frames):
+        message.trains = [Train([how.of(packet)])]
+
+
+def flip(message: Message, *, hidden: bool = True) -> None:
     """Invert the lowest bit of a message's first byte of payload, in bytes of its own.
 
     Nothing else may have the message: a sender makes a new one when it sends again. The check sum
-    of a packet is right again if it is `mended`.
+    of a packet is right again if that is `hidden`.
     """
     packet = packet_of(message)
     if packet is not None and isinstance(message, Frames):
-        message.trains = [Train([damaged(packet, mended=mended)])]
+        message.trains = [Train([damaged(packet, hidden=hidden)])]
         return
     if isinstance(message, (Request, Response)):
         message.payload = _own_bytes(message.payload)

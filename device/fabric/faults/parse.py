@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from bluebridge.device.fabric.fault_words import ANSWERS, KINDS, TIMED, WORDS
+from bluebridge.device.fabric.faults.changes import Change, Mark, rewrite_of
 from bluebridge.device.fabric.faults.passage import Passage
 from bluebridge.device.fabric.faults.roce_packets import NAMES
 from bluebridge.device.fabric.faults.rule import BOTH, IN, NO_LIMIT, OUT, Match, Rule
@@ -25,6 +26,11 @@ def rule_of(action: str, words: Sequence[str]) -> Rule:
         seconds = _seconds(rest.pop(0))
     elif action == "delay":
         raise ValueError("delay: say how many milliseconds, then the conditions")
+    change: Change | None = Mark() if action == "mark" else None
+    if action == "rewrite":
+        if not rest:
+            raise ValueError("rewrite: say HEADER.FIELD=VALUE, then the conditions")
+        change = rewrite_of(rest.pop(0))
     values = _values(rest)
     direction = values.get("direction", BOTH)
     if direction not in (IN, OUT, BOTH):
@@ -34,6 +40,7 @@ def rule_of(action: str, words: Sequence[str]) -> Rule:
         " ".join([action, *words]),
         _match(values),
         direction=direction,
+        change=change,
         seconds=seconds,
         skip=_number(values, "skip", 0),
         count=_number(values, "count", NO_LIMIT),

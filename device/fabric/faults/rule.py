@@ -7,8 +7,10 @@ from random import Random
 from typing import Final
 
 from bluebridge.device.fabric.faults import traits
+from bluebridge.device.fabric.faults.changes import Change
 from bluebridge.device.fabric.faults.kept import Kept
 from bluebridge.device.fabric.faults.passage import Passage, Place
+from bluebridge.device.fabric.faults.roce_packets import packet_of
 from bluebridge.device.fabric.messages import Message, Request, Response
 
 NO_LIMIT: Final = 1 << 64
@@ -85,15 +87,16 @@ BOTH: Final = "both"
 class Rule:
     """A rule for one direction of a link or both; `words` are its words as they were written.
 
-    `action` is one of `fault_words.ACTIONS`, `seconds` the time of those that have one.
+    `action` is one of `fault_words.ACTIONS`, `seconds` the time of those that have one, `change`
+    what becomes of packets that go on to the next rules; it takes only those that it fits.
     `matched` counts messages that met its conditions, `taken` those it acted on, `lost` those of
     them it should have kept, had there been room. `kept` has the messages that still wait, in the
     order they came.
     """
 
     __slots__ = (
-        "_chance", "_count", "_probability", "_skip", "action", "direction", "kept", "label",
-        "lost", "match", "matched", "number", "seconds", "taken", "words",
+        "_chance", "_count", "_probability", "_skip", "action", "change", "direction", "kept",
+        "label", "lost", "match", "matched", "number", "seconds", "taken", "words",
     )  # fmt: skip
 
     def __init__(
@@ -103,6 +106,7 @@ class Rule:
         match: Match,
         *,
         direction: str = BOTH,
+        change: Change | None = None,
         seconds: float = 0.0,
         skip: int = 0,
         count: int = NO_LIMIT,
@@ -116,6 +120,7 @@ class Rule:
         self.words = words
         self.match = match
         self.direction = direction
+        self.change = change
         self.seconds = seconds
         self.matched = 0
         self.taken = 0
@@ -133,6 +138,10 @@ class Rule:
         """
         if self.direction not in (BOTH, direction) or not self.match.holds(message, place):
             return False
+        if self.change is not None:
+            packet = packet_of(message)
+            if packet is None or not self.change.fits(packet):
+                return False
         self.matched += 1
         if self.matched <= self._skip or self.taken >= self._count:
             return False

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from bluebridge.device.fabric.faults.fault_log import FaultLog
-from bluebridge.device.fabric.faults.kept import Kept, flip, own, size_of
+from bluebridge.device.fabric.faults.kept import Kept, change, flip, own, size_of
 from bluebridge.device.fabric.faults.passage import Traffic
 from bluebridge.device.fabric.faults.roce_packets import packet_of
 from bluebridge.device.fabric.faults.rule import IN, OUT, Rule
@@ -37,15 +37,17 @@ class LinkFaults:
         self.messages = 0
         self.bytes = 0
 
-    def rule_for(self, message: Message, direction: str, sort: int) -> Rule | None:
-        """Return the oldest rule that takes a message in this direction, None without one."""
+    def rules_for(self, message: Message, direction: str, sort: int) -> Iterator[Rule]:
+        """Yield the rules that take a message in this direction, each asked as it is then.
+
+        Which are asked follows from the `sort` of message that was sent.
+        """
         place = None
         if any(rule.match.passage is not None for rule in self.rules):
             place = self.traffic.place(packet_of(message), direction)
         for rule in self.by_sort[sort]:
             if rule.takes(message, direction, place):
-                return rule
-        return None
+                yield rule
 
     def concerns(self, message: Message, sort: int) -> bool:
         """Return whether any rule may take a message, and note which for all of its sort."""
@@ -61,7 +63,8 @@ class FaultStage:
     """The stage of one network, which is set as its `StagedFabric.stage` while there are rules.
 
     A message passes the rules of its sender's link, then those of each receiver's. The oldest rule
-    that takes it decides. What a port sends to itself does not leave the adapter and meets none.
+    that takes it decides; older ones that only change a packet let it go on. What a port sends to
+    itself does not leave the adapter and meets none.
     """
 
     def __init__(self, fabric: StagedFabric, later: Later, log: FaultLog) -> None:
@@ -108,7 +111,7 @@ class FaultStage:
         copies = 0
         others = [target for target in targets if target is not source]
         if link is not None and others:
-            rule = link.rule_for(message, OUT, sort)
+            rule = self._rule_for(link, message, OUT, sort)
             if rule is not None:
                 passed, copies = self._act(link, rule, Kept(message, source, others, OUT))
                 targets = [*(target for target in targets if target is source), *passed]
@@ -133,7 +136,7 @@ class FaultStage:
         copies = 0
         for target in targets:
             link = None if target is source else links.get(target)
-            rule = None if link is None else link.rule_for(message, IN, sort)
+            rule = None if link is None else self._rule_for(link, message, IN, sort)
             if link is None or rule is None:
                 arriving.append(target)
                 continue
@@ -141,6 +144,17 @@ class FaultStage:
             arriving += passed
             copies += more
         return arriving, copies
+
+    def _rule_for(
+        self, link: LinkFaults, message: Message, direction: str, sort: int
+    ) -> Rule | None:
+        """Change a message as rules say; return the oldest that decides, None without one."""
+        for rule in link.rules_for(message, direction, sort):
+            if rule.change is None:
+                return rule
+            change(message, rule.change)
+            self._log.write(link.device, rule, direction, rule.change.verb, message)
+        return None
 
     def _act(self, link: LinkFaults, rule: Rule, found: Kept) -> tuple[Sequence[FabricPort], int]:
         """Carry out a rule; returns the ports that get the message now, and the copies made."""
@@ -151,7 +165,7 @@ class FaultStage:
             self._log.write(link.device, rule, found.direction, "corrupts", found.message)
             if packet_of(found.message) is None:
                 return [], 0  # what no check sum of ours covers: its receiver would drop it
-            flip(found.message, mended=False)
+            flip(found.message, hidden=False)
             return found.targets, 1
         if rule.action == "flip":
             self._log.write(link.device, rule, found.direction, "flips", found.message)

@@ -12,6 +12,11 @@ ROCE_PORT = 4791
 FIRST_SOURCE_PORT = 0xC000
 """Lowest UDP source port of RoCE v2; each connection has a port (annex A17.4.4)."""
 
+ECN_CAPABLE = 0b10
+"""Low bits of a traffic class: the sender knows of congestion marks, ECT(0) (RFC 3168)."""
+CONGESTION_EXPERIENCED = 0b11
+"""Low bits of a traffic class, all of those for ECN: a switch met congestion (RFC 3168)."""
+
 IPV4 = Struct(
     "IPv4",
     20,

@@ -150,6 +150,11 @@ def run(words: str) -> int:
             "delay a/2 20 kind=request source-qpn=0x49 count=3",
             "link a/2: rule 7: delay 20 kind=request source-qpn=0x49 count=3",
         ),
+        (
+            "a rewrite bth.pkey=0x1234 --opcode ACK",
+            "rewrite a/1 bth.pkey=0x1234 opcode=ACK",
+            "link a/1: rule 7: rewrite bth.pkey=0x1234 opcode=ACK",
+        ),
         ("a duplicate", "duplicate a/1", "link a/1: rule 7: duplicate"),
         ("a release 7", "release 7", "rule 7: released"),
         ("a remove 7", "remove 7", "rule 7: removed"),
@@ -188,6 +193,9 @@ def test_every_word_is_in_the_docs() -> None:
         (["--reorder", "1%", "--duplicate", "1%", "--delay", "500us"],
          ["duplicate a/2 probability=0.01 seed=0", "delay a/2 1 probability=0.01 seed=0",
           "delay a/2 0.5"]),
+        (["--drop", "1%", "--mark", "10%", "--rewrite", "ipv4.ttl=1", "--partition"],
+         ["rewrite a/2 ipv4.ttl=1", "mark a/2 probability=0.1 seed=0",
+          "drop a/2 probability=0.01 seed=0", "drop a/2"]),
         (["clear"], ["remove a/2"]),
     ],
 )  # fmt: skip
