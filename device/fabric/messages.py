@@ -236,13 +236,15 @@ class ConnectedPacket:
     """One packet of a connection, on a network that carries packets (`rdma.by_packets`).
 
     It travels between a port and its `PacketCarrier` only: behind that are frames. `source_qpn` is
-    known to its sender only: a packet names no more than its target.
+    known to its sender only: a packet names no more than its target. One that arrives is `marked`
+    if a switch on its way met congestion.
     """
 
     route: Route
     target_qpn: int
     packet: TransportPacket
     source_qpn: int = 0
+    marked: bool = False
     work: int = field(default=0, compare=False)
 
 

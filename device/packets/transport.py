@@ -5,12 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from bluebridge.device.layout.net.roce import HEADERS, NO_CREDITS, PSN_MASK, SERVICE_MASK
+from bluebridge.device.layout.net.roce import (
+    CONGESTION_SERVICE,
+    HEADERS,
+    NO_CREDITS,
+    PSN_MASK,
+    SERVICE_MASK,
+)
 from bluebridge.device.packets import forms
 from bluebridge.device.packets.reader import WirePacket
 from bluebridge.device.packets.segmentation import Packet
 
 _MIGRATED: Final = 0x40
+_BECN: Final = 1 << 30
 _FIELDS: Final = {
     "RETH": {"va": "va", "rkey": "rkey", "length": "length"},
     "AETH": {"syndrome": "syndrome", "msn": "msn"},
@@ -19,6 +26,7 @@ _FIELDS: Final = {
     "ImmDt": {"value": "immediate"},
     "IETH": {"rkey": "immediate"},
     "XRCETH": {"srqn": "srqn"},
+    "CNP": {},
 }
 """The attributes of a `TransportPacket` by field of an extended header; immediates share one."""
 
@@ -28,7 +36,7 @@ class TransportPacket:
     """A packet of a connection; `syndrome` of an acknowledgement is 0 whatever its credits are.
 
     `opcode` is that of the reliable connection for the same operation, `service` what the opcode on
-    the wire has more (UC, XRC).
+    the wire has more (UC, XRC, CNP).
     """
 
     opcode: int
@@ -54,6 +62,8 @@ def write_transport(packet: TransportPacket, target_qpn: int, pkey: int) -> Pack
     flags = packet.solicited << 7 | _MIGRATED | (-len(packet.payload) & 3) << 4
     word = packet.ack << 31 | packet.psn & PSN_MASK
     opcode = packet.opcode + packet.service
+    if packet.service == CONGESTION_SERVICE:
+        flags, target_qpn = 0, target_qpn | _BECN
     headers = forms.BTH.pack(opcode, flags, pkey, target_qpn, word)
     for header in HEADERS[opcode]:
         values: dict[str, int] = {

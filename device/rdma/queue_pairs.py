@@ -17,7 +17,7 @@ from bluebridge.device.fabric.messages import (
 )
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ib.link import partitions_match
-from bluebridge.device.layout.net.roce import BthOpcode
+from bluebridge.device.layout.net.roce import CONGESTION_SERVICE, BthOpcode
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.by_packets.receiver import PacketReceiver
 from bluebridge.device.rdma.by_packets.sender import SERVICES, PacketSender
@@ -175,9 +175,13 @@ class QueuePairs:
         qp, packet = self._pairs.get(message.target_qpn), message.packet
         if qp is None or not qp.connected or not self._comes_from_peer(qp, port, message.route):
             return
-        if packet.service != SERVICES[qp.role]:
-            return
         engine, responder = qp.engine, qp.responder
+        if packet.service != SERVICES[qp.role]:
+            if packet.service == CONGESTION_SERVICE and isinstance(engine, PacketSender):
+                engine.reported()
+            return
+        if message.marked and isinstance(engine, PacketSender):
+            engine.congestion.marked()
         if packet.opcode in _ANSWERS:
             if isinstance(engine, PacketSender):
                 engine.receive_packet(packet)

@@ -64,6 +64,8 @@ RELIABLE_SERVICE = 0x00
 UNRELIABLE_SERVICE = 0x20
 XRC_SERVICE = 0xA0
 """Value added to an opcode of the reliable connection for the same operation of XRC."""
+CONGESTION_SERVICE = 0x80
+"""The same for CNPs, which are of no connection's service."""
 SERVICE_MASK = 0xE0
 """Mask of the service in an opcode; the other bits are the operation."""
 
@@ -78,6 +80,8 @@ BTH = Struct(
         bits("pad", 1, 1, 5, 4),
         bits("version", 1, 1, 3, 0),
         u16("pkey", 2),
+        bits("fecn", 4, 4, 31),
+        bits("becn", 4, 4, 30),
         bits("dest_qpn", 4, 4, 23, 0),
         bits("ack_request", 8, 4, 31),
         bits("psn", 8, 4, 23, 0),
@@ -121,6 +125,9 @@ ATOMIC_ACK_ETH = Struct(
 IMMEDIATE = Struct("ImmDt", 4, [u32("value", 0)], source="InfiniBand vol. 1, 9.3.8")
 IETH = Struct("IETH", 4, [u32("rkey", 0, "key to invalidate")], source="InfiniBand vol. 1, 9.3.9")
 CNP_REST = Struct("CNP", 16, [raw("reserved", 0, 16, "0")], source="InfiniBand annex A17.9.1")
+CNP_TRAFFIC_CLASS = 46 << 2
+"""DSCP 46, which a ConnectX-3 Pro gives its CNPs; no mark can come upon them."""
+CNP_SERVICE_LEVEL = 7
 ICRC_SIZE = 4
 
 _CONNECTED: dict[int, tuple[Struct, ...]] = {

@@ -28,8 +28,11 @@ from bluebridge.device.layout.net.ethernet import (
     HEADER_SIZE,
     MIN_FRAME,
 )
-from bluebridge.device.layout.net.ip import IPV4, UDP
+from bluebridge.device.layout.net.ip import CONGESTION_EXPERIENCED, ECN_CAPABLE, IPV4, UDP
 from bluebridge.device.layout.net.roce import (
+    CNP_SERVICE_LEVEL,
+    CNP_TRAFFIC_CLASS,
+    CONGESTION_SERVICE,
     GRH_SIZE,
     RELIABLE_SERVICE,
     SERVICE_MASK,
@@ -61,7 +64,7 @@ Soon = Callable[[Callable[[], None]], None]
 
 _MAPPED: Final = ipv4_gid(bytes(4))[:12]
 _DATAGRAMS: Final = (BthOpcode.UD_SEND_ONLY, BthOpcode.UD_SEND_ONLY_IMM)
-_SERVICES: Final = (RELIABLE_SERVICE, UNRELIABLE_SERVICE, XRC_SERVICE)
+_SERVICES: Final = (RELIABLE_SERVICE, UNRELIABLE_SERVICE, XRC_SERVICE, CONGESTION_SERVICE)
 
 
 class PacketWire(PacketCarrier):
@@ -77,7 +80,7 @@ class PacketWire(PacketCarrier):
         self._port: FabricPort | None = None
         self._own: Set[bytes] = frozenset()
         self._reader = PacketReader()
-        self._heads: dict[tuple[int, int, int, int], _Head] = {}
+        self._heads: dict[tuple[int, int, int, int, bool], _Head] = {}
         self._inbox: deque[tuple[bytes, int]] = deque()
         self._waiting = 0
         self._scheduled = False
@@ -133,15 +136,24 @@ class PacketWire(PacketCarrier):
         return self._fabric.send(self, Frames(address, [Train([frame])]))
 
     def _connected_frame(self, message: ConnectedPacket) -> bytes:
-        """Return the frame of a packet; what is in front of the BTH is made once for each size."""
+        """Return the frame of a packet; what is in front of the BTH is made once for each size.
+
+        Data over RoCE v2 may be marked by switches that meet congestion.
+        """
         route = message.route
+        bears = len(message.packet.payload) > 0
         packet = write_transport(message.packet, message.target_qpn, route.pkey)
         transport = packet.headers + packet.payload + bytes(packet.pad)
-        key = (id(route), message.source_qpn, message.target_qpn, len(transport))
+        key = (id(route), message.source_qpn, message.target_qpn, len(transport), bears)
         known = self._heads.get(key)
         if known is not None:
             return known.frame(transport)
-        frame = carried(_addressed(What.REQUEST, message, route.pkey), packet).data
+        wire = _addressed(What.REQUEST, message, route.pkey)
+        if message.packet.service == CONGESTION_SERVICE:
+            wire.traffic_class, wire.service_level = CNP_TRAFFIC_CLASS, CNP_SERVICE_LEVEL
+        elif bears and route.roce != 1:
+            wire.traffic_class = wire.traffic_class & ~CONGESTION_EXPERIENCED | ECN_CAPABLE
+        frame = carried(wire, packet).data
         if route.roce == 1 or (route.sgid.startswith(_MAPPED) and route.dgid.startswith(_MAPPED)):
             at = frame.index(transport, HEADER_SIZE)
             if len(self._heads) == MOST_HEADS:
@@ -204,6 +216,8 @@ class PacketWire(PacketCarrier):
             connected = ConnectedPacket(
                 _route(packet), packet.target_qpn, read_transport(packet), work=work
             )
+            code = packet.traffic_class & CONGESTION_EXPERIENCED
+            connected.marked = code == CONGESTION_EXPERIENCED and packet.form != 1
             port.receive_packet(connected)
         elif packet.opcode in _DATAGRAMS:
             try:

@@ -15,8 +15,9 @@ from bluebridge.device.layout.net.operations import Op, Syndrome
 from bluebridge.device.layout.net.roce import PSN_MASK
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.pci.bus import DmaError
+from bluebridge.device.rdma.by_packets.pacer import Pacer
 from bluebridge.device.rdma.by_packets.responder import PacketResponder, Refusal
-from bluebridge.device.rdma.by_packets.sender import SERVICES
+from bluebridge.device.rdma.by_packets.sender import SERVICES, PacketSender
 from bluebridge.device.rdma.connected.refusals import Nak, NotReady
 from bluebridge.device.rdma.connected.request_tables import HALF
 from bluebridge.device.rdma.connected.responder import Responder
@@ -98,19 +99,40 @@ class PacketReceiver(Responder):
 
     def _answer_packets(self, responder: PacketResponder) -> None:
         """Send a burst of the answers that are due, and the others in later turns."""
+        qp, engine = self._qp, self._qp.engine
+        pacer = engine.pacer if isinstance(engine, PacketSender) else None
+        if pacer is None:
+            self._leave(responder.answers(BURST))
+        else:
+            self._send_paced(responder, pacer)
+        if responder.busy:
+            self._scheduled = True
+            if pacer is None:
+                qp.bus.call_soon(self._answer_more)
+            else:
+                pacer.wait(self._answer_more)
+        elif responder.failed:
+            self._note(f"NAK for PSN {responder.expected:#x}")
+            qp.enter_error(self._event)
+
+    def _leave(self, packets: list[TransportPacket]) -> None:
         qp = self._qp
-        for packet in responder.answers(BURST):
+        for packet in packets:
             qp.traffic.sent(1, len(packet.payload))
             packet.service = SERVICES[qp.role]
             if packet.syndrome:
                 qp.port.diagnostics.refused(packet.syndrome)
             qp.port.send_packet(ConnectedPacket(qp.route, qp.remote_qpn, packet, qp.qpn))
-        if responder.busy:
-            self._scheduled = True
-            qp.bus.call_soon(self._answer_more)
-        elif responder.failed:
-            self._note(f"NAK for PSN {responder.expected:#x}")
-            qp.enter_error(self._event)
+
+    def _send_paced(self, responder: PacketResponder, pacer: Pacer) -> None:
+        """Send a burst of answers, of data only what the rate permits."""
+        for _ in range(BURST):
+            if responder.reads and not pacer.open:
+                return
+            packets = responder.answers(1)
+            self._leave(packets)
+            for packet in packets:
+                pacer.spend(len(packet.payload))
 
     def _answer_more(self) -> None:
         self._scheduled = False

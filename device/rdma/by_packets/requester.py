@@ -78,7 +78,12 @@ class Completed:
     status: CompletionStatus | None
 
 
-Action = Send | SetTimer | Completed
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Packets that went out and still wait somewhere on this side are not wanted any more."""
+
+
+Action = Send | Recall | SetTimer | Completed
 
 
 class LocalFailure(Exception):
@@ -370,6 +375,7 @@ class PacketRequester:
 
     def _rewind(self) -> None:
         self.due, self._cursor = self.oldest, 0
+        self.actions.append(Recall())
 
     def _go_back(self) -> None:
         self._rewind()
@@ -394,6 +400,7 @@ class PacketRequester:
             return
         self.rnr_retries += 1
         self.waiting = self._running = True
+        self.actions.append(Recall())
         self.actions.append(SetTimer(RNR_TIMER_US[code] / 1e6))
 
     def _fail(self, status: CompletionStatus) -> None:

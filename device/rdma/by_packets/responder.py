@@ -134,6 +134,11 @@ class PacketResponder:
         """True while answers are due."""
         return bool(self._answers)
 
+    @property
+    def reads(self) -> bool:
+        """True while the next answer is data of a read."""
+        return bool(self._answers) and self._answers[0].request is not None
+
     def receive(self, packet: TransportPacket) -> None:
         """Take a request packet; answers are due after it."""
         if self.failed:

@@ -20,12 +20,15 @@ from bluebridge.device.layout.net.roce import (
 )
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.pci.bus import DmaError, Timer
+from bluebridge.device.rdma.by_packets.congestion import Congestion
+from bluebridge.device.rdma.by_packets.pacer import Pacer
 from bluebridge.device.rdma.by_packets.requester import (
     Completed,
     Limits,
     LocalFailure,
     PacketRequest,
     PacketRequester,
+    Recall,
     Send,
     SetTimer,
 )
@@ -46,7 +49,7 @@ from bluebridge.device.rdma.pairs.costs import MESSAGE_COST
 from bluebridge.device.rdma.pairs.engines import SendEngine
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.pairs.role import RELIABLE, Role
-from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, PairState
+from bluebridge.device.rdma.vocabulary import RECEIVING, AsyncEvent, CompletionStatus, PairState
 from bluebridge.device.rdma.work import SendWork, WorkError
 
 WINDOW: Final = 128
@@ -76,9 +79,15 @@ class PacketSender(SendEngine):
     complete.
     """
 
-    __slots__ = ("_held", "_qp", "_reliable", "_requester", "_stalled", "_timer", "_works")
+    __slots__ = (
+        "_delay", "_held", "_qp", "_reliable", "_requester", "_stalled", "_timer", "_works",
+        "congestion", "pacer",
+    )  # fmt: skip
 
     def __init__(self, qp: QueuePair) -> None:
+        self.congestion = Congestion(qp)
+        self.pacer: Pacer | None = None
+        self._delay: float | None = None  # of the timer that runs from the next departure
         self._qp = qp
         self._reliable = qp.role in RELIABLE
         self._requester: PacketRequester | None = None
@@ -162,6 +171,9 @@ class PacketSender(SendEngine):
         self._held = None
         self._requester = None
         self._set_timer(None)
+        if self.pacer is not None:
+            self.pacer.stop()
+            self.pacer = None
 
     def close(self) -> None:
         """Do nothing more: a stopped engine has no timer that refers to it."""
@@ -244,9 +256,15 @@ class PacketSender(SendEngine):
             if self._requester is not requester:
                 return  # a completion found its queue broken: all is flushed
             if isinstance(action, Send):
-                self._transmit(action.packet)
+                if self.pacer is None:
+                    self._transmit(action.packet)
+                else:
+                    self.pacer.submit(action.packet)
             elif isinstance(action, SetTimer):
                 self._set_timer(action.seconds)
+            elif isinstance(action, Recall):
+                if self.pacer is not None:
+                    self.pacer.recall()
             else:
                 failed = self._complete(action) or failed
         if failed and self._requester is requester:
@@ -259,6 +277,42 @@ class PacketSender(SendEngine):
         packet.service = SERVICES[qp.role]
         qp.port.send_packet(ConnectedPacket(qp.route, qp.remote_qpn, packet, qp.qpn))
 
+    # -- congestion ---------------------------------------------------------------------------
+
+    def reported(self) -> None:
+        """Slow down after a report of congestion."""
+        qp = self._qp
+        if qp.state not in RECEIVING:
+            return
+        self.congestion.received += 1
+        if self.pacer is None:
+            self.pacer = Pacer(qp.bus, self)
+        self.pacer.reported()
+
+    def depart(self, packet: TransportPacket) -> None:
+        """Send a packet that waited for its turn; time-outs count from now."""
+        self._transmit(packet)
+        delay, pacer = self._delay, self.pacer
+        if delay is None or pacer is None or (pacer.sends and not delay):
+            return
+        self._start_timer(delay)
+        if not pacer.sends:
+            self._delay = None
+
+    def rate_changed(self, cause: str) -> None:
+        """Log the rate; without a limit there is no pacer any more when nothing waits."""
+        pacer = self.pacer
+        if pacer is None:
+            return
+        control = pacer.control
+        self._note(
+            f"rate {control.rate:.1f} Mb/s, target {control.target:.1f} Mb/s, "
+            f"alpha {control.alpha:.3f} ({cause})"
+        )
+        if pacer.done:
+            pacer.stop()
+            self.pacer = None
+
     def _complete(self, done: Completed) -> bool:
         """Complete a request; return True if it failed."""
         work = self._works.pop(done.request.number)
@@ -270,12 +324,22 @@ class PacketSender(SendEngine):
         return True
 
     def _set_timer(self, seconds: float | None) -> None:
+        self._delay = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if seconds is not None:
-            seconds = max(seconds, LEAST_TIMEOUT) if seconds else 0.0
-            self._timer = self._qp.bus.call_later(seconds, self._expired)
+        if seconds is None:
+            return
+        seconds = max(seconds, LEAST_TIMEOUT) if seconds else 0.0
+        if self.pacer is None or not self.pacer.sends:
+            self._start_timer(seconds)
+        else:
+            self._delay = seconds
+
+    def _start_timer(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._qp.bus.call_later(seconds, self._expired)
 
     def _expired(self) -> None:
         self._timer = None

@@ -1,0 +1,259 @@
+"""Congestion of packets: marks are reported, reports slow the sender, and it recovers."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from bluebridge.device.buslog.writer import EventLog
+from bluebridge.device.fabric.faults.rules import FaultRules
+from bluebridge.device.fabric.interface import FabricPort
+from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.fabric.messages import Frames, Message
+from bluebridge.device.layout.mlx4.commands import SetPort
+from bluebridge.device.layout.mlx4.contexts import ROCE_MODE_V2
+from bluebridge.device.layout.net.roce import BTH, BthOpcode
+from bluebridge.device.mlx4.settings.config import Features
+from bluebridge.device.packets.reader import WirePacket, read_packet
+from bluebridge.device.rdma.by_packets.congestion import INTERVAL
+from bluebridge.device.rdma.by_packets.dcqcn import LAB, Parameters, RateControl
+from bluebridge.device.rdma.by_packets.packet_wire import PacketWire
+from bluebridge.device.rdma.by_packets.sender import PacketSender
+from tests.models.faulty_pair import parsed
+from tests.models.rdma_node import Node, Pair, SendOpcode, data, remote
+from tests.models.watched_fabric import WatchedFabric
+from tests.unit.rdma.test_roce_v2 import gid_table
+
+SIZE = 1 << 18
+LINE = LAB.line_rate
+STEP = 0.0005
+"""Seconds that both clocks move at a time."""
+
+
+class PacketPair(Pair):
+    """Two guests with Pro adapters on a wire of packets; `packets` are those that left either."""
+
+    def __init__(self) -> None:
+        self.fabric = LocalFabric()
+        self.watched = WatchedFabric(self.fabric)
+        self.packets: list[WirePacket] = []
+        features = Features(pro=True, packets=True)
+        wires = [PacketWire(self.watched, lambda act: self.a.host.call_soon(act))]
+        wires += [PacketWire(self.watched, lambda act: self.b.host.call_soon(act))]
+        self.a = Node("a", 1, wires[0], features=features)
+        self.b = Node("b", 2, wires[1], features=features)
+        for node in (self.a, self.b):
+            node.set_port(SetPort.ROCE_ADDR, gid_table((node.gid, 2)))
+        self.rules = FaultRules(self.a.host.call_later, EventLog())
+        for name, wire in zip("ab", wires, strict=True):
+            self.rules.add_link(name, name, wire, self.fabric)
+        self.watched.watch = self._note
+        self.qa, self.qb = self.a.create_qp(0x240), self.b.create_qp(0x250)
+        v2 = {"roce_mode": ROCE_MODE_V2}
+        self.a.to_rtr(self.qa, self.b, self.qb.qpn, **v2)
+        self.b.to_rtr(self.qb, self.a, self.qa.qpn, **v2)
+        self.a.to_rts(self.qa)
+        self.b.to_rts(self.qb)
+        self.source, self.lkey = self.a.memory(SIZE)
+        self.target, self.rkey = self.b.memory(SIZE)
+
+    def _note(self, source: FabricPort, message: Message) -> bool:
+        if isinstance(message, Frames):
+            self.packets.append(read_packet(bytes(message.trains[0].frames[0])))
+        return True
+
+    def rule(self, words: str, link: str = "a") -> None:
+        """Put a rule into force."""
+        self.rules.add(link, parsed(words))
+
+    def run(self, seconds: float) -> None:
+        """Move both clocks."""
+        for _ in range(round(seconds / STEP)):
+            self.a.host.run(STEP)
+            self.b.host.run(STEP)
+
+    def write(self, opcode: int = SendOpcode.RDMA_WRITE, size: int = SIZE) -> float:
+        """A message, by A; the seconds until it is complete."""
+        segments = remote(self.target, self.rkey) + data((self.lkey, self.source, size))
+        self.a.post_send(self.qa, opcode, segments)
+        begin = self.a.host.now
+        while not (found := self.a.completions(self.qa)):
+            self.run(STEP)
+            assert self.a.host.now < begin + 60
+        assert [wc.status for wc in found] == [0]
+        return self.a.host.now - begin
+
+    def engine(self, node: Node) -> PacketSender:
+        """The sending half of a guest's queue pair."""
+        qp = node.adapter.qps.get((self.qa if node is self.a else self.qb).qpn)
+        assert qp is not None and isinstance(qp.engine, PacketSender)
+        return qp.engine
+
+    def reports(self) -> list[WirePacket]:
+        """The CNPs that were sent."""
+        return [packet for packet in self.packets if packet.opcode == BthOpcode.CNP]
+
+
+@pytest.fixture
+def pair() -> PacketPair:
+    """Two connected guests."""
+    return PacketPair()
+
+
+def test_data_may_be_marked_and_nothing_else(pair: PacketPair) -> None:
+    pair.write()
+    pair.write(SendOpcode.RDMA_READ, 3000)
+    codes = {(packet.start < packet.end, packet.traffic_class & 3) for packet in pair.packets}
+    assert codes == {(True, 0b10), (False, 0)}
+
+
+def test_without_a_mark_nothing_waits(pair: PacketPair) -> None:
+    """All that the window lets go leaves at once, and no timer runs but that of the answer."""
+    pair.write()
+    assert pair.write() <= 4 * STEP
+    assert pair.engine(pair.a).pacer is None
+    assert (pair.a.host.timers, pair.b.host.timers) == (0, 0)
+    assert pair.reports() == []
+
+
+def test_a_marked_packet_is_reported_to_its_sender(pair: PacketPair) -> None:
+    pair.rule("mark count=1 direction=out")
+    pair.write()
+    (report,) = pair.reports()
+    assert (report.target_qpn, report.psn, report.migrated) == (0x240, 0, False)
+    assert report.traffic_class == 46 << 2
+    assert BTH.get(report.frame, "becn", report.extended - BTH.size) == 1
+    seen, told = pair.engine(pair.b).congestion, pair.engine(pair.a).congestion
+    assert (seen.marks, seen.sent, told.received) == (1, 1, 1)
+
+
+def test_reports_are_no_more_than_one_in_an_interval(pair: PacketPair) -> None:
+    pair.rule("mark")
+    seconds = sum(pair.write() for _ in range(6))
+    marks = pair.engine(pair.b).congestion.marks
+    assert marks >= SIZE // 1024
+    assert 1 < len(pair.reports()) <= 1 + seconds / INTERVAL
+
+
+def test_marks_slow_the_sender_and_it_recovers(pair: PacketPair) -> None:
+    """Three marks, an interval apart; then halfway back at each step, at last without a limit."""
+    free = pair.write()
+    pair.rule("mark count=1 length=1024")
+    for _ in range(3):
+        pair.rule("mark count=1 length=1024 direction=out")
+        pair.write()
+        pair.run(2 * INTERVAL)
+    pacer = pair.engine(pair.a).pacer
+    assert pacer is not None
+    lowest, alpha = pacer.control.rate, pacer.control.alpha
+    assert LINE / 4 < lowest < LINE * 0.75
+    slow = pair.write()
+    assert slow > 2 * free
+    assert slow >= SIZE / (pacer.control.target / 8 * 1e6) - 0.004
+    pair.run(LAB.step_period / 1e6)
+    assert (pacer.control.rate > lowest, pacer.control.alpha < alpha) == (True, True)
+    for _ in range(400):
+        pair.run(0.1)
+        pair.write()
+        if pair.engine(pair.a).pacer is None:
+            break
+    assert pair.engine(pair.a).pacer is None
+    assert pair.write() <= 4 * STEP
+    notes = [text for _, text, _ in pair.a.host.notes if ": rate " in text]
+    assert "(CNP)" in notes[0] and f"rate {LINE:.1f} Mb/s" in notes[-1]
+
+
+def test_no_time_out_runs_out_while_packets_wait(pair: PacketPair) -> None:
+    """At a thousandth of the rate a message takes many time-outs: none of it is sent again."""
+    engine = pair.engine(pair.a)
+    pair.rule("mark direction=out")
+    pair.write(size=1 << 15)
+    pacer = engine.pacer
+    assert pacer is not None
+    pair.rules.remove_all()
+    pacer.control.rate = pacer.control.target = LINE / 1000
+    pair.packets.clear()
+    assert pair.write(size=1 << 17) > 0.3
+    sent = Counter(packet.psn for packet in pair.packets if packet.opcode < BthOpcode.RC_ACK)
+    assert set(sent.values()) == {1}
+
+
+def test_what_waits_is_not_sent_after_going_back(pair: PacketPair) -> None:
+    """A lost packet: those behind it that still wait leave once, in the order of their PSNs."""
+    engine = pair.engine(pair.a)
+    pair.rule("mark direction=out count=1")
+    pair.write(size=4096)
+    pair.rules.remove_all()
+    assert engine.pacer is not None
+    engine.pacer.control.rate = engine.pacer.control.target = LINE / 100
+    pair.packets.clear()
+    pair.rule("drop direction=out psn=+5 count=1")
+    pair.write(size=1 << 15)
+    psns = [packet.psn for packet in pair.packets if packet.start < packet.end]
+    first = psns[0]
+    at = psns.index(first + 5, psns.index(first + 5) + 1)
+    assert psns[at:] == list(range(first + 5, first + 32))
+
+
+def test_answers_to_a_read_keep_the_rate(pair: PacketPair) -> None:
+    free = pair.write(SendOpcode.RDMA_READ)
+    pair.rule("mark count=1 direction=in")
+    pair.write(SendOpcode.RDMA_READ)
+    engine = pair.engine(pair.b)
+    assert engine.pacer is not None and pair.engine(pair.a).pacer is None
+    engine.pacer.control.rate = engine.pacer.control.target = LINE / 20
+    assert pair.write(SendOpcode.RDMA_READ) > max(0.6 * SIZE / (LINE / 20 / 8 * 1e6), 2 * free)
+
+
+def test_a_reset_forgets_the_pace(pair: PacketPair) -> None:
+    pair.rule("mark direction=out")
+    pair.write()
+    pair.engine(pair.a).stop()
+    pair.run(INTERVAL)
+    assert pair.a.host.timers == 0
+
+
+HARDWARE = Parameters()
+
+
+def test_a_report_cuts_by_half_of_alpha() -> None:
+    control = RateControl(HARDWARE)
+    control.reported()
+    assert control.rate == pytest.approx(40_000 * 0.75)
+    assert control.target == 40_000
+    assert control.alpha == pytest.approx(0.5 * 63 / 64 + 1 / 64)
+    for _ in range(10_000):
+        control.reported()
+    assert control.rate == HARDWARE.floor
+    assert control.alpha == pytest.approx(1)
+
+
+def test_recovery_is_halfway_five_times_then_beyond() -> None:
+    control = RateControl(HARDWARE)
+    for _ in range(4):
+        control.reported()
+    target, rates = control.target, [control.rate]
+    for _ in range(HARDWARE.recovery_steps - 1):
+        control.step_period_over()
+        rates.append(control.rate)
+    halves = [target - (target - rates[0]) / 2**step for step in range(len(rates))]
+    assert rates == pytest.approx(halves)
+    control.step_period_over()
+    assert control.target == pytest.approx(target + HARDWARE.increase)
+    for _ in range(HARDWARE.recovery_steps):
+        for _ in range(HARDWARE.step_bytes // 4096 + 1):
+            control.sent(4096)
+    before = control.target
+    control.step_period_over()
+    for _ in range(HARDWARE.step_bytes // 4096 + 1):
+        control.sent(4096)
+    assert control.target > before + HARDWARE.fast_increase
+
+
+def test_alpha_goes_away() -> None:
+    control = RateControl(HARDWARE)
+    control.reported()
+    for _ in range(500):
+        control.alpha_period_over()
+    assert control.alpha == 0
