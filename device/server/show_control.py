@@ -1,6 +1,7 @@
 """Lines of the control socket about what functions hold now.
 
-    show NAME WHAT              all of a kind: qp, cq, srq, eq, mr, ports, ntb, dma, regs, config
+    show NAME WHAT              all of a kind: qp, cq, srq, eq, ecn, mr, ports, ntb, dma, regs,
+                                config
     show NAME WHAT NUMBER       one of them, decimal or 0x...
     show NAME WHAT last         all as it was when the function's client was lost (QEMU ended)
     show NAME WHAT more WHERE   go on where an answer ended

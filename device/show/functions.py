@@ -9,6 +9,7 @@ from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.ntb.shape import Bridging
 from bluebridge.device.pci.endpoint import Endpoint
+from bluebridge.device.show.congestion import CongestionTable
 from bluebridge.device.show.ports import PortTable
 from bluebridge.device.show.queues import (
     CompletionQueueTable,
@@ -29,6 +30,7 @@ def hca_tables(hca: Hca, endpoint: Endpoint) -> Tables:
         "cq": CompletionQueueTable(adapter.cqs),
         "srq": SharedReceiveQueueTable(adapter.srqs),
         "eq": EventQueueTable(adapter.eqs),
+        "ecn": CongestionTable(adapter.qps),
         "mr": RegionTable(adapter.regions, adapter.mpt),
         "ports": PortTable(adapter.ports, adapter.counters),
         "regs": hca_registers(hca.commands, hca.health),

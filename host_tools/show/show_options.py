@@ -11,6 +11,7 @@ KINDS = {
     "cq": "completion queues",
     "srq": "shared receive queues",
     "eq": "event queues",
+    "ecn": "congestion of queue pairs on a wire of packets: marks, reports, rate in Mb/s",
     "mr": "memory regions and windows",
     "ports": "ports: link, cable, addresses, counters",
     "regs": "registers of BAR0, by name",

@@ -67,12 +67,6 @@ class PacketPair(Pair):
         """Put a rule into force."""
         self.rules.add(link, parsed(words))
 
-    def run(self, seconds: float) -> None:
-        """Move both clocks."""
-        for _ in range(round(seconds / STEP)):
-            self.a.host.run(STEP)
-            self.b.host.run(STEP)
-
     def write(self, opcode: int = SendOpcode.RDMA_WRITE, size: int = SIZE) -> float:
         """A message, by A; the seconds until it is complete."""
         segments = remote(self.target, self.rkey) + data((self.lkey, self.source, size))
