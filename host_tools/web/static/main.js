@@ -37,6 +37,7 @@ async function begin() {
   $("drawing").append(drawing.picture);
   const list = new List(player, {...lab.log, saved: lab.saved});
   theAxis = new TimeAxis(lab.log, first => { $("follow").checked = false; $("first").value = first; list.search(); });
+  player.queues.busy = () => list.searching;
   list.onshow = (first, end) => theAxis.here(first, end);
   keys();
   $("follow").checked = lab.running && lab.open === undefined;

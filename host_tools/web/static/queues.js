@@ -5,6 +5,7 @@
 const PLACES = {RST: [45, 36], INIT: [155, 36], RTR: [265, 36], RTS: [375, 36],
   ERR: [155, 118], SQER: [265, 118], SQD: [375, 118]};
 const BOX = [76, 28];
+const PAUSE = 300;       // milliseconds that are left to other requests while a long log is read
 
 class Queues {
   constructor() {
@@ -20,17 +21,23 @@ class Queues {
     this.ask();
   }
 
-  // A long log is read for some time; what is known is drawn meanwhile.
+  // A long log is read for some time, as far as it goes now; what is known is drawn meanwhile.
   async ask() {
     const asked = this.asked = {};
-    let found;
+    let found, end;
     do {
       if (!$("queue").open) return;
       try { found = await source.queues(this.number, this.wanted); }
       catch (error) { if (asked === this.asked) $("paired").textContent = error.message; return; }
       if (asked !== this.asked) return;
       this.draw(found);
-    } while (!found.done);
+      end ??= found.end;
+      if (found.done || found.then && found.read >= end) return;
+      while (asked === this.asked) {
+        await new Promise(later => setTimeout(later, PAUSE));
+        if (!this.busy?.()) break;  // a search comes first
+      }
+    } while (asked === this.asked);
   }
 
   draw(found) {

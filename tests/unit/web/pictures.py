@@ -41,6 +41,7 @@ def take(log: Path, folder: Path) -> list[Path]:
                 page.wait("document.querySelectorAll('#fields tr').length > 0")
                 page.click("#on")
                 page.wait("document.querySelectorAll('#fields tr').length > 3")
+                page.wait("document.querySelectorAll('#rings tr').length > 3")
                 made.append(folder / f"web{name}{theme}.png")
                 page.picture(made[-1])
                 small = (

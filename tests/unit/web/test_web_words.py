@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +11,11 @@ from urllib.request import urlopen
 
 import pytest
 
+from bluebridge.device.buslog.record import INDEX_EVERY
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.host_tools.web import word_gatherer
+from bluebridge.host_tools.web import word_gatherer, words
 from bluebridge.host_tools.web.book import Book, Query
-from bluebridge.host_tools.web.kept_words import FOLDER
+from bluebridge.host_tools.web.kept_words import FOLDER, unpack
 from bluebridge.host_tools.web.words import PART, Words
 from tests.models.analysis_log import A, Sender
 from tests.unit.web.web_site import served
@@ -105,48 +104,59 @@ def test_a_page_of_a_finished_log_gathers_its_words(
         assert len(asked) == count
 
 
+SMALL = 2048
+"""The events of a part in the tests below."""
+
+
 def _first(log: Path, text: str) -> int:
     """Where a search begins in a book whose processes have not gathered anything yet."""
     return Book(log).page(0, 1, Query(text=text), 0).first
 
 
 @pytest.fixture
-def idle(monkeypatch: pytest.MonkeyPatch, book: Book) -> None:
-    """Words that are kept are taken, others are not gathered."""
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A log of small parts whose words are kept; those that are not kept are not gathered."""
+    for module in (words, word_gatherer):
+        monkeypatch.setattr(module, "PART", SMALL)
+    monkeypatch.setattr("bluebridge.host_tools.web.book.SPAN", SMALL)
+    monkeypatch.setattr("os.nice", lambda more: more)
     monkeypatch.setattr(Words, "_take", lambda words, place: None)
+    sender = Sender(tmp_path / "log")
+    for _ in range((PARTS * SMALL + words.AFTER + 2 * INDEX_EVERY) // EVENTS_OF_A_POST):
+        sender.post()
+    sender.log.close()
+    for place in range(words.WORKERS):
+        word_gatherer.main(tmp_path / "log", place)
+    return tmp_path / "log"
 
 
-@pytest.mark.usefixtures("idle")
-def test_words_that_are_kept_beside_the_log_serve_the_next_page(log: Path) -> None:
-    assert _first(log, "nowhere") == PARTS * PART
-    assert _first(log, "only here") == 2 * PART
+def test_words_that_are_kept_beside_the_log_serve_the_next_page(kept: Path) -> None:
+    assert _first(kept, "nowhere") >= PARTS * SMALL
+    assert _first(kept, "rdma_write") == 0
 
 
-@pytest.mark.usefixtures("idle")
 @pytest.mark.parametrize("what", ["cut off", "other bytes", "of another log", "not there"])
-def test_words_that_are_damaged_or_of_another_log_are_not_used(
-    log: Path, tmp_path: Path, what: str
-) -> None:
-    copy = tmp_path / "log"
-    shutil.copytree(log, copy)
-    path = copy / FOLDER / "part-000000.words"
+def test_words_that_are_damaged_or_of_another_log_are_not_used(kept: Path, what: str) -> None:
+    path = kept / FOLDER / "part-000000.words"
     data = path.read_bytes()
     if what == "not there":
         path.unlink()
     elif what == "of another log":
-        meta = json.loads((copy / "meta.json").read_text())
-        (copy / "meta.json").write_text(json.dumps(meta | {"started_ns": 1}))
+        meta = json.loads((kept / "meta.json").read_text())
+        (kept / "meta.json").write_text(json.dumps(meta | {"started_ns": 1}))
     else:
         path.write_bytes(data[:-9] if what == "cut off" else data[:-9] + bytes(9))
-    assert _first(copy, "nowhere") == 0
+    assert _first(kept, "nowhere") == 0
 
 
 def test_words_of_a_log_that_cannot_be_written_to_are_gathered_all_the_same(
-    log: Path, tmp_path: Path
+    kept: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    copy = tmp_path / "log"
-    shutil.copytree(log, copy, ignore=shutil.ignore_patterns(FOLDER))
-    (copy / FOLDER).write_text("a file where the folder would be")
-    command = [sys.executable, "-m", word_gatherer.__name__, str(copy), "0"]
-    told = subprocess.run(command, capture_output=True, check=True).stdout
-    assert json.loads(told.partition(b"\n")[0])[0] == PARTS - 1
+    shutil.rmtree(kept / FOLDER)
+    (kept / FOLDER).write_text("a file where the folder would be")
+    capsysbinary.readouterr()
+    word_gatherer.main(kept, 0)
+    head, _, packed = capsysbinary.readouterr().out.partition(b"\n")
+    last = len(words.parts(kept)) - 1
+    assert json.loads(head)[0] == last
+    assert b"rdma_write" in (unpack(packed[: json.loads(head)[1]]) or b"")
