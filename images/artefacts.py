@@ -18,6 +18,7 @@ from bluebridge.images.recipes.ipxe import IpxeRecipe
 from bluebridge.images.recipes.kernel import KernelRecipe
 from bluebridge.images.recipes.libvfio_user import LibvfioUserRecipe
 from bluebridge.images.recipes.message_libraries import MessageLibrariesRecipe
+from bluebridge.images.recipes.nfs import NfsRecipe
 from bluebridge.images.recipes.python_headers import PythonHeadersRecipe
 from bluebridge.images.recipes.qemu import PROGRAM, QemuRecipe
 from bluebridge.images.recipes.recipe import Recipe
@@ -74,6 +75,7 @@ class Artefacts:
             DpdkRecipe(self.cache, self.packages, guest),
             DebugToolsRecipe(self.cache, self.packages, guest),
             MessageLibrariesRecipe(self.cache, self.packages, guest),
+            NfsRecipe(self.cache, self.packages, guest),
             IpxeRecipe(self.cache, self.packages),
             BootFilesRecipe(self.cache, self.packages, kernel, guest),
         ]

@@ -46,6 +46,8 @@ class Program:
     """Whether the guests need the modules of RTRS and RNBD."""
     messages: bool = False
     """Whether the guests need UCX and libfabric."""
+    nfs: bool = False
+    """Whether the guests need NFS over RDMA."""
     loads: bool = False
     """Whether it loads the drivers, and so is what faults of their load are for."""
     concerns: tuple[str, ...] = ("*",)
@@ -135,6 +137,19 @@ for folder in /sys/block/rnbd*/rnbd; do
 done
 """
 
+_SHARE = """
+grep -q rdma /proc/fs/nfsd/portlist 2> /dev/null && exit 0
+modprobe rpcrdma && modprobe nfsd && mkdir -p /srv /var/lib/nfs || exit 1
+touch /var/lib/nfs/etab /var/lib/nfs/rmtab
+mount -t tmpfs none /srv && mount -t nfsd nfsd /proc/fs/nfsd || exit 1
+exportfs -i -o rw,no_root_squash,insecure,fsid=0 '*:/srv' && rpc.mountd -N 3 || exit 1
+rpc.nfsd -N 3 -G 10 -L 10 --rdma=20049 4 && sleep 11  # seconds in which nothing may be opened
+"""
+_MOUNT = f"""
+modprobe rpcrdma && modprobe nfsv4 || exit 1
+mount.nfs {SERVER}:/ /mnt -o vers=4.2,rdma,port=20049,soft,timeo=20,retrans=1 || exit 1
+{_FIO.format(disk="/mnt/atlas")}
+"""
 _RELOAD = """
 modprobe -r mlx4_en mlx4_ib mlx4_core
 bluebridge-mlx4 10.9.0.1/24 || exit 1
@@ -193,6 +208,11 @@ PROGRAMS = (
     Program(
         "modprobe", "the kernel's drivers are loaded anew; ibv_devinfo", _RELOAD, "", 0, 0,
         limit=60.0, loads=True,
+    ),
+    Program(
+        "nfs-rdma", "the kernel's NFS over RDMA, fio compares each block", _MOUNT, "rdma_cm", 1, 2,
+        before=_SHARE, limit=15.0, after="umount -f -l /mnt", nfs=True,
+        concerns=("reg-mr-*", "*-flip", "wire-lossy", *_FEW),
     ),
 )  # fmt: skip
 BY_NAME = {program.name: program for program in PROGRAMS}

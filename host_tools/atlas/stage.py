@@ -12,7 +12,7 @@ from bluebridge.host_tools.agent import CommandTimedOut
 from bluebridge.host_tools.atlas.programs import EVENTS, SERVER, Program
 from bluebridge.host_tools.errors import CommandFailed, LabError
 from bluebridge.host_tools.lab import archives
-from bluebridge.host_tools.lab.artefacts import message_libraries
+from bluebridge.host_tools.lab.artefacts import message_libraries, nfs_archive
 from bluebridge.host_tools.lab.config import ADDRESSES, KERNEL, LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
@@ -46,6 +46,8 @@ class Stage:
         if self._rnbd:
             machine.run(_UNLOAD, check=False)
         archives.unpack(machine, self._added)
+        if self._added:
+            machine.run("depmod", timeout=_UP_SECONDS)  # some bring modules
         machine.agent.put(_source(), EVENTS)
         machine.run("dmesg -c > /dev/null")
 
@@ -118,5 +120,6 @@ def opened(programs: Sequence[Program], log: Path | None, progress: Progress) ->
     config = LabConfig(log=log, vfio=False, rtrs=(KERNEL, KERNEL) if rnbd else None)
     messages = any(program.messages for program in programs)
     added = [message_libraries(progress)] if messages else []
+    added += [nfs_archive(progress)] if any(program.nfs for program in programs) else []
     with Pair(config, progress) as pair:
         yield Stage(pair, rnbd, added)

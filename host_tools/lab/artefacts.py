@@ -20,6 +20,7 @@ from bluebridge.images.recipes.debug_tools import DebugToolsRecipe
 from bluebridge.images.recipes.dpdk import DpdkRecipe
 from bluebridge.images.recipes.message_libraries import MessageLibrariesRecipe
 from bluebridge.images.recipes.module_build import ModuleRecipe
+from bluebridge.images.recipes.nfs import NfsRecipe
 from bluebridge.images.recipes.ntb import NtbRecipe
 from bluebridge.images.recipes.rtrs import RtrsRecipe
 from bluebridge.images.source import HOME
@@ -124,6 +125,16 @@ def message_libraries(progress: Progress) -> Path:
     progress("looking for UCX and libfabric; fetched once")
     with image_errors():
         return Artefacts().folder(MessageLibrariesRecipe.name) / MessageLibrariesRecipe.archive
+
+
+def nfs_archive(progress: Progress) -> Path:
+    """Return the archive of NFS over RDMA for guests, fetched if it is not cached.
+
+    Raises `LabError`.
+    """
+    progress("looking for NFS over RDMA; fetched once")
+    with image_errors():
+        return Artefacts().folder(NfsRecipe.name) / NfsRecipe.archive
 
 
 def debug_archive(progress: Progress) -> Path:
