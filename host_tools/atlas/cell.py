@@ -11,7 +11,7 @@ from bluebridge.host_tools.agent import Command, CommandTimedOut
 from bluebridge.host_tools.atlas import outcome, values
 from bluebridge.host_tools.atlas.outcome import CRASHED, HUNG, NO_QUEUE, Row
 from bluebridge.host_tools.atlas.programs import Program
-from bluebridge.host_tools.atlas.stage import RESTARTED, YES, Stage
+from bluebridge.host_tools.atlas.stage import QUIET_SECONDS, RESTARTED, YES, Stage
 from bluebridge.host_tools.errors import CommandFailed, LabError, UsageError
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs.readiness import wait_until
@@ -21,10 +21,7 @@ _READY_SECONDS = 20.0
 _AFTER_SECONDS = 20.0
 _USUAL_SECONDS = 60.0
 _TIMES_USUAL = 4.0
-"""A program is hung after so many times its time without a fault, and not before its limit..."""
-_QUIET_SECONDS = 3.0
-_QUIET_BYTES = 16 << 10
-"""...but sooner, behind its limit, if the bus log grows by less than this in so many seconds."""
+"""A program is hung after so many times its time without a fault, and not before its limit."""
 _GRACE_SECONDS = 3.0
 """Seconds that a program gets after its fault was cleared, before it is killed."""
 NEVER_SECONDS = 75.0
@@ -183,10 +180,10 @@ class Cell:
         begin, before = time.monotonic(), self.stage.traffic()
         while self.status is None and (left := begin + seconds - time.monotonic()) > 0:
             with contextlib.suppress(CommandTimedOut):
-                self._a.run(wait_until(f"[ -e {_STATUS} ]"), timeout=min(left, _QUIET_SECONDS))
+                self._a.run(wait_until(f"[ -e {_STATUS} ]"), timeout=min(left, QUIET_SECONDS))
                 self.status = int(self._a.run(f"cat {_STATUS}").text)
             now = self.stage.traffic()
-            quiet, before = abs(now - before) < _QUIET_BYTES, now
+            quiet, before = abs(now - before) < self.stage.quiet, now
             if quiet and not self._never and time.monotonic() - begin >= self.program.limit:
                 break
         self.output = self._a.run(f"cat {_OUTPUT}", check=False).text

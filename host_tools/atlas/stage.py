@@ -21,6 +21,9 @@ from bluebridge.host_tools.progress import Progress
 
 _UP_SECONDS = 60.0
 _HEALTHY_SECONDS = 40.0
+QUIET_SECONDS = 3.0
+_QUIET_BYTES = 16 << 10
+"""What a few frames take in the bus log, besides twice what idle drivers do."""
 _RELOAD_SECONDS = 8.0
 """Seconds for one look whether the drivers are back: mlx4_core may begin anew meanwhile."""
 _CHECK = "ibv_rc_pingpong -e -g 0 -n 20"
@@ -40,6 +43,10 @@ class Stage:
         """Seconds that programs take without a fault, by name; only of those that were measured."""
         for machine in pair.machines:
             self._prepare(machine)
+        before = self.traffic()
+        time.sleep(QUIET_SECONDS)
+        self.quiet = 2 * abs(self.traffic() - before) + _QUIET_BYTES
+        """Bytes of the bus log in `QUIET_SECONDS` up to which no program moves anything."""
 
     def _prepare(self, machine: Vm) -> None:
         machine.run(["bluebridge-mlx4", _address(machine)], timeout=_UP_SECONDS)
