@@ -12,6 +12,7 @@ _KINDS = {
     "drop": "packets that vanish",
     "corrupt": "packets that arrive damaged, and are refused by their check sum",
     "duplicate": "packets that arrive twice",
+    "hold": "packets that are kept until `clear`, and arrive then",
     "reorder": "packets that arrive a millisecond late, behind others",
     "delay": "how long all the others take: `2ms`",
 }

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bluebridge.host_tools.pytest_plugin.faults import Faults
     from bluebridge.host_tools.pytest_plugin.lab import Lab
     from bluebridge.host_tools.pytest_plugin.peer import PeerLab
+    from bluebridge.host_tools.pytest_plugin.wire import Wire
 
 _LAB = pytest.StashKey["Lab"]()
 _KEEP = ("always", "failed", "never")
@@ -131,6 +132,14 @@ def faults(pair: Pair) -> Faults:
     from bluebridge.host_tools.pytest_plugin.faults import Faults
 
     return Faults(pair.hardware)
+
+
+@pytest.fixture
+def wire(pair: Pair) -> Wire:
+    """Faults of packets on guest a's link: `with wire.drop(message=3, psn="+4") as rule:`."""
+    from bluebridge.host_tools.pytest_plugin.wire import Wire
+
+    return Wire(pair.hardware)
 
 
 @pytest.fixture

@@ -188,6 +188,7 @@ def test_every_word_is_in_the_docs() -> None:
     [
         (["--drop", "1%", "--seed", "7"], ["drop a/2 probability=0.01 seed=7"]),
         (["--drop", "message=3 psn=+4"], ["drop a/2 message=3 psn=+4"]),
+        (["--hold", "opcode=ACK count=1"], ["hold a/2 opcode=ACK count=1"]),
         (["--delay", "2ms", "--corrupt", "0.5"],
          ["corrupt a/2 probability=0.5 seed=0", "delay a/2 2"]),
         (["--reorder", "1%", "--duplicate", "1%", "--delay", "500us"],

@@ -7,6 +7,7 @@ import pytest
 from bluebridge.device.layout.mlx4.faults import BY_NAME
 from bluebridge.host_tools.lab.hardware import Hardware
 from bluebridge.host_tools.pytest_plugin.faults import Faults
+from bluebridge.host_tools.pytest_plugin.wire import Wire
 
 pytest_plugins = ["pytester"]
 
@@ -23,7 +24,7 @@ def named(lines: list[str]) -> Faults:
 
     def tell(line: str) -> list[str]:
         lines.append(line)
-        return ["7"] if line.startswith("arm ") and "event" not in line else []
+        return ["7"] if line.startswith(("arm ", "hold ", "drop ")) and "event" not in line else []
 
     return Faults(Hardware(tell))
 
@@ -39,6 +40,13 @@ def test_a_fault_ends_with_its_block_even_if_that_fails(named: Faults, lines: li
     ]  # fmt: skip
 
 
+def test_rules_of_the_wire_are_those_of_a_link(named: Faults, lines: list[str]) -> None:
+    wire = Wire(named._hardware)
+    with wire.hold(opcode="ACK", count=1) as rule, wire.of("b").drop(psn="+4"):
+        rule.release()
+    assert lines[:3] == ["hold a opcode=ACK count=1", "drop b psn=+4", "release 7"]
+
+
 def test_all_faults_are_methods_and_others_are_not(named: Faults) -> None:
     assert len(dir(named)) == len(BY_NAME) + 1
     assert all(callable(getattr(named, name)) for name in dir(named))
@@ -50,7 +58,7 @@ def test_all_faults_are_methods_and_others_are_not(named: Faults) -> None:
     ("words", "wanted"),
     [
         (["--bluebridge-atlas", "hung-wr"], "name a program behind --"),
-        (["--bluebridge-atlas", "frob", "--", "true"], "no fault is called 'frob'"),
+        (["--bluebridge-atlas", "frob", "--", "true"], "is called 'frob'"),
     ],
 )
 def test_bad_input_is_one_line(pytester: pytest.Pytester, words: list[str], wanted: str) -> None:
