@@ -21,6 +21,7 @@ from bluebridge.host_tools.analyzer.model.profile import Constants
 from bluebridge.host_tools.analyzer.model.samples import Setting, read_samples
 from bluebridge.host_tools.analyzer.model.study import TABLES, StudyTable
 from bluebridge.host_tools.analyzer.model.tables import compare
+from tests.wire.server import ROOT
 from tests.wire.sweeps import STUDY, rewritten, sweep
 
 TOLERANCE = 0.1
@@ -73,13 +74,17 @@ def test_figure_43(logs: Logs) -> None:
 
 
 def test_the_command_prints_the_tables(logs: Logs, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each row of the study, the modelled times in separate columns, and the prediction."""
+    """Each row of the study, the modelled times in separate columns; docs/blueflame.md has them."""
+    page = (ROOT / "docs/blueflame.md").read_text(encoding="utf-8")
     for name, with_it in (("3.1", logs.old), ("4.1", logs.blueflame), ("4.3", logs.wrong)):
         words = ["--table", name, str(logs.doorbell), str(with_it)]
         parser = argparse.ArgumentParser()
         cli.add_arguments(parser)
         assert cli.main(parser.parse_args(words)) == 0
-        title, head, *lines = capsys.readouterr().out.splitlines()
+        printed = capsys.readouterr().out.splitlines()
+        title, head, *lines = printed
+        shown = len(TABLES[name].rows) + 2
+        assert "".join(f"    {line}\n" for line in printed[:shown]) in page
         assert title.endswith(f"profile {TABLES[name].profile}")
         assert head.count("modelled") == 3
         for row, line in zip(TABLES[name].rows, lines, strict=False):

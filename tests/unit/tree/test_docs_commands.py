@@ -1,4 +1,7 @@
-"""Commands in README and on pages are ones that `bluebridge` takes; those of a log are run."""
+"""Commands in README and on pages are ones that `bluebridge` takes; those of a log are run.
+
+What a page shows behind one must be what it prints but for numbers, which are of one run.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,15 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog.record import MARK
-from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.buslog.writer import FileLog
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4 import eqe, uar
 from bluebridge.host_tools.arguments import COMMANDS, parse
 from bluebridge.host_tools.cli import main
 from tests.models.analysis_log import A, Sender
 from tests.models.house import HOME
 from tests.models.ntrdma_log import Pair
+from tests.unit.analyzer.test_wire_check import capture, traffic_frames
 
 PAGES = [HOME / "README.md", *sorted((HOME / "docs").glob("*.md"))]
 LINE = re.compile(r"^    (?:\$ )?(?:\.venv/bin/)?bluebridge (.+)$", re.MULTILINE)
@@ -48,6 +54,7 @@ def _reads_a_log(words: list[str]) -> bool:
         words[:1] == ["log"]
         or words[:2] == ["model", "DIR"]
         or (words[:1] == ["web"] and "--save" in words)
+        or words[:2] == ["check", "wire"]
     )
 
 
@@ -96,6 +103,43 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def _excerpts(text: str) -> Iterator[tuple[list[str], list[str]]]:
+    """The commands of a page that print something there, and the lines that they print."""
+    command: list[str] = []
+    shown: list[str] = []
+    for line in [*text.splitlines(), ""]:
+        begins = LINE.match(line)
+        if begins or not line.startswith("    "):
+            if shown and _reads_a_log(command) and not {"--pcap", "--dissector"} & {*command}:
+                yield command, shown
+            command, shown = _words(begins[1]) if begins else [], []
+        elif command:
+            shown.append(line)
+
+
+NOT_RECORDED = {"log DIR --view bridge --tree"}
+"""Excerpts of runs of which no log here has everything: stores, a copy and a masked doorbell."""
+EXCERPTS = [
+    pytest.param(*each, id=f"{path.name}: {' '.join(each[0])}")
+    for path in PAGES
+    for each in _excerpts(path.read_text(encoding="utf-8"))
+    if " ".join(each[0]) not in NOT_RECORDED
+]
+NUMBER = re.compile(r"0x[0-9a-f]+|-?\d+(\.\d+)?|(?<= )-(?= )")
+
+
+def _shape(line: str) -> str:
+    """A line without what differs from run to run: numbers, absent ones too, sides and columns."""
+    return " ".join(re.sub(r"\b[ab]\b", "@", NUMBER.sub("#", line)).split())
+
+
+def _is_among(line: str, printed: set[str]) -> bool:
+    """Whether a line was printed; `…` or `...` stands for words that the page leaves out."""
+    parts = [re.escape(part.strip()) for part in re.split(r"…|\.\.\.", _shape(line))]
+    pattern = re.compile(".*".join(parts))
+    return any(pattern.fullmatch(each) for each in printed)
+
+
 def _adapters(folder: Path) -> None:
     """Write the log of two sends, each after a mark that pages name."""
     sender = Sender(folder)
@@ -111,19 +155,71 @@ def _bridges(folder: Path) -> None:
     Pair(folder).log.close()
 
 
+def _faults(folder: Path) -> None:
+    """Write a log in which a cable is pulled, and the driver told."""
+    log = FileLog(folder)
+    log.device("a")
+    for kind, text in ((Kind.CONTROL, "link a down"), (Kind.LINK, "port 1: cable out, link down")):
+        port = int(kind is Kind.LINK)
+        log.record(A, kind, 0, port, len(text), text.encode())
+    event = bytes(eqe.PORT_EQE.pack(type=eqe.EventType.PORT_CHANGE, port=1))
+    log.record(A, Kind.DMA_WRITE, 0, 0x500000, len(event), event, What.EQE, 4)
+    log.record(A, Kind.IRQ, 0, 0, 0, b"")
+    arm = (uar.EQ_ARM | 3).to_bytes(4, "big")
+    log.record(A, Kind.MMIO_WRITE, 2, uar.eq_doorbell_offset(4), 4, arm)
+    log.close()
+
+
+def _packets(path: Path) -> None:
+    """Write a capture of a READ that lost an answer."""
+    capture(path, traffic_frames(17))
+
+
+@pytest.mark.parametrize(("words", "shown"), EXCERPTS)
+def test_what_a_page_shows_is_what_is_printed(
+    words: list[str],
+    shown: list[str],
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    _adapters(home / "adapters")
+    _bridges(home / "bridges")
+    _faults(home / "faults")
+    _packets(home / "packets")
+    for log in home.iterdir():
+        main([_filled_in(word, log) for word in words])
+    printed = {_shape(line) for line in capsys.readouterr().out.splitlines()}
+    assert [line for line in shown if not _is_among(line, printed)] == []
+
+
+def test_a_word_that_is_not_printed_is_noticed() -> None:
+    printed = {_shape("   8   0.0   write doorbell, 4 bytes")}
+    assert _is_among("  815   0.1  write doorbell, 4 bytes", printed)
+    assert _is_among("  815   0.1  write … bytes", printed)
+    assert not _is_among("  815   0.1  wrote doorbell, 4 bytes", printed)
+    page = "So:\n\n    bluebridge log DIR\n      1 b\n\nAnd\n\n    bluebridge up\n    up\n"
+    assert list(_excerpts(page)) == [(["log", "DIR"], ["      1 b"])]
+
+
 @pytest.mark.parametrize("words", RUN)
 def test_every_command_that_reads_a_log_runs(
     words: list[str], home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A page's own names of logs stand for one log, whatever the run that the page shows."""
     log = home / "bluebridge" / "run-1"
-    (_bridges if {"bridge", "ntrdma"} & {*words} else _adapters)(log / "bus")
+    if words[0] == "check":
+        log = home / "capture"
+        _packets(log)
+    else:
+        (_bridges if {"bridge", "ntrdma"} & {*words} else _adapters)(log / "bus")
     given = [_filled_in(word, log) for word in words]
     assert main(given) == 0, capfd.readouterr().err
 
 
 def _filled_in(word: str, log: Path) -> str:
     """Return a word as the reader of a page would write it."""
-    if re.fullmatch(r"(DIR|LOG)\d?", word) or word.startswith("/tmp/"):
+    if re.fullmatch(r"(DIR|LOG)\d?|.*\.pcap|.*/run-.*", word) or word.startswith("/tmp/"):
         return str(log)
     return str(Path(word).expanduser()) if word.startswith("~") else word
