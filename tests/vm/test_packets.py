@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bluebridge.device.rdma.by_packets.dcqcn import LAB
 from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools.campaigns.conformance.program import PASSED
 from bluebridge.host_tools.campaigns.conformance.runner import Run
@@ -19,6 +21,8 @@ from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.programs.readiness import VERBS_PORT, listening, wait_until
+from bluebridge.host_tools.show.answer import ask
+from bluebridge.host_tools.show.kinds import KINDS
 
 LOSSY = "ucmatose -c 4 -C 100 -S 4096"
 LOSS = 0.02
@@ -95,3 +99,41 @@ def test_a_lost_answer_of_a_read_is_explained(
         dropped = [line for line in capsys.readouterr().out.splitlines() if "drops" in line]
         place = f"READ_RESPONSE_MIDDLE > qpn={again['qpn']:#x} psn={again['psn']:#x} "
         assert [place in line for line in dropped] == [True]
+
+
+WRITE = "ib_write_bw -F -D 15"
+MARKS = 40
+
+
+def ecn(pair: Pair, guest: str) -> dict[str, Any]:
+    """What `bluebridge show GUEST ecn` says of perftest's queue pair."""
+    (item,) = ask(pair.server.tell, guest, KINDS["ecn"], None).items
+    return item
+
+
+def test_marks_cost_a_sender_its_pace_until_they_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both adapters count the same reports; the rate falls, and grows again."""
+    options = ServerOptions(pro=True, wire="packets")
+    with Pair(LabConfig(vfio=False, kernel=True, options=options, log=tmp_path)) as pair:
+        serving = pair.b.agent.start(WRITE, 120)
+        pair.b.run(wait_until(listening(VERBS_PORT)), timeout=60)
+        sending = pair.a.agent.start(f"{WRITE} 10.9.0.2", 120)
+        with pair.hardware.mark("a", opcode="WRITE_MIDDLE", probability=0.01, count=MARKS) as rule:
+            until = time.monotonic() + 40
+            while rule.taken < MARKS and time.monotonic() < until:
+                time.sleep(0.1)
+            time.sleep(0.2)
+            told, seen = ecn(pair, "a"), ecn(pair, "b")
+        assert seen["ce-seen"] == MARKS
+        assert 1 < seen["cnps-sent"] == told["cnps-received"] <= MARKS
+        assert told["rate"] < LAB.line_rate
+        sending.wait()
+        serving.wait()
+        assert check(pair, capsys)["violations"] == []
+        main(["log", str(pair.logs), "--kind", "note"])
+        notes = [line for line in capsys.readouterr().out.splitlines() if ": rate " in line]
+        rates = [float(note.partition(": rate ")[2].split()[0]) for note in notes]
+        assert min(rates) < LAB.line_rate * 0.75
+        assert rates[-1] > 1.2 * min(rates)
