@@ -11,6 +11,7 @@ import pytest
 
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.guest.protocols.ntrdma.engine.actions import Event
+from bluebridge.guest.protocols.ntrdma.transports.ntb import DmaTransport
 from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.verbs import Device, QpState, Sge, WcStatus, WrOpcode
 from tests.models.verbs.contract import Devices, VerbsContract
@@ -127,6 +128,35 @@ def test_a_source_that_is_no_memory(another: Path) -> None:
         x.reconnect(y)
         y.reconnect(x)
         x.send(WrOpcode.RDMA_WRITE, [x.sge(0, 4096)], y)
+        x.expect(OK)
+
+
+def test_a_receive_leaves_with_the_send_behind_it(another: Path) -> None:
+    """Who polls rings the engine once for both; who polls no more has it rung for him."""
+    with ntrdma_pair.joined(another, True) as (a, b):
+        x, y = join(Player(a), Player(b))
+        back_end = a.service.back_end
+        assert isinstance(back_end, DmaTransport)
+        begun, begin = [0], back_end._channel.begin
+
+        def counted() -> None:
+            begun[0] += 1
+            begin()
+
+        back_end._channel.begin = counted  # type: ignore[method-assign]
+        y.receive()
+        with a.service.lock:
+            assert x.cq.poll() == []
+            before = begun[0]
+            x.receive()
+            x.send(WrOpcode.SEND, [x.sge(0, 64)])
+            assert begun[0] == before + 1
+        x.expect(OK)
+        y.expect(OK)
+        assert x.cq.poll() == []
+        x.receive()
+        y.send(WrOpcode.SEND, [y.sge(0, 64)])
+        y.expect(OK)
         x.expect(OK)
 
 

@@ -161,6 +161,11 @@ class Service:
         return True
 
     @property
+    def polls(self) -> bool:
+        """Whether somebody has polled just now, and will again."""
+        return self.polled(_clock())
+
+    @property
     def _idle(self) -> bool:
         """Whether the engine would find nothing to do, and no stores of this side wait."""
         engine = self.engine

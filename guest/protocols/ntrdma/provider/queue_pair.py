@@ -168,4 +168,5 @@ class NtrdmaQp(StateChanges):
                     service.engine.own.post_receive(self.pair, wr)
             finally:
                 service.engine.own.push_receives(self.pair)
-                service.run()
+                if not service.polls:  # else they leave with his next send, or look
+                    service.run()

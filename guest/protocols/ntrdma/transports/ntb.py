@@ -312,6 +312,11 @@ class DmaTransport(NtbTransport):
         """The next descriptor has the fence bit."""
         self._fenced = True
 
+    @property
+    def pause(self) -> float:
+        """None while the channel has not been told of descriptors."""
+        return 0.0 if self._begun != self._channel.posted else super().pause
+
     def flush(self) -> None:
         """Ring the channel's doorbell, if there are new descriptors."""
         if self._begun != self._channel.posted:
