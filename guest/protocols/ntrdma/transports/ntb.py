@@ -29,8 +29,8 @@ DRAIN_SECONDS = 1.0
 QUIET_SECONDS = 0.01
 """How old own stores must be when registers are touched: beside traffic through a window in both
 directions such an access locks machines of the first generation up."""
-PIECE_BYTES = 32 << 20
-"""The bytes that a registered window shows; half of what a guest's hugepages are by default."""
+PIECE_BYTES, LEAST_PIECE_BYTES = 32 << 20, 4 << 20
+"""The bytes that a registered window shows: half as many, and again, where none are contiguous."""
 PIECE_ALIGN = 4096
 _WORD = 64
 """Bytes of bounce memory for a small store: a cache line."""
@@ -92,7 +92,14 @@ class NtbTransport(ABC):
                 f"a window of {self.bridge.name} begins at a multiple of {self._window.align:#x}: "
                 "for registered memory alone take a bridge of generation 4 (--model intel-gen4)"
             )
-        return Shown(self.bridge.allocate(PIECE_BYTES, PIECE_ALIGN), origin)
+        size = PIECE_BYTES
+        while True:
+            try:
+                return Shown(self.bridge.allocate(size, PIECE_ALIGN), origin)
+            except MemoryError:  # hugepages are not always neighbours
+                if size == LEAST_PIECE_BYTES:
+                    raise
+                size //= 2
 
     def reaches(self, address: int, length: int) -> bool:
         """Whether the window shows that much of either side's memory."""
