@@ -112,6 +112,9 @@ frames as datagrams between the two QEMUs, no bridge, no vhost, no offloads) wit
   of each write, and for a batch entries, index, doorbell and interrupt there and back.
 - **Modelled** times are those of `bluebridge model` for the transactions of one request and its
   answer, up to the sender's interrupt.
+- **Since these figures** the engine gives out actions, a poll that finds nothing costs less and a
+  receive rings the engine with the send behind it. On a busy machine, interpreted, before and after
+  cannot be told apart ([ntrdma.md](ntrdma.md#as-measured)); a quiet one has not measured them yet.
 
 ## DPDK
 
