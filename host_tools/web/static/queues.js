@@ -45,8 +45,10 @@ class Queues {
     if (!found.pair) return;
     const name = pair => `${pair[0]} ${hex(pair[1])}`, chosen = JSON.stringify(found.pair);
     const all = new Map([found.pair, ...found.pairs].map(pair => [JSON.stringify(pair), name(pair)]));
-    $("pair").replaceChildren(...[...all].sort((one, other) => one[1] < other[1] ? -1 : 1)
-      .map(([value, text]) => new Option(text, value, false, value === chosen)));
+    if (this.offered !== [...all.keys()].join()) $("pair").replaceChildren(...[...all].sort((one, other) => one[1] < other[1] ? -1 : 1)
+      .map(([value, text]) => new Option(text, value)));
+    this.offered = [...all.keys()].join();  // a list that is open stays so
+    $("pair").value = chosen;
     const {now, then} = found, words = [];
     if (!then) words.push(`reading the log: event ${found.read} of ${found.end}`);
     else if (!then.state) words.push("the log has not said its state up to here");
