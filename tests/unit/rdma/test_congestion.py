@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -32,12 +33,16 @@ STEP = 0.0005
 
 
 class PacketPair(Pair):
-    """Two guests with Pro adapters on a wire of packets; `packets` are those that left either."""
+    """Two guests with Pro adapters on a wire of packets.
+
+    `packets` are those that left either, `reported` when B sent its reports.
+    """
 
     def __init__(self) -> None:
         self.fabric = LocalFabric()
         self.watched = WatchedFabric(self.fabric)
         self.packets: list[WirePacket] = []
+        self.reported: list[float] = []
         features = Features(pro=True, packets=True)
         wires = [PacketWire(self.watched, lambda act: self.a.host.call_soon(act))]
         wires += [PacketWire(self.watched, lambda act: self.b.host.call_soon(act))]
@@ -61,6 +66,8 @@ class PacketPair(Pair):
     def _note(self, source: FabricPort, message: Message) -> bool:
         if isinstance(message, Frames):
             self.packets.append(read_packet(bytes(message.trains[0].frames[0])))
+            if self.packets[-1].opcode == BthOpcode.CNP:
+                self.reported.append(self.b.host.now)
         return True
 
     def rule(self, words: str, link: str = "a") -> None:
@@ -124,10 +131,11 @@ def test_a_marked_packet_is_reported_to_its_sender(pair: PacketPair) -> None:
 
 def test_reports_are_no_more_than_one_in_an_interval(pair: PacketPair) -> None:
     pair.rule("mark")
-    seconds = sum(pair.write() for _ in range(6))
-    marks = pair.engine(pair.b).congestion.marks
-    assert marks >= SIZE // 1024
-    assert 1 < len(pair.reports()) <= 1 + seconds / INTERVAL
+    for _ in range(6):
+        pair.write()
+    assert pair.engine(pair.b).congestion.marks >= SIZE // 1024
+    apart = [later - earlier for earlier, later in pairwise(pair.reported)]
+    assert apart and min(apart) > INTERVAL - STEP
 
 
 def test_marks_slow_the_sender_and_it_recovers(pair: PacketPair) -> None:
@@ -174,7 +182,7 @@ def test_no_time_out_runs_out_while_packets_wait(pair: PacketPair) -> None:
 
 
 def test_what_waits_is_not_sent_after_going_back(pair: PacketPair) -> None:
-    """A lost packet: those behind it that still wait leave once, in the order of their PSNs."""
+    """A lost packet: those behind it that still wait leave once."""
     engine = pair.engine(pair.a)
     pair.rule("mark direction=out count=1")
     pair.write(size=4096)
@@ -183,11 +191,10 @@ def test_what_waits_is_not_sent_after_going_back(pair: PacketPair) -> None:
     engine.pacer.control.rate = engine.pacer.control.target = LINE / 100
     pair.packets.clear()
     pair.rule("drop direction=out psn=+5 count=1")
-    pair.write(size=1 << 15)
-    psns = [packet.psn for packet in pair.packets if packet.start < packet.end]
-    first = psns[0]
-    at = psns.index(first + 5, psns.index(first + 5) + 1)
-    assert psns[at:] == list(range(first + 5, first + 32))
+    pair.write(size=1 << 17)
+    psns = Counter(packet.psn for packet in pair.packets if packet.start < packet.end)
+    assert set(psns.values()) == {1, 2}, psns
+    assert sum(times == 1 for times in psns.values()) > 30, psns
 
 
 def test_answers_to_a_read_keep_the_rate(pair: PacketPair) -> None:
