@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
+from tests.models.ethernet_pair import ethernet_qp, ip_frame
 from tests.models.rdma_node import Pair, data
 from tests.models.steering_rules import RuleNode
-from tests.unit.ethernet.test_ethernet import ethernet_qp
-from tests.unit.ethernet.test_offload import ip_frame
 
 GROUP = b"\x01\0\x5e\0\0\1"
 OTHER = b"\x02\x77\0\0\0\1"

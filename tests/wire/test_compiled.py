@@ -1,9 +1,10 @@
-"""Compiled and interpreted, the device is one: same log, tracebacks with file and line."""
+"""What the server is built of: compiled or interpreted, it is one device; its libvfio-user."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from itertools import takewhile
@@ -16,6 +17,9 @@ from bluebridge.compiled import PURE
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.buslog.record import META_NAME
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.pyvfio_user import Context, Library, LibraryError, load
+from bluebridge.device.pyvfio_user._declarations import SHIM
+from bluebridge.device.pyvfio_user._library import read_layout
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.verbs import (
     AccessFlags,
@@ -146,3 +150,40 @@ def test_an_exception_names_file_and_line() -> None:
     wanted = 1 + next(n for n, line in enumerate(lines) if "raise DmaError(address, len" in line)
     assert f'device/pci/memory.py", line {wanted}, in _find' in done.stderr
     assert "no guest memory at 0x1000 for 4 bytes" in done.stderr
+
+
+def test_layouts_agree(vfio_user_library: Path) -> None:
+    library = load()
+    real = read_layout(vfio_user_library.with_name(SHIM))
+    assert library.expected_layout().items() <= real.items()
+    assert len(library.expected_layout()) > 30
+
+
+def test_another_layout_is_refused_in_one_line(vfio_user_library: Path, tmp_path: Path) -> None:
+    shutil.copy(vfio_user_library, tmp_path / "libvfio-user.so")
+    source = tmp_path / "shim.c"
+    source.write_text(
+        "struct entry { const char *name; unsigned long value; };\n"
+        'static const struct entry entries[] = {{"sizeof(vfu_dma_info_t)", 4}, {0, 0}};\n'
+        "const struct entry *pvu_layout(void) { return entries; }\n"
+    )
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / SHIM, source], check=True)
+    with pytest.raises(LibraryError, match=r"sizeof\(vfu_dma_info_t\) is 4, 56 expected") as caught:
+        Library(tmp_path / "libvfio-user.so")
+    assert "\n" not in str(caught.value)
+
+
+def test_without_the_shim_nothing_is_trusted(vfio_user_library: Path, tmp_path: Path) -> None:
+    shutil.copy(vfio_user_library, tmp_path / "libvfio-user.so")
+    with pytest.raises(LibraryError, match="no layout check"):
+        Library(tmp_path / "libvfio-user.so")
+
+
+def test_close_is_idempotent_and_removes_the_socket(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with Context(path) as context:
+        assert path.exists() and context.detached
+        assert context.run() == 0
+        assert not context.trigger(0)
+    context.close()
+    assert not path.exists()

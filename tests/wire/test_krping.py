@@ -1,11 +1,24 @@
-"""krping between two HCAs: every memory mode, the benchmarks, several threads, what goes wrong."""
+"""krping between two HCAs: memory modes, benchmarks, threads, addresses, its control file."""
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bluebridge.device.layout.net.roce import GRH
 from bluebridge.guest.drivers.hca.context import Context
+from bluebridge.guest.protocols.krping.control import KrpingCommands
+from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.vfio_user.bus import WireBus
+from tests.models.capture_reader import parse, read_file
+from tests.models.fuse_peer import Kernel, connected
 from tests.models.verbs.krping_contract import KrpingContract
 from tests.models.verbs.krping_pair import SERVER_IP, Side, both, start, until
+from tests.wire.krping_pair import opened
+from tests.wire.server import serving
 
 ADDRESS = f"addr={SERVER_IP},port=9999"
 
@@ -133,3 +146,112 @@ def test_wrong_commands_start_nothing(sides: tuple[Side, Side]) -> None:
     result = start(sides[0], "server,client,port=1").result()
     assert (result.ok, result.error) == (False, "must be either client or server")
     assert "krping: must be either client or server" in sides[0].text
+
+
+SERVER_IP6, CLIENT_IP6 = "fd00:69::127", "fd00:69::128"
+TOS = 104
+
+
+def test_a_connection_between_ipv6_addresses_in_a_traffic_class(
+    vfio_user_library: Path, tmp_path: Path
+) -> None:
+    """Neighbours are found by solicitation; all packets of the connection are of its class."""
+    hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={tmp_path / name}")]
+    words = [*hcas, "--log", str(tmp_path / "log")]
+    with (
+        serving("bluebridge.device", words, tmp_path / "server.log"),
+        opened(tmp_path / "a", SERVER_IP6) as a,
+        opened(tmp_path / "b", CLIENT_IP6) as b,
+    ):
+        address = f"addr6={SERVER_IP6},port=9999,count=20,validate"
+        served = start(a, f"server,{address}")
+        asked = start(b, f"client,{address},tos={TOS}").result()
+        assert asked.ok and served.result().ok, (asked.error, served.result().error)
+        assert served.result().stats["read_bytes"] == 20 * 64
+    parser = argparse.ArgumentParser()
+    cli.add_arguments(parser)
+    assert cli.main(parser.parse_args([str(tmp_path / "log"), "--pcap", str(tmp_path / "f")])) == 0
+    frames = read_file(tmp_path / "f")
+    assert [frame.data[54] for frame in frames if frame.data[12:14] == b"\x86\xdd"][-2:] == [
+        135,
+        136,
+    ]
+    packets = [(frame, packet) for frame in frames if (packet := parse(frame)) is not None]
+    assert len(packets) > 100
+    assert {GRH.get(frame.data, "traffic_class", 14) for frame, _ in packets} == {TOS}
+    assert all(packet.whole for _, packet in packets)
+
+
+def test_fast_registrations_one_after_the_other(sides: tuple[Side, Side]) -> None:
+    """The server is one without a test, which sees a client that comes and goes."""
+    address = f"addr={SERVER_IP},port=9999"
+    served = start(sides[0], f"server,{address}")
+    asked = start(sides[1], f"client,{address},fr,count=500,size=20000").result()
+    assert (asked.ok, asked.iterations) == (True, 500), asked.error
+    assert served.result().ok and served.result().iterations == 0
+    assert "fr_test: done!" in sides[1].text
+
+
+def test_fast_registrations_until_the_run_is_ended(sides: tuple[Side, Side]) -> None:
+    """Without `count` they go on until somebody ends them."""
+    address = f"addr={SERVER_IP},port=9999"
+    served = start(sides[0], f"server,{address}")
+    asked = start(sides[1], f"client,{address},fr")
+    while not (asked.running and asked.running[0].iterations):
+        pass
+    asked.running[0].cancel()
+    assert asked.result().cancelled and served.result().iterations == 0
+
+
+Files = tuple[Side, Kernel, Kernel]
+
+
+@pytest.fixture
+def files(sides: tuple[Side, Side]) -> Iterator[Files]:
+    """The server side, and the kernel in front of a control file for each side."""
+    a, b = sides
+    with connected(KrpingCommands(a.host)) as first, connected(KrpingCommands(b.host)) as second:
+        yield a, first, second
+
+
+def reads(kernel: Kernel) -> int:
+    """RDMA READs of the one thread: the last of the nine columns."""
+    columns = kernel.read().split()
+    return int(columns[8]) if len(columns) == 9 and columns[0] == "1-mlx4_0" else 0
+
+
+def test_commands_statistics_and_ctrl_c(files: Files) -> None:
+    """A finite run ends by itself; an endless one is seen in the statistics and interrupted."""
+    side, first, second = files
+    for options in ("count=5,validate", "mem_mode=reg"):
+        listening = side.output.listening
+        server = first.begin_write(f"server,{ADDRESS},{options}")
+        until(lambda before=listening: side.output.listening > before)  # type: ignore[misc]
+        client = second.begin_write(f"client,{ADDRESS},{options}")
+        if "count" not in options:
+            until(lambda: reads(first) > 5)
+            columns = second.read().split()
+            assert len(columns) == 9 and columns[0] == "1-mlx4_0"
+            second.interrupt(client)
+            with pytest.raises(InterruptedError):
+                client.wait()
+        else:
+            client.wait()
+        server.wait()
+    assert first.read() == second.read() == ""
+
+
+def test_a_client_that_fails_is_told(files: Files) -> None:
+    """Nobody listens: EIO."""
+    _, _, second = files
+    with pytest.raises(OSError, match="Input/output error"):
+        second.write(f"client,{ADDRESS},count=1")
+
+
+def test_wrong_commands_leave_a_line(files: Files) -> None:
+    """EINVAL for the writer, the reason in the log."""
+    side, first, _ = files
+    with pytest.raises(OSError, match="Invalid argument"):
+        first.write("server,port=1,fast")
+    assert "krping: proc write |server,port=1,fast|" in side.text
+    assert "krping: unknown option fast" in side.text

@@ -1,10 +1,11 @@
-"""The choice of a provider of verbs by the identity of the PCI function."""
+"""Which provider of verbs the guest's programs take, and whether they use BlueFlame."""
 
 from __future__ import annotations
 
 import pytest
 
 from bluebridge.guest.drivers.bus.interface import DmaMemory
+from bluebridge.guest.drivers.hca.posting.blueflame import USES, BlueFlameUse, use_of
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.providers import BLUEFLAME_USES, open_device
 from bluebridge.guest.verbs import DeviceLost
@@ -57,3 +58,18 @@ def test_a_function_that_is_gone() -> None:
 
 def test_words_for_blueflame() -> None:
     assert BLUEFLAME_USES[0] == "off"
+
+
+def test_words() -> None:
+    assert USES == ("off", "on", "wrong-page", "old-size")
+    assert [use_of(word) for word in USES] == [
+        None,
+        BlueFlameUse(),
+        BlueFlameUse(wrong_page=True),
+        BlueFlameUse(old_size_rule=True),
+    ]
+
+
+def test_another_word() -> None:
+    with pytest.raises(ValueError, match="BlueFlame fast: choose from off, on, wrong-page"):
+        use_of("fast")

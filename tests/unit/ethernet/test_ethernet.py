@@ -7,50 +7,21 @@ from struct import pack
 import pytest
 
 from bluebridge.device.ethernet.frames.frame import ones_complement
-from bluebridge.device.layout.mlx4.commands import Opcode, SetPort
-from bluebridge.device.layout.mlx4.contexts import ServiceType
+from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, CompletionStatus, FrameStatus
 from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST, FORCE_LOOPBACK, IP_CSUM, TCP_UDP_CSUM
+from tests.models.ethernet_pair import BROADCAST, ethernet_qp, ip_frame, steer
 from tests.models.hca_driver import ALL_RIGHTS
 from tests.models.rdma_node import (
     LOG_SQ,
     PD,
     SQ_SHIFT,
-    Node,
     Pair,
     SendOpcode,
-    TestQp,
     data,
     inline,
 )
-from tests.unit.ethernet.test_offload import ip_frame
 from tests.unit.rdma.test_qp_protection import statuses
-
-BROADCAST = b"\xff" * 6
-
-
-def ethernet_qp(node: Node, qpn: int, **more: int) -> TestQp:
-    """A queue pair as mlx4_en makes them: one cumulative context."""
-    qp = node.create_qp(qpn, ServiceType.MLX, mtu_msgmax=0xFF, **more)
-    for opcode in (Opcode.INIT2RTR_QP, Opcode.RTR2RTS_QP):
-        node.modify(qp, opcode)
-    return qp
-
-
-def steer(node: Node, qpn: int, promiscuous: int = 0) -> None:
-    """RQP_CALC."""
-    mailbox = pack(">I4B12xII", qpn, 7, 7, 0, 0, promiscuous, 1 << 30 | qpn)
-    node.command(Opcode.SET_PORT, mailbox, SetPort.RQP_CALC << 8 | 1, 1)
-
-
-@pytest.fixture
-def pair() -> Pair:
-    """Two guests with an Ethernet queue pair each, in `qa` and `qb`."""
-    pair = Pair()
-    pair.qa, pair.qb = ethernet_qp(pair.a, 0x48), ethernet_qp(pair.b, 0x49)
-    for node, qp in ((pair.a, pair.qa), (pair.b, pair.qb)):
-        steer(node, qp.qpn)
-    return pair
 
 
 def test_frame_is_padded_and_delivered(pair: Pair) -> None:

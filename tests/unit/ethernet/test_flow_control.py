@@ -11,8 +11,8 @@ from bluebridge.device.layout.mlx4.commands import Opcode, SetPort
 from bluebridge.device.layout.mlx4.ports import FLOW_STATS
 from bluebridge.device.layout.net.ethernet import PAUSE, PAUSE_ADDRESS
 from bluebridge.device.rdma.ports.flow_control import MAX_HELD, MOST_LOOKS, POLL_SECONDS
+from tests.models.ethernet_pair import ethernet_pair
 from tests.models.rdma_node import Node, Pair, SendOpcode, inline
-from tests.unit.ethernet.test_ethernet import ethernet_qp, steer
 
 VALID = 7
 
@@ -26,10 +26,8 @@ def flow_control(node: Node, rx: bool, tx: bool) -> None:
 @pytest.fixture
 def pair() -> Pair:
     """Two guests with an Ethernet queue pair each, both for flow control."""
-    pair = Pair()
-    pair.qa, pair.qb = ethernet_qp(pair.a, 0x48), ethernet_qp(pair.b, 0x49)
-    for node, qp in ((pair.a, pair.qa), (pair.b, pair.qb)):
-        steer(node, qp.qpn)
+    pair = ethernet_pair()
+    for node in (pair.a, pair.b):
         flow_control(node, True, True)
     return pair
 

@@ -10,10 +10,10 @@ from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.steering import RuleHeader, RuleMode
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
 from bluebridge.device.layout.net.ethernet import PAUSE, PAUSE_ADDRESS
+from tests.models.ethernet_pair import ip_frame
 from tests.models.rdma_node import inline
 from tests.models.steering_rings import FIRST, GROUP, NOBODY, OTHER, SECOND, THIRD, Rings
 from tests.models.steering_rules import ETHTOOL, USER, RuleNode, infiniband, ipv4, ports, to
-from tests.unit.ethernet.test_offload import ip_frame
 
 
 class EntriesNode(RuleNode):

@@ -7,6 +7,7 @@ import pytest
 from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.steering import RuleHeader
+from tests.models.ethernet_pair import BROADCAST, ip_frame
 from tests.models.steering_rings import (
     DESTINATION,
     FIRST,
@@ -30,8 +31,6 @@ from tests.models.steering_rules import (
     to,
     vxlan,
 )
-from tests.unit.ethernet.test_ethernet import BROADCAST
-from tests.unit.ethernet.test_offload import ip_frame
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import QPC, RSS, RSS_OFFSET, RssFlag, ServiceType
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE
 from bluebridge.device.mlx4.pairs.spreading import spreader_of
+from tests.models.ethernet_pair import BROADCAST, ethernet_qp, ip_frame, steer
 from tests.models.rdma_node import Node, Pair, SendOpcode, TestQp, inline
-from tests.unit.ethernet.test_ethernet import BROADCAST, ethernet_qp, steer
-from tests.unit.ethernet.test_offload import ip_frame
 
 # the key and the vectors of Microsoft's "Verifying the RSS Hash Calculation"
 KEY = bytes.fromhex(

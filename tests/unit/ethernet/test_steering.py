@@ -11,8 +11,8 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE
 from bluebridge.device.layout.mlx4.ports import MCG
 from bluebridge.device.mlx4.ports.multicast_groups import SteerType, group_of
+from tests.models.ethernet_pair import BROADCAST, ethernet_qp
 from tests.models.rdma_node import Node, Pair, SendOpcode, TestQp, inline
-from tests.unit.ethernet.test_ethernet import BROADCAST, ethernet_qp
 
 ETHERNET = 1
 OTHER = b"\x02\x77\0\0\0\1"

@@ -1,4 +1,4 @@
-"""Data, statistics, states and log lines of krping."""
+"""krping's command string, data, statistics, states and log lines."""
 
 from __future__ import annotations
 
@@ -7,15 +7,122 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bluebridge.guest.protocols.krping.__main__ import exit_status
+from bluebridge.guest.protocols.krping.__main__ import exit_status, own_address
 from bluebridge.guest.protocols.krping.log import Log
+from bluebridge.guest.protocols.krping.option_string import (
+    MAX_SIZE,
+    MemMode,
+    OptionError,
+    Options,
+    Test,
+    parse,
+)
 from bluebridge.guest.protocols.krping.pattern import ping_data, shown
 from bluebridge.guest.protocols.krping.result import Result
 from bluebridge.guest.protocols.krping.state import State, after_advertisement, after_go_ahead
 from bluebridge.guest.protocols.krping.stats import RESERVOIR, Latencies, Stats
+
+
+def test_examples_of_the_readme() -> None:
+    """Server and client, defaults of the README."""
+    server = parse("server,addr=192.168.69.127,port=9999\n")
+    assert server.server and (server.addr, server.port) == ("192.168.69.127", 9999)
+    client = parse("client,addr=192.168.69.127,port=9999,count=100")
+    assert not client.server
+    assert (client.count, client.size, client.tx_depth) == (100, 64, 64)
+    assert (client.mem_mode, client.test) == (MemMode.DMA, Test.PING)
+    assert parse("server,port=1").addr == "0.0.0.0"
+    assert parse("client,addr=1.2.3.4,port=1").count == 0
+
+
+def test_all_options() -> None:
+    """Everything that may stand together."""
+    given_options = parse(
+        "client,addr=1.2.3.4,port=65535,count=7,size=4096,verbose,validate,mem_mode=reg,"
+        "server_inv,local_dma_lkey,read_inv,tx-depth=8"
+    )
+    assert given_options == Options(
+        server=False, addr="1.2.3.4", port=65535, count=7, size=4096, verbose=True, validate=True,
+        mem_mode=MemMode.REG, server_inv=True, local_dma_lkey=True, read_inv=True, tx_depth=8,
+    )  # fmt: skip
+    other = parse("client,addr6=FD00::0:1%ens3,port=1,tos=104,fr,mem_mode=reg")
+    assert (other.addr, other.tos, other.test) == ("fd00::1", 104, Test.FR)
+    bench = parse("server,port=1,bw,duplex,count=5,txdepth=9")
+    assert (bench.test, bench.duplex, bench.tx_depth) == (Test.BW, True, 9)
+    assert parse("client,addr=1.2.3.4,port=1,rlat,poll,count=5").poll
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("", "an option is empty"),
+        ("server,,port=1", "an option is empty"),
+        ("port=1", "must be either client or server"),
+        ("client,server,port=1", "must be either client or server"),
+        ("server", "port=N is missing"),
+        ("client,port=1", "addr=A.B.C.D is missing"),
+        ("client,addr=0.0.0.0,port=1", "cannot connect to 0.0.0.0"),
+        ("server,port=0", "Invalid port 0"),
+        ("server,port=65536", "Invalid port 65536"),
+        ("server,port=-1", "port=-1 is no number"),
+        ("server,port=nine", "port=nine is no number"),
+        ("server,port=", "option port needs an operand"),
+        ("server,port", "option port needs an operand"),
+        ("server=1,port=1", "option server takes no operand"),
+        ("server,port=1,port=2", "option port is given twice"),
+        ("server,port=1,speed=9", "unknown option speed"),
+        ("server,addr=1.2.3,port=1", "addr=1.2.3 is no IPv4 address"),
+        ("server,addr=host,port=1", "addr=host is no IPv4 address"),
+        ("server,port=1,size=0", "Invalid size 0"),
+        (f"server,port=1,size={MAX_SIZE + 1}", "Invalid size"),
+        ("server,port=1,mem_mode=mw", "unknown mem_mode mw"),
+        ("server,port=1,server_inv", "server_inv is valid only with mem_mode=reg"),
+        ("server,port=1,read_inv,mem_mode=dma", "read_inv is valid only with mem_mode=reg"),
+        ("server,port=1,duplex", "duplex is valid only with bw"),
+        ("server,port=1,bw,poll,count=1", "poll is valid only with rlat"),
+        ("server,port=1,bw,rlat,count=1", "Pick only one test"),
+        ("client,addr=1.2.3.4,port=1,fr,bw", "Pick only one test: fr, bw, rlat, wlat"),
+        ("server,port=1,fr", "must be client to run fr"),
+        ("server,port=1,tos=256", "Invalid tos 256"),
+        ("server,port=1,addr6=1.2.3.4", "addr6=1.2.3.4 is no IPv6 address"),
+        ("server,port=1,addr6=::1,addr=1.2.3.4", "addr and addr6 are given"),
+        ("client,port=1,addr6=::", "cannot connect to ::"),
+        ("server,port=1,wlat", "wlat needs count=N"),
+        ("server,port=1,wlat,count=1,mem_mode=reg", "wlat is valid only with mem_mode=dma"),
+        ("server,port=1,bw,count=1,validate", "bw moves no ping data"),
+        ("server,port=1,tx-depth=0", "Invalid tx-depth 0"),
+    ],
+)
+def test_wrong_commands_get_one_line(command: str, reason: str) -> None:
+    """What is wrong, in one line."""
+    with pytest.raises(OptionError) as caught:
+        parse(command)
+    assert reason in str(caught.value) and "\n" not in str(caught.value)
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_an_option_or_an_error(command: str) -> None:
+    """Nothing else comes out."""
+    try:
+        parse(command)
+    except OptionError as error:
+        assert str(error)
+
+
+def test_own_address() -> None:
+    """The server's address is its HCA's; a client takes the next one of the /24."""
+    assert own_address(parse("server,addr=192.168.69.127,port=1"), None) == "192.168.69.127"
+    assert own_address(parse("client,addr=192.168.69.127,port=1"), None) == "192.168.69.128"
+    assert own_address(parse("client,addr=192.168.69.254,port=1"), None) == "192.168.69.1"
+    assert own_address(parse("client,addr=192.168.69.127,port=1"), "10.0.0.9") == "10.0.0.9"
+    assert own_address(parse("client,addr6=fd00::1,port=1"), None) == "fd00::2"
+    for command, ip in (("server,port=1", None), ("server,port=1", "nowhere")):
+        with pytest.raises(OptionError):
+            own_address(parse(command), ip)
 
 
 def test_ping_data_of_the_module() -> None:

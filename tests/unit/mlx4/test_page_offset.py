@@ -9,7 +9,7 @@ from bluebridge.device.layout.mlx4.contexts import CQC, EQC
 from bluebridge.device.layout.mlx4.eqe import EventType
 from tests.models.hca_driver import COMP_EQN, UAR_PAGE, Driver
 from tests.models.rdma_node import Pair, SendOpcode, inline
-from tests.unit.rdma.test_srq import SRQN
+from tests.unit.rdma.test_shared_receives import SRQN
 
 OFFSETS = (64, 0x7C0, 0xFC0)
 

@@ -22,10 +22,9 @@ from bluebridge.device.layout.mlx4.contexts import (
     ServiceType,
 )
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, CompletionStatus
+from tests.models.ethernet_pair import ethernet_qp, ip_frame, steer
 from tests.models.hca_driver import UAR_PAGE
 from tests.models.rdma_node import PD, Node, Pair, SendOpcode, TestQp, data, inline
-from tests.unit.ethernet.test_ethernet import ethernet_qp, steer
-from tests.unit.ethernet.test_offload import ip_frame
 from tests.unit.ethernet.test_rss import KEY, PORTS, SOURCE, TARGET
 
 WQN, RSS_QPN = 0x400, 0x500

@@ -17,7 +17,7 @@ from tests.models.long_messages import HIGH, LONG, PAGE, PAGE_SHIFT, PUSHES, REC
 from tests.models.rdma_node import SendOpcode as Op
 from tests.models.rdma_node import data, inline, remote
 from tests.unit.rdma.test_qp_protection import state, statuses
-from tests.unit.rdma.test_xrc import OTHER_PD, SRQN, Xrc
+from tests.unit.rdma.test_shared_receives import OTHER_PD, SRQN, Xrc
 
 
 @pytest.mark.parametrize("service", [ServiceType.RC, ServiceType.UC])

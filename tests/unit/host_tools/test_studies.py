@@ -1,12 +1,19 @@
-"""What the bench makes of what it measured."""
+"""The bench and `make blueflame`: what they make of what they measured."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.host_tools.arguments import parse
+from bluebridge.host_tools.campaigns import blueflame_study as study
 from bluebridge.host_tools.campaigns.bench import doorbell_replies, ntrdma_network, rdma
 from bluebridge.host_tools.campaigns.bench.figures import at_least, plain
 from bluebridge.host_tools.ntrdma.network import Measured
+from bluebridge.host_tools.sweep.request import SweepRequest
 
 
 def test_the_two_sides_take_turns_and_medians_count() -> None:
@@ -47,3 +54,40 @@ def test_a_way_over_the_bridge_has_figures_with_names_of_their_own() -> None:
     found = [each for row in (ours, kernels) for each in ntrdma_network.figures_of(row)]
     assert [each.value for each in found] == [900.0, 5.0, 6.0, 12.0, 700.0, 2.0, 3.0]
     assert len({each.key for each in found}) == len({each.title for each in found}) == 7
+
+
+SWEEPS = [
+    f"{name}.dat" for name in ("latencyResult", "system-x", "first-attempt", "size-rule", "sends")
+]
+SENDS = [
+    file.format(way)
+    for way in ("on", "off", "wrong-page")
+    for file in ("sends-{}.html", "sends-{}.txt", "analyzer-{}.txt")
+]
+FILES = [*SWEEPS, "table-3.1.txt", "table-4.1.txt", "table-4.3.txt", *SENDS]
+
+
+def test_what_is_there_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in FILES:
+        (tmp_path / name).write_text("precious")
+    assert study.main([str(tmp_path)]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(FILES)
+    assert all((tmp_path / name).read_text() == "precious" for name in FILES)
+    assert "all of it is in" in capsys.readouterr().out
+
+
+def test_a_step_that_fails_ends_it_and_leaves_no_half_of_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "latencyResult.dat").write_text("precious")
+    (tmp_path / "logs" / "latencyResult" / "on").mkdir(parents=True)
+    assert study.main([str(tmp_path)]) == 2
+    assert "holds no bus log" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["latencyResult.dat", "logs"]
+
+
+def test_each_of_its_sweeps_can_be() -> None:
+    for each in study.SWEEPS:
+        request = SweepRequest.of(parse(["sweep", *each.words.split()]))
+        assert "off" in request.settings
+        assert len(request.settings) == 2

@@ -1,20 +1,89 @@
-"""Inputs of steps: their encoding, their changes, what counts as a finding."""
+"""The fuzzer's corpus, its steps, and what it keeps."""
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Iterator
+from pathlib import Path
+from struct import pack
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz import mutate, prologues, record, sockets, timed_host
+from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.pci.memory import GuestMemory
+from tests.fuzz import __main__ as fuzz
+from tests.fuzz import mutate, prologues, record, sockets, targets, timed_host
 from tests.fuzz.bytes_left import BytesLeft
 from tests.fuzz.guests import FORMS, Kind
 from tests.fuzz.keep import cover
 from tests.fuzz.steps import Step, decode, encode
 from tests.fuzz.tape import Tape
+from tests.models.rdma_node import Pair
+
+CORPUS = Path(targets.__file__).with_name("corpus")
+
+
+@pytest.mark.parametrize("name", targets.TARGETS)
+def test_inputs_of_the_corpus(name: str) -> None:
+    paths = sorted((CORPUS / name).glob("*"))
+    assert paths
+    for path in paths:
+        targets.run(name, path.read_bytes())
+
+
+def test_a_target_that_cannot_be_fuzzed_is_no_success(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As without atheris."""
+    monkeypatch.setattr(fuzz, "CORPUS", tmp_path / "corpus")
+    monkeypatch.setattr(fuzz, "FINDINGS", tmp_path / "findings")
+    options = argparse.Namespace(seconds=1, brief=False)
+    for status in (1, 0):
+        monkeypatch.setattr(fuzz, "_run", lambda *_, status=status: (status, "its last line"))
+        assert fuzz.fuzz(["lines"], options) == status
+
+
+def test_without_atheris_a_brief_run_says_that_it_only_replays(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["fuzz", "--brief"])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert fuzz.main() == 0
+    assert capsys.readouterr().out == fuzz.MISSING + "\n"
+
+
+def test_what_a_brief_run_finds_is_in_its_output(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def find(module: str, name: str, *words: str) -> tuple[int, str]:
+        (tmp_path / f"{name}-crash-1").write_bytes(b"input")
+        return 77, "its last line"
+
+    monkeypatch.setattr(fuzz, "CORPUS", tmp_path / "corpus")
+    monkeypatch.setattr(fuzz, "FINDINGS", tmp_path)
+    monkeypatch.setattr(fuzz, "_run", find)
+    assert fuzz.fuzz(["lines"], argparse.Namespace(seconds=1, brief=True)) == 1
+    said = capsys.readouterr().out
+    assert f"--replay lines {tmp_path / 'lines-crash-1'}" in said and "aW5wdXQ=" in said
+    assert not list((tmp_path / "corpus" / "lines").iterdir())
+
+
+def test_an_entry_longer_than_its_ring_is_flushed_once() -> None:
+    """It led around the ring to itself, an even number of times, and so had no end."""
+    pair = Pair(log_sq_size=0).connect()
+    pair.a.command(Opcode.TOERR_QP, bytes(8), pair.qa.qpn)
+    pair.a.host.poke(pair.qa.address, pack(">II", 0, 16))  # two slots of a ring of one
+    pair.a.doorbell(pair.qa.qpn)
+    for _ in range(10):
+        pair.a.host.turn()
+    assert len(pair.a.completions(pair.qa)) == 1
+
+
+def test_no_bytes_can_be_stored_at_address_zero_of_a_guest_without_memory() -> None:
+    GuestMemory().write(0, b"")
 
 
 @given(st.binary(max_size=300))

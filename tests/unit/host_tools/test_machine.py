@@ -1,8 +1,9 @@
-"""The console against a real shell behind a socket: marks, status, failure patterns, alarms."""
+"""QEMU's doors against peers of ours: the console, its transcript, QMP."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pty
 import select
@@ -10,14 +11,16 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bluebridge.host_tools.errors import CommandFailed, LabError
 from bluebridge.host_tools.machine.console import Console
-from bluebridge.host_tools.machine.transcript import FAILURES
+from bluebridge.host_tools.machine.qmp import Qmp, QmpError
+from bluebridge.host_tools.machine.transcript import FAILURES, Transcript
 
 
 def _pump(source: int, target: int, stop: threading.Event) -> None:
@@ -173,3 +176,81 @@ def test_misuse(console: Console) -> None:
         console.begin("true")
     assert console.finish(20) == (0, "")
     assert len({pattern for pattern, _ in FAILURES}) == len(FAILURES)
+
+
+PANIC = b"[    1.0] Kernel panic - not syncing: Fatal exception\r\n"
+
+
+def test_a_line_that_comes_in_two_parts(tmp_path: Path) -> None:
+    path = tmp_path / "console.log"
+    transcript = Transcript("a", path)
+    assert transcript.trouble() is None, "QEMU has not made the file yet"
+    path.write_bytes(b"booting\r\n" + PANIC[:20])
+    assert transcript.trouble() is None
+    path.write_bytes(b"booting\r\n" + PANIC)
+    assert "guest a: the guest's kernel panicked" in str(transcript.trouble())
+
+
+def test_a_guest_that_is_started_anew_is_judged_anew(tmp_path: Path) -> None:
+    path = tmp_path / "console.log"
+    path.write_bytes(PANIC)
+    transcript = Transcript("a", path)
+    assert transcript.trouble() is not None
+    transcript.skip()
+    assert transcript.trouble() is None
+
+
+GREETING: dict[str, Any] = {"QMP": {"version": {}, "capabilities": []}}
+
+
+class Peer:
+    """Plays QEMU: greets, then answers each request with the next script entry."""
+
+    def __init__(self, *answers: Sequence[object]) -> None:
+        self.client, self._server = socket.socketpair()
+        self.requests: list[dict[str, Any]] = []
+        self._answers = answers
+        self._thread = threading.Thread(target=self._play, daemon=True)
+        self._thread.start()
+
+    def _play(self) -> None:
+        stream = self._server.makefile("rwb", buffering=0)
+        stream.write(json.dumps(GREETING).encode() + b"\r\n")
+        for messages in ([{"return": {}}], *self._answers):
+            self.requests.append(json.loads(stream.readline()))
+            for message in messages:
+                text = message if isinstance(message, bytes) else json.dumps(message).encode()
+                stream.write(text + b"\r\n")
+        stream.close()
+        self._server.close()
+
+
+def test_command_events_and_arguments() -> None:
+    peer = Peer([{"event": "RESUME"}, {"return": {"status": "running"}}])
+    qmp = Qmp(peer.client)
+    assert qmp.command("device_add", bus_name="x") == {"status": "running"}
+    assert qmp.events == [{"event": "RESUME"}]
+    assert [r["execute"] for r in peer.requests] == ["qmp_capabilities", "device_add"]
+    assert peer.requests[1]["arguments"] == {"bus-name": "x"}
+
+
+def test_refusal_garbage_and_hang_up() -> None:
+    peer = Peer(
+        [{"error": {"class": "GenericError", "desc": "no such thing"}}],
+        [b"not json"],
+        [b"[" * 5000],
+    )
+    qmp = Qmp(peer.client)
+    with pytest.raises(QmpError, match="no such thing"):
+        qmp.command("nonsense")
+    for _ in range(2):
+        with pytest.raises(QmpError, match="not JSON"):
+            qmp.command("stop")
+    with pytest.raises(QmpError, match="closed its control socket"):
+        qmp.command("stop")
+
+
+def test_silence_ends_at_the_time_limit() -> None:
+    client, server = socket.socketpair()
+    with server, pytest.raises(QmpError, match="does not answer"):
+        Qmp(client, timeout=0.2)

@@ -1,0 +1,14 @@
+"""The pair of the tests of Ethernet."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.models.ethernet_pair import ethernet_pair
+from tests.models.rdma_node import Pair
+
+
+@pytest.fixture
+def pair() -> Pair:
+    """Two guests with an Ethernet queue pair each."""
+    return ethernet_pair()

@@ -1,0 +1,201 @@
+"""What a port tells: its cable (ethtool -m), its link modes, its interface counters."""
+
+from __future__ import annotations
+
+import pytest
+
+from bluebridge.device.layout.mlx4.cable import (
+    CABLE_I2C_ADDRESS,
+    CABLE_INFO,
+    CABLE_INFO_ATTRIBUTE,
+    MAX_CABLE_READ,
+    QSFP_BASE_SUM,
+    QSFP_EEPROM,
+    QSFP_EXTENDED_SUM,
+    QSFP_PLUS,
+    CableStatus,
+)
+from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP, QUERY_PORT, DevFlag
+from bluebridge.device.layout.mlx4.commands import MODIFIER_RESET_COUNTER, Opcode, Status
+from bluebridge.device.layout.mlx4.ports import (
+    ACCESS_REG,
+    CONFIG_DEV,
+    IF_COUNTER,
+    PTYS,
+    PTYS_ETHERNET,
+    PTYS_ID,
+    LinkMode,
+)
+from bluebridge.device.layout.net.mad import MAD, MAD_SIZE, SMP_DATA_OFFSET, Method, MgmtClass
+from bluebridge.device.mlx4.ports.statistics import HEADERS
+from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS
+from tests.models.hca_driver import Driver
+from tests.models.rdma_node import Node, Pair, SendOpcode, data, inline, remote
+
+
+def ask(
+    driver: Driver, address: int, size: int, page: int = 0, i2c: int = CABLE_I2C_ADDRESS
+) -> tuple[int, bytes]:
+    """Status and bytes, asked for as in Linux `mlx4/port.c: mlx4_get_module_info`."""
+    header = MAD.pack(
+        base_version=1, class_version=1, mgmt_class=MgmtClass.SUBN_LID, method=Method.GET,
+        attr_id=CABLE_INFO_ATTRIBUTE,
+    )  # fmt: skip
+    question = CABLE_INFO.pack(i2c_address=i2c, page=page, address=address, size=size)
+    request = bytes(header).ljust(SMP_DATA_OFFSET, b"\0") + question
+    answer = driver.query(Opcode.MAD_IFC, 1, 3, request.ljust(MAD_SIZE, b"\0"))[:MAD_SIZE]
+    return MAD.get(answer, "status"), CABLE_INFO.get_raw(answer[SMP_DATA_OFFSET:], "data")[:size]
+
+
+def test_the_memory_describes_a_copper_cable(driver: Driver) -> None:
+    memory = b""
+    while len(memory) < QSFP_EEPROM.size:
+        size = min(MAX_CABLE_READ, QSFP_EEPROM.size - len(memory))
+        status, data = ask(driver, len(memory), size)
+        assert status == 0
+        memory += data
+    assert QSFP_EEPROM.get(memory, "identifier") == QSFP_PLUS
+    assert QSFP_EEPROM.get(memory, "upper_identifier") == QSFP_PLUS
+    assert QSFP_EEPROM.get_raw(memory, "vendor") == b"bluebridge      "
+    for name, covered in (("base_sum", QSFP_BASE_SUM), ("extended_sum", QSFP_EXTENDED_SUM)):
+        total = sum(memory[covered.start : covered.stop])
+        assert QSFP_EEPROM.get(memory, name) == total & 0xFF
+    assert ask(driver, 128, 48, page=3) == ask(driver, 128, 48)  # the memory is flat
+
+
+@pytest.mark.parametrize(
+    ("question", "status"),
+    [
+        ({"address": 0, "size": 0}, CableStatus.BAD_ADDRESS),
+        ({"address": 0, "size": 49}, CableStatus.BAD_ADDRESS),
+        ({"address": 255, "size": 2}, CableStatus.BAD_ADDRESS),
+        ({"address": 0, "size": 1, "page": 16}, CableStatus.BAD_PAGE),
+        ({"address": 0, "size": 1, "i2c": 0x51}, CableStatus.BAD_I2C_ADDRESS),
+    ],
+)
+def test_nonsense_has_a_status_of_its_own(
+    driver: Driver, question: dict[str, int], status: CableStatus
+) -> None:
+    assert ask(driver, **question)[0] == status
+
+
+def test_a_cable_that_is_out_cannot_be_read(driver: Driver) -> None:
+    driver.port.plug(False)
+    assert ask(driver, 0, 1)[0] == CableStatus.NOT_CONNECTED
+    driver.port.plug(True)
+    assert ask(driver, 0, 1) == (0, bytes([QSFP_PLUS]))
+
+
+QUERY, WRITE = 1, 2
+BOTH = LinkMode.CR4_40G | LinkMode.CR_10G
+
+
+@pytest.fixture
+def opened() -> Driver:
+    """A device whose port is open."""
+    opened = Driver().start()
+    opened.command(Opcode.INIT_PORT, 0, 1)
+    return opened
+
+
+def request(method: int, register: int = PTYS_ID, **fields: int) -> bytes:
+    """What `mlx4_ACCESS_PTYS_REG` sends."""
+    values = {"port": 1, "protocol": PTYS_ETHERNET, **fields}
+    head = ACCESS_REG.pack(constant=0x804, register=register, method=method, length=14)
+    return bytes(head) + bytes(PTYS.pack(values))
+
+
+def access(opened: Driver, method: int, **fields: int) -> dict[str, int | bytes]:
+    """The register as it is afterwards."""
+    answer = opened.query(Opcode.ACCESS_REG, data=request(method, **fields))
+    assert ACCESS_REG.get(answer, "status") == 0
+    return PTYS.unpack(answer, ACCESS_REG.size)
+
+
+def speed(opened: Driver) -> int:
+    """What QUERY_PORT says."""
+    return QUERY_PORT.get(opened.query(Opcode.QUERY_PORT, 1), "link_speed")
+
+
+def test_a_link_mode_is_chosen(opened: Driver) -> None:
+    modes = access(opened, QUERY)
+    assert (modes["eth_capability"], modes["eth_admin"]) == (BOTH, BOTH)
+    assert (modes["eth_operational"], speed(opened)) == (LinkMode.CR4_40G, 0x40)
+    modes = access(opened, WRITE, eth_admin=LinkMode.CR_10G)
+    assert (modes["eth_operational"], speed(opened)) == (LinkMode.CR_10G, 0x01)
+    opened.port.plug(False)
+    assert access(opened, QUERY)["eth_operational"] == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (request(QUERY, register=0x5005), Status.BAD_PARAM),
+        (request(QUERY, port=2), Status.BAD_INDEX),
+        (request(QUERY, protocol=1), Status.BAD_PARAM),
+        (request(3), Status.BAD_PARAM),
+        (request(WRITE), Status.BAD_PARAM),
+        (request(WRITE, eth_admin=1), Status.BAD_PARAM),
+    ],
+)
+def test_refusals(opened: Driver, data: bytes, status: Status) -> None:
+    assert opened.try_command(Opcode.ACCESS_REG, data, out=True)[0] == status
+    assert access(opened, QUERY)["eth_admin"] == BOTH
+
+
+def test_checksum_mode(opened: Driver) -> None:
+    answer = opened.query(Opcode.CONFIG_DEV, op_modifier=1)
+    assert CONFIG_DEV.get(answer, "rx_checksum") == 0x22
+
+
+MINE = 3
+
+
+def counts(node: Node, index: int = MINE, flags: int = 0) -> tuple[int, ...]:
+    """Packets received, bytes, packets sent, bytes; without headers."""
+    raw = node.query(Opcode.QUERY_IF_STAT, index | flags)
+    values = [IF_COUNTER.get(raw, name) for name in ("rx_frames", "rx_bytes")]
+    values += [IF_COUNTER.get(raw, name) for name in ("tx_frames", "tx_bytes")]
+    return (
+        values[0], values[1] - values[0] * HEADERS, values[2], values[3] - values[2] * HEADERS,
+    )  # fmt: skip
+
+
+def connected() -> Pair:
+    """A pair whose queue pairs count in counter 3 of their adapter; the path MTU is 1024."""
+    pair = Pair()
+    pair.a.to_rtr(pair.qa, pair.b, pair.qb.qpn, pri_counter_index=MINE)
+    pair.b.to_rtr(pair.qb, pair.a, pair.qa.qpn, pri_counter_index=MINE)
+    pair.a.to_rts(pair.qa)
+    pair.b.to_rts(pair.qb)
+    return pair
+
+
+def test_the_driver_is_told_of_the_counters() -> None:
+    caps = Pair().a.query(Opcode.QUERY_DEV_CAP)
+    assert QUERY_DEV_CAP.get(caps, "flags_hi") << 32 & DevFlag.COUNTERS
+    assert QUERY_DEV_CAP.get(caps, "max_counters") == INTERFACE_COUNTERS
+
+
+def test_messages_count_as_the_packets_they_take() -> None:
+    pair = connected()
+    target, rkey = pair.b.memory(8192)
+    source, lkey = pair.a.memory(8192)
+    body = remote(target, rkey) + data((lkey, source, 3000))
+    pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, body)
+    assert counts(pair.a) == (1, 0, 3, 3000)
+    assert counts(pair.b) == (3, 3000, 1, 0)
+    pair.a.post_send(pair.qa, SendOpcode.RDMA_READ, body)
+    assert counts(pair.a) == (4, 3000, 4, 3000)
+    assert counts(pair.b) == (4, 3000, 4, 3000)
+    assert counts(pair.a, 0) == (0, 0, 0, 0)
+
+
+def test_reading_may_zero_and_other_indices_are_refused() -> None:
+    pair = connected()
+    target, rkey = pair.b.memory(4096)
+    pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, remote(target, rkey) + inline(b"x"))
+    assert counts(pair.a, flags=MODIFIER_RESET_COUNTER) == (1, 0, 1, 1)
+    assert counts(pair.a) == (0, 0, 0, 0)
+    status, _ = pair.a.try_command(Opcode.QUERY_IF_STAT, modifier=INTERFACE_COUNTERS, out=True)
+    assert status == Status.BAD_INDEX
