@@ -16,7 +16,7 @@ class DoesNotApply(Exception):
 
 @dataclass(frozen=True)
 class Mutant:
-    """A defect: `old` occurs once in `file`, in one line, and becomes `new`.
+    """A defect: `old` occurs once in `file` and becomes `new`.
 
     One of `tests`, ids as pytest takes them, must fail by it, since it breaks `rule`.
     """
