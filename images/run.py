@@ -62,10 +62,7 @@ def failure(what: str, output: str, status: int, unreachable: str = OTHER_MIRROR
     if "No space left on device" in output:
         return ImageError(f"{what}: the disk is full", NO_ROOM)
     if any(sign in output for sign in NETWORK_SIGNS):
-        return ImageError(
-            f"{what}: the package mirror cannot be reached",
-            unreachable,
-        )
+        return ImageError(f"{what}: the package mirror cannot be reached", unreachable)
     if NO_MOUNT_POINT in output:
         mend = "run `mount --bind DIR DIR` before `chroot DIR`, or enter it by pivot_root"
         return ImageError(f"{what}: / is no mount point, as in a plain chroot", mend)

@@ -44,10 +44,7 @@ class FrameReceiver:
     """
 
     def __init__(
-        self,
-        find: Callable[[int], QueuePair | None],
-        groups: Groups,
-        settings: Settings,
+        self, find: Callable[[int], QueuePair | None], groups: Groups, settings: Settings
     ) -> None:
         self._find = find
         self._groups = groups

@@ -105,9 +105,7 @@ class PairFactory:
 
     def _completions(self, qpn: int, context: bytearray) -> CompletionWriter:
         sends, receives = QPC.get(context, "cqn_send"), QPC.get(context, "cqn_recv")
-        return CompletionWriter(
-            self._bus, self._cqs, self._eqs, qpn, sends, receives, self._faults
-        )
+        return CompletionWriter(self._bus, self._cqs, self._eqs, qpn, sends, receives, self._faults)
 
     def _attach_engines(self, qp: HcaPair) -> None:
         qp.responder = UnconnectedResponder()

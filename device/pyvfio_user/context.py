@@ -23,14 +23,7 @@ from ._listener import Listener
 from ._region_filter import RegionFilter
 from ._regions import BulkRegion, LineStores, MappedFile, RegisterRegion, RunCallback
 from ._throttle import Complaints
-from .constants import (
-    HEADER_TYPE_NORMAL,
-    Irq,
-    PciKind,
-    Region,
-    RegionFlag,
-    Reset,
-)
+from .constants import HEADER_TYPE_NORMAL, Irq, PciKind, Region, RegionFlag, Reset
 from .memory import DmaCallback, DmaMap, DmaRegion
 
 log: Final = logging.getLogger(__name__)

@@ -28,9 +28,7 @@ class BridgeOptions:
     """
 
     ntb_model: str = option(
-        DEFAULT.name,
-        f"which bridge (default {DEFAULT.name})",
-        choices=tuple(BY_NAME),
+        DEFAULT.name, f"which bridge (default {DEFAULT.name})", choices=tuple(BY_NAME)
     )
     bar_sizes: str = option(
         BarSizes.SMALL.value,

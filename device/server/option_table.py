@@ -53,9 +53,7 @@ def _chosen(table: type[Table], names: Collection[str] | None) -> list[Field[Any
 
 
 def add_arguments(
-    table: type[Table],
-    parser: argparse._ActionsContainer,
-    names: Collection[str] | None = None,
+    table: type[Table], parser: argparse._ActionsContainer, names: Collection[str] | None = None
 ) -> None:
     """Declare the options of `names`, or all; one that is not given is None after parsing."""
     for each in _chosen(table, names):

@@ -67,15 +67,10 @@ class ServerOptions:
         choices=("builtin", "none"),
     )
     ports: int = option(
-        1,
-        "ports of each HCA (default 1)",
-        choices=tuple(range(1, MAX_PORTS + 1)),
-        read=int,
+        1, "ports of each HCA (default 1)", choices=tuple(range(1, MAX_PORTS + 1)), read=int
     )
     blueflame: str = option(
-        "off",
-        "advertise BlueFlame, sends without a doorbell (default off)",
-        choices=("on", "off"),
+        "off", "advertise BlueFlame, sends without a doorbell (default off)", choices=("on", "off")
     )
     blueflame_size: int = option(
         PLAIN.blueflame_register,

@@ -129,11 +129,7 @@ class Agent:
     # Files.
 
     def put(
-        self,
-        source: Path | bytes,
-        target: str,
-        mode: int | None = None,
-        moved: Moved | None = None,
+        self, source: Path | bytes, target: str, mode: int | None = None, moved: Moved | None = None
     ) -> str:
         """Copy a file, or bytes, into the guest; returns its path there.
 

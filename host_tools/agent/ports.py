@@ -31,10 +31,7 @@ class Port:
 
 
 def acquire(
-    guest: str,
-    sockets: Sequence[Path],
-    timeout: float,
-    trouble: Callable[[], LabError | None],
+    guest: str, sockets: Sequence[Path], timeout: float, trouble: Callable[[], LabError | None]
 ) -> Port:
     """Connect to the first free one of `sockets`, waiting up to `timeout` seconds.
 

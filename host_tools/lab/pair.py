@@ -150,9 +150,7 @@ class Pair:
 
     def _server_config(self) -> ServerConfig:
         folder, names = self.config.sockets or self.folder, self.config.names
-        self.sockets = {
-            name: root_ports.sockets(self.config, folder, name) for name in names
-        }
+        self.sockets = {name: root_ports.sockets(self.config, folder, name) for name in names}
         self.hca_sockets = root_ports.hca_sockets(self.config, self.sockets)
         _check_sockets(path for ports in self.sockets.values() for path in ports.values())
         log = self.logs / "bus" if self.config.bus_log else None

@@ -12,13 +12,7 @@ from bluebridge.host_tools.agent import Agent, AgentRefused, Completed, Identity
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine import qemu_arguments
 from bluebridge.host_tools.machine.qemu import PAUSE, Qemu
-from bluebridge.host_tools.machine.qemu_arguments import (
-    Boot,
-    Emulator,
-    GuestSize,
-    NetworkBoot,
-    Nic,
-)
+from bluebridge.host_tools.machine.qemu_arguments import Boot, Emulator, GuestSize, NetworkBoot, Nic
 from bluebridge.host_tools.machine.qmp import Qmp
 from bluebridge.host_tools.processes import alarms
 from bluebridge.host_tools.processes.alarms import Alarm

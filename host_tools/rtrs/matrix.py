@@ -13,12 +13,7 @@ from bluebridge.host_tools.rtrs.cuts import Cut
 from bluebridge.host_tools.rtrs.pairing import Outcome, run
 from bluebridge.host_tools.rtrs.session import session
 
-PAIRINGS = (
-    ("kernel", "kernel"),
-    ("python", "kernel"),
-    ("kernel", "python"),
-    ("python", "python"),
-)
+PAIRINGS = (("kernel", "kernel"), ("python", "kernel"), ("kernel", "python"), ("python", "python"))
 HEADER = (
     "| client | server | fio | cuts | paths given up | I/O errors | verify errors | fail-overs "
     "| reconnects | read | written |\n|---|---|---|---|---|---|---|---|---|---|---|"

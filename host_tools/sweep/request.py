@@ -16,10 +16,7 @@ INLINE = 220
 """The bytes that ib_write_lat asks to be inline (perftest_parameters.h: DEF_INLINE_WRITE)."""
 MOST_INLINE = 912
 PROFILES = ("system-x", "system-z")
-SETTINGS = {
-    "perftest": ("on", "off"),
-    "guest": ("on", "off", "wrong-page", "old-size"),
-}
+SETTINGS = {"perftest": ("on", "off"), "guest": ("on", "off", "wrong-page", "old-size")}
 PICTURES = (".png", ".svg")
 PAGE = ".html"
 

@@ -15,12 +15,7 @@ from rich.text import Text
 
 from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.reader import LogError, LogReader
-from bluebridge.host_tools.analyzer.analysis.live_rates import (
-    WAYS,
-    Interval,
-    LiveRates,
-    Rate,
-)
+from bluebridge.host_tools.analyzer.analysis.live_rates import WAYS, Interval, LiveRates, Rate
 from bluebridge.host_tools.analyzer.analysis.transfer import Transfer
 from bluebridge.host_tools.analyzer.conditions import Condition, ConditionError
 from bluebridge.host_tools.analyzer.conditions.live_search import LiveSearch

@@ -14,9 +14,7 @@ from bluebridge.device.ethernet.frames.frame import (
     ones_complement,
     ones_sum,
 )
-from bluebridge.device.layout.net.ethernet import (
-    HEADER_SIZE,
-)
+from bluebridge.device.layout.net.ethernet import HEADER_SIZE
 
 ADDRESSES: Final = 12
 IP_CHECKSUM: Final = 1

@@ -220,11 +220,7 @@ class RuleTable:
         return self.of_mode(RuleMode.MIRROR_RECEIVED) + self.of_mode(kind)
 
 
-_COPIES: Final = (
-    RuleMode.MIRROR_RECEIVED,
-    RuleMode.UNICAST_SNIFFER,
-    RuleMode.MULTICAST_SNIFFER,
-)
+_COPIES: Final = (RuleMode.MIRROR_RECEIVED, RuleMode.UNICAST_SNIFFER, RuleMode.MULTICAST_SNIFFER)
 
 
 def _first_match(groups: list[_SameMask], number: int) -> Entry | None:

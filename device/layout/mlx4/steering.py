@@ -107,11 +107,7 @@ RULE_PORTS = Struct(
 RULE_VXLAN = Struct(
     "RULE_VXLAN",
     16,
-    [
-        *_SIZE_AND_ID,
-        bits("vni", 0x08, 4, 31, 8),
-        bits("vni_mask", 0x0C, 4, 31, 8),
-    ],
+    [*_SIZE_AND_ID, bits("vni", 0x08, 4, 31, 8), bits("vni_mask", 0x0C, 4, 31, 8)],
     doc="what follows is matched with the frame inside",
     source="inc/device.h: struct mlx4_net_trans_rule_hw_vxlan",
 )

@@ -159,11 +159,7 @@ REP = Struct(
 RTU = Struct(
     "CM_RTU",
     CM_DATA_SIZE,
-    [
-        u32("local_comm_id", 0),
-        u32("remote_comm_id", 4),
-        raw("private_data", 8, 224),
-    ],
+    [u32("local_comm_id", 0), u32("remote_comm_id", 4), raw("private_data", 8, 224)],
     source=f"{SOURCE}, table 111",
 )
 
@@ -182,11 +178,7 @@ DREQ = Struct(
 DREP = Struct(
     "CM_DREP",
     CM_DATA_SIZE,
-    [
-        u32("local_comm_id", 0),
-        u32("remote_comm_id", 4),
-        raw("private_data", 8, 224),
-    ],
+    [u32("local_comm_id", 0), u32("remote_comm_id", 4), raw("private_data", 8, 224)],
     source=f"{SOURCE}, table 113",
 )
 

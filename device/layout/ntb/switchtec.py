@@ -165,13 +165,7 @@ CONTROL = RegisterBlock(
                     _RW,
                     "what the BAR shows",
                     BAR_VALID if bar in WINDOW_BARS else 0,
-                    {
-                        "valid": 0,
-                        "direct": 4,
-                        "lut": 5,
-                        "lut_size": (13, 8),
-                        "lut_last": (22, 14),
-                    },
+                    {"valid": 0, "direct": 4, "lut": 5, "lut_size": (13, 8), "lut_last": (22, 14)},
                 ),
                 Register(
                     f"bar{bar}_size",

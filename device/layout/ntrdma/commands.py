@@ -56,12 +56,7 @@ class CommandCode(IntEnum):
 def _command(name: str, *fields: Field, doc: str = "") -> Struct:
     head = [u32("op", 0, "CommandCode"), u32("pd_key", 4, "protection domain")]
     return Struct(
-        f"NTRDMA_{name}",
-        COMMAND_SIZE,
-        [*head, *fields],
-        doc=doc,
-        source=_SOURCE,
-        order="little",
+        f"NTRDMA_{name}", COMMAND_SIZE, [*head, *fields], doc=doc, source=_SOURCE, order="little"
     )
 
 

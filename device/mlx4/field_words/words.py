@@ -124,13 +124,7 @@ WORDS: Sequence[tuple[Struct | RegisterBlock, Words]] = (
             "solicit_producer": f"kept inside of the device, {_TOLD_BACK}",
         },
     ),
-    (
-        SRQC,
-        {
-            "state": _STATUS,
-            "wqe_count": "the doorbell record says how many entries are posted",
-        },
-    ),
+    (SRQC, {"state": _STATUS, "wqe_count": "the doorbell record says how many entries are posted"}),
     (
         QPC,
         {
@@ -175,15 +169,9 @@ WORDS: Sequence[tuple[Struct | RegisterBlock, Words]] = (
         },
     ),
     (cqe.CQE, {"svlan_present": f"{_ZERO}: datagrams have customer tags only"}),
-    (
-        cqe.FRAME_CQE,
-        {"ipv6_extensions": f"{_ZERO}: software looks for extension headers itself"},
-    ),
+    (cqe.FRAME_CQE, {"ipv6_extensions": f"{_ZERO}: software looks for extension headers itself"}),
     (eqe.COMP_EQE, {"subtype": f"{_ZERO}: there are no others"}),
-    (
-        steering.RULE_CONTROL,
-        {"mode": Checked("steering/rule_entry.py: rule_of", "RuleMode")},
-    ),
+    (steering.RULE_CONTROL, {"mode": Checked("steering/rule_entry.py: rule_of", "RuleMode")}),
     *(
         (rule, {"size id": _MATCH})
         for rule in (
@@ -249,10 +237,7 @@ WORDS: Sequence[tuple[Struct | RegisterBlock, Words]] = (
     ),
     (
         cable.QSFP_EEPROM,
-        {
-            "power_class": f"{_ZERO}: up to 1.5 W",
-            "vendor_oui": f"{_ZERO}: the vendor is none",
-        },
+        {"power_class": f"{_ZERO}: up to 1.5 W", "vendor_oui": f"{_ZERO}: the vendor is none"},
     ),
 )
 

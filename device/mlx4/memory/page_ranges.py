@@ -65,7 +65,4 @@ class PageRanges:
         index = bisect_right(self._starts, address) - 1
         if index < 0 or address >= self._ends[index]:
             return None
-        return (
-            self._targets[index] + address - self._starts[index],
-            self._ends[index] - address,
-        )
+        return (self._targets[index] + address - self._starts[index], self._ends[index] - address)

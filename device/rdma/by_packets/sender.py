@@ -63,11 +63,7 @@ The specification (9.7.6.1.3) lets it be up to four times what its code says; a 
 guest under emulation, such as Soft-RoCE, may answer only after 0.1 s.
 """
 ATOMIC_SIZE: Final = 8
-SERVICES: Final = {
-    Role.RC: RELIABLE_SERVICE,
-    Role.UC: UNRELIABLE_SERVICE,
-    Role.XRC: XRC_SERVICE,
-}
+SERVICES: Final = {Role.RC: RELIABLE_SERVICE, Role.UC: UNRELIABLE_SERVICE, Role.XRC: XRC_SERVICE}
 """What the opcodes of a queue pair's packets have more than those of RC."""
 _CARRIED_ATOMICS: Final = frozenset((COMPARE_SWAP, FETCH_ADD))
 

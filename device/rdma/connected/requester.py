@@ -17,11 +17,7 @@ from bluebridge.device.layout.net.roce import PSN_MASK
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.rdma.connected import local_operations
 from bluebridge.device.rdma.connected.part_sender import PartSender
-from bluebridge.device.rdma.connected.request_tables import (
-    HALF,
-    NAK_STATUS,
-    packets_of,
-)
+from bluebridge.device.rdma.connected.request_tables import HALF, NAK_STATUS, packets_of
 from bluebridge.device.rdma.connected.retry import Retry
 from bluebridge.device.rdma.memory.rights import AccessError
 from bluebridge.device.rdma.memory.transfer import note_runs

@@ -17,12 +17,7 @@ NOTED_RUNS: Final = 256
 
 
 def note_runs(
-    bus: HostBus,
-    kind: Kind,
-    runs: Sequence[Run],
-    views: Sequence[memoryview],
-    what: What,
-    obj: int,
+    bus: HostBus, kind: Kind, runs: Sequence[Run], views: Sequence[memoryview], what: What, obj: int
 ) -> None:
     """Log one transfer per run; `views` are those of the runs, in the same order.
 
@@ -42,12 +37,7 @@ def note_runs(
 
 
 def _note_together(
-    bus: HostBus,
-    kind: Kind,
-    runs: Sequence[Run],
-    views: Sequence[memoryview],
-    what: What,
-    obj: int,
+    bus: HostBus, kind: Kind, runs: Sequence[Run], views: Sequence[memoryview], what: What, obj: int
 ) -> None:
     """Log the runs from number `NOTED_RUNS` on as one transfer from the address of the first."""
     before = sum(runs[number][1] for number in range(NOTED_RUNS))

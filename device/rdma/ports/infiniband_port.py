@@ -61,11 +61,7 @@ class InfinibandPort(Port):
     ) -> None:
         self.node = node
         self.agent = PortAgent(
-            number,
-            guid,
-            guids=1 << LOG_GIDS,
-            pkeys=1 << LOG_PKEYS,
-            capabilities=int(CAPABILITIES),
+            number, guid, guids=1 << LOG_GIDS, pkeys=1 << LOG_PKEYS, capabilities=int(CAPABILITIES)
         )
         self.agent.listeners.append(self._changed)
         self._routes: dict[tuple[bytes, int], Route] = {}

@@ -9,12 +9,7 @@ from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma import port
 from bluebridge.device.layout.ntrdma.ethernet import FRAME_BUFFER, FRAME_COMPLETION
 from bluebridge.device.layout.ntrdma.port import PEER_INFO
-from bluebridge.device.layout.ntrdma.work import (
-    COMPLETION,
-    PIECE_SIZE,
-    RECV_ENTRY,
-    SEND_ENTRY,
-)
+from bluebridge.device.layout.ntrdma.work import COMPLETION, PIECE_SIZE, RECV_ENTRY, SEND_ENTRY
 from bluebridge.host_tools.analyzer.ntrdma.areas import Area, Queue, Use
 from bluebridge.host_tools.analyzer.ntrdma.entries import MOST_ENTRIES, Entry, segments
 from bluebridge.host_tools.analyzer.ntrdma.memory import Memory

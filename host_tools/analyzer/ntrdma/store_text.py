@@ -13,12 +13,7 @@ from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma.commands import CommandCode, QueueState
 from bluebridge.device.layout.ntrdma.ethernet import DROPPED, FRAME_BUFFER, FRAME_COMPLETION
 from bluebridge.device.layout.ntrdma.port import PEER_INFO, PING, PortState, Spad
-from bluebridge.device.layout.ntrdma.work import (
-    COMPLETION,
-    RECV_ENTRY,
-    WorkCode,
-    WorkStatus,
-)
+from bluebridge.device.layout.ntrdma.work import COMPLETION, RECV_ENTRY, WorkCode, WorkStatus
 from bluebridge.host_tools.analyzer.ntrdma.areas import INDEX_OF, Area, Use
 from bluebridge.host_tools.analyzer.ntrdma.entries import pieces, send_of
 from bluebridge.host_tools.analyzer.ntrdma.memory import Memory

@@ -39,12 +39,7 @@ class PcapngWriter:
             data, length = header + data, len(header) + length
         number = self._number(interface, frame.link)
         head = pack(
-            "<IIIII",
-            number,
-            time_ns >> 32 & 0xFFFFFFFF,
-            time_ns & 0xFFFFFFFF,
-            len(data),
-            length,
+            "<IIIII", number, time_ns >> 32 & 0xFFFFFFFF, time_ns & 0xFFFFFFFF, len(data), length
         )
         comment = _options((_COMMENT, frame.comment.encode())) if frame.comment else b""
         self._block(PACKET, head + _padded(data) + comment)

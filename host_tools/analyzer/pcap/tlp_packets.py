@@ -21,13 +21,7 @@ from bluebridge.device.packets.carriers import Frame
 from bluebridge.device.packets.exported_pdu import tags
 from bluebridge.device.packets.packer import Packer
 from bluebridge.host_tools.analyzer.pcap.bar_bases import BarBases
-from bluebridge.host_tools.analyzer.transaction import (
-    MAX_PAYLOAD,
-    Role,
-    Tlp,
-    Transaction,
-    split,
-)
+from bluebridge.host_tools.analyzer.transaction import MAX_PAYLOAD, Role, Tlp, Transaction, split
 
 PURPOSES: Final = {role: Purpose[role.name] for role in Role if role.name in Purpose.__members__}
 """The purpose number of each role that a capture can have; others are `Purpose.OTHER`."""

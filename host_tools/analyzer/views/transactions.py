@@ -42,9 +42,7 @@ Parts = Callable[[Transaction], Iterable[str]]
 
 
 def lines(
-    log: Iterable[Transaction],
-    words: Words = lambda one: "",
-    parts: Parts = lambda one: (),
+    log: Iterable[Transaction], words: Words = lambda one: "", parts: Parts = lambda one: ()
 ) -> Iterator[str]:
     """Write a line for each request and each completion on the bus, without the header.
 

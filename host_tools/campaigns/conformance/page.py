@@ -33,10 +33,7 @@ _LACKING = (
         "WQN must be aligned",
         "the test names both ConnectX-3 by part number; over aligned work queues it runs in dpdk",
     ),
-    (
-        "Link layer|Must be run by root on Ethernet|To Create RAW QP",
-        "the link is not Ethernet",
-    ),
+    ("Link layer|Must be run by root on Ethernet|To Create RAW QP", "the link is not Ethernet"),
     ("All gid indices", "an empty place in the table of an InfiniBand port"),
 )
 """Beginnings of reasons as regular expressions, and what is missing."""

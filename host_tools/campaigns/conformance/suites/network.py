@@ -27,12 +27,7 @@ def programs() -> list[Program]:
 def _pings() -> list[Program]:
     both = (ROCE, INFINIBAND)
     return [
-        Program(
-            "network",
-            "ping",
-            pings.line("{server}", "-c 20 -i 0.05"),
-            expect=pings.ANSWERED,
-        ),
+        Program("network", "ping", pings.line("{server}", "-c 20 -i 0.05"), expect=pings.ANSWERED),
         Program(
             "network",
             "ping over IPv6",

@@ -15,12 +15,7 @@ from bluebridge.host_tools.campaigns.conformance.setups import (
 from bluebridge.host_tools.programs.perftest import UNEVEN_CLOCK
 from bluebridge.host_tools.programs.readiness import CM_LISTENING, VERBS_PORT, listening
 
-TRANSPORTS = {
-    "send": ("RC", "UC", "UD"),
-    "write": ("RC", "UC"),
-    "read": ("RC",),
-    "atomic": ("RC",),
-}
+TRANSPORTS = {"send": ("RC", "UC", "UD"), "write": ("RC", "UC"), "read": ("RC",), "atomic": ("RC",)}
 ATOMICS = ("FETCH_AND_ADD", "CMP_AND_SWAP")
 _BIG = 8 << 20
 QUICK = frozenset(
