@@ -3,21 +3,84 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.host_tools.agent import Agent
-from bluebridge.host_tools.commands import copy_progress
 from bluebridge.host_tools.commands.tree import Tree, guest_tree, host_tree
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import guests
 from bluebridge.host_tools.processes.termination import termination_as_exception
+
+_AFTER = 1.0
+"""The seconds that a copy takes at least before its progress is shown."""
+_EVERY = 0.2
+_CLEAR = "\r\x1b[K"
+
+
+class CopyProgress:
+    """Shows the progress of a copy; called with the number of bytes of each piece.
+
+    `total` is the size in bytes, or 0 where it is not known.
+    """
+
+    def __init__(self, name: str, total: int = 0) -> None:
+        self._name = name
+        self._total = total
+        self._done = 0
+        self._begin = time.monotonic()
+        self._next = self._begin + _AFTER
+        self._shown = False
+
+    def __call__(self, count: int) -> None:
+        self._done += count
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _EVERY
+            self._show(self.text(now - self._begin))
+
+    def text(self, seconds: float) -> str:
+        """Return the bytes copied and their rate after `seconds` as a line of text."""
+        done, rate = self._done / 1e6, self._done / 1e6 / max(seconds, 1e-9)
+        if not self._total:
+            return f"{self._name}: {done:.0f} MB, {rate:.1f} MB/s"
+        share = f"{100 * self._done // self._total} %"
+        left = (self._total - self._done) / 1e6 / max(rate, 1e-9)
+        text = f"{self._name}: {done:.0f} of {self._total / 1e6:.0f} MB ({share}), {rate:.1f} MB/s"
+        return f"{text}, {left:.0f} s to go"
+
+    def _show(self, text: str) -> None:
+        self._shown = True
+        sys.stderr.write(_CLEAR + text)
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        """Clear the line of progress, so that further output begins in an empty line."""
+        if self._shown:
+            sys.stderr.write(_CLEAR)
+            sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def of(name: str, total: int = 0) -> Iterator[Callable[[int], None] | None]:
+    """Yield the function to call with the size of each piece; None if stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    progress = CopyProgress(name, total)
+    try:
+        yield progress
+    finally:
+        progress.close()
+
 
 _IN_GUEST = re.compile(r"([A-Za-z][A-Za-z0-9]*):(.*)", re.DOTALL)
 
@@ -139,14 +202,14 @@ class Copier:
     def _get(self, source: Place, target: Path) -> None:
         if target.is_dir():
             raise LabError(f"{target} is a folder", "remove it, or choose another name")
-        with copy_progress.of(str(source)) as moved:
+        with of(str(source)) as moved:
             self._agent(source.guest).get(source.path, target, moved)
 
     def _put(self, source: Path, target: Place) -> None:
         if not source.is_file():
             why = "is no regular file" if source.exists() else "does not exist"
             raise LabError(f"{source} {why}")
-        with copy_progress.of(source.name, source.stat().st_size) as moved:
+        with of(source.name, source.stat().st_size) as moved:
             self._agent(target.guest).put(source, target.path, moved=moved)
 
     def _folder(self, source: Place, target: Place) -> None:

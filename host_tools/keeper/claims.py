@@ -1,16 +1,18 @@
-"""Takes a number for a new pair by making and locking the pair's folder."""
+"""The folder of a new pair: made and locked to take its number, removed when its keeper ends."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.keeper.locks import Lock
 from bluebridge.host_tools.keeper.registry import Entry, living, prefix
 from bluebridge.host_tools.lab.roots import check_socket_path, runtime_root
+from bluebridge.host_tools.processes import process
 
 _MOST_PAIRS = 99
 
@@ -63,3 +65,17 @@ def _rename(draft: Path, lock: Lock) -> Claim:
 
 def _folder(number: int) -> Path:
     return runtime_root() / f"{prefix()}{number}"
+
+
+@contextlib.contextmanager
+def removed_at_end(claim: Claim) -> Iterator[None]:
+    """Remove the folder of `claim` at the end of the block, or when this process is killed.
+
+    Its number stays taken until the folder is gone: the process that removes it holds a copy of
+    the lock.
+    """
+    try:
+        with process.removed_at_end(claim.folder, (claim.held.descriptor,)):
+            yield
+    finally:
+        claim.close()

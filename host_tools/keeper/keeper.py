@@ -17,10 +17,9 @@ from typing import Any
 
 from bluebridge.host_tools.errors import LabError, of_system
 from bluebridge.host_tools.keeper import end_record, messages, record
-from bluebridge.host_tools.keeper.claims import Claim
+from bluebridge.host_tools.keeper.claims import Claim, removed_at_end
 from bluebridge.host_tools.keeper.control import Control
 from bluebridge.host_tools.keeper.end_watch import EndWatch, remark
-from bluebridge.host_tools.keeper.folder_removal import removed_at_end
 from bluebridge.host_tools.keeper.plan import Plan
 from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
 from bluebridge.host_tools.lab import folders, network_boot

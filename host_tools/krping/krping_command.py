@@ -22,8 +22,7 @@ from bluebridge.guest.protocols.krping.option_string import (
 from bluebridge.guest.protocols.krping.stats import Stats
 from bluebridge.guest.providers import HCA, NTRDMA
 from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.krping.addresses import server_address
-from bluebridge.host_tools.krping.last_iteration import last_iteration
+from bluebridge.host_tools.krping.last_iteration import last_iteration, server_address
 from bluebridge.host_tools.lab import lab_options, ntrdma
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair

@@ -31,7 +31,7 @@ from bluebridge.host_tools.lab.hardware import Hardware
 from bluebridge.host_tools.lab.log_stopper import LogStopper
 from bluebridge.host_tools.machine.qemu_arguments import NetworkBoot, Nic
 from bluebridge.host_tools.machine.vm import Vm, VmConfig
-from bluebridge.host_tools.processes.side_by_side import SideBySide
+from bluebridge.host_tools.processes.alarms import SideBySide
 from bluebridge.host_tools.processes.termination import termination_as_exception
 from bluebridge.host_tools.progress import Progress, Reporter, listed
 from bluebridge.images.snapshot import Snapshot

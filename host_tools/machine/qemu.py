@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine import qemu_arguments
+from bluebridge.host_tools.machine.console import Transcript
 from bluebridge.host_tools.machine.qemu_arguments import Boot, Emulator, GuestSize, NetworkBoot
 from bluebridge.host_tools.machine.qmp import Qmp, QmpError
-from bluebridge.host_tools.machine.transcript import Transcript
 from bluebridge.host_tools.processes import alarms, process
 from bluebridge.host_tools.processes.alarms import Alarm
 

@@ -1,4 +1,4 @@
-"""The steps of the demonstration with the kernel's drivers; each says what it saw.
+"""The steps of the demonstration with the kernel's drivers; one finds its packet in the bus log.
 
 Every function raises `LabError` when something is not as it should be.
 """
@@ -6,19 +6,87 @@ Every function raises `LabError` when something is not as it should be.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bluebridge.device.buslog.reader import Event, LogError, LogReader
+from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.ioat import registers as ioat
 from bluebridge.device.layout.ntb import models
+from bluebridge.host_tools.analyzer.event_lines import HEADER, table_line
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.ntb_demo import packet
 from bluebridge.host_tools.programs import checked_transfer
 from bluebridge.host_tools.programs import ntb_clients as clients
 from bluebridge.host_tools.programs.ntb_clients import PERF, STATS, TOOL, TOOL_CLIENT
 from bluebridge.host_tools.programs.ntb_guests import ADDRESSES, Guests
+
+_PATIENCE = 20.0
+_PAUSE = 0.1
+_BEFORE = 30
+"""The number of events before the copy among which the frame's header is looked for."""
+
+
+def packet_lines(logs: Path, size: int, sender: str, receiver: str) -> list[str]:
+    """The table lines of the first frame of `size` bytes that a DMA engine copied.
+
+    `sender` and `receiver` are guests. Raises `LabError` when the log has none after a while; what
+    has just happened may not be written yet.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            events = list(LogReader(logs).tail())
+        except LogError as error:
+            raise LabError(f"no bus log: {error}") from error
+        found = packet_bounds(events, size, sender, receiver)
+        if found is not None:
+            return [HEADER, *(table_line(event) for event in events[slice(*found)])]
+        if time.monotonic() > deadline:
+            raise LabError(f"the bus log has no frame of {size} bytes", f"read it: {logs}")
+        time.sleep(_PAUSE)
+
+
+def packet_bounds(
+    events: Sequence[Event], size: int, sender: str, receiver: str
+) -> tuple[int, int] | None:
+    """Return the index of a frame's first event and of the event after its last; else None."""
+    sent = _copied(events, 0, f"{sender}.dma", size)
+    if sent is None:
+        return None
+    taken = _copied(events, sent, f"{receiver}.dma", size)
+    if taken is None:
+        return None
+    for last in range(taken, len(events)):
+        if events[last].kind is Kind.IRQ and events[last].device == f"{receiver}.dma":
+            return _header(events, sent, sender, size), last + 1
+    return None
+
+
+def _copied(events: Sequence[Event], start: int, engine: str, size: int) -> int | None:
+    """The first copy of `size` bytes that an engine wrote."""
+    for index in range(start, len(events)):
+        event = events[index]
+        if event.device == engine and event.length == size and event.what is What.COPY:
+            return index
+    return None
+
+
+def _header(events: Sequence[Event], sent: int, sender: str, size: int) -> int:
+    """Where the sender's processor stored the frame's length into the peer's memory.
+
+    ntb_transport writes it before the copy (ntb_tx_copy_callback marks the frame when it is done).
+    """
+    length = size.to_bytes(4, "little")
+    for index in range(sent, max(-1, sent - _BEFORE), -1):
+        event = events[index]
+        stored = event.kind is Kind.MMIO_WRITE and event.bar and event.data == length
+        if stored and event.device.startswith(f"{sender}."):
+            return index
+    return sent
+
 
 B_ADDRESS = ADDRESSES["b"]
 PAYLOAD = 3000
@@ -61,7 +129,7 @@ def one_packet(guests: Guests, say: Say) -> None:
     say(f"An ICMP echo of {PAYLOAD} bytes, a frame of {FRAME}. a's processor stores the frame's")
     say("length and number into b's memory, a's engine copies the frame there, a's processor marks")
     say("it as done and rings a doorbell; b's engine copies it out of the window's buffer.")
-    for line in packet.lines(Path(guests.pair.logs), FRAME, a.name, b.name):
+    for line in packet_lines(Path(guests.pair.logs), FRAME, a.name, b.name):
         say(line)
 
 

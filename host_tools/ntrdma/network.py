@@ -16,8 +16,8 @@ from bluebridge.host_tools.lab.root_ports import BRIDGE, ENGINE
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.ntrdma import interfaces as ntrdma
 from bluebridge.host_tools.programs import ntb_clients as clients
+from bluebridge.host_tools.programs.checked_transfer import tcp_rate
 from bluebridge.host_tools.programs.ntb_guests import ADDRESSES, Guests
-from bluebridge.host_tools.programs.tcp_rate import tcp_rate
 from bluebridge.host_tools.progress import Progress
 
 ENGINE_DRIVER, VFIO = "ioatdma", "vfio-pci"

@@ -29,7 +29,7 @@ from bluebridge.host_tools.ntrdma.interfaces import ADDRESSES, interfaces
 from bluebridge.host_tools.ntrdma.ntrdma_options import REGISTERED
 from bluebridge.host_tools.ntrdma.survival import KILLED, REBOOTED, RELOADED, Survival, errata
 from bluebridge.host_tools.programs import checked_transfer
-from bluebridge.host_tools.programs.tcp_rate import tcp_rate
+from bluebridge.host_tools.programs.checked_transfer import tcp_rate
 from bluebridge.host_tools.progress import Reporter
 
 PERF = ("python3", "-m", "bluebridge.guest.protocols.ntrdma.perf")

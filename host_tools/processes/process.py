@@ -1,14 +1,15 @@
-"""Child processes that never outlive the tool, even when it is killed with SIGKILL."""
+"""Child processes and folders that never outlive the tool, even when it is killed with SIGKILL."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -82,3 +83,31 @@ def stop(process: subprocess.Popen[bytes], grace: float = 5.0) -> int:
         except subprocess.TimeoutExpired:
             process.kill()
     return process.wait()
+
+
+_SCRIPT = 'read -r _; rm -rf -- "$1"'
+
+
+@contextlib.contextmanager
+def removed_at_end(folder: Path, keep_open: Sequence[int] = ()) -> Iterator[None]:
+    """Remove `folder` and all that is in it at the end of the block, or when this process ends.
+
+    A shell waits for the end of a pipe that only this process writes to, then removes the folder.
+    It inherits the descriptors `keep_open` and closes them after that.
+    """
+    shell = subprocess.Popen(
+        ["/bin/sh", "-c", _SCRIPT, "bluebridge-remove-folder", str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd="/",
+        pass_fds=keep_open,
+    )
+    try:
+        yield
+    finally:
+        assert shell.stdin is not None
+        shell.stdin.close()
+        if shell.wait():  # it was killed
+            shutil.rmtree(folder, ignore_errors=True)

@@ -8,7 +8,7 @@ src/get_clock.c: sample_get_cpu_mhz).
 from __future__ import annotations
 
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.programs import client_server
+from bluebridge.host_tools.programs import readiness
 from bluebridge.host_tools.programs.readiness import VERBS_PORT
 
 BEST, WORST, TYPICAL = 2, 3, 4
@@ -24,7 +24,7 @@ def run(pair: Pair, words: str, server: str, seconds: float) -> str:
 
     Returns the client's output. Raises `LabError` when either program fails.
     """
-    return client_server.run(pair, words, f"{words} {server}", VERBS_PORT, seconds)
+    return readiness.run(pair, words, f"{words} {server}", VERBS_PORT, seconds)
 
 
 def last_row(said: str) -> list[str]:

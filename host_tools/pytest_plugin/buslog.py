@@ -19,8 +19,7 @@ from bluebridge.host_tools.analyzer.ntrdma.stores import KINDS as NTRDMA_KINDS
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.processes import alarms
 from bluebridge.host_tools.processes.alarms import Alarm
-from bluebridge.host_tools.pytest_plugin.record import Record
-from bluebridge.host_tools.pytest_plugin.wanted import Misses, Predicate, Wanted
+from bluebridge.host_tools.pytest_plugin.wanted import Misses, Predicate, Record, Wanted
 
 _POLL_SECONDS = 0.02  # the device server writes its log out every 50 ms
 _LOOKED_AT = 100_000

@@ -17,7 +17,7 @@ from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.machine.transcript import Transcript
+from bluebridge.host_tools.machine.console import Transcript
 from bluebridge.host_tools.processes import alarms
 from bluebridge.host_tools.pytest_plugin import marks
 from bluebridge.host_tools.pytest_plugin.buslog import BusLog, since_beginning

@@ -1,7 +1,12 @@
-"""The fixture `peer_lab`: a lab here and one on another host, whose guests share a network."""
+"""The fixture `peer_lab`: a lab here and one on another host, whose guests share a network.
+
+execnet runs `serve` there, in a Python that has bluebridge installed. What crosses the channel are
+simple values: first the options of the lab, then commands for its guests.
+"""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -11,14 +16,45 @@ import pytest
 from bluebridge.device.server import option_table
 from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools.errors import CommandFailed, LabError
+from bluebridge.host_tools.keeper.record import guest_names
+from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.pytest_plugin import peer_side
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 
 if TYPE_CHECKING:
     from execnet import Channel
 
-_SIDE = "from bluebridge.host_tools.pytest_plugin.peer_side import serve\nserve(channel)"
+
+def joined(words: list[str], guests: int) -> dict[str, Any]:
+    """Return the fields of `LabConfig` of a lab whose server has the options `words`."""
+    parser = argparse.ArgumentParser()
+    option_table.add_arguments(ServerOptions, parser)
+    options = option_table.of_arguments(ServerOptions, parser.parse_args(words))
+    return {"names": guest_names(1, guests), "vfio": False, "kernel": True, "options": options}
+
+
+def serve(channel: Channel) -> None:
+    """Start the lab that is asked for, and run commands in its guests until the channel ends."""
+    words, guests = channel.receive()
+    try:
+        with Pair(LabConfig(**joined(words, guests))) as pair:
+            channel.send({name: pair.config.address(name) for name in pair.config.names})
+            for name, command, timeout in channel:
+                channel.send(_run(pair, name, command, timeout))
+    except LabError as error:
+        channel.send(str(error))
+
+
+def _run(pair: Pair, name: str, command: str, timeout: float) -> tuple[int, str] | str:
+    """Return status and output of a command, or in one line why there are none."""
+    try:
+        done = pair.machine(name).run(command, timeout=timeout, check=False)
+    except LabError as error:
+        return str(error)
+    return done.status, done.text
+
+
+_SIDE = "from bluebridge.host_tools.pytest_plugin.peer import serve\nserve(channel)"
 _START_SECONDS = 300.0
 _MORE_SECONDS = 30.0
 """Seconds that an answer may take beyond the time limit of a command."""
@@ -74,7 +110,7 @@ def peer_lab(config: pytest.Config, lab: Lab, guests: int = 2) -> Iterator[PeerL
     try:
         channel = group.makegateway(spec).remote_exec(_SIDE)
         channel.send((option_table.words(_options(other, own)), guests))
-        fields = peer_side.joined(option_table.words(_options(own, other)), guests)
+        fields = joined(option_table.words(_options(own, other)), guests)
         with lab.pair(**fields) as pair:
             yield PeerLab(pair, channel, _answer(channel, _START_SECONDS))
             channel.close()

@@ -4,19 +4,176 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
+import sysconfig
 import threading
 import time
+import types
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import cast
 
+import _pytest
+import pluggy
 import pytest
+from _pytest._code.code import ExceptionRepr
 
+from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.pytest_plugin.lab import Lab
-from bluebridge.host_tools.pytest_plugin.report import add_sections, places, sections, tidy
-from bluebridge.host_tools.pytest_plugin.scratch import Keep, ScratchBase
+from bluebridge.host_tools.pytest_plugin.page import page_path, write_page
+from bluebridge.host_tools.pytest_plugin.scratch import Keep, Scratch, ScratchBase
+from bluebridge.images.source import HOME, PACKAGE
+
+_LOGS = ("console-*.log", "qemu-*.log", "server.log")
+_TAIL_LINES = 15
+_QEMU_WARNING = ": warning: "
+"""A part of lines that QEMU prints at every start; they are left out."""
+_TRANSCRIPT_LINES = 400
+_TAIL_BYTES = 64 * 1024
+_ROOMS = ("host_tools", "images", "guest", "device")
+_OURS = (f"{PACKAGE}/", *(f"{HOME / name}/" for name in _ROOMS))
+_RUNNER = tuple(f"{Path(module.__file__ or '').parent}/" for module in (_pytest, pluggy))
+_HIDDEN = (*_OURS, *_RUNNER, f"{sysconfig.get_path('stdlib')}/")
+
+FOLDER_PROPERTY, PAGE_PROPERTY = "bluebridge_scratch", "bluebridge_page"
+
+Section = tuple[str, str]
+
+
+def sections(lab: Lab, node: str, error: BaseException | None) -> Iterator[Section]:
+    """Yield title and text of each section below the traceback of a failed test."""
+    folders = lab.base.used_by(node)
+    shown = ""
+    for failure in _lab_errors(error):
+        if failure.transcript.strip():
+            shown = _transcript(failure.transcript, folders)
+            yield f"bluebridge: {failure.what}", shown
+    found = lab.trouble(node)
+    if found is not None and str(found) != str(error):
+        yield "bluebridge: what happened to the pair", str(found)
+    for folder in folders:
+        yield from (section for section in _tails(folder.path) if section[1] not in shown)
+        if lab.base.keep != "never" and (page := write_page(folder.path, node)) is not None:
+            yield "bluebridge: what the pair did on the bus, as a page", str(page)
+        yield "bluebridge: scratch folder", _place(folder, lab)
+
+
+def add_sections(report: pytest.TestReport, found: list[Section]) -> None:
+    """Add sections after the traceback, for JUnit XML as well as the terminal."""
+    if isinstance(report.longrepr, ExceptionRepr):
+        for title, text in found:
+            report.longrepr.addsection(title, text, "-")
+    else:
+        report.sections.extend(found)
+
+
+def places(lab: Lab, node: str) -> list[tuple[str, str]]:
+    """Return the JUnit XML properties of a failed test: each kept folder, and the page in it."""
+    if lab.base.keep == "never":
+        return []
+    found: list[tuple[str, str]] = []
+    for folder in lab.base.used_by(node):
+        found.append((FOLDER_PROPERTY, str(folder.path)))
+        if (page := page_path(folder.path, node)).exists():
+            found.append((PAGE_PROPERTY, str(page)))
+    return found
+
+
+def _place(folder: Scratch, lab: Lab) -> str:
+    left = " (removed at the end: keep is `never`)" if lab.base.keep == "never" else ""
+    shared = f"\nshared by {', '.join(folder.tests)}" if len(folder.tests) > 1 else ""
+    return f"{folder.path}{left}{shared}"
+
+
+def _transcript(text: str, folders: list[Scratch]) -> str:
+    """Return the whole text, or its end with the path of a file that has all of it."""
+    lines = _plain(text).splitlines()
+    if len(lines) <= _TRANSCRIPT_LINES:
+        return "\n".join(lines)
+    more = f"... {len(lines) - _TRANSCRIPT_LINES} lines before"
+    if folders:
+        path = folders[0].path / "transcript.txt"
+        path.write_text(text)
+        more += f", all of them in {path}"
+    return "\n".join([more, *lines[-_TRANSCRIPT_LINES:]])
+
+
+def _tails(folder: Path) -> Iterator[Section]:
+    for pattern in _LOGS:
+        for path in sorted(folder.glob(pattern)):
+            tail = _tail(path)
+            if tail:
+                yield f"bluebridge: end of {path.name}", tail
+
+
+def _tail(path: Path) -> str:
+    with path.open("rb") as stream:
+        size = stream.seek(0, 2)
+        stream.seek(max(0, size - _TAIL_BYTES))
+        text = _plain(stream.read().decode(errors="replace"))
+    told = [line for line in text.splitlines() if line.strip() and _QEMU_WARNING not in line]
+    return "\n".join(told[-_TAIL_LINES:])
+
+
+def _plain(text: str) -> str:
+    """Text without carriage returns, escape sequences and control characters."""
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "")
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", text)
+
+
+# Tracebacks: a failure in a guest is no failure of this package, so its frames say nothing.
+
+
+def tidy(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+    """Remove the frames of this package from the tracebacks of `LabError`s and their causes."""
+    for failure in _lab_errors(excinfo.value):
+        failure.__traceback__ = _pruned(failure.__traceback__) or _first(failure.__traceback__)
+        cause = failure.__cause__ or failure.__context__
+        if cause is not None and _pruned(cause.__traceback__) is None:
+            failure.__cause__, failure.__suppress_context__ = None, True
+    if isinstance(excinfo.value, LabError):
+        # Not `filter`: pytest goes through the frames behind the entries once more.
+        tracebacks = type(excinfo.traceback)
+        excinfo.traceback = tracebacks(excinfo.value.__traceback__ or [])
+
+
+def _lab_errors(error: BaseException | None) -> list[LabError]:
+    """The lab's failures among an exception and its causes, the last one first."""
+    found: list[LabError] = []
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, LabError):
+            found.append(error)
+        cause = error.__cause__
+        error = cause or (None if error.__suppress_context__ else error.__context__)
+    return found
+
+
+def _pruned(traceback: types.TracebackType | None) -> types.TracebackType | None:
+    """Return the traceback without the frames of this package and of libraries, None if empty."""
+    if traceback is None:
+        return None
+    rest = _pruned(traceback.tb_next)
+    if traceback.tb_frame.f_code.co_filename.startswith(_HIDDEN):
+        return rest
+    return types.TracebackType(rest, traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno)
+
+
+def _first(traceback: types.TracebackType | None) -> types.TracebackType | None:
+    """Return the outermost frame of this package, where pytest called it.
+
+    It is shown when no frame of the user is left.
+    """
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename.startswith(_OURS):
+            frame, number = traceback.tb_frame, traceback.tb_lineno
+            return types.TracebackType(None, frame, traceback.tb_lasti, number)
+        traceback = traceback.tb_next
+    return None
+
 
 _FAILED = pytest.StashKey[bool]()
 

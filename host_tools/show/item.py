@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv6Address
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -39,3 +40,14 @@ class Kind:
     def key(self, item: Item) -> tuple[Any, ...]:
         """Return the function and the values of `keys`, which tell an item from all others."""
         return item.get("function", ""), *(item[name] for name in self.keys)
+
+
+def gid_text(gid: bytes) -> str | None:
+    """Return a GID as text such as `fe80::202:c9ff:fe00:1`; None for zeros.
+
+    One of an IPv4 address is `::ffff:10.9.0.1`.
+    """
+    if not any(gid):
+        return None
+    address = IPv6Address(gid)
+    return f"::ffff:{address.ipv4_mapped}" if address.ipv4_mapped else str(address)

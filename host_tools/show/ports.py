@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from bluebridge.device.layout.net.mad import PORT_INFO
 from bluebridge.device.layout.net.roce import MTU_BYTES
-from bluebridge.host_tools.show.gids import gid_text
-from bluebridge.host_tools.show.item import Item, Kind, Row
+from bluebridge.host_tools.show.item import Item, Kind, Row, gid_text
 
 _LAYERS = {"ETHERNET": "Ethernet", "INFINIBAND": "InfiniBand"}
 _STATES = {1: "DOWN", 2: "INIT", 3: "ARMED", 4: "ACTIVE"}

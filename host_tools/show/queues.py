@@ -16,8 +16,7 @@ from bluebridge.device.layout.mlx4.contexts import (
 )
 from bluebridge.device.layout.mlx4.uar import CQ_ARM_COUNT, CQ_ARM_NEXT, CQ_ARM_SOLICITED
 from bluebridge.device.layout.net.roce import MTU_BYTES
-from bluebridge.host_tools.show.gids import gid_text
-from bluebridge.host_tools.show.item import Item, Kind, Row
+from bluebridge.host_tools.show.item import Item, Kind, Row, gid_text
 
 CONNECTED = ("RC", "UC", "XRC")
 _MIGRATION = ("ARMED", "REARM", "RESERVED", "MIGRATED")

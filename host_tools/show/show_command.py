@@ -8,7 +8,8 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,78 @@ from bluebridge.host_tools.keeper import guests, record
 from bluebridge.host_tools.keeper.guests import Guest
 from bluebridge.host_tools.lab import hardware_control
 from bluebridge.host_tools.show import since, text
-from bluebridge.host_tools.show.answer import Answer, Tell, ask
 from bluebridge.host_tools.show.bridges import DMA, NTB
-from bluebridge.host_tools.show.item import Kind
+from bluebridge.host_tools.show.item import Item, Kind
 from bluebridge.host_tools.show.kinds import KINDS
+
+Tell = Callable[[str], list[str]]
+"""A function that has the server carry out a line, and returns the lines of its answer."""
+
+
+@dataclass
+class Answer:
+    """All items of a kind, in order; `functions` has the state of each function that was asked."""
+
+    kind: Kind
+    functions: list[dict[str, Any]] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
+
+
+def ask(tell: Tell, name: str, kind: Kind, number: str | None, *, last: bool = False) -> Answer:
+    """Return the objects of `name`, or the one with a number. Raises `LabError`, `UsageError`.
+
+    `last`: as they were when QEMU ended.
+    """
+    answer = Answer(kind)
+    filtered = last or kind.offsets
+    asked = " last" if last else "" if number is None or filtered else f" {number}"
+    where = _take(answer, tell(f"show {name} {kind.name}{asked}"))
+    while where is not None:
+        where = _take(answer, tell(f"show {name} {kind.name} more {where}"))
+    if number is not None and filtered:
+        find = _at if kind.offsets else _numbered
+        answer.items = find(answer, int(number, 0), name)
+    answer.items.sort(key=kind.key)
+    return answer
+
+
+def _take(answer: Answer, lines: list[str]) -> int | None:
+    """Take the rows of one answer; return where the next one begins, None when that was all."""
+    more: int | None = None
+    for row in map(json.loads, lines):
+        if "more" in row:
+            more = row["more"]
+        elif "functions" in row:
+            answer.functions = row["functions"]
+        else:
+            answer.items += answer.kind.items(row)
+    return more
+
+
+def _at(answer: Answer, offset: int, name: str) -> list[Item]:
+    """Return the register that contains an offset: the last one that begins there or before."""
+    found = []
+    for function in {item["function"] for item in answer.items}:
+        items = [each for each in answer.items if each["function"] == function]
+        starts = [each["offset"] for each in items if each["offset"] <= offset]
+        found += [each for each in items if starts and each["offset"] == max(starts)]
+    if not found:
+        raise UsageError(
+            f"{name} has no register at {offset:#x}", f"`bluebridge show {name} {answer.kind.name}`"
+        )
+    return found
+
+
+def _numbered(answer: Answer, number: int, name: str) -> list[Item]:
+    """Return the items that software calls `number`. Raises `UsageError` when there is none."""
+    kind = answer.kind
+    found = [item for item in answer.items if item[kind.keys[0]] == number]
+    if not found:
+        raise UsageError(
+            f"{name} had no {kind.name} {number}", f"`bluebridge show {name} {kind.name}`"
+        )
+    return found
+
 
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,16}|0|[1-9][0-9]{0,18}")
 """A number of at most 64 bits: decimal, or 0x and hexadecimal digits."""

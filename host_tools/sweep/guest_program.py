@@ -12,8 +12,7 @@ from typing import Any
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.sweep.request import SweepRequest
-from bluebridge.host_tools.sweep.rows import Wall
+from bluebridge.host_tools.sweep.request import SweepRequest, Wall
 
 _SECONDS = 120.0
 

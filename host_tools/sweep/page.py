@@ -7,8 +7,7 @@ from html import escape
 from pathlib import Path
 
 from bluebridge.host_tools.sweep import plot
-from bluebridge.host_tools.sweep.request import SweepRequest
-from bluebridge.host_tools.sweep.rows import Row
+from bluebridge.host_tools.sweep.request import Row, SweepRequest
 from bluebridge.host_tools.sweep.thresholds import thresholds
 
 _STYLE = """

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.sweep.request import SweepRequest
-from bluebridge.host_tools.sweep.rows import Row
+from bluebridge.host_tools.sweep.request import Row, SweepRequest
 from bluebridge.host_tools.sweep.thresholds import Threshold, thresholds
 
 if TYPE_CHECKING:

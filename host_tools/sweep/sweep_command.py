@@ -13,10 +13,8 @@ from bluebridge.host_tools.lab.artefacts import ensure_artefacts
 from bluebridge.host_tools.processes.termination import termination_as_exception
 from bluebridge.host_tools.progress import Reporter
 from bluebridge.host_tools.sweep import page, plot
-from bluebridge.host_tools.sweep.bar import Bar
-from bluebridge.host_tools.sweep.journal import Journal
-from bluebridge.host_tools.sweep.request import PAGE, SweepRequest, check_files
-from bluebridge.host_tools.sweep.rows import Row
+from bluebridge.host_tools.sweep.journal import Bar, Journal
+from bluebridge.host_tools.sweep.request import PAGE, Row, SweepRequest, check_files
 from bluebridge.host_tools.sweep.run import measure
 
 WALL = ("PacketSize", "LatTypical", "LatBest", "LatWorst")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from bluebridge.host_tools.processes import process
-from bluebridge.images.mirror import debian_mirror
+from bluebridge.images.apt import debian_mirror
 
 HOUSE = Path(__file__).resolve().parents[2]
 PACKAGES = ("ca-certificates", "git", "make", "python3", "python3-venv", "sudo")

@@ -1,18 +1,201 @@
-"""Describes the events of one log, with the messages of RTRS decoded."""
+"""Describes the events of one log, with the messages of RTRS in words."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from enum import IntEnum
 
 from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.reader import Event, LogError, LogReader
 from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.fields import Struct
+from bluebridge.device.layout.net import rnbd, rtrs
+from bluebridge.device.layout.net.operations import Op
+from bluebridge.device.layout.net.rnbd import AccessMode, IoFlag, Operation
 from bluebridge.device.layout.net.roce import GSI_QPN
+from bluebridge.device.layout.net.rtrs import ImmediateType, MessageType
+from bluebridge.device.packets.message import WireMessage
 from bluebridge.host_tools.analyzer.decode import decode
-from bluebridge.host_tools.analyzer.rtrs.connections import Connections, cm_text
-from bluebridge.host_tools.analyzer.rtrs.message_text import request_text
+from bluebridge.host_tools.analyzer.rtrs.connections import Connections, Side, cm_text
+
+_WITH_IMMEDIATE = (Op.SEND_IMM, Op.WRITE_IMM)
+
+
+def request_text(message: WireMessage, side: Side) -> str:
+    """Describe a request of one side of a connection; empty for an unknown one."""
+    if message.op is Op.SEND:
+        return _info(message)
+    if message.op is Op.SEND_INV:
+        return f"RTRS invalidates rkey={message.immediate:#x}"
+    if message.op in _WITH_IMMEDIATE:
+        return _immediate(message, side)
+    if message.op is Op.WRITE and not side.client:
+        return _read_data(message)
+    return ""
+
+
+def _info(message: WireMessage) -> str:
+    data = message.payload
+    if len(data) >= 2 and message.length == rtrs.INFO_REQ.size and not _type_of(data):
+        name = data[2 : 2 + rtrs.NAME_BYTES].partition(b"\0")[0].decode(errors="replace")
+        return f"RTRS INFO_REQ session={name!r}"
+    if len(data) >= rtrs.INFO_RSP.size and _type_of(data) == MessageType.INFO_RSP:
+        return f"RTRS INFO_RSP pieces={rtrs.INFO_RSP.get(data, 'sg_cnt')}{_first_piece(data)}"
+    return ""
+
+
+def _first_piece(data: bytes) -> str:
+    at, table = rtrs.INFO_RSP.size, rtrs.SG_DESC
+    if len(data) < at + table.size:
+        return ""
+    address, key, length = (table.get(data, name, at) for name in ("addr", "key", "len"))
+    return f" first={address:#x}+{length} rkey={key:#x}"
+
+
+def _type_of(data: bytes) -> int:
+    return int.from_bytes(data[:2], "little")
+
+
+def _immediate(message: WireMessage, side: Side) -> str:
+    kind = message.immediate >> rtrs.PAYLOAD_BITS
+    payload = message.immediate & rtrs.PAYLOAD_MASK
+    if kind == ImmediateType.IO_REQ and side.client:
+        return _io_request(message, payload, side)
+    if kind in (ImmediateType.IO_RSP, ImmediateType.IO_RSP_W_INV) and not side.client:
+        chunk, error = rtrs.parse_response(payload)
+        return f"RTRS {ImmediateType(kind).name} chunk={chunk} errno={-error}{_new_key(message)}"
+    if kind in (ImmediateType.HB_MSG, ImmediateType.HB_ACK):
+        return f"RTRS {ImmediateType(kind).name}"
+    return f"RTRS unknown immediate {message.immediate:#x}"
+
+
+def _new_key(message: WireMessage) -> str:
+    data, table = message.payload, rtrs.RKEY_RSP
+    if len(data) < table.size or _type_of(data) != MessageType.RKEY_RSP:
+        return ""
+    return f", RKEY_RSP chunk={table.get(data, 'buf_id')} rkey={table.get(data, 'rkey'):#x}"
+
+
+def _io_request(message: WireMessage, payload: int, side: Side) -> str:
+    bits = rtrs.offset_bits(side.connection.queue_depth)
+    chunk, offset = payload >> bits, payload & (1 << bits) - 1
+    if not side.connection.queue_depth:  # nobody has said where the chunk's number begins
+        return f"RTRS IO_REQ payload={payload:#x}"
+    return f"RTRS IO_REQ chunk={chunk} offset={offset}{_request_message(message)}"
+
+
+def _request_message(message: WireMessage) -> str:
+    """Describe the RTRS message at the end of the written data, and the user's before it."""
+    data = message.payload
+    if len(data) < message.length:
+        return f" (message not kept){_opening(message)}"
+    for kind, tail in _TAILS:
+        at = len(data) - tail
+        if at < 0 or _type_of(data[at:]) != kind:
+            continue
+        length = int.from_bytes(data[at + 2 : at + 4], "little")
+        if length <= at and _is_whole(kind, data[at:]):
+            user = user_message_text(data[at - length : at])
+            return f" {kind.name} user={length}{user}"
+    return " (no message)"
+
+
+def _opening(message: WireMessage) -> str:
+    """Describe RNBD's message to open a device.
+
+    The log keeps all of it but the zeros at its end.
+    """
+    if message.length - _LONG_READ != rnbd.OPEN.size:
+        return ""
+    return user_message_text(message.payload.ljust(rnbd.OPEN.size, b"\0"))
+
+
+_LONG_READ = rtrs.RDMA_READ.size + rtrs.SG_DESC.size
+_TAILS = (
+    (MessageType.WRITE, rtrs.RDMA_WRITE.size),
+    (MessageType.READ, _LONG_READ),
+    (MessageType.READ, rtrs.RDMA_READ.size),
+)
+"""Length in bytes of the message at the end of the written data, by type of request."""
+
+
+def _is_whole(kind: MessageType, tail: bytes) -> bool:
+    if kind is MessageType.WRITE:
+        return True
+    pieces = rtrs.RDMA_READ.get(tail, "sg_cnt")
+    return bool(len(tail) == rtrs.RDMA_READ.size + pieces * rtrs.SG_DESC.size)
+
+
+def _read_data(message: WireMessage) -> str:
+    """Describe what a server writes into the client's memory, RNBD answers by their names."""
+    answer = user_message_text(message.payload) if _may_be_answer(message) else ""
+    return f"RTRS read data{answer}"
+
+
+def _may_be_answer(message: WireMessage) -> bool:
+    return message.complete and bool(message.length % 512)  # data come in whole sectors
+
+
+def user_message_text(data: bytes) -> str:
+    """Return `, RNBD ...` for a message of RNBD, only the type if it is cut; else empty."""
+    kind = int.from_bytes(data[:2], "little")
+    form = _FORMS.get(kind)
+    if form is None or len(data) < rnbd.HEADER.size:
+        return ""
+    table, text = form
+    name = rnbd.MessageType(kind).name
+    return f", RNBD {name}{text(data)}" if len(data) >= table.size else f", RNBD {name} (short)"
+
+
+def _session(data: bytes) -> str:
+    return f" version={rnbd.SESS_INFO.get(data, 'ver')}"
+
+
+def _open(data: bytes) -> str:
+    name = rnbd.OPEN.get_raw(data, "dev_name").partition(b"\0")[0].decode(errors="replace")
+    return f" {name!r} {_name(AccessMode, rnbd.OPEN.get(data, 'access_mode'))}"
+
+
+def _opened(data: bytes) -> str:
+    get = rnbd.OPEN_RSP.get
+    return (
+        f" device={get(data, 'device_id')} sectors={get(data, 'nsectors')} "
+        f"block={get(data, 'logical_block_size')}"
+    )
+
+
+def _io(data: bytes) -> str:
+    get = rnbd.IO.get
+    word = get(data, "rw")
+    flags = "".join(f" {flag.name}" for flag in IoFlag if word & flag)
+    return (
+        f" {_name(Operation, word & rnbd.OPERATION_MASK)}{flags} device={get(data, 'device_id')} "
+        f"sector={get(data, 'sector')} bytes={get(data, 'bi_size')}"
+    )
+
+
+def _close(data: bytes) -> str:
+    return f" device={rnbd.CLOSE.get(data, 'device_id')}"
+
+
+def _name(kind: type[IntEnum], value: int) -> str:
+    try:
+        return kind(value).name
+    except ValueError:
+        return f"{value:#x}"
+
+
+_FORMS: dict[int, tuple[Struct, Callable[[bytes], str]]] = {
+    rnbd.MessageType.SESS_INFO: (rnbd.SESS_INFO, _session),
+    rnbd.MessageType.SESS_INFO_RSP: (rnbd.SESS_INFO, _session),
+    rnbd.MessageType.OPEN: (rnbd.OPEN, _open),
+    rnbd.MessageType.OPEN_RSP: (rnbd.OPEN_RSP, _opened),
+    rnbd.MessageType.IO: (rnbd.IO, _io),
+    rnbd.MessageType.CLOSE: (rnbd.CLOSE, _close),
+}
+
 
 _WIRE = frozenset((Kind.WIRE,))
 

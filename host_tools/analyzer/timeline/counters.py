@@ -8,7 +8,7 @@ from typing import Final
 
 from bluebridge.device.buslog.record import function_of
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
-from bluebridge.host_tools.analyzer.timeline.marks import Mark, Shape, nanoseconds
+from bluebridge.host_tools.analyzer.timeline.drawing import Mark, Shape, nanoseconds
 from bluebridge.host_tools.analyzer.timeline.overview import Rates
 from bluebridge.host_tools.analyzer.timeline.tracks import Tracks
 

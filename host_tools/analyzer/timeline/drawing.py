@@ -7,14 +7,52 @@ activity to its interrupts, and from an activity to those that it led to.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
 from operator import attrgetter
 from typing import Final
 
 from bluebridge.device.buslog.record import function_of
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
-from bluebridge.host_tools.analyzer.timeline.marks import Argument, Mark, Shape, nanoseconds
 from bluebridge.host_tools.analyzer.timeline.tracks import Tracks
 from bluebridge.host_tools.analyzer.transaction import Role, Transaction
+
+Argument = tuple[str, int | str]
+"""Name and value of an argument of a slice."""
+
+
+class Shape(IntEnum):
+    """Kinds of marks, with the numbers of `TrackEvent.Type` in Perfetto's trace format."""
+
+    BEGIN = 1
+    END = 2
+    INSTANT = 3
+    COUNTER = 4
+
+
+@dataclass(slots=True)
+class Mark:
+    """A mark on track `track` at `time`, in nanoseconds since the log began.
+
+    `flows` are numbers of arrows that begin here, `ended` of those that end here; `value` is that
+    of a counter.
+    """
+
+    time: int
+    shape: Shape
+    track: int
+    name: str = ""
+    category: str = ""
+    arguments: list[Argument] = field(default_factory=list)
+    flows: list[int] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+    value: int = 0
+
+
+def nanoseconds(seconds: float) -> int:
+    """Convert seconds since the log began to the whole nanoseconds of the trace."""
+    return round(seconds * 1e9)
+
 
 DATA_SHOWN: Final = 16
 """Bytes of data that the arguments of a transaction show at most."""

@@ -17,8 +17,7 @@ from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.host_tools.analyzer.activity import activities
 from bluebridge.host_tools.analyzer.output import opened
-from bluebridge.host_tools.analyzer.timeline.drawing import Drawing
-from bluebridge.host_tools.analyzer.timeline.marks import Mark, Shape
+from bluebridge.host_tools.analyzer.timeline.drawing import Drawing, Mark, Shape
 from bluebridge.host_tools.analyzer.timeline.tracks import Tracks
 
 MARGIN: Final = 0.05

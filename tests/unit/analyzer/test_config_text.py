@@ -13,7 +13,7 @@ from bluebridge.device.ntb.shape import Wanted
 from bluebridge.device.pci.capabilities import Capability, Express, MsiX, PowerManagement
 from bluebridge.device.pci.config_space import compose
 from bluebridge.device.server.process import BARS, CONNECTX3
-from bluebridge.host_tools.analyzer.config_text import config_text
+from bluebridge.host_tools.analyzer.decode import config_text
 
 HCA = (PowerManagement(), MsiX(32, 0, bar0.MSIX_TABLE_OFFSET, bar0.MSIX_PBA_OFFSET), Express())
 WANTED = Wanted((1 << 20, 1 << 20))

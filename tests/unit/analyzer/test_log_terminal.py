@@ -21,7 +21,7 @@ from bluebridge.host_tools.analyzer.conditions.live_search import LiveSearch
 from bluebridge.host_tools.analyzer.event_lines import table_line
 from bluebridge.host_tools.analyzer.views.table import VIEWS
 from bluebridge.host_tools.cli import main
-from bluebridge.host_tools.commands.copy_progress import CopyProgress
+from bluebridge.host_tools.commands.copy import CopyProgress
 from tests.models.analysis_log import A, Sender
 
 ESCAPES = re.compile("\x1b\\[[0-9]*m")

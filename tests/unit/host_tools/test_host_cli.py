@@ -15,7 +15,7 @@ import bluebridge
 from bluebridge.guest.protocols.krping.option_string import next_address
 from bluebridge.host_tools import arguments, cli
 from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.krping import addresses
+from bluebridge.host_tools.krping import last_iteration
 from bluebridge.host_tools.krping.krping_command import KrpingRequest, Side
 from bluebridge.host_tools.machine.qemu_arguments import (
     Emulator,
@@ -78,7 +78,7 @@ def test_next_free_address_wraps() -> None:
 def test_special_addresses_are_refused() -> None:
     for wrong in ("224.0.0.1", "127.0.0.1", "10.0.0.0", "0.1.2.3", "255.255.255.255"):
         with pytest.raises(UsageError):
-            addresses.server_address("0.0.0.0", wrong)
+            last_iteration.server_address("0.0.0.0", wrong)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ import pytest
 from bluebridge.host_tools.commands import ps
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.keeper import end_record, guests, record, registry
-from bluebridge.host_tools.keeper.claims import Claim, claim_number
-from bluebridge.host_tools.keeper.folder_removal import removed_at_end
+from bluebridge.host_tools.keeper.claims import Claim, claim_number, removed_at_end
 from bluebridge.host_tools.keeper.locks import Lock
 from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord, guest_names
 
@@ -134,7 +133,7 @@ def test_a_number_is_taken_until_the_folder_is_empty() -> None:
         "import sys\n"
         "from pathlib import Path\n"
         "from bluebridge.host_tools.keeper.claims import claim_number\n"
-        "from bluebridge.host_tools.keeper.folder_removal import removed_at_end\n"
+        "from bluebridge.host_tools.keeper.claims import removed_at_end\n"
         "claim = claim_number()\n"
         "with removed_at_end(claim):\n"
         "    print(claim.folder, flush=True)\n"

@@ -18,9 +18,8 @@ from typing import Any
 import pytest
 
 from bluebridge.host_tools.errors import CommandFailed, LabError
-from bluebridge.host_tools.machine.console import Console
+from bluebridge.host_tools.machine.console import FAILURES, Console, Transcript
 from bluebridge.host_tools.machine.qmp import Qmp, QmpError
-from bluebridge.host_tools.machine.transcript import FAILURES, Transcript
 
 
 def _pump(source: int, target: int, stop: threading.Event) -> None:

@@ -19,7 +19,7 @@ from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.keeper.plan import Plan
 from bluebridge.host_tools.lab import root_ports
 from bluebridge.host_tools.lab.config import LabConfig
-from bluebridge.host_tools.ntb_demo.packet import bounds
+from bluebridge.host_tools.ntb_demo.steps import packet_bounds
 
 
 def test_every_model_has_an_emulation_and_a_log_name_of_its_own() -> None:
@@ -132,13 +132,13 @@ def _log() -> list[Event]:
 
 
 def test_a_packet_goes_from_the_sender_s_header_to_the_receiver_s_interrupt() -> None:
-    assert bounds(_log(), SIZE, "a", "b") == (1, 9)
-    assert bounds(_log()[2:], SIZE, "a", "b") == (0, 7)  # its header is not in the log
+    assert packet_bounds(_log(), SIZE, "a", "b") == (1, 9)
+    assert packet_bounds(_log()[2:], SIZE, "a", "b") == (0, 7)  # its header is not in the log
 
 
 @pytest.mark.parametrize("left", [0, 3, 6, 8])
 def test_a_packet_that_is_not_whole_is_none(left: int) -> None:
-    assert bounds(_log()[:left], SIZE, "a", "b") is None
+    assert packet_bounds(_log()[:left], SIZE, "a", "b") is None
 
 
 def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:

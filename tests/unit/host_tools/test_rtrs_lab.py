@@ -20,7 +20,7 @@ from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.rtrs import matrix
 from bluebridge.host_tools.rtrs.cuts import Cut, Cutter
 from bluebridge.host_tools.rtrs.fio import Found, found_in
-from bluebridge.host_tools.rtrs.pairing import Outcome
+from bluebridge.host_tools.rtrs.matrix import Outcome
 from bluebridge.host_tools.rtrs.routes import routes
 from bluebridge.host_tools.rtrs.session import ntrdma_config
 from bluebridge.host_tools.rtrs.tree import parse

@@ -25,13 +25,13 @@ from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.show.regions import RegionTable
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.show import since, text
-from bluebridge.host_tools.show.answer import ask
 from bluebridge.host_tools.show.config_space import CONFIG
 from bluebridge.host_tools.show.item import Item, Kind, Row
 from bluebridge.host_tools.show.ports import PORTS
 from bluebridge.host_tools.show.queues import CQ, EQ, QP, SRQ
 from bluebridge.host_tools.show.regions import MR
 from bluebridge.host_tools.show.registers import REGS
+from bluebridge.host_tools.show.show_command import ask
 
 GID = bytes.fromhex("00000000000000000000ffff0a090002")
 

@@ -15,11 +15,10 @@ from bluebridge.device.mlx4.settings.config import BLUEFLAME_REGISTERS
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.arguments import parse
 from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.sweep import page, perftest, plot
+from bluebridge.host_tools.sweep import page, plot, run
 from bluebridge.host_tools.sweep import sweep_command as command
 from bluebridge.host_tools.sweep.journal import Journal
-from bluebridge.host_tools.sweep.request import SweepRequest, check_files
-from bluebridge.host_tools.sweep.rows import Row, Wall
+from bluebridge.host_tools.sweep.request import Row, SweepRequest, Wall, check_files
 from bluebridge.host_tools.sweep.thresholds import blueflame_end, entry_bytes, lines, thresholds
 
 SMALL = SweepRequest(4, 24, 10, ("on", "off"))
@@ -242,12 +241,12 @@ def test_ib_write_lat_s_figures_are_read() -> None:
         " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec] ...\n"
         " 28      500          127.21         70496.27      1083.60  \t 3165.18  1.0 2.0 3.0\n---\n"
     )
-    assert perftest.figures(said, 28) == Wall(1083.60, 127.21, 70496.27)
+    assert run.figures(said, 28) == Wall(1083.60, 127.21, 70496.27)
     with pytest.raises(LabError, match="no figures for 29 bytes"):
-        perftest.figures(said, 29)
+        run.figures(said, 29)
 
 
-class Guesses(perftest.Perftest):
+class Guesses(run.Perftest):
     """ib_write_lat on a host so busy that the first samples of the clock do not agree."""
 
     def __init__(self, said: list[str]) -> None:

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from bluebridge.images import host
-from bluebridge.images.apt import NotRemembered, Packages, StaleVersions
+from bluebridge.images.apt import NotRemembered, Packages, StaleVersions, choose, debian_mirror
 from bluebridge.images.cache import Cache
 from bluebridge.images.errors import ImageError
-from bluebridge.images.mirror import choose, debian_mirror
 from bluebridge.images.run import failure
 
 LISTING = """\

@@ -1,14 +1,30 @@
-"""ioatdma and dmatest on the DMA engine."""
+"""ioatdma and dmatest on the DMA engine, and the verdicts over a bridge's clients."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from bluebridge.host_tools.campaigns.conformance.bridge.verdicts import guests_of, passed
-from bluebridge.host_tools.campaigns.conformance.program import Verdict
+from bluebridge.host_tools.campaigns.conformance.program import PASSED, SKIPPED, Verdict
 from bluebridge.host_tools.campaigns.conformance.session import Session
-from bluebridge.host_tools.programs.ntb_guests import Unmet
+from bluebridge.host_tools.programs.ntb_guests import Guests, Unmet
+
+
+def guests_of(session: Session) -> Guests:
+    """The guests of a session whose setup has a bridge."""
+    assert session.setup.bridge is not None, "the setup has no bridge"
+    return Guests(session.pair, session.setup.bridge.model)
+
+
+def passed(reason: str = "", part: str = "") -> Verdict:
+    """Return a verdict of success; `reason` is what was seen."""
+    return Verdict(PASSED, reason, part)
+
+
+def refused(reason: str) -> Sequence[Verdict]:
+    """The client says itself that it cannot work on this bridge."""
+    return [Verdict(SKIPPED, reason)]
+
 
 ITERATIONS = 1000
 _LIMIT = 600.0

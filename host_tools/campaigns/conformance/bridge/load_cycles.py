@@ -7,11 +7,11 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from bluebridge.host_tools.campaigns.conformance.bridge.verdicts import guests_of, passed, refused
+from bluebridge.host_tools.campaigns.conformance.bridge.engine import guests_of, passed, refused
 from bluebridge.host_tools.campaigns.conformance.program import Steps, Verdict
 from bluebridge.host_tools.campaigns.conformance.session import Session
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.lab import ntb_drivers
+from bluebridge.host_tools.lab import guest_drivers
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs import ntb_clients as clients
 from bluebridge.host_tools.programs.ntb_clients import Client
@@ -97,7 +97,7 @@ def _peer_loss(guests: Guests, client: Client, here: Vm, lost: Vm) -> float:
     seconds = time.monotonic() - begin
     with contextlib.suppress(LabError):
         server.kill()
-    ntb_drivers.probe(lost, guests.model.name)
+    guest_drivers.probe(lost, guests.model.name)
     clients.load(guests, lost, client)
     clients.ready(guests, client)
     for one, other in guests.ways:

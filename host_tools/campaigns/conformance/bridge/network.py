@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.host_tools.campaigns.conformance.bridge.verdicts import guests_of, passed, refused
+from bluebridge.host_tools.campaigns.conformance.bridge.engine import guests_of, passed, refused
 from bluebridge.host_tools.campaigns.conformance.program import FAILED, Ended, Verdict
 from bluebridge.host_tools.campaigns.conformance.session import Session, link_local
 from bluebridge.host_tools.campaigns.conformance.suites.network import every_second_has_bytes
