@@ -25,13 +25,14 @@ ACTIONS = {
     "corrupt": "the same, but the check sum tells, so that the receiver drops them",
     "mark": "packets that know of ECN arrive marked as having met congestion",
     "rewrite": "packets arrive with another value in a header field, and right check sums",
+    "rate": "they arrive one after the other, together at most so many Mb/s in each direction",
     "hold": "they are kept until they are released",
 }
 """Meanings of the actions of rules; those in `VALUED` take a value in front of the conditions."""
 
 TIMED = ("delay", "duplicate")
-VALUED = (*TIMED, "rewrite")
-"""A time in milliseconds, or `HEADER.FIELD=VALUE`."""
+VALUED = (*TIMED, "rewrite", "rate")
+"""A time in milliseconds, `HEADER.FIELD=VALUE`, or Mb/s."""
 
 KINDS = ("request", "response", "datagram", "frames", "packet")
 ANSWERS = ("ACK", "NAK", "RNR_NAK", "READ_RESPONSE", "ATOMIC_RESPONSE")

@@ -38,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "value",
         nargs="?",
         metavar="VALUE",
-        help="milliseconds of delay and duplicate, HEADER.FIELD=VALUE of rewrite, a rule's number",
+        help="milliseconds of delay and duplicate, HEADER.FIELD=VALUE of rewrite, Mb/s of rate, a "
+        "rule's number",
     )
     parser.add_argument("--port", type=int, metavar="N", help="the same as GUEST/N (default 1)")
     parser.add_argument("--json", action="store_true", help="with `rules`: a JSON list of lines")

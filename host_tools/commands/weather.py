@@ -15,7 +15,9 @@ _KINDS = {
     "hold": "packets that are kept until `clear`, and arrive then",
     "reorder": "packets that arrive a millisecond late, behind others",
     "delay": "how long all the others take: `2ms`",
+    "rate": "how fast all the others arrive, one after the other: `100Mb`, `1Gb` each second",
 }
+_FORMS = {"delay": "TIME", "rate": "BITS"}
 _REORDER_MS = "1"
 _WHICH = "RATE|WORDS"
 
@@ -31,8 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("link", metavar="LINK", help="a-b of two guests, or a, a/2: the port")
     parser.add_argument("clear", nargs="?", choices=("clear",), help="all rules of the link end")
     for kind, text in _KINDS.items():
-        form = "TIME" if kind == "delay" else _WHICH
-        parser.add_argument(f"--{kind}", metavar=form, help=text)
+        parser.add_argument(f"--{kind}", metavar=_FORMS.get(kind, _WHICH), help=text)
     parser.add_argument(
         "--rewrite",
         metavar="HEADER.FIELD=VALUE",
@@ -52,6 +53,8 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError(
             f"{options.link} is no cable: each guest's leads to a switch", f"write {link}"
         )
+    if options.delay and options.rate:
+        raise UsageError("--delay and --rate both take all packets", "give one of them")
     lines = _lines(options, link)
     if options.clear:
         if lines:
@@ -76,6 +79,8 @@ def _lines(options: argparse.Namespace, link: str) -> list[str]:
             continue
         if kind == "delay":
             lines.append(f"delay {link} {_milliseconds(value)}")
+        elif kind == "rate":
+            lines.append(f"rate {link} {_megabits(value)}")
         elif kind == "reorder":
             lines.append(f"delay {link} {_REORDER_MS} {_which(value, options.seed)}")
         else:
@@ -108,3 +113,14 @@ def _milliseconds(value: str) -> str:
             except ValueError:
                 break
     raise UsageError(f"{value!r} is no time", "write 2ms, 500us or 1s")
+
+
+def _megabits(value: str) -> str:
+    for unit, factor in (("Gb", 1e3), ("Mb", 1.0), ("kb", 1e-3)):
+        number = value.removesuffix(unit)
+        if number != value:
+            try:
+                return f"{float(number) * factor:g}"
+            except ValueError:
+                break
+    raise UsageError(f"{value!r} is no rate of bits", "write 100Mb, 1Gb or 64kb")

@@ -102,6 +102,12 @@ class Hardware:
         """Store a value into a header field of packets of a link, such as `bth.pkey`."""
         return self._rule("rewrite", link, f" {field}={value}", words)
 
+    def rate(
+        self, link: str, megabits: float, **words: Value
+    ) -> contextlib.AbstractContextManager[FaultRule]:
+        """Let messages of a link arrive one after the other, at most `megabits` Mb/s each way."""
+        return self._rule("rate", link, f" {megabits:g}", words)
+
     def hold(self, link: str, **words: Value) -> contextlib.AbstractContextManager[FaultRule]:
         """Hold back messages of a link that fulfil the conditions, until the rule is released."""
         return self._rule("hold", link, "", words)

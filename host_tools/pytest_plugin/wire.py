@@ -22,6 +22,7 @@ class Wire:
         self.flip = partial(hardware.flip, link)
         self.duplicate = partial(hardware.duplicate, link)
         self.delay = partial(hardware.delay, link)
+        self.rate = partial(hardware.rate, link)
         self.hold = partial(hardware.hold, link)
         self.mark = partial(hardware.mark, link)
         self.rewrite = partial(hardware.rewrite, link)

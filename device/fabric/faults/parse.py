@@ -14,6 +14,8 @@ from bluebridge.device.layout.net.cm import CmAttribute
 from bluebridge.device.layout.net.operations import Op
 
 MOST_SECONDS: Final = 600.0
+LEAST_MEGABITS: Final = 0.001
+MOST_MEGABITS: Final = 1_000_000
 _WORD_BITS: Final = 32
 _OPCODES: Final = frozenset((*(op.name for op in Op), *ANSWERS, *NAMES.values()))
 
@@ -31,6 +33,7 @@ def rule_of(action: str, words: Sequence[str]) -> Rule:
         if not rest:
             raise ValueError("rewrite: say HEADER.FIELD=VALUE, then the conditions")
         change = rewrite_of(rest.pop(0))
+    megabits = _megabits(rest) if action == "rate" else 0.0
     values = _values(rest)
     direction = values.get("direction", BOTH)
     if direction not in (IN, OUT, BOTH):
@@ -42,11 +45,24 @@ def rule_of(action: str, words: Sequence[str]) -> Rule:
         direction=direction,
         change=change,
         seconds=seconds,
+        bits_per_second=megabits * 1e6,
         skip=_number(values, "skip", 0),
         count=_number(values, "count", NO_LIMIT),
         probability=_probability(values),
         seed=_number(values, "seed", 0),
     )
+
+
+def _megabits(rest: list[str]) -> float:
+    """Take the rate in Mb/s in front of the conditions."""
+    word = rest.pop(0) if rest else ""
+    try:
+        megabits = float(word)
+    except ValueError:
+        megabits = 0.0
+    if not LEAST_MEGABITS <= megabits <= MOST_MEGABITS:
+        raise ValueError(f"rate {word}: write Mb/s, {LEAST_MEGABITS} to {MOST_MEGABITS}")
+    return megabits
 
 
 def _seconds(word: str) -> float:

@@ -87,7 +87,8 @@ BOTH: Final = "both"
 class Rule:
     """A rule for one direction of a link or both; `words` are its words as they were written.
 
-    `action` is one of `fault_words.ACTIONS`, `seconds` the time of those that have one, `change`
+    `action` is one of `fault_words.ACTIONS`, `seconds` the time of those that have one,
+    `bits_per_second` that of a `rate`, `change`
     what becomes of packets that go on to the next rules; it takes only those that it fits.
     `matched` counts messages that met its conditions, `taken` those it acted on, `lost` those of
     them it should have kept, had there been room. `kept` has the messages that still wait, in the
@@ -95,8 +96,9 @@ class Rule:
     """
 
     __slots__ = (
-        "_chance", "_count", "_probability", "_skip", "action", "change", "direction", "kept",
-        "label", "lost", "match", "matched", "number", "seconds", "taken", "words",
+        "_chance", "_count", "_probability", "_skip", "action", "bits_per_second", "change",
+        "direction", "kept", "label", "lost", "match", "matched", "number", "seconds", "taken",
+        "words",
     )  # fmt: skip
 
     def __init__(
@@ -108,6 +110,7 @@ class Rule:
         direction: str = BOTH,
         change: Change | None = None,
         seconds: float = 0.0,
+        bits_per_second: float = 0.0,
         skip: int = 0,
         count: int = NO_LIMIT,
         probability: float = 1.0,
@@ -122,6 +125,7 @@ class Rule:
         self.direction = direction
         self.change = change
         self.seconds = seconds
+        self.bits_per_second = bits_per_second
         self.matched = 0
         self.taken = 0
         self.lost = 0
@@ -130,6 +134,10 @@ class Rule:
         self._count = count
         self._probability = probability
         self._chance = Random(seed)
+
+    def first_kept(self, direction: str) -> int | None:
+        """Return the serial number of the first message that waits in a direction."""
+        return next((n for n, kept in self.kept.items() if kept.direction == direction), None)
 
     def takes(self, message: Message, direction: str, place: Place | None = None) -> bool:
         """Return True if the rule acts on a message that moves in this direction, and count it.

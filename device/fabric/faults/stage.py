@@ -10,7 +10,7 @@ from bluebridge.device.fabric.faults.kept import Kept, change, flip, own, size_o
 from bluebridge.device.fabric.faults.passage import Traffic
 from bluebridge.device.fabric.faults.roce_packets import packet_of
 from bluebridge.device.fabric.faults.rule import IN, OUT, Rule
-from bluebridge.device.fabric.faults.traits import sort_of
+from bluebridge.device.fabric.faults.traits import length_of, sort_of
 from bluebridge.device.fabric.interface import FabricPort, StagedFabric
 from bluebridge.device.fabric.messages import Message
 
@@ -177,7 +177,7 @@ class FaultStage:
                 return [*found.targets, *found.targets], 1
             self._keep(link, rule, found, "duplicates")
             return found.targets, 1
-        self._keep(link, rule, found, f"{rule.action}s")
+        self._keep(link, rule, found, "keeps" if rule.action == "rate" else f"{rule.action}s")
         return [], 1
 
     def _keep(self, link: LinkFaults, rule: Rule, found: Kept, verb: str) -> None:
@@ -191,10 +191,19 @@ class FaultStage:
         link.messages += 1
         link.bytes += size
         self._serial += 1
+        waits = rule.first_kept(found.direction) is not None
         copy = own(found.message)
         rule.kept[self._serial] = Kept(copy, found.source, found.targets, found.direction, size)
-        if rule.action != "hold":
+        if rule.action == "rate":
+            if not waits:
+                self._transmit(link, rule, self._serial)
+        elif rule.action != "hold":
             self._deliver_after(rule.seconds, link, rule, self._serial)
+
+    def _transmit(self, link: LinkFaults, rule: Rule, serial: int) -> None:
+        """Deliver a message of a `rate` after the time that it takes; the next one follows."""
+        bits = 8 * length_of(rule.kept[serial].message)
+        self._deliver_after(bits / rule.bits_per_second, link, rule, serial)
 
     def _deliver_after(self, seconds: float, link: LinkFaults, rule: Rule, serial: int) -> None:
         self._later(seconds, lambda: self._deliver(link, rule, serial))
@@ -210,4 +219,7 @@ class FaultStage:
         targets = kept.targets
         if kept.direction == OUT:
             targets, _ = self._into(kept.source, targets, kept.message, sort_of(kept.message))
+        following = rule.first_kept(kept.direction) if rule.action == "rate" else None
+        if following is not None:
+            self._transmit(link, rule, following)
         self._fabric.deliver_late(targets, kept.message)

@@ -1,11 +1,13 @@
-"""Counters of a timeline: bytes per second of each function, and its unfinished activities."""
+"""Counters of a timeline: bytes per second, unfinished activities, rates that congestion leaves."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Final
 
+from bluebridge.device.buslog.reader import Event
 from bluebridge.device.buslog.record import function_of
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.timeline.drawing import Mark, Shape, nanoseconds
@@ -20,6 +22,18 @@ OUTSTANDING: Final = {
 """Names of the counters of unfinished activities, by kind."""
 MOST_QUEUE_COUNTERS: Final = 64
 """Queue pairs with a counter of their own in a stretch of the log."""
+_PACE: Final = re.compile(r"QP (0x[0-9a-f]+): rate ([0-9.]+) Mb/s, target ")
+"""A note of `PacketSender.rate_changed`."""
+
+
+def paces(notes: Iterable[Event], tracks: Tracks) -> Iterator[Mark]:
+    """Yield marks of the rate that congestion leaves a queue pair, one at each change."""
+    for event in notes:
+        found = _PACE.match(event.text)
+        if found is not None:
+            track = tracks.counter(function_of(event.device), f"rate of QP {found[1]}", "bits/s")
+            value = round(float(found[2]) * 1e6)
+            yield Mark(nanoseconds(event.time), Shape.COUNTER, track, value=value)
 
 
 def rates(found: Rates, devices: Sequence[str], tracks: Tracks) -> list[Mark]:

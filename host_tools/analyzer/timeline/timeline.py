@@ -132,7 +132,10 @@ def write(reader: LogReader, options: Options, out: Callable[[bytes], object]) -
     limit = DEFAULT_LIMIT if options.limit is None else options.limit
     whole = overview(reader.heads(options.wanted))
     writer = _Writer(reader, options, out)
-    rates = deque(counters.rates(whole.rates, reader.meta["devices"], writer.tracks))
+    levels = counters.rates(whole.rates, reader.meta["devices"], writer.tracks)
+    notes = reader.events(replace(options.wanted, kinds=frozenset((Kind.NOTE,)), bar=None))
+    levels += counters.paces(notes, writer.tracks)
+    rates = deque(sorted(levels, key=attrgetter("time")))
     found = stretches(whole.blocks, limit)
     for stretch in found:
         writer.add(stretch, _until(rates, stretch), limit)

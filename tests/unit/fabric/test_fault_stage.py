@@ -248,6 +248,23 @@ def test_copies_are_the_senders_cost(net: Net) -> None:
     assert net.send(datagram()) == 1
 
 
+def test_a_slow_link_lets_one_message_arrive_after_the_other(net: Net) -> None:
+    """Each takes its bits over the rate: 1,250 bytes at 1 Mb/s are 10 ms. Then it begins anew."""
+    rule = net.rule("a/1", "rate 1")
+    for psn in range(3):
+        net.send(request(psn=psn, text=bytes(1250)))
+    arrived = []
+    for _ in range(3):
+        arrived.append(len(net.b.got))
+        net.host.run(0.0105)
+    assert [*arrived, len(net.b.got)] == [0, 1, 2, 3]
+    for psn in range(2):
+        net.send(request(psn=psn, text=bytes(1250)))
+    net.rules.remove(rule.number)
+    net.host.run(0.001)
+    assert [each.psn for each in net.b.got if isinstance(each, Request)] == [0, 1, 2, 0, 1]
+
+
 def test_held_messages_come_when_they_are_released(net: Net) -> None:
     rule = net.rule("b/1", "hold direction=in")
     for psn in range(3):
@@ -317,7 +334,7 @@ def test_the_number_of_rules_is_bounded(net: Net) -> None:
      "drop kind=smoke", "drop opcode=FLY", "drop cm=CALL", "drop qpn=-1", "drop qpn=ten",
      "drop length=a-b", "drop length=5-3", "drop payload=xyz", "drop immediate=1/x",
      "drop probability=2", "drop probability=nan", "drop probability=p", "drop count=1 count=2",
-     "drop direction=up", "duplicate x", "hold 5"],
+     "drop direction=up", "duplicate x", "hold 5", "rate", "rate 0", "rate nan", "rate fast"],
 )  # fmt: skip
 def test_nonsense_is_no_rule(words: str) -> None:
     with pytest.raises(ValueError, match=r"."):

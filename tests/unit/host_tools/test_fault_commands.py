@@ -197,6 +197,8 @@ def test_every_word_is_in_the_docs() -> None:
         (["--drop", "1%", "--mark", "10%", "--rewrite", "ipv4.ttl=1", "--partition"],
          ["rewrite a/2 ipv4.ttl=1", "mark a/2 probability=0.1 seed=0",
           "drop a/2 probability=0.01 seed=0", "drop a/2"]),
+        (["--rate", "1Gb", "--drop", "1%"],
+         ["drop a/2 probability=0.01 seed=0", "rate a/2 1000"]),
         (["clear"], ["remove a/2"]),
     ],
 )  # fmt: skip
@@ -217,7 +219,15 @@ def test_weather_is_rules(
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["--drop", "lots"], ["--drop", "101%"], ["--delay", "2"], ["clear", "--drop", "1%"]],
+    [
+        [],
+        ["--drop", "lots"],
+        ["--drop", "101%"],
+        ["--delay", "2"],
+        ["clear", "--drop", "1%"],
+        ["--rate", "10"],
+        ["--rate", "1Mb", "--delay", "1ms"],
+    ],
 )
 def test_weather_that_makes_no_sense(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     monkeypatch.setattr(device_server, "find", lambda name: found("ab"))

@@ -7,11 +7,13 @@ from itertools import pairwise
 
 import pytest
 
+from bluebridge.device.buslog.reader import Event
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.faults.rules import FaultRules
 from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Frames, Message
+from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.commands import SetPort
 from bluebridge.device.layout.mlx4.contexts import ROCE_MODE_V2
 from bluebridge.device.layout.net.roce import BTH, BthOpcode
@@ -21,6 +23,9 @@ from bluebridge.device.rdma.by_packets.congestion import INTERVAL
 from bluebridge.device.rdma.by_packets.dcqcn import LAB, Parameters, RateControl
 from bluebridge.device.rdma.by_packets.packet_wire import PacketWire
 from bluebridge.device.rdma.by_packets.sender import PacketSender
+from bluebridge.host_tools.analyzer.timeline.counters import paces
+from bluebridge.host_tools.analyzer.timeline.trace_file import TraceFile
+from bluebridge.host_tools.analyzer.timeline.tracks import Tracks
 from tests.models.faulty_pair import parsed
 from tests.models.rdma_node import Node, Pair, SendOpcode, data, remote
 from tests.models.watched_fabric import WatchedFabric
@@ -164,6 +169,13 @@ def test_marks_slow_the_sender_and_it_recovers(pair: PacketPair) -> None:
     assert pair.write() <= 4 * STEP
     notes = [text for _, text, _ in pair.a.host.notes if ": rate " in text]
     assert "(CNP)" in notes[0] and f"rate {LINE:.1f} Mb/s" in notes[-1]
+    drawn = [mark.value for mark in paces(map(_event, notes), Tracks(TraceFile(list)))]
+    assert drawn[0] < drawn[-1] == LINE * 1e6 and len(drawn) == len(notes)
+
+
+def _event(text: str) -> Event:
+    """The event of the log for a note of guest a."""
+    return Event(0, 0.0, "a", Kind.NOTE, 0, What.OTHER, 0, 0, len(text), text.encode())
 
 
 def test_no_time_out_runs_out_while_packets_wait(pair: PacketPair) -> None:
