@@ -23,7 +23,7 @@ ACTIONS = {
     "duplicate": "they arrive twice, the second time so many milliseconds later (default 0)",
     "flip": "they arrive with one bit of their payload wrong, and no check sum that tells",
     "corrupt": "the same, but the check sum tells, so that the receiver drops them",
-    "mark": "packets that know of ECN arrive marked as having met congestion",
+    "ecn": "packets that know of ECN arrive marked as having met congestion",
     "rewrite": "packets arrive with another value in a header field, and right check sums",
     "rate": "they arrive one after the other, together at most so many Mb/s in each direction",
     "hold": "they are kept until they are released",

@@ -4,8 +4,9 @@
     delay NAME[/PORT] MS [WORD=VALUE ...]        likewise: they come later,
     duplicate NAME[/PORT] [MS] [WORD=VALUE ...]  twice,
     hold NAME[/PORT] [WORD=VALUE ...]            or not before they are released
-    mark NAME[/PORT] [WORD=VALUE ...]            packets that go on met congestion,
+    ecn NAME[/PORT] [WORD=VALUE ...]             packets that go on met congestion,
     rewrite NAME[/PORT] HEADER.FIELD=VALUE [WORD=VALUE ...]  or have another field
+    rate NAME[/PORT] MBIT [WORD=VALUE ...]       they come one after the other
     rules [NAME[/PORT]]                          all rules, or those of a link, with their counts
     release NUMBER                               deliver what a rule keeps
     remove NUMBER|NAME[/PORT]|all                end a rule, those of a link, or all

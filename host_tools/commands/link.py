@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="GUEST[/PORT]",
         help="a, or a/2 for its second port, a.1 for its second HCA",
     )
-    parser.add_argument("action", choices=(*_CABLE, *ACTIONS, *_OTHERS))
+    parser.add_argument("action", metavar="ACTION", choices=(*_CABLE, *ACTIONS, *_OTHERS))
     parser.add_argument(
         "value",
         nargs="?",

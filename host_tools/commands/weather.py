@@ -79,6 +79,8 @@ def _lines(options: argparse.Namespace, link: str) -> list[str]:
             continue
         if kind == "delay":
             lines.append(f"delay {link} {_milliseconds(value)}")
+        elif kind == "mark":
+            lines.append(f"ecn {link} {_which(value, options.seed)}")
         elif kind == "rate":
             lines.append(f"rate {link} {_megabits(value)}")
         elif kind == "reorder":

@@ -94,7 +94,7 @@ class Hardware:
 
     def mark(self, link: str, **words: Value) -> contextlib.AbstractContextManager[FaultRule]:
         """Mark packets of a link that know of ECN as having met congestion."""
-        return self._rule("mark", link, "", words)
+        return self._rule("ecn", link, "", words)
 
     def rewrite(
         self, link: str, field: str, value: int, **words: Value

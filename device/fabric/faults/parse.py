@@ -28,7 +28,7 @@ def rule_of(action: str, words: Sequence[str]) -> Rule:
         seconds = _seconds(rest.pop(0))
     elif action == "delay":
         raise ValueError("delay: say how many milliseconds, then the conditions")
-    change: Change | None = Mark() if action == "mark" else None
+    change: Change | None = Mark() if action == "ecn" else None
     if action == "rewrite":
         if not rest:
             raise ValueError("rewrite: say HEADER.FIELD=VALUE, then the conditions")

@@ -78,8 +78,7 @@ class Pacer:
     def wait(self, answerer: Callable[[], None]) -> None:
         """Call an answerer in its turn, never at once."""
         self._queue.append(answerer)
-        if self._release is None:
-            self._release = self._bus.call_later(0.0, self._go_on)
+        self._go_on_soon()
 
     def spend(self, size: int) -> None:
         """Count the bytes of a packet that left."""
@@ -121,10 +120,14 @@ class Pacer:
                 self._depart(each)
             else:
                 each()
-        if self._queue and self._release is None:
-            self._release = self._bus.call_later(0.0, self._go_on)
+        if self._queue:
+            self._go_on_soon()
         elif self.done:
             self._side.rate_changed("end")
+
+    def _go_on_soon(self) -> None:
+        if self._release is None:
+            self._release = self._bus.call_later(0.0, self._go_on)
 
     def _burst(self) -> float:
         return self.control.rate * _BYTES_PER_SECOND * BURST_SECONDS

@@ -52,7 +52,7 @@ def arrived(net: Net, place: int = 0) -> WirePacket:
 @pytest.mark.parametrize("kind", GIDS)
 @pytest.mark.parametrize("vlan", [NO_VLAN, 5])
 def test_a_mark_changes_the_codepoint_and_nothing_else(net: Net, kind: str, vlan: int) -> None:
-    rule = net.rule("a/1", "mark")
+    rule = net.rule("a/1", "ecn")
     net.send(packet(kind, vlan=vlan))
     found = arrived(net)
     assert found.traffic_class == DSCP | CE
@@ -66,7 +66,7 @@ def test_a_mark_changes_the_codepoint_and_nothing_else(net: Net, kind: str, vlan
 )
 def test_what_cannot_be_marked_is_not_counted(net: Net, passes: Frames) -> None:
     """Neither by the rule nor by its `count`."""
-    rule = net.rule("a/1", "mark count=1")
+    rule = net.rule("a/1", "ecn count=1")
     before = [bytes(frame) for frame in passes.trains[0].frames]
     net.send(passes)
     assert [bytes(frame) for frame in passes.trains[0].frames] == before
@@ -102,7 +102,7 @@ def test_an_extended_header_is_rewritten_where_there_is_one(net: Net) -> None:
 
 def test_what_a_rule_changes_goes_on_to_the_next(net: Net) -> None:
     """A later rule sees the changed packet, and one that decides is asked once only."""
-    net.rule("a/1", "mark")
+    net.rule("a/1", "ecn")
     net.rule("a/1", "rewrite bth.dest_qpn=0x77")
     late = net.rule("a/1", "delay 5 target-qpn=0x77")
     never = net.rule("a/1", "drop")
@@ -125,7 +125,7 @@ def test_a_header_with_options_is_no_trouble(net: Net) -> None:
     """Frames are a guest's: 12 bytes of options make a header as long as a GRH, and go through."""
     frame = bytearray(packet().trains[0].frames[0])
     IPV4.set(frame, "header_words", 8, 14)
-    net.rule("a/1", "mark")
+    net.rule("a/1", "ecn")
     net.rule("a/1", "rewrite bth.psn=1")
     for size in (len(frame), 60, 48, 30):
         net.send(Frames(B, [Train([bytes(frame[:26] + bytes(12) + frame[26:])[:size]])]))
@@ -135,7 +135,7 @@ def test_a_header_with_options_is_no_trouble(net: Net) -> None:
 def test_the_log_says_what_was_changed(tmp_path: Path) -> None:
     log = FileLog(tmp_path)
     net = Net(log)
-    net.rule("a/1", "mark direction=out")
+    net.rule("a/1", "ecn direction=out")
     net.send(packet())
     log.close()
     assert [decode(event) for event in LogReader(tmp_path)] == [

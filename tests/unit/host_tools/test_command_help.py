@@ -117,7 +117,7 @@ def _complete(line: str, runtime: Path) -> list[str]:
         ("bluebridge re", ["restart"]),
         ("bluebridge up --ca", ["--capture"]),
         ("bluebridge up --driver ", ["guest", "kernel", "none"]),
-        ("bluebridge link a re", ["release", "remove", "restore"]),
+        ("bluebridge link a re", ["rewrite", "release", "remove", "restore"]),
         ("bluebridge log --view tra", ["traffic"]),
         ("bluebridge log --kind comm", ["command"]),
         ("bluebridge log --kind irq,comm", ["irq,command"]),

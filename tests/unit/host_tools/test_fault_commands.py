@@ -195,7 +195,7 @@ def test_every_word_is_in_the_docs() -> None:
          ["duplicate a/2 probability=0.01 seed=0", "delay a/2 1 probability=0.01 seed=0",
           "delay a/2 0.5"]),
         (["--drop", "1%", "--mark", "10%", "--rewrite", "ipv4.ttl=1", "--partition"],
-         ["rewrite a/2 ipv4.ttl=1", "mark a/2 probability=0.1 seed=0",
+         ["rewrite a/2 ipv4.ttl=1", "ecn a/2 probability=0.1 seed=0",
           "drop a/2 probability=0.01 seed=0", "drop a/2"]),
         (["--rate", "1Gb", "--drop", "1%"],
          ["drop a/2 probability=0.01 seed=0", "rate a/2 1000"]),

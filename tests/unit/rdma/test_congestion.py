@@ -124,7 +124,7 @@ def test_without_a_mark_nothing_waits(pair: PacketPair) -> None:
 
 
 def test_a_marked_packet_is_reported_to_its_sender(pair: PacketPair) -> None:
-    pair.rule("mark count=1 direction=out")
+    pair.rule("ecn count=1 direction=out")
     pair.write()
     (report,) = pair.reports()
     assert (report.target_qpn, report.psn, report.migrated) == (0x240, 0, False)
@@ -135,7 +135,7 @@ def test_a_marked_packet_is_reported_to_its_sender(pair: PacketPair) -> None:
 
 
 def test_reports_are_no_more_than_one_in_an_interval(pair: PacketPair) -> None:
-    pair.rule("mark")
+    pair.rule("ecn")
     for _ in range(6):
         pair.write()
     assert pair.engine(pair.b).congestion.marks >= SIZE // 1024
@@ -146,9 +146,9 @@ def test_reports_are_no_more_than_one_in_an_interval(pair: PacketPair) -> None:
 def test_marks_slow_the_sender_and_it_recovers(pair: PacketPair) -> None:
     """Three marks, an interval apart; then halfway back at each step, at last without a limit."""
     free = pair.write()
-    pair.rule("mark count=1 length=1024")
+    pair.rule("ecn count=1 length=1024")
     for _ in range(3):
-        pair.rule("mark count=1 length=1024 direction=out")
+        pair.rule("ecn count=1 length=1024 direction=out")
         pair.write()
         pair.run(2 * INTERVAL)
     pacer = pair.engine(pair.a).pacer
@@ -181,7 +181,7 @@ def _event(text: str) -> Event:
 def test_no_time_out_runs_out_while_packets_wait(pair: PacketPair) -> None:
     """At a thousandth of the rate a message takes many time-outs: none of it is sent again."""
     engine = pair.engine(pair.a)
-    pair.rule("mark direction=out")
+    pair.rule("ecn direction=out")
     pair.write(size=1 << 15)
     pacer = engine.pacer
     assert pacer is not None
@@ -196,7 +196,7 @@ def test_no_time_out_runs_out_while_packets_wait(pair: PacketPair) -> None:
 def test_what_waits_is_not_sent_after_going_back(pair: PacketPair) -> None:
     """A lost packet: those behind it that still wait leave once."""
     engine = pair.engine(pair.a)
-    pair.rule("mark direction=out count=1")
+    pair.rule("ecn direction=out count=1")
     pair.write(size=4096)
     pair.rules.remove_all()
     assert engine.pacer is not None
@@ -211,7 +211,7 @@ def test_what_waits_is_not_sent_after_going_back(pair: PacketPair) -> None:
 
 def test_answers_to_a_read_keep_the_rate(pair: PacketPair) -> None:
     free = pair.write(SendOpcode.RDMA_READ)
-    pair.rule("mark count=1 direction=in")
+    pair.rule("ecn count=1 direction=in")
     pair.write(SendOpcode.RDMA_READ)
     engine = pair.engine(pair.b)
     assert engine.pacer is not None and pair.engine(pair.a).pacer is None
@@ -220,7 +220,7 @@ def test_answers_to_a_read_keep_the_rate(pair: PacketPair) -> None:
 
 
 def test_a_reset_forgets_the_pace(pair: PacketPair) -> None:
-    pair.rule("mark direction=out")
+    pair.rule("ecn direction=out")
     pair.write()
     pair.engine(pair.a).stop()
     pair.run(INTERVAL)
