@@ -86,6 +86,7 @@ def narrow_line(event: Event, *, decoded: bool = True, words: Describe = decode)
 def json_line(event: Event, *, decoded: bool = True, words: Describe = decode) -> str:
     """Write an event as a JSON object: stable field names, numbers as numbers, data in hex."""
     row: dict[str, object] = {
+        "event": event.number,
         "t": round(event.time, 9),
         "device": event.device,
         "kind": event.kind.name.lower(),

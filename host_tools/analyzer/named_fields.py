@@ -53,7 +53,7 @@ def _of_register(event: Event) -> Iterator[NamedField]:
         high, low = (where, where) if isinstance(where, int) else where
         part = value >> low & (1 << high - low + 1) - 1
         bits = f"bits {high}:{low}" if high != low else f"bit {high}"
-        yield NamedField(block, register.name, 0, _number(part), f"{name}, {bits}")
+        yield NamedField(block, f"{register.name}.{name}", 0, _number(part), bits)
 
 
 def _number(value: int) -> str:

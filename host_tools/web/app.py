@@ -169,13 +169,14 @@ class Site:
         found = []
         for each in named_fields(event):
             table, name = each.table.name, each.name
+            register = name.partition(".")[0]  # the reference has a row for all of its bits
             found.append(
                 {
                     "name": f"{table}.{name}",
                     "offset": each.offset,
                     "value": each.value,
                     "meaning": each.meaning,
-                    "link": f"reference/{reference.subjects()[id(each.table)]}#{table}.{name}",
+                    "link": f"reference/{reference.subjects()[id(each.table)]}#{table}.{register}",
                 }
             )
         return {"fields": found}

@@ -68,7 +68,7 @@ BAD = [
     ("restart z", FAILED, "bluebridge up"),
     ("boot z", USAGE, "--pxe is missing"),
     ("boot z --pxe", FAILED, "bluebridge up"),
-    ("link a", USAGE, "action is missing"),
+    ("link a", USAGE, "ACTION is missing"),
     ("link a sideways", USAGE, "choose from up, down"),
     ("link z down", FAILED, "bluebridge up"),
     ("fault z", FAILED, "bluebridge up"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout import reference
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.host_tools import cli
@@ -101,3 +101,11 @@ def test_the_page_shows_them_and_leads_to_the_reference(log: Path, tmp_path: Pat
         told = json.load(urllib.request.urlopen(f"{address}fields/1"))["fields"]
         assert all(re.fullmatch(r"reference/mlx4-wqe#\w+\.\w+", each["link"]) for each in told)
         chromium.open("about:blank")
+
+
+def test_the_bits_of_a_register_have_names_of_their_own() -> None:
+    """In JSON they would hide each other, and the register, otherwise."""
+    go = Event(1, 0.0, "a", Kind.MMIO_WRITE, 0, What.OTHER, 0, 0x80698, 4, b"\0\x80\0\x1b")
+    found = {each.name: each.value for each in named_fields(go)}
+    assert found["control"] == "0x80001b"
+    assert (found["control.go"], found["control.opcode"]) == ("1", "0x1b")
