@@ -42,9 +42,7 @@ class _Words(Gathered):
 
 def main(folder: Path, place: int) -> None:
     """Write the words of the parts that are not kept yet to standard output."""
-    gc.disable()  # activities have no cycles, and what is kept is a set of words
     out = sys.stdout.buffer
-    os.nice(_NICE)
     kept = KeptWords(folder)
     for part in parts(folder)[::-1][place::WORKERS]:
         if kept.part(part) is not None:
@@ -58,4 +56,6 @@ def main(folder: Path, place: int) -> None:
 
 
 if __name__ == "__main__":
+    gc.disable()  # activities have no cycles, and what is kept is a set of words
+    os.nice(_NICE)
     main(Path(sys.argv[1]), int(sys.argv[2]))

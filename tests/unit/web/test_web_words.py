@@ -119,7 +119,6 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for module in (words, word_gatherer):
         monkeypatch.setattr(module, "PART", SMALL)
     monkeypatch.setattr("bluebridge.host_tools.web.book.SPAN", SMALL)
-    monkeypatch.setattr("os.nice", lambda more: more)
     monkeypatch.setattr(Words, "_take", lambda words, place: None)
     sender = Sender(tmp_path / "log")
     for _ in range((PARTS * SMALL + words.AFTER + 2 * INDEX_EVERY) // EVENTS_OF_A_POST):
