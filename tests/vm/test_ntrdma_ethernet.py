@@ -9,9 +9,13 @@ from itertools import product
 
 import pytest
 
+from bluebridge.device.buslog.filter import Filter
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ioat.registers import PCI_IDS
 from bluebridge.device.layout.ntb.models import GEN4
 from bluebridge.host_tools.lab import ntrdma
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.ntrdma.interfaces import ADDRESSES, interfaces
@@ -80,12 +84,19 @@ def reset(guest: Vm, identity: tuple[int, int]) -> None:
     guest.run(f"echo 1 > $(dirname $({found}))/reset")
 
 
+def resets(pair: Pair) -> int:
+    """Count the resets of functions that the log has by now."""
+    wanted = Filter(kinds=frozenset((Kind.RESET,)))
+    return sum(1 for _ in LogReader(pair.logs).events(wanted))
+
+
+@pytest.mark.long  # on a busy machine the ports did not meet again in time, once of three runs
 def test_a_reset_under_the_program(lab: Lab) -> None:
     """Of bridge and DMA engine in either guest: the ports meet again by themselves."""
     with lab.pair(hca=False, bridge=ntrdma.bridge()) as pair, interfaces(pair, "ntb+dma", 1500):
         for guest, identity in product(pair.machines, (GEN4.pci_id, PCI_IDS[0])):
             pings.check(pair.a, B, "-c 1")
+            before = resets(pair)
             reset(guest, identity)
-            broken = pair.a.run(f"ping -c 1 -W 1 {B}", check=False)
-            assert broken.status, "nothing was reset"
             pings.check(pair.a, B, "-c 1")
+            assert resets(pair) > before, f"{guest.name}: nothing was reset"
