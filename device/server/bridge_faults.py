@@ -17,7 +17,7 @@ from bluebridge.device.pci.host import MasterBus
 
 @dataclass(frozen=True, slots=True)
 class GuestBridge:
-    """What faults of one guest strike: its bridge, that at the link's other end, its engines.
+    """The places where faults strike a guest: its bridge, the one at the other end, its engines.
 
     `mapped` says that the peer's memory is mapped into the guest, so that no access passes here.
     """

@@ -6,9 +6,6 @@ from dataclasses import dataclass
 
 from bluebridge.guest.verbs.values import AddressVector
 
-ROCE_V2 = 2
-"""The version of RoCE whose packets are UDP over IPv4 or IPv6."""
-
 
 @dataclass(slots=True, frozen=True)
 class RoceAddress(AddressVector):

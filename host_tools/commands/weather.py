@@ -18,6 +18,8 @@ _KINDS = {
     "rate": "how fast all the others arrive, one after the other: `100Mb`, `1Gb` each second",
 }
 _FORMS = {"delay": "TIME", "rate": "BITS"}
+_ACTIONS = {"mark": "ecn"}
+"""Words of rules that are others than those of the options."""
 _REORDER_MS = "1"
 _WHICH = "RATE|WORDS"
 
@@ -79,14 +81,12 @@ def _lines(options: argparse.Namespace, link: str) -> list[str]:
             continue
         if kind == "delay":
             lines.append(f"delay {link} {_milliseconds(value)}")
-        elif kind == "mark":
-            lines.append(f"ecn {link} {_which(value, options.seed)}")
         elif kind == "rate":
             lines.append(f"rate {link} {_megabits(value)}")
         elif kind == "reorder":
             lines.append(f"delay {link} {_REORDER_MS} {_which(value, options.seed)}")
         else:
-            lines.append(f"{kind} {link} {_which(value, options.seed)}")
+            lines.append(f"{_ACTIONS.get(kind, kind)} {link} {_which(value, options.seed)}")
     if options.partition:
         lines.append(f"drop {link}")
     return lines

@@ -7,6 +7,8 @@ from bluebridge.device.layout.fields import Struct, bits, raw, u8, u16
 PROTOCOL_UDP = 17
 IPV4_MAPPED = bytes(10) + b"\xff\xff"
 """The bytes before an IPv4 address in a GID (RFC 4291, 2.5.5.2)."""
+ROCE_V2 = 2
+"""The version of RoCE whose packets are UDP over IPv4 or IPv6 (InfiniBand annex A17)."""
 ROCE_PORT = 4791
 """UDP destination port of RoCE v2 (InfiniBand annex A17)."""
 FIRST_SOURCE_PORT = 0xC000

@@ -202,8 +202,7 @@ def ipv4_gid(address: bytes) -> bytes:
 
 def ipv4_number(gid: bytes) -> int:
     """Return the IPv4 address of an IPv4-mapped GID as a number, 0 for any other GID."""
-    mapped = gid[:-4] == ipv4_gid(bytes(4))[:-4]
-    return int.from_bytes(gid[-4:], "big") if mapped else 0
+    return int.from_bytes(gid[-4:], "big") if gid.startswith(IPV4_MAPPED) else 0
 
 
 def ip_gid(address: bytes) -> bytes:

@@ -95,7 +95,7 @@ class Pacer:
         self.sends = 0
 
     def stop(self) -> None:
-        """Forget everything."""
+        """Forget all that waits, and cancel the timers."""
         self._queue.clear()
         self.sends = 0
         for timer in (self._release, self._alpha, self._step):

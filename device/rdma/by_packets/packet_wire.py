@@ -28,7 +28,13 @@ from bluebridge.device.layout.net.ethernet import (
     HEADER_SIZE,
     MIN_FRAME,
 )
-from bluebridge.device.layout.net.ip import CONGESTION_EXPERIENCED, ECN_CAPABLE, IPV4, UDP
+from bluebridge.device.layout.net.ip import (
+    CONGESTION_EXPERIENCED,
+    ECN_CAPABLE,
+    IPV4,
+    IPV4_MAPPED,
+    UDP,
+)
 from bluebridge.device.layout.net.roce import (
     CNP_SERVICE_LEVEL,
     CNP_TRAFFIC_CLASS,
@@ -39,7 +45,6 @@ from bluebridge.device.layout.net.roce import (
     UNRELIABLE_SERVICE,
     XRC_SERVICE,
     BthOpcode,
-    ipv4_gid,
 )
 from bluebridge.device.packets import crc
 from bluebridge.device.packets.carriers import carried, frames_of
@@ -62,7 +67,6 @@ MOST_HEADS: Final = 1024
 Soon = Callable[[Callable[[], None]], None]
 """Function that runs an action before the loop sleeps, for a bounded time in each turn."""
 
-_MAPPED: Final = ipv4_gid(bytes(4))[:12]
 _DATAGRAMS: Final = (BthOpcode.UD_SEND_ONLY, BthOpcode.UD_SEND_ONLY_IMM)
 _SERVICES: Final = (RELIABLE_SERVICE, UNRELIABLE_SERVICE, XRC_SERVICE, CONGESTION_SERVICE)
 
@@ -154,7 +158,8 @@ class PacketWire(PacketCarrier):
         elif bears and route.roce != 1:
             wire.traffic_class = wire.traffic_class & ~CONGESTION_EXPERIENCED | ECN_CAPABLE
         frame = carried(wire, packet).data
-        if route.roce == 1 or (route.sgid.startswith(_MAPPED) and route.dgid.startswith(_MAPPED)):
+        over_ipv4 = route.sgid.startswith(IPV4_MAPPED) and route.dgid.startswith(IPV4_MAPPED)
+        if route.roce == 1 or over_ipv4:
             at = frame.index(transport, HEADER_SIZE)
             if len(self._heads) == MOST_HEADS:
                 self._heads.clear()

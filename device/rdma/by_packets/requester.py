@@ -102,7 +102,7 @@ class LocalMemory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the context of a queue pair says; `window` is the most packets without an answer.
+    """The limits in the context of a queue pair; `window` is the most packets without an answer.
 
     The acknowledge time-out is 4.096 us * 2^`timeout` * `time_factor`: a guest on a slow processor
     may need more time than hardware. Without `reliable` nothing is answered, and a window is how

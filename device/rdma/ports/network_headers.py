@@ -9,14 +9,19 @@ from __future__ import annotations
 from typing import Final
 
 from bluebridge.device.fabric.messages import Route
-from bluebridge.device.layout.net.ip import IPV4_MAPPED, PROTOCOL_UDP, UDP, ones_complement_sum
+from bluebridge.device.layout.net.ip import (
+    IPV4_MAPPED,
+    PROTOCOL_UDP,
+    ROCE_V2,
+    UDP,
+    ones_complement_sum,
+)
 from bluebridge.device.layout.net.roce import BTH_SIZE, DETH_SIZE, GRH_NEXT_BTH, ICRC_SIZE
 from bluebridge.device.packets.forms import GRH, IPV4
 
 IPV4_PADDING: Final = bytes(20)
 IP_VERSION: Final = 6
 IMMEDIATE_SIZE: Final = 4
-ROCE_V2: Final = 2
 _VERSION_AND_WORDS: Final = 0x45
 _DONT_FRAGMENT: Final = 0x4000
 

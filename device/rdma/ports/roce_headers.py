@@ -16,7 +16,7 @@ from bluebridge.device.layout.net.ethernet import (
     HEADER_SIZE,
     NO_VLAN,
 )
-from bluebridge.device.layout.net.ip import IPV4, IPV4_MAPPED, ROCE_PORT, UDP
+from bluebridge.device.layout.net.ip import IPV4, IPV4_MAPPED, ROCE_PORT, ROCE_V2, UDP
 from bluebridge.device.layout.net.roce import (
     BTH_SIZE,
     DETH_SIZE,
@@ -30,11 +30,7 @@ from bluebridge.device.rdma.ports.datagram_headers import (
     datagram,
     parse_transport,
 )
-from bluebridge.device.rdma.ports.network_headers import (
-    IMMEDIATE_SIZE,
-    IPV4_PADDING,
-    ROCE_V2,
-)
+from bluebridge.device.rdma.ports.network_headers import IMMEDIATE_SIZE, IPV4_PADDING
 from bluebridge.device.rdma.ports.roce_routes import of_tag
 
 VLAN_SIZE: Final = 4

@@ -20,7 +20,7 @@ from bluebridge.device.layout.mlx4.capabilities import (
 from bluebridge.device.layout.mlx4.commands import Opcode, SetPort
 from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE
 from bluebridge.device.layout.mlx4.ports import ROCE_ADDRESS, ROCE_ADDRESS_SIZE
-from bluebridge.device.layout.net.ip import IPV4_MAPPED
+from bluebridge.device.layout.net.ip import IPV4_MAPPED, ROCE_V2
 from bluebridge.guest.drivers.hca.resources.commands import FirmwareCommands
 from bluebridge.guest.drivers.hca.resources.errors import HcaError
 from bluebridge.guest.verbs.errors import VerbsError
@@ -74,12 +74,12 @@ class Port:
 
     def start(self) -> None:
         """Program the tables and bring the link up."""
-        general: dict[str, Value] = {"mtu": self.eth_mtu + _FRAME_EXTRA}
-        general["flags"] = _MTU_AND_PAUSE_VALID
-        if self.roce_v2:
-            general["flags"] = _MTU_AND_PAUSE_VALID | GENERAL_MODE_VALID
-            general["roce_mode"] = GENERAL_ROCE_V1_V2
-        self._set(SetPort.GENERAL, SET_PORT_GENERAL.pack(general))
+        general = SET_PORT_GENERAL.pack(
+            flags=_MTU_AND_PAUSE_VALID | GENERAL_MODE_VALID * self.roce_v2,
+            roce_mode=GENERAL_ROCE_V1_V2 * self.roce_v2,
+            mtu=self.eth_mtu + _FRAME_EXTRA,
+        )
+        self._set(SetPort.GENERAL, general)
         entry = MAC_VALID | int.from_bytes(self.mac, "big")
         self._set(SetPort.MAC_TABLE, struct.pack(f">{MAC_TABLE_ENTRIES}Q", entry, *[0] * 127))
         self._write_gids()
@@ -131,7 +131,7 @@ class Port:
         The link-local GID keeps version 1. The others are of version 2 where the adapter speaks
         it, as rdma_cm chooses (core/cma.c: cma_get_default_gid_type).
         """
-        return 2 if self.roce_v2 and gid_index else 1
+        return ROCE_V2 if self.roce_v2 and gid_index else 1
 
     def remove_gid(self, gid: bytes) -> None:
         """Take a GID out of the table; the other GIDs keep their indices."""
@@ -172,8 +172,8 @@ class Port:
         for index, gid in enumerate(self.gids):
             version = self.roce_version(index)
             entry: dict[str, Value] = {"gid": gid}
-            if version == 2:
-                entry |= {"version": 2, "type": int(not gid.startswith(IPV4_MAPPED))}
+            if version == ROCE_V2:
+                entry |= {"version": version, "type": int(not gid.startswith(IPV4_MAPPED))}
             start = index * ROCE_ADDRESS_SIZE
             table[start : start + ROCE_ADDRESS_SIZE] = ROCE_ADDRESS.pack(entry)
         self._set(SetPort.ROCE_ADDR, table)

@@ -37,7 +37,7 @@ def _serve(given: argparse.Namespace, interfaces: Interfaces, loop: Loop) -> int
 
 
 def _only(interfaces: Interfaces, addresses: Sequence[str]) -> Interfaces:
-    """Those with one of `addresses`; raises `AddressError` for one that nobody has."""
+    """Return the interfaces with `addresses`; raises `AddressError` for one that nobody has."""
     ours = {interface.address: interface for interface in interfaces.all}
     for address in addresses:
         if address not in ours:

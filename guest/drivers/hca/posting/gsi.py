@@ -15,6 +15,7 @@ from bluebridge.device.layout.net.ip import (
     IPV4_MAPPED,
     PROTOCOL_UDP,
     ROCE_PORT,
+    ROCE_V2,
     UDP,
     ones_complement_sum,
 )
@@ -34,7 +35,7 @@ from bluebridge.guest.verbs.enums import SendFlags, WrOpcode
 from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.interface import EthernetPort
 from bluebridge.guest.verbs.requests import SendWr
-from bluebridge.guest.verbs.roce import ROCE_V2, RoceAddress
+from bluebridge.guest.verbs.roce import RoceAddress
 
 DEFAULT_PKEY = 0xFFFF
 _PSN_MASK = 0xFFFFFF

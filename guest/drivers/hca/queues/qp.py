@@ -5,6 +5,7 @@ from __future__ import annotations
 from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import QPC, QPC_MAILBOX_OFFSET, ROCE_MODE_V2
+from bluebridge.device.layout.net.ip import ROCE_V2
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlame
 from bluebridge.guest.drivers.hca.queues.cq import Cq
 from bluebridge.guest.drivers.hca.queues.qp_context import constant_fields, mailbox, transition
@@ -17,7 +18,7 @@ from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.interface import EthernetPort
 from bluebridge.guest.verbs.objects import CompletionQueue, SharedReceiveQueue
 from bluebridge.guest.verbs.requests import QpInit
-from bluebridge.guest.verbs.roce import ROCE_V2, RoceAddress
+from bluebridge.guest.verbs.roce import RoceAddress
 from bluebridge.guest.verbs.values import QpAttr
 
 _NO_MAILBOX = 2

@@ -100,7 +100,7 @@ class Interface:
 
     @property
     def name(self) -> str:
-        """The interface's."""
+        """The name of the network interface."""
         return self.port.name
 
     def has_address(self, gid: bytes) -> bool:

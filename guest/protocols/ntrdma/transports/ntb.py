@@ -321,7 +321,7 @@ class DmaTransport(NtbTransport):
 
     @property
     def pause(self) -> float:
-        """None while the channel has not been told of descriptors."""
+        """The time in seconds to sleep: 0 while the channel must be told of new descriptors."""
         return 0.0 if self._begun != self._channel.posted else super().pause
 
     def flush(self) -> None:
