@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import fnmatch
 import json
+import os
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bluebridge.device.layout.mlx4.faults import BY_NAME as FAULTS_BY_NAME
 from bluebridge.device.layout.mlx4.faults import FAULTS, Layer, NamedFault
-from bluebridge.host_tools.atlas import page, stage
+from bluebridge.host_tools.atlas import page, shares, stage
 from bluebridge.host_tools.atlas.cell import Cell
 from bluebridge.host_tools.atlas.outcome import Row
 from bluebridge.host_tools.atlas.programs import BY_NAME, PROGRAMS, Program
 from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.lab import folders
 from bluebridge.host_tools.processes.termination import termination_as_exception
 from bluebridge.host_tools.progress import Progress, Reporter
 
-MOST_TIMES = 100
+MOST_TIMES, MOST_PAIRS = 100, 16
 
 
 def main(options: argparse.Namespace) -> int:
@@ -29,20 +32,23 @@ def main(options: argparse.Namespace) -> int:
         print("\n".join(f"{program.name:18}{program.what}" for program in PROGRAMS))
         return 0
     pairs = chosen(options.only, options.programs, every=options.all)
-    if not 1 <= options.times <= MOST_TIMES:
-        raise UsageError(f"--times {options.times}", f"give 1 to {MOST_TIMES}")
+    for option, value, most in (
+        ("--times", options.times, MOST_TIMES),
+        ("--pairs", options.pairs, MOST_PAIRS),
+    ):
+        if not 1 <= value <= most:
+            raise UsageError(f"{option} {value}", f"give 1 to {most}")
     _check_page(options.page)
     if options.minutes is not None and options.minutes <= 0:
         raise UsageError(f"--minutes {options.minutes:g}", "give a time in which cells can run")
     progress = Reporter(quiet=options.quiet)
-    cells = [pair for pair in pairs for _ in range(options.times)]
     rows: list[Row] = []
     try:
         with termination_as_exception():
             found = (
                 rows_of(options.rows)
                 if options.rows
-                else run(cells, options.minutes, options.log, progress)
+                else run(pairs, options, progress)
             )
             for row in found:
                 rows.append(row)
@@ -55,6 +61,10 @@ def main(options: argparse.Namespace) -> int:
 
 def _tell(rows: Sequence[Row], options: argparse.Namespace) -> None:
     """Print the table and write the page, as far as the run came."""
+    programs, faults = list(BY_NAME), list(FAULTS_BY_NAME)
+    rows = sorted(
+        rows, key=lambda row: (programs.index(row.program), faults.index(row.fault))
+    )  # several programs run at once
     if rows and not options.json:
         print("\n".join(page.table(rows)))
     if rows and options.page is not None:
@@ -79,9 +89,17 @@ def chosen(
 
 
 def chosen_faults(pattern: str | None) -> Sequence[NamedFault]:
-    """Return the HCA's faults whose names match; raises `UsageError` when none does."""
+    """Return the HCA's faults whose names match one of the patterns, which commas part.
+
+    Raises `UsageError` when none does.
+    """
     adapter = [fault for fault in FAULTS if fault.layer is not Layer.BRIDGE]
-    found = [fault for fault in adapter if fnmatch.fnmatch(fault.name, pattern or "*")]
+    patterns = (pattern or "*").split(",")
+    found = [
+        fault
+        for fault in adapter
+        if any(fnmatch.fnmatch(fault.name, each.strip()) for each in patterns)
+    ]
     if not found:
         mend = "`bluebridge fault list` shows all"
         raise UsageError(f"no fault of an HCA is called {pattern!r}", mend)
@@ -108,7 +126,7 @@ def rows_of(files: Iterable[Path]) -> Iterable[Row]:
         for number, line in enumerate(lines, start=1):
             try:
                 row = Row(**json.loads(line))
-                if not isinstance(row.fault, str) or row.fault not in FAULTS_BY_NAME:
+                if row.fault not in FAULTS_BY_NAME or row.program not in BY_NAME:
                     raise ValueError
             except (TypeError, ValueError):
                 raise UsageError(
@@ -118,23 +136,44 @@ def rows_of(files: Iterable[Path]) -> Iterable[Row]:
 
 
 def run(
+    chosen_pairs: Sequence[tuple[Program, NamedFault]],
+    options: argparse.Namespace,
+    progress: Reporter,
+) -> Iterable[Row]:
+    """Yield the row of each fault and program, `options.times` times. Raises `LabError`.
+
+    Several programs run `options.pairs` at once, each on a pair of its own; what a fault leaves
+    behind meets no other program. After `options.minutes` no further cell begins.
+    """
+    end = None if options.minutes is None else time.monotonic() + 60 * options.minutes
+    faults: dict[str, list[str]] = {}
+    for program, fault in chosen_pairs:
+        faults.setdefault(program.name, []).append(fault.name)
+    if len(faults) == 1:
+        cells = [pair for pair in chosen_pairs for _ in range(options.times)]
+        yield from _run_here(cells, end, options.log, progress)
+        return
+    log = folders.log_folder(options.log)
+    with contextlib.ExitStack() as owned:
+        owned.callback(os.close, folders.keep_logs(log))
+        yield from shares.run(faults, options.pairs, options.times, end, log, progress)
+
+
+def _run_here(
     cells: Sequence[tuple[Program, NamedFault]],
-    minutes: float | None,
+    end: float | None,
     log: Path | None,
     progress: Progress,
 ) -> Iterable[Row]:
-    """Start a pair of guests and yield the row of each fault and program. Raises `LabError`.
-
-    After so many `minutes` no further one begins.
-    """
-    end = None if minutes is None else time.monotonic() + 60 * minutes
-    programs = list(dict.fromkeys(program for program, _ in cells))
-    with stage.opened(programs, log, progress) as opened:
-        for number, (program, fault) in enumerate(cells, start=1):
+    """Run the cells of one program on a pair of this process. Raises `LabError`."""
+    program = cells[0][0]
+    with stage.opened([program], log, progress) as opened:
+        for number, (_, fault) in enumerate(cells, start=1):
             if end is not None and time.monotonic() > end:
-                progress(f"{minutes:g} minutes are over: {len(cells) - number + 1} cells are left")
+                left = len(cells) - number + 1
+                progress(f"{program.name}: the minutes are over, {left} cells are left")
                 return
-            if program.name not in opened.usual and not program.loads:
+            if number == 1 and not program.loads:
                 Cell(opened, program, fault).measure()
             row = Cell(opened, program, fault).run()
             progress(f"{number}/{len(cells)} {fault.name}, {program.name}: {row.outcome}")

@@ -9,14 +9,14 @@ from pathlib import Path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     parser.description = (
-        "Start a pair of guests with the kernel's drivers and run stock programs between them, "
+        "Start pairs of guests with the kernel's drivers and run stock programs between them, "
         "with one fault of `bluebridge fault list` in guest a at a time. The table says of each "
         "how much it took, what the program saw, how it ended, what the kernel said, "
         "and whether all was well again after the fault was cleared. A guest that crashed or hangs "
         "is started anew. Exit status 0 if the lab was healthy after each fault."
     )
     parser.add_argument(
-        "--only", metavar="PATTERN", help="faults whose name matches, such as 'wc-*' (default all)"
+        "--only", metavar="PATTERN,...", help="faults whose name matches, such as 'wc-*,hung-wr'"
     )
     parser.add_argument(
         "--programs", metavar="NAME,...", help="which programs (default all): `--list` shows them"
@@ -29,6 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--times", type=int, default=1, metavar="N", help="each fault so often (default 1)"
     )
+    parser.add_argument(
+        "--pairs", type=int, default=2, metavar="N",
+        help="so many programs at once, each on a pair of its own (default 2)",
+    )  # fmt: skip
     parser.add_argument(
         "--minutes", type=float, metavar="N", help="begin no further one after so many minutes"
     )

@@ -22,7 +22,7 @@ _AFTER_SECONDS = 20.0
 _USUAL_SECONDS = 60.0
 _TIMES_USUAL = 4.0
 """A program is hung after so many times its time without a fault, and not before its limit."""
-_GRACE_SECONDS = 3.0
+_GRACE_SECONDS = 1.0
 """Seconds that a program gets after its fault was cleared, before it is killed."""
 NEVER_SECONDS = 75.0
 """The limit under `command-never`: mlx4_core gives a command 60 s."""
@@ -60,6 +60,10 @@ class Cell:
             self.stage.restart(self._a)
         with contextlib.suppress(LabError):
             self._tidy()
+        if self._stays():
+            self._lost = True
+            for machine in self.stage.pair.machines:
+                self.stage.restart(machine)
         touched = self._lost or self._produced
         recovered = self.stage.recover() if touched else YES
         if self._lost and recovered == YES:
@@ -200,6 +204,16 @@ class Cell:
             if line:
                 with contextlib.suppress(CommandFailed, CommandTimedOut):
                     machine.run(line, timeout=_AFTER_SECONDS, check=False)
+
+    def _stays(self) -> bool:
+        """Return True if something of the program has not gone, such as a disk that is stuck."""
+        if not self.program.left:
+            return False
+        gone = wait_until(f"! ({self.program.left}) > /dev/null 2>&1")
+        try:
+            return bool(self._a.run(gone, timeout=_AFTER_SECONDS, check=False).status)
+        except LabError:
+            return True
 
     def _forget_messages(self) -> None:
         for machine in self.stage.pair.machines:

@@ -20,14 +20,16 @@ _INTRODUCTION = """\
     bluebridge atlas --minutes 28 --page FILE.md      # begins nothing behind 28 minutes
     bluebridge atlas --all --times 2                  # under all programs, twice: hours
     bluebridge atlas --only 'wc-*' --programs ibv_rc_pingpong
-    bluebridge atlas --only hung-wr --programs nvme-rdma --times 3 --json
+    bluebridge atlas --only 'hung-wr,cqe-*' --programs nvme-rdma --times 3 --json
 
 Each fault of `bluebridge fault list` ([faults.md](faults.md#faults-of-the-adapter-by-name)) is
 armed in guest a while an unmodified program runs there, the other side of it in guest b. Numbers of
 queue pairs and completion queues are those of the running program; faults of commands are armed
-before it starts. This page is made by `bluebridge atlas --page`; programs without a column were
-not run for it. Each cell was seen once, unless it says ×2 or more, or two outcomes. A column can be
-run apart, beside others, and joined to the page afterwards:
+before it starts. Each program has a pair of guests of its own, two of them at once (`--pairs`), and
+guests in which something of it stays behind are started anew. This page is made by
+`bluebridge atlas --page`; programs without a column were not run for it. Each cell was seen once,
+unless it says ×2 or more, or two outcomes. A column can be run apart, beside others, and joined to
+the page afterwards:
 
     bluebridge atlas --programs rping --json > rping.jsonl
     bluebridge atlas --rows rping.jsonl nvme-rdma.jsonl --page docs/atlas.md

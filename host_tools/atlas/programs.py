@@ -42,6 +42,9 @@ class Program:
     before: str = ""
     after: str = ""
     over: str = ""
+    left: str = ""
+    """A shell line that fails in guest a once nothing of the program is there any more, which is
+    looked at behind `after`; a guest where something stays is started anew."""
     rnbd: bool = False
     """Whether the guests need the modules of RTRS and RNBD."""
     messages: bool = False
@@ -173,7 +176,10 @@ PROGRAMS = (
     ),
     _verbs(
         "ib_write_lat", "-x 0 -n COUNT", 100, 3000, "perftest, which polls",
-        ("wire-*", "*-lost", "*-flip", "slow-drain", "hung-wr", "doorbell-ignored"),
+        (
+            "wire-*", "cqe-lost", "request-lost", "ack-lost", "registers-lost", "payload-flip",
+            "slow-drain", "hung-wr", "doorbell-ignored",
+        ),
     ),
     _cm(
         "rping", f"rping -c -a {SERVER} -C COUNT", "rping -s", 10, 250, "librdmacm's example",
@@ -198,11 +204,13 @@ PROGRAMS = (
         "--reconnect-delay=1 --ctrl-loss-tmo=8 || exit 1\n"
         "until [ -b /dev/nvme0n1 ]; do sleep 0.1; done\n" + _FIO.format(disk="/dev/nvme0n1"),
         "rdma_cm", 1, 2, before=_TARGET, limit=15.0, after="nvme disconnect -n blue",
+        left="ls -d /sys/class/nvme/nvme*",
         concerns=("reg-mr-*", "qp-to-*", "map-icm-*", "payload-flip", *_FEW),
     ),
     Program(
         "rnbd", "the kernel's RTRS and RNBD, fio compares each block", _MAP, "rdma_cm", 1, 2,
         before="modprobe rnbd-server", limit=15.0, after=_UNMAP, rnbd=True,
+        left="ls -d /sys/class/rtrs-client/*/ /sys/block/rnbd* | grep -vw ctl",
         concerns=("rtrs-*", "payload-flip", *_FEW),
     ),
     Program(
@@ -212,6 +220,7 @@ PROGRAMS = (
     Program(
         "nfs-rdma", "the kernel's NFS over RDMA, fio compares each block", _MOUNT, "rdma_cm", 1, 2,
         before=_SHARE, limit=15.0, after="umount -f -l /mnt", nfs=True,
+        left="grep ^v4 /proc/fs/nfsfs/servers",
         concerns=("reg-mr-*", "*-flip", "wire-lossy", *_FEW),
     ),
 )  # fmt: skip

@@ -20,8 +20,8 @@ from bluebridge.host_tools.programs.readiness import VERBS_PORT, listening, wait
 from bluebridge.host_tools.progress import Progress
 
 _UP_SECONDS = 60.0
-_HEALTHY_SECONDS = 40.0
-QUIET_SECONDS = 3.0
+_HEALTHY_SECONDS = 25.0
+QUIET_SECONDS = 2.0
 _QUIET_BYTES = 16 << 10
 """What a few frames take in the bus log, besides twice what idle drivers do."""
 _RELOAD_SECONDS = 8.0

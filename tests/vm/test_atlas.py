@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from bluebridge.host_tools.atlas.cell import Cell
 from bluebridge.host_tools.atlas.outcome import CLEAN, CRASHED, HUNG, SURVIVED, Row
 from bluebridge.host_tools.atlas.stage import RESTARTED, YES, Stage
 from bluebridge.host_tools.lab.pair import Pair
+from tests.vm.conftest import Tool
 
 pytestmark = [pytest.mark.devices("hca", vfio=False), pytest.mark.timeout(300)]
 
@@ -95,3 +98,21 @@ def test_a_guest_that_crashes_is_started_anew_and_its_peer_is_not(pair: Pair) ->
     assert "panic" in row.kernel
     assert pair.b.pid == peer
     assert run(stage, "ibv_rc_pingpong", "reg-mr-fails").recovered == YES
+
+
+def test_two_programs_have_pairs_of_their_own_and_one_table(tool: Callable[..., Tool]) -> None:
+    """Rows of both come as they are, and each is one of the choice."""
+    words = "--only", "reg-mr-fails,mad-fails", "--programs", "ibv_rc_pingpong,ibv_srq_pingpong"
+    bluebridge = tool("atlas", *words, "--json")
+    status, output = bluebridge.finish()
+    assert status == 0, bluebridge.errors
+    rows = [json.loads(line) for line in output.splitlines()]
+    assert {(row["program"], row["fault"], row["outcome"]) for row in rows} == {
+        ("ibv_rc_pingpong", "reg-mr-fails", CLEAN),
+        ("ibv_rc_pingpong", "mad-fails", SURVIVED),
+        ("ibv_srq_pingpong", "reg-mr-fails", CLEAN),
+        ("ibv_srq_pingpong", "mad-fails", SURVIVED),
+    }
+    assert len(rows) == 4
+    assert bluebridge.errors.count("are up") == 2
+    bluebridge.assert_nothing_left()

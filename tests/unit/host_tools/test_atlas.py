@@ -120,6 +120,8 @@ def test_faults_and_programs_are_chosen() -> None:
     names = [program.name for program in atlas_command.chosen_programs("rping,pyverbs,rping")]
     assert names == ["rping", "pyverbs"]
     assert BY_NAME["hung-wr"] in atlas_command.chosen_faults("hung*")
+    several = atlas_command.chosen_faults("port-down, hung*")
+    assert [fault.name for fault in several] == ["hung-wr", "port-down"]
 
 
 def test_each_fault_runs_by_default_and_few_run_under_every_program() -> None:
@@ -141,6 +143,7 @@ def test_each_fault_runs_by_default_and_few_run_under_every_program() -> None:
         ["--only", "ntb-*"],
         ["--programs", "frob"],
         ["--times", "0"],
+        ["--pairs", "0"],
         ["--minutes", "0"],
         ["--page", "/no/x.md"],
     ],
@@ -157,7 +160,7 @@ def test_rows_are_objects(
     monkeypatch.setattr(atlas_command, "run", lambda *_: rows)
     options = argparse.Namespace(
         list=False, only=None, programs=None, times=1, log=None, quiet=True, json=True, page=None,
-        rows=None, all=False, minutes=None,
+        rows=None, all=False, minutes=None, pairs=2,
     )  # fmt: skip
     assert atlas_command.main(options) == 1
     assert json.loads(capsys.readouterr().out)["outcome"] == "hung"
@@ -173,6 +176,17 @@ def test_a_run_that_breaks_off_leaves_its_page(
     monkeypatch.setattr(atlas_command, "run", run)
     assert cli.main(["atlas", "--page", str(tmp_path / "page.md")]) == LabError.status
     assert "| `hung-wr` | hung |" in (tmp_path / "page.md").read_text()
+
+
+def test_rows_that_came_out_of_order_are_told_in_that_of_programs_and_faults(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    came = [("hung-wr", "rping"), ("hung-wr", "pyverbs"), ("device-fatal", "pyverbs")]
+    rows = [dataclasses.asdict(row(*names, outcome.CLEAN)) for names in came]
+    (tmp_path / "rows").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    assert cli.main(["atlas", "--rows", str(tmp_path / "rows")]) == 0
+    told = [tuple(line.split()[:2]) for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [each for each in told if each in came] == [came[2], came[1], came[0]]
 
 
 def test_each_status_and_event_has_a_fault_or_a_reason_why_none() -> None:
