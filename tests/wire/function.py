@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -44,6 +45,7 @@ class WireFunction:
         self._bars = dict(bars)
         self._fds: list[int] = []
         self._lock = threading.Lock()
+        self._away_until, self._away_byte = 0.0, b""
         self.client.dma_map(RAM_BASE, ram.size, ram.fd)
         self._place()
 
@@ -54,9 +56,13 @@ class WireFunction:
                 self.client.write(CONFIG, where, value.to_bytes(4, "little"))
         self.client.write(CONFIG, COMMAND, MEMORY_AND_MASTER.to_bytes(2, "little"))
 
-    def reset_function(self) -> None:
-        """Reset the function as Linux does for `echo 1 > reset`, under whoever drives it."""
+    def reset_function(self, seconds: float = 0.0, byte: bytes = b"\xff") -> None:
+        """Reset the function as Linux does for `echo 1 > reset`, under whoever drives it.
+
+        For so many `seconds` its memory space stays off: stores are lost, loads return that byte.
+        """
         with self._lock:
+            self._away_until, self._away_byte = time.monotonic() + seconds, byte
             offset = self.client.read(CONFIG, layout.HEADER.field("capabilities").offset, 1)[0]
             while self.client.read(CONFIG, offset, 1)[0] != layout.CAP_ID_EXPRESS:
                 offset = self.client.read(CONFIG, offset + 1, 1)[0]
@@ -64,14 +70,22 @@ class WireFunction:
             self.client.write(CONFIG, where, FUNCTION_RESET.to_bytes(2, "little"))
             self._place()
 
+    @property
+    def _away(self) -> bool:
+        return time.monotonic() < self._away_until
+
     def load(self, bar: int, offset: int, width: int) -> int:
         """One load."""
         with self._lock:
+            if self._away:
+                return int.from_bytes(self._away_byte * width, "little")
             return int.from_bytes(self.client.read(bar, offset, width), "little")
 
     def store(self, bar: int, offset: int, width: int, value: int) -> None:
         """One store, posted as QEMU's are."""
         with self._lock:
+            if self._away:
+                return
             self.client.write(bar, offset, value.to_bytes(width, "little"), posted=True)
 
     def load_bytes(self, bar: int, offset: int, length: int) -> bytes:

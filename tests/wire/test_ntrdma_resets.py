@@ -10,6 +10,7 @@ import pytest
 
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.guest.protocols.ntrdma.engine.actions import Event
+from bluebridge.guest.protocols.ntrdma.engine.port import SILENT_SECONDS
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.protocols.ntrdma.transports.ntb import DmaTransport, NtbTransport
 from bluebridge.guest.verbs import WcStatus, WrOpcode
@@ -102,3 +103,13 @@ def test_both_ends_go_on(
             assert bytes(y.view[:4096]) == PATTERN[:4096]
     hangs = [event.text for event in LogReader(folder / "log") if "would have hung" in event.text]
     assert not hangs, f"{len(hangs)} accesses that would have hung the hardware"
+
+
+@pytest.mark.parametrize("byte", [b"\0", b"\xff"], ids=["zeros", "ones"])
+def test_a_reset_that_takes_longer_than_silence(folder: Path, byte: bytes) -> None:
+    """The driver looks for its registers while they are off, and programs them once they are on."""
+    with ntrdma_pair.joined(folder, True) as ends:
+        before = ups(ends[0]), ups(ends[1])
+        bridge_of(ends[0]).reset_function(SILENT_SECONDS + 1.5, byte)
+        for device, already in zip(ends, before, strict=True):
+            until(device, meets_again(device, already))

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+RESET_SECONDS = 10.0
+"""The seconds for which a function that is being reset may answer nothing; for Linux 60
+(drivers/pci/pci.c: PCIE_RESET_READY_POLL_MS).
+"""
+
 
 class DmaMemory(Protocol):
     """Memory the device can reach: `address` for the device, `view` for this process.

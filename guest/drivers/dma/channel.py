@@ -9,13 +9,12 @@ import time
 from bluebridge.device.layout.ioat import registers as layout
 from bluebridge.device.layout.ioat.descriptor import COMPLETION, DESCRIPTOR_SIZE
 from bluebridge.device.layout.ioat.registers import ChannelCommand, ChannelError, State
-from bluebridge.guest.drivers.bus.interface import Function
+from bluebridge.guest.drivers.bus.interface import RESET_SECONDS, Function
 from bluebridge.guest.drivers.bus.vectors import Deadline, Vectors
 from bluebridge.guest.drivers.dma.errors import ChannelHalted, DmaError, DmaTimeout
 from bluebridge.guest.drivers.dma.ring import Ring
 
 ENTRIES = 256
-RESET_SECONDS = 1.0
 PUT_SECONDS = 10.0
 """The time in seconds that `put` waits for room in the ring."""
 CONTROL = 0x1D

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bluebridge.device.layout.ntb.models import BridgeModel
-from bluebridge.guest.drivers.bus.interface import DmaMemory, Function
+from bluebridge.guest.drivers.bus.interface import RESET_SECONDS, DmaMemory, Function
 from bluebridge.guest.drivers.bus.vectors import Deadline, Vectors
 from bluebridge.guest.drivers.ntb.errors import NtbError, NtbTimeout
 from bluebridge.guest.drivers.ntb.window import Window
@@ -23,8 +23,6 @@ ENABLED = 0x154
 """The control register's snoop attributes that Linux sets while the link is requested, and that a
 reset clears (intel_ntb4_link_enable, xeon_link_enable).
 """
-RESET_SECONDS = 3.0
-"""The seconds for which a bridge that is being reset may read as all ones."""
 _NO_ANSWER = 0xFFFFFFFF
 _LOOKS = 256
 """The number of polls for interrupts between two looks at the clock."""
@@ -102,17 +100,31 @@ class Bridge(ABC):
         being reset; raises `DeviceError` when it does not answer any more.
         """
         deadline = Deadline(RESET_SECONDS)
-        while (control := self._control()) == _NO_ANSWER:
+        was_reset = False
+        while (control := self._control()) != ENABLED:
             if deadline.over:
-                raise DeviceError("the bridge is gone (reads return all ones)")
-            time.sleep(0.01)
-        if control == ENABLED:
+                reason = "reads return all ones" if control == _NO_ANSWER else "it takes no value"
+                raise DeviceError(f"the bridge is gone ({reason})")
+            if control == _NO_ANSWER or not self._start_anew():
+                time.sleep(0.01)
+            else:
+                was_reset = True
+        return was_reset
+
+    def _start_anew(self) -> bool:
+        """Program every register; returns False while the bridge does not answer yet.
+
+        While its memory space is off, stores are lost and loads return anything. What is read back
+        goes first: all that follows has arrived.
+        """
+        try:
+            for window in self.windows:
+                window.clear_translation()
+            self._program()
+            self._set_mask(self._masked)
+            self.enable_link()
+        except NtbError:
             return False
-        self._program()
-        for window in self.windows:
-            window.clear_translation()
-        self._set_mask(self._masked)
-        self.enable_link()
         return True
 
     def _store_checked(self, offset: int, value: int) -> None:

@@ -10,11 +10,14 @@ import select
 import time
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
 
 from bluebridge.device.layout.ntrdma.port import Spad
 from bluebridge.guest.drivers.bus.interface import DmaMemory
 from bluebridge.guest.drivers.dma import Channel, DmaError, Engine
 from bluebridge.guest.drivers.ntb import Bridge, NtbError
+from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.protocols.ntrdma.engine.transport import Message
 from bluebridge.guest.protocols.ntrdma.transports.arena import Mappings, Shown
 from bluebridge.guest.protocols.ntrdma.transports.back_end import News
@@ -38,6 +41,7 @@ _LARGEST = 4 * _WORD
 _STORED_AT_ONCE = 4096
 SLICE_SECONDS = 0.02
 """The time that stores of the processor may take at a stretch."""
+Found = TypeVar("Found")
 
 
 class NtbTransport(ABC):
@@ -108,36 +112,37 @@ class NtbTransport(ABC):
 
     def open(self) -> None:
         """Show this side's memory to the peer."""
-        self._touch()
-        if self._shown is None:
-            self._window.set_translation(self._origin, self._window.size)
-        else:
-            self._window.set_translation(self._shown.address, self._shown.size)
+        address = self._origin if self._shown is None else self._shown.address
+        size = self._window.size if self._shown is None else self._shown.size
+        self._at_registers(lambda: self._window.set_translation(address, size))
 
     def shut(self) -> None:
         """Show nothing of this side's memory."""
-        self._touch()
-        self._window.clear_translation()
+        self._at_registers(self._window.clear_translation)
 
     def store_spad(self, index: int, value: int) -> None:
         """Behind all stores so far, for which it waits."""
-        self._touch()
-        self.bridge.set_peer_spad(index, value)
+        self._at_registers(lambda: self.bridge.set_peer_spad(index, value))
 
     def load_spad(self, index: int) -> int:
         """Return the value of an own scratchpad."""
-        self._touch()
-        return self.bridge.spad(index)
+        return self._at_registers(lambda: self.bridge.spad(index))
 
     # -- stores ---------------------------------------------------------------------------------
 
-    def _touch(self) -> None:
-        """Wait until registers may be touched, and find them as they were programmed.
+    def _at_registers(self, act: Callable[[], Found]) -> Found:
+        """Wait until registers may be touched, find them as they were programmed, and `act`.
 
-        Whoever resets the function (`echo 1 > reset`) empties them and tells nobody.
+        Whoever resets the function (`echo 1 > reset`) empties them and tells nobody. If that comes
+        while `act` is at them, it does so once more.
         """
         self._rest()
         self._was_reset |= self.bridge.restore()
+        try:
+            return act()
+        except DeviceError:
+            self._was_reset |= self.bridge.restore()
+            return act()
 
     def _rest(self) -> None:
         """Wait until own stores are carried out and old enough."""
@@ -215,8 +220,7 @@ class NtbTransport(ABC):
         news.signalled = self._vector in fired
         changed = self.bridge.link_vector in fired
         if changed or silent or self._was_reset or not self._up:
-            self._touch()
-            up = self.bridge.link().up
+            up = self._at_registers(self.bridge.link).up
             if (changed or self._was_reset) and self._up and up:
                 news.links.append(False)  # it was down in between
             if up != self._up or news.links:
