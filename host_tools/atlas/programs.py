@@ -43,8 +43,8 @@ class Program:
     after: str = ""
     over: str = ""
     left: str = ""
-    """A shell line that fails in guest a once nothing of the program is there any more, which is
-    looked at behind `after`; a guest where something stays is started anew."""
+    """A shell line that fails in both guests once nothing of the program is there any more, which
+    is looked at behind `after`; guests where something stays are started anew."""
     rnbd: bool = False
     """Whether the guests need the modules of RTRS and RNBD."""
     messages: bool = False
@@ -210,7 +210,7 @@ PROGRAMS = (
     Program(
         "rnbd", "the kernel's RTRS and RNBD, fio compares each block", _MAP, "rdma_cm", 1, 2,
         before="modprobe rnbd-server", limit=15.0, after=_UNMAP, rnbd=True,
-        left="ls -d /sys/class/rtrs-client/*/ /sys/block/rnbd* | grep -vw ctl",
+        left="ls -d /sys/class/rtrs-*/*/ /sys/block/rnbd* | grep -vw ctl",
         concerns=("rtrs-*", "payload-flip", *_FEW),
     ),
     Program(
