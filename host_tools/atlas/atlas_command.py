@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bluebridge.device.layout.mlx4.faults import BY_NAME as FAULTS_BY_NAME
-from bluebridge.device.layout.mlx4.faults import FAULTS, Layer, NamedFault
+from bluebridge.device.layout.mlx4.faults import FAULTS, Effect, Layer, NamedFault
 from bluebridge.host_tools.atlas import page, shares, stage
 from bluebridge.host_tools.atlas.cell import Cell
 from bluebridge.host_tools.atlas.outcome import Row
@@ -150,7 +150,9 @@ def run(
     for program, fault in chosen_pairs:
         faults.setdefault(program.name, []).append(fault.name)
     if len(faults) == 1:
-        cells = [pair for pair in chosen_pairs for _ in range(options.times)]
+        # The peer's CM takes the first connection behind an adapter's failure for a stale one.
+        ordered = sorted(chosen_pairs, key=lambda pair: pair[1].effect is Effect.FATAL)
+        cells = [pair for pair in ordered for _ in range(options.times)]
         yield from _run_here(cells, end, options.log, progress)
         return
     log = folders.log_folder(options.log)
