@@ -29,6 +29,8 @@ _REPEAT = 2.0
 _SILENCE = 30.0
 """The seconds without any frame after which a guest is taken to hang."""
 _SEND_SECONDS = 30
+_END_SECONDS = 2.0
+"""The seconds that the reading thread gets to end with the connection."""
 
 
 class AgentConnection:
@@ -248,4 +250,5 @@ class AgentConnection:
         self._lose(AgentLost(f"guest {self.guest}: the connection was closed"))
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
+        # A signal that came while this thread took the lock may have left it taken for good.
+        self._thread.join(_END_SECONDS)

@@ -166,6 +166,7 @@ def test_what_went_wrong_stands_on_the_axis(chromium: Browser, tmp_path: Path) -
     with served(tmp_path / "log") as address:
         chromium.open(address)
         chromium.wait("document.querySelectorAll('#overview .wrong').length == 1")
+        chromium.wait("document.querySelectorAll('#fields tr').length > 0")  # all is drawn
         assert "drop: rule 1" in chromium.run(
             "document.querySelector('#overview .wrong title').textContent"
         )
