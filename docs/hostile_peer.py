@@ -19,7 +19,7 @@ from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
 from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings
 from bluebridge.guest.protocols.rtrs.transport.interfaces import open_interfaces, parse_interface
 from bluebridge.guest.protocols.rtrs.transport.loop import Loop
-from bluebridge.guest.protocols.rtrs.transport.sides import ClientSide
+from bluebridge.guest.protocols.rtrs.transport.transport import ClientSide
 
 DISK = "/dev/ram0"
 NO_END = b"n" * 255

@@ -49,22 +49,21 @@ from bluebridge.guest.verbs.interface import (
     ProtectionDomain,
     QueuePair,
 )
-from bluebridge.guest.verbs.objects import (
-    CompletionChannel,
-    CompletionQueue,
-    FastRegistration,
-    MemoryRegion,
-    SharedReceiveQueue,
-)
-from bluebridge.guest.verbs.requests import QpInit, SendWr
-from bluebridge.guest.verbs.roce import RoceAddress
 from bluebridge.guest.verbs.values import (
     AddressVector,
+    CompletionChannel,
+    CompletionQueue,
     DeviceAttr,
+    FastRegistration,
+    MemoryRegion,
     PortAttr,
     QpAttr,
+    QpInit,
     RecvWr,
+    RoceAddress,
+    SendWr,
     Sge,
+    SharedReceiveQueue,
     Wc,
 )
 

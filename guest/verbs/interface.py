@@ -11,15 +11,20 @@ from typing import Protocol
 from bluebridge.guest.drivers.bus.interface import DmaMemory
 from bluebridge.guest.verbs.enums import AccessFlags, QpState, QpType
 from bluebridge.guest.verbs.errors import DeviceLost
-from bluebridge.guest.verbs.objects import (
+from bluebridge.guest.verbs.values import (
+    AddressVector,
     CompletionChannel,
     CompletionQueue,
+    DeviceAttr,
     FastRegistration,
     MemoryRegion,
+    PortAttr,
+    QpAttr,
+    QpInit,
+    RecvWr,
+    SendWr,
     SharedReceiveQueue,
 )
-from bluebridge.guest.verbs.requests import QpInit, SendWr
-from bluebridge.guest.verbs.values import AddressVector, DeviceAttr, PortAttr, QpAttr, RecvWr
 
 HEALTH_SECONDS = 1.0
 """The time that a wait may last between two calls of `Health.check`."""

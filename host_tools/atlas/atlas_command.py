@@ -45,11 +45,7 @@ def main(options: argparse.Namespace) -> int:
     rows: list[Row] = []
     try:
         with termination_as_exception():
-            found = (
-                rows_of(options.rows)
-                if options.rows
-                else run(pairs, options, progress)
-            )
+            found = rows_of(options.rows) if options.rows else run(pairs, options, progress)
             for row in found:
                 rows.append(row)
                 if options.json:

@@ -72,7 +72,6 @@ def _add_devices(parser: argparse.ArgumentParser) -> None:
         help="how many in each guest (default 1); the second are a.1 and b.1 to `bluebridge link`",
     )
 
-
     parser.add_argument(
         "--rxe",
         type=_letters,

@@ -19,7 +19,7 @@ from bluebridge.guest.protocols.krping.option_string import (
     next_address,
     parse,
 )
-from bluebridge.guest.protocols.krping.stats import Stats
+from bluebridge.guest.protocols.krping.progress import Stats
 from bluebridge.guest.providers import HCA, NTRDMA
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.krping.last_iteration import last_iteration, server_address

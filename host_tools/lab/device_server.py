@@ -56,7 +56,6 @@ class ServerConfig:
         number += (self.pair - 1) * _MACS_OF_A_PAIR + index
         return number.to_bytes(6, "big").hex(":")
 
-
     def nic_mac(self, index: int) -> str:
         """Return the MAC address, as text, of the virtio NIC with the given index, from 0."""
         number = _FIRST_NIC_MAC + (self.site << 16 | self.pair << 8 | index)

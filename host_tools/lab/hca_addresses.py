@@ -41,6 +41,5 @@ def port_addresses(config: LabConfig, name: str) -> list[PortAddress]:
 
 
 def port_name(guest: str, address: PortAddress) -> str:
-    """Return the name of a port in `bluebridge link` and the control socket: `a/1`, `a/2`, `a.1/1`.
-    """
+    """Return a port's name in `bluebridge link` and the control socket: `a/1`, `a/2`, `a.1/1`."""
     return f"{guest}.{address.hca}/{address.port}" if address.hca else f"{guest}/{address.port}"

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bluebridge.guest.fuse import messages as wire
-from bluebridge.guest.fuse.inodes import ROOT as ROOT_NODE
+from bluebridge.guest.fuse.connection import ROOT as ROOT_NODE
 from bluebridge.guest.fuse.messages import Opcode
-from bluebridge.guest.protocols.krping.control_file import Commands, ControlFile
+from bluebridge.guest.protocols.krping.control import Commands, ControlFile
 
 TIMEOUT = 20.0
 NAME = "control"

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bluebridge.guest.fuse import messages as wire
-from bluebridge.guest.fuse.connection import FuseConnection
-from bluebridge.guest.fuse.inodes import ROOT
+from bluebridge.guest.fuse.connection import ROOT, FuseConnection
 from bluebridge.guest.fuse.messages import Opcode
 from bluebridge.guest.fuse.tree import Directory
 

@@ -6,9 +6,7 @@ import itertools
 from typing import cast
 
 from bluebridge.guest.verbs.enums import SendFlags, WrOpcode
-from bluebridge.guest.verbs.objects import FastRegistration
-from bluebridge.guest.verbs.requests import SendWr
-from bluebridge.guest.verbs.values import RecvWr, Sge
+from bluebridge.guest.verbs.values import FastRegistration, RecvWr, SendWr, Sge
 from tests.models.ntrdma_model import RECEIVED, WRITES, Model, Operation, Wrong
 from tests.models.ntrdma_side import (
     ALIEN,

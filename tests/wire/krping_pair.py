@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bluebridge.guest.protocols.krping.host import open_host
-from bluebridge.guest.protocols.krping.log import Log
+from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.models.verbs.krping_pair import Output, Side
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from bluebridge.guest.protocols.krping.host import open_host
-from bluebridge.guest.protocols.krping.log import Log
+from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.host_tools.vfio_user.bus import WireBus
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.protocols.krping.host import open_host
-from bluebridge.guest.protocols.krping.log import Log
+from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.guest.verbs import DeviceLost, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.models.verbs.krping_pair import CLIENT_IP, SERVER_IP, Output, Side, both, start, until

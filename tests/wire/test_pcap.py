@@ -12,7 +12,7 @@ import pytest
 
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.net.roce import PSN_MASK
-from bluebridge.guest.protocols.krping.pattern import ping_data
+from bluebridge.guest.protocols.krping.progress import ping_data
 from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer.analysis.classify import transactions
 from bluebridge.host_tools.analyzer.pcap import dissector

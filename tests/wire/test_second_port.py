@@ -15,7 +15,7 @@ from bluebridge.guest.netif import NetInterface
 from bluebridge.guest.protocols.cm import ConnParam, open_cm
 from bluebridge.guest.protocols.cm import EventType as CmEventType
 from bluebridge.guest.protocols.krping.host import open_host
-from bluebridge.guest.protocols.krping.log import Log
+from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.guest.verbs import QpInit, QpType, SendFlags, SendWr, VerbsError, WcStatus, WrOpcode
 from bluebridge.host_tools.lab import hardware_control
 from bluebridge.host_tools.lab.hardware import Hardware

@@ -11,7 +11,7 @@ from bluebridge.guest.drivers.hca.resources.adapter import Adapter
 from bluebridge.guest.drivers.hca.resources.memory_regions import DmaMr, FastRegMr, Mr
 from bluebridge.guest.verbs.enums import AccessFlags
 from bluebridge.guest.verbs.interface import EthernetPort
-from bluebridge.guest.verbs.requests import QpInit
+from bluebridge.guest.verbs.values import QpInit
 
 
 class Pd:

@@ -16,9 +16,7 @@ from bluebridge.guest.drivers.hca.queues.event_queues import AsyncEventQueue
 from bluebridge.guest.drivers.hca.resources.adapter import Adapter
 from bluebridge.guest.drivers.hca.resources.memory_regions import MAX_FAST_REG_PAGES
 from bluebridge.guest.verbs.errors import VerbsError
-from bluebridge.guest.verbs.objects import CompletionChannel
-from bluebridge.guest.verbs.roce import RoceAddress
-from bluebridge.guest.verbs.values import DeviceAttr, PortAttr
+from bluebridge.guest.verbs.values import CompletionChannel, DeviceAttr, PortAttr, RoceAddress
 
 
 class PortContext(ABC):

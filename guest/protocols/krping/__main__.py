@@ -12,15 +12,14 @@ from types import FrameType
 from bluebridge.guest.connections import PREFIX_LENGTHS
 from bluebridge.guest.drivers.bus.vfio import VfioBus
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.protocols.krping.host import Host, host_of, open_hca
-from bluebridge.guest.protocols.krping.log import Log
+from bluebridge.guest.protocols.krping.host import Host, Result, host_of, open_hca
 from bluebridge.guest.protocols.krping.option_string import (
     OptionError,
     Options,
     next_address,
     parse,
 )
-from bluebridge.guest.protocols.krping.result import Result
+from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.guest.protocols.krping.thread import KrpingThread
 from bluebridge.guest.provider_options import add_provider_options, open_chosen
 from bluebridge.guest.providers import BLUEFLAME_USES, HCA

@@ -12,9 +12,8 @@ import argparse
 import signal
 from collections.abc import Sequence
 
-from bluebridge.guest.protocols.rnbd.client_program import ClientProgram, accesses
-from bluebridge.guest.protocols.rnbd.server_program import ServerProgram
-from bluebridge.guest.protocols.rtrs.files.commands import add_file_commands
+from bluebridge.guest.protocols.rnbd.programs import ClientProgram, ServerProgram, accesses
+from bluebridge.guest.protocols.rtrs.files.served import add_file_commands
 from bluebridge.guest.protocols.rtrs.program import (
     add_client_options,
     add_interface_options,

@@ -14,6 +14,7 @@ from bluebridge.guest.protocols.rnbd.engine.actions import (
     ClientDevice,
     DeviceState,
     Done,
+    Log,
     Mapped,
     Offline,
     PermitFree,
@@ -24,11 +25,9 @@ from bluebridge.guest.protocols.rnbd.engine.actions import (
     Unmapped,
 )
 from bluebridge.guest.protocols.rnbd.engine.client import RnbdClient
-from bluebridge.guest.protocols.rnbd.engine.interface import Log
 from bluebridge.guest.protocols.rnbd.nbd import kernel
-from bluebridge.guest.protocols.rnbd.nbd.device import NbdDevice
+from bluebridge.guest.protocols.rnbd.nbd.device import Loop, NbdDevice
 from bluebridge.guest.protocols.rnbd.nbd.kernel import KernelDevice
-from bluebridge.guest.protocols.rnbd.nbd.loop import Loop
 
 MOUNTS = Path("/proc/self/mounts")
 SYS_BLOCK = Path("/sys/block")

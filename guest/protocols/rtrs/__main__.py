@@ -15,7 +15,7 @@ import sys
 from bluebridge.guest.protocols.rtrs.engine.actions import Action, Closed, Finished, Opened, Serve
 from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
 from bluebridge.guest.protocols.rtrs.engine.server.server import Server
-from bluebridge.guest.protocols.rtrs.files.commands import add_file_commands
+from bluebridge.guest.protocols.rtrs.files.served import add_file_commands
 from bluebridge.guest.protocols.rtrs.program import (
     CLOSE_SECONDS,
     add_client_options,
@@ -27,11 +27,10 @@ from bluebridge.guest.protocols.rtrs.program import (
     run_program,
     server_settings,
 )
-from bluebridge.guest.protocols.rtrs.store import Store
-from bluebridge.guest.protocols.rtrs.traffic import Totals, Traffic
+from bluebridge.guest.protocols.rtrs.traffic import Store, Totals, Traffic
 from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.protocols.rtrs.transport.loop import Loop
-from bluebridge.guest.protocols.rtrs.transport.sides import ClientSide, ServerSide
+from bluebridge.guest.protocols.rtrs.transport.transport import ClientSide, ServerSide
 
 
 def main(arguments: list[str] | None = None) -> int:

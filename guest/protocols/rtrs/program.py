@@ -15,7 +15,7 @@ from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
 from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair
 from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings, ServerSettings
-from bluebridge.guest.protocols.rtrs.files.commands import run_file_command
+from bluebridge.guest.protocols.rtrs.files.served import run_file_command
 from bluebridge.guest.protocols.rtrs.transport.interfaces import (
     FORM,
     Interfaces,

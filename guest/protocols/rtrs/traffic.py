@@ -1,4 +1,4 @@
-"""Verified traffic over a client's session: every block is written, read back and compared."""
+"""Verified traffic and the memory that it goes to, the simplest layers above RTRS."""
 
 from __future__ import annotations
 
@@ -6,10 +6,42 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bluebridge.guest.protocols.rtrs.engine.actions import Direction
+from bluebridge.guest.protocols.rtrs.engine.actions import Direction, Serve
 from bluebridge.guest.protocols.rtrs.engine.interface import Permit
-from bluebridge.guest.protocols.rtrs.store import user_message
-from bluebridge.guest.protocols.rtrs.transport.sides import ClientSide
+from bluebridge.guest.protocols.rtrs.transport.transport import ClientSide
+
+OFFSET_BYTES = 8
+"""The length of the user message, which is an offset in the store, little-endian."""
+EINVAL, EIO = 22, 5
+
+ViewOf = Callable[[int, int], memoryview]
+"""The type of a call that returns the memory of a chunk, by session and chunk."""
+
+
+def user_message(offset: int) -> bytes:
+    """Return the user message of a request at `offset` of the store."""
+    return offset.to_bytes(OFFSET_BYTES, "little")
+
+
+class Store:
+    """A memory of `size` bytes that the sessions of a server share."""
+
+    def __init__(self, size: int) -> None:
+        self.memory = bytearray(size)
+
+    def serve(self, action: Serve, view_of: ViewOf) -> int:
+        """Carry out a request; returns the errno to answer with."""
+        if len(action.user) != OFFSET_BYTES:
+            return EINVAL
+        start = int.from_bytes(action.user, "little")
+        if start + action.length > len(self.memory):
+            return EIO
+        view = view_of(action.session, action.chunk)
+        if action.direction is Direction.WRITE:
+            self.memory[start : start + action.length] = view[: action.length]
+        else:
+            view[: action.length] = self.memory[start : start + action.length]
+        return 0
 
 
 def pattern(block: int, size: int) -> bytes:

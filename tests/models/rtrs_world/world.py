@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 
 from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair
-from bluebridge.guest.protocols.rtrs.engine.client.policies import POLICIES
+from bluebridge.guest.protocols.rtrs.engine.client.dispatch import POLICIES
 from bluebridge.guest.protocols.rtrs.engine.interface import PathStatus
 from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings, ServerSettings
 from tests.models.rtrs_world.application import Application, Truth

@@ -10,9 +10,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from bluebridge.guest.connections import open_connections
-from bluebridge.guest.protocols.krping.host import Host
-from bluebridge.guest.protocols.krping.log import Log
-from bluebridge.guest.protocols.krping.result import Result
+from bluebridge.guest.protocols.krping.host import Host, Result
+from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.guest.protocols.krping.thread import KrpingThread
 from bluebridge.guest.verbs import Device
 

@@ -20,15 +20,14 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
 from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
 from bluebridge.guest.protocols.rtrs.engine.server.server import Server
 from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings, ServerSettings
-from bluebridge.guest.protocols.rtrs.store import Store
-from bluebridge.guest.protocols.rtrs.traffic import Totals, Traffic
+from bluebridge.guest.protocols.rtrs.traffic import Store, Totals, Traffic
 from bluebridge.guest.protocols.rtrs.transport.interfaces import (
     Interfaces,
     InterfaceWords,
     open_interface,
 )
 from bluebridge.guest.protocols.rtrs.transport.loop import Loop
-from bluebridge.guest.protocols.rtrs.transport.sides import ClientSide, ServerSide
+from bluebridge.guest.protocols.rtrs.transport.transport import ClientSide, ServerSide
 from bluebridge.guest.verbs import Device
 
 PORT = 1234

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from bluebridge.guest.fuse import messages as wire
-from bluebridge.guest.fuse.inodes import ROOT as ROOT_NODE
+from bluebridge.guest.fuse.connection import ROOT as ROOT_NODE
 from bluebridge.guest.fuse.messages import Opcode
 from tests.models.fuse_peer import NAME, Kernel, connected
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from bluebridge.guest.fuse import messages as wire
-from bluebridge.guest.fuse import sysfs
-from bluebridge.guest.fuse.inodes import ROOT, Inodes
+from bluebridge.guest.fuse import tree
+from bluebridge.guest.fuse.connection import ROOT, Inodes
 from bluebridge.guest.fuse.messages import Opcode
 from bluebridge.guest.fuse.tree import Answer, Directory, File, Link, Node, directory
 from tests.models.fuse_tree import TreePeer, peer_of
@@ -200,17 +200,17 @@ def test_handles_that_do_not_exist(peer: TreePeer) -> None:
 def test_numbers_as_the_kernel_reads_them(data: bytes, value: int) -> None:
     if value in (errno.ERANGE, errno.EINVAL):
         with pytest.raises(OSError, match="number") as caught:
-            sysfs.parse_int(data)
+            tree.parse_int(data)
         assert caught.value.errno == value
     else:
-        assert sysfs.parse_int(data) == value
+        assert tree.parse_int(data) == value
 
 
 def test_unsigned_numbers_in_any_base() -> None:
-    found = [sysfs.parse_unsigned(words) for words in (b"10", b"0x10\n", b"010", b"0", b"+3")]
+    found = [tree.parse_unsigned(words) for words in (b"10", b"0x10\n", b"010", b"0", b"+3")]
     assert found == [10, 16, 8, 0, 3]
     for words in (b"-1", b"09", b"0x", b"1 1", b"x"):
         with pytest.raises(OSError, match="not a number"):
-            sysfs.parse_unsigned(words)
+            tree.parse_unsigned(words)
     with pytest.raises(OSError, match="range"):
-        sysfs.parse_unsigned(b"18446744073709551616")
+        tree.parse_unsigned(b"18446744073709551616")

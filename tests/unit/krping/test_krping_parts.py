@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bluebridge.guest.protocols.krping.__main__ import exit_status, own_address
-from bluebridge.guest.protocols.krping.log import Log
+from bluebridge.guest.protocols.krping.host import Result
 from bluebridge.guest.protocols.krping.option_string import (
     MAX_SIZE,
     MemMode,
@@ -21,10 +21,17 @@ from bluebridge.guest.protocols.krping.option_string import (
     Test,
     parse,
 )
-from bluebridge.guest.protocols.krping.pattern import ping_data, shown
-from bluebridge.guest.protocols.krping.result import Result
-from bluebridge.guest.protocols.krping.state import State, after_advertisement, after_go_ahead
-from bluebridge.guest.protocols.krping.stats import RESERVOIR, Latencies, Stats
+from bluebridge.guest.protocols.krping.progress import (
+    RESERVOIR,
+    Latencies,
+    Log,
+    State,
+    Stats,
+    after_advertisement,
+    after_go_ahead,
+    ping_data,
+    shown,
+)
 
 
 def test_examples_of_the_readme() -> None:

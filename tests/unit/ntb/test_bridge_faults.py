@@ -96,9 +96,7 @@ def test_the_nth_copy_ends_with_an_error(pair: Pair, commands: ControlCommands) 
     assert commands.execute("armed")[0].endswith("matched 2, taken 1")
 
 
-def test_a_copy_through_a_refused_window_is_an_error(
-    pair: Pair, commands: ControlCommands
-) -> None:
+def test_a_copy_through_a_refused_window_is_an_error(pair: Pair, commands: ControlCommands) -> None:
     ring = Ring(pair.a)
     commands.execute("arm a ntb-window-refused")
     ring.post(pair.a.bus.allocate(64), WINDOW0, 64)

@@ -15,9 +15,7 @@ from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import Sizes
 from bluebridge.guest.protocols.ntrdma.engine.regions import Region
 from bluebridge.guest.verbs.enums import SendFlags, WcStatus, WrOpcode
-from bluebridge.guest.verbs.objects import FastRegistration
-from bluebridge.guest.verbs.requests import SendWr
-from bluebridge.guest.verbs.values import RecvWr, Sge
+from bluebridge.guest.verbs.values import FastRegistration, RecvWr, SendWr, Sge
 from tests.models.ntrdma_side import ALL, IOVA, KEY, End, Side
 from tests.models.ntrdma_world import World
 

@@ -7,8 +7,7 @@ import pytest
 from bluebridge.guest.protocols.ntrdma.engine.fast_regions import FastRegion
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import Domain
 from bluebridge.guest.verbs.enums import WcStatus, WrOpcode
-from bluebridge.guest.verbs.requests import SendWr
-from bluebridge.guest.verbs.values import RecvWr, Sge
+from bluebridge.guest.verbs.values import RecvWr, SendWr, Sge
 from tests.models.ntrdma_side import ALL, IOVA, KEY, Side
 from tests.models.ntrdma_world import World
 from tests.unit.ntrdma.test_ntrdma_lifetimes import deliver

@@ -12,15 +12,18 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from bluebridge.device.layout.net.rnbd import AccessMode, CachePolicy, IoFlag, Operation
-from bluebridge.guest.protocols.rnbd.backend.ram import RamBackend
+from bluebridge.guest.protocols.rnbd.backend import RamBackend
 from bluebridge.guest.protocols.rnbd.engine import messages
 from bluebridge.guest.protocols.rnbd.engine.actions import ClientDevice, Done, PermitFree
 from bluebridge.guest.protocols.rnbd.engine.exports import Export
 from bluebridge.guest.protocols.rnbd.engine.messages import Geometry
-from bluebridge.guest.protocols.rnbd.nbd import netlink
-from bluebridge.guest.protocols.rnbd.nbd.device import NbdDevice
-from bluebridge.guest.protocols.rnbd.nbd.kernel import flags_of
-from bluebridge.guest.protocols.rnbd.nbd.loop import Handler
+from bluebridge.guest.protocols.rnbd.nbd.device import Handler, NbdDevice
+from bluebridge.guest.protocols.rnbd.nbd.kernel import (
+    flags_of,
+    nested,
+    pack_attributes,
+    parse_attributes,
+)
 from bluebridge.guest.protocols.rnbd.nbd.stream import (
     REPLY,
     REPLY_MAGIC,
@@ -120,11 +123,11 @@ def test_what_the_kernel_is_told_of_a_device() -> None:
 
 
 def test_attributes_of_netlink() -> None:
-    inner = netlink.pack_attributes({1: struct.pack("=I", 5)})
-    attributes = netlink.pack_attributes({2: b"nbd\0", 1: b"abc", netlink.nested(7): inner})
+    inner = pack_attributes({1: struct.pack("=I", 5)})
+    attributes = pack_attributes({2: b"nbd\0", 1: b"abc", nested(7): inner})
     assert len(attributes) == 8 + 8 + 4 + len(inner)
-    assert netlink.parse_attributes(attributes) == {2: b"nbd\0", 1: b"abc", 7: inner}
-    assert netlink.parse_attributes(b"\0\0\1\0") == {}
+    assert parse_attributes(attributes) == {2: b"nbd\0", 1: b"abc", 7: inner}
+    assert parse_attributes(b"\0\0\1\0") == {}
 
 
 class Kernel:

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.layout.net.rnbd import CachePolicy
-from bluebridge.guest.protocols.rnbd.backend.file import FileBackend
-from bluebridge.guest.protocols.rnbd.backend.ram import RamBackend
-from bluebridge.guest.protocols.rnbd.backend.specification import export_of, size_of
-from bluebridge.guest.protocols.rnbd.engine.interface import Backend
+from bluebridge.guest.protocols.rnbd.backend import FileBackend, RamBackend, export_of, size_of
+from bluebridge.guest.protocols.rnbd.engine.actions import Backend
 
 SIZE = 1 << 16
 

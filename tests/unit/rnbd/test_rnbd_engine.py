@@ -9,7 +9,7 @@ import pytest
 
 from bluebridge.device.layout.net import rnbd
 from bluebridge.device.layout.net.rnbd import AccessMode, IoFlag, Operation
-from bluebridge.guest.protocols.rnbd.backend.ram import RamBackend
+from bluebridge.guest.protocols.rnbd.backend import RamBackend
 from bluebridge.guest.protocols.rnbd.engine import messages
 from bluebridge.guest.protocols.rnbd.engine.actions import (
     BlockRequest,

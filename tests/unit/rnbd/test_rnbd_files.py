@@ -8,11 +8,15 @@ from collections.abc import Iterator
 import pytest
 
 from bluebridge.device.layout.net.rnbd import AccessMode
-from bluebridge.guest.protocols.rnbd.backend.specification import export_of
+from bluebridge.guest.protocols.rnbd.backend import export_of
 from bluebridge.guest.protocols.rnbd.engine.actions import ClientDevice, DeviceState
-from bluebridge.guest.protocols.rnbd.files.client import ClientFiles, Over
-from bluebridge.guest.protocols.rnbd.files.map_options import MapOptions, parse_map_options
-from bluebridge.guest.protocols.rnbd.files.server import ServerFiles
+from bluebridge.guest.protocols.rnbd.files import (
+    ClientFiles,
+    MapOptions,
+    Over,
+    ServerFiles,
+    parse_map_options,
+)
 from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair
 from tests.models.fuse_tree import TreePeer, peer_of
 from tests.models.rnbd.loopback import Loopback

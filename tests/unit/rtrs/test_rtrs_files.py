@@ -9,10 +9,8 @@ import pytest
 
 from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair, Opened, PathChanged
 from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
-from bluebridge.guest.protocols.rtrs.engine.interface import PathStatus, SessionStatus
-from bluebridge.guest.protocols.rtrs.engine.statistics import Statistics
-from bluebridge.guest.protocols.rtrs.files.client import ClientFiles
-from bluebridge.guest.protocols.rtrs.files.server import ServerFiles
+from bluebridge.guest.protocols.rtrs.engine.interface import PathStatus, SessionStatus, Statistics
+from bluebridge.guest.protocols.rtrs.files.trees import ClientFiles, ServerFiles
 from tests.models.fuse_tree import TreePeer, peer_of
 
 PATH = "paths/ip:10.9.0.2@ip:10.9.0.1"

@@ -18,7 +18,7 @@ from bluebridge.device.layout.mlx4.wqe import DS_MASK
 from bluebridge.guest.drivers.bus.interface import Bus
 from bluebridge.guest.drivers.hca.resources.errors import HcaError
 from bluebridge.guest.verbs.enums import WrOpcode
-from bluebridge.guest.verbs.requests import SendWr
+from bluebridge.guest.verbs.values import SendWr
 
 _CONTROL = 16
 _STORE = 8

@@ -34,8 +34,7 @@ from bluebridge.guest.drivers.hca.posting.wqe import Builder, write_data, write_
 from bluebridge.guest.verbs.enums import SendFlags, WrOpcode
 from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.interface import EthernetPort
-from bluebridge.guest.verbs.requests import SendWr
-from bluebridge.guest.verbs.roce import RoceAddress
+from bluebridge.guest.verbs.values import RoceAddress, SendWr
 
 DEFAULT_PKEY = 0xFFFF
 _PSN_MASK = 0xFFFFFF

@@ -16,9 +16,7 @@ from bluebridge.device.layout.mlx4.wqe import INVALID_LKEY, FastRegFlag, SendOpc
 from bluebridge.guest.drivers.hca.resources.memory_regions import FastRegMr
 from bluebridge.guest.verbs.enums import AccessFlags, WrOpcode
 from bluebridge.guest.verbs.errors import VerbsError
-from bluebridge.guest.verbs.requests import SendWr
-from bluebridge.guest.verbs.roce import RoceAddress
-from bluebridge.guest.verbs.values import RecvWr
+from bluebridge.guest.verbs.values import RecvWr, RoceAddress, SendWr
 
 OPCODES: dict[int, SendOpcode] = {
     WrOpcode.RDMA_WRITE: SendOpcode.RDMA_WRITE,

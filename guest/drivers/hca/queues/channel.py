@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.guest.drivers.hca.queues.event_queues import DATA_WORD, NUMBER, EventQueue
-from bluebridge.guest.verbs.objects import CompletionQueue
+from bluebridge.guest.verbs.values import CompletionQueue
 
 
 class CompChannel(EventQueue[CompletionQueue]):

@@ -16,10 +16,13 @@ from bluebridge.guest.drivers.hca.resources.adapter import Adapter
 from bluebridge.guest.verbs.enums import QpState, QpType
 from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.interface import EthernetPort
-from bluebridge.guest.verbs.objects import CompletionQueue, SharedReceiveQueue
-from bluebridge.guest.verbs.requests import QpInit
-from bluebridge.guest.verbs.roce import RoceAddress
-from bluebridge.guest.verbs.values import QpAttr
+from bluebridge.guest.verbs.values import (
+    CompletionQueue,
+    QpAttr,
+    QpInit,
+    RoceAddress,
+    SharedReceiveQueue,
+)
 
 _NO_MAILBOX = 2
 _DEVICE_STATES = {

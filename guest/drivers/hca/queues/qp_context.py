@@ -8,8 +8,7 @@ from bluebridge.device.layout.mlx4.contexts import QPC, QPC_MAILBOX_OFFSET, Serv
 from bluebridge.device.layout.net.roce import MTU_BYTES
 from bluebridge.guest.verbs.enums import AccessFlags, QpState, QpType
 from bluebridge.guest.verbs.errors import VerbsError
-from bluebridge.guest.verbs.roce import RoceAddress
-from bluebridge.guest.verbs.values import QpAttr
+from bluebridge.guest.verbs.values import QpAttr, RoceAddress
 
 SERVICES = {
     QpType.RC: ServiceType.RC,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bluebridge.guest.drivers.hca.posting.operations import OVERHEAD
 from bluebridge.guest.drivers.hca.resources.limits import Limits
 from bluebridge.guest.verbs.errors import VerbsError
-from bluebridge.guest.verbs.requests import QpInit
+from bluebridge.guest.verbs.values import QpInit
 
 
 def log2(value: int) -> int:

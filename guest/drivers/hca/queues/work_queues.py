@@ -25,9 +25,8 @@ from bluebridge.guest.drivers.hca.resources.adapter import Adapter
 from bluebridge.guest.verbs.enums import QpType
 from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.interface import EthernetPort
-from bluebridge.guest.verbs.requests import QpInit, SendWr
 from bluebridge.guest.verbs.transitions import StateChanges
-from bluebridge.guest.verbs.values import RecvWr
+from bluebridge.guest.verbs.values import QpInit, RecvWr, SendWr
 
 
 class WorkQueues(StateChanges):

@@ -21,7 +21,7 @@ from bluebridge.guest.drivers.hca.resources.numbers import NumberSpaces
 from bluebridge.guest.drivers.hca.resources.profile import DEFAULT, Profile
 from bluebridge.guest.drivers.hca.resources.reset import release_device, reset_device
 from bluebridge.guest.drivers.hca.resources.vectors import InterruptVectors
-from bluebridge.guest.verbs.objects import CompletionQueue
+from bluebridge.guest.verbs.values import CompletionQueue
 
 
 class CompletionOwner(Protocol):

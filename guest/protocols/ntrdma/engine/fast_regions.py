@@ -8,7 +8,7 @@ from bluebridge.guest.protocols.ntrdma.engine.queue_pair import Domain
 from bluebridge.guest.protocols.ntrdma.engine.regions import INVALIDATABLE, Region, Segment
 from bluebridge.guest.verbs.enums import AccessFlags
 from bluebridge.guest.verbs.errors import VerbsError
-from bluebridge.guest.verbs.requests import SendWr
+from bluebridge.guest.verbs.values import SendWr
 
 MOST_PAGES = 511
 _CHANGES = AccessFlags.REMOTE_WRITE | AccessFlags.REMOTE_ATOMIC

@@ -15,8 +15,7 @@ from bluebridge.guest.protocols.ntrdma.engine.own_pairs import OwnPairs
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import Domain, QueuePair, Sizes
 from bluebridge.guest.protocols.ntrdma.engine.schedule import Schedule
-from bluebridge.guest.verbs.requests import SendWr
-from bluebridge.guest.verbs.values import RecvWr
+from bluebridge.guest.verbs.values import RecvWr, SendWr
 
 
 class OwnSide:

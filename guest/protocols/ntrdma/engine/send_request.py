@@ -8,8 +8,7 @@ from bluebridge.device.layout.ntrdma.work import WorkCode
 from bluebridge.guest.protocols.ntrdma.engine.regions import Segment
 from bluebridge.guest.verbs.enums import SendFlags, WcOpcode, WcStatus, WrOpcode
 from bluebridge.guest.verbs.errors import VerbsError
-from bluebridge.guest.verbs.requests import SendWr
-from bluebridge.guest.verbs.values import Sge
+from bluebridge.guest.verbs.values import SendWr, Sge
 
 CODES = {
     WrOpcode.SEND: WorkCode.SEND,

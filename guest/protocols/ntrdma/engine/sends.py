@@ -15,8 +15,7 @@ from bluebridge.guest.protocols.ntrdma.engine.send_request import SendRequest, s
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 from bluebridge.guest.verbs.enums import WcOpcode, WcStatus
 from bluebridge.guest.verbs.errors import VerbsError
-from bluebridge.guest.verbs.requests import SendWr
-from bluebridge.guest.verbs.values import Wc
+from bluebridge.guest.verbs.values import SendWr, Wc
 
 STATUSES: dict[int, WcStatus] = {
     WorkStatus.OK: WcStatus.SUCCESS,

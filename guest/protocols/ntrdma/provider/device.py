@@ -27,9 +27,13 @@ from bluebridge.guest.protocols.ntrdma.service import Service
 from bluebridge.guest.protocols.ntrdma.transports.back_end import BackEnd
 from bluebridge.guest.verbs.enums import AccessFlags
 from bluebridge.guest.verbs.errors import VerbsError
-from bluebridge.guest.verbs.objects import CompletionChannel
-from bluebridge.guest.verbs.requests import QpInit
-from bluebridge.guest.verbs.values import AddressVector, DeviceAttr, PortAttr
+from bluebridge.guest.verbs.values import (
+    AddressVector,
+    CompletionChannel,
+    DeviceAttr,
+    PortAttr,
+    QpInit,
+)
 
 FIRST_INDEX = 0x10
 _INDICES = 1 << 24

@@ -12,9 +12,8 @@ from bluebridge.guest.protocols.ntrdma.provider.shared_receives import NtrdmaSrq
 from bluebridge.guest.protocols.ntrdma.service import Service
 from bluebridge.guest.verbs.enums import QpState, QpType
 from bluebridge.guest.verbs.errors import VerbsError
-from bluebridge.guest.verbs.requests import QpInit, SendWr
 from bluebridge.guest.verbs.transitions import StateChanges, check_step
-from bluebridge.guest.verbs.values import QpAttr, RecvWr
+from bluebridge.guest.verbs.values import QpAttr, QpInit, RecvWr, SendWr
 
 _WIRE = {
     QpState.INIT: QueueState.INIT,

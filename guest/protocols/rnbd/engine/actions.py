@@ -1,13 +1,15 @@
-"""The actions that a client's engine asks of the layer above, and the client's devices."""
+"""The actions of RNBD's engines, and what is below them: memory of RTRS, backends."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from bluebridge.device.layout.net.rnbd import AccessMode, Operation
 from bluebridge.guest.protocols.rnbd.engine.messages import Geometry
+from bluebridge.guest.protocols.rtrs.engine.actions import Direction
 from bluebridge.guest.protocols.rtrs.engine.interface import Permit
 
 
@@ -120,3 +122,85 @@ ClientAction = (
     | SessionReady
     | SessionClosed
 )
+
+
+class SlotMemory(Protocol):
+    """The memory for the data of a client's requests."""
+
+    def data(self, slot: int) -> memoryview:
+        """Return all data of one slot, `max_io_size` bytes or more, writable."""
+
+
+class ChunkMemory(Protocol):
+    """The memory that the clients of a server write to."""
+
+    def view(self, session: int, chunk: int) -> memoryview:
+        """Return all bytes of one chunk, writable."""
+
+
+class Requester(Protocol):
+    """The part of RTRS's `ClientSession` that a client uses."""
+
+    @property
+    def name(self) -> str:
+        """The name of the session."""
+
+    @property
+    def max_io_size(self) -> int:
+        """The most bytes of data of one request."""
+
+    def get_permit(self, *, admin: bool = False, cpu: int = 0) -> Permit | None:
+        """Return a permit as `ClientSession.get_permit`."""
+
+    def put_permit(self, permit: Permit) -> None:
+        """Give a permit back as `ClientSession.put_permit`."""
+
+    def request(
+        self, direction: Direction, permit: Permit, user: bytes, length: int, now: float
+    ) -> int:
+        """Start a request as `ClientSession.request`."""
+
+
+class Responder(Protocol):
+    """The part of RTRS's `Server` that a server uses."""
+
+    def respond(self, operation: int, errno: int, now: float) -> None:
+        """End an operation as `Server.respond`."""
+
+
+class Backend(Protocol):
+    """The device of an export: its bytes; all methods raise `OSError`.
+
+    Offsets and lengths are in bytes: whole sectors inside of the device.
+    """
+
+    @property
+    def geometry(self) -> Geometry:
+        """Return the sizes that clients are told; the device may grow between two calls."""
+
+    @property
+    def writable(self) -> bool:
+        """True if the backend can be opened for writing."""
+
+    @property
+    def place(self) -> str:
+        """The path of the file that has the bytes; "" if there is none."""
+
+    def read(self, offset: int, into: memoryview) -> None:
+        """Fill all of `into`."""
+
+    def write(self, offset: int, data: memoryview, *, fua: bool) -> None:
+        """Store all of `data`; on stable storage before it returns if `fua`."""
+
+    def flush(self) -> None:
+        """Put all earlier writes on stable storage."""
+
+    def discard(self, offset: int, length: int) -> None:
+        """Note that the contents of a range are not needed any more."""
+
+    def write_zeroes(self, offset: int, length: int, *, fua: bool) -> None:
+        """Zero a range; on stable storage before it returns if `fua`."""
+
+
+Log = Callable[[str], None]
+"""The type of a call that takes one line about something that went wrong."""

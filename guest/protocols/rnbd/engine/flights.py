@@ -8,7 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from bluebridge.guest.protocols.rnbd.engine.interface import Requester
+from bluebridge.device.layout.net import rnbd
+from bluebridge.device.layout.net.rnbd import SECTOR, MessageType, Operation
+from bluebridge.guest.protocols.rnbd.engine import messages
+from bluebridge.guest.protocols.rnbd.engine.actions import (
+    BlockRequest,
+    ClientDevice,
+    Done,
+    Requester,
+    SlotMemory,
+)
 from bluebridge.guest.protocols.rtrs.engine.actions import Direction
 from bluebridge.guest.protocols.rtrs.engine.interface import Permit
 
@@ -110,3 +119,125 @@ class WaitingMessage:
     def with_permit(self, permit: Permit) -> AdminFlight:
         """Return the flight of this message, which has its permit now."""
         return AdminFlight(permit, self.direction, self.length, self.user, self.answered)
+
+
+_DIRECTION = {
+    Operation.READ: Direction.READ,
+    Operation.WRITE: Direction.WRITE,
+    # The kernel takes the direction from its own number of the operation: that of FLUSH is even.
+    Operation.FLUSH: Direction.READ,
+    Operation.DISCARD: Direction.WRITE,
+    Operation.SECURE_ERASE: Direction.WRITE,
+    Operation.WRITE_ZEROES: Direction.WRITE,
+}
+FLUSH_SECTOR = (1 << 64) - 1
+"""The number that the kernel's client sends as the sector of a flush."""
+
+
+class IoFlight:
+    """A block request: reads and writes are one part, what moves no data may be several in turn."""
+
+    def __init__(
+        self,
+        device: ClientDevice,
+        permit: Permit,
+        request: BlockRequest,
+        tag: int,
+        flights: Flights,
+        done: Callable[[Done], None],
+    ) -> None:
+        operation = request.operation
+        self.device = device
+        self.permit = permit
+        self.direction = _DIRECTION[operation]
+        self.length = request.length if operation <= Operation.WRITE else 0
+        self._tag = tag
+        self._rw = operation | request.flags
+        self._sector = FLUSH_SECTOR if operation == Operation.FLUSH else request.sector
+        self._left = request.length
+        self._part = _largest_part(device, operation) or self._left
+        self._flights = flights
+        self._done = done
+
+    def message(self) -> bytes:
+        """Return the user message of the part that is due."""
+        size = min(self._part, self._left)
+        return messages.pack_io(self.device.number, self._sector, self._rw, size)
+
+    def finished(self, errno: int, now: float) -> None:
+        """Take the end of a part: start the next one, or end the request."""
+        self._left -= min(self._part, self._left)
+        if errno or not self._left:
+            self._done(Done(self.device, self._tag, self.permit, errno))
+        else:
+            self._sector += self._part // SECTOR
+            self._flights.start(self, now)
+
+
+def _largest_part(device: ClientDevice, operation: int) -> int:
+    """Return the most bytes of a part; 0 means no bound."""
+    if operation in (Operation.DISCARD, Operation.SECURE_ERASE):
+        return device.geometry.max_discard_sectors * SECTOR
+    if operation == Operation.WRITE_ZEROES:
+        return device.geometry.max_write_zeroes_sectors * SECTOR
+    return 0
+
+
+Answered = Callable[[int, bytes, float], None]
+"""The type of a call that takes errno (0 or positive), the answer, and the time."""
+
+
+class Mailbox:
+    """Sends messages in the order in which they come; `release` gives a permit back."""
+
+    def __init__(
+        self,
+        rtrs: Requester,
+        slots: SlotMemory,
+        flights: Flights,
+        release: Callable[[Permit, float], None],
+    ) -> None:
+        self._rtrs = rtrs
+        self._slots = slots
+        self._flights = flights
+        self._release = release
+        self._waiting: deque[WaitingMessage] = deque()
+
+    def introduce(self, answered: Answered, now: float) -> None:
+        """Send SESS_INFO."""
+        user = messages.pack_session(MessageType.SESS_INFO, rnbd.VERSION_MAJOR)
+        self._send(Direction.READ, rnbd.SESS_INFO.size, user, answered, now)
+
+    def open(self, device: ClientDevice, answered: Answered, now: float) -> None:
+        """Send OPEN for a device."""
+        user = messages.pack_open(device.name, device.access)
+        self._send(Direction.READ, rnbd.OPEN_RSP.size, user, answered, now)
+
+    def close(self, number: int, answered: Answered, now: float) -> None:
+        """Send CLOSE for a device."""
+        self._send(Direction.WRITE, 0, messages.pack_close(number), answered, now)
+
+    def clear(self) -> None:
+        """Forget the waiting messages of a session that is over."""
+        self._waiting.clear()
+
+    def send_next(self, now: float) -> bool:
+        """Send the message that waits longest; False if there is none, or no permit."""
+        permit = self._rtrs.get_permit(admin=True) if self._waiting else None
+        if permit is None:
+            return False
+        self._flights.start(self._waiting.popleft().with_permit(permit), now)
+        return True
+
+    def _send(
+        self, direction: Direction, length: int, user: bytes, answered: Answered, now: float
+    ) -> None:
+        """Send a message, as soon as there is a permit."""
+
+        def over(flight: AdminFlight, error: int, now: float) -> None:
+            answer = b"" if error else bytes(self._slots.data(flight.permit.slot)[:length])
+            self._release(flight.permit, now)
+            answered(error, answer, now)
+
+        self._waiting.append(WaitingMessage(direction, length, user, over))
+        self.send_next(now)

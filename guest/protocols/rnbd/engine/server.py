@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable, Mapping
 
 from bluebridge.device.layout.net.rnbd import OPEN_RSP, VERSION_MAJOR, AccessMode, MessageType
 from bluebridge.guest.protocols.rnbd.engine import messages
-from bluebridge.guest.protocols.rnbd.engine.carry_out import carry_out
+from bluebridge.guest.protocols.rnbd.engine.actions import ChunkMemory, Log, Responder
 from bluebridge.guest.protocols.rnbd.engine.exports import (
     Export,
     OpenDevice,
     SessionDevices,
     by_path,
+    carry_out,
     full_path,
 )
-from bluebridge.guest.protocols.rnbd.engine.interface import ChunkMemory, Log, Responder
 from bluebridge.guest.protocols.rnbd.engine.messages import MessageError
 from bluebridge.guest.protocols.rtrs.engine.actions import Direction, Serve, SessionDown, SessionUp
 

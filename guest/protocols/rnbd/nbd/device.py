@@ -11,11 +11,11 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
+from typing import Protocol
 
 from bluebridge.device.layout.net.rnbd import SECTOR, IoFlag, Operation
 from bluebridge.guest.protocols.rnbd.engine.actions import BlockRequest, ClientDevice, Done
 from bluebridge.guest.protocols.rnbd.engine.client import RnbdClient
-from bluebridge.guest.protocols.rnbd.nbd.loop import Loop
 from bluebridge.guest.protocols.rnbd.nbd.stream import (
     Command,
     CommandFlag,
@@ -25,6 +25,23 @@ from bluebridge.guest.protocols.rnbd.nbd.stream import (
     pack_reply,
 )
 from bluebridge.guest.protocols.rtrs.engine.interface import Permit
+
+Handler = Callable[[int], None]
+"""The type of a call that takes the events of `select.poll` that came."""
+
+
+class Loop(Protocol):
+    """The part of `bluebridge.guest.protocols.rtrs.transport.loop.Loop` that a device needs."""
+
+    def register(self, fd: int, events: int, handler: Handler) -> None:
+        """Call `handler` when one of `events` (`select.POLLIN` and so on) comes.
+
+        A descriptor that is registered gets other events and another handler.
+        """
+
+    def unregister(self, fd: int) -> None:
+        """Forget a descriptor."""
+
 
 EINVAL = 22
 _OPERATION = {

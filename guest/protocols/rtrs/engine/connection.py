@@ -1,8 +1,89 @@
-"""One connection of a path, in the form that both engines use."""
+"""A connection of a path as both engines use it: its send queue, and the outbox of all actions."""
 
 from __future__ import annotations
 
-from bluebridge.guest.protocols.rtrs.engine.send_queue import SendQueue
+from collections import deque
+from typing import Final
+
+from bluebridge.device.layout.net.rtrs import SERVICE_QUEUE_DEPTH
+from bluebridge.guest.protocols.rtrs.engine.actions import Action, PostSend, WorkRequest
+
+
+class Outbox:
+    """The actions of an engine in the order in which they are to be carried out."""
+
+    def __init__(self) -> None:
+        self._actions: list[Action] = []
+
+    def add(self, action: Action) -> None:
+        """Append an action."""
+        self._actions.append(action)
+
+    def take(self) -> list[Action]:
+        """Return all actions since the last call."""
+        actions = self._actions
+        self._actions = []
+        return actions
+
+
+SIGNALED: Final = 1
+"""The token of a request that is signaled only to free entries of the queue."""
+FIRST_SLOT_TOKEN: Final = 2
+"""The token of LOCAL_INV for slot or chunk 0; those of the others follow."""
+
+
+class SendQueue:
+    """Counts the entries of a queue pair's send queue, so that it never overflows.
+
+    Completions are in order: a signaled one frees its own entry and all in front of it.
+    """
+
+    def __init__(self, outbox: Outbox, connection: int, size: int, depth: int) -> None:
+        self._outbox = outbox
+        self._connection = connection
+        self._size = size
+        self._used = 0
+        self._unsignaled = 0
+        self._signaled: deque[int] = deque()
+        """The numbers of entries that each outstanding signaled completion frees."""
+        self._waiting: deque[tuple[list[WorkRequest], bool]] = deque()
+        self._chains = 1
+        self._interval = 1
+        self.set_depth(depth)
+
+    def set_depth(self, depth: int) -> None:
+        """Signal every `depth` chains, or more often if the queue is short."""
+        self._interval = max(1, min(depth, SERVICE_QUEUE_DEPTH, self._size // 8))
+
+    def token(self) -> int:
+        """Return the token for the last request of a chain that is about to be posted."""
+        self._chains += 1
+        return 0 if self._chains % self._interval else SIGNALED
+
+    def post(self, requests: list[WorkRequest], signaled: bool) -> None:
+        """Post a chain as soon as there is room; `signaled` if its last request is."""
+        if self._waiting or self._used + len(requests) > self._size:
+            self._waiting.append((requests, signaled))
+        else:
+            self._post(requests, signaled)
+
+    def completed(self) -> None:
+        """Note that the oldest signaled request is done."""
+        if not self._signaled:
+            return
+        self._used -= self._signaled.popleft()
+        while self._waiting and self._used + len(self._waiting[0][0]) <= self._size:
+            requests, signaled = self._waiting.popleft()
+            self._post(requests, signaled)
+
+    def _post(self, requests: list[WorkRequest], signaled: bool) -> None:
+        count = len(requests)
+        self._used += count
+        self._unsignaled += count
+        if signaled:
+            self._signaled.append(self._unsignaled)
+            self._unsignaled = 0
+        self._outbox.add(PostSend(self._connection, requests))
 
 
 class EngineConnection:

@@ -1,7 +1,4 @@
-"""The heartbeat of a path, which tells when to send one and when the peer counts as dead.
-
-As in the kernel's rtrs.c: hb_work.
-"""
+"""The times of a path: its heartbeat, as in the kernel's rtrs.c (hb_work), and its alarms."""
 
 from __future__ import annotations
 
@@ -53,3 +50,43 @@ class Heartbeat:
             return Beat.WAIT
         self._sent_at = now
         return Beat.SEND
+
+
+class Alarm(IntEnum):
+    """The two alarms that a path can set."""
+
+    STATE = 0
+    """The alarm for a time limit or a pause of the state that the path is in."""
+    HEARTBEAT = 1
+
+
+class Alarms:
+    """The times of alarms by path number and kind; `next` is the earliest."""
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[int, Alarm], float] = {}
+        self.next: float | None = None
+
+    def set(self, path: int, kind: Alarm, time: float) -> None:
+        """Set an alarm to `time`, in place of the time that was set before."""
+        self._times[path, kind] = time
+        self._find_next()
+
+    def cancel(self, path: int) -> None:
+        """Clear both alarms of this path."""
+        self._times.pop((path, Alarm.STATE), None)
+        self._times.pop((path, Alarm.HEARTBEAT), None)
+        self._find_next()
+
+    def due(self, now: float) -> list[tuple[int, Alarm]]:
+        """Return and clear the alarms whose time has come, earliest first."""
+        if self.next is None or now < self.next:
+            return []
+        found = sorted((time, key) for key, time in self._times.items() if time <= now)
+        for _time, key in found:
+            del self._times[key]
+        self._find_next()
+        return [key for _time, key in found]
+
+    def _find_next(self) -> None:
+        self.next = min(self._times.values(), default=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import select
 import threading
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     Accept,
     Action,
     AddressPair,
+    ClientMemory,
     Destroy,
     Disconnect,
     Finished,
@@ -24,14 +26,17 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     Prepare,
     Reject,
     Serve,
+    ServerMemory,
     WorkRequest,
 )
+from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
 from bluebridge.guest.protocols.rtrs.engine.interface import Engine
+from bluebridge.guest.protocols.rtrs.engine.server.server import Server
 from bluebridge.guest.protocols.rtrs.transport.completions import Completions
-from bluebridge.guest.protocols.rtrs.transport.connection import VerbsConnection
+from bluebridge.guest.protocols.rtrs.transport.connection import VerbsConnection, WorkRequests
 from bluebridge.guest.protocols.rtrs.transport.interfaces import AddressError, Interface, Interfaces
 from bluebridge.guest.protocols.rtrs.transport.loop import Loop, Timer
-from bluebridge.guest.protocols.rtrs.transport.requests import WorkRequests
+from bluebridge.guest.protocols.rtrs.transport.memory import Chunks, Slots
 
 RESOLVE_SECONDS = 5.0
 CANNOT_REACH, NO_ANSWER, BROKEN = 113, 110, 5
@@ -339,3 +344,62 @@ def _resolve(cm_id: CmId, destination: str, port: int) -> None:
     The event says how it ended.
     """
     cm_id.resolve_addr(destination, port, RESOLVE_SECONDS)
+
+
+class ClientSide:
+    """A client's session with its transport.
+
+    `make_engine` gets its memory. The data of requests is in `slots`.
+    """
+
+    def __init__(
+        self,
+        interfaces: Interfaces,
+        loop: Loop,
+        make_engine: Callable[[ClientMemory], ClientSession],
+        upper: Upper,
+    ) -> None:
+        self.slots = Slots(interfaces)
+        self.engine = make_engine(self.slots)
+        self.transport = Transport(
+            self.engine, interfaces, loop, WorkRequests(self.slots, None), upper
+        )
+        self.slots.interface_of = self.transport.interface_of
+
+    def close(self) -> None:
+        """Free everything; the session should be closed before."""
+        self.transport.close()
+        self.slots.free_slots()
+
+
+class ServerSide:
+    """A server that listens on every address; the data of requests is in `chunks`."""
+
+    def __init__(
+        self,
+        interfaces: Interfaces,
+        loop: Loop,
+        make_engine: Callable[[ServerMemory], Server],
+        upper: Upper,
+        port: int,
+    ) -> None:
+        self.chunks = Chunks(interfaces)
+        self.engine = make_engine(self.chunks)
+        self.transport = Transport(
+            self.engine, interfaces, loop, WorkRequests(None, self.chunks), upper
+        )
+        self.chunks.interface_of = self.transport.interface_of
+        self._loop = loop
+        self._numbers = itertools.count(1)
+        self.transport.listen(port, self._requested)
+
+    def close(self) -> None:
+        """Free everything; the sessions should be closed before."""
+        self.transport.close()
+        for session in self.engine.sessions:
+            self.chunks.free_chunks(session.session)
+
+    def _requested(self, event: CmEvent) -> None:
+        number = next(self._numbers)
+        addresses = self.transport.adopt(event, number)
+        self.engine.requested(number, event.private_data, addresses, self._loop.now())

@@ -28,8 +28,7 @@ from bluebridge.guest.protocols.rtrs.engine.client.messages import (
     Response,
 )
 from bluebridge.guest.protocols.rtrs.engine.client.shared import Shared
-from bluebridge.guest.protocols.rtrs.engine.connection import EngineConnection
-from bluebridge.guest.protocols.rtrs.engine.send_queue import SIGNALED, SendQueue
+from bluebridge.guest.protocols.rtrs.engine.connection import SIGNALED, EngineConnection, SendQueue
 
 
 def limits(cid: int, queue_depth: int, most: int) -> Limits:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import random
+from enum import IntEnum, StrEnum
 from typing import Protocol
 
 from bluebridge.guest.protocols.rtrs.engine.actions import (
@@ -13,17 +15,86 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     PathChanged,
     Received,
 )
-from bluebridge.guest.protocols.rtrs.engine.alarms import Alarm
 from bluebridge.guest.protocols.rtrs.engine.client import messages
 from bluebridge.guest.protocols.rtrs.engine.client.handshake import Handshake
 from bluebridge.guest.protocols.rtrs.engine.client.messages import DepthChanged, MessageError
-from bluebridge.guest.protocols.rtrs.engine.client.retries import Retries
 from bluebridge.guest.protocols.rtrs.engine.client.shared import Shared
-from bluebridge.guest.protocols.rtrs.engine.client.states import Phase, State
 from bluebridge.guest.protocols.rtrs.engine.client.traffic import Broken, Traffic
 from bluebridge.guest.protocols.rtrs.engine.connection import EngineConnection
-from bluebridge.guest.protocols.rtrs.engine.heartbeat import MESSAGE, Beat, Heartbeat
-from bluebridge.guest.protocols.rtrs.engine.statistics import Statistics
+from bluebridge.guest.protocols.rtrs.engine.heartbeat import MESSAGE, Alarm, Beat, Heartbeat
+from bluebridge.guest.protocols.rtrs.engine.interface import Statistics
+from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings
+
+
+class State(StrEnum):
+    """The kernel's states of a path.
+
+    The file `state` in sysfs has connected, and disconnected for all others.
+    """
+
+    CONNECTING = "connecting"
+    CONNECTING_ERR = "connecting_err"
+    """Connecting has failed, and connections are being given back."""
+    RECONNECTING = "reconnecting"
+    """The path is broken: connections are being given back, or the next attempt waits."""
+    CONNECTED = "connected"
+    CLOSING = "closing"
+    CLOSED = "closed"
+    DEAD = "dead"
+    """The path is removed from its session."""
+
+
+class Phase(IntEnum):
+    """The step that a path is at while it connects or drains."""
+
+    IDLE = 0
+    OPENING = 1
+    """The path's next connection is being made."""
+    INFO = 2
+    """INFO_REQ is sent and INFO_RSP has not come yet."""
+    RUNNING = 3
+    DRAINING = 4
+    GRACE = 5
+    """All connections are drained; the path waits for the peer to know it."""
+    DELAY = 6
+    BACKOFF = 7
+
+
+class Retries:
+    """The count of attempts since the path was connected.
+
+    `refused` is set when the server is not the one that it was: there are no more attempts until
+    `ask` is called.
+    """
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._delay = settings.reconnect_delay
+        self._jitter = settings.timing.jitter
+        self._attempts = 0
+        self._at_once = False
+        self.refused = False
+
+    def ask(self) -> None:
+        """Allow a connection at once, and all attempts again."""
+        self._attempts = 0
+        self._at_once = True
+        self.refused = False
+
+    def succeeded(self) -> None:
+        """Count the attempts anew, since the path is connected."""
+        self._attempts = 0
+
+    def delay(self, source: random.Random) -> float | None:
+        """Return the seconds until `next` is to be called, None for at once."""
+        return None if self._at_once else self._delay + source.random() * self._jitter
+
+    def next(self, most: int) -> bool:
+        """Count one more attempt; returns False if there is none, `most` -1 being no limit."""
+        self._at_once = False
+        if self.refused or 0 <= most <= self._attempts:
+            return False
+        self._attempts += 1
+        return True
 
 
 class Owner(Protocol):

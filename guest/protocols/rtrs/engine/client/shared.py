@@ -6,12 +6,37 @@ import random
 from typing import Final
 
 from bluebridge.device.layout.net.rtrs import NAME_BYTES
-from bluebridge.guest.protocols.rtrs.engine.actions import ClientMemory
-from bluebridge.guest.protocols.rtrs.engine.alarms import Alarms
+from bluebridge.guest.protocols.rtrs.engine.actions import ClientMemory, Direction
 from bluebridge.guest.protocols.rtrs.engine.client.messages import Response, new_uuid
-from bluebridge.guest.protocols.rtrs.engine.client.requests import ClientRequest
-from bluebridge.guest.protocols.rtrs.engine.outbox import Outbox
+from bluebridge.guest.protocols.rtrs.engine.connection import Outbox
+from bluebridge.guest.protocols.rtrs.engine.heartbeat import Alarms
 from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings
+
+NOWHERE: Final = -1
+"""The path number of a request whose path broke while no other is connected yet."""
+
+
+class ClientRequest:
+    """The request of a slot, kept until its answer, since another path may repeat it."""
+
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
+        self.path = 0
+        """The number of the path that the request was sent on; 0 when not in flight, or NOWHERE."""
+        self.connection = 0
+        """The number of the connection that the request was sent on."""
+        self.direction = Direction.READ
+        self.user = b""
+        self.length = 0
+        self.cpu = 0
+        self.admin = False
+        self.counted = False
+        """True if the request counts in the path's `inflight`."""
+        self.need_inval = False
+        """True while the slot's key is not known to have ended."""
+        self.invalidating = False
+        """True for a request that is answered and waits for the end of its key."""
+        self.errno = 0
 
 
 class Permits:

@@ -33,9 +33,8 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     WriteRequest,
 )
 from bluebridge.guest.protocols.rtrs.engine.client.messages import Buffer, Response
-from bluebridge.guest.protocols.rtrs.engine.client.requests import ClientRequest
-from bluebridge.guest.protocols.rtrs.engine.client.shared import Shared
-from bluebridge.guest.protocols.rtrs.engine.connection import EngineConnection
+from bluebridge.guest.protocols.rtrs.engine.client.shared import ClientRequest, Shared
+from bluebridge.guest.protocols.rtrs.engine.connection import FIRST_SLOT_TOKEN, EngineConnection
 from bluebridge.guest.protocols.rtrs.engine.formats import (
     NEW_KEY,
     next_key,
@@ -43,8 +42,7 @@ from bluebridge.guest.protocols.rtrs.engine.formats import (
     write_message,
 )
 from bluebridge.guest.protocols.rtrs.engine.heartbeat import ACKNOWLEDGEMENT, Heartbeat
-from bluebridge.guest.protocols.rtrs.engine.send_queue import FIRST_SLOT_TOKEN
-from bluebridge.guest.protocols.rtrs.engine.statistics import Statistics
+from bluebridge.guest.protocols.rtrs.engine.interface import Statistics
 
 _IO_RSP: Final = int(ImmediateType.IO_RSP)
 _IO_RSP_W_INV: Final = int(ImmediateType.IO_RSP_W_INV)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Collection
-from typing import Protocol
+from enum import StrEnum
+from typing import Final, Protocol
 
 from bluebridge.device.layout.net.rtrs import INFO_REQ, SERVICE_QUEUE_DEPTH
 from bluebridge.guest.protocols.rtrs.engine.actions import (
@@ -20,26 +21,74 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     PostReceive,
     Prepare,
     Received,
+    Region,
+    Register,
     Send,
+    WorkRequest,
 )
-from bluebridge.guest.protocols.rtrs.engine.alarms import Alarm
-from bluebridge.guest.protocols.rtrs.engine.connection import EngineConnection
-from bluebridge.guest.protocols.rtrs.engine.heartbeat import MESSAGE, Beat, Heartbeat
-from bluebridge.guest.protocols.rtrs.engine.send_queue import SIGNALED, SendQueue
-from bluebridge.guest.protocols.rtrs.engine.server.limits import chunks_per_region, limits
+from bluebridge.guest.protocols.rtrs.engine.connection import (
+    FIRST_SLOT_TOKEN,
+    SIGNALED,
+    EngineConnection,
+    SendQueue,
+)
+from bluebridge.guest.protocols.rtrs.engine.formats import next_key
+from bluebridge.guest.protocols.rtrs.engine.heartbeat import MESSAGE, Alarm, Beat, Heartbeat
+from bluebridge.guest.protocols.rtrs.engine.interface import Statistics
 from bluebridge.guest.protocols.rtrs.engine.server.messages import (
     ConnectionRequest,
     Refused,
+    chunks_per_region,
+    info_response,
+    limits,
     parse_info,
 )
-from bluebridge.guest.protocols.rtrs.engine.server.operations import Operation
-from bluebridge.guest.protocols.rtrs.engine.server.registrations import REGISTERED, Registrations
-from bluebridge.guest.protocols.rtrs.engine.server.requests import BadRequest
-from bluebridge.guest.protocols.rtrs.engine.server.sessions import Session
-from bluebridge.guest.protocols.rtrs.engine.server.shared import Shared
-from bluebridge.guest.protocols.rtrs.engine.server.states import State
+from bluebridge.guest.protocols.rtrs.engine.server.operations import BadRequest, Operation
+from bluebridge.guest.protocols.rtrs.engine.server.shared import Session, Shared
 from bluebridge.guest.protocols.rtrs.engine.server.traffic import Traffic
-from bluebridge.guest.protocols.rtrs.engine.statistics import Statistics
+
+
+class State(StrEnum):
+    """The kernel's states of a server's path."""
+
+    CONNECTING = "connecting"
+    """Connections are being made, until INFO_REQ."""
+    CONNECTED = "connected"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+REGISTERED: Final = FIRST_SLOT_TOKEN
+"""The token of the last registration."""
+_AT_ONCE: Final = 128
+"""The number of registrations in one chain, which must fit into the send queue."""
+
+
+class Registrations:
+    """The registrations of one path, with their `keys` by region, which requests change later."""
+
+    def __init__(self, path: int, regions: list[Region]) -> None:
+        self._path = path
+        self._regions = regions
+        self.keys = [next_key(region.key) for region in regions]
+
+    def post(self, queue: SendQueue) -> None:
+        """Register all chunks; the last registration completes with the token REGISTERED."""
+        count = len(self._regions)
+        for first in range(0, count, _AT_ONCE):
+            some = range(first, min(count, first + _AT_ONCE))
+            chain: list[WorkRequest] = [self._register(index, 0) for index in some[:-1]]
+            token = REGISTERED if some[-1] == count - 1 else SIGNALED
+            queue.post([*chain, self._register(some[-1], token)], True)
+
+    def info_response(self) -> bytes:
+        """Return INFO_RSP with all pieces."""
+        pairs = zip(self._regions, self.keys, strict=True)
+        return info_response([(region.address, key, region.length) for region, key in pairs])
+
+    def _register(self, index: int, token: int) -> Register:
+        length = self._regions[index].length
+        return Register(self._path, index, self.keys[index], length, True, token)
 
 
 class Owner(Protocol):

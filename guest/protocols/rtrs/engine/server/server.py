@@ -30,8 +30,7 @@ from bluebridge.guest.protocols.rtrs.engine.server.messages import (
 )
 from bluebridge.guest.protocols.rtrs.engine.server.operations import Operation
 from bluebridge.guest.protocols.rtrs.engine.server.path import Path
-from bluebridge.guest.protocols.rtrs.engine.server.sessions import Session
-from bluebridge.guest.protocols.rtrs.engine.server.shared import Shared
+from bluebridge.guest.protocols.rtrs.engine.server.shared import Session, Shared
 from bluebridge.guest.protocols.rtrs.engine.settings import ServerSettings
 
 

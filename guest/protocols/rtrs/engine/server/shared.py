@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from bluebridge.guest.protocols.rtrs.engine.actions import Serve, ServerMemory
-from bluebridge.guest.protocols.rtrs.engine.alarms import Alarms
-from bluebridge.guest.protocols.rtrs.engine.outbox import Outbox
-from bluebridge.guest.protocols.rtrs.engine.server.limits import check
-from bluebridge.guest.protocols.rtrs.engine.server.messages import acceptance
-from bluebridge.guest.protocols.rtrs.engine.server.operations import Operation
+from bluebridge.guest.protocols.rtrs.engine.connection import Outbox
+from bluebridge.guest.protocols.rtrs.engine.heartbeat import Alarms
+from bluebridge.guest.protocols.rtrs.engine.server.messages import acceptance, check
+from bluebridge.guest.protocols.rtrs.engine.server.operations import ChunkUse, Operation
 from bluebridge.guest.protocols.rtrs.engine.settings import ServerSettings
 
 
@@ -47,3 +46,15 @@ class Shared:
                 message.user,
             )
         )
+
+
+class Session:
+    """A session: its chunks, and the name that the client gives with its first INFO_REQ."""
+
+    def __init__(self, number: int, uuid: bytes) -> None:
+        self.number = number
+        self.uuid = uuid
+        self.name = ""
+        self.chunk_use = ChunkUse()
+        self.up = 0
+        """The number of connected paths."""

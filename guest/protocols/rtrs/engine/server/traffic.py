@@ -29,15 +29,18 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     WriteChunk,
     WriteImmediate,
 )
-from bluebridge.guest.protocols.rtrs.engine.connection import EngineConnection
+from bluebridge.guest.protocols.rtrs.engine.connection import FIRST_SLOT_TOKEN, EngineConnection
 from bluebridge.guest.protocols.rtrs.engine.formats import NEW_KEY, next_key
 from bluebridge.guest.protocols.rtrs.engine.heartbeat import ACKNOWLEDGEMENT, Heartbeat
-from bluebridge.guest.protocols.rtrs.engine.send_queue import FIRST_SLOT_TOKEN
-from bluebridge.guest.protocols.rtrs.engine.server.operations import ChunkUse, Operation
-from bluebridge.guest.protocols.rtrs.engine.server.requests import BadRequest, Message, read_request
-from bluebridge.guest.protocols.rtrs.engine.server.sessions import Session
-from bluebridge.guest.protocols.rtrs.engine.server.shared import Shared
-from bluebridge.guest.protocols.rtrs.engine.statistics import Statistics
+from bluebridge.guest.protocols.rtrs.engine.interface import Statistics
+from bluebridge.guest.protocols.rtrs.engine.server.operations import (
+    BadRequest,
+    ChunkUse,
+    Message,
+    Operation,
+    read_request,
+)
+from bluebridge.guest.protocols.rtrs.engine.server.shared import Session, Shared
 
 
 def response(

@@ -1,4 +1,4 @@
-"""`python3 -m bluebridge.guest.protocols.rnbd client`."""
+"""`python3 -m bluebridge.guest.protocols.rnbd client` and `server`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import random
 from collections.abc import Mapping
 
 from bluebridge.device.layout.net.rnbd import AccessMode
+from bluebridge.guest.protocols.rnbd.backend import export_of
 from bluebridge.guest.protocols.rnbd.block_devices import BlockDevices
 from bluebridge.guest.protocols.rnbd.engine.client import RnbdClient
-from bluebridge.guest.protocols.rnbd.files.client import ClientFiles
+from bluebridge.guest.protocols.rnbd.engine.server import RnbdServer
+from bluebridge.guest.protocols.rnbd.files import ClientFiles, ServerFiles
 from bluebridge.guest.protocols.rnbd.nbd.kernel import load_module
 from bluebridge.guest.protocols.rtrs.engine.actions import (
     Action,
@@ -20,19 +22,25 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     LinkChanged,
     Opened,
     PathChanged,
+    Serve,
+    SessionDown,
+    SessionUp,
 )
 from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
-from bluebridge.guest.protocols.rtrs.files.client import ClientFiles as RtrsFiles
+from bluebridge.guest.protocols.rtrs.engine.server.server import Server
 from bluebridge.guest.protocols.rtrs.files.served import served
+from bluebridge.guest.protocols.rtrs.files.trees import ClientFiles as RtrsClientFiles
+from bluebridge.guest.protocols.rtrs.files.trees import ServerFiles as RtrsServerFiles
 from bluebridge.guest.protocols.rtrs.program import (
     CLOSE_SECONDS,
     client_settings,
     on_signals,
     paths_of,
+    server_settings,
 )
 from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.protocols.rtrs.transport.loop import Loop
-from bluebridge.guest.protocols.rtrs.transport.sides import ClientSide
+from bluebridge.guest.protocols.rtrs.transport.transport import ClientSide, ServerSide
 
 
 class ClientProgram:
@@ -57,7 +65,7 @@ class ClientProgram:
         self.client = RnbdClient(self.side.engine, self.side.slots, log)
         self.devices = BlockDevices(self.client, loop, self.side.transport.perform, log)
         cpus = os.cpu_count() or 1
-        self._files = RtrsFiles(self.side.engine, self.side.transport.call, cpus)
+        self._files = RtrsClientFiles(self.side.engine, self.side.transport.call, cpus)
         name = given.session.replace("/", "!")
         self._trees = {
             f"rtrs-client/{name}": self._files.tree,
@@ -131,3 +139,48 @@ def accesses() -> Mapping[str, AccessMode]:
 def log(line: str) -> None:
     """Print one line for the user."""
     print(f"rnbd: {line}", flush=True)
+
+
+class ServerProgram:
+    """Exports until a signal comes. Raises `ValueError` and `OSError` for wrong exports."""
+
+    def __init__(self, given: argparse.Namespace, interfaces: Interfaces, loop: Loop) -> None:
+        exports = [export_of(words) for words in given.export]
+        settings = server_settings(given)
+        self._loop = loop
+        self._closed = False
+        self._names = [export.name for export in exports]
+        self.side = ServerSide(
+            interfaces, loop, lambda memory: Server(memory, settings), self._take, given.port
+        )
+        self.server = RnbdServer(self.side.engine, self.side.chunks, exports, log)
+        self._trees = {
+            "rtrs-server": RtrsServerFiles(self.side.engine, self.side.transport.call).tree,
+            "rnbd-server": ServerFiles(self.server).tree,
+        }
+
+    def run(self) -> int:
+        """Serve until a signal; returns the exit status."""
+        try:
+            with on_signals(self._loop.stop), contextlib.ExitStack() as stack:
+                for place, tree in self._trees.items():
+                    stack.enter_context(served(self._loop, place, tree, log))
+                log(f"serving {' '.join(self._names)}")
+                self._loop.run()
+            self.side.transport.call(self.side.engine.close)
+            self._loop.run_until(lambda: self._closed, CLOSE_SECONDS)
+        finally:
+            self.side.close()
+        return 0
+
+    def _take(self, action: Action) -> None:
+        """Take an action of the RTRS server that is not its transport's."""
+        if isinstance(action, Serve):
+            self.server.handle(action, self._loop.now())
+        elif isinstance(action, SessionUp | SessionDown):
+            self.server.handle(action, self._loop.now())
+            log(f"session {action.session} {'up' if isinstance(action, SessionUp) else 'down'}")
+        elif isinstance(action, PathChanged):
+            log(f"path {action.path} {action.state} {action.reason}".rstrip())
+        elif isinstance(action, Closed):
+            self._closed = True

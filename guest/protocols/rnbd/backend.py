@@ -1,15 +1,18 @@
-"""A backend over a file or a block device; writes are in the page cache until a flush."""
+"""The backends that a server exports: files and block devices, and RAM disks."""
 
 from __future__ import annotations
 
 import ctypes
 import errno
 import fcntl
+import mmap
 import os
+import re
 import stat
 import struct
 
 from bluebridge.device.layout.net.rnbd import SECTOR, CachePolicy
+from bluebridge.guest.protocols.rnbd.engine.exports import Export
 from bluebridge.guest.protocols.rnbd.engine.messages import Geometry
 
 _ALL_SECTORS = 0xFFFFFFFF // SECTOR
@@ -117,3 +120,84 @@ class FileBackend:
             max_segments=0xFFFF,
             cache_policy=CachePolicy.WRITEBACK | CachePolicy.FUA,
         )
+
+
+ALL_SECTORS = 0xFFFFFFFF // SECTOR
+"""The most sectors that one request without data can name: its length has 32 bits."""
+
+
+class RamBackend:
+    """A RAM disk of `size` zero bytes.
+
+    Raises `ValueError` if they are not whole sectors, `OSError` without memory. There is no cache
+    that could be lost alone, so flushes do nothing and are not asked for.
+    """
+
+    writable = True
+    place = ""
+
+    def __init__(self, size: int) -> None:
+        if size < SECTOR or size % SECTOR:
+            raise ValueError(f"{size} bytes are no sectors of {SECTOR}")
+        self._memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._view = memoryview(self._memory)
+        self.geometry = Geometry(
+            sectors=size // SECTOR,
+            max_hw_sectors=ALL_SECTORS,
+            max_write_zeroes_sectors=ALL_SECTORS,
+            max_discard_sectors=ALL_SECTORS,
+            discard_granularity=mmap.PAGESIZE,
+            physical_block_size=mmap.PAGESIZE,
+            logical_block_size=SECTOR,
+            max_segments=0xFFFF,
+        )
+
+    def read(self, offset: int, into: memoryview) -> None:
+        """Fill all of `into`."""
+        into[:] = self._view[offset : offset + len(into)]
+
+    def write(self, offset: int, data: memoryview, *, fua: bool) -> None:
+        """Store all of `data`."""
+        self._view[offset : offset + len(data)] = data
+
+    def flush(self) -> None:
+        """Do nothing, since data are in no second place."""
+
+    def discard(self, offset: int, length: int) -> None:
+        """Free whole pages of the range."""
+        self._zero(offset, length)
+
+    def write_zeroes(self, offset: int, length: int, *, fua: bool) -> None:
+        """Zero a range, of which whole pages are freed and read as zeroes."""
+        self._zero(offset, length)
+
+    def _zero(self, offset: int, length: int) -> None:
+        end = offset + length
+        first = min(-(-offset // mmap.PAGESIZE) * mmap.PAGESIZE, end)
+        last = max(end // mmap.PAGESIZE * mmap.PAGESIZE, first)
+        if last > first:
+            self._memory.madvise(mmap.MADV_DONTNEED, first, last - first)
+        self._view[offset:first] = bytes(first - offset)
+        self._view[last:end] = bytes(end - last)
+
+
+_SIZE = re.compile(r"(\d+)([KMGT]?)", re.ASCII | re.IGNORECASE)
+_SHIFT = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+
+
+def export_of(words: str) -> Export:
+    """Open the export that `words` describe; raises `OSError` and `ValueError`."""
+    name, found, what = words.partition("=")
+    if not name or not found or not what:
+        raise ValueError(f"{words!r} is not NAME=FILE or NAME=ram:SIZE")
+    if what.startswith("ram:"):
+        return Export(name, RamBackend(size_of(what.removeprefix("ram:"))))
+    return Export(name, FileBackend(what))
+
+
+def size_of(words: str) -> int:
+    """Parse a size such as 4096, 256M or 1G into bytes; raises `ValueError`."""
+    match = _SIZE.fullmatch(words)
+    if match is None:
+        raise ValueError(f"{words!r} is no size: write 4096, 256M or 1G")
+    return int(match[1]) << _SHIFT[match[2].upper()]

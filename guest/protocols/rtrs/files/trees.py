@@ -1,17 +1,104 @@
-"""The files of a client's session, as in the kernel's rtrs-clt-sysfs.c."""
+"""The trees of files of a session and of a server, as in rtrs-clt-sysfs.c and rtrs-srv-sysfs.c."""
 
 from __future__ import annotations
 
 import errno
+import ipaddress
 from collections.abc import Callable, Mapping
 
-from bluebridge.guest.fuse.sysfs import command, parse_int, text
-from bluebridge.guest.fuse.tree import Answer, Directory, File, Link, Node, directory
+from bluebridge.guest.fuse import tree
+from bluebridge.guest.fuse.tree import (
+    Answer,
+    Directory,
+    File,
+    Link,
+    Node,
+    command,
+    directory,
+    parse_int,
+    text,
+)
 from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair, Opened, PathChanged
 from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
-from bluebridge.guest.protocols.rtrs.engine.interface import PathStatus
-from bluebridge.guest.protocols.rtrs.files.addresses import address_text, pair_text, parse_pair
-from bluebridge.guest.protocols.rtrs.files.counts import statistics
+from bluebridge.guest.protocols.rtrs.engine.interface import PathStatus, SessionStatus, Statistics
+from bluebridge.guest.protocols.rtrs.engine.server.server import Server
+
+_PREFIX = "ip:"
+_NOTHING = "<invalid address family>"
+
+
+def address_text(address: str) -> str:
+    """Return an address in the kernel's notation; "" stands for an unknown one."""
+    return f"{_PREFIX}{address}" if address else _NOTHING
+
+
+def pair_text(pair: AddressPair) -> str:
+    """Return the name of a path's directory."""
+    return f"{address_text(pair.source)}@{address_text(pair.destination)}"
+
+
+def parse_pair(words: str) -> AddressPair:
+    """Parse [SOURCE@]DESTINATION, or with a comma; raises `OSError` with EINVAL.
+
+    IPv6 addresses and GIDs, which the kernel takes as well, are refused.
+    """
+    separator = "," if "," in words else "@"
+    source, found, destination = words.partition(separator)
+    if not found:
+        return AddressPair("", _parse(source))
+    return AddressPair(_parse(source), _parse(destination))
+
+
+def _parse(words: str) -> str:
+    try:
+        if not words.startswith(_PREFIX):
+            raise ValueError(words)
+        return str(ipaddress.IPv4Address(words.removeprefix(_PREFIX)))
+    except ValueError:
+        raise OSError(errno.EINVAL, f"{words!r} is not ip:ADDRESS") from None
+
+
+def statistics(counts: Statistics, migrations: str) -> Directory:
+    """Return the directory `stats` of a client's path."""
+
+    def rdma() -> str:
+        return (
+            f"{counts.reads} {counts.read_bytes} {counts.writes} {counts.write_bytes} "
+            f"{counts.inflight} {counts.failovers}\n"
+        )
+
+    def reset_rdma() -> None:
+        counts.reads = counts.read_bytes = 0
+        counts.writes = counts.write_bytes = 0
+        counts.failovers = 0
+
+    def reset_reconnects() -> None:
+        counts.reconnects = counts.failed_reconnects = 0
+
+    return directory(
+        {
+            "cpu_migration_from": resettable(lambda: migrations, lambda: None),
+            "cpu_migration_to": resettable(lambda: migrations, lambda: None),
+            "reconnects": resettable(
+                lambda: f"{counts.reconnects} {counts.failed_reconnects}\n", reset_reconnects
+            ),
+            "rdma": resettable(rdma, reset_rdma),
+            "reset_all": resettable(lambda: "echo 1 to reset all statistics\n", counts.reset),
+        }
+    )
+
+
+def resettable(read: Callable[[], str], reset: Callable[[], None]) -> File:
+    """Return a file of counts, which a write of "1" sets to zero."""
+
+    def write(data: bytes, answer: Answer) -> None:
+        if not tree.is_word(data, "1"):
+            raise OSError(errno.EINVAL, "not 1")
+        reset()
+        answer.done()
+
+    return File(read, write)
+
 
 _POLICIES = (("round-robin", "rr"), ("min-inflight", "mi"), ("min-latency", "ml"))
 
@@ -196,3 +283,55 @@ class ClientFiles:
         """Remove a path; the answer comes when it has gone."""
         self._ask(lambda now: self._engine.remove_path(path.path, now))
         self._wait(lambda: 0 if self._now(path.path) is None else None, answer)
+
+
+class ServerFiles:
+    """The tree of files of a server, with a directory for each session with a connected path."""
+
+    def __init__(self, engine: Server, call: Call) -> None:
+        self._engine = engine
+        self._call = call
+        self.tree = Directory(self._sessions)
+
+    def _sessions(self) -> Mapping[str, Node]:
+        return {
+            session.name.replace("/", "!"): directory({"paths": self._paths(session)})
+            for session in self._engine.sessions
+            if _shown(session)
+        }
+
+    def _paths(self, session: SessionStatus) -> Directory:
+        return directory({pair_text(path.addresses): self._path(path) for path in _shown(session)})
+
+    def _path(self, path: PathStatus) -> Directory:
+        return directory(
+            {
+                "hca_name": text(lambda: path.hca),
+                "hca_port": text(lambda: path.port),
+                "src_addr": text(lambda: address_text(path.addresses.source)),
+                "dst_addr": text(lambda: address_text(path.addresses.destination)),
+                "disconnect": command("disconnect", lambda answer: self._disconnect(path, answer)),
+                "stats": _statistics(path.statistics),
+            }
+        )
+
+    def _disconnect(self, path: PathStatus, answer: Answer) -> None:
+        """Disconnect a path and answer at once."""
+        try:
+            self._call(lambda now: self._engine.disconnect_path(path.path, now))
+        except ValueError:
+            raise OSError(errno.ENODEV, "the path has gone") from None
+        answer.done()
+
+
+def _shown(session: SessionStatus) -> list[PathStatus]:
+    """Return the connected paths, which have files from INFO_REQ until they close."""
+    return [path for path in session.paths if path.state == "connected"]
+
+
+def _statistics(counts: Statistics) -> Directory:
+    def rdma() -> str:
+        return f"{counts.reads} {counts.read_bytes} {counts.writes} {counts.write_bytes}\n"
+
+    reset: Callable[[], None] = counts.reset
+    return directory({"rdma": resettable(rdma, reset)})

@@ -1,1 +1,0 @@
-"""The devices that a server exports: files, block devices and RAM disks."""
