@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Final
 
-from bluebridge.device.buslog.segments import Batch
+from bluebridge.device.buslog.segments import Batch, log
 
-log: Final = logging.getLogger(__name__)
 
 MOST_BYTES: Final = 64 << 20
 """Bytes that may be handed over and not yet written; batches beyond it are lost."""

@@ -57,5 +57,5 @@ class BridgeOptions:
         return BY_NAME[self.ntb_model]
 
 
-DEFAULTS = BridgeOptions()
+BRIDGE_DEFAULTS = BridgeOptions()
 """The options of a bridge for which the command line sets none."""

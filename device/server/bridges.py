@@ -20,7 +20,7 @@ from bluebridge.device.pci.function import ConfigRegister, Function
 from bluebridge.device.pci.host import Host
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.server.bridge_faults import GuestBridge
-from bluebridge.device.server.bridge_options import DEFAULTS, BridgeOptions
+from bluebridge.device.server.bridge_options import BRIDGE_DEFAULTS, BridgeOptions
 from bluebridge.device.server.window_alias import Alias
 from bluebridge.device.show.functions import bridge_tables, engine_tables
 from bluebridge.device.show.table import Tables
@@ -40,7 +40,7 @@ class BridgeSpec:
 
     bridges: Sequence[FunctionSpec] = ()
     engines: Sequence[FunctionSpec] = ()
-    options: BridgeOptions = DEFAULTS
+    options: BridgeOptions = BRIDGE_DEFAULTS
     training: float = TRAINING_SECONDS
     """Seconds for which the link trains before it is up."""
 

@@ -22,17 +22,5 @@ class Table(Protocol):
         """Return the object, or None when it is gone."""
 
 
-class Health(Protocol):
-    """The state of a function that tells why its tables may be empty."""
-
-    @property
-    def failed(self) -> bool:
-        """Whether an internal error stopped the function."""
-
-    @property
-    def initialised(self) -> bool:
-        """Whether a driver has initialised the function."""
-
-
 Tables = Mapping[str, Table]
 """The tables of one function, by the word that `bluebridge show` uses for their kind."""

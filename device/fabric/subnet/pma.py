@@ -23,7 +23,7 @@ _WIDE = ("xmit_data", "rcv_data", "xmit_packets", "rcv_packets")
 _GROUPS = ("multicast_xmit_packets", "multicast_rcv_packets")
 
 
-def answer(node: Node, ingress: int, mad: bytes) -> bytes | None:
+def answer_perf(node: Node, ingress: int, mad: bytes) -> bytes | None:
     """Return the answer to a performance management MAD; None for one that gets no response."""
     method = MAD.get(mad, "method")
     if method not in (Method.GET, Method.SET):

@@ -68,7 +68,7 @@ class _Query:
             raise Refused(SmpStatus.BAD_ATTRIBUTE)
 
 
-def answer(node: Node, ingress: int, smp: bytes, *, trusted: bool = False) -> bytes | None:
+def answer_smp(node: Node, ingress: int, smp: bytes, *, trusted: bool = False) -> bytes | None:
     """Return the answer to an SMP that came in at port `ingress`; None where none is due.
 
     A `trusted` one needs no M_Key. The direction bit of a directed route is left to who sends the

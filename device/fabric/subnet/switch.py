@@ -152,13 +152,13 @@ class Switch:
             info = self.manager.sm_info()
             response[SMP_DATA_OFFSET : SMP_DATA_OFFSET + len(info)] = info
             return bytes(response)
-        return sma.answer(self.node, ingress, packet)
+        return sma.answer_smp(self.node, ingress, packet)
 
     def _general(self, message: Datagram) -> None:
         """Process a MAD for QP1: performance management, or the administrator's if there is one."""
         mgmt_class = MAD.get(message.payload, "mgmt_class")
         if mgmt_class == MgmtClass.PERF:
-            answer = pma.answer(self.node, 0, message.payload)
+            answer = pma.answer_perf(self.node, 0, message.payload)
             if answer is not None:
                 self.send(answer_to(message, answer))
         elif mgmt_class == MgmtClass.SUBN_ADM and self.manager is not None:

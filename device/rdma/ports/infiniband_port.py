@@ -116,9 +116,9 @@ class InfinibandPort(Port):
         if mgmt_class in (MgmtClass.SUBN_LID, MgmtClass.SUBN_DIRECTED):
             if method == Method.TRAP_REPRESS:
                 return request
-            answer = sma.answer(self.node, self.number, request, trusted=trusted)
+            answer = sma.answer_smp(self.node, self.number, request, trusted=trusted)
         elif mgmt_class == MgmtClass.PERF:
-            answer = pma.answer(self.node, self.number, request)
+            answer = pma.answer_perf(self.node, self.number, request)
         if answer is None:
             raise Refusal(Reason.UNANSWERED, f"class {mgmt_class:#x} method {method:#x}")
         return answer

@@ -82,7 +82,7 @@ def test_values_that_no_bridge_has(words: list[str]) -> None:
 
 def test_defaults() -> None:
     assert _parse([]) == options.DEFAULTS
-    assert _parse([], table=BridgeOptions) == bridge_options.DEFAULTS
+    assert _parse([], table=BridgeOptions) == bridge_options.BRIDGE_DEFAULTS
 
 
 def test_the_limit_of_the_log_has_units(capsys: pytest.CaptureFixture[str]) -> None:
