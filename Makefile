@@ -98,7 +98,7 @@ doctor: .venv/.installed
 
 # One site with search and the API reference; links are checked, nothing is loaded from outside.
 API := bluebridge.guest.verbs bluebridge.host_tools.pytest_plugin bluebridge.device.buslog.reader \
-	bluebridge.device.buslog.filter bluebridge.host_tools.analyzer.activity bluebridge.host_tools.analyzer.analysis
+	bluebridge.host_tools.analyzer.activity bluebridge.host_tools.analyzer.analysis
 docs: .venv/.installed
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@$(BIN)/python -m pdoc --docformat markdown -o build/site/api $(API)

@@ -15,7 +15,6 @@ DEVICE = Group(
         "bluebridge.device.dma",
         "bluebridge.device.ethernet",
         "bluebridge.device.ethernet.frames",
-        "bluebridge.device.ethernet.rules",
         "bluebridge.device.fabric",
         "bluebridge.device.fabric.faults",
         "bluebridge.device.fabric.subnet",

@@ -20,13 +20,11 @@ from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.mlx4.settings.config import Features
 from bluebridge.device.pci import collector
 from bluebridge.device.pyvfio_user import LibraryError
-from bluebridge.device.server import bridge_arguments, option_table, sandbox
-from bluebridge.device.server.bridges import BridgeSpec
-from bluebridge.device.server.nics import NicSpec
-from bluebridge.device.server.options import ServerOptions
+from bluebridge.device.server import option_table, sandbox
+from bluebridge.device.server.bridges import BridgeSpec, add_arguments, bridge_spec
+from bluebridge.device.server.networks import NicSpec, UnderlaySpec
+from bluebridge.device.server.options import MESSAGES, ServerOptions, between_hosts, hosts
 from bluebridge.device.server.process import HcaSpec, Server
-from bluebridge.device.server.underlay import UnderlaySpec
-from bluebridge.device.server.wire_peers import MESSAGES, between_hosts, hosts
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +116,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         help="take commands there, see bluebridge.device.server.control",
     )
     option_table.add_arguments(ServerOptions, parser.add_argument_group("HCAs and log"))
-    bridge_arguments.add_arguments(parser)
+    add_arguments(parser)
     arguments = parser.parse_args(argv)
     if not (arguments.hca or arguments.ntb or arguments.dma):
         parser.error("there is nothing to serve: give --hca, --ntb or --dma")
@@ -176,13 +174,13 @@ def main(argv: list[str] | None = None) -> int:
         events = EventLog()
         if arguments.log and not arguments.no_log:
             events = FileLog(arguments.log, capture=chosen.capture, total=chosen.log_limit)
-        bridges = bridge_arguments.bridge_spec(arguments)
+        spec = bridge_spec(arguments)
         server = Server(
             specs,
             events,
             _features(chosen),
             arguments.control,
-            bridges if bridges.bridges or bridges.engines else None,
+            spec if spec.bridges or spec.engines else None,
             _underlay(chosen),
             nics,
         )
@@ -192,7 +190,7 @@ def main(argv: list[str] | None = None) -> int:
     collector.start()
     try:
         if not chosen.no_sandbox:
-            _contain(arguments, [*specs, *nics], bridges)
+            _contain(arguments, [*specs, *nics], spec)
         server.run()
     finally:
         server.close()

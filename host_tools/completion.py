@@ -12,8 +12,7 @@ from pathlib import Path
 import argcomplete
 import argcomplete.completers
 
-from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.reader import Filter, LogReader
 from bluebridge.device.buslog.record import MARK
 from bluebridge.device.fabric import fault_words
 from bluebridge.device.layout.buslog import Kind

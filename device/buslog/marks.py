@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.printable import printable
-from bluebridge.device.buslog.reader import Event, LogError, LogReader
-from bluebridge.device.buslog.record import MARK
+from bluebridge.device.buslog.reader import Event, Filter, LogError, LogReader
+from bluebridge.device.buslog.record import MARK, printable
 from bluebridge.device.layout.buslog import Kind
 
 _PREFIX: Final = MARK.decode()

@@ -12,10 +12,15 @@ from pathlib import Path
 from typing import Final
 
 from bluebridge import compiled
-from bluebridge.device.buslog.background import Background
 from bluebridge.device.buslog.packing import CAPTURE, Records
 from bluebridge.device.buslog.record import TEXT_KINDS, host_of
-from bluebridge.device.buslog.segments import SEGMENT_BYTES, TOTAL_BYTES, Batch, Segments
+from bluebridge.device.buslog.segments import (
+    SEGMENT_BYTES,
+    TOTAL_BYTES,
+    Background,
+    Batch,
+    Segments,
+)
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.pieces import Run
 from bluebridge.device.throttle import Throttle

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from bluebridge.device.ethernet.frames.offloads import tagged, with_checksums
-from bluebridge.device.ethernet.frames.segmentation import LargeSendHeaders
+from bluebridge.device.ethernet.frames.sending import LargeSendHeaders, tagged, with_checksums
 from bluebridge.device.ethernet.steering import rule_for
 from bluebridge.device.fabric.messages import Frames, Train
 from bluebridge.device.layout.buslog import What

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bluebridge.device.ethernet.frames.frame_fields import number_of
-from bluebridge.device.ethernet.rules.rule import RuleMode
-from bluebridge.device.ethernet.rules.table import Entry
+from bluebridge.device.ethernet.frames.frame import number_of
+from bluebridge.device.ethernet.rules import Entry, RuleMode
 from bluebridge.device.rdma.ports.groups import Groups
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.settings import Settings

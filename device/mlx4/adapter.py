@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.interface import Fabric
-from bluebridge.device.fabric.subnet.node import CHANNEL_ADAPTER, Node
+from bluebridge.device.fabric.subnet.topology import CHANNEL_ADAPTER, Node
 from bluebridge.device.layout.mlx4.capabilities import RESERVED_LKEY
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.mlx4.armed_faults import ArmedFaults

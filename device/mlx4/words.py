@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bluebridge.device.ethernet.frames.verdicts import (
+from bluebridge.device.ethernet.frames.receiving import (
     FINDINGS,
     HAS_OPTIONS,
     IP_GOOD,

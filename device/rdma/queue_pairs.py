@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bluebridge.device.ethernet.frames.receive_scaling import Spreader
+from bluebridge.device.ethernet.frames.receiving import Spreader
 from bluebridge.device.ethernet.receiver import FrameReceiver
 from bluebridge.device.fabric.messages import (
     ConnectedPacket,

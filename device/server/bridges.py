@@ -1,7 +1,16 @@
-"""The bridges and DMA engines of a server: two guests, a PCI Express link between them."""
+"""The bridges and DMA engines of a server: two guests, a PCI Express link between them.
+
+A window may be the peer's memory (`Alias`), so that stores run at the speed of memory. QEMU tells
+each guest's DMA engine of the guest's memory, and the peer's bridge lets its own client map the
+file of that memory at the same addresses. So the window always shows the peer's bus from address 0
+on, and no register changes that. A client maps once, when the bridge is plugged in: both engines
+must be there before the first bridge, and the window cannot be closed.
+"""
 
 from __future__ import annotations
 
+import argparse
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +28,43 @@ from bluebridge.device.ntb.shape import Bridging, Shape, identity_of
 from bluebridge.device.pci.function import ConfigRegister, Function
 from bluebridge.device.pci.host import Host
 from bluebridge.device.pci.loop import EventLoop
-from bluebridge.device.server.bridge_faults import GuestBridge
-from bluebridge.device.server.bridge_options import BRIDGE_DEFAULTS, BridgeOptions
-from bluebridge.device.server.window_alias import Alias
+from bluebridge.device.pyvfio_user import DmaRegion, MappedFile, Protection
+from bluebridge.device.server import option_table
+from bluebridge.device.server.named_faults import GuestBridge
+from bluebridge.device.server.options import BRIDGE_DEFAULTS, BridgeOptions
 from bluebridge.device.show.functions import bridge_tables, engine_tables
 from bluebridge.device.show.table import Tables
+
+
+class Alias:
+    """Lends a bridge the memory of its peer to map: the longest stretch that one file holds.
+
+    That is all of a guest's memory from 1 MiB to its end below 4 GiB; accesses to the remaining
+    addresses are trapped as usual.
+    """
+
+    def __init__(self, lender: Function, bridge: Function, bar: int) -> None:
+        """Let `bar` of `bridge` show the memory of the guest that `lender` is in."""
+        self._bridge = bridge
+        self._bar = bar
+        self._shown: DmaRegion | None = None
+        lender.watch_memory(self._borrow)
+
+    def _borrow(self, region: DmaRegion, there: bool) -> None:
+        if there:
+            self._show(region)
+        elif region is self._shown:
+            self._shown = None
+            self._bridge.alias(self._bar, None)
+
+    def _show(self, region: DmaRegion) -> None:
+        if region.file is None or not region.protection & Protection.WRITE:
+            return
+        longer = self._shown is None or region.length > self._shown.length
+        if longer and region.file.offset == region.iova:
+            self._shown = region
+            file = MappedFile(region.file.fd, region.iova, region.length)
+            self._bridge.alias(self._bar, file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,3 +217,41 @@ class Bridges:
             found = f"{name}-{number}"
         self._names.add(found)
         return found
+
+
+NEXT_KEY = re.compile(r",(?=(?:name|socket)=)")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options for functions to serve and those of `BridgeOptions`, in one group."""
+    group = parser.add_argument_group("bridge")
+    for option, what in (("--ntb", "a side of the bridge; give two"), ("--dma", "a DMA engine")):
+        group.add_argument(
+            option, action="append", default=[], metavar="name=N,socket=PATH", help=what
+        )
+    option_table.add_arguments(BridgeOptions, group)
+
+
+def parse_function(option: str, text: str) -> FunctionSpec:
+    """Parse `name=a,socket=PATH`; raises `ValueError` with one line."""
+    values: dict[str, str] = {}
+    for part in NEXT_KEY.split(text):
+        key, _, value = part.partition("=")
+        if key not in ("name", "socket") or not value:
+            raise ValueError(f"{option} {text}: {part!r} is not name= or socket=")
+        values[key] = value
+    if len(values) != 2:
+        raise ValueError(f"{option} {text}: name= and socket= are needed")
+    return FunctionSpec(values["name"], Path(values["socket"]))
+
+
+def bridge_spec(arguments: argparse.Namespace) -> BridgeSpec:
+    """Make the specification of the bridges and engines that the options ask for.
+
+    Raises `ValueError`.
+    """
+    return BridgeSpec(
+        [parse_function("--ntb", text) for text in arguments.ntb],
+        [parse_function("--dma", text) for text in arguments.dma],
+        option_table.of_arguments(BridgeOptions, arguments),
+    )

@@ -1,4 +1,4 @@
-"""The control socket: text lines that unplug cables, inject errors and profile the server.
+"""The control socket: lines of text that change links, faults and the log, or ask what there is.
 
     link NAME[/PORT] up|down    plug the cable of a port in, or pull it
     fault NAME [TEXT]           an internal error: the adapter stops until software resets it;
@@ -8,37 +8,207 @@
     status                      a line for each port, and how often it used addresses of others
     profile start               from now on, sample what the server does
     profile stop FILE           write the stacks found, with their counts, one a line
-    mark TEXT, log stop [TEXT]  `bluebridge.device.server.log_control`
-    drop, delay, duplicate, hold, rules, release, remove    `bluebridge.device.server.fault_control`
-    show                                                    `bluebridge.device.server.show_control`
-    arm, armed, disarm                                      `bluebridge.device.server.named_faults`
+    mark [@GUEST] TEXT          a note in the log, which `bluebridge log --from-mark TEXT` begins
+                                at; it is of the functions of GUEST only
+    log stop [TEXT]             end the log, for a reason that it then has; devices go on
+    ACTION NAME[/PORT] [VALUE] [WORD=VALUE ...]    a fault rule; answers with its number
+    rules [NAME[/PORT]]         all rules, or those of a link, with their counts
+    release NUMBER              deliver what a rule keeps
+    remove NUMBER|NAME[/PORT]|all    end a rule, those of a link, or all
+    show                        `bluebridge.device.server.show_control`
+    arm, armed, disarm          `bluebridge.device.server.named_faults`
 
-Lines that change something are in the bus log, in front of what they cause, and once more if they
-were refused. The answer to a line is zero or more lines of text and then `ok`, or `error: ` and the
-reason.
+`bluebridge.device.fabric.fault_words` has the actions and words of rules. Lines that change
+something are in the bus log, in front of what they cause, and once more if they were refused. The
+answer to a line is zero or more lines of text and then `ok`, or `error: ` and the reason.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 
+from bluebridge.device.buslog.marks import MAX_TEXT, mark_text
+from bluebridge.device.buslog.record import MARK_OF_GUEST, MARK_OF_PAIR
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.fault_words import ACTIONS, DRIVEN, UNDRIVEN
-from bluebridge.device.fabric.faults.rules import FaultRules
+from bluebridge.device.fabric.faults.parse import rule_of
+from bluebridge.device.fabric.faults.rule import Rule
+from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.bar0 import CATAS_LETTERS
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.pci.loop import EventLoop, LoopTimer
-from bluebridge.device.server.bridge_faults import GuestBridge
-from bluebridge.device.server.fault_control import FaultCommands
-from bluebridge.device.server.log_control import LogCommands
-from bluebridge.device.server.named_faults import NamedFaultCommands
-from bluebridge.device.server.profile import Sampler
+from bluebridge.device.server.named_faults import GuestBridge, NamedFaultCommands
 from bluebridge.device.server.show_control import ShowCommands
+
+
+class LogCommands:
+    """Executes control lines about the bus log of a server."""
+
+    def __init__(self, events: EventLog) -> None:
+        self._events = events
+        self.words: dict[str, Callable[[Sequence[str]], list[str]]] = {
+            "mark": self._mark,
+            "log": self._log,
+        }
+
+    def _mark(self, words: Sequence[str]) -> list[str]:
+        self._check_active()
+        if self._events.stopped:
+            raise ValueError("the log has been stopped: `bluebridge ps` says why")
+        device, scope = 0, MARK_OF_PAIR
+        if words and words[0].startswith("@"):
+            functions = self._events.functions_of(words[0][1:])
+            if functions:
+                device, scope = self._events.device(functions[0]), MARK_OF_GUEST
+                words = words[1:]
+        if not words:
+            raise ValueError("write: mark TEXT")
+        text = mark_text(_bounded(words)).encode()
+        self._events.work = 0
+        self._events.record(device, Kind.NOTE, scope, 0, len(text), text)
+        return []
+
+    def _log(self, words: Sequence[str]) -> list[str]:
+        self._check_active()
+        if not words or words[0] != "stop":
+            raise ValueError("write: log stop [TEXT]")
+        if not self._events.stop(_bounded(words[1:]) or "by hand"):
+            raise ValueError("the log has been stopped already")
+        return []
+
+    def _check_active(self) -> None:
+        if not self._events.active:
+            raise ValueError("there is no bus log: start the server with --log DIR")
+
+
+def _bounded(words: Sequence[str]) -> str:
+    """Return the text of a mark or of a reason; raises `ValueError` when it is too long."""
+    text = " ".join(words)
+    if len(text) > MAX_TEXT:
+        raise ValueError(f"the text has {len(text)} letters; at most {MAX_TEXT} are possible")
+    return text
+
+
+_DIGITS = 9
+"""Digits of a rule's number, at most."""
+_SHOWN = 80
+"""Characters of an invalid number that an error message repeats."""
+
+
+class FaultCommands:
+    """Executes control lines about faults.
+
+    `link_of` returns the name of the link of `NAME[/PORT]`.
+    """
+
+    def __init__(self, faults: FaultRules, link_of: Callable[[str], str]) -> None:
+        self._faults = faults
+        self._link_of = link_of
+        self.words: dict[str, Callable[[Sequence[str]], list[str]]] = {
+            **{action: self._adding(action) for action in ACTIONS},
+            "rules": self._rules,
+            "release": self._release,
+            "remove": self._remove,
+        }
+
+    def link_of(self, words: Sequence[str]) -> str:
+        """Return the link or HCA that a line names, by itself or by a rule's number; else empty."""
+        name = words[1] if len(words) > 1 else ""
+        if name.isdecimal() and len(name) <= _DIGITS:
+            return next((at for at, rule in self._faults.table() if rule.number == int(name)), "")
+        return name
+
+    def _adding(self, action: str) -> Callable[[Sequence[str]], list[str]]:
+        def add(words: Sequence[str]) -> list[str]:
+            if not words:
+                raise ValueError(f"write: {action} NAME[/PORT] [WORD=VALUE ...]")
+            link = self._link_of(words[0])
+            return [str(self._faults.add(link, rule_of(action, words[1:])))]
+
+        return add
+
+    def _rules(self, words: Sequence[str]) -> list[str]:
+        if len(words) > 1:
+            raise ValueError("write: rules [NAME[/PORT]]")
+        table = self._faults.table()
+        if words:
+            wanted = self._link_of(words[0])
+            table = [(link, rule) for link, rule in table if link == wanted]
+        return [_line(link, rule) for link, rule in table]
+
+    def _release(self, words: Sequence[str]) -> list[str]:
+        if len(words) != 1:
+            raise ValueError("write: release NUMBER")
+        self._faults.release(_number(words[0]))
+        return []
+
+    def _remove(self, words: Sequence[str]) -> list[str]:
+        if len(words) != 1:
+            raise ValueError("write: remove NUMBER|NAME[/PORT]|all")
+        if words[0].isdecimal():
+            self._faults.remove(_number(words[0]))
+        else:
+            self._faults.remove_all(None if words[0] == "all" else self._link_of(words[0]))
+        return []
+
+
+def _line(link: str, rule: Rule) -> str:
+    return (
+        f"{rule.number} {link} {rule.words}: matched {rule.matched}, taken {rule.taken}, "
+        f"waiting {len(rule.kept)}, no room {rule.lost}"
+    )
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or len(text) > _DIGITS:
+        raise ValueError(f"{text[:_SHOWN]!r} is no number of a rule")
+    return int(text)
+
+
+INTERVAL_SECONDS = 0.001
+MAX_DEPTH = 40
+
+
+class Sampler:
+    """Counts the stacks found when the process's timer expires.
+
+    Only the main thread may use it.
+    """
+
+    def __init__(self) -> None:
+        self._stacks: Counter[str] = Counter()
+
+    def start(self) -> None:
+        """Start to count stacks, with all counts at zero."""
+        self._stacks.clear()
+        signal.signal(signal.SIGPROF, self._sample)
+        signal.siginterrupt(signal.SIGPROF, False)
+        signal.setitimer(signal.ITIMER_PROF, INTERVAL_SECONDS, INTERVAL_SECONDS)
+
+    def stop(self, file: Path) -> None:
+        """End counting and write the stacks to `file`; raises OSError.
+
+        A line is `module.function;module.function;… COUNT`, the outermost function first.
+        """
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        lines = (f"{stack} {count}\n" for stack, count in self._stacks.most_common())
+        file.write_text("".join(lines))
+
+    def _sample(self, _: int, frame: FrameType | None) -> None:
+        names: list[str] = []
+        while frame is not None and len(names) < MAX_DEPTH:
+            names.append(f"{frame.f_globals.get('__name__', '?')}.{frame.f_code.co_name}")
+            frame = frame.f_back
+        self._stacks[";".join(reversed(names))] += 1
+
 
 CHANGES = ("link", "fault", *ACTIONS, "release", "remove", "arm", "disarm")
 """First words of lines that change something and that therefore are noted in the bus log."""

@@ -1,15 +1,25 @@
-"""The networks of a server: one per port, for each link layer and each network number."""
+"""The networks of a server, one per port for each link layer and number; NICs, other hosts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.interface import Fabric, StagedFabric
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.subnet.fabric import SWITCH_GUID, InfinibandFabric, Later
-from bluebridge.device.fabric.subnet.manager import SubnetManager
-from bluebridge.device.fabric.subnet.traps import TrapSender
+from bluebridge.device.fabric.subnet.manager import SubnetManager, TrapSender
+from bluebridge.device.pci.loop import EventLoop
+from bluebridge.device.server.options import Hosts
+from bluebridge.device.underlay.port import UnderlayPort
+from bluebridge.device.underlay.stream import NicPort
+from bluebridge.device.underlay.tunnel import BurstSocket, Tunnel
 
 
 class Networks:
@@ -66,3 +76,155 @@ def _network(
     else:
         TrapSender(fabric, later)
     return fabric
+
+
+REST_SECONDS = 1.0
+"""Pause in seconds before a connection is taken that cannot be taken now."""
+
+
+@dataclass(frozen=True, slots=True)
+class NicSpec:
+    """A NIC: its guest's name in the log, the socket that QEMU connects to, its MAC address."""
+
+    name: str
+    socket: Path
+    mac: bytes
+
+
+class Nic:
+    """The port of a NIC, and the socket at which its QEMU is awaited: one at a time, the newest.
+
+    Connections are closed in a thread, since a descriptor that its peer has left in them may take
+    long to close; no other connection is taken meanwhile. Raises `OSError` when the socket cannot
+    be served.
+    """
+
+    def __init__(self, spec: NicSpec, cable: Fabric, loop: EventLoop) -> None:
+        self._spec = spec
+        self._loop = loop
+        self._watched = -1
+        self._closer: threading.Thread | None = None
+        self._socket = _listening(spec.socket)
+        self.port = NicPort(cable, spec.mac, loop.call_soon, loop.call_later, self._drop)
+        self._listen()
+
+    def _listen(self) -> None:
+        self._loop.add_reader(self._socket.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        try:
+            client = None if self._is_closing() else self._socket.accept()[0]
+        except BlockingIOError:
+            return
+        except OSError:  # there is no descriptor for it
+            client = None
+        if client is None:
+            self._loop.remove_reader(self._socket.fileno())
+            self._loop.call_later(REST_SECONDS, self._listen)
+            return
+        self._drop(())
+        client.setblocking(False)
+        self._watched = client.fileno()
+        self.port.connect(client)
+        self._loop.add_reader(self._watched, self.port.receive_all)
+
+    def _is_closing(self) -> bool:
+        return self._closer is not None and self._closer.is_alive()
+
+    def _drop(self, descriptors: Sequence[int]) -> None:
+        if self._watched >= 0:
+            self._loop.remove_reader(self._watched)
+            self._watched = -1
+        client = self.port.disconnect()
+        if client is not None:
+            arguments = (client, tuple(descriptors))
+            self._closer = threading.Thread(target=_close, args=arguments, daemon=True)
+            self._closer.start()
+
+    def report(self, spoofed: Callable[[NicPort], tuple[int, int]]) -> str:
+        """Return a line with what went through the port."""
+        port = self.port
+        state = "" if self._watched >= 0 else ", not connected"
+        counts = {
+            "no room for": port.dropped,
+            "refused": port.refused,
+            "from addresses of others": spoofed(port)[0],
+        }
+        more = "".join(f", {name} {count}" for name, count in counts.items() if count)
+        return f"NIC {self._spec.name}: sent {port.sent}, received {port.received}{more}{state}"
+
+    def close(self) -> None:
+        """Leave the network, close and remove the socket."""
+        self._drop(())
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+        self._spec.socket.unlink(missing_ok=True)
+        self.port.leave()
+
+
+def _close(client: socket.socket, descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    client.close()
+
+
+def _listening(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    before = os.umask(0o177)  # never open to others, not even between bind and a chmod
+    try:
+        listener.bind(str(path))
+        listener.listen(1)
+    except OSError as error:
+        listener.close()
+        raise OSError(error.errno, f"NIC socket {path}: {error.strerror}") from None
+    finally:
+        os.umask(before)
+    return listener
+
+
+NAME = "underlay"
+"""The name in the log of what came from other hosts."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnderlaySpec:
+    """The hosts to join, and the number of the VXLAN network."""
+
+    hosts: Hosts
+    vni: int
+
+
+class Underlay:
+    """The port of `network` at which other hosts are, behind the decorators of `cable`.
+
+    Raises `OSError` when its address is taken.
+    """
+
+    def __init__(
+        self, spec: UnderlaySpec, network: StagedFabric, cable: Fabric, loop: EventLoop
+    ) -> None:
+        own = spec.hosts.own
+        try:
+            self._socket = BurstSocket(own)
+        except OSError as error:
+            raise OSError(
+                error.errno, f"underlay {own}: {error.strerror}; name another with --underlay"
+            ) from None
+        self.port = own.port
+        tunnel = Tunnel(spec.vni, spec.hosts.peers)
+        self._loop = loop
+        self._network = network
+        self._port = UnderlayPort(cable, tunnel, self._socket, loop.call_soon, loop.call_later)
+        loop.add_reader(self._socket.fileno(), self._port.receive_all)
+
+    def report(self) -> list[str]:
+        """Return a line for each host, and one for what was refused."""
+        spoofed, _ = self._network.trespasses(self._port)
+        own = [f"dropped from addresses of this lab: {spoofed}"] if spoofed else []
+        return [*self._port.report(), *own]
+
+    def close(self) -> None:
+        """Leave the network and close the socket."""
+        self._loop.remove_reader(self._socket.fileno())
+        self._port.close()

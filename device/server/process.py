@@ -13,7 +13,7 @@ from pathlib import Path
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.capture import CapturedFabric
-from bluebridge.device.fabric.faults.rules import FaultRules
+from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.fabric.interface import Fabric, StagedFabric
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.mlx4 import bar0, uar
@@ -28,13 +28,10 @@ from bluebridge.device.pyvfio_user import interrupter
 from bluebridge.device.rdma.by_packets.packet_wire import PacketWire
 from bluebridge.device.server.bridges import Bridges, BridgeSpec, Hosts
 from bluebridge.device.server.control import ControlCommands, ControlSocket
-from bluebridge.device.server.networks import Networks
-from bluebridge.device.server.nics import Nic, NicSpec
+from bluebridge.device.server.networks import NAME, Networks, Nic, NicSpec, Underlay, UnderlaySpec
 from bluebridge.device.server.show_control import ShowCommands
-from bluebridge.device.server.underlay import NAME, Underlay, UnderlaySpec
 from bluebridge.device.show.functions import hca_tables
-from bluebridge.device.show.remains import Remains
-from bluebridge.device.show.table import Tables
+from bluebridge.device.show.table import Remains, Tables
 
 log = logging.getLogger(__name__)
 

@@ -9,17 +9,23 @@ from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.ntb.shape import Bridging
 from bluebridge.device.pci.endpoint import Endpoint
-from bluebridge.device.show.congestion import CongestionTable
-from bluebridge.device.show.ports import PortTable
-from bluebridge.device.show.queues import (
+from bluebridge.device.show.hca import (
     CompletionQueueTable,
+    CongestionTable,
     EventQueueTable,
+    PortTable,
     QueuePairTable,
+    RegionTable,
     SharedReceiveQueueTable,
 )
-from bluebridge.device.show.regions import RegionTable
-from bluebridge.device.show.registers import SingleTable, config_table, hca_registers, lines_of
-from bluebridge.device.show.table import Row, Tables
+from bluebridge.device.show.table import (
+    Row,
+    SingleTable,
+    Tables,
+    config_table,
+    hca_registers,
+    lines_of,
+)
 
 
 def hca_tables(hca: Hca, endpoint: Endpoint) -> Tables:

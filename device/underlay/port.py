@@ -13,8 +13,14 @@ from typing import Final
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.messages import Frames, Message, Train
 from bluebridge.device.throttle import Throttle
-from bluebridge.device.underlay.bursts import MOST_SEGMENTS, BurstSocket
-from bluebridge.device.underlay.tunnel import MAC_SIZE, Endpoint, Refusal, Tunnel
+from bluebridge.device.underlay.tunnel import (
+    MAC_SIZE,
+    MOST_SEGMENTS,
+    BurstSocket,
+    Endpoint,
+    Refusal,
+    Tunnel,
+)
 
 log: Final = logging.getLogger(__name__)
 

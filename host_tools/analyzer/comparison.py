@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.host_tools.analyzer.event_lines import KINDS, Describe, narrow_line
 from bluebridge.host_tools.analyzer.ntrdma import decoder as ntrdma

@@ -10,9 +10,8 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.marks import find_mark
-from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.device.buslog.reader import Filter, LogError, LogReader
 from bluebridge.host_tools.analyzer import terminal
 from bluebridge.host_tools.analyzer.comparison import compare
 from bluebridge.host_tools.analyzer.event_lines import KINDS

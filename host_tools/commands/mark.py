@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from bluebridge.device.buslog.marks import MAX_TEXT
-from bluebridge.device.buslog.printable import printable
+from bluebridge.device.buslog.record import printable
 from bluebridge.host_tools.commands import device_server
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.keeper import registry

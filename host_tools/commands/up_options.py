@@ -10,9 +10,14 @@ from string import ascii_lowercase
 
 from bluebridge.device.layout.ntb.models import ALIASING, BY_NAME, DEFAULT, BarSizes, names
 from bluebridge.device.server import option_table
-from bluebridge.device.server.bridge_options import BridgeOptions
-from bluebridge.device.server.options import ServerOptions, log_limit
-from bluebridge.device.server.wire_peers import MESSAGES, PACKETS, between_hosts
+from bluebridge.device.server.options import (
+    MESSAGES,
+    PACKETS,
+    BridgeOptions,
+    ServerOptions,
+    between_hosts,
+    log_limit,
+)
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab import lab_options, log_stopper
 from bluebridge.host_tools.lab.config import KERNEL, MAX_GUESTS, MAX_HCAS, NAMES, SIDES

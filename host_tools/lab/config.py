@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bluebridge.device.server.bridge_options import BridgeOptions
-from bluebridge.device.server.options import DEFAULTS, ServerOptions
-from bluebridge.device.server.wire_peers import between_hosts, hosts
+from bluebridge.device.server.options import (
+    DEFAULTS,
+    BridgeOptions,
+    ServerOptions,
+    between_hosts,
+    hosts,
+)
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.machine.qemu_arguments import GuestSize
 

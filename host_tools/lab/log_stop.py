@@ -1,7 +1,7 @@
 """`up --stop-on`: a process that follows the bus log and has it stopped when a condition holds.
 
 It is a process of its own, so that the device server spends nothing on the condition: it only
-carries out `log stop` (`bluebridge.device.server.log_control`).
+carries out `log stop` (`bluebridge.device.server.control`).
 
     python -m bluebridge.host_tools.lab.log_stop LOG CONTROL CONDITION
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bluebridge.device.layout.ntb.models import DEFAULT, BarSizes
-from bluebridge.device.server.bridge_options import BridgeOptions
+from bluebridge.device.server.options import BridgeOptions
 from bluebridge.host_tools.lab.config import ADDRESSES, LabConfig
 
 TCP = "tcp"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bluebridge.device.server.bridge_options import BridgeOptions
+from bluebridge.device.server.options import BridgeOptions
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.ntb_demo import steps

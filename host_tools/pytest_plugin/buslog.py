@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.positions import about_last
-from bluebridge.device.buslog.reader import Event, LogError, LogReader
+from bluebridge.device.buslog.reader import Event, Filter, LogError, LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind, activities
 from bluebridge.host_tools.analyzer.analysis import Transfer

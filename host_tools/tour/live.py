@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.tour.steps import Sight, Step

@@ -15,9 +15,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.positions import about_last
-from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.device.buslog.record import host_of
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityAssembler, ActivityKind
 from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel

@@ -10,9 +10,8 @@ from bisect import bisect_right
 from pathlib import Path
 from threading import Lock
 
-from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.positions import about_last
-from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.reader import Filter, LogReader
 from bluebridge.host_tools.analyzer.queues.queues import KINDS, Queues
 
 SECONDS = 0.2

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from itertools import islice, pairwise
 from typing import Any
 
-from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.positions import read_index
-from bluebridge.device.buslog.reader import Event, Head, LogReader
+from bluebridge.device.buslog.reader import Event, Filter, Head, LogReader
 from bluebridge.device.buslog.record import SEGMENT_GLOB, host_of
 from bluebridge.device.layout.buslog import Kind
 

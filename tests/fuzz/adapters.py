@@ -6,8 +6,7 @@ from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
-from bluebridge.device.fabric.subnet.manager import SubnetManager
-from bluebridge.device.fabric.subnet.traps import TrapSender
+from bluebridge.device.fabric.subnet.manager import SubnetManager, TrapSender
 from bluebridge.device.layout.mlx4 import bar0, uar
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.mlx4.settings.config import Features, HcaConfig

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.device.buslog.writer import EventLog, FileLog
-from bluebridge.device.fabric.faults.rules import FaultRules
+from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.pyvfio_user._files import Closer
 from bluebridge.device.pyvfio_user._message_filter import Verdict

@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any
 
 from bluebridge.device.dma.engine import DmaEngine
-from bluebridge.device.fabric.subnet.traps import TrapSender
+from bluebridge.device.fabric.subnet.manager import TrapSender
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.rdma.ports.port import Port
 from tests.fuzz import notes

@@ -20,8 +20,8 @@ from bluebridge.device.pci.identity import Bar, Identity
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.pyvfio_user import ENVIRONMENT
 from bluebridge.device.pyvfio_user._callbacks import library_log
-from bluebridge.device.server.bridge_options import BridgeOptions
 from bluebridge.device.server.bridges import BridgeSpec, FunctionSpec
+from bluebridge.device.server.options import BridgeOptions
 from bluebridge.device.server.process import HcaSpec, Server
 from tests.fuzz.adapters import mac_of
 from tests.wire.endpoint_device import VECTORS, Puppet

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.faults.parse import rule_of
 from bluebridge.device.fabric.faults.rule import Rule
-from bluebridge.device.fabric.faults.rules import FaultRules
+from bluebridge.device.fabric.faults.stage import FaultRules
 from tests.models.rdma_node import Pair
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
-from bluebridge.device.fabric.subnet.manager import SubnetManager
+from bluebridge.device.fabric.subnet.manager import SubnetManager, TrapSender
 from bluebridge.device.fabric.subnet.port import PortAgent
-from bluebridge.device.fabric.subnet.traps import TrapSender
 from bluebridge.device.layout.ib.link import LRH
 from bluebridge.device.layout.ib.smp import SMP, SMP_SIZE
 from bluebridge.device.layout.mlx4.commands import Opcode

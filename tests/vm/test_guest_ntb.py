@@ -9,7 +9,7 @@ import pytest
 
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.server.bridge_options import BridgeOptions
+from bluebridge.device.server.options import BridgeOptions
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm

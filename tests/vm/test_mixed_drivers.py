@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.reader import Filter, LogReader
 from bluebridge.host_tools.agent import Completed
 from bluebridge.host_tools.analyzer.pcap import export
 from bluebridge.host_tools.lab.pair import Pair

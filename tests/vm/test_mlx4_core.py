@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.reader import Filter, LogReader
 from bluebridge.host_tools.analyzer.activity import ActivityKind, activities
 from bluebridge.host_tools.analyzer.analysis import Role
 from bluebridge.host_tools.analyzer.timeline import timeline

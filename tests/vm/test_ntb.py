@@ -11,7 +11,7 @@ import pytest
 
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.server.bridge_options import BridgeOptions
+from bluebridge.device.server.options import BridgeOptions
 from bluebridge.host_tools.campaigns.conformance.bridge.tool import SIZE, fill, look, take
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings

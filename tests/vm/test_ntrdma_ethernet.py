@@ -9,8 +9,7 @@ from itertools import product
 
 import pytest
 
-from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.reader import Filter, LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ioat.registers import PCI_IDS
 from bluebridge.device.layout.ntb.models import GEN4

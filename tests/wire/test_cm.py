@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.reader import Filter, LogReader
 from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.net.cm import CmAttribute, RejectReason
 from bluebridge.guest.netif import NetInterface

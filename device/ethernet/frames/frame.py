@@ -1,16 +1,18 @@
-"""The headers of an Ethernet frame: their places and their checksums."""
+"""The headers of an Ethernet frame: their places, checksums, and fields as one number for rules."""
 
 from __future__ import annotations
 
 from struct import Struct
 from typing import Final
 
+from bluebridge.device.ethernet import rules
 from bluebridge.device.layout.net.ethernet import (
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,
     ETHERTYPE_SERVICE_VLAN,
     ETHERTYPE_VLAN,
     HEADER_SIZE,
+    VLAN_TAG_TYPES,
 )
 
 TCP: Final = 6
@@ -175,3 +177,69 @@ class FrameHeaders:
             begin = self.network + IPV6_HEADER
             extra = int.from_bytes(self.addresses(frame), "big") + self.end - begin
         return (ones_sum(frame[begin : self.end]) + extra) % ONES or ONES
+
+
+VXLAN_PORT: Final = 4789
+VXLAN_HEADER: Final = 8
+_UDP_HEADER: Final = 8
+_ADDRESS: Final = 6
+_TYPE: Final = 12
+_FLAGS: Final = {TCP: rules.TCP, UDP: rules.UDP}
+
+
+def number_of(frame: bytes, depth: int) -> int:
+    """Return the number of a frame, with the fields that rules of this depth look at."""
+    if depth == rules.BY_ADDRESS:
+        return int.from_bytes(frame[:_ADDRESS], "big")
+    headers = FrameHeaders(frame)
+    number = link_number(frame, headers)
+    if depth == rules.BY_LINK:
+        return number
+    number |= transport_number(frame, headers)
+    return number | _inner_number(frame, headers) if depth == rules.BY_INNER else number
+
+
+def link_number(frame: Frame, headers: FrameHeaders) -> int:
+    """Return addresses, the Ethertype behind the tags and the outermost tag, as one number."""
+    number = (
+        int.from_bytes(frame[:_ADDRESS], "big")
+        | int.from_bytes(frame[_ADDRESS:_TYPE], "big") << rules.SMAC
+        | int.from_bytes(frame[headers.network - 2 : headers.network], "big") << rules.ETHERTYPE
+    )
+    if frame[_TYPE:HEADER_SIZE] in VLAN_TAG_TYPES:
+        number |= int.from_bytes(frame[HEADER_SIZE : HEADER_SIZE + 2], "big") << rules.VLAN
+    return number
+
+
+def transport_number(frame: Frame, headers: FrameHeaders) -> int:
+    """Return IPv4 addresses and, where their header is whole, TCP or UDP ports, as one number."""
+    number = 0
+    if headers.version == 4:
+        addresses = headers.addresses(frame)
+        number = (
+            rules.IPV4
+            | int.from_bytes(addresses[:4], "big") << rules.SOURCE
+            | int.from_bytes(addresses[4:], "big") << rules.DESTINATION
+        )
+    if headers.whole:
+        start = headers.transport
+        number |= (
+            _FLAGS[headers.protocol]
+            | int.from_bytes(frame[start : start + 2], "big") << rules.SOURCE_PORT
+            | int.from_bytes(frame[start + 2 : start + 4], "big") << rules.DESTINATION_PORT
+        )
+    return number
+
+
+def _inner_number(frame: bytes, headers: FrameHeaders) -> int:
+    """Return the fields of a VXLAN header and the frame in it (RFC 7348); 0 without VXLAN."""
+    start = headers.transport + _UDP_HEADER
+    if not headers.whole or headers.protocol != UDP or headers.end < start + VXLAN_HEADER:
+        return 0
+    if int.from_bytes(frame[start - 6 : start - 4], "big") != VXLAN_PORT:
+        return 0
+    vni = int.from_bytes(frame[start + 4 : start + 7], "big")
+    inner = frame[start + VXLAN_HEADER : headers.end]
+    own = FrameHeaders(inner)
+    number = link_number(inner, own) | transport_number(inner, own)
+    return rules.VXLAN | vni << rules.VNI | number << rules.INNER

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from bluebridge.device.fabric.fault_words import ANSWERS, KINDS, TIMED, WORDS
-from bluebridge.device.fabric.faults.changes import Change, Mark, rewrite_of
-from bluebridge.device.fabric.faults.passage import Passage
-from bluebridge.device.fabric.faults.roce_packets import NAMES
-from bluebridge.device.fabric.faults.rule import BOTH, IN, NO_LIMIT, OUT, Match, Rule
+from bluebridge.device.fabric.faults.roce_packets import NAMES, Change, Mark, rewrite_of
+from bluebridge.device.fabric.faults.rule import BOTH, IN, NO_LIMIT, OUT, Match, Passage, Rule
 from bluebridge.device.layout.net.cm import CmAttribute
 from bluebridge.device.layout.net.operations import Op
 

@@ -9,13 +9,10 @@ from collections.abc import Callable, Iterable
 
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
-from bluebridge.device.fabric.subnet.groups import GroupError, Groups
-from bluebridge.device.fabric.subnet.matching import matches, named
-from bluebridge.device.fabric.subnet.packets import answer_to
+from bluebridge.device.fabric.subnet.groups import GroupError, Groups, Services
+from bluebridge.device.fabric.subnet.packets import RmppSender, answer_to
 from bluebridge.device.fabric.subnet.port import PortAgent
-from bluebridge.device.fabric.subnet.records import TABLES, common_pkey, path
-from bluebridge.device.fabric.subnet.rmpp import RmppSender
-from bluebridge.device.fabric.subnet.services import Services
+from bluebridge.device.fabric.subnet.records import TABLES, common_pkey, matches, named, path
 from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.ib.link import partitions_match
 from bluebridge.device.layout.ib.perf import CLASS_PORT_INFO

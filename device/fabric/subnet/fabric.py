@@ -9,8 +9,7 @@ from bluebridge.device.fabric.addresses import PERMISSIVE, is_group, lid_of
 from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Datagram, Frames, Message
-from bluebridge.device.fabric.subnet.counters import PortCounters, size_of
-from bluebridge.device.fabric.subnet.port import Change, PortAgent
+from bluebridge.device.fabric.subnet.port import Change, PortAgent, PortCounters, size_of
 from bluebridge.device.fabric.subnet.switch import Switch, SwitchPort
 from bluebridge.device.fabric.subnet.topology import EndPort, Topology
 from bluebridge.device.layout.ib.link import FIRST_GROUP_LID

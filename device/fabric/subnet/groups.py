@@ -1,7 +1,7 @@
-"""Multicast groups: their members, their common parameters, and the switch's table.
+"""Multicast groups with the switch's table of their members, and services that ports announce.
 
-Rules: InfiniBand vol. 1, 15.2.5.17; what Linux asks for: `ipoib_multicast.c: ipoib_mcast_join`,
-`core/cma.c: cma_join_ib_multicast`.
+Rules: InfiniBand vol. 1, 15.2.5.17 and 15.2.5.14; what Linux asks for: `ipoib_multicast.c:
+ipoib_mcast_join`, `core/cma.c: cma_join_ib_multicast`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from bluebridge.device.fabric.subnet.matching import matches, named
 from bluebridge.device.fabric.subnet.port import PortAgent
+from bluebridge.device.fabric.subnet.records import matches, named
 from bluebridge.device.layout.ib.link import FIRST_GROUP_LID, LAST_GROUP_LID, MTU_4096, RATE_40_GBPS
-from bluebridge.device.layout.ib.sa import MC_MEMBER_RECORD, SaStatus
+from bluebridge.device.layout.ib.sa import MC_MEMBER_RECORD, SERVICE_RECORD, SaStatus
 
 FULL, NON_MEMBER, SEND_ONLY, SEND_ONLY_FULL = 1, 2, 4, 8
 RECEIVING = FULL | NON_MEMBER
@@ -185,3 +185,46 @@ def _settle(request: bytes, names: set[str], name: str, best: int) -> int:
     if not 0 < value <= best or (how == 0 and best <= wanted):
         raise GroupError(SaStatus.INVALID_REQUEST)
     return value
+
+
+MAX_SERVICES = 1024
+
+Key = tuple[int, bytes, int]
+"""The service id, GID and P_Key of a service."""
+
+
+class Services:
+    """The service records, each with the port that registered it, until that port leaves."""
+
+    def __init__(self) -> None:
+        self._records: dict[Key, tuple[PortAgent, bytes]] = {}
+
+    def register(self, port: PortAgent, record: bytes) -> bool:
+        """Add or replace a record; returns False when there is no room."""
+        key = _key(record)
+        if key not in self._records and len(self._records) >= MAX_SERVICES:
+            return False
+        self._records[key] = (port, record)
+        return True
+
+    def withdraw(self, record: bytes) -> bytes | None:
+        """Remove a record and return it, None without one."""
+        _, found = self._records.pop(_key(record), (None, None))
+        return found
+
+    def forget(self, port: PortAgent) -> None:
+        """Remove the records of a port that is out of service."""
+        self._records = {key: item for key, item in self._records.items() if item[0] is not port}
+
+    def records(self) -> list[bytes]:
+        """Return all service records."""
+        return [record for _, record in self._records.values()]
+
+
+def _key(record: bytes) -> Key:
+    get = SERVICE_RECORD.get
+    return (
+        get(record, "service_id"),
+        SERVICE_RECORD.get_raw(record, "gid"),
+        get(record, "pkey"),
+    )

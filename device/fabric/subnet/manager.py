@@ -1,8 +1,10 @@
-"""The subnet manager in the switch, which assigns LIDs, sets tables, brings links into service.
+"""Who hears of changes of a subnet: a manager in the switch, or by traps one in a guest.
 
-It sets ports through their agents, as firmware-managed switches do for their own ports; guests
-see what they would see of any manager: PortInfo that changes, and the events their adapter makes
-of it (Linux `ib/mad.c: handle_port_mgmt_change_event`).
+The manager in the switch assigns LIDs, sets tables and brings links into service. It sets ports
+through their agents, as firmware-managed switches do for their own ports; guests see what they
+would see of any manager: PortInfo that changes, and the events their adapter makes of it (Linux
+`ib/mad.c: handle_port_mgmt_change_event`). A trap is sent again until the manager represses it
+(InfiniBand vol. 1, 13.4.9 and 14.3.1).
 """
 
 from __future__ import annotations
@@ -10,13 +12,26 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from bluebridge.device.fabric.addresses import lid_bytes
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.fabric.subnet.administrator import Administrator
 from bluebridge.device.fabric.subnet.fabric import InfinibandFabric, Later
+from bluebridge.device.fabric.subnet.packets import smp_to
 from bluebridge.device.fabric.subnet.port import DEFAULT_PREFIX, DEFAULT_TIMEOUT, Change, PortAgent
 from bluebridge.device.layout.ib.link import LINK_ACTIVE, LINK_ARMED, LINK_DOWN, LINK_INIT
-from bluebridge.device.layout.ib.smp import SM_INFO, SM_MASTER, SWITCH_INFO, PortCapability
-from bluebridge.device.layout.net.mad import PORT_INFO
+from bluebridge.device.layout.ib.smp import (
+    NOTICE,
+    NOTICE_128_LID,
+    NOTICE_URGENT,
+    SM_INFO,
+    SM_MASTER,
+    SMP,
+    SWITCH_INFO,
+    TRAP_LINK_STATE,
+    PortCapability,
+    SwitchAttribute,
+)
+from bluebridge.device.layout.net.mad import PORT_INFO, Method, MgmtClass
 from bluebridge.device.throttle import Throttle
 
 log: Final = logging.getLogger(__name__)
@@ -196,3 +211,67 @@ def _port_info(agent: PortAgent, lid: int, state: int) -> bytes:
     }.items():
         PORT_INFO.set(info, name, value)
     return bytes(info)
+
+
+REPEAT_SECONDS = 1.0
+ATTEMPTS = 5
+PRODUCER_SWITCH = 2
+
+
+class TrapSender:
+    """The sender of trap 128 for the switch's ports, to the subnet manager that port 0 knows."""
+
+    def __init__(self, fabric: InfinibandFabric, later: Later) -> None:
+        self._fabric = fabric
+        self._later = later
+        self._tid = 0
+        self._left = 0
+        fabric.switch.repressed = self.repressed
+        fabric.watchers.append(self)
+
+    def changed(self, agent: PortAgent, change: Change) -> None:
+        """Send a trap when a link came up or went down, not when a manager set its state."""
+        own = agent.number and self._fabric.switch.node.ports.get(agent.number) is agent
+        if own and change & Change.STATE and agent.state in (LINK_DOWN, LINK_INIT):
+            self._tid += 1
+            self._left = ATTEMPTS
+            self._send(self._tid)
+
+    def left(self, agent: PortAgent) -> None:
+        """Do nothing for a port that was detached: its link state has already caused a trap."""
+
+    def repressed(self) -> None:
+        """Stop repeating a trap that the manager has repressed."""
+        self._left = 0
+
+    def _send(self, tid: int) -> None:
+        own = self._fabric.switch.agent
+        manager = own.get("sm_lid")
+        if tid != self._tid or not self._left or not manager:
+            return  # a newer trap has replaced it, it was repressed, or there is no manager
+        self._left -= 1
+        trap = smp_to(lid_bytes(own.lid), lid_bytes(manager), _link_state(own.lid, tid))
+        self._fabric.switch.send(trap)
+        self._later(REPEAT_SECONDS, lambda: self._send(tid))
+
+
+def _link_state(lid: int, tid: int) -> bytes:
+    notice = NOTICE.pack(
+        generic=1,
+        type=NOTICE_URGENT,
+        producer=PRODUCER_SWITCH,
+        trap=TRAP_LINK_STATE,
+        issuer_lid=lid,
+    )
+    notice[NOTICE_128_LID : NOTICE_128_LID + 2] = lid_bytes(lid)
+    return bytes(
+        SMP.pack(
+            base_version=1,
+            mgmt_class=int(MgmtClass.SUBN_LID),
+            class_version=1,
+            method=int(Method.TRAP),
+            tid=tid,
+            attr_id=int(SwitchAttribute.NOTICE),
+            data=bytes(notice),
+        )
+    )

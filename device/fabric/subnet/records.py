@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 
 from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
@@ -156,3 +156,46 @@ TABLES: dict[int, tuple[Struct, Rows]] = {
     SaAttribute.PATH: (PATH_RECORD, paths),
 }
 """Read-only attributes, with the layout of the record and the function that yields all records."""
+
+
+MORE, LESS, EXACTLY, BEST = 0, 1, 2, 3
+_SELECTED = {"mtu": "mtu_selector", "rate": "rate_selector", "life": "life_selector"}
+
+
+def named(table: Struct, mask: int) -> set[str]:
+    """Return the fields that a component mask names; unknown bits count as a field called `?`."""
+    names = {item.name for number, item in enumerate(table) if mask >> number & 1}
+    return names | {"?"} if mask >> len(table.fields) else names
+
+
+def matches(
+    table: Struct,
+    example: bytes,
+    record: bytes | bytearray,
+    names: Iterable[str],
+    ignore: frozenset[str],
+) -> bool:
+    """Return True if `record` agrees with `example` in the named fields."""
+    for name in names:
+        if name in ignore or name not in table or name in _SELECTED.values():
+            continue
+        selector = _SELECTED.get(name)
+        if selector is not None:
+            how = table.get(example, selector) if selector in names else EXACTLY
+            if not _selected(how, table.get(record, name), table.get(example, name)):
+                return False
+        elif table.field(name).raw:
+            if table.get_raw(record, name) != table.get_raw(example, name):
+                return False
+        elif table.get(record, name) != table.get(example, name):
+            return False
+    return True
+
+
+def _selected(how: int, offered: int, wanted: int) -> bool:
+    """Return True if an MTU, rate or packet life time meets a selector (15.2.5.16)."""
+    if how == MORE:
+        return offered > wanted
+    if how == LESS:
+        return offered < wanted
+    return how == BEST or offered == wanted

@@ -1,25 +1,27 @@
 """The switch of a subnet: ports for cables, and a port 0 of its own where management ends.
 
 External ports are `SwitchPort`s; the `Switch` itself is the fabric's port for what is addressed
-to its LID: its subnet and performance management agents, and the subnet administrator.
+to its LID: its subnet and performance management agents, and the subnet administrator. Rules of
+directed routes: InfiniBand vol. 1, 14.2.2 (C14-9 and C14-13); the other side is Linux `core/smi.c`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from enum import Enum, auto
+from typing import NamedTuple, Protocol
 
 from bluebridge.device.fabric.interface import Fabric, FabricPort
 from bluebridge.device.fabric.messages import Datagram, Message
-from bluebridge.device.fabric.subnet import directed, pma, sma
-from bluebridge.device.fabric.subnet.directed import Fate, Step
-from bluebridge.device.fabric.subnet.node import SWITCH, Node
+from bluebridge.device.fabric.subnet import agents
 from bluebridge.device.fabric.subnet.packets import answer_to, smp_to
 from bluebridge.device.fabric.subnet.packets import directed as directed_packet
 from bluebridge.device.fabric.subnet.port import PortAgent
-from bluebridge.device.layout.ib.link import FIRST_GROUP_LID
+from bluebridge.device.fabric.subnet.topology import SWITCH, Node
+from bluebridge.device.layout.ib.link import FIRST_GROUP_LID, PERMISSIVE_LID
 from bluebridge.device.layout.ib.smp import (
     DIRECTION,
+    MAX_HOPS,
     SMP,
     SMP_DATA_OFFSET,
     SMP_SIZE,
@@ -28,6 +30,78 @@ from bluebridge.device.layout.ib.smp import (
 )
 from bluebridge.device.layout.net.mad import MAD, MAD_SIZE, Method, MgmtClass
 from bluebridge.device.layout.net.roce import GSI_QKEY, GSI_QPN, SMI_QPN
+
+_INITIAL = SMP.field("initial_path").offset
+_RETURN = SMP.field("return_path").offset
+
+
+class Fate(Enum):
+    """The ways in which a switch can treat an SMP."""
+
+    HERE = auto()  # for the switch's own agent
+    PORT = auto()  # out of a port, to the other end of its cable
+    LID = auto()  # on by LID: the directed part is over
+    DROP = auto()
+
+
+class Step(NamedTuple):
+    """The next step of an SMP: its fate, the port or LID, its bytes with the hop noted."""
+
+    fate: Fate
+    where: int = 0
+    smp: bytes = b""
+
+
+DROPPED = Step(Fate.DROP)
+
+
+def arrive(smp: bytes, ingress: int) -> Step:
+    """Return the next step of an SMP that came in at port `ingress`."""
+    get = SMP.get
+    pointer, count = get(smp, "hop_pointer"), get(smp, "hop_count")
+    if count >= MAX_HOPS:
+        return DROPPED
+    packet = bytearray(smp)
+    if get(smp, "status") & DIRECTION:
+        return _back(packet, pointer, count)
+    if pointer < count:
+        if pointer:
+            packet[_RETURN + pointer] = ingress
+        SMP.set(packet, "hop_pointer", pointer + 1)
+        return Step(Fate.PORT, packet[_INITIAL + pointer + 1], bytes(packet))
+    if pointer > count + 1:
+        return DROPPED
+    if pointer == count:
+        if count:
+            packet[_RETURN + pointer] = ingress
+        SMP.set(packet, "hop_pointer", pointer + 1)
+    target = get(smp, "dr_dlid")
+    if target == PERMISSIVE_LID:
+        return Step(Fate.HERE, 0, bytes(packet))
+    return Step(Fate.LID, target, bytes(packet))
+
+
+def reply(smp: bytes) -> Step:
+    """Return the next step of an answer that the switch itself gives."""
+    packet = bytearray(smp)
+    SMP.set(packet, "status", SMP.get(smp, "status") | DIRECTION)
+    count = SMP.get(smp, "hop_count")
+    if not count:
+        target = SMP.get(smp, "dr_slid")
+        return DROPPED if target == PERMISSIVE_LID else Step(Fate.LID, target, bytes(packet))
+    SMP.set(packet, "hop_pointer", count)
+    return Step(Fate.PORT, packet[_RETURN + count], bytes(packet))
+
+
+def _back(packet: bytearray, pointer: int, count: int) -> Step:
+    if not 1 <= pointer <= count + 1:
+        return DROPPED
+    SMP.set(packet, "hop_pointer", pointer - 1)
+    if pointer > 1:
+        return Step(Fate.PORT, packet[_RETURN + pointer - 1], bytes(packet))
+    target = SMP.get(packet, "dr_slid")
+    return DROPPED if target == PERMISSIVE_LID else Step(Fate.LID, target, bytes(packet))
+
 
 DEVICE_SWITCH = 0xC738  # SwitchX, the generation of ConnectX-3
 DESCRIPTION = b"bluebridge switch"
@@ -114,7 +188,7 @@ class Switch:
         if message.source_qpn != SMI_QPN:
             return  # a user's queue pair: subnet management is between QP0s
         if SMP.get(packet, "mgmt_class") == MgmtClass.SUBN_DIRECTED:
-            self._follow(directed.arrive(packet, ingress), ingress)
+            self._follow(arrive(packet, ingress), ingress)
         elif SMP.get(packet, "mgmt_class") == MgmtClass.SUBN_LID:
             answer = self._answer(packet, ingress)
             if answer is not None:
@@ -131,7 +205,7 @@ class Switch:
             answering = SMP.get(step.smp, "status") & DIRECTION
             answer = None if answering else self._answer(step.smp, ingress)
             if answer is not None:
-                self._follow(directed.reply(answer), ingress)
+                self._follow(reply(answer), ingress)
         elif step.fate is Fate.PORT:
             if step.where in self.ports and self.ports[step.where].agent.link_up:
                 self._send(self.ports[step.where], directed_packet(step.smp))
@@ -152,13 +226,13 @@ class Switch:
             info = self.manager.sm_info()
             response[SMP_DATA_OFFSET : SMP_DATA_OFFSET + len(info)] = info
             return bytes(response)
-        return sma.answer_smp(self.node, ingress, packet)
+        return agents.answer_smp(self.node, ingress, packet)
 
     def _general(self, message: Datagram) -> None:
         """Process a MAD for QP1: performance management, or the administrator's if there is one."""
         mgmt_class = MAD.get(message.payload, "mgmt_class")
         if mgmt_class == MgmtClass.PERF:
-            answer = pma.answer_perf(self.node, 0, message.payload)
+            answer = agents.answer_perf(self.node, 0, message.payload)
             if answer is not None:
                 self.send(answer_to(message, answer))
         elif mgmt_class == MgmtClass.SUBN_ADM and self.manager is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bluebridge.device.fabric.subnet.node import VENDOR_MELLANOX
+from bluebridge.device.fabric.subnet.topology import VENDOR_MELLANOX
 from bluebridge.device.layout.ib.link import (
     LINK_ACTIVE,
     LINK_DOWN,

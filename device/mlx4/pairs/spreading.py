@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bluebridge.device.ethernet.frames.receive_scaling import (
+from bluebridge.device.ethernet.frames.receiving import (
     HASH_IPV4,
     HASH_IPV6,
     HASH_TCP_IPV4,

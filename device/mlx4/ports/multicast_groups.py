@@ -6,7 +6,7 @@ import zlib
 from enum import IntEnum
 from typing import Final
 
-from bluebridge.device.ethernet.rules.table import Member
+from bluebridge.device.ethernet.rules import Member
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.ports import MCG, MCG_BLOCK_LOOPBACK, MCG_QPN_OFFSET
 from bluebridge.device.mlx4.settings.parameters import Parameters

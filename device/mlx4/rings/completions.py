@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from bluebridge.device.ethernet.frames.verdicts import L4_GOOD
+from bluebridge.device.ethernet.frames.receiving import L4_GOOD
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.layout.buslog import Kind

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from bluebridge.device.ethernet.rules.fields import ADDRESS_BITS, INFINIBAND
-from bluebridge.device.ethernet.rules.rule import Rule, RuleMode
-from bluebridge.device.ethernet.rules.table import Entry, RuleTable
+from bluebridge.device.ethernet.rules import (
+    ADDRESS_BITS,
+    INFINIBAND,
+    Entry,
+    Rule,
+    RuleMode,
+    RuleTable,
+)
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.mlx4.settings.capabilities import HIGH_RATE_COUNT, HIGH_RATE_FIRST
 from bluebridge.device.mlx4.settings.parameters import HighRate, Parameters

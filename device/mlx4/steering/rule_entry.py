@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from bluebridge.device.ethernet.rules import fields
-from bluebridge.device.ethernet.rules.rule import Rule, RuleMode
+from bluebridge.device.ethernet import rules
+from bluebridge.device.ethernet.rules import Rule, RuleMode
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.steering import (
     RULE_CONTROL,
@@ -74,7 +74,7 @@ class Match:
         elif kind is RuleHeader.VXLAN:
             self._vxlan(raw)
         else:
-            self._ports(raw, fields.TCP if kind is RuleHeader.TCP else fields.UDP)
+            self._ports(raw, rules.TCP if kind is RuleHeader.TCP else rules.UDP)
 
     def _want(self, position: int, value: int, mask: int) -> None:
         shift = position + self._base
@@ -89,40 +89,40 @@ class Match:
 
     def _ethernet(self, raw: bytes) -> None:
         get, get_raw = RULE_ETHERNET.get, RULE_ETHERNET.get_raw
-        self._want_raw(fields.DMAC, get_raw(raw, "dmac"), get_raw(raw, "dmac_mask"))
-        self._want_raw(fields.SMAC, get_raw(raw, "smac"), get_raw(raw, "smac_mask"))
-        self._want(fields.VLAN, get(raw, "vlan"), get(raw, "vlan_mask"))
+        self._want_raw(rules.DMAC, get_raw(raw, "dmac"), get_raw(raw, "dmac_mask"))
+        self._want_raw(rules.SMAC, get_raw(raw, "smac"), get_raw(raw, "smac_mask"))
+        self._want(rules.VLAN, get(raw, "vlan"), get(raw, "vlan_mask"))
         if get(raw, "match_type"):
-            self._want(fields.ETHERTYPE, get(raw, "ethertype"), FULL_TYPE)
+            self._want(rules.ETHERTYPE, get(raw, "ethertype"), FULL_TYPE)
 
     def _infiniband(self, raw: bytes) -> None:
         get, get_raw = RULE_INFINIBAND.get, RULE_INFINIBAND.get_raw
-        self._want_flag(fields.INFINIBAND)
-        self._want_raw(fields.DGID, get_raw(raw, "dgid"), get_raw(raw, "dgid_mask"))
+        self._want_flag(rules.INFINIBAND)
+        self._want_raw(rules.DGID, get_raw(raw, "dgid"), get_raw(raw, "dgid_mask"))
         qpn = get(raw, "qpn")
         if qpn:  # Linux says 0 with a full mask for "any" (mlx4_ib's default rules)
-            self._want(fields.QPN, qpn, get(raw, "qpn_mask"))
+            self._want(rules.QPN, qpn, get(raw, "qpn_mask"))
 
     def _ipv4(self, raw: bytes) -> None:
         get_raw = RULE_IPV4.get_raw
-        self._want_flag(fields.IPV4)
-        for position, name in (fields.DESTINATION, "destination"), (fields.SOURCE, "source"):
+        self._want_flag(rules.IPV4)
+        for position, name in (rules.DESTINATION, "destination"), (rules.SOURCE, "source"):
             self._want_raw(position, get_raw(raw, name), get_raw(raw, f"{name}_mask"))
 
     def _ports(self, raw: bytes, protocol: int) -> None:
         get = RULE_PORTS.get
         self._want_flag(protocol)
         for position, name in (
-            (fields.DESTINATION_PORT, "destination"),
-            (fields.SOURCE_PORT, "source"),
+            (rules.DESTINATION_PORT, "destination"),
+            (rules.SOURCE_PORT, "source"),
         ):
             self._want(position, get(raw, name), get(raw, f"{name}_mask"))
 
     def _vxlan(self, raw: bytes) -> None:
         get = RULE_VXLAN.get
-        self._want_flag(fields.VXLAN)
-        self._want(fields.VNI, get(raw, "vni"), get(raw, "vni_mask"))
-        self._base, self._layer = fields.INNER, 0
+        self._want_flag(rules.VXLAN)
+        self._want(rules.VNI, get(raw, "vni"), get(raw, "vni_mask"))
+        self._base, self._layer = rules.INNER, 0
 
 
 _OUTER_ONLY: Final = frozenset((RuleHeader.INFINIBAND, RuleHeader.VXLAN))

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from bluebridge.device.ethernet.frames.frame import FrameHeaders
-from bluebridge.device.ethernet.frames.frame_fields import transport_number
-from bluebridge.device.ethernet.rules import fields
-from bluebridge.device.ethernet.rules.table import Member
+from bluebridge.device.ethernet import rules
+from bluebridge.device.ethernet.frames.frame import FrameHeaders, transport_number
+from bluebridge.device.ethernet.rules import Member
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.layout.net.ipoib import HEADER_SIZE
 from bluebridge.device.rdma.ports.port import Port
@@ -27,8 +26,8 @@ def number_of(message: Datagram) -> int:
     payload = message.payload
     headers = FrameHeaders(payload, HEADER_SIZE)
     return (
-        fields.INFINIBAND
-        | int.from_bytes(message.route.dgid, "big") << fields.DGID
-        | message.target_qpn << fields.QPN
+        rules.INFINIBAND
+        | int.from_bytes(message.route.dgid, "big") << rules.DGID
+        | message.target_qpn << rules.QPN
         | transport_number(payload, headers)
     )

@@ -7,7 +7,7 @@ from typing import Final
 
 from bluebridge.device import pieces
 from bluebridge.device.ethernet.frames.frame import FrameHeaders
-from bluebridge.device.ethernet.frames.verdicts import findings
+from bluebridge.device.ethernet.frames.receiving import findings
 from bluebridge.device.fabric.addresses import LinkLayer, is_group
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.layout.buslog import Kind, What

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from bluebridge.device.ethernet.frames.offloads import with_checksums
-from bluebridge.device.ethernet.frames.segmentation import LargeSendHeaders
+from bluebridge.device.ethernet.frames.sending import LargeSendHeaders, with_checksums
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.messages import Datagram, Route
 from bluebridge.device.layout.buslog import Kind, What

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from bluebridge.device.ethernet.rules.table import Member
+from bluebridge.device.ethernet.rules import Member
 
 
 class Groups(ABC):

@@ -11,9 +11,9 @@ from typing import ClassVar, Final
 from bluebridge.device.fabric.addresses import NO_LID, LinkLayer, is_group, lid_bytes, lid_of
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.messages import Datagram, Message, Route
-from bluebridge.device.fabric.subnet import pma, sma
-from bluebridge.device.fabric.subnet.node import Node
+from bluebridge.device.fabric.subnet import agents
 from bluebridge.device.fabric.subnet.port import Change, PortAgent
+from bluebridge.device.fabric.subnet.topology import Node
 from bluebridge.device.layout.ib.link import LINK_ACTIVE, LINK_DOWN, partitions_match
 from bluebridge.device.layout.ib.smp import PortCapability
 from bluebridge.device.layout.net.mad import MAD, Method, MgmtClass
@@ -116,9 +116,9 @@ class InfinibandPort(Port):
         if mgmt_class in (MgmtClass.SUBN_LID, MgmtClass.SUBN_DIRECTED):
             if method == Method.TRAP_REPRESS:
                 return request
-            answer = sma.answer_smp(self.node, self.number, request, trusted=trusted)
+            answer = agents.answer_smp(self.node, self.number, request, trusted=trusted)
         elif mgmt_class == MgmtClass.PERF:
-            answer = pma.answer_perf(self.node, self.number, request)
+            answer = agents.answer_perf(self.node, self.number, request)
         if answer is None:
             raise Refusal(Reason.UNANSWERED, f"class {mgmt_class:#x} method {method:#x}")
         return answer

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
-from bluebridge.device.ethernet.rules.table import RuleTable
+from bluebridge.device.ethernet.rules import RuleTable
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.interface import Fabric, PacketCarrier, PacketPort
 from bluebridge.device.fabric.messages import ConnectedPacket, Datagram, Frames, Message, Route

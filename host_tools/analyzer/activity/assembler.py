@@ -8,8 +8,7 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from pathlib import Path
 
-from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.analyzer.activity.activity import Activity, of_transfer
 from bluebridge.host_tools.analyzer.activity.adapter_activities import HcaActivities

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.follow import Follower
-from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.host_tools.analyzer.conditions.condition import Condition
 from bluebridge.host_tools.analyzer.devices.registry import beyond_adapters
 from bluebridge.host_tools.analyzer.ntrdma.decoder import Decoder

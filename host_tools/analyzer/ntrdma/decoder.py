@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR, DESCRIPTOR_SIZE
 from bluebridge.host_tools.analyzer.devices.model import DeviceKind

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.reader import Event, LogError, LogReader
+from bluebridge.device.buslog.reader import Event, Filter, LogError, LogReader
 from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.packets.carriers import Frame, frames_of

@@ -6,8 +6,7 @@ import contextlib
 from collections.abc import Callable
 from enum import IntEnum
 
-from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.reader import Event, LogError, LogReader
+from bluebridge.device.buslog.reader import Event, Filter, LogError, LogReader
 from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.fields import Struct

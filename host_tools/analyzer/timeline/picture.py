@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import escape
 
-from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.device.buslog.reader import Filter, LogError, LogReader
 from bluebridge.host_tools.analyzer.activity import activities
 from bluebridge.host_tools.analyzer.output import opened
 from bluebridge.host_tools.analyzer.timeline.drawing import Drawing, Mark, Shape

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.host_tools.analyzer.analysis.assembly import assembled
 from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel, Transfer
 from bluebridge.host_tools.analyzer.devices.registry import beyond_adapters

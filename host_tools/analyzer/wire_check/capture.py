@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.reader import Filter, LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.net.roce import BthOpcode
 from bluebridge.device.packets.reader import Reason, Refused, read_packet

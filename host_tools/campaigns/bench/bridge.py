@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from bluebridge.device.layout.ntb.models import GEN4
-from bluebridge.device.server.bridge_options import BridgeOptions
+from bluebridge.device.server.options import BridgeOptions
 from bluebridge.host_tools.campaigns.bench import doorbell_replies, programs
 from bluebridge.host_tools.campaigns.bench.figures import Figure, at_least, at_most, plain
 from bluebridge.host_tools.campaigns.bench.links import GuestLink, plug_nic

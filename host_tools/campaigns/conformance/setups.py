@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 from bluebridge.device.layout.ntb import models
 from bluebridge.device.layout.ntb.models import BridgeModel
-from bluebridge.device.server.bridge_options import BridgeOptions
-from bluebridge.device.server.options import DEFAULTS, ServerOptions
+from bluebridge.device.server.options import DEFAULTS, BridgeOptions, ServerOptions
 
 
 @dataclass(frozen=True)

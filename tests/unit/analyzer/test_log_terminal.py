@@ -13,7 +13,7 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.record import TEXT_KINDS
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.server.log_control import LogCommands
+from bluebridge.device.server.control import LogCommands
 from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer import terminal
 from bluebridge.host_tools.analyzer.conditions import Condition

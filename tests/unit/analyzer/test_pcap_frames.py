@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.device.buslog.reader import Filter, LogError, LogReader
 from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.fabric.capture import CapturedFabric

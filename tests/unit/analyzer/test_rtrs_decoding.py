@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.reader import Filter, LogReader
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.fabric.capture import CapturedFabric
 from bluebridge.device.fabric.local import LocalFabric

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.device.buslog.reader import Filter, LogError, LogReader
 from bluebridge.device.layout.pcie.pseudo_header import Flags, Purpose
 from bluebridge.device.layout.pcie.tlp import TlpType
 from bluebridge.host_tools.analyzer import log_command as cli

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.reader import Filter, LogReader
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.fabric.messages import Request
 from bluebridge.device.layout.pcie.pseudo_header import DISSECTOR, PSEUDO_HEADER, Purpose

@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.reader import Event, LogError, LogReader
+from bluebridge.device.buslog.reader import Event, Filter, LogError, LogReader
 from bluebridge.device.buslog.record import META_NAME, RECORD, segment_name
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind, What

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.reader import PART_BYTES, Event, LogReader
+from bluebridge.device.buslog.reader import PART_BYTES, Event, Filter, LogReader
 from bluebridge.device.buslog.record import INDEX_EVERY, SEGMENT_GLOB
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.follow import Follower
-from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.reader import Filter, LogReader
 from bluebridge.device.buslog.record import INDEX, INDEX_EVERY, INDEX_SUFFIX, RECORD, segment_name
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind, What

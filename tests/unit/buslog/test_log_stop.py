@@ -12,11 +12,10 @@ import pytest
 from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.writer import EventLog, FileLog
-from bluebridge.device.fabric.faults.rules import FaultRules
+from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.pci.loop import EventLoop
-from bluebridge.device.server.control import ControlCommands, ControlSocket
-from bluebridge.device.server.log_control import LogCommands
+from bluebridge.device.server.control import ControlCommands, ControlSocket, LogCommands
 from bluebridge.host_tools import arguments, cli
 from bluebridge.host_tools.analyzer.conditions import Condition
 from bluebridge.host_tools.analyzer.conditions.live_search import LiveSearch

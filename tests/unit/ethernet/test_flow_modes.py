@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bluebridge.device.ethernet.rules.fields import BY_ADDRESS, BY_TRANSPORT
+from bluebridge.device.ethernet.rules import BY_ADDRESS, BY_TRANSPORT
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.steering import RuleHeader, RuleMode

@@ -8,7 +8,7 @@ from struct import pack
 import pytest
 
 from bluebridge.device.ethernet.frames.frame import FrameHeaders
-from bluebridge.device.ethernet.frames.receive_scaling import MAX_FLOWS, toeplitz, xor_hash
+from bluebridge.device.ethernet.frames.receiving import MAX_FLOWS, toeplitz, xor_hash
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import QPC, RSS, RSS_OFFSET, RssFlag, ServiceType
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE

@@ -9,8 +9,7 @@ import pytest
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.buslog.writer import EventLog, FileLog
 from bluebridge.device.fabric.faults.rule import Rule
-from bluebridge.device.fabric.faults.rules import MOST_RULES, FaultRules
-from bluebridge.device.fabric.faults.stage import MOST_KEPT, MOST_KEPT_BYTES
+from bluebridge.device.fabric.faults.stage import MOST_KEPT, MOST_KEPT_BYTES, MOST_RULES, FaultRules
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import (
     Datagram,

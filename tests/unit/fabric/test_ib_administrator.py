@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bluebridge.device.fabric.subnet.rmpp import segments_of
+from bluebridge.device.fabric.subnet.packets import segments_of
 from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.ib.perf import CLASS_PORT_INFO
 from bluebridge.device.layout.ib.sa import (

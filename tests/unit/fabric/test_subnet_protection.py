@@ -8,12 +8,11 @@ from functools import partial
 import pytest
 
 from bluebridge.device.buslog.writer import EventLog
-from bluebridge.device.fabric.faults.rules import FaultRules
+from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Frames, Response, Route, Train
-from bluebridge.device.fabric.subnet.management_key import ManagementKey
 from bluebridge.device.fabric.subnet.port import Change, PortAgent
-from bluebridge.device.fabric.subnet.port_info import BadField
+from bluebridge.device.fabric.subnet.port_info import BadField, ManagementKey
 from bluebridge.device.layout.ib.link import LINK_ACTIVE, LRH, PHYSICAL_DISABLED
 from bluebridge.device.layout.ib.perf import CLASS_PORT_INFO
 from bluebridge.device.layout.ib.sa import SaAttribute

@@ -9,7 +9,7 @@ import pytest
 
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.fault_words import ACTIONS, WORDS
-from bluebridge.device.fabric.faults.rules import FaultRules
+from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.server.control import ControlCommands
 from bluebridge.host_tools.commands import device_server, link, weather
 from bluebridge.host_tools.errors import UsageError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.server.bridge_options import BridgeOptions
+from bluebridge.device.server.options import BridgeOptions
 from bluebridge.guest import boot_server
 from bluebridge.guest.boot_server import HEADER, MAGIC, answer, message_type
 from bluebridge.host_tools.errors import UsageError

@@ -11,9 +11,8 @@ from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.ntb import models
 from bluebridge.device.ntb.selection import shape_of
-from bluebridge.device.server.bridge_arguments import parse_function
-from bluebridge.device.server.bridge_options import BridgeOptions
-from bluebridge.device.server.bridges import FunctionSpec
+from bluebridge.device.server.bridges import FunctionSpec, parse_function
+from bluebridge.device.server.options import BridgeOptions
 from bluebridge.host_tools.arguments import parse
 from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.keeper.plan import Plan

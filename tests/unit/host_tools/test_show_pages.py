@@ -22,7 +22,7 @@ from bluebridge.device.mlx4.memory.protection_entry import region_of_entry
 from bluebridge.device.mlx4.memory.protection_table import ProtectionTable
 from bluebridge.device.mlx4.settings.refusal import CommandError
 from bluebridge.device.rdma.memory.regions import MemoryRegions
-from bluebridge.device.show.regions import RegionTable
+from bluebridge.device.show.hca import RegionTable
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.show import since, text
 from bluebridge.host_tools.show.config_space import CONFIG

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.ethernet.frames.verdicts import IP_GOOD, IS_IPV4, IS_TCP, L4_GOOD
+from bluebridge.device.ethernet.frames.receiving import IP_GOOD, IS_IPV4, IS_TCP, L4_GOOD
 from bluebridge.device.layout import mlx4
 from bluebridge.device.layout.fields import RegisterBlock, Struct
 from bluebridge.device.layout.mlx4.commands import Opcode

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bluebridge.device.buslog.writer import EventLog
-from bluebridge.device.fabric.faults.rules import FaultRules
+from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.commands import Opcode, Status

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from bluebridge.device.buslog.writer import EventLog
-from bluebridge.device.fabric.faults.rules import FaultRules
+from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.layout.ioat.registers import ChannelError, State
 from bluebridge.device.mlx4.armed_faults import ArmedFaults
-from bluebridge.device.server.bridge_faults import GuestBridge
 from bluebridge.device.server.control import ControlCommands
+from bluebridge.device.server.named_faults import GuestBridge
 from tests.models.ntb_pair import SIZE, WINDOW0, Guest, Pair
 from tests.unit.ntb.test_dma_engine import Ring
 

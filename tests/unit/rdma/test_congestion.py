@@ -9,7 +9,7 @@ import pytest
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.buslog.writer import EventLog
-from bluebridge.device.fabric.faults.rules import FaultRules
+from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Frames, Message

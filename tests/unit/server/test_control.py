@@ -16,7 +16,7 @@ from bluebridge import compiled
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.writer import EventLog, FileLog
 from bluebridge.device.fabric.fault_words import DRIVEN
-from bluebridge.device.fabric.faults.rules import FaultRules
+from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.bar0 import CATAS

@@ -8,11 +8,17 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.__main__ import parse_hca
-from bluebridge.device.server import bridge_options, option_table, options
-from bluebridge.device.server.bridge_options import BridgeOptions
+from bluebridge.device.server import option_table, options
 from bluebridge.device.server.option_table import Table
-from bluebridge.device.server.options import ServerOptions, vni
-from bluebridge.device.server.wire_peers import between_hosts, hosts, own_address, wire
+from bluebridge.device.server.options import (
+    BridgeOptions,
+    ServerOptions,
+    between_hosts,
+    hosts,
+    own_address,
+    vni,
+    wire,
+)
 from bluebridge.device.underlay.tunnel import Endpoint
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab.config import LabConfig
@@ -82,7 +88,7 @@ def test_values_that_no_bridge_has(words: list[str]) -> None:
 
 def test_defaults() -> None:
     assert _parse([]) == options.DEFAULTS
-    assert _parse([], table=BridgeOptions) == bridge_options.BRIDGE_DEFAULTS
+    assert _parse([], table=BridgeOptions) == options.BRIDGE_DEFAULTS
 
 
 def test_the_limit_of_the_log_has_units(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,8 @@ from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Frames, Message, Train
 from bluebridge.device.layout.net.ethernet import BROADCAST
 from bluebridge.device.pci.loop import EventLoop
-from bluebridge.device.server.underlay import Underlay, UnderlaySpec
-from bluebridge.device.server.wire_peers import Hosts
+from bluebridge.device.server.networks import Underlay, UnderlaySpec
+from bluebridge.device.server.options import Hosts
 from bluebridge.device.underlay.tunnel import Endpoint
 
 MACS = [bytes.fromhex(f"0002c9bb00{number:02x}") for number in range(4)]

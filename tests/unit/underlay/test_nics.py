@@ -12,7 +12,7 @@ import pytest
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout.net.ethernet import BROADCAST
 from bluebridge.device.pci.loop import EventLoop
-from bluebridge.device.server.nics import Nic, NicSpec
+from bluebridge.device.server.networks import Nic, NicSpec
 from bluebridge.device.underlay.stream import LENGTH, MOST_LENGTH
 from tests.unit.underlay.test_joined_networks import MACS, Station, loop, settle
 

@@ -1,7 +1,7 @@
-"""The subnet management agent of a node, which carries out Get and Set of its attributes.
+"""The management agents of a node: subnet management, and performance management.
 
 An HCA's agent is asked through MAD_IFC (Linux `ib/mad.c: ib_process_mad`), a switch's by the
-packets that end there. Rules: InfiniBand vol. 1, 14.2.5.
+packets that end there. Rules: InfiniBand vol. 1, 14.2.5 and 16.1.
 """
 
 from __future__ import annotations
@@ -9,10 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bluebridge.device.fabric.subnet.node import Node
-from bluebridge.device.fabric.subnet.port import PortAgent
+from bluebridge.device.fabric.subnet.port import PortAgent, PortCounters
 from bluebridge.device.fabric.subnet.port_info import BadField
+from bluebridge.device.fabric.subnet.topology import Node
 from bluebridge.device.layout.ib.link import FIRST_GROUP_LID
+from bluebridge.device.layout.ib.perf import (
+    ALL_PORTS,
+    CAP_ALL_PORT_SELECT,
+    CAP_EXTENDED_WIDTH,
+    CLASS_PORT_INFO,
+    PERF_DATA_OFFSET,
+    PORT_COUNTERS,
+    PORT_COUNTERS_EXTENDED,
+    PerfAttribute,
+)
 from bluebridge.device.layout.ib.smp import (
     FORWARDING_BLOCK,
     GUID_BLOCK,
@@ -26,7 +36,7 @@ from bluebridge.device.layout.ib.smp import (
     SmpStatus,
     SwitchAttribute,
 )
-from bluebridge.device.layout.net.mad import PORT_INFO, Method, SmpAttribute
+from bluebridge.device.layout.net.mad import MAD, MAD_SIZE, PORT_INFO, Method, SmpAttribute
 
 PORTS_PER_MASK = 16
 REREGISTER = 0x80
@@ -222,3 +232,72 @@ _ATTRIBUTES: dict[int, Callable[[_Query], bytes]] = {
     SwitchAttribute.MULTICAST_FORWARDING: _multicast,
     SwitchAttribute.MLNX_EXTENDED_PORT_INFO: _mellanox,
 }
+
+
+RESPONSE_TIME = 18
+_NARROW = {"xmit_discards": 0xFFFF, "vl15_dropped": 0xFFFF, "link_downed": 0xFF}
+_WIDE = ("xmit_data", "rcv_data", "xmit_packets", "rcv_packets")
+_GROUPS = ("multicast_xmit_packets", "multicast_rcv_packets")
+
+
+def answer_perf(node: Node, ingress: int, mad: bytes) -> bytes | None:
+    """Return the answer to a performance management MAD; None for one that gets no response."""
+    method = MAD.get(mad, "method")
+    if method not in (Method.GET, Method.SET):
+        return None
+    response = bytearray(mad)
+    MAD.set(response, "method", int(Method.GET_RESP))
+    MAD.set(response, "status", int(SmpStatus.OK))
+    attribute = MAD.get(mad, "attr_id")
+    data = mad[PERF_DATA_OFFSET:]
+    if attribute == PerfAttribute.CLASS_PORT_INFO:
+        result = CLASS_PORT_INFO.pack(
+            base_version=1,
+            class_version=1,
+            capabilities=CAP_EXTENDED_WIDTH | CAP_ALL_PORT_SELECT * node.is_switch,
+            response_time=RESPONSE_TIME,
+        )
+    elif attribute in (PerfAttribute.PORT_COUNTERS, PerfAttribute.PORT_COUNTERS_EXTENDED):
+        selected = _selected(node, ingress, PORT_COUNTERS.get(data, "port"))
+        if selected is None:
+            MAD.set(response, "status", int(SmpStatus.BAD_FIELD))
+            return bytes(response)
+        if method == Method.SET and PORT_COUNTERS.get(data, "select"):
+            for counters in selected:
+                counters.reset()
+        wide = attribute == PerfAttribute.PORT_COUNTERS_EXTENDED
+        result = (_extended if wide else _basic)(selected)
+        result[:4] = data[:4]
+    else:
+        MAD.set(response, "status", int(SmpStatus.BAD_ATTRIBUTE))
+        return bytes(response)
+    response[PERF_DATA_OFFSET:] = bytes(result).ljust(MAD_SIZE - PERF_DATA_OFFSET, b"\0")
+    return bytes(response)
+
+
+def _selected(node: Node, ingress: int, number: int) -> list[PortCounters] | None:
+    """Return the counters of port `number`, of all ports, or (0) of the port that was asked."""
+    if number == ALL_PORTS:
+        return [port.counters for port in node.ports.values()]
+    port = node.ports.get(number or (0 if node.is_switch else ingress))
+    return None if port is None else [port.counters]
+
+
+def _sum(counters: list[PortCounters], name: str) -> int:
+    return sum(getattr(each, name) for each in counters)
+
+
+def _basic(counters: list[PortCounters]) -> bytearray:
+    """Return PortCounters, whose narrow fields stay at their largest value."""
+    values = {name: min(_sum(counters, name), 0xFFFFFFFF) for name in _WIDE}
+    values |= {name: min(_sum(counters, name), limit) for name, limit in _NARROW.items()}
+    return PORT_COUNTERS.pack(values)
+
+
+def _extended(counters: list[PortCounters]) -> bytearray:
+    values = {name: _sum(counters, name) & (1 << 64) - 1 for name in (*_WIDE, *_GROUPS)}
+    for way in ("xmit", "rcv"):
+        values[f"unicast_{way}_packets"] = (
+            values[f"{way}_packets"] - values[f"multicast_{way}_packets"]
+        )
+    return PORT_COUNTERS_EXTENDED.pack(values)

@@ -1,19 +1,112 @@
-"""The flow steering rules of one port, ordered for looking packets up."""
+"""Flow steering rules of one port, and the table that looks packets up.
+
+A rule is a mask and a value of the fields of a packet as the bits of one number: it matches where
+number & mask == value, and all rules with one mask are found by one look into a dictionary. Fields
+are ordered by how far into a packet they stand, so that the numbers of packets are only as long as
+the rules of a port need. Flags say that a header is there: a rule that names a protocol without any
+field needs its flag.
+"""
 
 from __future__ import annotations
 
 from bisect import insort
+from enum import IntEnum
 from typing import Final
 
-from bluebridge.device.ethernet.rules.fields import (
-    ADDRESS_BITS,
-    BY_ADDRESS,
-    INFINIBAND,
-    VLAN,
-    depth_of,
-)
-from bluebridge.device.ethernet.rules.rule import Rule, RuleMode
 from bluebridge.device.rdma.refusal import Reason, Refusal
+
+DMAC: Final = 0
+SMAC: Final = 48
+ETHERTYPE: Final = 96
+VLAN: Final = 112
+DESTINATION: Final = 128
+SOURCE: Final = 160
+DESTINATION_PORT: Final = 192
+SOURCE_PORT: Final = 208
+FLAGS: Final = 224
+VNI: Final = 232
+INNER: Final = 256
+"""Number of bits by which the fields of a frame inside VXLAN lie above the outer ones."""
+
+DGID: Final = 512
+QPN: Final = 640
+"""Bit offset of the destination queue pair of InfiniBand, in front of which is the GID."""
+
+IPV4: Final = 1 << FLAGS
+TCP: Final = 2 << FLAGS
+UDP: Final = 4 << FLAGS
+VXLAN: Final = 8 << FLAGS
+INFINIBAND: Final = 16 << FLAGS
+
+ADDRESS_BITS: Final = (1 << SMAC) - 1
+LINK_BITS: Final = (1 << DESTINATION) - 1
+OUTER_BITS: Final = VXLAN - 1
+
+BY_ADDRESS, BY_LINK, BY_TRANSPORT, BY_INNER = range(4)
+
+
+def depth_of(mask: int) -> int:
+    """Return how far into a frame the fields of a mask lie.
+
+    `BY_ADDRESS`: its first six bytes, `BY_LINK`: the Ethernet header, `BY_TRANSPORT`: IP and
+    transport headers, `BY_INNER`: a frame inside of VXLAN.
+    """
+    if not mask & ~ADDRESS_BITS:
+        return BY_ADDRESS
+    if not mask & ~LINK_BITS:
+        return BY_LINK
+    return BY_INNER if mask & ~OUTER_BITS else BY_TRANSPORT
+
+
+class RuleMode(IntEnum):
+    """The kind of packets that a rule is for."""
+
+    REGULAR = 0
+    ALL_DEFAULT = 1
+    MULTICAST_DEFAULT = 2
+    MIRROR_RECEIVED = 3
+    MIRROR_SENT = 4
+    UNICAST_SNIFFER = 5
+    MULTICAST_SNIFFER = 6
+
+
+class Rule:
+    """A rule by which queue pair `qpn` gets the packets that match it in this `mode`.
+
+    A regular one is for packets whose number (`rules.fields`) has `value` where `mask` is set. The
+    lowest `priority` counts, of equal ones the oldest rule or (`last_first`) the newest.
+    `exclusive`: no other queue pair may have the same rule; `allow_loopback`: what the queue pair
+    sent itself is for it, too.
+    """
+
+    __slots__ = (
+        "allow_loopback", "exclusive", "last_first", "mask", "mode", "port", "priority", "qpn",
+        "value",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        mode: RuleMode,
+        mask: int,
+        value: int,
+        *,
+        port: int,
+        qpn: int,
+        priority: int,
+        allow_loopback: bool,
+        exclusive: bool,
+        last_first: bool,
+    ) -> None:
+        self.mode = mode
+        self.mask = mask
+        self.value = value
+        self.port = port
+        self.qpn = qpn
+        self.priority = priority
+        self.allow_loopback = allow_loopback
+        self.exclusive = exclusive
+        self.last_first = last_first
+
 
 MAX_EQUAL_RULES: Final = 24
 """Most queue pairs that equal rules may name: Linux has entries of 128 bytes for so many."""

@@ -1,14 +1,18 @@
-"""Receive side scaling: an indirection queue pair spreads frames over rings by a hash.
+"""What an adapter finds out about a received frame: its ring, its form there, its checksums.
 
-The hash functions are those of the context: Toeplitz with the driver's key (Microsoft's receive
-side scaling), or XOR of the same bytes. Linux `en_rx.c: mlx4_en_config_rss_steer`.
+Receive side scaling: an indirection queue pair spreads frames over rings by a hash. The functions
+are those of the context: Toeplitz with the driver's key (Microsoft's receive side scaling), or XOR
+of the same bytes. Linux `en_rx.c: mlx4_en_config_rss_steer`.
 """
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Final
+from zlib import crc32
 
-from bluebridge.device.ethernet.frames.frame import TCP, UDP, Frame, FrameHeaders
+from bluebridge.device.ethernet.frames.frame import ONES, TCP, UDP, Frame, FrameHeaders
+from bluebridge.device.layout.net.ethernet import HEADER_SIZE
 
 PORT_BYTES: Final = 4
 MAX_FLOWS: Final = 4096
@@ -100,3 +104,86 @@ class Spreader:
         if self._flags & _ADDRESS_FLAG[headers.version]:
             return headers.addresses(frame)
         return b""
+
+
+TAG_SIZE: Final = 4
+_TYPE_OFFSET: Final = HEADER_SIZE - 2
+_STRIP: Final = 1
+_KEEP: Final = 2
+_FCS: Final = Struct("<I")
+
+
+class TrainForms:
+    """The frames of one train, made once in each form: a group may have a thousand rings."""
+
+    __slots__ = ("_frames", "_made")
+
+    def __init__(self, frames: list[bytes]) -> None:
+        self._frames = frames
+        self._made: dict[int, list[bytes]] = {}
+
+    def frames(self, strip: bool, keep_fcs: bool) -> list[bytes]:
+        """Return the frames; `strip` removes the outermost tag, which must be there.
+
+        `keep_fcs` appends the frame check sequence (IEEE 802.3, 3.2.9), which covers the frame with
+        its tag: so it came over the wire.
+        """
+        if not (strip or keep_fcs):
+            return self._frames
+        form = (_STRIP if strip else 0) | (_KEEP if keep_fcs else 0)
+        made = self._made.get(form)
+        if made is None:
+            made = self._made[form] = self._make(strip, keep_fcs)
+        return made
+
+    def _make(self, strip: bool, keep_fcs: bool) -> list[bytes]:
+        cut, pack = _TYPE_OFFSET + TAG_SIZE, _FCS.pack
+        made = []
+        for frame in self._frames:
+            form = frame + pack(crc32(frame)) if keep_fcs else frame
+            made.append(form[:_TYPE_OFFSET] + form[cut:] if strip else form)
+        return made
+
+
+IS_IPV4: Final = 1 << 0
+IS_FRAGMENT: Final = 1 << 1
+IS_IPV6: Final = 1 << 2
+HAS_OPTIONS: Final = 1 << 3
+IS_TCP: Final = 1 << 4
+IS_UDP: Final = 1 << 5
+IP_GOOD: Final = 1 << 6
+L4_GOOD: Final = 1 << 7
+"""Findings are bits: the kind of a packet, and which of its checksums are right."""
+FINDINGS: Final = 8
+"""Number of bits that findings have."""
+
+_TRANSPORT: Final = {TCP: IS_TCP, UDP: IS_UDP}
+
+
+def findings(frame: Frame, headers: FrameHeaders, good: bool) -> tuple[int, int]:
+    """Return the findings on a packet, and its L4 checksum.
+
+    The checksum is all ones if it is right, else the sum that software continues with.
+
+    `good`: the sending adapter computed the checksums itself. Linux `en_rx.c:
+    mlx4_en_process_rx_cq, check_csum`: CHECKSUM_UNNECESSARY and _COMPLETE.
+    """
+    if not headers.version:
+        return 0, 0
+    if headers.version == 4:
+        found = IS_IPV4
+        if headers.fragment:
+            found |= IS_FRAGMENT
+        if headers.options:
+            found |= HAS_OPTIONS
+    else:
+        found = IS_IPV6
+    if headers.whole:
+        found |= _TRANSPORT[headers.protocol]
+    if good:
+        return found | IP_GOOD | L4_GOOD, ONES
+    if headers.header_is_good(frame):
+        found |= IP_GOOD
+    if headers.transport_is_good(frame):
+        return found | L4_GOOD, ONES
+    return found, headers.partial_sum(frame)

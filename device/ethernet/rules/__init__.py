@@ -1,1 +1,0 @@
-"""Flow steering rules: which packets they match, and the tables that look packets up."""
