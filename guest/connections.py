@@ -33,7 +33,7 @@ def _over_ethernet(
     device: Device, ip: str, owned: contextlib.ExitStack, prefix_length: int
 ) -> ConnectionManager:
     from bluebridge.guest.netif import NetInterface
-    from bluebridge.guest.protocols.cm.open import open_cm
+    from bluebridge.guest.protocols.cm.gsi import open_cm
 
     return open_cm(device, ip, owned.enter_context(NetInterface(device, ip, prefix_length)))
 

@@ -1,5 +1,4 @@
 """`bluebridge ntrdma`: RDMA through a bridge between two guests, shown and measured.
 
-`ntrdma_options` has the options of the command line, `ntrdma_command` the actions, `one_write` one
-RDMA write in the bus log.
+`ntrdma_options` has the options of the command line, `ntrdma_command` the actions.
 """

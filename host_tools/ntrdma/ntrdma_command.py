@@ -8,29 +8,80 @@ import shlex
 import socket
 import subprocess
 import sys
+import time
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from bluebridge.device.buslog.reader import LogError
 from bluebridge.device.layout.ntb.models import BY_NAME, GEN4
 from bluebridge.device.layout.ntrdma.port import PortState
+from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.guest.protocols.ntrdma import back_ends
 from bluebridge.guest.protocols.ntrdma.back_ends import NTB_CPU
-from bluebridge.guest.protocols.ntrdma.ethernet.interface_options import DEFAULT_MTU
+from bluebridge.guest.protocols.ntrdma.ethernet.interface import DEFAULT_MTU
 from bluebridge.guest.protocols.ntrdma.perf import TESTS
+from bluebridge.host_tools.analyzer.analysis import Transfer, transfers
+from bluebridge.host_tools.analyzer.views.work_requests import header, line, tree
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.krping import krping_command as krping
 from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
-from bluebridge.host_tools.ntrdma import network, one_write
-from bluebridge.host_tools.ntrdma.interfaces import ADDRESSES, interfaces
+from bluebridge.host_tools.ntrdma import network
+from bluebridge.host_tools.ntrdma.network import ADDRESSES, interfaces
 from bluebridge.host_tools.ntrdma.ntrdma_options import REGISTERED
 from bluebridge.host_tools.ntrdma.survival import KILLED, REBOOTED, RELOADED, Survival, errata
 from bluebridge.host_tools.programs import checked_transfer
 from bluebridge.host_tools.programs.checked_transfer import tcp_rate
 from bluebridge.host_tools.progress import Reporter
+
+EXPLANATION = (
+    "The sender's engine copies the data, the send ring's new entry, the ring's index and a",
+    "virtual doorbell into the peer's memory, then stores the peer's interrupt message. The peer's",
+    "engine copies the completion, its ring's index and a doorbell back, and interrupts.",
+)
+PAYLOAD = 8
+_PATIENCE = 20.0
+_PAUSE = 0.5
+
+
+def one_write(logs: Path, sender: str) -> list[str]:
+    """Return the last write of `PAYLOAD` bytes that guest `sender` posted, with its transactions.
+
+    Raises `LabError` when the log has none after a while; the latest events may not be written yet.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            found = _last_write(logs, sender)
+        except LogError as error:
+            raise LabError(f"no bus log: {error}") from error
+        if found is not None:
+            return [*header(None), line(found, None), *tree(found, None)]
+        if time.monotonic() > deadline:
+            raise LabError("the bus log has no RDMA write", f"read it: {logs}")
+        time.sleep(_PAUSE)
+
+
+def _last_write(logs: Path, sender: str) -> Transfer | None:
+    """Return the sender's last answered write, if possible one that shares no transaction."""
+    found: Transfer | None = None
+    for transfer in transfers(logs):
+        if transfer.device == sender and _is_write(transfer):
+            alone = not any(one.repeated for one in transfer.transactions)
+            found = transfer if alone or found is None else found
+    return found
+
+
+def _is_write(transfer: Transfer) -> bool:
+    return (
+        transfer.opcode == WorkCode.WRITE.name
+        and transfer.length == PAYLOAD
+        and transfer.status == WorkStatus.OK.name
+    )
+
 
 PERF = ("python3", "-m", "bluebridge.guest.protocols.ntrdma.perf")
 SECONDS = 300.0
@@ -193,22 +244,20 @@ def _show_network(pair: Pair, back_end: str) -> None:
     """Ping, TCP with a checksum, iperf3."""
     with interfaces(pair, back_end, DEFAULT_MTU) as both:
         said = pings.check(pair.a, ADDRESSES[1], "-c 3 -i 0.2")
-        for line in said.splitlines():
-            if "bytes from" in line or line == pings.ANSWERED:
-                _say(line)
+        for text in said.splitlines():
+            if "bytes from" in text or text == pings.ANSWERED:
+                _say(text)
         rate = checked_transfer.transfer(pair, ADDRESSES[1], TRANSFER_MIB, _say)
         _say(f"the same, {rate:.1f} MB/s")
         rate = tcp_rate(pair, ADDRESSES[0], backwards=False, seconds=2)
         _say(f"iperf3 from b to a: {rate:.1f} MiB/s")
-    for name, line in zip(pair.config.names, both.counters, strict=True):
-        _say(f"guest {name}: {line}")
+    for name, counted in zip(pair.config.names, both.counters, strict=True):
+        _say(f"guest {name}: {counted}")
 
 
 def _show_write(logs: Path) -> None:
-    for line in one_write.EXPLANATION:
-        _say(line)
-    for line in one_write.lines(logs, "b"):
-        _say(line)
+    for text in (*EXPLANATION, *one_write(logs, "b")):
+        _say(text)
 
 
 def _title(text: str) -> None:

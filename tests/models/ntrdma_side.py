@@ -14,10 +14,14 @@ from bluebridge.device.layout.ntrdma.commands import QueueState
 from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.protocols.ntrdma.engine.actions import Ended, Operation
 from bluebridge.guest.protocols.ntrdma.engine.engine import Engine
-from bluebridge.guest.protocols.ntrdma.engine.fast_regions import FastRegion
-from bluebridge.guest.protocols.ntrdma.engine.queue_pair import Domain, QueuePair, Sizes
-from bluebridge.guest.protocols.ntrdma.engine.regions import INVALIDATABLE, Region
-from bluebridge.guest.protocols.ntrdma.provider.shared_receives import NtrdmaSrq
+from bluebridge.guest.protocols.ntrdma.engine.queue_pair import QueuePair, Sizes
+from bluebridge.guest.protocols.ntrdma.engine.regions import (
+    INVALIDATABLE,
+    Domain,
+    FastRegion,
+    Region,
+)
+from bluebridge.guest.protocols.ntrdma.provider.queue_pair import NtrdmaSrq
 from bluebridge.guest.protocols.ntrdma.service import Service
 from bluebridge.guest.verbs.enums import AccessFlags
 from tests.models.ntrdma_frames import Frames

@@ -20,7 +20,7 @@ from functools import cache
 
 from bluebridge.device.layout.ntrdma.commands import QueueState
 from bluebridge.guest.protocols.ntrdma.engine.actions import Operation
-from bluebridge.guest.protocols.ntrdma.engine.operations import StopPair
+from bluebridge.guest.protocols.ntrdma.engine.own_commands import StopPair
 from tests.models.ntrdma_deaths import ABSENCES, Death, Deaths
 from tests.models.ntrdma_side import LIST, READ, SLOTS, End, Side
 

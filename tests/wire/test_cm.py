@@ -22,10 +22,9 @@ from bluebridge.guest.protocols.cm import (
     ConnParam,
     EventType,
 )
-from bluebridge.guest.protocols.cm.gsi import GsiTransport
+from bluebridge.guest.protocols.cm.gsi import GsiTransport, roce_port
 from bluebridge.guest.protocols.cm.messages import encode
-from bluebridge.guest.protocols.cm.open import roce_port
-from bluebridge.guest.protocols.cm.qp import RcPathQp, roce_path_qp
+from bluebridge.guest.protocols.cm.path_qp import RcPathQp, roce_path_qp
 from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import (
     AccessFlags,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import select
 import threading
 import time
 
 from bluebridge.device.layout.net.ip import IPV4, ones_complement_sum
 from bluebridge.device.layout.net.mad import MAD_SIZE
-from bluebridge.device.layout.net.roce import GRH, GRH_SIZE, GSI_QKEY, GSI_QPN, ipv4_gid
-from bluebridge.guest.protocols.cm.transport import Peer, Received
+from bluebridge.device.layout.net.roce import GRH, GRH_SIZE, GSI_QKEY, GSI_QPN, ip_gid, ipv4_gid
+from bluebridge.guest.protocols.cm.manager import ConnectionManager
+from bluebridge.guest.protocols.cm.path_qp import roce_path_qp
+from bluebridge.guest.protocols.cm.transport import LocalPort, Peer, Received, Resolver
 from bluebridge.guest.verbs import (
     AccessFlags,
     Device,
@@ -153,3 +156,22 @@ def _peer(header: bytes, mac: bytes) -> Peer:
     if IPV4.get(ipv4, "version") == 4 and ones_complement_sum(ipv4) == 0:
         return Peer(ipv4_gid(IPV4.get_raw(ipv4, "source")), mac, IPV4.get(ipv4, "tos"))
     return Peer(GRH.get_raw(header, "sgid"), mac, GRH.get(header, "traffic_class"))
+
+
+def open_cm(device: Device, ip: str, resolver: Resolver) -> ConnectionManager:
+    """Take queue pair 1 of `device` and manage connections of the IP address `ip`.
+
+    Adds the address's GID to the port when it is not there yet. Raises `VerbsError`.
+    """
+    port = roce_port(device, ip)
+    transport = GsiTransport(device, port.gid_index)
+    return ConnectionManager(port, transport, resolver, roce_path_qp)
+
+
+def roce_port(device: Device, ip: str) -> LocalPort:
+    """Return the port of `device` with the address `ip` and its GID, which is added if need be."""
+    port = device.ethernet_port
+    if port is None:
+        raise VerbsError(f"{device.name} has no Ethernet port")
+    gid = ip_gid(ipaddress.ip_address(ip).packed)
+    return LocalPort(ip, port.mac, gid, port.add_gid(gid), device.query_device().node_guid)

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from bluebridge.device.layout.net.cm import RejectReason
 from bluebridge.device.layout.net.roce import ip_gid
 from bluebridge.guest.protocols.cm.connection import CmConnection, Notice, State
-from bluebridge.guest.protocols.cm.event_queue import CmEvents
-from bluebridge.guest.protocols.cm.events import CmError, ConnParam, EventType
+from bluebridge.guest.protocols.cm.events import CmError, CmEvents, ConnParam, EventType
 from bluebridge.guest.protocols.cm.messages import MalformedMessage, Message, parse_ip_header
 from bluebridge.guest.protocols.cm.parameters import (
     Destination,

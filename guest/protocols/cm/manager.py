@@ -15,7 +15,7 @@ from bluebridge.device.layout.net.cm import (
     CmAttribute,
     RejectReason,
 )
-from bluebridge.guest.protocols.cm.event_queue import CmEvents
+from bluebridge.guest.protocols.cm.events import CmEvents
 from bluebridge.guest.protocols.cm.identifier import CmEvent, CmId
 from bluebridge.guest.protocols.cm.messages import MalformedMessage, Message, decode, encode
 from bluebridge.guest.protocols.cm.path_qp import PathQp

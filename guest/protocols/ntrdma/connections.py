@@ -16,10 +16,9 @@ from collections import deque
 
 from bluebridge.device.layout.net.roce import ip_gid, ipv4_number
 from bluebridge.guest.protocols.cm.manager import ConnectionManager
-from bluebridge.guest.protocols.cm.path_qp import Rtr
-from bluebridge.guest.protocols.cm.qp import RcPathQp
+from bluebridge.guest.protocols.cm.path_qp import RcPathQp, Rtr
 from bluebridge.guest.protocols.cm.transport import LocalPort, Peer, Received
-from bluebridge.guest.protocols.ntrdma.ethernet.addresses import mac_of
+from bluebridge.guest.protocols.ntrdma.ethernet.tap import mac_of
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.verbs import AddressVector, QueuePair, VerbsError
 

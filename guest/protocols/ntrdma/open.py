@@ -13,8 +13,7 @@ from bluebridge.guest.protocols.ntrdma.back_ends import (
     REGISTERED,
     WORDS,
 )
-from bluebridge.guest.protocols.ntrdma.ethernet.interface import Interface
-from bluebridge.guest.protocols.ntrdma.ethernet.interface_options import EthernetOptions
+from bluebridge.guest.protocols.ntrdma.ethernet.interface import EthernetOptions, Interface
 from bluebridge.guest.protocols.ntrdma.ethernet.tap import Tap
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.protocols.ntrdma.transports.back_end import BackEnd

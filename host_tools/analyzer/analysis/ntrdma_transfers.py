@@ -11,8 +11,7 @@ from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
 from bluebridge.host_tools.analyzer.analysis.transfer import PostedBy, Transfer
 from bluebridge.host_tools.analyzer.ntrdma.batches import BatchFinder
-from bluebridge.host_tools.analyzer.ntrdma.publications import Stored
-from bluebridge.host_tools.analyzer.ntrdma.requests import Batch, Work
+from bluebridge.host_tools.analyzer.ntrdma.requests import Batch, Stored, Work
 from bluebridge.host_tools.analyzer.ntrdma.store_text import name
 from bluebridge.host_tools.analyzer.ntrdma.stores import Begin, Carrier
 from bluebridge.host_tools.analyzer.transaction import Role, Transaction

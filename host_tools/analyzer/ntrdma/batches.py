@@ -10,12 +10,18 @@ from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ntrdma.work import COMPLETION, WorkCode
 from bluebridge.host_tools.analyzer.devices.model import DeviceKind
-from bluebridge.host_tools.analyzer.ntrdma.areas import INDEX_OF, Queue, Use
-from bluebridge.host_tools.analyzer.ntrdma.entries import send_of
+from bluebridge.host_tools.analyzer.ntrdma.memory import INDEX_OF, Queue, Use
 from bluebridge.host_tools.analyzer.ntrdma.ports import Place, Ports
-from bluebridge.host_tools.analyzer.ntrdma.publications import Publication, Stored, Turn
-from bluebridge.host_tools.analyzer.ntrdma.requests import Batch, Work, deal_read, deal_sent
-from bluebridge.host_tools.analyzer.ntrdma.resources import WORD
+from bluebridge.host_tools.analyzer.ntrdma.requests import (
+    Batch,
+    Publication,
+    Stored,
+    Turn,
+    Work,
+    deal_read,
+    deal_sent,
+)
+from bluebridge.host_tools.analyzer.ntrdma.resources import WORD, send_of
 from bluebridge.host_tools.analyzer.ntrdma.store_text import purpose, store_text
 from bluebridge.host_tools.analyzer.ntrdma.stores import Store, StoreFinder
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.ntrdma.work import WorkCode
 from bluebridge.host_tools.analyzer.ntrdma.batches import batches
-from bluebridge.host_tools.analyzer.ntrdma.publications import Publication
-from bluebridge.host_tools.analyzer.ntrdma.requests import Batch
+from bluebridge.host_tools.analyzer.ntrdma.requests import Batch, Publication
 from bluebridge.host_tools.analyzer.ntrdma.store_text import name
 
 

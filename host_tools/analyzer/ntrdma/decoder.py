@@ -9,7 +9,7 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR, DESCRIPTOR_SIZE
 from bluebridge.host_tools.analyzer.devices.model import DeviceKind
 from bluebridge.host_tools.analyzer.devices.registry import beyond_adapters
-from bluebridge.host_tools.analyzer.ntrdma.areas import Use
+from bluebridge.host_tools.analyzer.ntrdma.memory import Use
 from bluebridge.host_tools.analyzer.ntrdma.ports import Ports
 from bluebridge.host_tools.analyzer.ntrdma.store_text import purpose, scratchpad_text, store_text
 from bluebridge.host_tools.analyzer.ntrdma.stores import KINDS, StoreFinder

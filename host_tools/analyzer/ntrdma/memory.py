@@ -2,11 +2,182 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
 
 from bluebridge.device.layout.ntrdma.port import DOORBELLS, PEER_INFO
-from bluebridge.host_tools.analyzer.ntrdma.areas import Area, Queue
-from bluebridge.host_tools.analyzer.ntrdma.regions import Regions
+
+
+class Use(Enum):
+    """The uses of memory that a peer stores to; the values are the words of the views."""
+
+    BLOCK = "block"
+    BELL = "bell"
+    COMMANDS = "command"
+    COMMAND_INDEX = "commands produced"
+    RESPONSES = "response"
+    RESPONSE_INDEX = "commands consumed"
+    SENDS = "send"
+    SEND_INDEX = "sends produced"
+    RECEIVES = "receive"
+    RECEIVE_INDEX = "receives produced"
+    COMPLETIONS = "completion"
+    CONSUMED = "sends consumed"
+    BUFFERS = "Ethernet buffer"
+    BUFFER_INDEX = "Ethernet buffers produced"
+    FRAME = "Ethernet frame"
+    LENGTHS = "Ethernet completion"
+    LENGTH_INDEX = "Ethernet buffers consumed"
+    DATA = "data"
+    MESSAGE = "interrupt"
+    OTHER = "other"
+
+
+INDEX_OF = {
+    Use.COMMAND_INDEX: Use.COMMANDS,
+    Use.RESPONSE_INDEX: Use.RESPONSES,
+    Use.SEND_INDEX: Use.SENDS,
+    Use.RECEIVE_INDEX: Use.RECEIVES,
+    Use.CONSUMED: Use.COMPLETIONS,
+    Use.BUFFER_INDEX: Use.BUFFERS,
+    Use.LENGTH_INDEX: Use.LENGTHS,
+}
+"""The use of the ring that an index belongs to, by the use of the index."""
+RINGS = frozenset(INDEX_OF.values())
+
+
+class Queue:
+    """Queue pair `key` of machine `owner`; capacities and piece counts are from its QP_CREATE."""
+
+    def __init__(
+        self, owner: str, key: int, sends: Sequence[int], receives: Sequence[int], bell: int
+    ) -> None:
+        self.owner, self.key = owner, key
+        self.sends, self.send_pieces = sends
+        self.receives, self.recv_pieces = receives
+        self.bell = bell
+        """The bell of its completions."""
+        self.peer_key = 0
+        """The number of the peer's queue pair, once it is connected."""
+        self.sent = 0
+        """Number of requests so far."""
+        self.receive_events: dict[int, int] = {}
+        """Number of the event that told of each receive, by its place in the ring."""
+
+    def __str__(self) -> str:
+        return f"QP {self.key:#x} of {self.owner}"
+
+
+@dataclass(slots=True, eq=False)
+class Area:
+    """Bytes of memory with one use: a ring of `capacity` entries of `entry` bytes, a word or bells.
+
+    For an index, `ring` is its ring's capacity and `last` the value that was stored last; for a
+    ring, `part` is the beginning of an entry that was stored last, at `part_at`.
+    """
+
+    start: int
+    entry: int
+    capacity: int
+    use: Use
+    queue: Queue | None = None
+    ring: int = 0
+    last: int = 0
+    part: bytes = b""
+    part_at: int = 0
+
+    @property
+    def end(self) -> int:
+        """The address behind the last byte."""
+        return self.start + self.entry * self.capacity
+
+    def advance(self, value: int) -> int | None:
+        """Return how many new entries an index of `value` tells of; None if impossible."""
+        if value >= 2 * self.ring:
+            return None
+        count = (value - self.last) % (2 * self.ring)
+        return None if count > self.ring else count
+
+
+MOST_REGIONS = 1 << 16
+MOST_SEGMENTS = 1 << 18
+"""Segments of one machine that are known at most, since a guest may write anything."""
+_NEAR = 32
+"""Segments before an address that are searched for it, since regions may overlap."""
+
+Segment = tuple[int, int]
+"""Bus address and length."""
+
+
+@dataclass(slots=True, eq=False)
+class Region:
+    """A memory region; `address` is its start in the addresses that users of its key give."""
+
+    owner: str
+    domain: int
+    key: int
+    address: int
+    length: int
+    segments: list[Segment] = field(default_factory=list)
+
+
+class Regions:
+    """The memory regions that a machine has announced to its peer."""
+
+    def __init__(self) -> None:
+        self._regions: dict[tuple[int, int], Region] = {}
+        self._segments: list[tuple[int, int, int, int, int]] = []
+        """Start, end, offset in the region, and the region's domain and key; by their start."""
+
+    def clear(self) -> None:
+        """Forget all regions."""
+        self._regions.clear()
+        self._segments.clear()
+
+    def register(self, region: Region) -> None:
+        """Add a memory region with its first segments."""
+        self.deregister(region.domain, region.key)
+        if len(self._regions) < MOST_REGIONS:
+            self._regions[region.domain, region.key] = region
+            segments, region.segments = region.segments, []
+            self.append(region.domain, region.key, segments)
+
+    def append(self, domain: int, key: int, segments: Sequence[Segment]) -> None:
+        """Add segments to a region."""
+        region = self._regions.get((domain, key))
+        if region is None or len(self._segments) + len(segments) > MOST_SEGMENTS:
+            return
+        offset = sum(length for _, length in region.segments)
+        for start, length in segments:
+            region.segments.append((start, length))
+            insort(self._segments, (start, start + length, offset, domain, key))
+            offset += length
+
+    def deregister(self, domain: int, key: int) -> None:
+        """Forget a region."""
+        region = self._regions.pop((domain, key), None)
+        if region is None:
+            return
+        offset = 0
+        for start, length in region.segments:
+            item = start, start + length, offset, domain, key
+            place = bisect_right(self._segments, item) - 1
+            if place >= 0 and self._segments[place] == item:
+                del self._segments[place]
+            offset += length
+
+    def find(self, address: int) -> tuple[Region, int] | None:
+        """Return a region that an address is in, and the offset there; None without one."""
+        place = bisect_right(self._segments, (address + 1,))
+        for start, end, offset, domain, key in reversed(
+            self._segments[max(0, place - _NEAR) : place]
+        ):
+            if start <= address < end:
+                return self._regions[domain, key], offset + address - start
+        return None
+
 
 MOST_AREAS = 1 << 15
 """Areas of one machine that are known at most, since a guest may write anything."""

@@ -19,10 +19,8 @@ from bluebridge.device.layout.ntrdma.port import CONF_BLOCK, INIT_BLOCK, PEER_IN
 from bluebridge.host_tools.analyzer.devices.model import DeviceModel
 from bluebridge.host_tools.analyzer.devices.registry import model_of
 from bluebridge.host_tools.analyzer.ntrdma import resources
-from bluebridge.host_tools.analyzer.ntrdma.areas import RINGS, Area, Queue, Use
-from bluebridge.host_tools.analyzer.ntrdma.entries import Entry, taken
-from bluebridge.host_tools.analyzer.ntrdma.memory import Memory
-from bluebridge.host_tools.analyzer.ntrdma.regions import Region
+from bluebridge.host_tools.analyzer.ntrdma.memory import RINGS, Area, Memory, Queue, Region, Use
+from bluebridge.host_tools.analyzer.ntrdma.resources import Entry, taken
 from bluebridge.host_tools.analyzer.ntrdma.stores import Store
 
 MOST_QUEUES = 1 << 12

@@ -14,11 +14,9 @@ from bluebridge.device.layout.ntrdma.commands import CommandCode, QueueState
 from bluebridge.device.layout.ntrdma.ethernet import DROPPED, FRAME_BUFFER, FRAME_COMPLETION
 from bluebridge.device.layout.ntrdma.port import PEER_INFO, PING, PortState, Spad
 from bluebridge.device.layout.ntrdma.work import COMPLETION, RECV_ENTRY, WorkCode, WorkStatus
-from bluebridge.host_tools.analyzer.ntrdma.areas import INDEX_OF, Area, Use
-from bluebridge.host_tools.analyzer.ntrdma.entries import pieces, send_of
-from bluebridge.host_tools.analyzer.ntrdma.memory import Memory
+from bluebridge.host_tools.analyzer.ntrdma.memory import INDEX_OF, Area, Memory, Use
 from bluebridge.host_tools.analyzer.ntrdma.ports import Place
-from bluebridge.host_tools.analyzer.ntrdma.resources import WORD
+from bluebridge.host_tools.analyzer.ntrdma.resources import WORD, pieces, send_of
 
 SHOWN = 4
 """Entries of one store that are shown at most."""

@@ -19,7 +19,7 @@ from bluebridge.host_tools.analyzer.ntrdma.counts import Costs, costs
 from bluebridge.host_tools.analyzer.ntrdma.requests import Batch
 from bluebridge.host_tools.analyzer.views.ntrdma import FORGOTTEN, UNSEEN
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.ntrdma import one_write
+from bluebridge.host_tools.ntrdma import ntrdma_command
 from tests.models.ntrdma_log import CAPACITY, SEND_INDEX, SENDS, Machine, Pair
 
 WRITE, READ, SEND = WorkCode.WRITE, WorkCode.READ, WorkCode.SEND
@@ -360,12 +360,12 @@ def test_one_write_of_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         pair.post(WRITE, sizes)
         pair.answer(WRITE, sizes)
     pair.log.close()
-    lines = one_write.lines(tmp_path, "a")
+    lines = ntrdma_command.one_write(tmp_path, "a")
     assert " WRITE " in lines[2]
     assert lines[-1].endswith("completion word of the descriptor") or "interrupts a" in lines[-1]
-    monkeypatch.setattr(one_write, "_PATIENCE", 0.0)
+    monkeypatch.setattr(ntrdma_command, "_PATIENCE", 0.0)
     with pytest.raises(LabError, match="no RDMA write"):
-        one_write.lines(tmp_path, "b")
+        ntrdma_command.one_write(tmp_path, "b")
 
 
 def test_requests_that_nobody_answers_are_not_kept(

@@ -12,8 +12,7 @@ from bluebridge.host_tools import arguments
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.krping.krping_command import KrpingRequest
 from bluebridge.host_tools.ntrdma import network
-from bluebridge.host_tools.ntrdma.interfaces import Interfaces
-from bluebridge.host_tools.ntrdma.network import Measured
+from bluebridge.host_tools.ntrdma.network import Interfaces, Measured
 from bluebridge.host_tools.ntrdma.ntrdma_command import main
 from bluebridge.host_tools.ntrdma.survival import GROWTH, KILLED, REBOOTED, RELOADED, Stock, plan
 

@@ -10,7 +10,7 @@ from bluebridge.device.layout.ntrdma.commands import QueueState
 from bluebridge.device.layout.ntrdma.port import PortState, Spad
 from bluebridge.guest.protocols.ntrdma.engine.actions import Operation
 from bluebridge.guest.protocols.ntrdma.engine.entries import SendEntry
-from bluebridge.guest.protocols.ntrdma.engine.indices import advanced
+from bluebridge.guest.protocols.ntrdma.engine.memory import advanced
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import Sizes
 from bluebridge.guest.protocols.ntrdma.engine.regions import Region

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bluebridge.guest.protocols.ntrdma.engine.fast_regions import FastRegion
-from bluebridge.guest.protocols.ntrdma.engine.queue_pair import Domain
+from bluebridge.guest.protocols.ntrdma.engine.regions import Domain, FastRegion
 from bluebridge.guest.verbs.enums import WcStatus, WrOpcode
 from bluebridge.guest.verbs.values import RecvWr, SendWr, Sge
 from tests.models.ntrdma_side import ALL, IOVA, KEY, Side

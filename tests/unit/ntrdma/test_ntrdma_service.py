@@ -27,8 +27,7 @@ from bluebridge.guest.protocols.ntrdma.ethernet.tap import Tap
 from bluebridge.guest.protocols.ntrdma.provider.completions import NtrdmaCq
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.protocols.ntrdma.transports import ntb as ntb_transports
-from bluebridge.guest.protocols.ntrdma.transports.stream import HEADER
-from bluebridge.guest.protocols.ntrdma.transports.tcp import TcpTransport
+from bluebridge.guest.protocols.ntrdma.transports.tcp import HEADER, TcpTransport
 from bluebridge.guest.verbs import SendWr, Sge, VerbsError, WcStatus, WrOpcode
 from bluebridge.guest.verbs.enums import WcOpcode
 from bluebridge.guest.verbs.values import Wc

@@ -17,8 +17,7 @@ from bluebridge.device.layout.ntrdma.port import DOORBELLS, PortState
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.guest.protocols.ntrdma.engine.command_ring import CommandExecution
 from bluebridge.guest.protocols.ntrdma.engine.entries import COMPLETION, SEGMENT, SendEntry
-from bluebridge.guest.protocols.ntrdma.engine.indices import advanced
-from bluebridge.guest.protocols.ntrdma.engine.memory import Ring, Word
+from bluebridge.guest.protocols.ntrdma.engine.memory import Ring, Word, advanced
 from bluebridge.guest.verbs.values import Sge
 from tests.models.ntrdma_side import IOVA, KEY, READ_ONLY, WRITE_ONLY, Side
 from tests.models.ntrdma_wire import Machine

@@ -9,12 +9,4 @@
 
 `now` is in seconds of any clock that does not go back. All calls come from one thread at a time.
 What waits for an answer of the peer is a record, an `Operation`: there is no callback.
-
-Modules, ground first: `transport` and `host` (what an engine stands on), `actions`, `indices`,
-`memory`, `bells`, `entries`, `regions`, `peer_ethernet`, `peer`, `command_ring`, `frame_memory`,
-`frame_receiver`, `frame_sender`, `ethernet`, `blocks`, `ping`, `port_states`, `port`, `schedule`,
-`completions`, `receives`, `send_request`, `sends`, `queue_pair`, `operations`, `own_commands`,
-`fast_regions`, `local`, `own_pairs`, `extensions`, `own_side` (own resources), `remote_pair`,
-`remote_regions`, `remote` (twins of the peer's), `placement`, `requester`, `responder`,
-`peer_side`, `engine`.
 """

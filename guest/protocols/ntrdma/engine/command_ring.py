@@ -7,8 +7,7 @@ from collections import deque
 from bluebridge.device.layout.ntrdma.commands import COMMAND_SIZE, RESPONSE_SIZE
 from bluebridge.device.layout.ntrdma.port import COMMAND_CAPACITY
 from bluebridge.guest.protocols.ntrdma.engine.actions import Operation
-from bluebridge.guest.protocols.ntrdma.engine.indices import advanced, distance, valid
-from bluebridge.guest.protocols.ntrdma.engine.memory import Ring, Words
+from bluebridge.guest.protocols.ntrdma.engine.memory import Ring, Words, advanced, distance, valid
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 

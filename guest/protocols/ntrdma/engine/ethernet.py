@@ -2,16 +2,189 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Protocol
 
+from bluebridge.device.layout.ntrdma.ethernet import DROPPED
 from bluebridge.device.layout.ntrdma.port import BELL_ETHERNET, ETHERNET_CAPACITY
-from bluebridge.guest.protocols.ntrdma.engine.frame_memory import FrameMemory
-from bluebridge.guest.protocols.ntrdma.engine.frame_receiver import FrameReceiver
-from bluebridge.guest.protocols.ntrdma.engine.frame_sender import FrameSender
-from bluebridge.guest.protocols.ntrdma.engine.memory import Words
+from bluebridge.guest.protocols.ntrdma.engine.memory import Ring, Words, advanced, distance, valid
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.remote_pair import CorruptRing
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
+
+BUFFER = struct.Struct("<QQ")
+"""The form of an empty buffer, FRAME_BUFFER: address, length."""
+LENGTH = struct.Struct("<Q")
+"""The form of a frame's completion, FRAME_COMPLETION."""
+SMALLEST_FRAME = 14
+"""The least length of a frame: the header of Ethernet."""
+_LINE = 64
+_PIECE_BYTES = 1 << 20
+"""The size of a piece of memory: large contiguous memory is scarce."""
+
+
+class FrameMemory:
+    """`count` pieces of memory, each for a frame of `size` bytes; raises `MemoryError`."""
+
+    def __init__(self, transport: Transport, size: int, count: int) -> None:
+        self.size = size
+        self.count = count
+        stride = -(-size // _LINE) * _LINE
+        self.addresses: list[int] = []
+        self.views: list[memoryview] = []
+        together = max(1, _PIECE_BYTES // stride)
+        while len(self.views) < count:
+            pieces = min(together, count - len(self.views))
+            memory = transport.map(pieces * stride, _LINE)
+            for start in range(0, pieces * stride, stride):
+                self.addresses.append(memory.address + start)
+                self.views.append(memory.view[start : start + size])
+
+
+FILLED_AT_ONCE = 4
+"""The part of all buffers that must be empty before the peer is given them: a quarter."""
+
+
+class FrameReceiver:
+    """The ring of buffers, their use by turns, and the ring of lengths that the peer writes.
+
+    The bytes of a frame that was taken are the peer's again with the next `fill`.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        words: Words,
+        peer: Peer,
+        buffers: FrameMemory,
+    ) -> None:
+        self.lengths = Ring(transport, ETHERNET_CAPACITY, LENGTH.size)
+        self.consumed = words.allocate()
+        self.frames = self.dropped = 0
+        self._peer = peer
+        self._buffers = buffers
+        self.more = False
+        """True if more frames had come than the last `take` returned."""
+        self._entries = Ring(transport, ETHERNET_CAPACITY, BUFFER.size)
+        for position in range(ETHERNET_CAPACITY):
+            address = buffers.addresses[position % buffers.count]
+            self._entries.put(position, BUFFER.pack(address, buffers.size))
+        self._given = self.taken = 0
+
+    def restart(self) -> None:
+        """Begin anew for a peer that has no buffers of this side."""
+        self._given = self.taken = 0
+        self.consumed.set(0)
+
+    def take(self, most: int) -> list[memoryview]:
+        """Return at most `most` of the frames that came. Raises `CorruptRing`."""
+        index = self.consumed.get()
+        arrived = distance(self.taken, index, ETHERNET_CAPACITY)
+        given = distance(self.taken, self._given, ETHERNET_CAPACITY)
+        if index >= 2 * ETHERNET_CAPACITY or arrived > given:
+            raise CorruptRing
+        self.more = arrived > most
+        frames: list[memoryview] = []
+        for _ in range(min(arrived, most)):
+            at = self.taken
+            (length,) = LENGTH.unpack(self.lengths.entry(at))
+            self.taken = advanced(at, 1, ETHERNET_CAPACITY)
+            if SMALLEST_FRAME <= length <= self._buffers.size:
+                frames.append(self._buffers.views[at % self._buffers.count][:length])
+            else:
+                self.dropped += 1
+        self.frames += len(frames)
+        return frames
+
+    def fill(self) -> None:
+        """Give the peer the empty buffers, if there are enough of them."""
+        given = distance(self.taken, self._given, ETHERNET_CAPACITY)
+        empty = self._buffers.count - given
+        there = self._peer.ethernet
+        if empty * FILLED_AT_ONCE < self._buffers.count:
+            return
+        self._entries.push(there.buffers, self._given, empty)
+        self._given = advanced(self._given, empty, ETHERNET_CAPACITY)
+        self._peer.publish(there.produced, self._given, there.send_bell)
+
+
+MOST_UNDER_WAY = 128
+"""The number of stores under way above which frames wait."""
+
+
+class FrameSender:
+    """The peer's buffers, which it writes here, and `sources`, each free when its copy is done."""
+
+    def __init__(
+        self, transport: Transport, words: Words, peer: Peer, sources: FrameMemory
+    ) -> None:
+        self.buffers = Ring(transport, ETHERNET_CAPACITY, BUFFER.size)
+        self.produced = words.allocate()
+        self.frames = self.dropped = self.bursts = 0
+        self.throttled = False
+        """True if frames wait only for stores to be carried out."""
+        self._transport, self._peer = transport, peer
+        self._sources = sources
+        self._source = 0
+        self._tickets = [0] * sources.count
+        """The ticket up to which the transport must have come before a source is free again."""
+        self._done = 0
+        self._lengths = Ring(transport, ETHERNET_CAPACITY, LENGTH.size)
+        self._told = self.used = self._known = 0
+
+    def restart(self, start: int = 0) -> None:
+        """Forget the buffers of the peer, whose ring stands at index `start`."""
+        self._told = self.used = self._known = start
+        self.throttled = False
+        self.produced.set(start)
+
+    @property
+    def stopped(self) -> bool:
+        """Return True if the peer has no buffer for a frame; raises `CorruptRing`."""
+        if self.used == self._known:
+            produced = self.produced.get()
+            if not valid(self.used, produced, ETHERNET_CAPACITY):
+                raise CorruptRing
+            self._known = produced
+        return self.used == self._known
+
+    def space(self) -> memoryview | None:
+        """Return the memory for the next frame, None when it has to wait; raises `CorruptRing`."""
+        if self.stopped:
+            return None
+        posted = self._transport.posted
+        ticket = max(self._tickets[self._source], posted - MOST_UNDER_WAY)
+        if self._done < ticket:
+            self._done = self._transport.done
+        self.throttled = self._done < ticket
+        return None if self.throttled else self._sources.views[self._source]
+
+    def send(self, length: int) -> None:
+        """Send the frame in `space`, or drop it when it is too long for the peer's buffer."""
+        at = self.used
+        address, room = BUFFER.unpack(self.buffers.entry(at))
+        transport = self._transport
+        if length <= room and transport.reaches(address, length):
+            transport.copy(self._sources.addresses[self._source], address, length)
+            self._tickets[self._source] = transport.posted
+            self._source = (self._source + 1) % self._sources.count
+            self.frames += 1
+        else:
+            length = DROPPED
+            self.dropped += 1
+        self._lengths.put(at, LENGTH.pack(length))
+        self.used = advanced(at, 1, ETHERNET_CAPACITY)
+
+    def tell(self) -> None:
+        """Tell the peer about the frames of a burst."""
+        count = distance(self._told, self.used, ETHERNET_CAPACITY)
+        if count:
+            there = self._peer.ethernet
+            self._lengths.push(there.completions, self._told, count)
+            self._told = self.used
+            self._peer.publish(there.consumed, self.used, there.bell)
+            self.bursts += 1
+
 
 DELIVERED_AT_ONCE = 64
 """The most frames of the peer that are delivered in one turn."""

@@ -5,19 +5,18 @@ from __future__ import annotations
 from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma.commands import CommandCode, QueueState
 from bluebridge.guest.protocols.ntrdma.engine.actions import Operation
-from bluebridge.guest.protocols.ntrdma.engine.fast_regions import FastRegion
-from bluebridge.guest.protocols.ntrdma.engine.operations import (
+from bluebridge.guest.protocols.ntrdma.engine.own_commands import (
     CreateDomain,
     LocalWork,
+    OwnCommands,
     Register,
     Undo,
 )
-from bluebridge.guest.protocols.ntrdma.engine.own_commands import OwnCommands
-from bluebridge.guest.protocols.ntrdma.engine.queue_pair import Domain, QueuePair
-from bluebridge.guest.protocols.ntrdma.engine.regions import Region
-from bluebridge.guest.protocols.ntrdma.engine.remote_regions import MOST_DOMAINS
+from bluebridge.guest.protocols.ntrdma.engine.queue_pair import QueuePair
+from bluebridge.guest.protocols.ntrdma.engine.regions import Domain, FastRegion, Region
+from bluebridge.guest.protocols.ntrdma.engine.remote import MOST_DOMAINS
 from bluebridge.guest.protocols.ntrdma.engine.schedule import Schedule
-from bluebridge.guest.protocols.ntrdma.engine.send_request import SendRequest
+from bluebridge.guest.protocols.ntrdma.engine.sends import SendRequest
 from bluebridge.guest.verbs.enums import WcStatus, WrOpcode
 from bluebridge.guest.verbs.errors import VerbsError
 

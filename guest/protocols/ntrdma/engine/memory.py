@@ -1,10 +1,41 @@
-"""Memory that the peer stores into: index words apart from data, and rings of entries."""
+"""Memory that the peer stores into: index words, rings of entries, virtual doorbells.
+
+Ring indices run from 0 to twice the capacity, so that full and empty differ; `index % capacity` is
+the entry's position. (NTRDMA v0.1, ntrdma_ring.h.)
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from bluebridge.device.layout.ntrdma.port import DOORBELLS, FIRST_DYNAMIC_BELL
 from bluebridge.guest.drivers.bus.interface import DmaMemory
-from bluebridge.guest.protocols.ntrdma.engine.indices import runs
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
+
+
+def advanced(index: int, count: int, capacity: int) -> int:
+    """Return the index that lies `count` entries after `index`."""
+    return (index + count) % (2 * capacity)
+
+
+def distance(start: int, end: int, capacity: int) -> int:
+    """Return the number of entries from `start` up to `end`."""
+    return (end - start) % (2 * capacity)
+
+
+def valid(consumer: int, producer: int, capacity: int) -> bool:
+    """Return True if the producer's index is possible: between the consumer's and a lap ahead."""
+    return producer < 2 * capacity and distance(consumer, producer, capacity) <= capacity
+
+
+def runs(index: int, count: int, capacity: int) -> Iterator[tuple[int, int]]:
+    """Yield position and number of neighbouring entries, for `count` entries from `index` on."""
+    while count:
+        position = index % capacity
+        part = min(count, capacity - position)
+        yield position, part
+        index, count = advanced(index, part, capacity), count - part
+
 
 PAGE = 4096
 WORD_BYTES = 64
@@ -110,3 +141,65 @@ def rings(transport: Transport, *shapes: tuple[int, int]) -> list[Ring]:
             ring.free()
         raise
     return made
+
+
+class Bells:
+    """The array of bells, of which those are looked at that somebody observes, by number."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.memory = transport.map(4 * DOORBELLS)
+        self.address = self.memory.address
+        self.words = self.memory.view.cast("I")
+        self._seen: dict[int, int] = {}
+        self.last = bytes(4 * DOORBELLS)
+        self.span = 0
+        """The bytes of the array that are looked at."""
+
+    def observe(self, index: int | None = None) -> int:
+        """Look at a bell, by default a free one, from now on; returns it. Raises `MemoryError`."""
+        if index is None:
+            places = range(FIRST_DYNAMIC_BELL, DOORBELLS)
+            index = next((n for n in places if n not in self._seen), None)
+            if index is None:
+                raise MemoryError("no virtual doorbell is left")
+        self._seen[index] = self.words[index]
+        self.span = 4 * (max(self._seen) + 1)
+        return index
+
+    def forget(self, index: int) -> None:
+        """Look at a bell no longer."""
+        del self._seen[index]
+        self.span = 4 * (max(self._seen, default=-1) + 1)
+
+    @property
+    def rung(self) -> bool:
+        """Return True if any bell has rung since the last `take`."""
+        return bytes(self.memory.view[: self.span]) != self.last
+
+    def take(self) -> list[int]:
+        """Return the bells that have rung, each by one load: a later ring counts again.
+
+        A ring that comes while they are answered is found by the next call.
+        """
+        self.last = bytes(self.memory.view[: self.span])
+        # The bell of commands is loaded last: whoever sees a send sees the commands before it.
+        return [index for index in reversed(self._seen) if self._fires(index)]
+
+    def _fires(self, index: int) -> bool:
+        rung: int = self.words[index]
+        if rung == self._seen[index]:
+            return False
+        self._seen[index] = rung
+        return True
+
+    def restart(self) -> None:
+        """Set all bells to 0 for a peer that begins anew."""
+        self.memory.view[:] = bytes(len(self.memory.view))
+        self.last = b""
+        for index in self._seen:
+            self._seen[index] = 0
+
+    def close(self) -> None:
+        """Free the array."""
+        self.words.release()
+        self.memory.free()

@@ -1,4 +1,4 @@
-"""The commands that describe own resources to the peer, and the parsing of its responses."""
+"""The operations of users on own resources, and the commands that describe these to the peer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from bluebridge.guest.protocols.ntrdma.engine.command_ring import CommandRequest
 from bluebridge.guest.protocols.ntrdma.engine.entries import SEGMENT
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import QueuePair
-from bluebridge.guest.protocols.ntrdma.engine.regions import Region
+from bluebridge.guest.protocols.ntrdma.engine.regions import Domain, Region
+from bluebridge.guest.protocols.ntrdma.engine.sends import SendRequest
 
 
 def attributes(pair: QueuePair) -> dict[str, Value]:
@@ -96,3 +97,70 @@ class OwnCommands:
         if self._peer.ready:
             self._requests.flush(now)
         return self._peer.ordered and not self._requests.waiting
+
+
+class Undo(Operation):
+    """The end of something at the peer, of which this side has nothing left."""
+
+    def __init__(self) -> None:
+        super().__init__(lenient=True)
+
+
+class CreateDomain(Operation):
+    """The making of a protection domain, which is forgotten if the peer refuses."""
+
+    def __init__(self, domain: Domain) -> None:
+        super().__init__()
+        self.domain = domain
+
+
+class Register(Operation):
+    """A registration, which is ended again if the peer refuses."""
+
+    def __init__(self, domain: Domain, region: Region) -> None:
+        super().__init__()
+        self.domain, self.region = domain, region
+
+
+class LocalWork(Operation):
+    """A REG_MR or, lenient, a LOCAL_INV of a queue pair, which completes with the answer."""
+
+    def __init__(self, pair: QueuePair, request: SendRequest, lenient: bool) -> None:
+        super().__init__(lenient)
+        self.pair, self.request, self.epoch = pair, request, pair.epoch
+
+
+class CreateTwin(Operation):
+    """The making of a twin, the one after `epoch` others; the queue pair stays if refused."""
+
+    def __init__(self, pair: QueuePair, lenient: bool = False) -> None:
+        super().__init__(lenient)
+        self.pair, self.epoch = pair, pair.epoch
+
+
+class CreatePair(CreateTwin):
+    """The making of a queue pair, which is removed again if the peer refuses its twin."""
+
+
+class ResetPair(CreateTwin):
+    """The deletion of a twin, whatever the peer says, and then the making of another."""
+
+    def __init__(self, pair: QueuePair) -> None:
+        super().__init__(pair, lenient=True)
+        self.deleted = False
+
+
+class RemovePair(Operation):
+    """The deletion of a twin, after which the queue pair is freed."""
+
+    def __init__(self, pair: QueuePair) -> None:
+        super().__init__(lenient=True)
+        self.pair = pair
+
+
+class StopPair(Operation):
+    """The way to the error state: what is posted is flushed once the peer has stopped."""
+
+    def __init__(self, pair: QueuePair) -> None:
+        super().__init__(lenient=True)
+        self.pair, self.epoch = pair, pair.epoch

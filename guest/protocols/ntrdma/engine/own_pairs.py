@@ -5,14 +5,15 @@ from __future__ import annotations
 from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma.commands import CommandCode, QueueState
 from bluebridge.guest.protocols.ntrdma.engine.actions import Actions, Event, Happened, Operation
-from bluebridge.guest.protocols.ntrdma.engine.operations import (
+from bluebridge.guest.protocols.ntrdma.engine.own_commands import (
     CreatePair,
     CreateTwin,
+    OwnCommands,
     RemovePair,
     ResetPair,
     StopPair,
+    attributes,
 )
-from bluebridge.guest.protocols.ntrdma.engine.own_commands import OwnCommands, attributes
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import RECEIVING, QueuePair, Rings
 from bluebridge.guest.protocols.ntrdma.engine.schedule import Schedule

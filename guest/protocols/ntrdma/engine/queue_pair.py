@@ -10,10 +10,9 @@ from bluebridge.guest.protocols.ntrdma.engine.completions import CompletionQueue
 from bluebridge.guest.protocols.ntrdma.engine.memory import Words
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.receives import ReceiveQueue
-from bluebridge.guest.protocols.ntrdma.engine.regions import Region
+from bluebridge.guest.protocols.ntrdma.engine.regions import Domain
 from bluebridge.guest.protocols.ntrdma.engine.schedule import Schedule
-from bluebridge.guest.protocols.ntrdma.engine.send_request import SendRequest
-from bluebridge.guest.protocols.ntrdma.engine.sends import SendQueue
+from bluebridge.guest.protocols.ntrdma.engine.sends import SendQueue, SendRequest
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 
 RECEIVING = (QueueState.READY_TO_RECEIVE, QueueState.SEND_DRAIN, QueueState.READY_TO_SEND)
@@ -42,14 +41,6 @@ class Rings:
     send_entries: int
     send_produced: int
     send_bell: int
-
-
-class Domain:
-    """An own protection domain, with its regions by key."""
-
-    def __init__(self, key: int) -> None:
-        self.key = key
-        self.regions: dict[int, Region] = {}
 
 
 class QueuePair:

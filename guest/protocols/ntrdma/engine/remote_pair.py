@@ -11,8 +11,7 @@ from bluebridge.guest.protocols.ntrdma.engine.entries import (
     send_size,
     unpack_receive,
 )
-from bluebridge.guest.protocols.ntrdma.engine.indices import advanced, distance, valid
-from bluebridge.guest.protocols.ntrdma.engine.memory import Words, rings
+from bluebridge.guest.protocols.ntrdma.engine.memory import Words, advanced, distance, rings, valid
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import RECEIVING
 from bluebridge.guest.protocols.ntrdma.engine.regions import Regions

@@ -1,9 +1,10 @@
-"""The interface of an engine's transport: own memory, stores into the peer's, scratchpads."""
+"""What an engine stands on: its transport of stores into the peer's memory, and its machine."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.drivers.bus.interface import DmaMemory
 
 
@@ -80,3 +81,13 @@ class Transport(Protocol):
 
     def shut(self) -> None:
         """Stop the peer's stores from landing in this side's memory."""
+
+
+class Host(Protocol):
+    """The machine of an engine: what it knows at once, and what it must hear at once."""
+
+    def has_address(self, gid: bytes) -> bool:
+        """Return True if the IP address of a GID is this side's."""
+
+    def entered(self, state: PortState) -> None:
+        """Note that the port is in another state; a program that dies there must do it now."""

@@ -11,18 +11,16 @@ from collections.abc import Callable, Sequence
 from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.drivers.bus.interface import DmaMemory
 from bluebridge.guest.protocols.ntrdma.engine.actions import Event
-from bluebridge.guest.protocols.ntrdma.engine.fast_regions import MOST_PAGES
+from bluebridge.guest.protocols.ntrdma.engine.regions import MOST_PAGES
 from bluebridge.guest.protocols.ntrdma.ethernet.interface import Interface
-from bluebridge.guest.protocols.ntrdma.provider.address import NtrdmaAddress
 from bluebridge.guest.protocols.ntrdma.provider.completions import NtrdmaChannel, NtrdmaCq
-from bluebridge.guest.protocols.ntrdma.provider.queue_pair import NtrdmaQp
+from bluebridge.guest.protocols.ntrdma.provider.queue_pair import NtrdmaAddress, NtrdmaQp, NtrdmaSrq
 from bluebridge.guest.protocols.ntrdma.provider.regions import (
     NtrdmaFastMr,
     NtrdmaMr,
     all_memory,
     region_of,
 )
-from bluebridge.guest.protocols.ntrdma.provider.shared_receives import NtrdmaSrq
 from bluebridge.guest.protocols.ntrdma.service import Service
 from bluebridge.guest.protocols.ntrdma.transports.back_end import BackEnd
 from bluebridge.guest.verbs.enums import AccessFlags

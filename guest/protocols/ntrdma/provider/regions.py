@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bluebridge.guest.protocols.ntrdma.engine.fast_regions import (
+from bluebridge.guest.protocols.ntrdma.engine.regions import (
+    Domain,
     FastRegion,
+    Region,
     check_access,
     segments_of,
 )
-from bluebridge.guest.protocols.ntrdma.engine.queue_pair import Domain
-from bluebridge.guest.protocols.ntrdma.engine.regions import Region
 from bluebridge.guest.protocols.ntrdma.service import Service
 from bluebridge.guest.verbs.enums import AccessFlags
 from bluebridge.guest.verbs.errors import VerbsError
