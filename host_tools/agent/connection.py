@@ -1,20 +1,34 @@
-"""One session with the agent: a thread reads frames, any thread may send and wait."""
+"""One session with the agent: a thread reads frames, any thread may send and wait.
+
+No lock guards what the threads share: an exception out of a signal's handler could leave it taken,
+or fall where a condition does not hold it. The reading thread changes a thing in one step and then
+wakes those who wait; what others change they change in one step too.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import json
 import os
+import queue
 import socket
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from bluebridge.guest.agent import PROTOCOL, frames
-from bluebridge.guest.agent.frames import Frame, FrameReader, Kind
-from bluebridge.host_tools.agent.errors import AgentError, AgentLost, AgentSilent
-from bluebridge.host_tools.agent.operation import Operation
+from bluebridge.guest.agent.frames import WINDOW, Frame, FrameReader, Kind
+from bluebridge.host_tools.agent.errors import (
+    AgentError,
+    AgentForgot,
+    AgentLost,
+    AgentRefused,
+    AgentSilent,
+)
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.processes import alarms
 from bluebridge.host_tools.processes.alarms import Alarm
@@ -29,8 +43,112 @@ _REPEAT = 2.0
 _SILENCE = 30.0
 """The seconds without any frame after which a guest is taken to hang."""
 _SEND_SECONDS = 30
-_END_SECONDS = 2.0
-"""The seconds that the reading thread gets to end with the connection."""
+_CREDIT_STEP = WINDOW // 4
+
+
+class Operation:
+    """An operation that `AgentConnection.open` started; its reading thread tells it frames.
+
+    `number` is its channel in frames, `what` names it in messages.
+    """
+
+    def __init__(self, session: AgentConnection, number: int, what: str) -> None:
+        self.number = number
+        self.over = False
+        """Whether the agent has reported the end of the operation."""
+        self.asked = False
+        """Whether OPEN has been sent, so that the agent's answer to a later SYNC must know it."""
+        self._session = session
+        self._what = what
+        self._received: deque[tuple[Kind, bytes]] = deque()
+        self._granted = WINDOW
+        self._sent = 0
+        self._owed = 0
+        self._result: dict[str, Any] | None = None
+        self._failure: AgentError | None = None
+
+    def serve(self, frame: Frame) -> None:
+        """Handle a frame; called by the reading thread."""
+        if frame.kind in (Kind.DATA, Kind.ERROR_DATA):
+            self._received.append((Kind(frame.kind), frame.payload))
+        elif frame.kind == Kind.CREDIT:
+            self._granted += frame.number()
+        elif frame.kind == Kind.DONE:
+            self._result = frame.object()
+            self.over = True
+        elif frame.kind == Kind.FAIL:
+            answer = frame.object()
+            self._failure = AgentRefused(
+                self._session.guest, self._what, str(answer["code"]), str(answer["message"])
+            )
+            self.over = True
+
+    def lose(self) -> None:
+        """Note that the agent does not know the operation; called by the reading thread."""
+        self._failure = AgentForgot(self._session.guest, self._what)
+        self.over = True
+
+    def receive(self, deadline: float | None = None) -> tuple[Kind, bytes] | None:
+        """Return the next piece of output; None at the operation's end.
+
+        Raises `TimeoutError` at `deadline` (monotonic), `AgentRefused` if the operation failed,
+        `AgentForgot` if the agent lost it.
+        """
+        if not self._session.wait(lambda: bool(self._received) or self.over, deadline):
+            raise TimeoutError
+        piece = self._received.popleft() if self._received else None
+        if piece is not None:
+            self._consumed(len(piece[1]))
+        elif self._failure is not None:
+            raise self._failure
+        return piece
+
+    def _consumed(self, count: int) -> None:
+        self._owed += count
+        if self._owed >= _CREDIT_STEP and not self.over:
+            owed, self._owed = self._owed, 0
+            self._send(Kind.CREDIT, owed.to_bytes(4, "big"))
+
+    def send(self, data: bytes) -> bool:
+        """Send input as the agent has room for it; return False if the command needs no more."""
+        rest = memoryview(data)
+        while rest:
+            self._session.wait(lambda: self._granted > self._sent or self.over)
+            if self.over:
+                return False
+            count = min(self._granted - self._sent, len(rest), frames.PAYLOAD_BYTES)
+            self._sent += count
+            self._send(Kind.DATA, bytes(rest[:count]))
+            rest = rest[count:]
+        return True
+
+    def end(self, summary: dict[str, Any]) -> None:
+        """End the input of the command."""
+        self._send(Kind.END, json.dumps(summary).encode())
+
+    def signal(self, number: int) -> None:
+        """Send the command's process group a signal."""
+        self._send(Kind.SIGNAL, bytes([number]))
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Give the command's terminal another size."""
+        self._send(Kind.RESIZE, json.dumps({"rows": rows, "columns": columns}).encode())
+
+    def give_up(self) -> None:
+        """Let the agent stop the operation and undo what it can."""
+        self._session.forget(self.number)
+        if not self.over:
+            self._send(Kind.CLOSE, b"")
+
+    def result(self, deadline: float | None = None) -> dict[str, Any]:
+        """Return the operation's result; output before it is dropped. Raises as `receive` does."""
+        while self.receive(deadline) is not None:
+            pass
+        assert self._result is not None
+        return self._result
+
+    def _send(self, kind: Kind, payload: bytes) -> None:
+        self._session.send(self._session.frame(kind, self.number, payload))
 
 
 class AgentConnection:
@@ -41,17 +159,17 @@ class AgentConnection:
         self.guest = guest
         self.alarms: list[Alarm] = []
         """The alarms whose messages explain a lost connection better than its own error."""
-        self.changed = threading.Condition()
-        """The lock of all operations, notified whenever a frame came in."""
         self.hello: dict[str, Any] = {}
         self._silence = silence
         self._socket = connection
         self._session = os.urandom(frames.SESSION_BYTES)
         self._operations: dict[int, Operation] = {}
-        self._last_channel = 0
-        self._last_sync = 0
+        self._channels = itertools.count(1)
+        self._syncs = itertools.count(1)
         self._expected: dict[int, list[Operation]] = {}
         """The operations opened before each unanswered SYNC, by the number of the SYNC."""
+        self._waiting: set[queue.SimpleQueue[None]] = set()
+        """One queue for each `wait`, which gets an item whenever a frame came in."""
         self._sending = threading.Lock()
         self._lost: AgentError | None = None
         self._hung_up = False
@@ -81,15 +199,14 @@ class AgentConnection:
                 self._lose(AgentLost(f"guest {self.guest}: QEMU closed the agent's port"))
                 return
             reader.feed(data)
-            with self.changed:
-                self.heard = time.monotonic()
-                try:
-                    while (frame := reader.take()) is not None:
-                        self._serve(frame)
-                except (ValueError, KeyError, TypeError) as error:
-                    self._lose(AgentLost(f"guest {self.guest}: its agent talks nonsense: {error}"))
-                    return
-                self.changed.notify_all()
+            self.heard = time.monotonic()
+            try:
+                while (frame := reader.take()) is not None:
+                    self._serve(frame)
+            except (ValueError, KeyError, TypeError) as error:
+                self._lose(AgentLost(f"guest {self.guest}: its agent talks nonsense: {error}"))
+                return
+            self._wake()
 
     def _serve(self, frame: Frame) -> None:
         if frame.kind == Kind.HELLO:
@@ -97,26 +214,29 @@ class AgentConnection:
         elif (operation := self._operations.get(frame.channel)) is not None:
             operation.serve(frame)
             if operation.over:
-                del self._operations[frame.channel]
+                self.forget(frame.channel)
 
     def _greeted(self, number: int, hello: dict[str, Any]) -> None:
         if not self.hello:
             self.hello = hello
         elif hello["instance"] != self.hello["instance"]:
             return self._lose(AgentLost(f"guest {self.guest}: its agent was started anew"))
-        for sync in [sync for sync in self._expected if sync <= number]:
+        for sync in [sync for sync in list(self._expected) if sync <= number]:
             for operation in self._expected.pop(sync):
                 # What ended was told before HELLO; see `frames`.
                 if not operation.over and operation.number not in hello["channels"]:
-                    self._operations.pop(operation.number, None)
+                    self.forget(operation.number)
                     operation.lose()
         return None
 
     def _lose(self, why: AgentError) -> None:
-        with self.changed:
-            if self._lost is None:
-                self._lost = why
-            self.changed.notify_all()
+        if self._lost is None:
+            self._lost = why
+        self._wake()
+
+    def _wake(self) -> None:
+        for waiting in tuple(self._waiting):
+            waiting.put(None)
 
     # Sending.
 
@@ -140,26 +260,22 @@ class AgentConnection:
 
     def open(self, request: dict[str, Any], what: str) -> Operation:
         """Start an operation; `what` names it in messages. Raises `AgentError`."""
-        with self.changed:
-            self._last_channel += 1
-            operation = Operation(self, self._last_channel, what)
-            self._operations[operation.number] = operation
+        operation = Operation(self, next(self._channels), what)
         try:
             frame = frames.encode_object(self._session, Kind.OPEN, operation.number, request)
         except ValueError:
-            del self._operations[operation.number]
             raise AgentError(
                 f"guest {self.guest}: the command is longer than {frames.PAYLOAD_BYTES} bytes",
                 "copy it into the guest as a file",
             ) from None
+        self._operations[operation.number] = operation
         self.send(frame)
         operation.asked = True
         return operation
 
     def forget(self, number: int) -> None:
         """Forget the operation with that number, so that its frames are ignored."""
-        with self.changed:
-            self._operations.pop(number, None)
+        self._operations.pop(number, None)
 
     # Waiting.
 
@@ -177,18 +293,29 @@ class AgentConnection:
         return AgentSilent(f"guest {self.guest}: {what}", "look at its console")
 
     def wait(self, ready: Callable[[], bool], deadline: float | None = None) -> bool:
-        """Wait, with `changed` held, until `ready()`; return False at `deadline` (monotonic).
+        """Wait until `ready()`, which a frame makes true; return False at `deadline` (monotonic).
 
         Raises `AgentLost`, `AgentSilent`, or what an alarm reports.
         """
+        woken: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._waiting.add(woken)
+        try:
+            return self._wait(ready, deadline, woken)
+        finally:
+            self._waiting.discard(woken)
+
+    def _wait(
+        self, ready: Callable[[], bool], deadline: float | None, woken: queue.SimpleQueue[None]
+    ) -> bool:
         begin = time.monotonic()  # nobody listens between two waits: that is no silence
         while not ready():
             self.check()
             now = time.monotonic()
             if deadline is not None and now >= deadline:
                 return False
-            patience = _SLICE if deadline is None else min(_SLICE, deadline - now)
-            if not self.changed.wait(patience):
+            try:
+                woken.get(timeout=_SLICE if deadline is None else min(_SLICE, deadline - now))
+            except queue.Empty:
                 self._look_around(begin)
             now = time.monotonic()
             # Others' operations may be talkative: that says nothing of the one waited for.
@@ -204,37 +331,29 @@ class AgentConnection:
             raise self.silent(f"no answer for {self._silence:.0f} s")
 
     def _sync(self) -> bytes:
-        """Return the next SYNC frame; `changed` must be held."""
-        self._last_sync += 1
-        asked = [each for each in self._operations.values() if each.asked]
-        self._expected[self._last_sync] = asked
-        return self.frame(Kind.SYNC, self._last_sync)
+        """Return the next SYNC frame."""
+        number = next(self._syncs)
+        self._expected[number] = [each for each in list(self._operations.values()) if each.asked]
+        return self.frame(Kind.SYNC, number)
 
     def _nudge(self) -> None:
-        """Ask for a sign of life without blocking: the reading thread waits for our lock."""
-        if self._sending.acquire(blocking=False):
-            try:
-                with contextlib.suppress(OSError):
-                    self._socket.send(self._sync(), socket.MSG_DONTWAIT)
-            finally:
-                self._sending.release()
+        """Ask for a sign of life, unless somebody sends, whom a guest that hangs may hold up."""
+        if not self._sending.locked():
+            with self._sending, contextlib.suppress(OSError):
+                self._socket.send(self._sync(), socket.MSG_DONTWAIT)
 
     def synchronise(self, timeout: float) -> None:
         """Agree with the agent where frames begin; waits for it to start. Raises `AgentError`."""
         begin = time.monotonic()
         deadline = begin + timeout
-        with self.changed:
-            first, second = self._sync(), self._sync()
+        first, second = self._sync(), self._sync()
         self.send(first)
-        with self.changed:
-            known = self.wait(lambda: bool(self.hello), min(deadline, begin + _FILLER_AFTER))
+        known = self.wait(lambda: bool(self.hello), min(deadline, begin + _FILLER_AFTER))
         if not known:
             self.send(frames.FILLER + second)
-            with self.changed:
-                # Silence is normal while the guest boots.
-                self.heard = deadline
-                known = self.wait(lambda: bool(self.hello), deadline)
-                self.heard = time.monotonic()
+            self.heard = deadline  # silence is normal while the guest boots
+            known = self.wait(lambda: bool(self.hello), deadline)
+            self.heard = time.monotonic()
         if not known:
             raise self.silent(f"its agent does not answer within {timeout:.0f} s")
         spoken = self.hello.get("protocol")
@@ -250,5 +369,4 @@ class AgentConnection:
         self._lose(AgentLost(f"guest {self.guest}: the connection was closed"))
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        # A signal that came while this thread took the lock may have left it taken for good.
-        self._thread.join(_END_SECONDS)
+        self._thread.join()

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from bluebridge.guest.agent.frames import PAYLOAD_BYTES, Kind
+from bluebridge.host_tools.agent.connection import Operation
 from bluebridge.host_tools.agent.errors import AgentCommandFailed, AgentError, CommandTimedOut
-from bluebridge.host_tools.agent.operation import Operation
 
 Sink = Callable[[str, bytes], None]
 """Called with "stdout" or "stderr" and a piece of output as it comes."""

@@ -223,13 +223,3 @@ def test_a_copy_that_is_terminated_leaves_no_part(
     assert list(here.iterdir()) == []
     with port.connect() as agent:
         assert agent.ping()["operations"] == 0
-
-
-def test_a_connection_ends_though_a_signal_left_its_lock_taken(port: AgentPort) -> None:
-    """Python takes a condition's lock in two steps, and a handler's exception may fall between."""
-    agent = port.connect()
-    agent.connection.changed.acquire()
-    agent.close()
-    agent.connection.changed.release()
-    with port.connect() as again:
-        assert again.ping()["operations"] == 0
