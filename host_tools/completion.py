@@ -16,7 +16,7 @@ from bluebridge.device.buslog.reader import Filter, LogReader
 from bluebridge.device.buslog.record import MARK
 from bluebridge.device.fabric import fault_words
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.layout.net.operations import Op
+from bluebridge.device.layout.net.roce import Op
 from bluebridge.host_tools import arguments
 from bluebridge.host_tools.analyzer.event_lines import KINDS
 from bluebridge.host_tools.keeper import registry

@@ -16,7 +16,7 @@ from typing import Final
 from bluebridge.device.buslog.reader import Event, LogError
 from bluebridge.device.buslog.record import HEAD
 from bluebridge.device.layout.buslog import What
-from bluebridge.device.layout.net.operations import ATOMICS, Op
+from bluebridge.device.layout.net.roce import ATOMICS, Op
 from bluebridge.device.packets.message import INFINIBAND, XRC, WireMessage
 
 ROUTE: Final = Struct("<6s6s16s16sHHIBBBB")

@@ -29,12 +29,11 @@ from bluebridge.device.layout.net.ethernet import (
     VLAN_TAG_TYPES,
 )
 from bluebridge.device.pci.bus import DmaError, Run
-from bluebridge.device.rdma.memory.rights import AccessError
-from bluebridge.device.rdma.memory.scatter_gather import WRITE
-from bluebridge.device.rdma.memory.transfer import note_runs
-from bluebridge.device.rdma.pairs.completions import CUSTOMER_TAG, NO_TAG, SERVICE_TAG, Verdict
+from bluebridge.device.rdma.memory.region import AccessError
+from bluebridge.device.rdma.memory.scatter_gather import WRITE, note_runs
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.ports.groups import Groups
+from bluebridge.device.rdma.pairs.queues import CUSTOMER_TAG, NO_TAG, SERVICE_TAG, Verdict
+from bluebridge.device.rdma.ports.face import Groups
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.settings import Settings
 from bluebridge.device.rdma.vocabulary import RECEIVING, CompletionStatus

@@ -13,7 +13,7 @@ from bisect import insort
 from enum import IntEnum
 from typing import Final
 
-from bluebridge.device.rdma.refusal import Reason, Refusal
+from bluebridge.device.rdma.vocabulary import Reason, Refusal
 
 DMAC: Final = 0
 SMAC: Final = 48

@@ -15,12 +15,11 @@ from bluebridge.device.fabric.messages import Frames, Train
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.net.ethernet import HEADER_SIZE, MIN_FRAME
 from bluebridge.device.pci.bus import DmaError
-from bluebridge.device.rdma.memory.rights import AccessError
-from bluebridge.device.rdma.operations import LARGE_SEND, NOP
+from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.pairs.costs import COPY_COST, COST_LIMIT, FRAME_COST
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.pairs.unconnected_sender import UnconnectedSender
-from bluebridge.device.rdma.vocabulary import CompletionStatus
+from bluebridge.device.rdma.vocabulary import LARGE_SEND, NOP, CompletionStatus
 from bluebridge.device.rdma.work import FrameWork, SendWork, WorkError
 
 MAX_FRAME: Final = 9728

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from bluebridge.device.ethernet.frames.frame import number_of
 from bluebridge.device.ethernet.rules import Entry, RuleMode
-from bluebridge.device.rdma.ports.groups import Groups
+from bluebridge.device.rdma.ports.face import Groups
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.settings import Settings
 

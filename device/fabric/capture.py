@@ -20,8 +20,7 @@ from bluebridge.device.fabric.messages import (
     Route,
 )
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.net.operations import Op
-from bluebridge.device.layout.net.roce import GSI_QPN
+from bluebridge.device.layout.net.roce import GSI_QPN, Op
 from bluebridge.device.packets.message import (
     ATOMIC,
     IMMEDIATE,

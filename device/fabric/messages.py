@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bluebridge.device.layout.net.ethernet import NO_VLAN
-from bluebridge.device.layout.net.operations import Op
-from bluebridge.device.layout.net.roce import DEFAULT_PKEY
+from bluebridge.device.layout.net.roce import DEFAULT_PKEY, Op
 from bluebridge.device.packets.transport import TransportPacket
 
 

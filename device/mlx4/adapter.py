@@ -31,11 +31,11 @@ from bluebridge.device.mlx4.settings.refusal import CommandError
 from bluebridge.device.mlx4.steering.registrations import Registrations
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.memory.regions import MemoryRegions
-from bluebridge.device.rdma.pairs.role import Role
+from bluebridge.device.rdma.ports.counters import InterfaceCounters
 from bluebridge.device.rdma.ports.infiniband_port import InfinibandPort
-from bluebridge.device.rdma.ports.interface_counters import InterfaceCounters
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.queue_pairs import QueuePairs
+from bluebridge.device.rdma.vocabulary import Role
 
 
 class Adapter:

@@ -40,10 +40,10 @@ from bluebridge.device.rdma.datagrams.sender import DatagramSender
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.pairs.role import CONNECTED, DATAGRAMS, Role
 from bluebridge.device.rdma.pairs.unconnected_responder import UnconnectedResponder
-from bluebridge.device.rdma.ports.interface_counters import InterfaceCounters
+from bluebridge.device.rdma.ports.counters import InterfaceCounters
 from bluebridge.device.rdma.ports.port import Port
+from bluebridge.device.rdma.vocabulary import CONNECTED, DATAGRAMS, Role
 
 
 class PairFactory:

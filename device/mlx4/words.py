@@ -20,10 +20,9 @@ from bluebridge.device.layout.mlx4.cqe import CompletionStatus as Syndrome
 from bluebridge.device.layout.mlx4.cqe import FrameStatus, RecvOpcode
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
-from bluebridge.device.layout.net.operations import Op
-from bluebridge.device.rdma import operations
-from bluebridge.device.rdma.refusal import Reason
-from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, PairState
+from bluebridge.device.layout.net.roce import Op
+from bluebridge.device.rdma import vocabulary
+from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, PairState, Reason
 
 STATUSES: Final = {
     Reason.BAD_PARAMETER: Status.BAD_PARAM,
@@ -49,21 +48,21 @@ EVENTS: Final = {event: EventType[event.name] for event in AsyncEvent}
 """Type of an event about a queue pair, by the engines' event."""
 
 _OPCODES: Final = {
-    operations.NOP: SendOpcode.NOP,
-    operations.SEND_INV: SendOpcode.SEND_INVAL,
-    operations.WRITE: SendOpcode.RDMA_WRITE,
-    operations.WRITE_IMM: SendOpcode.RDMA_WRITE_IMM,
-    operations.SEND: SendOpcode.SEND,
-    operations.SEND_IMM: SendOpcode.SEND_IMM,
-    operations.LARGE_SEND: SendOpcode.LSO,
-    operations.READ: SendOpcode.RDMA_READ,
-    operations.COMPARE_SWAP: SendOpcode.ATOMIC_CS,
-    operations.FETCH_ADD: SendOpcode.ATOMIC_FA,
-    operations.MASKED_COMPARE_SWAP: SendOpcode.MASKED_ATOMIC_CS,
-    operations.MASKED_FETCH_ADD: SendOpcode.MASKED_ATOMIC_FA,
-    operations.BIND: SendOpcode.BIND_MW,
-    operations.REGISTER: SendOpcode.FAST_REG_MR,
-    operations.INVALIDATE: SendOpcode.LOCAL_INVAL,
+    vocabulary.NOP: SendOpcode.NOP,
+    vocabulary.SEND_INV: SendOpcode.SEND_INVAL,
+    vocabulary.WRITE: SendOpcode.RDMA_WRITE,
+    vocabulary.WRITE_IMM: SendOpcode.RDMA_WRITE_IMM,
+    vocabulary.SEND: SendOpcode.SEND,
+    vocabulary.SEND_IMM: SendOpcode.SEND_IMM,
+    vocabulary.LARGE_SEND: SendOpcode.LSO,
+    vocabulary.READ: SendOpcode.RDMA_READ,
+    vocabulary.COMPARE_SWAP: SendOpcode.ATOMIC_CS,
+    vocabulary.FETCH_ADD: SendOpcode.ATOMIC_FA,
+    vocabulary.MASKED_COMPARE_SWAP: SendOpcode.MASKED_ATOMIC_CS,
+    vocabulary.MASKED_FETCH_ADD: SendOpcode.MASKED_ATOMIC_FA,
+    vocabulary.BIND: SendOpcode.BIND_MW,
+    vocabulary.REGISTER: SendOpcode.FAST_REG_MR,
+    vocabulary.INVALIDATE: SendOpcode.LOCAL_INVAL,
 }
 SEND_OPCODES: Final = tuple(int(_OPCODES[operation]) for operation in range(len(_OPCODES)))
 """The opcode of a send entry and of its completion, by operation."""

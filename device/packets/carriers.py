@@ -19,14 +19,14 @@ from bluebridge.device.layout.net.ethernet import (
 from bluebridge.device.layout.net.ip import (
     FIRST_SOURCE_PORT,
     IPV4,
-    IPV6,
+    IPV4_MAPPED,
     PROTOCOL_UDP,
     ROCE_PORT,
     UDP,
     ones_complement_sum,
     source_port,
 )
-from bluebridge.device.layout.net.roce import GRH, GRH_NEXT_BTH, GSI_QPN, ICRC_SIZE, ipv4_gid
+from bluebridge.device.layout.net.roce import GRH_NEXT_BTH, GSI_QPN, ICRC_SIZE
 from bluebridge.device.packets import crc, forms
 from bluebridge.device.packets.message import INFINIBAND, PacketError, WireMessage
 from bluebridge.device.packets.segmentation import Packet, packets_of
@@ -36,10 +36,7 @@ LINKTYPE_ERF: Final = 197
 """Endace's record format, which names InfiniBand: tshark shows the bare link type as mere data."""
 VCRC_SIZE: Final = 2
 _SUBNET_QPN: Final = 0
-_PLAIN_IPV4: Final = 0x45  # version 4, a header of five words
-_DONT_FRAGMENT: Final = 1 << 14
-_MOST_BYTES: Final = 0xFFFF - IPV4.size - UDP.size
-_MAPPED: Final = ipv4_gid(bytes(4))[:12]
+_MOST_BYTES: Final = 0xFFFF - IPV4.size
 
 
 @dataclass(slots=True)
@@ -76,7 +73,7 @@ def carried(message: WireMessage, packet: Packet, form: int | None = None) -> Fr
 
 
 def _roce_v1(message: WireMessage, packet: Packet) -> Frame:
-    grh = _grh(message, packet)
+    grh = _grh(message, _size(packet), GRH_NEXT_BTH)
     transport = _transport(packet)
     icrc = crc.invariant(crc.before_roce_v1(grh), transport)
     return _ethernet(message, packet, ETHERTYPE_ROCE, grh, transport + icrc)
@@ -84,13 +81,21 @@ def _roce_v1(message: WireMessage, packet: Packet) -> Frame:
 
 def _roce_v2(message: WireMessage, packet: Packet) -> Frame:
     """Return a packet as RoCE v2: over IPv4 between IPv4-mapped GIDs, else over IPv6."""
-    if _size(packet) > _MOST_BYTES:
+    size = UDP.size + _size(packet)
+    if size > _MOST_BYTES:
         raise PacketError(f"{packet.length} bytes in one packet")
-    udp = bytearray(forms.UDP.pack(_source_port(message), ROCE_PORT, UDP.size + _size(packet), 0))
-    if message.sgid.startswith(_MAPPED) and message.dgid.startswith(_MAPPED):
-        kind, ip = ETHERTYPE_IPV4, _ipv4(message, packet)
+    udp = bytearray(forms.UDP.pack(_source_port(message), ROCE_PORT, size, 0))
+    if message.sgid.startswith(IPV4_MAPPED) and message.dgid.startswith(IPV4_MAPPED):
+        kind = ETHERTYPE_IPV4
+        ip = forms.ipv4(
+            message.traffic_class & 0xFF,
+            IPV4.size + size,
+            message.hop_limit & 0xFF,
+            message.sgid[12:],
+            message.dgid[12:],
+        )
     else:
-        kind, ip = ETHERTYPE_IPV6, _ipv6(message, packet)
+        kind, ip = ETHERTYPE_IPV6, _grh(message, size, PROTOCOL_UDP)
     transport = _transport(packet)
     transport += crc.invariant(crc.before_roce_v2(ip, bytes(udp)), transport)
     if kind == ETHERTYPE_IPV6:
@@ -116,55 +121,21 @@ def _udp_checksum(message: WireMessage, datagram: bytes) -> int:
     return ones_complement_sum(pseudo + datagram) or 0xFFFF
 
 
-def _ipv4(message: WireMessage, packet: Packet) -> bytes:
-    header = forms.IPV4.pack(
-        _PLAIN_IPV4,
+def _grh(message: WireMessage, length: int, following: int) -> bytes:
+    return forms.grh(
         message.traffic_class & 0xFF,
-        IPV4.size + UDP.size + _size(packet),
-        0,
-        _DONT_FRAGMENT,
+        message.flow_label & 0xFFFFF,
+        length,
+        following,
         message.hop_limit & 0xFF,
-        PROTOCOL_UDP,
-        0,
-        message.sgid[12:],
-        message.dgid[12:],
-    )
-    return header[:10] + ones_complement_sum(header).to_bytes(2, "big") + header[12:]
-
-
-def _ipv6(message: WireMessage, packet: Packet) -> bytes:
-    return bytes(
-        IPV6.pack(
-            version=6,
-            traffic_class=message.traffic_class,
-            flow_label=message.flow_label,
-            payload_length=UDP.size + _size(packet),
-            next_header=PROTOCOL_UDP,
-            hop_limit=message.hop_limit,
-            source=message.sgid,
-            destination=message.dgid,
-        )
-    )
-
-
-def _grh(message: WireMessage, packet: Packet) -> bytes:
-    return bytes(
-        GRH.pack(
-            version=6,
-            traffic_class=message.traffic_class,
-            flow_label=message.flow_label,
-            payload_length=_size(packet),
-            next_header=GRH_NEXT_BTH,
-            hop_limit=message.hop_limit,
-            sgid=message.sgid,
-            dgid=message.dgid,
-        )
+        message.sgid,
+        message.dgid,
     )
 
 
 def _infiniband(message: WireMessage, packet: Packet) -> Frame:
     """Return a packet of the InfiniBand link layer; with zero GIDs it has no GRH."""
-    grh = _grh(message, packet) if any(message.dgid) else b""
+    grh = _grh(message, _size(packet), GRH_NEXT_BTH) if any(message.dgid) else b""
     length = LRH_SIZE + len(grh) + _size(packet)
     management = message.what == What.DATAGRAM and message.target_qpn == _SUBNET_QPN
     lrh = bytes(

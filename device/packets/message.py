@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bluebridge.device.layout.buslog import What
-from bluebridge.device.layout.net.operations import ATOMICS, Op
-from bluebridge.device.layout.net.roce import MTU_BYTES
+from bluebridge.device.layout.net.roce import ATOMICS, MTU_BYTES, Op
 
 INFINIBAND: Final = 0
 """`WireMessage.form` of a message on InfiniBand, whose addresses are LIDs of two bytes."""

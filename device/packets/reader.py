@@ -43,9 +43,7 @@ _PROTOCOL_IPV4: Final = 9
 _PROTOCOL_IPV6: Final = 6
 _PORT_OFFSET: Final = 2
 _PORT: Final = ROCE_PORT.to_bytes(2, "big")
-_PLAIN_IPV4: Final = 0x45  # version, header without options
 _FRAGMENT: Final = 0x3FFF  # more fragments, offset
-_IP_VERSION: Final = 6
 _HEADERS_SIZE: Final = {
     opcode: BTH_SIZE + sum(header.size for header in headers) for opcode, headers in HEADERS.items()
 }
@@ -172,7 +170,7 @@ def _read_ipv4(packet: WirePacket, at: int, whole: bool) -> tuple[int, int, int]
     )
     if protocol != PROTOCOL_UDP:
         raise Refused(Reason.CARRIER)
-    if kind != _PLAIN_IPV4 or fragment & _FRAGMENT or ones_complement_sum(network):
+    if kind != forms.PLAIN_IPV4 or fragment & _FRAGMENT or ones_complement_sum(network):
         raise Refused(Reason.NETWORK)
     packet.traffic_class, packet.hop_limit = tos, ttl
     packet.sgid, packet.dgid = ipv4_gid(source), ipv4_gid(destination)
@@ -187,7 +185,7 @@ def _read_ipv6(packet: WirePacket, at: int, plain: bool, whole: bool) -> tuple[i
     word, length, following, hop_limit, sgid, dgid = forms.GRH.unpack(network)
     if following != (GRH_NEXT_BTH if plain else PROTOCOL_UDP):
         raise Refused(Reason.CARRIER)
-    if word >> 28 != _IP_VERSION:
+    if word >> 28 != forms.IP_VERSION:
         raise Refused(Reason.NETWORK)
     packet.traffic_class, packet.flow_label = word >> 20 & 0xFF, word & 0xFFFFF
     packet.hop_limit, packet.sgid, packet.dgid = hop_limit, sgid, dgid

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from bluebridge.device.layout.buslog import What
-from bluebridge.device.layout.net.operations import ATOMICS, Op, Syndrome
 from bluebridge.device.layout.net.roce import (
+    ATOMICS,
     BTH,
     GSI_QPN,
     HEADERS,
@@ -22,6 +22,8 @@ from bluebridge.device.layout.net.roce import (
     UNRELIABLE_SERVICE,
     XRC_SERVICE,
     BthOpcode,
+    Op,
+    Syndrome,
 )
 from bluebridge.device.packets.message import (
     ATOMIC,

@@ -6,8 +6,11 @@ enabled, in front of data and behind it, are zeros.
 
 from __future__ import annotations
 
+from struct import pack
 from typing import Final
 
+from bluebridge.device.layout.fields import Struct
+from bluebridge.device.layout.pcie.pseudo_header import TAG_DISSECTOR_NAME, TAG_END
 from bluebridge.device.layout.pcie.tlp import (
     COMPLETION,
     CONFIG,
@@ -18,7 +21,26 @@ from bluebridge.device.layout.pcie.tlp import (
     MEMORY_64,
     TlpType,
 )
-from bluebridge.device.packets.packer import Packer
+
+
+class Packer:
+    """A packer for a big-endian `Struct` without raw fields; all values must fit their fields."""
+
+    def __init__(self, struct: Struct) -> None:
+        if struct.order != "big" or any(item.raw for item in struct):
+            raise ValueError(f"{struct.name} is not made of big-endian integers only")
+        self.size: Final = struct.size
+        self._shifts: Final = {
+            item.name: 8 * (struct.size - item.offset - item.width) + item.low for item in struct
+        }
+
+    def pack(self, **values: int) -> bytes:
+        """Return the bytes of the structure with these fields, and zeros elsewhere."""
+        shifts, word = self._shifts, 0
+        for name, value in values.items():
+            word |= value << shifts[name]
+        return word.to_bytes(self.size, "big")
+
 
 _FMT_SHIFT: Final = 5
 _TYPE_MASK: Final = 0x1F
@@ -130,3 +152,13 @@ def _completion(
         tag=tag,
         lower_address=lower,
     )
+
+
+def tags(dissector: str) -> bytes:
+    """Return the tags in front of data that `dissector` is to decode."""
+    return _tag(TAG_DISSECTOR_NAME, dissector.encode()) + _tag(TAG_END, b"")
+
+
+def _tag(number: int, value: bytes) -> bytes:
+    value += bytes(-len(value) & 3)
+    return pack(">HH", number, len(value)) + value

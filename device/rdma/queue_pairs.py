@@ -25,12 +25,10 @@ from bluebridge.device.rdma.datagrams.receiver import DatagramReceiver
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.pairs.failed_pairs import FailedPairs
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.pairs.role import DATAGRAMS
-from bluebridge.device.rdma.ports.groups import Groups
+from bluebridge.device.rdma.ports.face import Groups
 from bluebridge.device.rdma.ports.port import Port
-from bluebridge.device.rdma.refusal import Reason, Refusal
 from bluebridge.device.rdma.settings import Settings
-from bluebridge.device.rdma.vocabulary import PairState
+from bluebridge.device.rdma.vocabulary import DATAGRAMS, PairState, Reason, Refusal
 from bluebridge.device.throttle import Throttle
 
 QPN_MASK: Final = 0xFFFFFF

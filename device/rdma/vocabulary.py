@@ -1,9 +1,11 @@
-"""Terms of the InfiniBand specification that engines use; each face has its own numbers."""
+"""Terms of engines, most of them of the InfiniBand specification; each face has its own numbers."""
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Final
+
+from bluebridge.device.layout.net.roce import Op
 
 
 class PairState(IntEnum):
@@ -48,3 +50,70 @@ class AsyncEvent(IntEnum):
     WQ_INVALID_REQUEST = 4
     WQ_ACCESS_ERROR = 5
     SRQ_QP_LAST_WQE = 6
+
+
+class Reason(Enum):
+    """The reason why a request is refused."""
+
+    BAD_PARAMETER = "bad parameter"
+    BAD_SIZE = "bad size"
+    BAD_INDEX = "no such object"
+    BAD_STATE = "object in another state"
+    BAD_PAIR_STATE = "queue pair in another state"
+    BUSY = "busy"
+    LIMIT = "limit exceeded"
+    BOUND = "region with windows"
+    UNSUPPORTED = "not in this mode"
+    UNANSWERED = "no agent answers"
+
+
+class Refusal(Exception):
+    """A request is refused and has changed nothing; `text` goes into the log."""
+
+    def __init__(self, reason: Reason, text: str) -> None:
+        super().__init__(f"{reason.name}: {text}")
+        self.reason = reason
+        self.text = text
+
+
+SEND: Final = 0
+SEND_IMM: Final = 1
+SEND_INV: Final = 2
+WRITE: Final = 3
+WRITE_IMM: Final = 4
+READ: Final = 5
+COMPARE_SWAP: Final = 6
+FETCH_ADD: Final = 7
+MASKED_COMPARE_SWAP: Final = 8
+MASKED_FETCH_ADD: Final = 9
+NOP: Final = 10
+LARGE_SEND: Final = 11
+INVALIDATE: Final = 12
+BIND: Final = 13
+REGISTER: Final = 14
+
+OPS: Final = tuple(Op)
+"""Request `Op` by operation number."""
+ATOMICS: Final = frozenset((COMPARE_SWAP, FETCH_ADD, MASKED_COMPARE_SWAP, MASKED_FETCH_ADD))
+LOCAL: Final = frozenset((NOP, REGISTER, INVALIDATE, BIND))
+"""Operations that stay inside of the adapter."""
+UNRELIABLE: Final = frozenset((SEND, SEND_IMM, WRITE, WRITE_IMM))
+"""Operations that UC queue pairs may ask for."""
+
+
+class Role(Enum):
+    """The purpose of a queue pair: a service, QP0 or QP1, Ethernet, or spreading frames."""
+
+    RC = "RC"
+    UC = "UC"
+    UD = "UD"
+    XRC = "XRC"
+    GSI = "GSI"
+    SMI = "SMI"
+    ETHERNET = "ETH"
+    RSS = "RSS"
+
+
+CONNECTED: Final = frozenset((Role.RC, Role.UC, Role.XRC))
+RELIABLE: Final = frozenset((Role.RC, Role.XRC))
+DATAGRAMS: Final = frozenset((Role.UD, Role.GSI, Role.SMI))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from bluebridge.device.rdma.memory.regions import Binding
 from bluebridge.device.rdma.memory.scatter_gather import Sge
-from bluebridge.device.rdma.memory.windows import Binding
-from bluebridge.device.rdma.operations import ATOMICS, READ
-from bluebridge.device.rdma.vocabulary import CompletionStatus
+from bluebridge.device.rdma.vocabulary import ATOMICS, READ, CompletionStatus
 
 
 class WorkError(Exception):

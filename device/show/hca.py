@@ -21,15 +21,14 @@ from bluebridge.device.mlx4.rings.receive_queue import ReceiveRing
 from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.mlx4.rings.shared_receive_queues import SharedReceiveRings
 from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS
-from bluebridge.device.rdma.by_packets.dcqcn import LAB
+from bluebridge.device.rdma.by_packets.congestion import LAB
 from bluebridge.device.rdma.by_packets.sender import PacketSender
 from bluebridge.device.rdma.connected.requester import Requester
 from bluebridge.device.rdma.memory.region import MemoryRegion
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.ports.frame_counters import Direction
+from bluebridge.device.rdma.ports.counters import Direction, InterfaceCounters
 from bluebridge.device.rdma.ports.infiniband_port import InfinibandPort
-from bluebridge.device.rdma.ports.interface_counters import InterfaceCounters
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.queue_pairs import QueuePairs
 from bluebridge.device.show.table import Row

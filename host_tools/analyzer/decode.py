@@ -13,8 +13,7 @@ from bluebridge.device.layout import pci
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.fields import Field, Struct
 from bluebridge.device.layout.net import cm, ethernet, mad
-from bluebridge.device.layout.net.operations import Syndrome
-from bluebridge.device.layout.net.roce import GSI_QPN
+from bluebridge.device.layout.net.roce import GSI_QPN, Syndrome
 from bluebridge.device.packets.message import ATOMIC, READ, RELIABLE, XRC
 from bluebridge.host_tools.analyzer.devices.model import named
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of, model_of

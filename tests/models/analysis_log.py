@@ -9,7 +9,7 @@ from bluebridge.device.buslog.record import INDEX_MASK, WORK_DEVICE_SHIFT, WORK_
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4 import cqe, eqe, uar, wqe
-from bluebridge.device.layout.net.operations import Op, Syndrome
+from bluebridge.device.layout.net.roce import Op, Syndrome
 from bluebridge.device.packets.message import RELIABLE
 
 A, B = 0, 1

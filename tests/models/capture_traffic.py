@@ -20,8 +20,7 @@ from bluebridge.device.fabric.messages import (
 from bluebridge.device.layout.net import cm
 from bluebridge.device.layout.net.ethernet import ARP, BROADCAST, ETHERNET, ETHERTYPE_ARP
 from bluebridge.device.layout.net.mad import MAD, Method, MgmtClass
-from bluebridge.device.layout.net.operations import Op, Syndrome
-from bluebridge.device.layout.net.roce import GRH, GSI_QKEY, ipv4_gid
+from bluebridge.device.layout.net.roce import GRH, GSI_QKEY, Op, Syndrome, ipv4_gid
 
 MTU = 1024
 MAC_A, MAC_B = bytes.fromhex("0002c9bb0001"), bytes.fromhex("0002c9bb0002")

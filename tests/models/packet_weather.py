@@ -10,8 +10,7 @@ from functools import partial
 
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.net.ethernet import NO_VLAN
-from bluebridge.device.layout.net.operations import ATOMICS, Op
-from bluebridge.device.layout.net.roce import DEFAULT_PKEY, PSN_MASK, ipv4_gid
+from bluebridge.device.layout.net.roce import ATOMICS, DEFAULT_PKEY, PSN_MASK, Op, ipv4_gid
 from bluebridge.device.packets.carriers import carried
 from bluebridge.device.packets.message import WireMessage
 from bluebridge.device.packets.reader import PacketReader, Reason

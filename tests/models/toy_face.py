@@ -17,32 +17,29 @@ from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.fabric.subnet.port import Change, PortAgent
 from bluebridge.device.layout.buslog import What
-from bluebridge.device.layout.net.operations import Op
-from bluebridge.device.layout.net.roce import ipv4_gid
-from bluebridge.device.rdma import operations
+from bluebridge.device.layout.net.roce import Op, ipv4_gid
+from bluebridge.device.rdma import vocabulary
 from bluebridge.device.rdma.connected.requester import Requester
 from bluebridge.device.rdma.connected.responder import Responder
-from bluebridge.device.rdma.memory.region import MemoryRegion
+from bluebridge.device.rdma.memory.region import ALL_RIGHTS, MemoryRegion
 from bluebridge.device.rdma.memory.regions import MemoryRegions
-from bluebridge.device.rdma.memory.rights import ALL_RIGHTS
 from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
-from bluebridge.device.rdma.pairs.completions import Completions, Verdict
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.pairs.queues import (
+    Completions,
     OwnReceiveQueue,
     SendQueue,
     SharedReceiveQueue,
     SharedReceiveQueues,
+    Verdict,
 )
-from bluebridge.device.rdma.pairs.role import Role
-from bluebridge.device.rdma.ports.events import PortEvents
-from bluebridge.device.rdma.ports.groups import Groups
-from bluebridge.device.rdma.ports.interface_counters import InterfaceCounter
-from bluebridge.device.rdma.ports.path import Path
+from bluebridge.device.rdma.ports.counters import InterfaceCounter
+from bluebridge.device.rdma.ports.face import Groups, PortEvents
 from bluebridge.device.rdma.ports.port import Port
+from bluebridge.device.rdma.ports.port_tables import Path
 from bluebridge.device.rdma.queue_pairs import QueuePairs
 from bluebridge.device.rdma.settings import Settings
-from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, PairState
+from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, PairState, Role
 from bluebridge.device.rdma.work import ReceiveWork, SendWork, WorkError
 from tests.models.fake_host import FakeHost
 
@@ -66,7 +63,7 @@ class Kind(IntEnum):
 
 
 _OPERATIONS = {
-    Kind.SEND: operations.SEND, Kind.WRITE: operations.WRITE, Kind.READ: operations.READ
+    Kind.SEND: vocabulary.SEND, Kind.WRITE: vocabulary.WRITE, Kind.READ: vocabulary.READ
 }  # fmt: skip
 
 

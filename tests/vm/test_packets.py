@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bluebridge.device.rdma.by_packets.dcqcn import LAB
+from bluebridge.device.rdma.by_packets.congestion import LAB
 from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools.campaigns.conformance.program import PASSED
 from bluebridge.host_tools.campaigns.conformance.runner import Run

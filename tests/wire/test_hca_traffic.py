@@ -8,7 +8,7 @@ import pytest
 
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.mlx4.eqe import EventType
-from bluebridge.device.layout.net.operations import Syndrome
+from bluebridge.device.layout.net.roce import Syndrome
 from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.verbs import (
     QpState,

@@ -9,7 +9,7 @@ from bluebridge.device.fabric.fault_words import ANSWERS, KINDS, TIMED, WORDS
 from bluebridge.device.fabric.faults.roce_packets import NAMES, Change, Mark, rewrite_of
 from bluebridge.device.fabric.faults.rule import BOTH, IN, NO_LIMIT, OUT, Match, Passage, Rule
 from bluebridge.device.layout.net.cm import CmAttribute
-from bluebridge.device.layout.net.operations import Op
+from bluebridge.device.layout.net.roce import Op
 
 MOST_SECONDS: Final = 600.0
 LEAST_MEGABITS: Final = 0.001

@@ -19,8 +19,7 @@ from bluebridge.device.fabric.messages import (
 )
 from bluebridge.device.layout.net.cm import CmAttribute
 from bluebridge.device.layout.net.mad import MAD, MgmtClass
-from bluebridge.device.layout.net.operations import Op, Syndrome
-from bluebridge.device.layout.net.roce import GSI_QPN
+from bluebridge.device.layout.net.roce import GSI_QPN, Op, Syndrome
 
 NONE: Final = -1
 """Number of a trait that a message does not have."""

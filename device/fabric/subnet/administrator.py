@@ -15,7 +15,6 @@ from bluebridge.device.fabric.subnet.port import PortAgent
 from bluebridge.device.fabric.subnet.records import TABLES, common_pkey, matches, named, path
 from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.ib.link import partitions_match
-from bluebridge.device.layout.ib.perf import CLASS_PORT_INFO
 from bluebridge.device.layout.ib.sa import (
     CAP2_SENDONLY_FULL_MEMBER,
     INFORM_INFO,
@@ -33,6 +32,7 @@ from bluebridge.device.layout.ib.sa import (
     SaMethod,
     SaStatus,
 )
+from bluebridge.device.layout.ib.smp import CLASS_PORT_INFO
 from bluebridge.device.layout.net.mad import MAD_SIZE, Method
 
 RESPONSE_TIME = 18

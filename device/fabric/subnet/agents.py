@@ -13,26 +13,24 @@ from bluebridge.device.fabric.subnet.port import PortAgent, PortCounters
 from bluebridge.device.fabric.subnet.port_info import BadField
 from bluebridge.device.fabric.subnet.topology import Node
 from bluebridge.device.layout.ib.link import FIRST_GROUP_LID
-from bluebridge.device.layout.ib.perf import (
+from bluebridge.device.layout.ib.smp import (
     ALL_PORTS,
     CAP_ALL_PORT_SELECT,
     CAP_EXTENDED_WIDTH,
     CLASS_PORT_INFO,
-    PERF_DATA_OFFSET,
-    PORT_COUNTERS,
-    PORT_COUNTERS_EXTENDED,
-    PerfAttribute,
-)
-from bluebridge.device.layout.ib.smp import (
     FORWARDING_BLOCK,
     GUID_BLOCK,
     MULTICAST_BLOCK,
     NO_PORT,
+    PERF_DATA_OFFSET,
     PKEY_BLOCK,
+    PORT_COUNTERS,
+    PORT_COUNTERS_EXTENDED,
     SMP,
     SMP_DATA_OFFSET,
     SMP_DATA_SIZE,
     SWITCH_INFO,
+    PerfAttribute,
     SmpStatus,
     SwitchAttribute,
 )

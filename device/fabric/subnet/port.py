@@ -28,7 +28,7 @@ from bluebridge.device.layout.ib.link import (
     WIDTH_4X,
 )
 from bluebridge.device.layout.net.mad import PORT_INFO
-from bluebridge.device.layout.net.operations import Op
+from bluebridge.device.layout.net.roce import Op
 
 PACKET_OVERHEAD = 30
 """Number of bytes around a packet's payload: LRH, BTH, ICRC, VCRC; no extended headers."""

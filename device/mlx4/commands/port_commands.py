@@ -10,7 +10,7 @@ from bluebridge.device.mlx4.ports.properties import properties, set_special_base
 from bluebridge.device.mlx4.ports.statistics import ethernet_statistics, flow_statistics
 from bluebridge.device.mlx4.settings.parameters import HighRate
 from bluebridge.device.mlx4.settings.refusal import CommandError
-from bluebridge.device.rdma.ports.frame_counters import FrameCounters
+from bluebridge.device.rdma.ports.counters import FrameCounters
 
 HIGH_RATES = (HighRate.DYNAMIC, HighRate.STATIC)
 MCAST_CONFIG, MCAST_DISABLE, MCAST_ENABLE = 0, 1, 2

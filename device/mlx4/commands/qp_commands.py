@@ -20,9 +20,8 @@ from bluebridge.device.mlx4.rings.receive_queue import ReceiveRing
 from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.mlx4.settings.refusal import CommandError
 from bluebridge.device.mlx4.words import STATES
-from bluebridge.device.rdma.pairs.role import Role
 from bluebridge.device.rdma.queue_pairs import QPN_MASK
-from bluebridge.device.rdma.vocabulary import PairState
+from bluebridge.device.rdma.vocabulary import PairState, Role
 
 OPTIONAL: dict[OptPar, tuple[str, ...]] = {
     OptPar.ALT_PATH: ("alt_path",),

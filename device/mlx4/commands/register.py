@@ -29,7 +29,7 @@ from bluebridge.device.mlx4.registers.health import Health
 from bluebridge.device.mlx4.settings.refusal import CommandError
 from bluebridge.device.mlx4.words import STATUSES
 from bluebridge.device.pci.bus import DmaError
-from bluebridge.device.rdma.refusal import Refusal
+from bluebridge.device.rdma.vocabulary import Refusal
 from bluebridge.device.throttle import Throttle
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
 from bluebridge.device.mlx4.settings.refusal import CommandError
 from bluebridge.device.mlx4.steering.rule_entry import rule_of
-from bluebridge.device.rdma.pairs.role import CONNECTED
+from bluebridge.device.rdma.vocabulary import CONNECTED
 
 
 def attach(adapter: Adapter, command: Command) -> int:

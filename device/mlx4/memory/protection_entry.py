@@ -7,8 +7,7 @@ from typing import Final
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import MPT, MPT_STATUS_FREE
 from bluebridge.device.mlx4.settings.refusal import CommandError
-from bluebridge.device.rdma.memory.region import MemoryRegion
-from bluebridge.device.rdma.memory.rights import ALL_RIGHTS, EVERYTHING, Rights
+from bluebridge.device.rdma.memory.region import ALL_RIGHTS, EVERYTHING, MemoryRegion, Rights
 
 PD_BITS: Final = 17
 """Number of bits of a protection domain's number that the MPT holds."""

@@ -19,7 +19,7 @@ from bluebridge.device.mlx4.settings.parameters import Parameters
 from bluebridge.device.mlx4.settings.refusal import CommandError
 from bluebridge.device.rdma.memory.region import MemoryRegion, pages_of
 from bluebridge.device.rdma.memory.regions import PAGE_SHIFTS, MemoryRegions
-from bluebridge.device.rdma.refusal import Refusal
+from bluebridge.device.rdma.vocabulary import Refusal
 
 SOFTWARE_OWNED: Final = bytes((MPT_STATUS_SOFTWARE << 4,))
 PORTION_PAGES: Final = 1 << 14

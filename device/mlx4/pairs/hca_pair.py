@@ -13,13 +13,12 @@ from bluebridge.device.mlx4.ports.paths import path_of_context, path_of_vector
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
-from bluebridge.device.rdma.pairs.completions import Completions
 from bluebridge.device.rdma.pairs.queue_pair import DEFAULT_LOG_MESSAGE, DEFAULT_MTU, QueuePair
-from bluebridge.device.rdma.pairs.queues import SharedReceiveQueues
-from bluebridge.device.rdma.pairs.role import Role
-from bluebridge.device.rdma.ports.interface_counters import InterfaceCounters
-from bluebridge.device.rdma.ports.path import Path
+from bluebridge.device.rdma.pairs.queues import Completions, SharedReceiveQueues
+from bluebridge.device.rdma.ports.counters import InterfaceCounters
 from bluebridge.device.rdma.ports.port import Port
+from bluebridge.device.rdma.ports.port_tables import Path
+from bluebridge.device.rdma.vocabulary import Role
 
 PAGE_MASK: Final = ~7
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from bluebridge.device.layout.mlx4.contexts import QPC
-from bluebridge.device.rdma.pairs.role import Role
+from bluebridge.device.rdma.vocabulary import Role
 
 
 class Ring(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Final
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import QPC, ServiceType
 from bluebridge.device.mlx4.settings.refusal import CommandError
-from bluebridge.device.rdma.pairs.role import Role
+from bluebridge.device.rdma.vocabulary import Role
 
 ETHERNET_MTU_MSGMAX: Final = 0xFF
 

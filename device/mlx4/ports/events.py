@@ -18,7 +18,7 @@ from bluebridge.device.layout.mlx4.eqe import (
     EventType,
 )
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
-from bluebridge.device.rdma.ports.events import PortEvents
+from bluebridge.device.rdma.ports.face import PortEvents
 
 ALL_ENTRIES: Final = 0xFFFFFFFF
 _PORT_INFO_EVENTS: Final = (

@@ -11,7 +11,7 @@ from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.ports import MCG, MCG_BLOCK_LOOPBACK, MCG_QPN_OFFSET
 from bluebridge.device.mlx4.settings.parameters import Parameters
 from bluebridge.device.mlx4.settings.refusal import CommandError
-from bluebridge.device.rdma.ports.groups import Groups
+from bluebridge.device.rdma.ports.face import Groups
 
 MAX_CACHED: Final = 1024
 """Most groups whose members are remembered until a record changes."""

@@ -8,7 +8,7 @@ from typing import Final
 from bluebridge.device.layout.mlx4.contexts import QPC, ROCE_MODE_V2
 from bluebridge.device.layout.mlx4.wqe import AV
 from bluebridge.device.layout.net.ethernet import NO_VLAN
-from bluebridge.device.rdma.ports.path import Path
+from bluebridge.device.rdma.ports.port_tables import Path
 
 GRH_FLAG: Final = 0x80  # of the byte with the source address
 PATH_BITS: Final = 0x7F

@@ -12,9 +12,8 @@ from bluebridge.device.layout.mlx4.ports import (
 )
 from bluebridge.device.layout.net.ethernet import HEADER_SIZE
 from bluebridge.device.layout.net.roce import BTH_SIZE, GRH_SIZE, ICRC_SIZE
+from bluebridge.device.rdma.ports.counters import FrameCounters, InterfaceCounter
 from bluebridge.device.rdma.ports.flow_control import FlowControl
-from bluebridge.device.rdma.ports.frame_counters import FrameCounters
-from bluebridge.device.rdma.ports.interface_counters import InterfaceCounter
 
 HEADERS: Final = HEADER_SIZE + GRH_SIZE + BTH_SIZE + ICRC_SIZE
 """Number of bytes of a RoCE v1 packet around its payload."""

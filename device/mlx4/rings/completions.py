@@ -12,8 +12,7 @@ from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.cqe import GRH_PRESENT, IS_SEND_BIT, L4_CHECKED, OPCODE_ERROR
 from bluebridge.device.layout.net.ethernet import NO_VLAN
-from bluebridge.device.layout.net.operations import Op
-from bluebridge.device.layout.net.roce import GRH_SIZE
+from bluebridge.device.layout.net.roce import GRH_SIZE, Op
 from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueues
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
@@ -25,7 +24,7 @@ from bluebridge.device.mlx4.words import (
     SYNDROMES,
 )
 from bluebridge.device.pci.bus import HostBus
-from bluebridge.device.rdma.pairs.completions import Completions, Verdict
+from bluebridge.device.rdma.pairs.queues import Completions, Verdict
 from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus
 from bluebridge.device.rdma.work import ReceiveWork
 

@@ -11,7 +11,7 @@ from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.mlx4.memory.icm import Icm
 from bluebridge.device.mlx4.settings.refusal import CommandError
 from bluebridge.device.pci.bus import DmaError, HostBus, Run
-from bluebridge.device.rdma.memory.transfer import NOTED_RUNS
+from bluebridge.device.rdma.memory.scatter_gather import NOTED_RUNS
 
 OWNER_HARDWARE: Final = 0x80
 FILL_BYTES: Final = 1 << 16

@@ -29,10 +29,10 @@ from bluebridge.device.layout.net.ethernet import ETHERTYPE_SERVICE_VLAN, ETHERT
 from bluebridge.device.mlx4.memory.protection_entry import rights_of_fast_register
 from bluebridge.device.mlx4.words import OPERATIONS
 from bluebridge.device.rdma.datagrams.sender import MAX_PAYLOAD
-from bluebridge.device.rdma.memory.rights import Rights
+from bluebridge.device.rdma.memory.region import Rights
+from bluebridge.device.rdma.memory.regions import Binding
 from bluebridge.device.rdma.memory.scatter_gather import Sge
-from bluebridge.device.rdma.memory.windows import Binding
-from bluebridge.device.rdma.operations import (
+from bluebridge.device.rdma.vocabulary import (
     ATOMICS,
     BIND,
     INVALIDATE,

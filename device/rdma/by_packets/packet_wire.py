@@ -51,9 +51,8 @@ from bluebridge.device.packets.carriers import carried, frames_of
 from bluebridge.device.packets.message import IMMEDIATE, SOLICITED, PacketError, WireMessage
 from bluebridge.device.packets.reader import PacketReader, WirePacket, transport_at
 from bluebridge.device.packets.transport import read_transport, write_transport
-from bluebridge.device.rdma.ports.datagram_headers import HeaderError
-from bluebridge.device.rdma.ports.roce_headers import parse_datagram
-from bluebridge.device.rdma.ports.roce_routes import of_tag
+from bluebridge.device.rdma.ports.datagram_headers import HeaderError, parse_datagram
+from bluebridge.device.rdma.ports.port_tables import of_tag
 
 MAC_SIZE: Final = 6
 MOST_WAITING: Final = 8 << 20

@@ -11,19 +11,17 @@ from typing import Final
 from bluebridge.device import pieces
 from bluebridge.device.fabric.messages import ConnectedPacket, Request
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.net.operations import Op, Syndrome
-from bluebridge.device.layout.net.roce import PSN_MASK
+from bluebridge.device.layout.net.roce import PSN_MASK, Op, Syndrome
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.pci.bus import DmaError
-from bluebridge.device.rdma.by_packets.pacer import Pacer
+from bluebridge.device.rdma.by_packets.congestion import Pacer
 from bluebridge.device.rdma.by_packets.responder import PacketResponder, Refusal
 from bluebridge.device.rdma.by_packets.sender import SERVICES, PacketSender
 from bluebridge.device.rdma.connected.refusals import Nak, NotReady
-from bluebridge.device.rdma.connected.request_tables import HALF
 from bluebridge.device.rdma.connected.responder import Responder
-from bluebridge.device.rdma.memory.rights import AccessError
-from bluebridge.device.rdma.memory.scatter_gather import stretch
-from bluebridge.device.rdma.memory.transfer import note_runs
+from bluebridge.device.rdma.connected.retry import HALF
+from bluebridge.device.rdma.memory.region import AccessError
+from bluebridge.device.rdma.memory.scatter_gather import note_runs, stretch
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.pairs.queues import (
     ReceiveQueue,

@@ -10,10 +10,17 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from bluebridge.device.layout.net.operations import ATOMICS, Op, Syndrome
-from bluebridge.device.layout.net.roce import PSN_MASK, RNR_TIMER_US, BthOpcode, ack_timeout_us
+from bluebridge.device.layout.net.roce import (
+    ATOMICS,
+    PSN_MASK,
+    RNR_TIMER_US,
+    BthOpcode,
+    Op,
+    Syndrome,
+    ack_timeout_us,
+)
 from bluebridge.device.packets.transport import TransportPacket
-from bluebridge.device.rdma.connected.request_tables import HALF, NAK_STATUS, packets_of
+from bluebridge.device.rdma.connected.retry import HALF, NAK_STATUS, packets_of
 from bluebridge.device.rdma.vocabulary import CompletionStatus
 
 FOREVER: Final = 7

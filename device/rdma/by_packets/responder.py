@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
-from bluebridge.device.layout.net.operations import Op, Syndrome
-from bluebridge.device.layout.net.roce import PSN_MASK, BthOpcode
+from bluebridge.device.layout.net.roce import PSN_MASK, BthOpcode, Op, Syndrome
 from bluebridge.device.packets.transport import TransportPacket
-from bluebridge.device.rdma.connected.request_tables import HALF, packets_of
+from bluebridge.device.rdma.connected.retry import HALF, packets_of
 
 _SEND: Final = range(BthOpcode.RC_SEND_FIRST, BthOpcode.RC_SEND_ONLY_IMM + 1)
 _INVALIDATES: Final = (BthOpcode.RC_SEND_LAST_INV, BthOpcode.RC_SEND_ONLY_INV)

@@ -20,8 +20,7 @@ from bluebridge.device.layout.net.roce import (
 )
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.pci.bus import DmaError, Timer
-from bluebridge.device.rdma.by_packets.congestion import Congestion
-from bluebridge.device.rdma.by_packets.pacer import Pacer
+from bluebridge.device.rdma.by_packets.congestion import Congestion, Pacer
 from bluebridge.device.rdma.by_packets.requester import (
     Completed,
     Limits,
@@ -33,23 +32,26 @@ from bluebridge.device.rdma.by_packets.requester import (
     SetTimer,
 )
 from bluebridge.device.rdma.connected import local_operations
-from bluebridge.device.rdma.memory.rights import AccessError
-from bluebridge.device.rdma.memory.scatter_gather import Sge, stretch
-from bluebridge.device.rdma.memory.transfer import note_runs
-from bluebridge.device.rdma.operations import (
+from bluebridge.device.rdma.memory.region import AccessError
+from bluebridge.device.rdma.memory.scatter_gather import Sge, note_runs, stretch
+from bluebridge.device.rdma.pairs.costs import MESSAGE_COST
+from bluebridge.device.rdma.pairs.engines import SendEngine
+from bluebridge.device.rdma.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.vocabulary import (
     ATOMICS,
     COMPARE_SWAP,
     FETCH_ADD,
     LOCAL,
     NOP,
     OPS,
+    RECEIVING,
+    RELIABLE,
     UNRELIABLE,
+    AsyncEvent,
+    CompletionStatus,
+    PairState,
+    Role,
 )
-from bluebridge.device.rdma.pairs.costs import MESSAGE_COST
-from bluebridge.device.rdma.pairs.engines import SendEngine
-from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.pairs.role import RELIABLE, Role
-from bluebridge.device.rdma.vocabulary import RECEIVING, AsyncEvent, CompletionStatus, PairState
 from bluebridge.device.rdma.work import SendWork, WorkError
 
 WINDOW: Final = 128

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bluebridge.device.layout.net.operations import Op
+from bluebridge.device.layout.net.roce import Op
 
 MASK: Final = (1 << 64) - 1
 

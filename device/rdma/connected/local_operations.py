@@ -6,13 +6,10 @@ from typing import Final
 
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.pci.bus import DmaError
-from bluebridge.device.rdma.memory.region import pages_of
-from bluebridge.device.rdma.memory.regions import PAGE_SHIFTS
-from bluebridge.device.rdma.memory.rights import AccessError
-from bluebridge.device.rdma.memory.windows import bind
-from bluebridge.device.rdma.operations import BIND, INVALIDATE, NOP
+from bluebridge.device.rdma.memory.region import AccessError, pages_of
+from bluebridge.device.rdma.memory.regions import PAGE_SHIFTS, bind
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.vocabulary import CompletionStatus
+from bluebridge.device.rdma.vocabulary import BIND, INVALIDATE, NOP, CompletionStatus
 from bluebridge.device.rdma.work import SendWork
 
 MAX_PAGES: Final = 511

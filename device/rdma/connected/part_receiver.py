@@ -15,17 +15,14 @@ from typing import Final
 from bluebridge.device import pieces
 from bluebridge.device.fabric.messages import Part, Payload, Request
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.net.operations import Op, Syndrome
-from bluebridge.device.layout.net.roce import PSN_MASK
+from bluebridge.device.layout.net.roce import PSN_MASK, Op, Syndrome
 from bluebridge.device.pci.bus import DmaError, Run
 from bluebridge.device.rdma.connected.refusals import Nak, NotReady
-from bluebridge.device.rdma.memory.rights import AccessError
-from bluebridge.device.rdma.memory.scatter_gather import WRITE, stretch
-from bluebridge.device.rdma.memory.transfer import note_runs
+from bluebridge.device.rdma.memory.region import AccessError
+from bluebridge.device.rdma.memory.scatter_gather import WRITE, note_runs, stretch
 from bluebridge.device.rdma.pairs.engines import ReceiveEngine
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.pairs.role import RELIABLE
-from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus
+from bluebridge.device.rdma.vocabulary import RELIABLE, AsyncEvent, CompletionStatus
 from bluebridge.device.rdma.work import ReceiveWork
 
 NOTHING: Final = -1

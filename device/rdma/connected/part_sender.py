@@ -12,10 +12,8 @@ from bluebridge.device import pieces
 from bluebridge.device.fabric.messages import Part, Payload, Request
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.net.roce import PSN_MASK
-from bluebridge.device.rdma.connected.request_tables import packets_of
-from bluebridge.device.rdma.memory.scatter_gather import READ, WRITE, stretch
-from bluebridge.device.rdma.memory.transfer import note_runs
-from bluebridge.device.rdma.operations import OPS
+from bluebridge.device.rdma.connected.retry import packets_of
+from bluebridge.device.rdma.memory.scatter_gather import READ, WRITE, note_runs, stretch
 from bluebridge.device.rdma.pairs.costs import (
     FIRST_PART_BYTES,
     LEAST_PART_BYTES,
@@ -26,6 +24,7 @@ from bluebridge.device.rdma.pairs.costs import (
     PIECE_COST,
 )
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
+from bluebridge.device.rdma.vocabulary import OPS
 from bluebridge.device.rdma.work import SendWork
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bluebridge.device.layout.net.operations import Syndrome
+from bluebridge.device.layout.net.roce import Syndrome
 from bluebridge.device.rdma.vocabulary import AsyncEvent
 
 

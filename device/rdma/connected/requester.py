@@ -12,21 +12,29 @@ from typing import Final
 from bluebridge.device import pieces
 from bluebridge.device.fabric.messages import Payload, Request, Response
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.net.operations import Syndrome
-from bluebridge.device.layout.net.roce import PSN_MASK
+from bluebridge.device.layout.net.roce import PSN_MASK, Syndrome
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.rdma.connected import local_operations
 from bluebridge.device.rdma.connected.part_sender import PartSender
-from bluebridge.device.rdma.connected.request_tables import HALF, NAK_STATUS, packets_of
-from bluebridge.device.rdma.connected.retry import Retry
-from bluebridge.device.rdma.memory.rights import AccessError
-from bluebridge.device.rdma.memory.transfer import note_runs
-from bluebridge.device.rdma.operations import ATOMICS, LOCAL, NOP, OPS, READ, UNRELIABLE
+from bluebridge.device.rdma.connected.retry import HALF, NAK_STATUS, Retry, packets_of
+from bluebridge.device.rdma.memory.region import AccessError
+from bluebridge.device.rdma.memory.scatter_gather import note_runs
 from bluebridge.device.rdma.pairs.costs import MESSAGE_COST, PIECE_COST, WHOLE_BYTES
 from bluebridge.device.rdma.pairs.engines import SendEngine
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.pairs.role import RELIABLE, Role
-from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, PairState
+from bluebridge.device.rdma.vocabulary import (
+    ATOMICS,
+    LOCAL,
+    NOP,
+    OPS,
+    READ,
+    RELIABLE,
+    UNRELIABLE,
+    AsyncEvent,
+    CompletionStatus,
+    PairState,
+    Role,
+)
 from bluebridge.device.rdma.work import SendWork, WorkError
 
 WINDOW: Final = 128

@@ -13,19 +13,23 @@ from typing import Final
 from bluebridge.device import pieces
 from bluebridge.device.fabric.messages import Payload, Request, Response
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.net.operations import Op, Syndrome
-from bluebridge.device.layout.net.roce import PSN_MASK
+from bluebridge.device.layout.net.roce import PSN_MASK, Op, Syndrome
 from bluebridge.device.pci.bus import DmaError, Run
 from bluebridge.device.rdma.connected.atomics import operate
 from bluebridge.device.rdma.connected.part_receiver import PartReceiver
 from bluebridge.device.rdma.connected.refusals import Nak, NotReady, remote_access
-from bluebridge.device.rdma.connected.request_tables import HALF
-from bluebridge.device.rdma.memory.rights import AccessError, Rights
-from bluebridge.device.rdma.memory.transfer import note_runs
+from bluebridge.device.rdma.connected.retry import HALF
+from bluebridge.device.rdma.memory.region import AccessError, Rights
+from bluebridge.device.rdma.memory.scatter_gather import note_runs
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.pairs.queues import ReceiveQueue
-from bluebridge.device.rdma.pairs.role import Role
-from bluebridge.device.rdma.vocabulary import RECEIVING, AsyncEvent, CompletionStatus, PairState
+from bluebridge.device.rdma.vocabulary import (
+    RECEIVING,
+    AsyncEvent,
+    CompletionStatus,
+    PairState,
+    Role,
+)
 from bluebridge.device.rdma.work import ReceiveWork
 
 _REMOTE_READ: Final = int(Rights.REMOTE_READ)

@@ -6,14 +6,30 @@ from collections import deque
 from typing import Final, Protocol
 
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.layout.net.roce import PSN_MASK, RNR_TIMER_US, ack_timeout_us
+from bluebridge.device.layout.net.roce import PSN_MASK, RNR_TIMER_US, Syndrome, ack_timeout_us
 from bluebridge.device.pci.bus import Timer
-from bluebridge.device.rdma.connected.request_tables import HALF
 from bluebridge.device.rdma.pairs.costs import COST_LIMIT
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.ports.pacing import Pacing
 from bluebridge.device.rdma.vocabulary import CompletionStatus, PairState
 from bluebridge.device.rdma.work import SendWork
+
+HALF: Final = 1 << 23
+"""Half of the PSN space: a PSN less than this ahead of another is later, any other is earlier."""
+
+NAK_STATUS: Final = {
+    int(Syndrome.NAK_INVALID_REQUEST): CompletionStatus.REMOTE_INVAL_REQ_ERR,
+    int(Syndrome.NAK_REMOTE_ACCESS): CompletionStatus.REMOTE_ACCESS_ERR,
+    int(Syndrome.NAK_REMOTE_OPERATION): CompletionStatus.REMOTE_OP_ERR,
+    int(Syndrome.NAK_INVALID_RD): CompletionStatus.BAD_RESP_ERR,
+}
+"""Completion status by syndrome of the NAK."""
+
+
+def packets_of(length: int, mtu: int) -> int:
+    """Count the packets that a message of `length` bytes takes; an empty one takes one."""
+    return (length + mtu - 1) // mtu or 1
+
 
 FOREVER: Final = 7
 """RNR retry count that stands for retries without limit."""

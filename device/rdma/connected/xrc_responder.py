@@ -8,7 +8,7 @@ annex A14; Linux `ib/qp.c: create_qp_common`, `ib/srq.c`, rdma-core `providers/m
 from __future__ import annotations
 
 from bluebridge.device.fabric.messages import Payload, Request
-from bluebridge.device.layout.net.operations import Syndrome
+from bluebridge.device.layout.net.roce import Syndrome
 from bluebridge.device.rdma.connected.refusals import Nak
 from bluebridge.device.rdma.connected.responder import Responder
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair

@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from bluebridge.device import pieces
-from bluebridge.device.ethernet.frames.frame import FrameHeaders
+from bluebridge.device.ethernet import rules
+from bluebridge.device.ethernet.frames.frame import FrameHeaders, transport_number
 from bluebridge.device.ethernet.frames.receiving import findings
+from bluebridge.device.ethernet.rules import Member
 from bluebridge.device.fabric.addresses import LinkLayer, is_group
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.net.ipoib import HEADER_SIZE
 from bluebridge.device.layout.net.roce import GRH_SIZE, GSI_QKEY, GSI_QPN, SMI_QPN
 from bluebridge.device.pci.bus import DmaError
-from bluebridge.device.rdma.datagrams.datagram_fields import steered
 from bluebridge.device.rdma.datagrams.sender import MAX_PAYLOAD
-from bluebridge.device.rdma.memory.rights import AccessError
-from bluebridge.device.rdma.memory.transfer import note_runs
+from bluebridge.device.rdma.memory.region import AccessError
+from bluebridge.device.rdma.memory.scatter_gather import note_runs
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.pairs.role import DATAGRAMS, Role
-from bluebridge.device.rdma.ports.groups import Groups
+from bluebridge.device.rdma.ports.face import Groups
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.settings import Settings
-from bluebridge.device.rdma.vocabulary import RECEIVING, CompletionStatus
+from bluebridge.device.rdma.vocabulary import DATAGRAMS, RECEIVING, CompletionStatus, Role
 from bluebridge.device.rdma.work import ReceiveWork
+
+_NOBODY: Final[Sequence[Member]] = ()
+
+
+def steered(port: Port, message: Datagram) -> Sequence[Member]:
+    """Return the queue pairs that the rules of a port give a datagram to; empty for none."""
+    entry = port.rules.find_datagram(number_of(message))
+    return _NOBODY if entry is None else entry.targets
+
+
+def number_of(message: Datagram) -> int:
+    """Return a datagram's destination GID, queue pair, IPoIB addresses and ports as one number."""
+    payload = message.payload
+    headers = FrameHeaders(payload, HEADER_SIZE)
+    return (
+        rules.INFINIBAND
+        | int.from_bytes(message.route.dgid, "big") << rules.DGID
+        | message.target_qpn << rules.QPN
+        | transport_number(payload, headers)
+    )
+
 
 NO_GRH: Final = bytes(GRH_SIZE)
 MAX_MAD: Final = 256

@@ -11,13 +11,15 @@ from bluebridge.device.fabric.messages import Datagram, Route
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.net.ipoib import HEADER_SIZE
 from bluebridge.device.layout.net.roce import GSI_QPN, NO_GID, SMI_QPN
-from bluebridge.device.rdma.operations import LARGE_SEND, SEND_IMM
 from bluebridge.device.rdma.pairs.costs import COST_LIMIT, MESSAGE_COST
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.pairs.role import Role
 from bluebridge.device.rdma.pairs.unconnected_sender import UnconnectedSender
-from bluebridge.device.rdma.ports.datagram_headers import HeaderError, LostPacketError
-from bluebridge.device.rdma.ports.network_headers import build_network_header
+from bluebridge.device.rdma.ports.datagram_headers import (
+    HeaderError,
+    LostPacketError,
+    build_network_header,
+)
+from bluebridge.device.rdma.vocabulary import LARGE_SEND, SEND_IMM, Role
 from bluebridge.device.rdma.work import DatagramWork, SendWork, TooLongError, WorkError
 
 _SPECIAL_QPNS: Final = {Role.SMI: SMI_QPN, Role.GSI: GSI_QPN}

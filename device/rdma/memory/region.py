@@ -1,17 +1,74 @@
-"""A memory region or window: its rights and the translation of its addresses."""
+"""A memory region or window: its rights and the translation of its addresses.
+
+Adjacent pages are joined into longer pieces at the speed of whole arrays: a loop over a million
+pages takes a third of a second, and others wait for the command meanwhile.
+"""
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from enum import IntFlag
+from itertools import compress, pairwise
 from typing import Final
 
 from bluebridge.device import pieces
 from bluebridge.device.pci.bus import Run
-from bluebridge.device.rdma.memory.page_joins import pieces_of
+
+_WORD: Final = 8
+_WORDS_ARE_LITTLE: Final = sys.byteorder == "little"
+WORTH_JOINING: Final = 4
+"""Pages are joined where at least one in this many continues the page before it."""
+
+
+def pieces_of(pages: array[int], size: int) -> tuple[array[int], array[int]]:
+    """Return two arrays: where pieces begin in a region of these pages, and their addresses.
+
+    `size` is that of a page in bytes; bits of page addresses below it are ignored. `pages` must
+    not be empty.
+    """
+    count = len(pages)
+    words = _number(pages) & _repeated(-size & (1 << 64) - 1, count)
+    aligned = _array(words, count)
+    breaks = _breaks(words, count, size)
+    if WORTH_JOINING * breaks.count(0) < count:
+        return array("Q", range(0, count * size, size)), aligned
+    starts = compress(range(0, count * size, size), breaks)
+    return array("Q", starts), array("Q", compress(aligned, breaks))
+
+
+def _breaks(words: int, count: int, size: int) -> bytes:
+    """Return a byte for each page: 0 if it continues the one before."""
+    halves, last = words >> 1, count - 1  # room for a carry at the top of each word
+    differs = halves + _repeated(size >> 1, last) ^ halves >> 64
+    raw = (differs & (1 << 64 * last) - 1).to_bytes(_WORD * last, "little")
+    found = 0
+    for byte in range(_WORD):
+        found |= int.from_bytes(raw[byte::_WORD], "little")
+    return b"\1" + found.to_bytes(last, "little")
+
+
+def _repeated(word: int, count: int) -> int:
+    return int.from_bytes(word.to_bytes(_WORD, "little") * count, "little")
+
+
+def _number(words: array[int]) -> int:
+    """Return all words as one number, the first one lowest."""
+    raw = array("Q", words)
+    if not _WORDS_ARE_LITTLE:
+        raw.byteswap()
+    return int.from_bytes(raw.tobytes(), "little")
+
+
+def _array(number: int, count: int) -> array[int]:
+    words = array("Q", number.to_bytes(_WORD * count, "little"))
+    if not _WORDS_ARE_LITTLE:
+        words.byteswap()
+    return words
+
 
 MANY_PAGES: Final = 4096
 """Number of pages from which on work on whole arrays is faster than a loop."""
@@ -130,3 +187,25 @@ class MemoryRegion:
             self.parent = None
         self.rights = self.owner_qpn = 0
         self.forget_pages()
+
+
+class Rights(IntFlag):
+    """Accesses that a memory region or window permits."""
+
+    LOCAL_READ = 1 << 10
+    LOCAL_WRITE = 1 << 11
+    REMOTE_READ = 1 << 12
+    REMOTE_WRITE = 1 << 13
+    REMOTE_ATOMIC = 1 << 14
+    BIND_WINDOW = 1 << 15
+
+
+ALL_RIGHTS: Final = 0x3F << 10
+EVERYTHING: Final = (1 << 64) - 1
+"""Length in bytes of a region over the whole address space."""
+REMOTE_CHANGES: Final = int(Rights.REMOTE_WRITE | Rights.REMOTE_ATOMIC)
+"""Rights that a region may have only with LOCAL_WRITE (InfiniBand vol. 1, 10.6.3.1)."""
+
+
+class AccessError(Exception):
+    """A key, range or right is not valid for an access; no memory was touched."""

@@ -11,20 +11,26 @@ from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
 from bluebridge.device.rdma.pairs.closed_engine import CLOSED
-from bluebridge.device.rdma.pairs.completions import Completions
 from bluebridge.device.rdma.pairs.engines import ReceiveEngine, SendEngine
 from bluebridge.device.rdma.pairs.queues import (
+    Completions,
     OwnReceiveQueue,
     ReceiveQueue,
     SendQueue,
     SharedReceiveQueues,
 )
-from bluebridge.device.rdma.pairs.role import CONNECTED, DATAGRAMS, Role
 from bluebridge.device.rdma.pairs.unconnected_responder import UnconnectedResponder
-from bluebridge.device.rdma.ports.interface_counters import InterfaceCounter
-from bluebridge.device.rdma.ports.path import Path
+from bluebridge.device.rdma.ports.counters import InterfaceCounter
 from bluebridge.device.rdma.ports.port import Port
-from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, PairState
+from bluebridge.device.rdma.ports.port_tables import Path
+from bluebridge.device.rdma.vocabulary import (
+    CONNECTED,
+    DATAGRAMS,
+    AsyncEvent,
+    CompletionStatus,
+    PairState,
+    Role,
+)
 
 DEFAULT_MTU: Final = 1024
 DEFAULT_LOG_MESSAGE: Final = 30

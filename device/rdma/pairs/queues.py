@@ -1,9 +1,15 @@
-"""The interfaces of a queue pair's queues to engines; a face implements them in guest memory."""
+"""What engines ask of a face: queues of work requests in guest memory, and completions."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 
+from bluebridge.device.fabric.addresses import LinkLayer
+from bluebridge.device.fabric.messages import Datagram
+from bluebridge.device.layout.net.roce import Op
+from bluebridge.device.rdma.ports.counters import Diagnostics
+from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus
 from bluebridge.device.rdma.work import ReceiveWork
 
 
@@ -68,3 +74,96 @@ class SharedReceiveQueues(ABC):
     @abstractmethod
     def get(self, srqn: int) -> SharedReceiveQueue | None:
         """Return the shared receive queue `srqn`; None unless hardware owns it."""
+
+
+Verdict = tuple[int, int, int, int, int]
+"""Words of a completion about a frame: kind of the tag that was stripped (`NO_TAG`, `CUSTOMER_TAG`,
+`SERVICE_TAG`) and the tag, findings and checksum (`ethernet.frames.verdicts`), RSS hash."""
+
+NO_TAG, CUSTOMER_TAG, SERVICE_TAG = range(3)
+
+
+class Completions(ABC):
+    """The reporter of completions and asynchronous events of one queue pair.
+
+    `lost` is called, later, when a completion queue takes no more entries; `diagnostics` are the
+    counters of the queue pair's port.
+    """
+
+    __slots__ = ("diagnostics", "lost")
+
+    lost: Callable[[], None]
+    diagnostics: Diagnostics
+
+    # -- sends --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def complete_send(self, index: int, operation: int, length: int) -> None:
+        """Complete a send work request successfully; `index` is its free-running number."""
+
+    @abstractmethod
+    def fail_send(self, index: int, status: CompletionStatus) -> None:
+        """Complete a send work request in error or as flushed, even one that is not signalled."""
+
+    @abstractmethod
+    def collect_send(self, index: int, operation: int, length: int) -> None:
+        """Note a successful send work request, which `post_collected` will complete."""
+
+    @abstractmethod
+    def post_collected(self) -> None:
+        """Complete the sends that were collected, with one event for all of them."""
+
+    @abstractmethod
+    def forget_collected(self) -> None:
+        """Forget the sends that were collected, without completing them."""
+
+    # -- receives -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def complete_receive(
+        self,
+        index: int,
+        op: Op,
+        length: int,
+        source: int,
+        immediate: int,
+        solicited: bool,
+        cqn: int = -1,
+    ) -> None:
+        """Complete a receive of a connected queue pair; `immediate` may be an invalidated rkey.
+
+        `source` is the peer's number, or that of the XRC SRQ whose completion queue is `cqn`.
+        """
+
+    @abstractmethod
+    def complete_datagram(
+        self,
+        index: int,
+        message: Datagram,
+        link: LinkLayer,
+        path_bits: int,
+        pkey_index: int,
+        found: tuple[int, int] | None,
+    ) -> None:
+        """Complete the receive of a datagram that came by a port with this `link`.
+
+        `path_bits` are those of the LID it was sent to, `pkey_index` is the place of its P_Key in
+        the table, and `found` are the findings on its IPoIB packet and its checksum
+        (`ethernet.frames.verdicts`), None where software does not want them.
+        """
+
+    @abstractmethod
+    def complete_frames(
+        self, receives: Sequence[tuple[ReceiveWork, bytes]], verdicts: Sequence[Verdict]
+    ) -> None:
+        """Complete the receives of Ethernet frames, in order, with at most one event for all."""
+
+    @abstractmethod
+    def fail_receive(self, index: int, status: CompletionStatus, cqn: int = -1) -> None:
+        """Complete a receive in error or as flushed; `cqn` as in `complete_receive`."""
+
+    # -- both ---------------------------------------------------------------------------------
+
+    @abstractmethod
+    def event(self, event: AsyncEvent) -> None:
+        """Report an asynchronous event about the queue pair."""

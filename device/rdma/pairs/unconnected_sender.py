@@ -7,11 +7,10 @@ from abc import abstractmethod
 from bluebridge.device.fabric.messages import Response
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.pci.bus import DmaError
-from bluebridge.device.rdma.memory.rights import AccessError
-from bluebridge.device.rdma.operations import NOP
+from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.pairs.engines import SendEngine
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.vocabulary import CompletionStatus
+from bluebridge.device.rdma.vocabulary import NOP, CompletionStatus
 from bluebridge.device.rdma.work import SendWork, WorkError
 
 

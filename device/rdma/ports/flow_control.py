@@ -20,7 +20,7 @@ from bluebridge.device.layout.net.ethernet import (
     PAUSE_OPCODE,
 )
 from bluebridge.device.pci.bus import HostBus, Timer
-from bluebridge.device.rdma.ports.frame_counters import FrameCounters
+from bluebridge.device.rdma.ports.counters import FrameCounters
 from bluebridge.device.rdma.vocabulary import RECEIVING, PairState
 
 POLL_SECONDS: Final = 0.001

@@ -12,19 +12,54 @@ from bluebridge.device.fabric.addresses import NO_LID, LinkLayer, is_group, lid_
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.messages import Datagram, Message, Route
 from bluebridge.device.fabric.subnet import agents
+from bluebridge.device.fabric.subnet.packets import smp_to
 from bluebridge.device.fabric.subnet.port import Change, PortAgent
 from bluebridge.device.fabric.subnet.topology import Node
 from bluebridge.device.layout.ib.link import LINK_ACTIVE, LINK_DOWN, partitions_match
-from bluebridge.device.layout.ib.smp import PortCapability
+from bluebridge.device.layout.ib.smp import (
+    NOTICE,
+    NOTICE_144_CAPABILITIES,
+    NOTICE_144_LID,
+    NOTICE_INFO,
+    SMP,
+    TRAP_CAPABILITY,
+    PortCapability,
+    SwitchAttribute,
+)
 from bluebridge.device.layout.net.mad import MAD, Method, MgmtClass
 from bluebridge.device.layout.net.roce import NO_GID
 from bluebridge.device.pci.bus import HostBus
-from bluebridge.device.rdma.ports.capability_trap import capability_trap
-from bluebridge.device.rdma.ports.events import PortEvents
-from bluebridge.device.rdma.ports.infiniband_headers import parse_ib_datagram
-from bluebridge.device.rdma.ports.path import Path
+from bluebridge.device.rdma.ports.datagram_headers import parse_ib_datagram
+from bluebridge.device.rdma.ports.face import PortEvents
 from bluebridge.device.rdma.ports.port import Port
-from bluebridge.device.rdma.refusal import Reason, Refusal
+from bluebridge.device.rdma.ports.port_tables import Path
+from bluebridge.device.rdma.vocabulary import Reason, Refusal
+
+PRODUCER_ADAPTER: Final = 1
+
+
+def capability_trap(agent: PortAgent) -> Datagram:
+    """Return trap 144, which tells the subnet manager of a changed capability mask."""
+    notice = NOTICE.pack(
+        generic=1,
+        type=NOTICE_INFO,
+        producer=PRODUCER_ADAPTER,
+        trap=TRAP_CAPABILITY,
+        issuer_lid=agent.lid,
+    )
+    notice[NOTICE_144_LID : NOTICE_144_LID + 2] = lid_bytes(agent.lid)
+    end = NOTICE_144_CAPABILITIES + 4
+    notice[NOTICE_144_CAPABILITIES:end] = agent.capabilities.to_bytes(4, "big")
+    smp = SMP.pack(
+        base_version=1,
+        mgmt_class=int(MgmtClass.SUBN_LID),
+        class_version=1,
+        method=int(Method.TRAP),
+        attr_id=int(SwitchAttribute.NOTICE),
+        data=bytes(notice),
+    )
+    return smp_to(lid_bytes(agent.lid), lid_bytes(agent.get("sm_lid")), bytes(smp))
+
 
 CAPABILITIES: Final = (
     PortCapability.TRAPS

@@ -13,19 +13,16 @@ from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.interface import Fabric, PacketCarrier, PacketPort
 from bluebridge.device.fabric.messages import ConnectedPacket, Datagram, Frames, Message, Route
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.layout.net.ethernet import VLAN_TAG_TYPES
+from bluebridge.device.layout.net.ethernet import NO_VLAN, VLAN_TAG_TYPES
 from bluebridge.device.layout.net.roce import NO_GID
 from bluebridge.device.pci.bus import HostBus
-from bluebridge.device.rdma.ports.diagnostics import Diagnostics
-from bluebridge.device.rdma.ports.events import PortEvents
+from bluebridge.device.rdma.ports.counters import Diagnostics, FrameCounters
+from bluebridge.device.rdma.ports.datagram_headers import parse_datagram
+from bluebridge.device.rdma.ports.face import PortEvents
 from bluebridge.device.rdma.ports.flow_control import FlowControl
-from bluebridge.device.rdma.ports.frame_counters import FrameCounters
 from bluebridge.device.rdma.ports.pacing import Pacing
-from bluebridge.device.rdma.ports.path import Path
-from bluebridge.device.rdma.ports.port_tables import Steering, Tables
-from bluebridge.device.rdma.ports.roce_headers import parse_datagram
-from bluebridge.device.rdma.ports.roce_routes import connected_route, datagram_route
-from bluebridge.device.rdma.refusal import Reason, Refusal
+from bluebridge.device.rdma.ports.port_tables import Path, Steering, Tables, roce_route
+from bluebridge.device.rdma.vocabulary import Reason, Refusal
 
 MAX_MTU: Final = 9600
 MAX_GROUP_ADDRESSES: Final = 4096
@@ -226,15 +223,22 @@ class Port(PacketPort):
 
     def connected_route(self, path: Path, pkey_index: int) -> Route:
         """Return the route of a connection; `pkey_index` is the place of its P_Key in the table."""
-        return connected_route(self._tables, path)
+        tables = self._tables
+        vid = tables.vlan(path.vlan_index) if path.vlan_index >= 0 else None
+        tag = NO_VLAN if vid is None else path.priority << 13 | vid
+        return roce_route(tables, path, tag, path.roce)
 
     def known_route(self, address: bytes, pkey_index: int) -> Route | None:
         """Return None: an Ethernet port remembers no routes of datagrams."""
         return None
 
     def learn_route(self, address: bytes, path: Path, pkey_index: int) -> Route:
-        """Return the route of datagrams to an address that names this `path`."""
-        return datagram_route(self._tables, path)
+        """Return the route of datagrams to an address that names this `path`.
+
+        The own GID determines the RoCE version.
+        """
+        tables = self._tables
+        return roce_route(tables, path, path.tag, tables.roce_version(path.gid_index))
 
     def path_bits(self, message: Datagram) -> int:
         """Return the path bits of the own LID that a datagram was sent to: 0 on Ethernet."""

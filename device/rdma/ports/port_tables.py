@@ -1,4 +1,4 @@
-"""The tables that software programs into a port."""
+"""The tables that software programs into a port, and routes from paths that name their entries."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from bluebridge.device.fabric.messages import Route
+from bluebridge.device.layout.net.ethernet import NO_VLAN
 from bluebridge.device.layout.net.roce import NO_GID
-from bluebridge.device.rdma.ports.frame_counters import FrameCounters
+from bluebridge.device.rdma.ports.counters import FrameCounters
 
 DEFAULT_MTU: Final = 1500
 
@@ -67,3 +69,57 @@ class Tables:
     def roce_version(self, index: int) -> int:
         """Return the RoCE version of GID `index`."""
         return self.versions[index] if index < len(self.versions) else 1
+
+
+class Path:
+    """The path of messages as the context of a queue pair or an address vector describes it.
+
+    `source` is the index of the source MAC address, or the path bits of the source LID; `mac` or
+    `lid` is the destination. `gid_index` is the own GID, `gid` the peer's; InfiniBand has both
+    only where there is a `global_route`. `vlan_index` is the place of the VLAN in the port's
+    table, or `tag` the tag itself, `NO_VLAN` for none; a VLAN of the table has the `priority`.
+    `roce` is the version of RoCE, 0 for that of the own GID.
+    """
+
+    __slots__ = (
+        "flow_label", "gid", "gid_index", "global_route", "hop_limit", "lid", "mac", "priority",
+        "roce", "service_level", "source", "tag", "traffic_class", "vlan_index",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.source = 0
+        self.mac = bytes(6)
+        self.lid = 0
+        self.global_route = False
+        self.gid_index = 0
+        self.gid = NO_GID
+        self.traffic_class = 0
+        self.hop_limit = 0
+        self.flow_label = 0
+        self.service_level = 0
+        self.priority = 0
+        self.vlan_index = -1
+        self.tag = NO_VLAN
+        self.roce = 0
+
+
+def of_tag(tag: int) -> tuple[int, int]:
+    """Return VLAN and service level of a tag; without a tag, the service level is 0."""
+    return (NO_VLAN, 0) if tag == NO_VLAN else (tag & 0xFFF, tag >> 13)
+
+
+def roce_route(tables: Tables, path: Path, tag: int, roce: int) -> Route:
+    """Return the route of messages with this `path` and VLAN `tag` in this version of RoCE."""
+    vlan, level = of_tag(tag)
+    return Route(
+        smac=tables.mac(path.source),
+        dmac=path.mac,
+        sgid=tables.gid(path.gid_index),
+        dgid=path.gid,
+        vlan=vlan,
+        traffic_class=path.traffic_class,
+        hop_limit=path.hop_limit,
+        service_level=level,
+        flow_label=path.flow_label,
+        roce=roce,
+    )

@@ -21,7 +21,7 @@ from bluebridge.device.buslog.record import (
     function_of,
 )
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.net.operations import Syndrome
+from bluebridge.device.layout.net.roce import Syndrome
 from bluebridge.device.packets.message import RELIABLE
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
 from bluebridge.host_tools.analyzer.analysis.notifications import CompletionNotifications

@@ -20,7 +20,7 @@ from typing import Final
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.buslog.record import HEAD
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.net.operations import Syndrome
+from bluebridge.device.layout.net.roce import Syndrome
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of
 from bluebridge.host_tools.analyzer.event_lines import KINDS, plain_line
 from bluebridge.host_tools.analyzer.transaction import OK

@@ -18,8 +18,7 @@ from bluebridge.device.layout.pcie.pseudo_header import (
 from bluebridge.device.layout.pcie.tlp import TlpType
 from bluebridge.device.packets import tlp
 from bluebridge.device.packets.carriers import Frame
-from bluebridge.device.packets.exported_pdu import tags
-from bluebridge.device.packets.packer import Packer
+from bluebridge.device.packets.tlp import Packer, tags
 from bluebridge.host_tools.analyzer.pcap.bar_bases import BarBases
 from bluebridge.host_tools.analyzer.transaction import MAX_PAYLOAD, Role, Tlp, Transaction, split
 

@@ -19,7 +19,7 @@ from bluebridge.device.layout.pcie.pseudo_header import (
     Purpose,
 )
 from bluebridge.device.layout.pcie.tlp import BY_TYPE, MAX_DWORDS, TlpType
-from bluebridge.device.packets.exported_pdu import tags
+from bluebridge.device.packets.tlp import tags
 from bluebridge.host_tools.analyzer.pcap import pcapng_reader
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 

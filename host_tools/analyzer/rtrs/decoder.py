@@ -11,9 +11,8 @@ from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.net import rnbd, rtrs
-from bluebridge.device.layout.net.operations import Op
 from bluebridge.device.layout.net.rnbd import AccessMode, IoFlag, Operation
-from bluebridge.device.layout.net.roce import GSI_QPN
+from bluebridge.device.layout.net.roce import GSI_QPN, Op
 from bluebridge.device.layout.net.rtrs import ImmediateType, MessageType
 from bluebridge.device.packets.message import WireMessage
 from bluebridge.host_tools.analyzer.decode import decode

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from bluebridge.device.layout.net.operations import Syndrome
-from bluebridge.device.layout.net.roce import PSN_MASK, BthOpcode
+from bluebridge.device.layout.net.roce import PSN_MASK, BthOpcode, Syndrome
 from bluebridge.host_tools.analyzer.wire_check.requests import Cause, Read, Requests
 from bluebridge.host_tools.analyzer.wire_check.rules import Rule, Violation
 from bluebridge.host_tools.analyzer.wire_check.seen import RESPONSES, TAKES_RECEIVE, Seen, later

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from bluebridge.device.layout.net.operations import Syndrome
-from bluebridge.device.layout.net.roce import ANSWERS, PSN_MASK, BthOpcode
+from bluebridge.device.layout.net.roce import ANSWERS, PSN_MASK, BthOpcode, Syndrome
 from bluebridge.device.packets.transport import TransportPacket
 
 _HALF: Final = 1 << 23

@@ -19,7 +19,7 @@ from bluebridge.device.fabric.messages import Request, Response, Route
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4 import cqe, uar, wqe
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
-from bluebridge.device.layout.net.operations import Op
+from bluebridge.device.layout.net.roce import Op
 from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.server.process import CONNECTX3

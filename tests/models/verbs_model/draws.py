@@ -8,7 +8,7 @@ from typing import Final
 from hypothesis import strategies as st
 
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
-from bluebridge.device.rdma.memory.rights import Rights
+from bluebridge.device.rdma.memory.region import Rights
 from tests.models.verbs_model.guest import ALL, BLOCK
 from tests.models.verbs_model.values import ATOMICS, SENDS
 

@@ -6,7 +6,7 @@ from struct import pack
 
 from bluebridge.device.layout.mlx4.cqe import RecvOpcode
 from bluebridge.device.layout.mlx4.wqe import BindFlag, SendOpcode
-from bluebridge.device.rdma.memory.rights import Rights
+from bluebridge.device.rdma.memory.region import Rights
 from tests.models.rdma_node import Wc, data, inline, remote
 from tests.models.verbs_model.values import (
     ATOMICS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
-from bluebridge.device.rdma.memory.rights import Rights
+from bluebridge.device.rdma.memory.region import Rights
 from tests.models.verbs_model.hardware import Machine
 from tests.models.verbs_model.pair import PairModel
 from tests.models.verbs_model.protection import PAGE, Place

@@ -7,7 +7,7 @@ from hypothesis.stateful import rule
 
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
-from bluebridge.device.rdma.memory.rights import Rights
+from bluebridge.device.rdma.memory.region import Rights
 from tests.models.verbs_model.draws import (
     PSNS,
     RIGHTS,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
-from bluebridge.device.rdma.memory.rights import Rights
+from bluebridge.device.rdma.memory.region import Rights
 from tests.models.verbs_model.protection import Span
 from tests.models.verbs_model.requester import Posted, RequesterModel
 from tests.models.verbs_model.responder import ResponderModel

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
-from bluebridge.device.layout.net.operations import Syndrome
-from bluebridge.device.layout.net.roce import RNR_TIMER_US, ack_timeout_us
+from bluebridge.device.layout.net.roce import RNR_TIMER_US, Syndrome, ack_timeout_us
 from tests.models.verbs_model.protection import Fault
 from tests.models.verbs_model.responder import PSN_MASK, behind
 from tests.models.verbs_model.values import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus, RecvOpcode
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
-from bluebridge.device.layout.net.operations import Syndrome
-from bluebridge.device.rdma.memory.rights import Rights
+from bluebridge.device.layout.net.roce import Syndrome
+from bluebridge.device.rdma.memory.region import Rights
 from tests.models.verbs_model.protection import Fault, Span
 from tests.models.verbs_model.values import (
     ATOMICS,

@@ -12,7 +12,7 @@ from bluebridge.device.buslog.wire import ROUTE
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4 import cqe, uar
-from bluebridge.device.layout.net.operations import Syndrome
+from bluebridge.device.layout.net.roce import Syndrome
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.analyzer.conditions import Condition, ConditionError
 from bluebridge.host_tools.analyzer.conditions.live_search import LiveSearch

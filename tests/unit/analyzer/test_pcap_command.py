@@ -14,7 +14,7 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.record import META_NAME
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.layout.net.operations import Op
+from bluebridge.device.layout.net.roce import Op
 from bluebridge.host_tools.analyzer import log_command as cli
 from tests.models.capture_reader import Parsed, parse, read_file
 from tests.models.capture_traffic import MTU, content, everything, request, routes, write_log

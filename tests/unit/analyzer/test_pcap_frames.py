@@ -17,8 +17,7 @@ from bluebridge.device.fabric.capture import CapturedFabric
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Datagram, Message, Part, Request, Response, Route
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.net.operations import Op, Syndrome
-from bluebridge.device.layout.net.roce import PSN_MASK
+from bluebridge.device.layout.net.roce import PSN_MASK, Op, Syndrome
 from bluebridge.device.packets.carriers import frames_of
 from bluebridge.device.packets.message import PacketError, WireMessage
 from bluebridge.host_tools.analyzer.pcap.export import export

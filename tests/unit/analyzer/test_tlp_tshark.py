@@ -19,7 +19,7 @@ from bluebridge.device.fabric.messages import Request
 from bluebridge.device.layout.pcie.pseudo_header import DISSECTOR, PSEUDO_HEADER, Purpose
 from bluebridge.device.layout.pcie.tlp import BY_TYPE
 from bluebridge.device.packets.carriers import Frame
-from bluebridge.device.packets.exported_pdu import tags
+from bluebridge.device.packets.tlp import tags
 from bluebridge.host_tools.analyzer.analysis.classify import transactions
 from bluebridge.host_tools.analyzer.pcap import dissector
 from bluebridge.host_tools.analyzer.pcap.dissector import NAME

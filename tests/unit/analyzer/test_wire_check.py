@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.layout.net.operations import Op, Syndrome
-from bluebridge.device.layout.net.roce import PSN_MASK, SERVICE_MASK, BthOpcode
+from bluebridge.device.layout.net.roce import PSN_MASK, SERVICE_MASK, BthOpcode, Op, Syndrome
 from bluebridge.device.packets.reader import read_packet
 from bluebridge.device.packets.transport import TransportPacket, read_transport
 from bluebridge.device.rdma.by_packets.requester import PacketRequest

@@ -13,7 +13,7 @@ from bluebridge.device.buslog.reader import Filter, LogReader
 from bluebridge.device.buslog.record import INDEX, INDEX_EVERY, INDEX_SUFFIX, RECORD, segment_name
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.net.operations import Op
+from bluebridge.device.layout.net.roce import Op
 from bluebridge.host_tools.cli import main
 from tests.models import bus_traffic, capture_traffic
 

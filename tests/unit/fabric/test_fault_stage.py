@@ -24,7 +24,7 @@ from bluebridge.device.fabric.messages import (
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.net.cm import CmAttribute
 from bluebridge.device.layout.net.mad import MAD, MAD_SIZE, MgmtClass, SmpAttribute
-from bluebridge.device.layout.net.operations import Op, Syndrome
+from bluebridge.device.layout.net.roce import Op, Syndrome
 from bluebridge.host_tools.analyzer.decode import decode
 from tests.models.fake_host import FakeHost
 from tests.models.faulty_pair import parsed

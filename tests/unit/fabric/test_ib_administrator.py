@@ -8,7 +8,6 @@ import pytest
 
 from bluebridge.device.fabric.subnet.packets import segments_of
 from bluebridge.device.layout.fields import Struct
-from bluebridge.device.layout.ib.perf import CLASS_PORT_INFO
 from bluebridge.device.layout.ib.sa import (
     INFORM_INFO,
     LINK_RECORD,
@@ -24,6 +23,7 @@ from bluebridge.device.layout.ib.sa import (
     SaMethod,
     SaStatus,
 )
+from bluebridge.device.layout.ib.smp import CLASS_PORT_INFO
 from bluebridge.device.layout.net.mad import MAD_SIZE, Method, MgmtClass
 from tests.models.ib_node import IbNode, Subnet
 

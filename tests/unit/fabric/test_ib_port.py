@@ -5,9 +5,15 @@ from __future__ import annotations
 import pytest
 
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.layout.ib.perf import CLASS_PORT_INFO, PORT_COUNTERS, PORT_COUNTERS_EXTENDED
 from bluebridge.device.layout.ib.sa import SA_MAD, SaAttribute
-from bluebridge.device.layout.ib.smp import SMP, SmpStatus, SwitchAttribute
+from bluebridge.device.layout.ib.smp import (
+    CLASS_PORT_INFO,
+    PORT_COUNTERS,
+    PORT_COUNTERS_EXTENDED,
+    SMP,
+    SmpStatus,
+    SwitchAttribute,
+)
 from bluebridge.device.layout.mlx4.capabilities import QUERY_PORT
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.eqe import (

@@ -8,10 +8,10 @@ from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.messages import Datagram, Message
 from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
 from bluebridge.device.layout.ib.link import MTU_2048, MTU_4096
-from bluebridge.device.layout.ib.perf import PORT_COUNTERS
 from bluebridge.device.layout.ib.smp import (
     DIRECTION,
     NOTICE,
+    PORT_COUNTERS,
     SM_INFO,
     SMP,
     SWITCH_INFO,

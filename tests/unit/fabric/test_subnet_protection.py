@@ -14,9 +14,8 @@ from bluebridge.device.fabric.messages import Frames, Response, Route, Train
 from bluebridge.device.fabric.subnet.port import Change, PortAgent
 from bluebridge.device.fabric.subnet.port_info import BadField, ManagementKey
 from bluebridge.device.layout.ib.link import LINK_ACTIVE, LRH, PHYSICAL_DISABLED
-from bluebridge.device.layout.ib.perf import CLASS_PORT_INFO
 from bluebridge.device.layout.ib.sa import SaAttribute
-from bluebridge.device.layout.ib.smp import SMP
+from bluebridge.device.layout.ib.smp import CLASS_PORT_INFO, SMP
 from bluebridge.device.layout.mlx4.commands import Opcode, SetPort, Status
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.layout.mlx4.wqe import SendOpcode

@@ -21,8 +21,7 @@ from bluebridge.device.mlx4 import words
 from bluebridge.device.mlx4.commands.register import RULES
 from bluebridge.device.mlx4.field_words.page import page
 from bluebridge.device.mlx4.field_words.words import REFUSED, WORDS, Checked
-from bluebridge.device.rdma.refusal import Reason
-from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, PairState
+from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, PairState, Reason
 from tests.models.house import HOME
 
 ADAPTER = HOME / "device/mlx4"

@@ -13,9 +13,13 @@ from bluebridge.device.layout.mlx4.capabilities import RESERVED_LKEY
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import MPT, MPT_SIZE
 from bluebridge.device.mlx4.memory.protection_entry import hardware_key
-from bluebridge.device.rdma.memory.page_joins import pieces_of
-from bluebridge.device.rdma.memory.region import MemoryRegion, pages_of
-from bluebridge.device.rdma.memory.rights import AccessError, Rights
+from bluebridge.device.rdma.memory.region import (
+    AccessError,
+    MemoryRegion,
+    Rights,
+    pages_of,
+    pieces_of,
+)
 from tests.models.hca_driver import ALL_RIGHTS, DMPT_BASE, Driver
 
 PD = 1

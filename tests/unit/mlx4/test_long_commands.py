@@ -16,7 +16,7 @@ from bluebridge.device.layout.mlx4.cqe import CQE_SIZE
 from bluebridge.device.mlx4.memory.protection_table import ENTRY_PAGES, PORTION_PAGES
 from bluebridge.device.mlx4.rings.ring_buffer import PORTION_BYTES
 from bluebridge.device.pci.loop import SOON_SECONDS, EventLoop
-from bluebridge.device.rdma.memory.transfer import NOTED_RUNS
+from bluebridge.device.rdma.memory.scatter_gather import NOTED_RUNS
 from tests.models.hca_driver import COMP_EQN, DMPT_BASE, MTT_BASE, Driver
 
 PAGE = 4096

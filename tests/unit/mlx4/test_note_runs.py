@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.rdma.memory.transfer import NOTED_RUNS, note_runs
+from bluebridge.device.rdma.memory.scatter_gather import NOTED_RUNS, note_runs
 from tests.models.fake_host import FakeHost
 
 

@@ -20,7 +20,7 @@ from bluebridge.device.layout.mlx4.cqe import (
     TS_LOW_OFFSET,
     CompletionStatus,
 )
-from bluebridge.device.layout.net.operations import Op
+from bluebridge.device.layout.net.roce import Op
 from bluebridge.device.mlx4.rings import work_requests
 from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.mlx4.settings.clock import CORE_CLOCK_MHZ

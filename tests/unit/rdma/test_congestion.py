@@ -19,8 +19,7 @@ from bluebridge.device.layout.mlx4.contexts import ROCE_MODE_V2
 from bluebridge.device.layout.net.roce import BTH, BthOpcode
 from bluebridge.device.mlx4.settings.config import Features
 from bluebridge.device.packets.reader import WirePacket, read_packet
-from bluebridge.device.rdma.by_packets.congestion import INTERVAL
-from bluebridge.device.rdma.by_packets.dcqcn import LAB, Parameters, RateControl
+from bluebridge.device.rdma.by_packets.congestion import INTERVAL, LAB, Parameters, RateControl
 from bluebridge.device.rdma.by_packets.packet_wire import PacketWire
 from bluebridge.device.rdma.by_packets.sender import PacketSender
 from bluebridge.host_tools.analyzer.timeline.counters import paces

@@ -10,8 +10,7 @@ import pytest
 
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus as CqeStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
-from bluebridge.device.layout.net.operations import Op, Syndrome
-from bluebridge.device.layout.net.roce import PSN_MASK, BthOpcode
+from bluebridge.device.layout.net.roce import PSN_MASK, BthOpcode, Op, Syndrome
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.rdma.by_packets.requester import Limits, PacketRequest, SetTimer
 from bluebridge.device.rdma.vocabulary import CompletionStatus

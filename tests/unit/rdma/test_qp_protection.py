@@ -11,8 +11,8 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import QPC, QpState, ServiceType
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
-from bluebridge.device.layout.net.operations import Op, Syndrome
-from bluebridge.device.rdma.memory.rights import Rights
+from bluebridge.device.layout.net.roce import Op, Syndrome
+from bluebridge.device.rdma.memory.region import Rights
 from tests.models.rdma_node import Node, Pair, SendOpcode, data, inline, remote
 from tests.models.rdma_node import TestQp as Qp
 

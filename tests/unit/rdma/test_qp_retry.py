@@ -13,7 +13,7 @@ from bluebridge.device.layout.mlx4.commands import OptPar as Par
 from bluebridge.device.layout.mlx4.contexts import QPC, QpState
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
-from bluebridge.device.layout.net.operations import Op, Syndrome
+from bluebridge.device.layout.net.roce import Op, Syndrome
 from bluebridge.device.rdma.connected.retry import BATCH
 from tests.models.rdma_node import Pair, SendOpcode, data, inline, remote
 from tests.unit.rdma.test_qp_protection import state, statuses

@@ -1,10 +1,25 @@
-"""The interface by which engines look up multicast groups."""
+"""What ports and engines ask of their face: events to a driver, multicast groups."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
 from bluebridge.device.ethernet.rules import Member
+from bluebridge.device.fabric.subnet.port import Change, PortAgent
+
+
+class PortEvents(ABC):
+    """The receiver of the events of all ports of one adapter."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def link_changed(self, number: int, *, active: bool) -> None:
+        """Report that the link of port `number` came up or went down."""
+
+    @abstractmethod
+    def management_changed(self, agent: PortAgent, change: Change) -> None:
+        """Report that a subnet manager set what `change` names of an InfiniBand port."""
 
 
 class Groups(ABC):
