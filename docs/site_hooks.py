@@ -17,7 +17,7 @@ from mkdocs.structure.pages import Page
 
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout import reference
-from bluebridge.device.mlx4.field_words.page import page as field_words
+from bluebridge.device.mlx4.commands.field_words import page as field_words
 from bluebridge.host_tools.web import save
 from bluebridge.host_tools.web.book import Book
 from bluebridge.host_tools.web.lab import Lab

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bluebridge.device.layout.pci import HCA_IDS
 from bluebridge.guest.drivers.bus.interface import Bus
 from bluebridge.guest.drivers.hca.posting.blueflame import USES, use_of
-from bluebridge.guest.drivers.hca.resources.vectors import DEFAULT_VECTORS
+from bluebridge.guest.drivers.hca.resources.adapter import DEFAULT_VECTORS
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
 from bluebridge.guest.verbs.errors import DeviceLost

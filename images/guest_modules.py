@@ -18,7 +18,6 @@ MODULES = tuple(
         "drivers.dma.ring",
         "drivers.hca.posting.operations",
         "drivers.hca.posting.wqe",
-        "drivers.hca.queues.channel",
         "drivers.hca.queues.cq",
         "drivers.hca.queues.event_queues",
         "drivers.hca.queues.qp",

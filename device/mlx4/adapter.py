@@ -10,25 +10,21 @@ from bluebridge.device.fabric.subnet.topology import CHANNEL_ADAPTER, Node
 from bluebridge.device.layout.mlx4.capabilities import RESERVED_LKEY
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.mlx4.armed_faults import ArmedFaults
-from bluebridge.device.mlx4.memory.icm import Icm
-from bluebridge.device.mlx4.memory.lent_pages import AUXILIARY_PAGES, FIRMWARE_PAGES, LentPages
-from bluebridge.device.mlx4.memory.protection_entry import PD_BITS
-from bluebridge.device.mlx4.memory.protection_table import ProtectionTable
+from bluebridge.device.mlx4.memory.icm import AUXILIARY_PAGES, FIRMWARE_PAGES, Icm, LentPages
+from bluebridge.device.mlx4.memory.protection_table import PD_BITS, ProtectionTable
 from bluebridge.device.mlx4.pair_factory import PairFactory
-from bluebridge.device.mlx4.pairs.hca_pair import HcaPair
-from bluebridge.device.mlx4.pairs.spreading import spreader_of
-from bluebridge.device.mlx4.ports.events import PortEventWriter
+from bluebridge.device.mlx4.pairs import HcaPair, spreader_of
 from bluebridge.device.mlx4.ports.multicast_groups import MulticastGroups
+from bluebridge.device.mlx4.ports.reports import PortEventWriter
 from bluebridge.device.mlx4.registers.doorbells import UserAccessRegion
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueues
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
+from bluebridge.device.mlx4.rings.receive_queues import SharedReceiveRings
 from bluebridge.device.mlx4.rings.ring_buffer import RingPages
-from bluebridge.device.mlx4.rings.shared_receive_queues import SharedReceiveRings
 from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS
 from bluebridge.device.mlx4.settings.config import HcaConfig
-from bluebridge.device.mlx4.settings.parameters import Parameters
-from bluebridge.device.mlx4.settings.refusal import CommandError
-from bluebridge.device.mlx4.steering.registrations import Registrations
+from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
+from bluebridge.device.mlx4.steering import Registrations
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.ports.counters import InterfaceCounters

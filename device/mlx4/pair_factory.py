@@ -12,17 +12,14 @@ from bluebridge.device.ethernet.sender import EthernetSender
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.contexts import QPC, WORK_RING_UNIT
 from bluebridge.device.mlx4.armed_faults import ArmedFaults
-from bluebridge.device.mlx4.pairs.hca_pair import HcaPair
-from bluebridge.device.mlx4.pairs.ring_geometry import ring_geometry
-from bluebridge.device.mlx4.pairs.role_of import role_of
-from bluebridge.device.mlx4.ports.properties import special_base
+from bluebridge.device.mlx4.pairs import HcaPair, ring_geometry, role_of
+from bluebridge.device.mlx4.ports.reports import special_base
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueues
 from bluebridge.device.mlx4.rings.completions import CompletionWriter
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
-from bluebridge.device.mlx4.rings.receive_queue import ReceiveRing
+from bluebridge.device.mlx4.rings.receive_queues import ReceiveRing, SharedReceiveRings
 from bluebridge.device.mlx4.rings.ring_buffer import RingPages
 from bluebridge.device.mlx4.rings.send_queue import SendRing
-from bluebridge.device.mlx4.rings.shared_receive_queues import SharedReceiveRings
 from bluebridge.device.mlx4.rings.work_requests import (
     ConnectedReader,
     DatagramReader,

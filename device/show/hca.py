@@ -13,13 +13,12 @@ from bluebridge.device.fabric.subnet.port import PortAgent
 from bluebridge.device.layout.net.roce import NO_GID
 from bluebridge.device.mlx4.commands.qp_commands import card_state, context_of
 from bluebridge.device.mlx4.memory.protection_table import ProtectionTable
-from bluebridge.device.mlx4.pairs.hca_pair import HcaPair
-from bluebridge.device.mlx4.ports.properties import properties, special_base
+from bluebridge.device.mlx4.pairs import HcaPair
+from bluebridge.device.mlx4.ports.reports import properties, special_base
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueues
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
-from bluebridge.device.mlx4.rings.receive_queue import ReceiveRing
+from bluebridge.device.mlx4.rings.receive_queues import ReceiveRing, SharedReceiveRings
 from bluebridge.device.mlx4.rings.send_queue import SendRing
-from bluebridge.device.mlx4.rings.shared_receive_queues import SharedReceiveRings
 from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS
 from bluebridge.device.rdma.by_packets.congestion import LAB
 from bluebridge.device.rdma.by_packets.sender import PacketSender

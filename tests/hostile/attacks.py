@@ -17,7 +17,7 @@ from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR
 from bluebridge.device.layout.mlx4.uar import NUM_UARS, PAGE_SIZE, SEND_DOORBELL
 from bluebridge.device.layout.net.roce import GSI_QKEY
 from bluebridge.guest.drivers.hca.ports import link_local_gid
-from bluebridge.guest.drivers.hca.resources.errors import FirmwareError
+from bluebridge.guest.drivers.hca.resources.commands import FirmwareError
 from bluebridge.guest.verbs import (
     QpInit,
     QpState,

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from bluebridge.guest.drivers.hca.context import open_hca
-from bluebridge.guest.drivers.hca.resources.profile import Profile
+from bluebridge.guest.drivers.hca.resources.numbers import Profile
 from bluebridge.guest.verbs import QpType, QueuePair
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from bluebridge.host_tools.vfio_user.client import Client

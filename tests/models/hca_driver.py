@@ -12,7 +12,7 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import CQC, EQC, MAP_ENTRY, MPT, RING_UNIT
 from bluebridge.device.layout.mlx4.cqe import CQE_SIZE
 from bluebridge.device.layout.mlx4.eqe import EQE, EQE_SIZE, EventType
-from bluebridge.device.mlx4.memory.protection_entry import hardware_key
+from bluebridge.device.mlx4.memory.protection_table import hardware_key
 from bluebridge.device.mlx4.settings.config import Features
 from tests.models.hca_commands import MAC, CommandDriver
 

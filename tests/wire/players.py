@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bluebridge.guest.drivers.hca.port_context import PortContext
+from bluebridge.guest.drivers.hca.context import PortContext
 from bluebridge.guest.drivers.hca.queues.qp import Qp
 from bluebridge.guest.drivers.hca.queues.srq import Srq
 from bluebridge.guest.verbs import QpType, SendWr, WrOpcode

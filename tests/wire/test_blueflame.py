@@ -20,7 +20,7 @@ from bluebridge.device.layout.mlx4.uar import (
 )
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
-from bluebridge.guest.drivers.hca.resources.errors import HcaError
+from bluebridge.guest.drivers.hca.resources.commands import HcaError
 from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from bluebridge.host_tools.vfio_user.messages import NO_REPLY, VfioUserCommand

@@ -7,7 +7,7 @@ import pytest
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL
 from bluebridge.guest.drivers.hca.context import Context
-from bluebridge.guest.drivers.hca.resources.errors import FirmwareError
+from bluebridge.guest.drivers.hca.resources.commands import FirmwareError
 from bluebridge.guest.verbs import WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from bluebridge.host_tools.vfio_user.messages import CONFIG

@@ -10,8 +10,8 @@ from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import CQC, QPC, QPC_MAILBOX_OFFSET
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL
 from bluebridge.guest.drivers.hca.context import Context, open_hca
-from bluebridge.guest.drivers.hca.resources.errors import FirmwareError
-from bluebridge.guest.drivers.hca.resources.reset import reset_device
+from bluebridge.guest.drivers.hca.resources.adapter import reset_device
+from bluebridge.guest.drivers.hca.resources.commands import FirmwareError
 from bluebridge.guest.verbs import QpState, WcStatus
 from bluebridge.host_tools.vfio_user.bus import RAM_BASE, RAM_SIZE, WireBus
 from tests.wire.players import PATTERN, Player

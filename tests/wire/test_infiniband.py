@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.guest.drivers.hca.context import open_hca
-from bluebridge.guest.drivers.hca.resources.errors import HcaError
+from bluebridge.guest.drivers.hca.resources.commands import HcaError
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from bluebridge.host_tools.vfio_user.client import Client
 from tests.wire.conftest import StartServer

@@ -11,7 +11,7 @@ import pytest
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.commands import Opcode
-from bluebridge.device.layout.mlx4.diagnostics import DIAGNOSTICS
+from bluebridge.device.layout.mlx4.ports import DIAGNOSTICS
 from bluebridge.device.layout.net.roce import BthOpcode
 from bluebridge.guest.drivers.hca.context import Context
 from bluebridge.guest.verbs import QpType, SendWr, WcStatus, WrOpcode

@@ -1,8 +1,8 @@
-"""Mailboxes of the port commands that are tables or statistics (core/port.c, core/mlx4_en.h)."""
+"""What commands and MADs tell of ports: tables, statistics, diagnostics, the cable's memory."""
 
 from __future__ import annotations
 
-from enum import IntFlag
+from enum import IntEnum, IntFlag
 
 from bluebridge.device.layout.fields import Field, Struct, bits, raw, u8, u16, u32, u64
 
@@ -164,3 +164,103 @@ class LinkMode(IntFlag):
 
     CR4_40G = 1 << 6
     CR_10G = 1 << 12
+
+
+CABLE_INFO_ATTRIBUTE = 0xFF60
+"""Vendor attribute of the subnet management agent whose data is CABLE_INFO."""
+
+MAX_CABLE_READ = 48
+CABLE_I2C_ADDRESS = 0x50
+MAX_CABLE_PAGE = 15
+
+CABLE_INFO = Struct(
+    "CABLE_INFO",
+    64,
+    [
+        u8("i2c_address", 0, "0x50"),
+        u8("page", 1, "what bytes 128 to 255 show"),
+        u16("address", 2, "first byte, of 256"),
+        u16("size", 6, "bytes, at most 48"),
+        raw("data", 16, MAX_CABLE_READ),
+    ],
+    doc="data of a MAD of attribute 0xFF60",
+    source="core/port.c: struct mlx4_cable_info",
+)
+
+
+class CableStatus(IntEnum):
+    """Status of a response with CABLE_INFO (core/port.c: enum cable_info_err)."""
+
+    NOT_CONNECTED = 0x0300
+    BAD_PAGE = 0x0500
+    BAD_ADDRESS = 0x0600
+    BAD_I2C_ADDRESS = 0x0700
+
+
+QSFP_PLUS = 0x0D
+QSFP_BASE_SUM, QSFP_EXTENDED_SUM = range(128, 191), range(192, 223)
+"""Ranges of bytes of QSFP_EEPROM that are followed by their check sum."""
+
+QSFP_EEPROM = Struct(
+    "QSFP_EEPROM",
+    256,
+    [
+        u8("identifier", 0, "0x0D QSFP+"),
+        u8("revision", 1, "7: SFF-8636 2.5 to 2.7"),
+        bits("flat", 2, 1, 2, doc="page 0 is the only one"),
+        bits("no_interrupt", 2, 1, 1),
+        u8("upper_identifier", 128, "as byte 0"),
+        u8("power_class", 129, "0: up to 1.5 W"),
+        u8("connector", 130, "0x23: not separable"),
+        u8("ethernet", 131, "bit 3: 40GBASE-CR4"),
+        u8("encoding", 139, "5: 64B/66B"),
+        u8("bit_rate", 140, "100 Mbit/s"),
+        u8("copper_length", 146, "metres"),
+        u8("technology", 147, "0xA0: copper, not equalized"),
+        raw("vendor", 148, 16, "text, ends with spaces like all texts"),
+        raw("vendor_oui", 165, 3),
+        raw("part_number", 168, 16),
+        raw("part_revision", 184, 2),
+        u8("attenuation_2500", 186, "dB at 2.5 GHz"),
+        u8("attenuation_5000", 187, "dB at 5 GHz"),
+        u8("base_sum", 191, "low byte of the sum of bytes 128 to 190"),
+        raw("serial_number", 196, 16),
+        raw("date", 212, 8, "year, month, day, lot: two characters each"),
+        u8("extended_sum", 223, "low byte of the sum of bytes 192 to 222"),
+    ],
+    doc="memory of a QSFP+ cable: bytes 0 to 127, then page 0",
+    source="SFF-8636; core/en_ethtool.c: mlx4_en_get_module_info",
+)
+
+
+DIAG_SIZE = 0x200
+DIAGNOSTICS = Struct(
+    "DIAGNOSTICS",
+    DIAG_SIZE,
+    [
+        u32("rq_num_lle", 0x00, "receives that were too short"),
+        u32("sq_num_lle", 0x04, "messages that may not be so long"),
+        u32("rq_num_lqpoe", 0x08),
+        u32("sq_num_lqpoe", 0x0C, "work requests that made no sense"),
+        u32("rq_num_lpe", 0x18, "receives whose memory is not accessible"),
+        u32("sq_num_lpe", 0x1C),
+        u32("rq_num_wrfe", 0x20, "receives that were flushed"),
+        u32("sq_num_wrfe", 0x24),
+        u32("sq_num_mwbe", 0x2C),
+        u32("sq_num_bre", 0x34, "answers that made no sense"),
+        u32("sq_num_rire", 0x44, "requests that the peer found invalid"),
+        u32("rq_num_rire", 0x48),
+        u32("sq_num_rae", 0x4C, "requests whose remote memory is not accessible"),
+        u32("rq_num_rae", 0x50),
+        u32("sq_num_roe", 0x54),
+        u32("sq_num_tree", 0x5C, "retries that were used up"),
+        u32("sq_num_rree", 0x64, "the same for a receiver that is not ready"),
+        u32("rq_num_rnr", 0x68, "RNR NAKs sent"),
+        u32("sq_num_rnr", 0x6C, "RNR NAKs received"),
+        u32("rq_num_oos", 0x100, "gaps in the sequence: NAKs sent"),
+        u32("sq_num_oos", 0x104, "sequence NAKs received"),
+        u32("rq_num_dup", 0x130, "requests that came again"),
+        u32("sq_num_to", 0x134, "acknowledge time-outs"),
+    ],
+    source="Linux ib/main.c: diag_basic, diag_ext",
+)

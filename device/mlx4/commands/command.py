@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, Status
 from bluebridge.device.mlx4.adapter import Adapter
-from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.mlx4.settings.parameters import CommandError
 from bluebridge.device.pci.bus import DmaError, HostBus
 
 

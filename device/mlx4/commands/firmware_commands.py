@@ -6,7 +6,7 @@ from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, QUERY_ADAPTER, QUERY_FW
 from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, MAX_MAP_ENTRIES, Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY, WRITE_MTT
-from bluebridge.device.layout.mlx4.diagnostics import DIAGNOSTICS
+from bluebridge.device.layout.mlx4.ports import DIAGNOSTICS
 from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
 from bluebridge.device.mlx4.memory.icm import MTT_ENTRY, PAGE, PAGE_SHIFT
@@ -17,8 +17,12 @@ from bluebridge.device.mlx4.settings.capabilities import (
     device_capabilities,
 )
 from bluebridge.device.mlx4.settings.clock import CORE_CLOCK_MHZ
-from bluebridge.device.mlx4.settings.parameters import LARGE_CQES, LARGE_EQES, Parameters
-from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.mlx4.settings.parameters import (
+    LARGE_CQES,
+    LARGE_EQES,
+    CommandError,
+    Parameters,
+)
 
 COMMAND_INTERFACE = 3
 LOG_MAX_COMMANDS = 4

@@ -15,8 +15,8 @@ from bluebridge.device.layout.ib.link import (
     PHYSICAL_POLLING,
 )
 from bluebridge.device.layout.ib.smp import PortCapability
-from bluebridge.device.layout.mlx4.cable import CABLE_INFO_ATTRIBUTE
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.ports import CABLE_INFO_ATTRIBUTE
 from bluebridge.device.layout.net.mad import (
     MAD,
     MAD_SIZE,
@@ -30,8 +30,8 @@ from bluebridge.device.layout.net.mad import (
 )
 from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
-from bluebridge.device.mlx4.ports.cable import CableError, read_cable
-from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.mlx4.ports.reports import CableError, read_cable
+from bluebridge.device.mlx4.settings.parameters import CommandError
 from bluebridge.device.rdma.ports.infiniband_port import InfinibandPort
 from bluebridge.device.rdma.ports.port import Port
 

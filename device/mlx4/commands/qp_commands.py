@@ -10,15 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bluebridge.device.fabric.addresses import LinkLayer
-from bluebridge.device.layout.mlx4.commands import MODIFIER_SQD_EVENT, Opcode, OptPar, Status
+from bluebridge.device.layout.mlx4.commands import (
+    MODIFIER_SQD_EVENT,
+    TRANSITIONS,
+    Opcode,
+    OptPar,
+    Status,
+)
 from bluebridge.device.layout.mlx4.contexts import QPC, QPC_MAILBOX_OFFSET, QPC_SIZE, QpState
-from bluebridge.device.layout.mlx4.transitions import TRANSITIONS
 from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
-from bluebridge.device.mlx4.pairs.hca_pair import HcaPair
-from bluebridge.device.mlx4.rings.receive_queue import ReceiveRing
+from bluebridge.device.mlx4.pairs import HcaPair
+from bluebridge.device.mlx4.rings.receive_queues import ReceiveRing
 from bluebridge.device.mlx4.rings.send_queue import SendRing
-from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.mlx4.settings.parameters import CommandError
 from bluebridge.device.mlx4.words import STATES
 from bluebridge.device.rdma.queue_pairs import QPN_MASK
 from bluebridge.device.rdma.vocabulary import PairState, Role

@@ -26,7 +26,7 @@ from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.armed_faults import reason_of
 from bluebridge.device.mlx4.commands.command import Command, Rule
 from bluebridge.device.mlx4.registers.health import Health
-from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.mlx4.settings.parameters import CommandError
 from bluebridge.device.mlx4.words import STATUSES
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.rdma.vocabulary import Refusal

@@ -1,4 +1,7 @@
-"""Commands on rules of device-managed flow steering (Linux `mlx4/mcg.c: mlx4_flow_attach`)."""
+"""Commands on multicast groups and on rules of device-managed flow steering, one of which is used.
+
+Linux `mlx4/mcg.c: mlx4_multicast_attach, mlx4_init_mcg_table, mlx4_flow_attach`.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, Opcode, Status
 from bluebridge.device.layout.mlx4.steering import UD_RANGE
 from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
-from bluebridge.device.mlx4.settings.refusal import CommandError
-from bluebridge.device.mlx4.steering.rule_entry import rule_of
+from bluebridge.device.mlx4.ports.multicast_groups import MulticastGroups
+from bluebridge.device.mlx4.settings.parameters import CommandError
+from bluebridge.device.mlx4.steering import rule_of
 from bluebridge.device.rdma.vocabulary import CONNECTED
 
 
@@ -53,7 +57,44 @@ def _check_mode(adapter: Adapter) -> None:
         raise CommandError(Status.BAD_SYS_STATE, "INIT_HCA asked for no flow steering")
 
 
+DEFAULT_RECORD = 1
+
+
+def read_mcg(adapter: Adapter, command: Command) -> bytes:
+    """Return one multicast group record."""
+    return _groups(adapter).read(command.in_modifier)
+
+
+def write_mcg(adapter: Adapter, command: Command) -> None:
+    """Store one record; op modifier 1: the default record of a port and a kind of addresses."""
+    groups = _groups(adapter)
+    if command.op_modifier == DEFAULT_RECORD:
+        port = adapter.port_of(command.in_modifier >> 16 & 0xFF)
+        steer = command.in_modifier >> 1 & 1
+        record = command.mailbox(groups.record_bytes)
+        groups.write_default(port.number, steer, record)
+        return
+    if command.op_modifier:
+        raise CommandError(Status.BAD_OP, f"op modifier {command.op_modifier}")
+    groups.write(command.in_modifier, command.mailbox(groups.record_bytes))
+
+
+def mgid_hash(adapter: Adapter, command: Command) -> int:
+    """Return the hash bucket of a GID."""
+    return _groups(adapter).hash(command.mailbox(16))
+
+
+def _groups(adapter: Adapter) -> MulticastGroups:
+    """Return the multicast groups; raises `CommandError` (BAD_SYS_STATE) if rules replace them."""
+    if adapter.parameters.flow_steering:
+        raise CommandError(Status.BAD_SYS_STATE, "groups are rules of device-managed steering")
+    return adapter.multicast
+
+
 RULES: dict[int, Rule] = {
+    Opcode.READ_MCG: Rule(read_mcg),
+    Opcode.WRITE_MCG: Rule(write_mcg),
+    Opcode.MGID_HASH: Rule(mgid_hash),
     Opcode.QP_FLOW_STEERING_ATTACH: Rule(attach),
     Opcode.QP_FLOW_STEERING_DETACH: Rule(detach),
     Opcode.FLOW_STEERING_IB_UC_QP_RANGE: Rule(set_datagram_range),

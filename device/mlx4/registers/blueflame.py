@@ -10,19 +10,75 @@ says why.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, UAR_AREA_SIZE
+from bluebridge.device.layout.mlx4.uar import BLUEFLAME_LINE, PAGE_SIZE, UAR_AREA_SIZE
 from bluebridge.device.layout.mlx4.wqe import DS_MASK
-from bluebridge.device.mlx4.pairs.hca_pair import HcaPair
-from bluebridge.device.mlx4.registers.write_combining import FULL, Line, OpenLine
+from bluebridge.device.mlx4.pairs import HcaPair
 from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.mlx4.settings.config import Features
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.queue_pairs import QueuePairs
 from bluebridge.device.throttle import Throttle
+
+FULL: Final = "it is full"
+LAST: Final = BLUEFLAME_LINE - 1
+
+
+class Line(NamedTuple):
+    """The bytes of one write: `data` at `place`, within one line, closed for the given `reason`."""
+
+    place: int
+    data: bytes
+    reason: str
+
+
+class OpenLine:
+    """The line that is being gathered, which may be empty; places count from the page's start."""
+
+    __slots__ = ("_data", "_end", "_place")
+
+    def __init__(self) -> None:
+        self._place = self._end = 0
+        self._data = bytearray()
+
+    def store(self, place: int, data: bytes) -> Sequence[Line]:
+        """Take a store, which may begin anywhere in its line; returns the lines that it closes."""
+        end = place + len(data)
+        if place == self._end and self._data and end <= (place | LAST) + 1:
+            self._data += data
+            self._end = end
+            return (self.close(FULL),) if not end & LAST else ()
+        if not self._data and len(data) == BLUEFLAME_LINE and not place & LAST:
+            return (Line(place, data, FULL),)  # a whole line at once
+        return list(self._split(place, data))
+
+    def _split(self, place: int, data: bytes) -> Iterator[Line]:
+        while data:
+            room = BLUEFLAME_LINE - (place & LAST)
+            part, data = data[:room], data[room:]
+            if self._data and place != self._end:
+                yield self.close(f"a store at {place:#x} does not follow")
+            if not self._data:
+                self._place = place
+            self._data += part
+            self._end = place = place + len(part)
+            if not place & LAST:
+                yield self.close(FULL)
+
+    def so_far(self) -> bytes:
+        """Return the bytes gathered so far."""
+        return bytes(self._data)
+
+    def close(self, reason: str) -> Line:
+        """Empty the line; returns what was gathered, which may be nothing."""
+        line = Line(self._place, bytes(self._data), reason)
+        self._data.clear()
+        return line
+
 
 HEAD: Final = Struct(">II")
 INDEX_MASK: Final = 0xFFFF

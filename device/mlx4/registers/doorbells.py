@@ -17,7 +17,7 @@ from bluebridge.device.layout.mlx4.uar import (
     SEND_DOORBELL,
     UAR_AREA_SIZE,
 )
-from bluebridge.device.mlx4.pairs.hca_pair import HcaPair
+from bluebridge.device.mlx4.pairs import HcaPair
 from bluebridge.device.mlx4.registers.blueflame import BlueFlame
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueues
 from bluebridge.device.mlx4.rings.event_queues import EventQueues

@@ -6,20 +6,50 @@ Rules: Linux `ib/cq.c`, `mlx4/cq.c: mlx4_cq_completion`, `include/linux/mlx4/cq.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from struct import Struct
 from typing import Final
 
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import CQC, RING_UNIT
-from bluebridge.device.layout.mlx4.cqe import CQE_SIZE, OPCODE_RESIZE, OWNER_BIT, OWNER_OFFSET
+from bluebridge.device.layout.mlx4.cqe import (
+    CQE_SIZE,
+    OPCODE_RESIZE,
+    OWNER_BIT,
+    OWNER_OFFSET,
+    TS_HIGH_OFFSET,
+    TS_LOW_OFFSET,
+)
 from bluebridge.device.layout.mlx4.eqe import COMP_EQE, CQ_ERROR_EQE, DATA_OFFSET, EventType
 from bluebridge.device.layout.mlx4.uar import CQ_ARM_COUNT, CQ_ARM_NEXT, CQ_ARM_SOLICITED
-from bluebridge.device.mlx4.rings.completion_forms import CqeForm
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
 from bluebridge.device.mlx4.rings.ring_buffer import QueueBuffer, RingPages
-from bluebridge.device.mlx4.settings.parameters import Parameters
-from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.mlx4.settings import clock
+from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
 from bluebridge.device.pci.bus import DmaError, HostBus
+
+_HIGH: Final = Struct(">I")
+_LOW: Final = Struct(">H")
+
+
+class CqeForm:
+    """The form of a queue's completion entries, `size` bytes each."""
+
+    __slots__ = ("_lead", "_timestamps", "size")
+
+    def __init__(self, *, large: bool, timestamps: bool) -> None:
+        self.size = 2 * CQE_SIZE if large else CQE_SIZE
+        self._lead = bytes(self.size - CQE_SIZE)
+        self._timestamps = timestamps
+
+    def of(self, entry: bytearray) -> bytearray:
+        """Return the entry as it is stored, made from a plain one."""
+        if self._timestamps:
+            ticks = clock.now()
+            _HIGH.pack_into(entry, TS_HIGH_OFFSET, ticks >> 16)
+            _LOW.pack_into(entry, TS_LOW_OFFSET, ticks & 0xFFFF)
+        return bytearray(self._lead) + entry if self._lead else entry
+
 
 INDEX_MASK: Final = 0xFFFFFF  # indices run freely in 24 bits
 MAX_LOG_SIZE: Final = 22

@@ -29,8 +29,7 @@ from bluebridge.device.layout.mlx4.eqe import (
 from bluebridge.device.layout.mlx4.uar import EQ_ARM
 from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.mlx4.rings.ring_buffer import QueueBuffer, RingPages
-from bluebridge.device.mlx4.settings.parameters import Parameters
-from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
 from bluebridge.device.pci.bus import DmaError, HostBus
 
 INDEX_MASK: Final = 0xFFFFFF  # indices run freely in 24 bits

@@ -9,7 +9,7 @@ from typing import Final
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.mlx4.memory.icm import Icm
-from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.mlx4.settings.parameters import CommandError
 from bluebridge.device.pci.bus import DmaError, HostBus, Run
 from bluebridge.device.rdma.memory.scatter_gather import NOTED_RUNS
 

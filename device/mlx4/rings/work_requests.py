@@ -26,7 +26,7 @@ from bluebridge.device.layout.mlx4.wqe import (
     BindFlag,
 )
 from bluebridge.device.layout.net.ethernet import ETHERTYPE_SERVICE_VLAN, ETHERTYPE_VLAN
-from bluebridge.device.mlx4.memory.protection_entry import rights_of_fast_register
+from bluebridge.device.mlx4.memory.protection_table import rights_of_fast_register
 from bluebridge.device.mlx4.words import OPERATIONS
 from bluebridge.device.rdma.datagrams.sender import MAX_PAYLOAD
 from bluebridge.device.rdma.memory.region import Rights

@@ -1,4 +1,4 @@
-"""The parameters set by INIT_HCA: table sizes and the ICM addresses of tables."""
+"""What INIT_HCA set: table sizes, ICM addresses of tables; and how commands are refused."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from enum import IntEnum
 
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA
+from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.rdma.settings import Settings
 
 UNICAST_STEERING = 1 << 3
@@ -82,3 +83,12 @@ class Parameters(Settings):
     def clear(self) -> None:
         """Return to the values before INIT_HCA."""
         self.take(Parameters())
+
+
+class CommandError(Exception):
+    """A firmware command ends with a status other than OK; `reason` goes into the log."""
+
+    def __init__(self, status: Status, reason: str = "") -> None:
+        super().__init__(f"{status.name}: {reason}" if reason else status.name)
+        self.status = status
+        self.reason = reason

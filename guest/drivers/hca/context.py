@@ -1,23 +1,196 @@
-"""The HCA as a device of verbs: the order of bring-up and tear-down, and its ports."""
+"""The HCA as a device of verbs: bring-up and tear-down, its ports, its protection domains."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from random import Random
+from typing import Self
 
 from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP, BmmeFlag
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.ports import CONFIG_DEV, CONFIG_DEV_ROCE_PORT
 from bluebridge.device.layout.net.ip import ROCE_PORT
-from bluebridge.guest.drivers.bus.interface import Bus
-from bluebridge.guest.drivers.hca.port_context import PortContext
-from bluebridge.guest.drivers.hca.ports import Port
+from bluebridge.guest.drivers.bus.interface import Bus, DmaMemory
+from bluebridge.guest.drivers.hca.ports import GID_BYTES, MAC_BYTES, Port
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlame, BlueFlameUse
-from bluebridge.guest.drivers.hca.queues.event_queues import AsyncEventQueue
-from bluebridge.guest.drivers.hca.resources.adapter import Adapter
-from bluebridge.guest.drivers.hca.resources.errors import HcaError
-from bluebridge.guest.drivers.hca.resources.profile import DEFAULT, Profile
-from bluebridge.guest.drivers.hca.resources.vectors import DEFAULT_VECTORS
+from bluebridge.guest.drivers.hca.queues.cq import Cq
+from bluebridge.guest.drivers.hca.queues.event_queues import AsyncEventQueue, CompChannel
+from bluebridge.guest.drivers.hca.queues.qp import Qp
+from bluebridge.guest.drivers.hca.queues.srq import Srq
+from bluebridge.guest.drivers.hca.resources.adapter import DEFAULT_VECTORS, Adapter
+from bluebridge.guest.drivers.hca.resources.commands import HcaError
+from bluebridge.guest.drivers.hca.resources.memory_regions import (
+    MAX_FAST_REG_PAGES,
+    DmaMr,
+    FastRegMr,
+    Mr,
+)
+from bluebridge.guest.drivers.hca.resources.numbers import DEFAULT, Profile
+from bluebridge.guest.verbs.enums import AccessFlags
 from bluebridge.guest.verbs.errors import VerbsError
+from bluebridge.guest.verbs.interface import EthernetPort
+from bluebridge.guest.verbs.values import (
+    CompletionChannel,
+    DeviceAttr,
+    PortAttr,
+    QpInit,
+    RoceAddress,
+)
+
+
+class Pd:
+    """A protection domain; `port` and `blueflame` are for its queue pairs."""
+
+    def __init__(self, adapter: Adapter, port: EthernetPort, blueflame: BlueFlame | None) -> None:
+        self._adapter = adapter
+        self._port = port
+        self._blueflame = blueflame
+        self.pdn = adapter.numbers.protection_domains.allocate()
+
+    def get_dma_mr(self, access: AccessFlags | int = AccessFlags.LOCAL_WRITE) -> DmaMr:
+        """Register all of memory; addresses in the region are DMA addresses."""
+        return DmaMr(self._adapter, self.pdn, access)
+
+    def reg_mr(
+        self,
+        memory: int | Sequence[int],
+        length: int,
+        iova: int | None = None,
+        access: AccessFlags | int = AccessFlags.LOCAL_WRITE,
+        page_shift: int = 12,
+    ) -> Mr:
+        """Register `length` bytes; peers and work requests address them from `iova` on.
+
+        `memory` is the DMA address of contiguous memory, or the addresses of all its pages of
+        `1 << page_shift` bytes; the first page's offset is that of `iova`. `iova` defaults to the
+        (first) address. Raises `VerbsError`.
+        """
+        if iova is None:
+            iova = memory if isinstance(memory, int) else memory[0]
+        return Mr(self._adapter, self.pdn, memory, length, iova, access, page_shift)
+
+    def alloc_fast_reg_mr(self, max_pages: int) -> FastRegMr:
+        """Make a region for REG_MR work requests of up to `max_pages` pages (511 at most)."""
+        return FastRegMr(self._adapter, self.pdn, max_pages)
+
+    def create_qp(self, init: QpInit) -> Qp:
+        """Make a queue pair in state RESET."""
+        return Qp(self._adapter, self.pdn, init, self._port, self._blueflame)
+
+    def create_srq(self, max_wr: int, max_sge: int = 1) -> Srq:
+        """Make a shared receive queue for `max_wr` requests."""
+        return Srq(self._adapter, self.pdn, max_wr, max_sge)
+
+    def close(self) -> None:
+        """Free the domain's number; everything in the domain must have been closed before."""
+        self._adapter.numbers.protection_domains.free(self.pdn)
+
+
+class PortContext(ABC):
+    """The base class of the contexts of an adapter's ports.
+
+    Besides the interface of verbs it has `adapter`, the common parts of the device, and
+    `async_events` (`AsyncEvent`s of ports, queue pairs and queues). A completion channel is an
+    event queue of the device with an MSI-X vector of its own, whose eventfd is `fileno()`;
+    `_channels` holds the open ones, which all ports share.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        port: Port,
+        async_events: AsyncEventQueue,
+        blueflame: BlueFlame | None,
+        node_guid: int,
+        channels: list[CompChannel],
+    ) -> None:
+        self.adapter = adapter
+        self.health = adapter.health
+        self.name = adapter.name
+        self.ethernet_port = port
+        self.async_events = async_events
+        self._blueflame = blueflame
+        self._node_guid = node_guid
+        self._channels = channels
+
+    def allocate(self, length: int, align: int = 4096) -> DmaMemory:
+        """Allocate contiguous zeroed DMA memory; raises `MemoryError`."""
+        return self.adapter.bus.allocate(length, align)
+
+    def alloc_pd(self) -> Pd:
+        """Make a protection domain."""
+        return Pd(self.adapter, self.ethernet_port, self._blueflame)
+
+    def create_comp_channel(self) -> CompChannel:
+        """Make a completion channel; raises `VerbsError` when no interrupt vector is left."""
+        channel = CompChannel(self.adapter, self.adapter.vectors.allocate())
+        self._channels.append(channel)
+        return channel
+
+    def create_cq(self, entries: int, channel: CompletionChannel | None = None) -> Cq:
+        """Make a completion queue; `channel` is where its events go."""
+        if channel is not None and not isinstance(channel, CompChannel):
+            raise VerbsError("the completion channel is not one of this device")
+        return Cq(self.adapter, entries, channel, self.async_events.eqn)
+
+    def query_device(self) -> DeviceAttr:
+        """Return the device's limits and abilities out of the answer to QUERY_DEV_CAP."""
+        cap, limits = self.adapter.capabilities, self.adapter.limits
+        bmme = QUERY_DEV_CAP.get(cap, "bmme_flags")
+        return DeviceAttr(
+            name=self.name,
+            fw_version=self.adapter.firmware.version,
+            node_guid=self._node_guid,
+            max_qp_wr=limits.qp_wqes,
+            max_cqe=(1 << limits.log_cqes) - 1,
+            max_sge=QUERY_DEV_CAP.get(cap, "max_sq_sge"),
+            max_qp_rd_atomic=1 << QUERY_DEV_CAP.get(cap, "log_max_requester_depth"),
+            max_msg=1 << QUERY_DEV_CAP.get(cap, "log_max_msg"),
+            page_size_cap=(1 << 64) - (1 << QUERY_DEV_CAP.get(cap, "log_page_size")),
+            max_fast_reg_pages=MAX_FAST_REG_PAGES,
+            local_inv=bool(bmme & BmmeFlag.LOCAL_INV),
+            fast_reg=bool(bmme & BmmeFlag.FAST_REG_WR),
+            flags=QUERY_DEV_CAP.get(cap, "flags_hi") << 32 | QUERY_DEV_CAP.get(cap, "flags_lo"),
+        )
+
+    def query_port(self) -> PortAttr:
+        """Return the present state of the port."""
+        return self.ethernet_port.refresh()
+
+    @property
+    def local_dma_lkey(self) -> int | None:
+        """The local key that reaches all DMA memory in every PD, None when there is none."""
+        cap = self.adapter.capabilities
+        if not QUERY_DEV_CAP.get(cap, "bmme_flags") & BmmeFlag.RESERVED_LKEY:
+            return None
+        return QUERY_DEV_CAP.get(cap, "reserved_lkey")
+
+    @property
+    def address(self) -> bytes:
+        """The port's link-local GID (16 bytes), then its MAC address (6 bytes)."""
+        return self.ethernet_port.gids[0] + self.ethernet_port.mac
+
+    def address_vector(self, address: bytes) -> RoceAddress:
+        """Return the way to the device with that `address`, from the link-local GID."""
+        if len(address) != GID_BYTES + MAC_BYTES:
+            raise VerbsError(f"{address.hex()} is not the address of a RoCE device")
+        return RoceAddress(address[:GID_BYTES], address[GID_BYTES:])
+
+    @abstractmethod
+    def port(self, number: int) -> PortContext:
+        """Return the HCA bound to port `number`, brought up if need be; raises `VerbsError`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what belongs to this port; a second call does nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
 
 NAME = "mlx4_0"
 INTERRUPT_SECONDS = 10.0

@@ -8,7 +8,7 @@ from struct import Struct
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout import fields
 from bluebridge.device.layout.buslog import What
-from bluebridge.device.layout.mlx4 import bar0, contexts, cqe, eqe, transitions, uar
+from bluebridge.device.layout.mlx4 import bar0, commands, contexts, cqe, eqe, uar
 from bluebridge.device.layout.mlx4.commands import Opcode, name_of
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.wqe import DS_MASK, SendOpcode
@@ -279,14 +279,14 @@ MLX4 = DeviceModel(
             name=lambda control: name_of(control & _OPCODE),
         ),
         states=PairStates(
-            names=tuple(state.name for state in (contexts.QpState.RST, *transitions.OWNED)),
+            names=tuple(state.name for state in (contexts.QpState.RST, *commands.OWNED)),
             transitions={
                 name_of(opcode): PairTransition(
                     tuple(state.name for state in each.sources), each.target.name
                 )
-                for opcode, each in transitions.TRANSITIONS.items()
+                for opcode, each in commands.TRANSITIONS.items()
             },
-            failures=tuple((one.name, other.name) for one, other in transitions.FAILURES),
+            failures=tuple((one.name, other.name) for one, other in commands.FAILURES),
             flushing=contexts.QpState.SQER.name,
             failed=contexts.QpState.ERR.name,
             context=_pair_context,

@@ -11,7 +11,7 @@ from bluebridge.device.fabric.messages import Message, Response
 from bluebridge.device.layout.mlx4.commands import Opcode, OptPar, Status
 from bluebridge.device.layout.mlx4.contexts import MPT, QPC, QPC_SIZE, ServiceType
 from bluebridge.device.layout.mlx4.eqe import EventType
-from bluebridge.device.mlx4.memory.protection_entry import hardware_key
+from bluebridge.device.mlx4.memory.protection_table import hardware_key
 from tests.models.rdma_node import ALL_REMOTE, SPECIAL_BASE, Node
 from tests.models.rdma_node import TestQp as Queues
 from tests.models.verbs_model.encoding import plain, segments_of

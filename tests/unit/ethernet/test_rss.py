@@ -12,7 +12,7 @@ from bluebridge.device.ethernet.frames.receiving import MAX_FLOWS, toeplitz, xor
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import QPC, RSS, RSS_OFFSET, RssFlag, ServiceType
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE
-from bluebridge.device.mlx4.pairs.spreading import spreader_of
+from bluebridge.device.mlx4.pairs import spreader_of
 from tests.models.ethernet_pair import BROADCAST, ethernet_qp, ip_frame, steer
 from tests.models.rdma_node import Node, Pair, SendOpcode, TestQp, inline
 

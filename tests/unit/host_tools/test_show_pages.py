@@ -18,9 +18,8 @@ from bluebridge.device.layout.mlx4.contexts import (
     QPC_SIZE,
     SRQC_SIZE,
 )
-from bluebridge.device.mlx4.memory.protection_entry import region_of_entry
-from bluebridge.device.mlx4.memory.protection_table import ProtectionTable
-from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.mlx4.memory.protection_table import ProtectionTable, region_of_entry
+from bluebridge.device.mlx4.settings.parameters import CommandError
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.show.hca import RegionTable
 from bluebridge.host_tools.errors import UsageError

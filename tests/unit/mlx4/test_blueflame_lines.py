@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bluebridge.device.layout.mlx4.uar import BLUEFLAME_BUFFER, BLUEFLAME_LINE
-from bluebridge.device.mlx4.registers.write_combining import FULL, Line, OpenLine
+from bluebridge.device.mlx4.registers.blueflame import FULL, Line, OpenLine
 
 ENTRY = bytes(range(256))
 Stores = list[tuple[int, bytes]]

@@ -18,9 +18,8 @@ from bluebridge.device.layout.fields import RegisterBlock, Struct
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.cqe import FrameStatus
 from bluebridge.device.mlx4 import words
+from bluebridge.device.mlx4.commands.field_words import REFUSED, WORDS, Checked, page
 from bluebridge.device.mlx4.commands.register import RULES
-from bluebridge.device.mlx4.field_words.page import page
-from bluebridge.device.mlx4.field_words.words import REFUSED, WORDS, Checked
 from bluebridge.device.rdma.vocabulary import AsyncEvent, CompletionStatus, PairState, Reason
 from tests.models.house import HOME
 
@@ -103,8 +102,8 @@ def test_a_field_without_a_word_is_used() -> None:
 
 
 def _names_in(path: Path) -> set[str]:
-    """Names in a module of the adapter, none for the modules of words themselves."""
-    own = path.parent.name == "field_words"
+    """Names in a module of the adapter, none for that of the words itself."""
+    own = path.name == "field_words.py"
     return set() if own else _mentions(ast.parse(path.read_text(encoding="utf-8")))
 
 

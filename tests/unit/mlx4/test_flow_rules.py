@@ -14,8 +14,8 @@ from bluebridge.device.layout.mlx4.capabilities import QUERY_PORT
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.layout.mlx4.steering import RULE_CONTROL, RuleHeader
-from bluebridge.device.mlx4.settings.refusal import CommandError
-from bluebridge.device.mlx4.steering.rule_entry import rule_of
+from bluebridge.device.mlx4.settings.parameters import CommandError
+from bluebridge.device.mlx4.steering import rule_of
 from tests.models.rdma_node import Pair
 from tests.models.steering_rings import FIRST, GROUP, NOBODY, OTHER, SECOND, THIRD, Headers, Rings
 from tests.models.steering_rules import NIC, RuleNode, ethernet, infiniband, ipv4, ports, to, vxlan

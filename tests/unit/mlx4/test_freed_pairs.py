@@ -11,7 +11,7 @@ from bluebridge.device.ethernet.sender import EthernetSender
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import ServiceType
-from bluebridge.device.mlx4.pairs.hca_pair import HcaPair
+from bluebridge.device.mlx4.pairs import HcaPair
 from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.rdma.connected.requester import Requester
 from bluebridge.device.rdma.connected.responder import Responder

@@ -8,7 +8,7 @@ import pytest
 
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
-from bluebridge.device.mlx4.memory.protection_entry import rights_of_fast_register
+from bluebridge.device.mlx4.memory.protection_table import rights_of_fast_register
 from bluebridge.device.rdma.memory.region import AccessError, Rights
 from tests.models.hca_driver import ALL_RIGHTS, Driver
 from tests.models.rdma_node import Pair, SendOpcode

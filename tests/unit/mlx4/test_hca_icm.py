@@ -12,11 +12,9 @@ from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.capabilities import QUERY_FW
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY, WRITE_MTT
-from bluebridge.device.mlx4.memory.icm import Icm, IcmError
-from bluebridge.device.mlx4.memory.page_ranges import PageRanges
+from bluebridge.device.mlx4.memory.icm import Icm, IcmError, PageRanges
 from bluebridge.device.mlx4.rings.ring_buffer import FILL_BYTES, QueueBuffer
-from bluebridge.device.mlx4.settings.parameters import Parameters
-from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
 from bluebridge.device.pci.bus import DmaError
 from tests.models.fake_host import FakeHost
 from tests.models.hca_driver import TABLE_BYTES, Driver

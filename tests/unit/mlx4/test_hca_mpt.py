@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bluebridge.device.layout.mlx4.capabilities import RESERVED_LKEY
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import MPT, MPT_SIZE
-from bluebridge.device.mlx4.memory.protection_entry import hardware_key
+from bluebridge.device.mlx4.memory.protection_table import hardware_key
 from bluebridge.device.rdma.memory.region import (
     AccessError,
     MemoryRegion,

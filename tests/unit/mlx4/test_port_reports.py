@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from bluebridge.device.layout.mlx4.cable import (
+from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP, QUERY_PORT, DevFlag
+from bluebridge.device.layout.mlx4.commands import MODIFIER_RESET_COUNTER, Opcode, Status
+from bluebridge.device.layout.mlx4.ports import (
+    ACCESS_REG,
     CABLE_I2C_ADDRESS,
     CABLE_INFO,
     CABLE_INFO_ATTRIBUTE,
+    CONFIG_DEV,
+    IF_COUNTER,
     MAX_CABLE_READ,
+    PTYS,
+    PTYS_ETHERNET,
+    PTYS_ID,
     QSFP_BASE_SUM,
     QSFP_EEPROM,
     QSFP_EXTENDED_SUM,
     QSFP_PLUS,
     CableStatus,
-)
-from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP, QUERY_PORT, DevFlag
-from bluebridge.device.layout.mlx4.commands import MODIFIER_RESET_COUNTER, Opcode, Status
-from bluebridge.device.layout.mlx4.ports import (
-    ACCESS_REG,
-    CONFIG_DEV,
-    IF_COUNTER,
-    PTYS,
-    PTYS_ETHERNET,
-    PTYS_ID,
     LinkMode,
 )
 from bluebridge.device.layout.net.mad import MAD, MAD_SIZE, SMP_DATA_OFFSET, Method, MgmtClass
-from bluebridge.device.mlx4.ports.statistics import HEADERS
+from bluebridge.device.mlx4.ports.reports import HEADERS
 from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS
 from tests.models.hca_driver import Driver
 from tests.models.rdma_node import Node, Pair, SendOpcode, data, inline, remote

@@ -8,7 +8,7 @@ import pytest
 
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.cqe import RecvOpcode
-from bluebridge.device.mlx4.rings.receive_queue import ReceiveRing
+from bluebridge.device.mlx4.rings.receive_queues import ReceiveRing
 from bluebridge.device.mlx4.rings.send_queue import SendRing
 from tests.models.rdma_node import Node, Pair, SendOpcode, data, inline, remote
 from tests.unit.rdma.test_qp_protection import statuses

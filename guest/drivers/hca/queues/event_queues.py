@@ -20,6 +20,7 @@ from bluebridge.device.layout.mlx4.eqe import CMD_EQE, EQE_SIZE, OWNER_OFFSET, E
 from bluebridge.device.layout.mlx4.uar import EQ_ARM, eq_doorbell_offset
 from bluebridge.guest.drivers.hca.resources.adapter import Adapter
 from bluebridge.guest.verbs.interface import HEALTH_SECONDS
+from bluebridge.guest.verbs.values import CompletionQueue
 
 LOG_ENTRIES = 9
 ENTRIES = 1 << LOG_ENTRIES
@@ -195,3 +196,15 @@ class AsyncEventQueue(EventQueue[AsyncEvent]):
         else:
             number = DATA_WORD.unpack_from(entry, 4)[0] & NUMBER
         self._pending.append(AsyncEvent(kind, entry[3], number))
+
+
+class CompChannel(EventQueue[CompletionQueue]):
+    """A completion channel, which returns the CQs with a completion after `Cq.req_notify`."""
+
+    def _take(self, kind: int, entry: memoryview) -> None:
+        if kind != EventType.COMP:
+            return
+        cq = self._adapter.completion_queues.get(DATA_WORD.unpack_from(entry, 4)[0] & NUMBER)
+        if cq is not None:
+            cq.notified()
+            self._pending.append(cq)

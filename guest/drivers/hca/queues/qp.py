@@ -1,19 +1,23 @@
-"""Queue pairs and their states (ib/qp.c); `work_queues` has their two queues."""
+"""Queue pairs, their states and contexts (ib/qp.c: __mlx4_ib_modify_qp)."""
 
 from __future__ import annotations
 
 from bluebridge.device.layout.fields import Value
-from bluebridge.device.layout.mlx4.commands import Opcode
-from bluebridge.device.layout.mlx4.contexts import QPC, QPC_MAILBOX_OFFSET, ROCE_MODE_V2
+from bluebridge.device.layout.mlx4.commands import Opcode, OptPar
+from bluebridge.device.layout.mlx4.contexts import (
+    QPC,
+    QPC_MAILBOX_OFFSET,
+    ROCE_MODE_V2,
+    ServiceType,
+)
 from bluebridge.device.layout.net.ip import ROCE_V2
+from bluebridge.device.layout.net.roce import MTU_BYTES
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlame
 from bluebridge.guest.drivers.hca.queues.cq import Cq
-from bluebridge.guest.drivers.hca.queues.qp_context import constant_fields, mailbox, transition
-from bluebridge.guest.drivers.hca.queues.qp_geometry import Geometry, log2
 from bluebridge.guest.drivers.hca.queues.srq import Srq
-from bluebridge.guest.drivers.hca.queues.work_queues import WorkQueues
+from bluebridge.guest.drivers.hca.queues.work_queues import Geometry, WorkQueues, log2
 from bluebridge.guest.drivers.hca.resources.adapter import Adapter
-from bluebridge.guest.verbs.enums import QpState, QpType
+from bluebridge.guest.verbs.enums import AccessFlags, QpState, QpType
 from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.interface import EthernetPort
 from bluebridge.guest.verbs.values import (
@@ -23,6 +27,156 @@ from bluebridge.guest.verbs.values import (
     RoceAddress,
     SharedReceiveQueue,
 )
+
+SERVICES = {
+    QpType.RC: ServiceType.RC,
+    QpType.UC: ServiceType.UC,
+    QpType.UD: ServiceType.UD,
+    QpType.GSI: ServiceType.MLX,
+    QpType.RAW_ETH: ServiceType.MLX,
+}
+_CODES = {size: code for code, size in MTU_BYTES.items()}
+_MESSAGE_LIMITS = {QpType.UD: 5 << 5 | 13, QpType.GSI: 0xAB, QpType.RAW_ETH: 0xFF}
+_LOG_LONGEST_MESSAGE = 30
+_MIGRATED = 3
+_ACK_FREQUENCY = 8
+_SCHEDULE = 0x83
+_PORT_SHIFT = 6  # of the schedule queue
+_LINK_ETHERNET = 1
+_COUNTER_SINK = 0xFF
+
+TRANSITIONS: dict[tuple[QpState, QpState], Opcode] = {
+    (QpState.RESET, QpState.INIT): Opcode.RST2INIT_QP,
+    (QpState.INIT, QpState.INIT): Opcode.INIT2INIT_QP,
+    (QpState.INIT, QpState.RTR): Opcode.INIT2RTR_QP,
+    (QpState.RTR, QpState.RTS): Opcode.RTR2RTS_QP,
+    (QpState.RTS, QpState.RTS): Opcode.RTS2RTS_QP,
+    (QpState.SQE, QpState.RTS): Opcode.SQERR2RTS_QP,
+    (QpState.RTS, QpState.SQD): Opcode.RTS2SQD_QP,
+    (QpState.SQD, QpState.SQD): Opcode.SQD2SQD_QP,
+    (QpState.SQD, QpState.RTS): Opcode.SQD2RTS_QP,
+}
+
+Values = dict[str, Value]
+
+
+def transition(current: QpState, target: QpState) -> Opcode:
+    """Return the command for a transition; `VerbsError` when the state machine has none."""
+    if target is QpState.RESET:
+        return Opcode.TORST_QP
+    if target is QpState.ERR and current is not QpState.RESET:
+        return Opcode.TOERR_QP
+    opcode = TRANSITIONS.get((current, target))
+    if opcode is None:
+        raise VerbsError(f"a queue pair cannot go from {current.name} to {target.name}")
+    return opcode
+
+
+def constant_fields(kind: QpType) -> Values:
+    """Return the context fields that every transition of this kind of queue pair repeats."""
+    return {"service": SERVICES[kind], "pm_state": _MIGRATED, "ack_freq": _ACK_FREQUENCY}
+
+
+def mailbox(
+    kind: QpType, opcode: Opcode, attr: QpAttr, fixed: Values, memory: Values, port: int
+) -> bytes:
+    """Return the input mailbox of a transition: optional-parameter mask and context.
+
+    `fixed` are the fields that every transition repeats, `memory` those that locate the queues,
+    which only RESET to INIT takes. `port` is that of the queue pair, from 1 on.
+    """
+    values: Values = dict(fixed)
+    if opcode is Opcode.RST2INIT_QP:
+        values |= {
+            "fast_reg_enable": 1,
+            "reserved_lkey": 1,
+            "pri_sched_queue": _of_port(port),
+            **memory,
+        }
+    if opcode is Opcode.INIT2RTR_QP:
+        values |= _receiver(kind, attr, _of_port(port))
+    mask = 0
+    for bit, part in _optional(attr):
+        values |= part
+        mask |= 1 << bit
+    if opcode is Opcode.RST2INIT_QP:
+        mask = 0
+    if attr.rq_psn is not None:
+        values["next_recv_psn"] = attr.rq_psn
+    if attr.sq_psn is not None:
+        values["next_send_psn"] = attr.sq_psn
+    return mask.to_bytes(4, "big") + bytes(QPC_MAILBOX_OFFSET - 4) + bytes(QPC.pack(values))
+
+
+def _of_port(port: int) -> int:
+    """Return the bit of the schedule queue that chooses the port."""
+    return (port - 1) << _PORT_SHIFT
+
+
+def _receiver(kind: QpType, attr: QpAttr, port: int) -> Values:
+    if kind in _MESSAGE_LIMITS:
+        return {
+            "mtu_msgmax": _MESSAGE_LIMITS[kind],
+            "pri_sched_queue": _SCHEDULE | port,
+            "pri_counter_index": _COUNTER_SINK,
+            "pri_link_type": _LINK_ETHERNET,
+            "pri_grh": 1,
+            "pri_feup": 0x80 if kind is QpType.GSI else 0,
+        }
+    to = attr.address_vector
+    if not isinstance(to, RoceAddress) or attr.dest_qpn is None or attr.path_mtu not in _CODES:
+        raise VerbsError("RTR needs an address vector, path_mtu (256 … 4096) and dest_qpn")
+    return {
+        "mtu": _CODES[attr.path_mtu],
+        "msg_max": _LOG_LONGEST_MESSAGE,
+        "remote_qpn": attr.dest_qpn,
+        **_path(to, port),
+    }
+
+
+def _path(to: RoceAddress, port: int) -> Values:
+    return {
+        "pri_counter_index": _COUNTER_SINK,
+        "pri_grh": 1,
+        "pri_mylmc": 0,  # index into the port's MAC table
+        "pri_link_type": _LINK_ETHERNET,
+        "pri_mgid_index": to.sgid_index,
+        "pri_hop_limit": to.hop_limit,
+        "pri_tclass": to.traffic_class,
+        "pri_flow_label": to.flow_label,
+        "pri_rgid": to.dgid,
+        "pri_sched_queue": _SCHEDULE | port | to.service_level << 3,
+        "pri_dmac": to.dmac,
+    }
+
+
+def _optional(attr: QpAttr) -> list[tuple[OptPar, Values]]:
+    parts: list[tuple[OptPar, Values]] = []
+    if attr.access is not None:
+        flags = AccessFlags(attr.access)
+        parts += [
+            (OptPar.RRE, {"remote_read": int(bool(flags & AccessFlags.REMOTE_READ))}),
+            (OptPar.RWE, {"remote_write": int(bool(flags & AccessFlags.REMOTE_WRITE))}),
+            (OptPar.RAE, {"remote_atomic": int(bool(flags & AccessFlags.REMOTE_ATOMIC))}),
+        ]
+    simple: tuple[tuple[OptPar, str, int | None], ...] = (
+        (OptPar.QKEY, "qkey", attr.qkey),
+        (OptPar.RNR_TIMEOUT, "min_rnr_timer", attr.min_rnr_timer),
+        (OptPar.RETRY_COUNT, "retry_count", attr.retry_count),
+        (OptPar.RNR_RETRY, "rnr_retry", attr.rnr_retry),
+        (OptPar.ACK_TIMEOUT, "pri_ack_timeout", attr.timeout),
+        (OptPar.SRA_MAX, "sra_max", _log(attr.max_rd_atomic)),
+        (OptPar.RRA_MAX, "rra_max", _log(attr.max_dest_rd_atomic)),
+    )
+    parts += [(bit, {name: value}) for bit, name, value in simple if value is not None]
+    return parts
+
+
+def _log(depth: int | None) -> int | None:
+    if depth is None:
+        return None
+    return max(0, depth - 1).bit_length()
+
 
 _NO_MAILBOX = 2
 _DEVICE_STATES = {

@@ -1,27 +1,151 @@
-"""The common parts of one adapter: bus, commands, context memory, numbers, and open objects.
+"""The common parts of one adapter: reset, firmware, vectors, context memory, numbers, open objects.
 
-Bring-up and tear-down follow Linux's mlx4_load_one and mlx4_unload_one (core/main.c).
+Bring-up and tear-down follow Linux's mlx4_load_one and mlx4_unload_one (core/main.c, core/fw.c).
 """
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
+from collections.abc import Sequence
 from random import Random
 from typing import Protocol
 
-from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, QUERY_DEV_CAP
-from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.mlx4.bar0 import (
+    HCR,
+    HCR_GO,
+    OWNERSHIP_OFFSET,
+    RESET_OFFSET,
+    RESET_VALUE,
+    SEMAPHORE_OFFSET,
+)
+from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, QUERY_DEV_CAP, QUERY_FW
+from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, Opcode
+from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, RESERVED_UARS
-from bluebridge.guest.drivers.bus.interface import Bus
-from bluebridge.guest.drivers.hca.resources.commands import FirmwareCommands
-from bluebridge.guest.drivers.hca.resources.firmware import Firmware
-from bluebridge.guest.drivers.hca.resources.health import HcaHealth
+from bluebridge.guest.drivers.bus.interface import Bus, DmaMemory
+from bluebridge.guest.drivers.hca.resources.commands import (
+    ALL_ONES,
+    FirmwareCommands,
+    HcaError,
+    HcaHealth,
+)
 from bluebridge.guest.drivers.hca.resources.icm import Icm
-from bluebridge.guest.drivers.hca.resources.limits import Limits
-from bluebridge.guest.drivers.hca.resources.numbers import NumberSpaces
-from bluebridge.guest.drivers.hca.resources.profile import DEFAULT, Profile
-from bluebridge.guest.drivers.hca.resources.reset import release_device, reset_device
-from bluebridge.guest.drivers.hca.resources.vectors import InterruptVectors
+from bluebridge.guest.drivers.hca.resources.numbers import DEFAULT, Limits, NumberSpaces, Profile
+from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.values import CompletionQueue
+
+COMMAND_REVISIONS = range(2, 4)
+
+
+class Firmware:
+    """The running firmware and its pages; raises `HcaError` for an unknown command interface."""
+
+    def __init__(self, bus: Bus, commands: FirmwareCommands, health: HcaHealth) -> None:
+        self._commands = commands
+        self._memory: DmaMemory | None = None
+        answer = commands.query(Opcode.QUERY_FW)
+        version = [QUERY_FW.get(answer, f"fw_{part}") for part in ("major", "minor", "subminor")]
+        self.version = ".".join(map(str, version))
+        revision = QUERY_FW.get(answer, "cmd_interface_rev")
+        if revision not in COMMAND_REVISIONS:
+            raise HcaError(f"command interface revision {revision} is unknown")
+        pages = QUERY_FW.get(answer, "fw_pages")
+        if pages:
+            self._memory = bus.allocate(pages << 12)
+            self._map(self._memory.address, pages)
+        # core/fw.c: mlx4_QUERY_FW decodes the BAR in this way.
+        bar = (QUERY_FW.get(answer, "catas_bar") >> 6) * 2
+        health.watch(bar, QUERY_FW.get(answer, "catas_offset"))
+        commands.run(Opcode.RUN_FW)
+        # Ask for the default log page size, as Linux does; old firmware may not know how.
+        with contextlib.suppress(VerbsError):
+            commands.run(Opcode.MOD_STAT_CFG, data=b"\0\0\1\0")
+
+    def stop(self) -> None:
+        """Take the firmware's pages back; the HCA must be closed."""
+        self._commands.run(Opcode.UNMAP_FA)
+        if self._memory is not None:
+            self._memory.free()
+
+    def _map(self, address: int, pages: int) -> None:
+        entries = [bytes(MAP_ENTRY.pack(page=(address >> 12) + index)) for index in range(pages)]
+        per_command = MAILBOX_SIZE // MAP_ENTRY.size
+        for start in range(0, pages, per_command):
+            part = entries[start : start + per_command]
+            self._commands.run(Opcode.MAP_FA, len(part), data=b"".join(part))
+
+
+SEMAPHORE_SECONDS = 10.0
+READY_SECONDS = 2.0
+
+
+def reset_device(bus: Bus, health: HcaHealth) -> None:
+    """Own the device and reset it; raises `HcaError` when it is taken or does not answer.
+
+    Linux sleeps a second after the reset; here the command register is polled instead, which is
+    idle with toggle 0 as soon as the reset is done.
+    """
+    owner = bus.read32(0, OWNERSHIP_OFFSET)
+    if owner == ALL_ONES:
+        raise health.loss()
+    if owner:
+        raise HcaError("the device is owned by another driver (ownership word is not 0)")
+    _wait(bus, health, SEMAPHORE_OFFSET, SEMAPHORE_SECONDS, "hardware semaphore")
+    bus.write32(0, RESET_OFFSET, RESET_VALUE)
+    after = "command register after the reset"
+    _wait(bus, health, HCR.at("control"), READY_SECONDS, after, HCR_GO)
+
+
+def release_device(bus: Bus) -> None:
+    """Give the ownership back (mlx4_free_ownership)."""
+    bus.write32(0, OWNERSHIP_OFFSET, 0)
+
+
+def _wait(
+    bus: Bus, health: HcaHealth, offset: int, seconds: float, what: str, mask: int = ALL_ONES
+) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        value = bus.read32(0, offset)
+        if value != ALL_ONES and not value & mask:
+            return
+        if time.monotonic() > deadline:
+            # Only after a while: a device may read as all ones in the middle of its reset.
+            if value == ALL_ONES:
+                raise health.loss()
+            raise HcaError(f"the {what} stays at {value:#010x}")
+        time.sleep(0.001)
+
+
+DEFAULT_VECTORS = 16
+
+
+class InterruptVectors:
+    """The eventfds of the device's vectors, and which vectors are free."""
+
+    def __init__(self, fds: Sequence[int]) -> None:
+        self._fds = fds
+        self._free = list(range(len(fds) - 1, 0, -1))
+        self._lock = threading.Lock()
+
+    def fd(self, vector: int) -> int:
+        """Return the eventfd of a vector."""
+        return self._fds[vector]
+
+    def allocate(self) -> int:
+        """Return a vector that no channel has; raises `VerbsError` when all are in use."""
+        with self._lock:
+            if not self._free:
+                raise VerbsError("no interrupt vector is left for another completion channel")
+            return self._free.pop()
+
+    def free(self, vector: int) -> None:
+        """Give a vector back; 0 is never handed out again."""
+        with self._lock:
+            if vector:
+                self._free.append(vector)
 
 
 class CompletionOwner(Protocol):

@@ -16,7 +16,7 @@ from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY, MTT_PRESENT
 from bluebridge.guest.drivers.bus.interface import Bus, DmaMemory
 from bluebridge.guest.drivers.bus.ranges import RangeAllocator
 from bluebridge.guest.drivers.hca.resources.commands import FirmwareCommands
-from bluebridge.guest.drivers.hca.resources.profile import Profile
+from bluebridge.guest.drivers.hca.resources.numbers import Profile
 from bluebridge.guest.verbs.errors import VerbsError
 
 PAGE_SHIFT = 12

@@ -1,14 +1,56 @@
-"""Numbers of objects (QPN, CQN, PD, memory keys)."""
+"""Numbers of objects (QPN, CQN, PD, memory keys), and how many there may be."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from dataclasses import dataclass
 from random import Random, SystemRandom
 
 from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP
-from bluebridge.guest.drivers.hca.resources.profile import Profile
 from bluebridge.guest.verbs.errors import VerbsError
+
+
+@dataclass(slots=True, frozen=True)
+class Limits:
+    """The limits in the answer to QUERY_DEV_CAP."""
+
+    qp_wqes: int
+    log_srq_wqes: int
+    log_cqes: int
+    send_bytes: int
+    recv_bytes: int
+
+    @classmethod
+    def of(cls, dev_cap: bytes) -> Limits:
+        """Return the limits in `dev_cap`, the answer to QUERY_DEV_CAP."""
+        return cls(
+            qp_wqes=1 << QUERY_DEV_CAP.get(dev_cap, "log_max_qp_wqes"),
+            log_srq_wqes=QUERY_DEV_CAP.get(dev_cap, "log_max_srq_wqes"),
+            log_cqes=QUERY_DEV_CAP.get(dev_cap, "log_max_cqes") - 1,
+            send_bytes=QUERY_DEV_CAP.get(dev_cap, "max_sq_desc"),
+            recv_bytes=QUERY_DEV_CAP.get(dev_cap, "max_rq_desc"),
+        )
+
+
+@dataclass(slots=True, frozen=True)
+class Profile:
+    """The sizes of the context tables, as powers of two.
+
+    The default is small (a laboratory needs hundreds of objects, not hundreds of thousands), so all
+    of it is mapped at start; Linux maps pieces on demand.
+    """
+
+    log_qps: int = 10
+    log_srqs: int = 7
+    log_cqs: int = 9
+    log_eqs: int = 7
+    log_mpts: int = 12
+    log_mtts: int = 17
+
+
+DEFAULT = Profile()
+
 
 _SPECIAL_QPS = 8
 _GSI_OFFSET = 2

@@ -1,15 +1,17 @@
 """What the adapter refuses in the fields of its tables, and what it ignores, with the reason.
 
-A field that is not here is used: the device behaves as it says, or writes it.
+`python -m bluebridge.device.mlx4.commands.field_words` writes the page of them, which `make docs`
+has. A field that is not here is used: the device behaves as it says, or writes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bluebridge.device.layout.fields import RegisterBlock, Struct
-from bluebridge.device.layout.mlx4 import cable, cqe, eqe, ports, steering, wqe
+from bluebridge.device.layout.mlx4 import cqe, eqe, ports, steering, wqe
 from bluebridge.device.layout.mlx4.bar0 import CONTROL, HCR
 from bluebridge.device.layout.mlx4.capabilities import (
     INIT_HCA,
@@ -22,6 +24,7 @@ from bluebridge.device.layout.mlx4.capabilities import (
 )
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import CQC, EQC, MPT, PATH, QPC, SRQC
+from bluebridge.device.mlx4.commands.register import RULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +42,9 @@ Words = Mapping[str, str | Checked]
 """By names of fields, separated by spaces: why they are ignored, or how they are checked."""
 
 _INIT_HCA = "commands/firmware_commands.py: init_hca"
-_CONFIG = "commands/config_dev_commands.py: config_dev"
-_REGISTER = "commands/access_register_commands.py: access_register"
-_MATCH = Checked("steering/rule_entry.py: _match", "the headers there are")
+_CONFIG = "commands/port_commands.py: config_dev"
+_REGISTER = "commands/port_commands.py: access_register"
+_MATCH = Checked("steering.py: _match", "the headers there are")
 _ZERO = "told as 0"
 _TOLD_BACK = "told as it was written"
 _PRIORITY = "priorities and rates do not differ"
@@ -101,7 +104,7 @@ WORDS: Sequence[tuple[Struct | RegisterBlock, Words]] = (
         MPT,
         {
             "first_byte_offset mtt_rep": Checked(
-                "memory/protection_entry.py: region_of_entry", "0"
+                "memory/protection_table.py: region_of_entry", "0"
             ),
             "mio": "how the adapter orders its own reads",
             "atomic_enable": "the rights say whether peers may do atomics",
@@ -171,7 +174,7 @@ WORDS: Sequence[tuple[Struct | RegisterBlock, Words]] = (
     (cqe.CQE, {"svlan_present": f"{_ZERO}: datagrams have customer tags only"}),
     (cqe.FRAME_CQE, {"ipv6_extensions": f"{_ZERO}: software looks for extension headers itself"}),
     (eqe.COMP_EQE, {"subtype": f"{_ZERO}: there are no others"}),
-    (steering.RULE_CONTROL, {"mode": Checked("steering/rule_entry.py: rule_of", "RuleMode")}),
+    (steering.RULE_CONTROL, {"mode": Checked("steering.py: rule_of", "RuleMode")}),
     *(
         (rule, {"size id": _MATCH})
         for rule in (
@@ -236,7 +239,7 @@ WORDS: Sequence[tuple[Struct | RegisterBlock, Words]] = (
         },
     ),
     (
-        cable.QSFP_EEPROM,
+        ports.QSFP_EEPROM,
         {"power_class": f"{_ZERO}: up to 1.5 W", "vendor_oui": f"{_ZERO}: the vendor is none"},
     ),
 )
@@ -250,3 +253,58 @@ REFUSED: dict[Opcode, str] = {
     Opcode.UPDATE_QP: "its capability is not announced; Linux does without",
 }
 """The reason why a command is not carried out, by opcode: each ends with BAD_OP."""
+
+
+_INTRODUCTION = """# What the adapter does with each field of its interface
+
+Generated with `python -m bluebridge.device.mlx4.commands.field_words`;
+`tests/unit/mlx4/test_field_words.py` fails where a function that is named does not have the
+field. [registers.md](registers.md) says where each field is and what it means.
+
+Fields of `device/layout/mlx4` that are not here are used: the device behaves as they say, or
+writes them, and the same test fails where no function has their names. Of those that are here
+
+| word | meaning |
+|---|---|
+| checked | anything but what is noted ends the command with BAD_PARAM |
+| ignored | nothing depends on it, and why |
+
+Functions stand in `device/mlx4`. Bits that no table has are ignored.
+"""
+
+
+def _commands() -> Iterator[str]:
+    yield "## Commands"
+    yield ""
+    yield "Any other opcode ends with BAD_OP, and nothing is read or written."
+    yield ""
+    yield "| opcode | command | without INIT_HCA | what it does, or why not |"
+    yield "|---|---|---|---|"
+    for opcode in Opcode:
+        rule = RULES.get(opcode)
+        if rule is None:
+            yield f"| {opcode:#05x} | {opcode.name} | | BAD_OP: {REFUSED.get(opcode, '')} |"
+            continue
+        says = (inspect.getdoc(rule.handler) or "").partition("\n\n")[0].replace("\n", " ")
+        before = "yes" if rule.before_init else "OK" if rule.closing else "BAD_SYS_STATE"
+        yield f"| {opcode:#05x} | {opcode.name} | {before} | {says} |"
+    yield ""
+
+
+def page() -> str:
+    """Return the page as Markdown."""
+    lines = [_INTRODUCTION, *_commands(), "## Fields", ""]
+    for table, words in WORDS:
+        lines += [f"### {table.name}", "", "| fields | word | where, or why |", "|---|---|---|"]
+        for names, word in words.items():
+            if isinstance(word, Checked):
+                says = f"checked | `{word.where}`: {word.wanted}"
+            else:
+                says = f"ignored | {word}"
+            lines.append(f"| {', '.join(names.split())} | {says} |")
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

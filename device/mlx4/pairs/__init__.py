@@ -1,1 +1,0 @@
-"""Queue pairs of the adapter, as their contexts describe them."""

@@ -1,0 +1,296 @@
+"""What ports tell: properties, statistics and the cable by commands, changes by events.
+
+Linux `mlx4/fw.c: mlx4_QUERY_PORT`, `mlx4/eq.c: mlx4_eq_int`, `mlx4/port.c: mlx4_get_module_info`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bluebridge.device.fabric.subnet.port import Change, PortAgent
+from bluebridge.device.layout.mlx4.commands import Status
+from bluebridge.device.layout.mlx4.eqe import (
+    DATA_OFFSET,
+    OWNER_OFFSET,
+    PORT_ACTIVE,
+    PORT_DOWN,
+    PORT_EQE,
+    PORT_MNG_EQE,
+    PORT_MNG_GUID_INFO,
+    PORT_MNG_PKEY_TABLE,
+    PORT_MNG_PORT_INFO,
+    EventType,
+)
+from bluebridge.device.layout.mlx4.ports import (
+    CABLE_I2C_ADDRESS,
+    CABLE_INFO,
+    ETH_STATS,
+    FLOW_STATS,
+    FLOW_STATS_PRIORITIES,
+    IF_COUNTER,
+    MAX_CABLE_PAGE,
+    MAX_CABLE_READ,
+    QSFP_BASE_SUM,
+    QSFP_EEPROM,
+    QSFP_EXTENDED_SUM,
+    QSFP_PLUS,
+    SET_PORT_IB,
+    CableStatus,
+    LinkMode,
+)
+from bluebridge.device.layout.net.ethernet import HEADER_SIZE
+from bluebridge.device.layout.net.roce import BTH_SIZE, GRH_SIZE, ICRC_SIZE
+from bluebridge.device.mlx4.rings.event_queues import EventQueues
+from bluebridge.device.mlx4.settings.parameters import CommandError
+from bluebridge.device.rdma.ports.counters import FrameCounters, InterfaceCounter
+from bluebridge.device.rdma.ports.face import PortEvents
+from bluebridge.device.rdma.ports.flow_control import FlowControl
+from bluebridge.device.rdma.ports.infiniband_port import LOG_GIDS, LOG_PKEYS, InfinibandPort
+from bluebridge.device.rdma.ports.port import MAX_MTU, Port
+
+TYPE_INFINIBAND: Final = 1
+TYPE_ETHERNET: Final = 2
+SPEED_40G: Final = 64
+SPEED_10G: Final = 1
+MAX_VLS: Final = 8
+ACCEPTED_VLS: Final = {1: 1, 2: 2, 4: 3, 8: 4}
+"""Code of VLCap by the number of virtual lanes software asks for."""
+LINK_MODES: Final = int(LinkMode.CR4_40G | LinkMode.CR_10G)
+
+
+def link_modes(port: Port) -> int:
+    """Return the link modes of a port: all there are, unless software has chosen some."""
+    modes = port.tables.link_modes
+    return LINK_MODES if modes is None else modes
+
+
+def properties(port: Port) -> dict[str, int]:
+    """Return the properties of a port that QUERY_PORT tells."""
+    return infiniband(port) if isinstance(port, InfinibandPort) else ethernet(port)
+
+
+def ethernet(port: Port) -> dict[str, int]:
+    """Return the QUERY_PORT properties of a 40 Gb/s Ethernet port with RoCE."""
+    return {
+        "link_up": int(port.link_up),
+        "autoneg": 1,
+        "suggested_type": 1,
+        "supported_types": TYPE_ETHERNET,
+        "ib_mtu": 5,
+        "eth_mtu": MAX_MTU,
+        "link_speed": SPEED_40G if link_modes(port) & LinkMode.CR4_40G else SPEED_10G,
+        "max_width": 3,
+        "log_max_gids": 7,
+        "log_max_pkeys": 0,
+        "log_max_vlans": 7,
+        "log_max_macs": 7,
+        "max_tc": 8,
+        "max_vl": 8,
+        "mac": int.from_bytes(port.burned_in, "big"),
+    }
+
+
+def infiniband(port: InfinibandPort) -> dict[str, int]:
+    """Return the QUERY_PORT properties of a port on an InfiniBand fabric."""
+    return {
+        "link_up": int(port.agent.link_up),
+        "supported_types": TYPE_INFINIBAND,
+        "ib_mtu": port.agent.get("mtu_cap"),
+        "max_width": port.agent.get("width_supported"),
+        "log_max_gids": LOG_GIDS,
+        "log_max_pkeys": LOG_PKEYS,
+        "log_max_vlans": 7,
+        "log_max_macs": 7,
+        "max_vl": MAX_VLS,
+    }
+
+
+def special_base(port: Port) -> int:
+    """Return the first of the eight special QP numbers (CONF_SPECIAL_QP); 0 if it is not set."""
+    first = port.tables.smi_qpn
+    return 0 if first < 0 else first - port.number + 1
+
+
+def set_special_base(port: Port, base: int) -> None:
+    """Give a port its two of the special QP numbers from `base` on; 0 takes them back."""
+    tables = port.tables
+    tables.smi_qpn = base + port.number - 1 if base else -1
+    tables.gsi_qpn = base + port.number + 1 if base else -1
+
+
+def set_capabilities(port: Port, mailbox: bytes) -> None:
+    """Carry out SET_PORT of InfiniBand; an Ethernet port only stores it. Raises `CommandError`.
+
+    Linux sends limits when it starts and capabilities whenever they change
+    (`mlx4/port.c: mlx4_SET_PORT`, `ib/main.c: mlx4_ib_SET_PORT`).
+    """
+    get = SET_PORT_IB.get
+    if not isinstance(port, InfinibandPort):
+        port.tables.capabilities = get(mailbox, "capabilities")
+        return
+    if get(mailbox, "change_vl") and get(mailbox, "vl_count") not in ACCEPTED_VLS:
+        raise CommandError(Status.BAD_SIZE, f"{get(mailbox, 'vl_count')} virtual lanes")
+    if get(mailbox, "change_mtu"):
+        if not 1 <= get(mailbox, "mtu") <= 5:
+            raise CommandError(Status.BAD_PARAM, f"MTU code {get(mailbox, 'mtu')}")
+        port.agent.put("mtu_cap", get(mailbox, "mtu"))
+    if get(mailbox, "change_vl"):
+        port.agent.put("vl_cap", ACCEPTED_VLS[get(mailbox, "vl_count")])
+    if get(mailbox, "reset_qkey_violations"):
+        port.agent.put("qkey_violations", 0)
+    port.agent.set_capabilities(get(mailbox, "capabilities"))
+
+
+HEADERS: Final = HEADER_SIZE + GRH_SIZE + BTH_SIZE + ICRC_SIZE
+"""Number of bytes of a RoCE v1 packet around its payload."""
+_NARROW: Final = 0xFFFFFFFF
+
+
+def ethernet_statistics(counters: FrameCounters) -> bytes:
+    """Return the answer to DUMP_ETH_STATS."""
+    values: dict[str, int] = {}
+    for name, direction in (("rx", counters.rx), ("tx", counters.tx)):
+        for quantity in ("frames", "octets", "unicast", "multicast", "broadcast"):
+            for where, value in enumerate(getattr(direction, quantity)):
+                values[f"{name}_{quantity}_{where}"] = value
+        values[f"{name}_dropped"] = min(direction.dropped, _NARROW)
+    return bytes(
+        ETH_STATS.pack(
+            values,
+            rx_no_buffer=values["rx_dropped"],
+            rx_total_frames=sum(counters.rx.frames) & _NARROW,
+        )
+    )
+
+
+def flow_statistics(flow: FlowControl) -> bytes:
+    """Return the flow control answer to DUMP_ETH_STATS: the same for all priorities."""
+    row = FLOW_STATS.pack(
+        rx_pause=flow.rx.frames,
+        rx_pause_duration=int(flow.rx.duration * 1e6),
+        rx_pause_transition=flow.rx.transitions,
+        tx_pause=flow.tx.frames,
+        tx_pause_duration=int(flow.tx.duration * 1e6),
+        tx_pause_transition=flow.tx.transitions,
+    )
+    return bytes(row) * FLOW_STATS_PRIORITIES
+
+
+def interface_statistics(counter: InterfaceCounter) -> bytes:
+    """Return the answer to QUERY_IF_STAT."""
+    return bytes(
+        IF_COUNTER.pack(
+            interfaces=1,
+            rx_frames=counter.rx_packets,
+            rx_bytes=counter.rx_bytes + counter.rx_packets * HEADERS,
+            tx_frames=counter.tx_packets,
+            tx_bytes=counter.tx_bytes + counter.tx_packets * HEADERS,
+        )
+    )
+
+
+CR4_40G: Final = 1 << 3
+COPPER: Final = 0xA0
+
+
+class CableError(Exception):
+    """A cable request is answered with a status instead of bytes."""
+
+    def __init__(self, status: CableStatus) -> None:
+        super().__init__(status.name)
+        self.status = status
+
+
+def _text(text: str, width: int) -> bytes:
+    return text.encode("ascii").ljust(width)
+
+
+def _memory() -> bytes:
+    """Return the whole EEPROM, with its check sums."""
+    memory = QSFP_EEPROM.pack(
+        identifier=QSFP_PLUS,
+        revision=7,
+        flat=1,
+        no_interrupt=1,
+        upper_identifier=QSFP_PLUS,
+        connector=0x23,
+        ethernet=CR4_40G,
+        encoding=5,
+        bit_rate=103,
+        copper_length=1,
+        technology=COPPER,
+        vendor=_text("bluebridge", 16),
+        part_number=_text("BB-QSFP-CU1M", 16),
+        part_revision=_text("A", 2),
+        attenuation_2500=3,
+        attenuation_5000=5,
+        serial_number=_text("BB000001", 16),
+        date=_text("250101", 8),
+    )
+    for name, covered in (("base_sum", QSFP_BASE_SUM), ("extended_sum", QSFP_EXTENDED_SUM)):
+        QSFP_EEPROM.set(memory, name, sum(memory[position] for position in covered) & 0xFF)
+    return bytes(memory)
+
+
+EEPROM: Final = _memory()
+
+
+def read_cable(request: bytes, *, present: bool) -> bytes:
+    """Answer a CABLE_INFO with the bytes it asks for; raises `CableError`.
+
+    `present` says whether a cable is plugged in.
+    """
+    get = CABLE_INFO.get
+    address, size = get(request, "address"), get(request, "size")
+    if not present:
+        raise CableError(CableStatus.NOT_CONNECTED)
+    if get(request, "i2c_address") != CABLE_I2C_ADDRESS:
+        raise CableError(CableStatus.BAD_I2C_ADDRESS)
+    if get(request, "page") > MAX_CABLE_PAGE:
+        raise CableError(CableStatus.BAD_PAGE)
+    if not 0 < size <= MAX_CABLE_READ or address + size > len(EEPROM):
+        raise CableError(CableStatus.BAD_ADDRESS)
+    answer = bytearray(request[: CABLE_INFO.size])
+    CABLE_INFO.set(answer, "data", EEPROM[address : address + size].ljust(MAX_CABLE_READ, b"\0"))
+    return bytes(answer)
+
+
+ALL_ENTRIES: Final = 0xFFFFFFFF
+_PORT_INFO_EVENTS: Final = (
+    Change.SM_LID | Change.GID_PREFIX | Change.LID | Change.CLIENT_REREGISTER | Change.SM_SL
+)
+_TABLE_EVENTS: Final = {Change.PKEYS: PORT_MNG_PKEY_TABLE, Change.GUIDS: PORT_MNG_GUID_INFO}
+
+
+class PortEventWriter(PortEvents):
+    """The writer of the events of all ports of one HCA to event queues."""
+
+    __slots__ = ("_eqs",)
+
+    def __init__(self, eqs: EventQueues) -> None:
+        self._eqs = eqs
+
+    def link_changed(self, number: int, *, active: bool) -> None:
+        """Post a PORT_CHANGE event."""
+        event = bytes(PORT_EQE.pack(port=number)[DATA_OFFSET:-4])
+        self._eqs.post_async(EventType.PORT_CHANGE, event, PORT_ACTIVE if active else PORT_DOWN)
+
+    def management_changed(self, agent: PortAgent, change: Change) -> None:
+        """Post the events of Linux `ib/mad.c: handle_port_mgmt_change_event`."""
+        if change & _PORT_INFO_EVENTS:
+            self._post(
+                PORT_MNG_PORT_INFO,
+                port=agent.number,
+                sm_lid=agent.get("sm_lid"),
+                lid=agent.lid,
+                changed=int(change & _PORT_INFO_EVENTS),
+                sm_sl=agent.get("sm_sl"),
+                gid_prefix=agent.get("gid_prefix"),
+            )
+        for kind, subtype in _TABLE_EVENTS.items():
+            if change & kind:
+                self._post(subtype, port=agent.number, changed=ALL_ENTRIES)
+
+    def _post(self, subtype: int, **values: int) -> None:
+        event = bytes(PORT_MNG_EQE.pack(values)[DATA_OFFSET:OWNER_OFFSET])
+        self._eqs.post_async(EventType.PORT_MNG_CHG, event, subtype)

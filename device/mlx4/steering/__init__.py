@@ -1,1 +1,0 @@
-"""Device-managed flow steering rules as drivers write them."""
