@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bluebridge.device.buslog.marks import find_mark
 from bluebridge.device.buslog.reader import Filter, LogError, LogReader
-from bluebridge.host_tools.analyzer import terminal
+from bluebridge.host_tools.analyzer import output
 from bluebridge.host_tools.analyzer.comparison import compare
 from bluebridge.host_tools.analyzer.event_lines import KINDS
 from bluebridge.host_tools.analyzer.pcap import dissector, export
@@ -159,7 +159,7 @@ def _reader(arguments: argparse.Namespace) -> LogReader:
 
 
 def _print(lines: Iterator[str]) -> None:
-    shown = lines if terminal.width() is None else terminal.fitted(lines)
+    shown = lines if output.width() is None else output.fitted(lines)
     for line in shown:
         print(line)
 
@@ -194,7 +194,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         arguments.tree,
         arguments.decode,
         arguments.format == "jsonl",
-        terminal.width(),
+        output.width(),
     )
 
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from bluebridge.device.buslog.reader import LogError
 from bluebridge.host_tools.analyzer.wire_check import report
-from bluebridge.host_tools.analyzer.wire_check.capture import Capture
 from bluebridge.host_tools.analyzer.wire_check.checker import Checker
-from bluebridge.host_tools.analyzer.wire_check.rules import TOLERATED, Violation, tolerance
-from bluebridge.host_tools.analyzer.wire_check.seen import Seen
+from bluebridge.host_tools.analyzer.wire_check.report import Capture
+from bluebridge.host_tools.analyzer.wire_check.rules import TOLERATED, Seen, Violation, tolerance
 from bluebridge.host_tools.errors import UsageError
 
 _US = 1000

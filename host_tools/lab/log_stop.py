@@ -14,8 +14,7 @@ from pathlib import Path
 
 from bluebridge.device.buslog.marks import MAX_TEXT
 from bluebridge.device.buslog.reader import Event, LogError, LogReader
-from bluebridge.host_tools.analyzer.conditions import Condition, ConditionError
-from bluebridge.host_tools.analyzer.conditions.live_search import LiveSearch
+from bluebridge.host_tools.analyzer.conditions import Condition, ConditionError, LiveSearch
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab import hardware_control
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from bluebridge.device.layout.fields import Register, RegisterBlock
+from bluebridge.device.layout.ioat.registers import ChannelError, State
 from bluebridge.device.layout.net.mad import PORT_INFO
 from bluebridge.device.layout.net.roce import MTU_BYTES
-from bluebridge.host_tools.show.item import Item, Kind, Row, gid_text
+from bluebridge.device.layout.ntb.models import BY_NAME, BridgeModel
+from bluebridge.device.layout.ntb.uses import Use
+from bluebridge.host_tools.show.registers import lines_of, value_at
+from bluebridge.host_tools.show.text import Item, Kind, Row, gid_text
 
 _LAYERS = {"ETHERNET": "Ethernet", "INFINIBAND": "InfiniBand"}
 _STATES = {1: "DOWN", 2: "INIT", 3: "ARMED", 4: "ACTIVE"}
@@ -79,3 +84,145 @@ PORTS = Kind(
     ("port",),
     hexadecimal=frozenset(("qp0", "steering")),
 )
+
+
+def congestion(row: Row) -> Sequence[Item]:
+    """Return the item of a queue pair, which the device server tells as it is shown."""
+    return [{"function": row["function"], **row}]
+
+
+ECN = Kind(
+    "ecn",
+    "queue pairs on a wire of packets",
+    "a QPN",
+    congestion,
+    ("lqpn",),
+    (
+        "lqpn", "rqpn", "ce-seen", "cnps-sent", "cnps-received", "rate", "target", "alpha",
+        "limited",
+    ),
+    frozenset(("lqpn", "rqpn")),
+)  # fmt: skip
+
+
+_LINKS = {True: "up", False: "down", None: "kept by software"}
+
+
+def bridge(row: Row) -> Sequence[Item]:
+    """Return the item of one side of a bridge."""
+    registers = _Registers(BY_NAME[row["model"]], lines_of(row), row["partition"] or 0)
+    return [
+        {
+            "function": row["function"],
+            "model": row["model"],
+            "link": _LINKS[row["link"]],
+            "link-wanted": row["wanted"],
+            "partition": row["partition"],
+            "locked-up": row["hung"],
+            "window": {_name(each): _window(each, registers) for each in row["windows"]},
+            "doorbell": f"{registers.value(Use.PENDING):#x}",
+            "doorbell-mask": f"{registers.value(Use.MASK):#x}",
+            "doorbells-lost": row["lost"],
+            "scratchpad": registers.scratchpads(),
+            "message": registers.messages(),
+        }
+    ]
+
+
+class _Registers:
+    """The values of a bridge's registers, by their use.
+
+    `copy` is the number of the guest's own partition, where there are registers of each.
+    """
+
+    def __init__(self, model: BridgeModel, lines: Mapping[int, bytes], copy: int) -> None:
+        self._lines = lines
+        self._copy = copy
+        self._found: dict[tuple[Use, int], tuple[RegisterBlock, Register]] = {}
+        for block in model.blocks:
+            for register in block.registers:
+                use = model.uses.registers.get((block.name, register.name))
+                if use is not None:
+                    self._found[use.use, use.number] = block, register
+
+    def value(self, use: Use, number: int = 0) -> int:
+        """Return the value of the register with a use, for slot or BAR `number`."""
+        return value_at(self._lines, *self._found[use, number], self._copy)
+
+    def limit(self, bar: int) -> Item:
+        """Return the end of the window in a BAR; empty where the model has no register for it."""
+        if (Use.WINDOW_LIMIT, bar) not in self._found:
+            return {}
+        return {"limit": f"{self.value(Use.WINDOW_LIMIT, bar):#x}"}
+
+    def scratchpads(self) -> Item:
+        """Return the scratchpads that are not zero, by number."""
+        if (Use.OWN_SCRATCHPAD, 0) not in self._found:
+            return {}
+        block, register = self._found[Use.OWN_SCRATCHPAD, 0]
+        values = ((n, value_at(self._lines, block, register, n)) for n in range(block.count))
+        return {str(number): f"{value:#010x}" for number, value in values if value}
+
+    def messages(self) -> Item:
+        """Return the peer's messages that stand in a slot, by slot."""
+        found: Item = {}
+        for slot in sorted(number for use, number in self._found if use is Use.INBOX):
+            value = self.value(Use.INBOX, slot)
+            fresh = self.value(Use.INBOX_STATUS, slot) & 1
+            if value or fresh:
+                found[str(slot)] = f"{value:#x}{' new' if fresh else ''}"
+        return found
+
+
+def _name(window: Row) -> str:
+    lut = window["lut"]
+    return f"bar{window['bar']}" if lut is None else f"bar{window['bar']}.lut{lut}"
+
+
+def _window(window: Row, registers: _Registers) -> Item:
+    """Return the part of this guest's memory that the peer sees, and the count of misses."""
+    return {
+        "state": "open" if window["length"] else "closed",
+        "xlat": f"{window['base']:#x}",
+        "size": f"{window['length']:#x}",
+        **registers.limit(window["bar"]),
+        "met-closed": window["closed"],
+        "aborts": window["aborts"],
+    }
+
+
+def channel(row: Row) -> Sequence[Item]:
+    """Return the item of a channel of a DMA engine."""
+    return [
+        {
+            "function": row["function"],
+            "channel": row["channel"],
+            "state": State(row["state"]).name.lower(),
+            "error": ChannelError(row["error"]).name or "none",
+            "chain": row["chain"],
+            "next": row["next"],
+            "last-done": row["last"],
+            "done": row["done"],
+            "wanted": row["wanted"],
+            "bytes-left": row["copying"],
+            "completion": row["completion"],
+            "interrupts": bool(row["interrupts"]),
+            "interrupt-armed": bool(row["armed"]),
+            "suspending": bool(row["suspending"]),
+        }
+    ]
+
+
+NTB = Kind("ntb", "bridges", "nothing: a guest has one bridge", bridge, ())
+DMA = Kind(
+    "dma",
+    "channels",
+    "a channel, from 0 on",
+    channel,
+    ("channel",),
+    (
+        "channel", "state", "error", "chain", "next", "last-done", "done", "wanted", "bytes-left",
+        "completion",
+    ),
+    frozenset(("chain", "next", "last-done", "completion")),
+)  # fmt: skip

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from bluebridge.device.layout.fields import Access, Register, RegisterBlock
+from bluebridge.device.layout import pci
+from bluebridge.device.layout.fields import Access, Register, RegisterBlock, Struct
 from bluebridge.device.layout.ioat import registers as ioat_registers
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.commands import name_of
 from bluebridge.device.layout.ntb.models import BY_NAME
-from bluebridge.host_tools.show.item import Item, Kind, Row
+from bluebridge.host_tools.show.text import Item, Kind, Row
 
 _LINE = 64
 _OPCODE = 0xFFF
@@ -100,6 +101,147 @@ REGS = Kind(
     registers,
     ("offset",),
     ("offset", "register", "value", "fields", "meaning"),
+    frozenset(("offset",)),
+    offsets=True,
+)
+
+
+_COMMAND = {
+    "I/O": 0, "Mem": 1, "BusMaster": 2, "SpecCycle": 3, "MemWINV": 4, "VGASnoop": 5, "ParErr": 6,
+    "Stepping": 7, "SERR": 8, "FastB2B": 9, "DisINTx": 10,
+}  # fmt: skip
+_STATUS = {
+    "INTx": 3, "Cap": 4, "66MHz": 5, "UDF": 6, "FastB2B": 7, "ParErr": 8, ">TAbort": 11,
+    "<TAbort": 12, "<MAbort": 13, ">SERR": 14, "<PERR": 15,
+}  # fmt: skip
+_SPEEDS = ("unknown", "2.5GT/s", "5GT/s", "8GT/s", "16GT/s", "32GT/s")
+_ENTRIES = 64
+"""The most capabilities that are followed: a space of 256 bytes has room for fewer."""
+
+Entry = tuple[int, str, str]
+"""The offset, name and decoded value of a register."""
+
+
+def _flags(value: int, names: Mapping[str, int]) -> str:
+    return " ".join(f"{name}{'+' if value >> bit & 1 else '-'}" for name, bit in names.items())
+
+
+def _header(config: bytes, bars: Mapping[str, int]) -> Iterator[Entry]:
+    get = pci.HEADER.get
+    kind = pci.HEADER.get_raw(config, "class_code")[::-1].hex()
+    device = f"{get(config, 'vendor'):04x}:{get(config, 'device'):04x}"
+    own = f"{get(config, 'subsystem_vendor'):04x}:{get(config, 'subsystem'):04x}"
+    yield 0x00, "Device", f"{device} (rev {get(config, 'revision'):02x}) class {kind}"
+    yield 0x2C, "Subsystem", own
+    yield 0x04, "Control", _flags(get(config, "command"), _COMMAND)
+    yield 0x06, "Status", _flags(get(config, "status"), _STATUS)
+    for bar, size in bars.items():
+        yield 0x10 + 4 * int(bar), f"Region {bar}", _region(config, int(bar), size)
+
+
+def _region(config: bytes, bar: int, size: int) -> str:
+    low = pci.HEADER.get(config, f"bar{bar}")
+    wide = bool(low & pci.BAR_64BIT)
+    high = pci.HEADER.get(config, f"bar{bar + 1}") if wide else 0
+    address = high << 32 | low & ~0xF
+    where = f"{address:08x}" if address else "<unassigned>"
+    kind = f"{64 if wide else 32}-bit, {'' if low & pci.BAR_PREFETCHABLE else 'non-'}prefetchable"
+    return f"Memory at {where} ({kind}) [size={_size(size)}]"
+
+
+def _size(size: int) -> str:
+    for shift, unit in ((30, "G"), (20, "M"), (10, "K")):
+        if size >= 1 << shift:
+            return f"{size >> shift}{unit}"
+    return str(size)
+
+
+def _power(at: int, raw: bytes) -> Iterator[Entry]:
+    get = pci.PM_CAPABILITY.get
+    yield at, f"[{at:02x}] Power Management", f"version {get(raw, 'version')}"
+    state = f"D{get(raw, 'power_state')} NoSoftRst{'+' if get(raw, 'no_soft_reset') else '-'}"
+    yield at + 4, f"[{at:02x}] Status", state
+
+
+def _msix(at: int, raw: bytes) -> Iterator[Entry]:
+    get = pci.MSIX_CAPABILITY.get
+    enable, masked = get(raw, "enable"), get(raw, "function_mask")
+    words = f"Enable{_sign(enable)} Count={get(raw, 'table_size') + 1} Masked{_sign(masked)}"
+    yield at, f"[{at:02x}] MSI-X", words
+    for field, name, start in (("table", "Vector table", 4), ("pending", "PBA", 8)):
+        word = get(raw, field)
+        yield at + start, f"[{at:02x}] {name}", f"BAR={word & 7} offset={word & ~7:08x}"
+
+
+def _sign(value: int) -> str:
+    return "+" if value else "-"
+
+
+def _express(at: int, raw: bytes) -> Iterator[Entry]:
+    get = pci.EXPRESS_CAPABILITY.get
+
+    def link(speed: str, width: str) -> str:
+        number = get(raw, speed)
+        named = _SPEEDS[number] if number < len(_SPEEDS) else "unknown"
+        return f"Speed {named}, Width x{get(raw, width)}"
+
+    kind = "Endpoint" if get(raw, "port_type") == 0 else f"type {get(raw, 'port_type')}"
+    payload = 128 << get(raw, "max_payload_supported")
+    yield at, f"[{at:02x}] Express", f"(v{get(raw, 'version')}) {kind}"
+    extended = _sign(get(raw, "extended_tag_supported"))
+    errors, reset = _sign(get(raw, "role_based_errors")), _sign(get(raw, "function_reset"))
+    words = f"MaxPayload {payload} bytes ExtTag{extended} RBE{errors} FLReset{reset}"
+    yield at + 0x04, f"[{at:02x}] DevCap", words
+    request = 128 << get(raw, "max_read_request")
+    ordering, snoop = _sign(get(raw, "relaxed_ordering")), _sign(get(raw, "no_snoop"))
+    words = f"RlxdOrd{ordering} NoSnoop{snoop} MaxReadReq {request} bytes"
+    yield at + 0x08, f"[{at:02x}] DevCtl", words
+    yield at + 0x0A, f"[{at:02x}] DevSta", f"{get(raw, 'device_status'):#06x}"
+    yield at + 0x0C, f"[{at:02x}] LnkCap", link("link_speed_max", "link_width_max")
+    yield at + 0x10, f"[{at:02x}] LnkCtl", f"{get(raw, 'link_control'):#06x}"
+    yield at + 0x12, f"[{at:02x}] LnkSta", link("link_speed", "link_width")
+    yield at + 0x28, f"[{at:02x}] DevCtl2", f"{get(raw, 'device_control2'):#06x}"
+    yield at + 0x30, f"[{at:02x}] LnkCtl2", f"{get(raw, 'link_control2'):#06x}"
+
+
+_CAPABILITIES: Mapping[int, tuple[Struct, Callable[[int, bytes], Iterator[Entry]]]] = {
+    pci.CAP_ID_PM: (pci.PM_CAPABILITY, _power),
+    pci.CAP_ID_MSIX: (pci.MSIX_CAPABILITY, _msix),
+    pci.CAP_ID_EXPRESS: (pci.EXPRESS_CAPABILITY, _express),
+}
+
+
+def _capabilities(config: bytes) -> Iterator[Entry]:
+    """Yield the registers of the capabilities' chain, as far as it goes."""
+    at = pci.HEADER.get(config, "capabilities")
+    for _ in range(_ENTRIES):
+        if not at:
+            return
+        number = config[at]
+        if number in _CAPABILITIES:
+            struct, decode = _CAPABILITIES[number]
+            yield from decode(at, config[at : at + struct.size])
+        else:
+            yield at, f"[{at:02x}] Capability", f"{number:#04x}"
+        at = config[at + 1]
+
+
+def config_space(row: Row) -> Sequence[Item]:
+    """Return an item for every register of config space, by its name."""
+    config = bytes.fromhex(row["config"]).ljust(pci.CONFIG_SIZE, b"\0")
+    return [
+        {"function": row["function"], "offset": offset, "register": name, "value": text}
+        for offset, name, text in (*_header(config, row["bars"]), *_capabilities(config))
+    ]
+
+
+CONFIG = Kind(
+    "config",
+    "registers",
+    "an offset in config space",
+    config_space,
+    ("offset", "register"),
+    ("offset", "register", "value"),
     frozenset(("offset",)),
     offsets=True,
 )

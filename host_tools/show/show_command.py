@@ -17,10 +17,10 @@ from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import guests, record
 from bluebridge.host_tools.keeper.guests import Guest
 from bluebridge.host_tools.lab import hardware_control
-from bluebridge.host_tools.show import since, text
-from bluebridge.host_tools.show.bridges import DMA, NTB
-from bluebridge.host_tools.show.item import Item, Kind
+from bluebridge.host_tools.show import text
 from bluebridge.host_tools.show.kinds import KINDS
+from bluebridge.host_tools.show.ports import DMA, NTB
+from bluebridge.host_tools.show.text import Item, Kind
 
 Tell = Callable[[str], list[str]]
 """A function that has the server carry out a line, and returns the lines of its answer."""
@@ -107,7 +107,7 @@ def main(options: argparse.Namespace) -> int:
         options.save.write_text(json.dumps(document, indent=1))
     _remark(guest)
     if before is not None:
-        _print_since(options, kind, since.differences(kind, before, answer.items))
+        _print_since(options, kind, text.differences(kind, before, answer.items))
     elif options.json:
         print(json.dumps(document, indent=2))
     else:
@@ -180,7 +180,7 @@ def _before(
     if moment is None:
         return None
     if isinstance(moment, Path):
-        items = since.load(moment, kind, options.name)
+        items = text.load(moment, kind, options.name)
         if options.number is None:
             return items
         now = ask(tell, options.name, kind, options.number, last=last)
@@ -216,12 +216,12 @@ def _remark(guest: Guest) -> None:
         print(f"bluebridge: guest {guest.name}: {why}; shown as it was then", file=sys.stderr)
 
 
-def _print_since(options: argparse.Namespace, kind: Kind, found: list[since.Difference]) -> None:
+def _print_since(options: argparse.Namespace, kind: Kind, found: list[text.Difference]) -> None:
     if options.json:
-        told = {"name": options.name, "what": kind.name, "differences": since.document(found)}
+        told = {"name": options.name, "what": kind.name, "differences": text.document(found)}
         print(json.dumps(told, indent=2))
         return
-    for line in since.lines(kind, found):
+    for line in text.lines(kind, found):
         print(line)
     if not found:
         print(f"{options.name}: no difference")

@@ -2,10 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv6Address
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from bluebridge.host_tools.show.item import Item, Kind
+from bluebridge.host_tools.errors import UsageError
+
+Row = Mapping[str, Any]
+"""An object with the fields that the device server tells."""
+Item = dict[str, Any]
+"""An object with the names that users know, in the order in which they are shown.
+
+`function` comes first.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of objects: `items` makes items of a row, `keys` are the fields that identify one.
+
+    `columns` are those of its table, the most wanted first; kinds without any are shown as lines.
+    Numbers of the fields `hexadecimal` are addresses, keys, bit masks, and the numbers of queues
+    that the log has in hexadecimal, too.
+    """
+
+    name: str
+    title: str
+    """The plural of the kind for use in a sentence."""
+    number: str
+    """The meaning of the argument NUMBER, in words."""
+    items: Callable[[Row], Sequence[Item]]
+    keys: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+    hexadecimal: frozenset[str] = frozenset()
+    offsets: bool = False
+    """Whether the argument NUMBER is an offset, which is looked up here, not in the server."""
+
+    def key(self, item: Item) -> tuple[Any, ...]:
+        """Return the function and the values of `keys`, which tell an item from all others."""
+        return item.get("function", ""), *(item[name] for name in self.keys)
+
+
+def gid_text(gid: bytes) -> str | None:
+    """Return a GID as text such as `fe80::202:c9ff:fe00:1`; None for zeros.
+
+    One of an IPv4 address is `::ffff:10.9.0.1`.
+    """
+    if not any(gid):
+        return None
+    address = IPv6Address(gid)
+    return f"::ffff:{address.ipv4_mapped}" if address.ipv4_mapped else str(address)
+
 
 GAP = "  "
 
@@ -95,3 +145,88 @@ def names(items: Sequence[Item]) -> Iterator[str]:
             function = item["function"]
             yield f"{function}"
         yield f"{GAP}{item['register']:{width}}{GAP}{item['value']}"
+
+
+class Change(NamedTuple):
+    """A field whose value differs; `name` has the parts of a nested field with dots between."""
+
+    name: str
+    before: Any
+    after: Any
+
+
+class Difference(NamedTuple):
+    """An item and its changes, which are none if it is only there `before`, or only `after`."""
+
+    item: Item
+    before: bool
+    after: bool
+    changes: Sequence[Change]
+
+
+def load(path: Path, kind: Kind, name: str) -> list[Item]:
+    """Return the items that `--save` wrote.
+
+    Raises `OSError`, `UsageError` for the items of another question.
+    """
+    try:
+        kept = json.loads(path.read_text())
+        what, whose, items = kept["what"], kept["name"], kept["items"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise UsageError(f"{path} is no file of --save", "give one, or seconds: 2s") from None
+    if (what, whose) != (kind.name, name):
+        raise UsageError(f"{path} is of `show {whose} {what}`", "give one of the same question")
+    return list(items)
+
+
+def differences(kind: Kind, before: Sequence[Item], after: Sequence[Item]) -> list[Difference]:
+    """Return the items that are new, gone or changed, in order."""
+    was = {kind.key(item): item for item in before}
+    now = {kind.key(item): item for item in after}
+    found = []
+    for key in sorted(was.keys() | now.keys()):
+        old, new = was.get(key), now.get(key)
+        changes = list(_changes(old, new)) if old is not None and new is not None else []
+        if changes or old is None or new is None:
+            item = new if new is not None else old
+            found.append(Difference(item or {}, old is not None, new is not None, changes))
+    return found
+
+
+def _changes(before: Item, after: Item) -> Iterator[Change]:
+    old, new = dict(_flat(before)), dict(_flat(after))
+    for name in [*new, *(name for name in old if name not in new)]:
+        if old.get(name) != new.get(name):
+            yield Change(name, old.get(name), new.get(name))
+
+
+def _flat(item: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in item.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def lines(kind: Kind, found: Sequence[Difference]) -> Iterator[str]:
+    """Yield a line for each changed field, such as `a qp 0x49: state RTR -> RTS`."""
+    for each in found:
+        name = title(kind, each.item)
+        if not each.before or not each.after:
+            yield f"{name}: {'new' if each.after else 'gone'}"
+        for change in each.changes:
+            wide = change.name.partition(".")[0] in kind.hexadecimal
+            old = cell(change.before, hexadecimal=wide)
+            yield f"{name}: {change.name} {old} -> {cell(change.after, hexadecimal=wide)}"
+
+
+def document(found: Sequence[Difference]) -> list[dict[str, Any]]:
+    """Return the differences as JSON objects for programs."""
+    return [
+        {
+            "item": each.item,
+            "change": "changed" if each.changes else "new" if each.after else "gone",
+            "fields": {c.name: {"before": c.before, "after": c.after} for c in each.changes},
+        }
+        for each in found
+    ]

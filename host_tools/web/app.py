@@ -18,13 +18,12 @@ import bottle
 
 from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.device.layout import reference
-from bluebridge.host_tools.analyzer.named_fields import named_fields
+from bluebridge.host_tools.analyzer.event_lines import named_fields
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.web import queue_answer
 from bluebridge.host_tools.web.book import Book, Query
 from bluebridge.host_tools.web.lab import Lab
 from bluebridge.host_tools.web.live import Live, TooManyPages
-from bluebridge.host_tools.web.moments import Moments
+from bluebridge.host_tools.web.moments import Moments, queue_answer
 from bluebridge.host_tools.web.reference_page import page as reference_page
 from bluebridge.host_tools.web.timeline import length, moments, timeline
 
@@ -186,7 +185,7 @@ class Site:
         asked = bottle.request.query
         device = asked.getunicode("device", "")
         wanted = (device, _number(asked.get("qpn", ""))) if device else None
-        return queue_answer.answer(self._queues, number, wanted)
+        return queue_answer(self._queues, number, wanted)
 
     def reference(self, subject: str) -> str:
         """Answer with a page of the register reference, else 404."""

@@ -15,7 +15,7 @@ from bluebridge.host_tools.keeper import registry
 from bluebridge.host_tools.keeper.record import PairRecord
 from bluebridge.host_tools.lab import hardware_control
 from bluebridge.host_tools.progress import listed
-from bluebridge.host_tools.web.places import Function, hosts, peers
+from bluebridge.host_tools.web.timeline import Function, hosts, peers
 
 _SECONDS = 2.0
 """The seconds that the device server may take to answer."""

@@ -16,8 +16,7 @@ from pathlib import Path
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.host_tools.analyzer.activity import Activity
 from bluebridge.host_tools.web.book import Gathered, read, said, words_of
-from bluebridge.host_tools.web.kept_words import KeptWords
-from bluebridge.host_tools.web.words import PART, WORKERS, pack, parts
+from bluebridge.host_tools.web.words import PART, WORKERS, KeptWords, pack, parts
 
 _NICE = 9
 """The niceness of the process above that of the server, so that the page comes first."""

@@ -16,11 +16,14 @@ from bluebridge.guest.verbs import WrOpcode
 from bluebridge.host_tools.analyzer.analysis import PostedBy, transfers
 from bluebridge.host_tools.analyzer.model import load
 from bluebridge.host_tools.analyzer.model import model_command as cli
-from bluebridge.host_tools.analyzer.model.model import link_share
-from bluebridge.host_tools.analyzer.model.profile import Constants
-from bluebridge.host_tools.analyzer.model.samples import Setting, read_samples
-from bluebridge.host_tools.analyzer.model.study import TABLES, StudyTable
-from bluebridge.host_tools.analyzer.model.tables import compare
+from bluebridge.host_tools.analyzer.model.model import Constants, link_share
+from bluebridge.host_tools.analyzer.model.tables import (
+    TABLES,
+    Setting,
+    StudyTable,
+    compare,
+    read_samples,
+)
 from tests.wire.server import ROOT
 from tests.wire.sweeps import STUDY, rewritten, sweep
 

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind, lone, started
-from bluebridge.host_tools.analyzer.activity.commands import CommandActivities
-from bluebridge.host_tools.analyzer.activity.open_activities import WINDOW, OpenActivities
-from bluebridge.host_tools.analyzer.activity.resets import ResetActivities
+from bluebridge.host_tools.analyzer.activity.activity import (
+    WINDOW,
+    Activity,
+    ActivityKind,
+    OpenActivities,
+    lone,
+    started,
+)
+from bluebridge.host_tools.analyzer.activity.commands import CommandActivities, ResetActivities
 from bluebridge.host_tools.analyzer.devices.model import Adapter, EventKind, QueueEvent
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of
 from bluebridge.host_tools.analyzer.transaction import Role, Transaction

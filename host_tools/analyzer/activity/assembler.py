@@ -10,10 +10,9 @@ from pathlib import Path
 
 from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.host_tools.analyzer.activity.activity import Activity, of_transfer
+from bluebridge.host_tools.analyzer.activity.activity import WINDOW, Activity, of_transfer
 from bluebridge.host_tools.analyzer.activity.adapter_activities import HcaActivities
 from bluebridge.host_tools.analyzer.activity.bridge_assembly import BridgeAssembler
-from bluebridge.host_tools.analyzer.activity.open_activities import WINDOW
 from bluebridge.host_tools.analyzer.analysis.assembly import TransferAssembler
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
 from bluebridge.host_tools.analyzer.analysis.transfer import Transfer

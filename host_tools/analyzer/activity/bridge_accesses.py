@@ -9,9 +9,12 @@ from bluebridge.device.buslog.reader import Event
 from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.ntb.uses import RegisterUse, Use, Uses
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind, begun, lone
-from bluebridge.host_tools.analyzer.activity.bridge_causes import Access, Cause
-from bluebridge.host_tools.analyzer.activity.bridge_doorbells import Doorbells
-from bluebridge.host_tools.analyzer.activity.bridge_windows import WindowAccess
+from bluebridge.host_tools.analyzer.activity.bridge_effects import (
+    Access,
+    Cause,
+    Doorbells,
+    WindowAccess,
+)
 from bluebridge.host_tools.analyzer.activity.engine_channel import EngineChannel
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.devices.model import DeviceKind

@@ -14,9 +14,14 @@ from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind, begun, lone
 from bluebridge.host_tools.analyzer.activity.bridge_accesses import BridgeAccesses
-from bluebridge.host_tools.analyzer.activity.bridge_causes import Access, Cause
-from bluebridge.host_tools.analyzer.activity.bridge_doorbells import PATIENCE_SECONDS, Rung
-from bluebridge.host_tools.analyzer.activity.bridge_windows import MOST_READS, WindowAccess
+from bluebridge.host_tools.analyzer.activity.bridge_effects import (
+    MOST_READS,
+    PATIENCE_SECONDS,
+    Access,
+    Cause,
+    Rung,
+    WindowAccess,
+)
 from bluebridge.host_tools.analyzer.activity.engine_channel import EngineChannel
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.devices.model import DeviceKind

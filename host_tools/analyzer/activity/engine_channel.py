@@ -9,7 +9,7 @@ from bluebridge.device.layout.ioat import registers as ioat
 from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR, DESCRIPTOR_SIZE
 from bluebridge.device.layout.ioat.registers import State
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind, begun
-from bluebridge.host_tools.analyzer.activity.bridge_causes import mark_remote
+from bluebridge.host_tools.analyzer.activity.bridge_effects import mark_remote
 from bluebridge.host_tools.analyzer.transaction import OK, Role, Tlp, Transaction
 
 COUNT_BITS = 0xFFFF

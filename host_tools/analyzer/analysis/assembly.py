@@ -24,10 +24,13 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.net.roce import Syndrome
 from bluebridge.device.packets.message import RELIABLE
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
-from bluebridge.host_tools.analyzer.analysis.notifications import CompletionNotifications
 from bluebridge.host_tools.analyzer.analysis.ntrdma_transfers import NtrdmaTransfers
 from bluebridge.host_tools.analyzer.analysis.transfer import PostedBy, Transfer
-from bluebridge.host_tools.analyzer.analysis.triggers import BlueFlameStores, Triggers
+from bluebridge.host_tools.analyzer.analysis.triggers import (
+    BlueFlameStores,
+    CompletionNotifications,
+    Triggers,
+)
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of
 from bluebridge.host_tools.analyzer.ntrdma.stores import KINDS
 from bluebridge.host_tools.analyzer.transaction import Role, Transaction

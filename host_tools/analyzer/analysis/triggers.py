@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from bluebridge.host_tools.analyzer.analysis.transfer import PostedBy, Transfer
+from bluebridge.host_tools.analyzer.devices.model import EventKind
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of
 from bluebridge.host_tools.analyzer.transaction import Transaction
 
@@ -201,3 +202,55 @@ def _move_doorbell(source: Transfer, target: Transfer) -> None:
         one.parent = one.parent - 1 if one.parent else None
     target.transactions.append(doorbell)
     target.posted_by = PostedBy.DOORBELL
+
+
+@dataclass(slots=True)
+class _Member:
+    """A transaction of a work request: `place` in `Transfer.transactions`."""
+
+    transfer: Transfer
+    place: int
+    remote: bool
+
+
+class CompletionNotifications:
+    """Matches completions with event entries, and event entries with interrupts, by queue."""
+
+    def __init__(self) -> None:
+        self._completions: dict[tuple[str, int], _Member] = {}
+        self._entries: dict[tuple[str, int], _Member] = {}
+        self._latest: dict[str, tuple[str, int]] = {}
+
+    def completion(self, one: Transaction, transfer: Transfer) -> None:
+        """Note a completion entry, the last of `transfer.transactions`."""
+        place = len(transfer.transactions) - 1
+        self._completions[one.device, one.obj] = _Member(transfer, place, one.remote)
+
+    def event(self, one: Transaction) -> None:
+        """Add an event entry to the work request of the completion that it announces."""
+        queue = one.device, one.obj
+        self._entries.pop(queue, None)
+        self._latest[one.device] = queue
+        found = adapter_of(one.device).event(one.data)
+        if found.kind is not EventKind.COMPLETION or found.number is None:
+            return
+        link = self._completions.pop((one.device, found.number), None)
+        if link is not None and not link.transfer.given:
+            self._entries[queue] = _announced(one, link)
+
+    def armed(self, one: Transaction) -> None:
+        """Take a doorbell of an event queue; an interrupt that follows belongs to that queue."""
+        self._latest[one.device] = one.device, one.obj
+
+    def interrupt(self, one: Transaction) -> None:
+        """Add an interrupt to the work request of the event entry that it announces."""
+        queue = self._latest.pop(one.device, None)
+        link = self._entries.pop(queue, None) if queue is not None else None
+        if link is not None and not link.transfer.given:
+            _announced(one, link)
+
+
+def _announced(one: Transaction, cause: _Member) -> _Member:
+    one.parent, one.remote = cause.place, cause.remote
+    cause.transfer.take(one)
+    return _Member(cause.transfer, len(cause.transfer.transactions) - 1, cause.remote)

@@ -11,12 +11,21 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bluebridge.device.buslog.reader import LogError
-from bluebridge.host_tools.analyzer.model.model import Model, load
-from bluebridge.host_tools.analyzer.model.profile import NAMES, ProfileError, built_in, read_profile
-from bluebridge.host_tools.analyzer.model.samples import Samples, SendGroup, read_samples
-from bluebridge.host_tools.analyzer.model.study import TABLES, StudyTable
+from bluebridge.host_tools.analyzer.model.model import (
+    NAMES,
+    Model,
+    ProfileError,
+    built_in,
+    load,
+    read_profile,
+)
 from bluebridge.host_tools.analyzer.model.tables import (
+    TABLES,
+    Samples,
+    SendGroup,
+    StudyTable,
     compare,
+    read_samples,
     size_lines,
     sorted_groups,
     study_lines,

@@ -16,9 +16,8 @@ from bluebridge.device.packets.carriers import Frame, frames_of
 from bluebridge.device.packets.message import PacketError, WireMessage
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of, transactions
 from bluebridge.host_tools.analyzer.output import STANDARD_OUTPUT, opened
-from bluebridge.host_tools.analyzer.pcap.bar_bases import BarBases
-from bluebridge.host_tools.analyzer.pcap.pcapng_writer import PcapngWriter
-from bluebridge.host_tools.analyzer.pcap.tlp_packets import BusPackets
+from bluebridge.host_tools.analyzer.pcap.pcapng import PcapngWriter
+from bluebridge.host_tools.analyzer.pcap.tlp_packets import BarBases, BusPackets
 from bluebridge.host_tools.analyzer.transaction import Tlp, Transaction
 
 ROCE = {"v1": 1, "v2": 2}

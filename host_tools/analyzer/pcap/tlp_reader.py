@@ -20,7 +20,7 @@ from bluebridge.device.layout.pcie.pseudo_header import (
 )
 from bluebridge.device.layout.pcie.tlp import BY_TYPE, MAX_DWORDS, TlpType
 from bluebridge.device.packets.tlp import tags
-from bluebridge.host_tools.analyzer.pcap import pcapng_reader
+from bluebridge.host_tools.analyzer.pcap import pcapng
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 
 _EXPORTED: Final = tags(DISSECTOR)
@@ -73,7 +73,7 @@ class TlpPacket:
 
 def tlp_packets(file: BinaryIO) -> Iterator[TlpPacket]:
     """Yield the packets of buses in a pcapng file; raises `LogError` when it is damaged."""
-    for packet in pcapng_reader.packets(file):
+    for packet in pcapng.packets(file):
         if packet.link == LINKTYPE_EXPORTED_PDU and packet.data.startswith(_EXPORTED):
             yield _parsed(packet.time, packet.data[len(_EXPORTED) :])
 

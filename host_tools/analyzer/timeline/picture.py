@@ -16,8 +16,7 @@ from xml.sax.saxutils import escape
 from bluebridge.device.buslog.reader import Filter, LogError, LogReader
 from bluebridge.host_tools.analyzer.activity import activities
 from bluebridge.host_tools.analyzer.output import opened
-from bluebridge.host_tools.analyzer.timeline.drawing import Drawing, Mark, Shape
-from bluebridge.host_tools.analyzer.timeline.tracks import Tracks
+from bluebridge.host_tools.analyzer.timeline.tracks import Drawing, Mark, Shape, Tracks
 
 MARGIN: Final = 0.05
 """Seconds before and after a span from which activities may reach into it."""

@@ -18,22 +18,26 @@ from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityAssembler
 from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel, Transfer, modelled
-from bluebridge.host_tools.analyzer.timeline import counters
-from bluebridge.host_tools.analyzer.timeline.drawing import (
-    Argument,
-    Drawing,
-    Mark,
-    Shape,
-    nanoseconds,
-)
 from bluebridge.host_tools.analyzer.timeline.overview import (
     DEFAULT_LIMIT,
     Stretch,
+    outstanding,
     overview,
+    paces,
+    rates,
     stretches,
 )
 from bluebridge.host_tools.analyzer.timeline.trace_file import TraceFile
-from bluebridge.host_tools.analyzer.timeline.tracks import Lanes, Tracks, TrackWriter
+from bluebridge.host_tools.analyzer.timeline.tracks import (
+    Argument,
+    Drawing,
+    Lanes,
+    Mark,
+    Shape,
+    Tracks,
+    TrackWriter,
+    nanoseconds,
+)
 from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 from bluebridge.host_tools.analyzer.views.view import Options
 
@@ -132,14 +136,14 @@ def write(reader: LogReader, options: Options, out: Callable[[bytes], object]) -
     limit = DEFAULT_LIMIT if options.limit is None else options.limit
     whole = overview(reader.heads(options.wanted))
     writer = _Writer(reader, options, out)
-    levels = counters.rates(whole.rates, reader.meta["devices"], writer.tracks)
+    levels = rates(whole.rates, reader.meta["devices"], writer.tracks)
     notes = reader.events(replace(options.wanted, kinds=frozenset((Kind.NOTE,)), bar=None))
-    levels += counters.paces(notes, writer.tracks)
-    rates = deque(sorted(levels, key=attrgetter("time")))
+    levels += paces(notes, writer.tracks)
+    marks = deque(sorted(levels, key=attrgetter("time")))
     found = stretches(whole.blocks, limit)
     for stretch in found:
-        writer.add(stretch, _until(rates, stretch), limit)
-    writer.trace.add(rates)
+        writer.add(stretch, _until(marks, stretch), limit)
+    writer.trace.add(marks)
     writer.trace.close()
     cut = sum(stretch.drawn for stretch in found) if whole.events > limit else 0
     return Written(whole.events, writer.drawing.events, writer.drawing.slices, cut)
@@ -166,7 +170,7 @@ class _Writer:
         else:
             found = list(self._activities(stretch, limit))
             marks += self.drawing.draw(found)
-            marks += counters.outstanding(found, self.tracks)
+            marks += outstanding(found, self.tracks)
             if self._modelled is not None:
                 marks += self._modelled.draw(found)
         marks.sort(key=attrgetter("time"))
@@ -188,12 +192,12 @@ def _of(device: str | None, found: list[Activity]) -> Iterator[Activity]:
     return (each for each in found if device in (None, each.device))
 
 
-def _until(rates: deque[Mark], stretch: Stretch) -> list[Mark]:
-    """Remove the values up to the end of a stretch from `rates` and return them."""
+def _until(marks: deque[Mark], stretch: Stretch) -> list[Mark]:
+    """Remove the values up to the end of a stretch from `marks` and return them."""
     end = stretch.blocks[-1].end
     found = []
-    while rates and rates[0].time <= end:
-        found.append(rates.popleft())
+    while marks and marks[0].time <= end:
+        found.append(marks.popleft())
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackDescriptor
 from perfetto.trace_builder.proto_builder import TraceProtoBuilder
 
-from bluebridge.host_tools.analyzer.timeline.drawing import Mark, Shape
+from bluebridge.host_tools.analyzer.timeline.tracks import Mark, Shape
 
 SEQUENCE: Final = 1
 """Number of the only packet sequence of the trace; interned numbers are valid in it."""

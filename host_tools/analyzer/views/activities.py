@@ -9,7 +9,7 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.host_tools.analyzer.activity.activity import Activity
 from bluebridge.host_tools.analyzer.activity.assembler import activities, in_order
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
-from bluebridge.host_tools.analyzer.views import json_rows
+from bluebridge.host_tools.analyzer.views import view
 from bluebridge.host_tools.analyzer.views.view import Options, View
 
 HEADER = f"{'event':>8} {'timestamp':>13} {'us':>10} {'dev':5} {'kind':15} {'after':>8} what"
@@ -43,9 +43,9 @@ def tree(activity: Activity) -> Iterator[str]:
         yield f"{_PLACE} {'':5}   {note}"
 
 
-def row(activity: Activity, *, transactions: bool) -> json_rows.Row:
+def row(activity: Activity, *, transactions: bool) -> view.Row:
     """Make the JSON row of an activity."""
-    found: json_rows.Row = {
+    found: view.Row = {
         "event": activity.number,
         "kind": activity.kind.value,
         "device": activity.device,
@@ -60,7 +60,7 @@ def row(activity: Activity, *, transactions: bool) -> json_rows.Row:
     if activity.transfer is not None:
         found["wr"] = activity.transfer.number
     if transactions:
-        found["transactions"] = [json_rows.transaction(one) for one in activity.transactions]
+        found["transactions"] = [view.transaction(one) for one in activity.transactions]
     return found
 
 
@@ -81,7 +81,7 @@ def _lines(reader: LogReader, options: Options) -> Iterator[str]:
     found = islice(in_order(activities(reader, options.wanted)), options.limit)
     if options.json:
         for activity in found:
-            yield json_rows.line(row(activity, transactions=options.tree))
+            yield view.line(row(activity, transactions=options.tree))
         return
     yield HEADER
     for activity in found:

@@ -10,7 +10,7 @@ from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.host_tools.analyzer.activity.assembler import activities, in_order
 from bluebridge.host_tools.analyzer.activity.bridge_row import BridgeRow, bridge_row
 from bluebridge.host_tools.analyzer.devices.registry import beyond_adapters
-from bluebridge.host_tools.analyzer.views import json_rows
+from bluebridge.host_tools.analyzer.views import view
 from bluebridge.host_tools.analyzer.views.activities import row as activity_row
 from bluebridge.host_tools.analyzer.views.activities import tree
 from bluebridge.host_tools.analyzer.views.view import Options, View
@@ -34,7 +34,7 @@ def line(row: BridgeRow) -> str:
     ).rstrip()
 
 
-def json_row(row: BridgeRow, *, transactions: bool) -> json_rows.Row:
+def json_row(row: BridgeRow, *, transactions: bool) -> view.Row:
     """Convert a row for JSON."""
     found = activity_row(row.activity, transactions=transactions)
     answer = None if row.answer_us is None else round(row.answer_us, 3)
@@ -104,7 +104,7 @@ def _lines(reader: LogReader, options: Options) -> Iterator[str]:
     found = islice(_rows(reader, options), options.limit)
     if options.json:
         for row in found:
-            yield json_rows.line(json_row(row, transactions=options.tree))
+            yield view.line(json_row(row, transactions=options.tree))
         return
     summary = Summary()
     yield HEADER

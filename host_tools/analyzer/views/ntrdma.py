@@ -20,7 +20,7 @@ from bluebridge.host_tools.analyzer.ntrdma.counts import (
 )
 from bluebridge.host_tools.analyzer.ntrdma.requests import Batch
 from bluebridge.host_tools.analyzer.ntrdma.store_text import name
-from bluebridge.host_tools.analyzer.views import json_rows
+from bluebridge.host_tools.analyzer.views import view
 from bluebridge.host_tools.analyzer.views.view import Options, View, before_wanted, wanted_events
 
 COLUMNS = ("descr.", "data", "entries", "index", "bells", "MSIs")
@@ -50,7 +50,7 @@ def line(batch: Batch) -> str:
     )
 
 
-def _row(batch: Batch) -> json_rows.Row:
+def _row(batch: Batch) -> view.Row:
     """Make the JSON row of a batch."""
     return {
         "event": batch.sent.index.store.event.number,
@@ -112,7 +112,7 @@ def _lines(reader: LogReader, options: Options) -> Iterator[str]:
     finder.skip(before_wanted(reader, options))
     if options.json:
         for batch in islice(_batches(finder, reader, options), options.limit):
-            yield json_rows.line(_row(batch))
+            yield view.line(_row(batch))
         return
     yield HEADER
     for batch in islice(_batches(finder, reader, options), options.limit):

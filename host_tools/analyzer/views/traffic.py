@@ -17,11 +17,11 @@ from bluebridge.host_tools.analyzer.activity.bridge_assembly import BridgeAssemb
 from bluebridge.host_tools.analyzer.activity.bridge_row import bridge_row
 from bluebridge.host_tools.analyzer.analysis.assembly import TransferAssembler
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
-from bluebridge.host_tools.analyzer.analysis.response_times import P99, Times
+from bluebridge.host_tools.analyzer.analysis.live_rates import P99, Times
 from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel, Transfer
 from bluebridge.host_tools.analyzer.devices.registry import model_of
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
-from bluebridge.host_tools.analyzer.views import json_rows
+from bluebridge.host_tools.analyzer.views import view
 from bluebridge.host_tools.analyzer.views.view import Options, View, wanted_events
 
 
@@ -141,7 +141,7 @@ class Traffic:
             if device in (None, key[0]):
                 yield self._line(key, self._rows[key])
 
-    def rows(self, device: str | None = None) -> Iterator[json_rows.Row]:
+    def rows(self, device: str | None = None) -> Iterator[view.Row]:
         """Make the JSON rows of the table, or of one machine's part."""
         for key in sorted(self._rows, key=lambda key: (key[0], -self._rows[key].count)):
             if device in (None, key[0]):
@@ -173,7 +173,7 @@ class Traffic:
         return text + f" {'#' + str(wall.worst if wall.count else row.first):>9}"
 
 
-def _summary(times: Times) -> json_rows.Row | None:
+def _summary(times: Times) -> view.Row | None:
     """Make the JSON row of a distribution, None if it is empty."""
     if not times.count:
         return None
@@ -193,7 +193,7 @@ def _lines(reader: LogReader, options: Options) -> Iterator[str]:
     traffic = Traffic(reader.meta["devices"], options.model)
     traffic.add(wanted_events(reader, options))
     if options.json:
-        yield from map(json_rows.line, traffic.rows(options.wanted.device))
+        yield from map(view.line, traffic.rows(options.wanted.device))
         return
     yield from traffic.lines(options.wanted.device)
     yield ""

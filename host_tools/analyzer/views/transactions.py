@@ -16,9 +16,9 @@ from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout import reference
 from bluebridge.host_tools.analyzer.analysis.classify import transactions
 from bluebridge.host_tools.analyzer.decode import decode
-from bluebridge.host_tools.analyzer.named_fields import NamedField, named_fields
+from bluebridge.host_tools.analyzer.event_lines import NamedField, named_fields
 from bluebridge.host_tools.analyzer.transaction import Tlp, Transaction, split
-from bluebridge.host_tools.analyzer.views import json_rows
+from bluebridge.host_tools.analyzer.views import view
 from bluebridge.host_tools.analyzer.views.view import Options, View
 
 UPSTREAM, DOWNSTREAM = "102/1 to host: Type", "104/1 to device: Type"
@@ -151,13 +151,13 @@ def _lines(reader: LogReader, options: Options) -> Iterator[str]:
     found = transactions(decoder.seen(reader.events(options.wanted)))
     if options.json:
         on_bus = (
-            json_rows.transaction(one)
+            view.transaction(one)
             | {"decoded": decoder.words(one)}
             | ({"fields": _values(decoder.fields(one))} if options.tree else {})
             for one in found
             if one.on_bus
         )
-        yield from map(json_rows.line, islice(on_bus, options.limit))
+        yield from map(view.line, islice(on_bus, options.limit))
         return
     shown_fields = decoder.parts if options.tree else lambda one: ()
     limited = islice(lines(found, decoder.words, shown_fields), options.limit)

@@ -10,7 +10,7 @@ from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel, Transfer, modelled
 from bluebridge.host_tools.analyzer.devices.registry import model_of
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
-from bluebridge.host_tools.analyzer.views import json_rows
+from bluebridge.host_tools.analyzer.views import view
 from bluebridge.host_tools.analyzer.views.view import Options, View, wanted_transfers
 
 Tally = tuple[int, int]
@@ -203,7 +203,7 @@ def _found(reader: LogReader, options: Options) -> Iterator[Transfer]:
 def _lines(reader: LogReader, options: Options) -> Iterator[str]:
     if options.json:
         for transfer in islice(_found(reader, options), options.limit):
-            yield json_rows.line(json_rows.transfer(transfer, options.model, tree=options.tree))
+            yield view.line(view.transfer(transfer, options.model, tree=options.tree))
         return
     summary = Summary(options.model)
     found = _found(reader, options)

@@ -4,12 +4,127 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
-from bluebridge.device.layout.net.roce import UNRELIABLE_SERVICE, BthOpcode
-from bluebridge.host_tools.analyzer.wire_check.answers import Answers
-from bluebridge.host_tools.analyzer.wire_check.requests import GoBack, Requests
-from bluebridge.host_tools.analyzer.wire_check.rules import Rule, Violation
-from bluebridge.host_tools.analyzer.wire_check.seen import Seen
+from bluebridge.device.layout.net.roce import PSN_MASK, UNRELIABLE_SERVICE, BthOpcode, Syndrome
+from bluebridge.host_tools.analyzer.wire_check.requests import Cause, GoBack, Read, Requests
+from bluebridge.host_tools.analyzer.wire_check.rules import (
+    RESPONSES,
+    TAKES_RECEIVE,
+    Rule,
+    Seen,
+    Violation,
+    later,
+)
+
+_FIRST: Final = (BthOpcode.RC_READ_RESPONSE_FIRST, BthOpcode.RC_READ_RESPONSE_ONLY)
+_WITH_MSN: Final = (
+    *_FIRST,
+    BthOpcode.RC_READ_RESPONSE_LAST,
+    BthOpcode.RC_ACK,
+    BthOpcode.RC_ATOMIC_ACK,
+)
+_LAST: Final = (BthOpcode.RC_READ_RESPONSE_LAST, BthOpcode.RC_READ_RESPONSE_ONLY)
+
+
+@dataclass
+class Answers:
+    """The answers to the requests to one queue pair."""
+
+    requests: Requests
+    _acknowledged: int | None = None
+    _nak: int | None = None
+    _rnr: int | None = None
+    _msn: tuple[int, int] | None = None
+    """PSN and MSN of the farthest answer."""
+    _cursor: int | None = None
+    """The PSN of the next answer to the READ that is being answered."""
+    _read: Read | None = None
+
+    def take(self, seen: Seen) -> Iterator[Violation]:
+        """Take the next answer; yields what it breaks."""
+        opcode = seen.packet.opcode
+        if opcode in _WITH_MSN:
+            psn, msn = seen.packet.psn, seen.packet.msn
+            if self._msn is None or later(psn, self._msn[0]) >= 0:  # no kept answer of an atomic
+                if self._msn is not None and later(msn, self._msn[1]) < 0:
+                    yield self._broken(seen, Rule.MSN_BACK, f"{msn} after {self._msn[1]}")
+                self._msn = psn, msn
+        if opcode in RESPONSES:
+            yield from self._response(seen)
+        elif opcode == BthOpcode.RC_ATOMIC_ACK:
+            if not self.requests.is_atomic(seen.packet.psn):
+                yield self._broken(seen, Rule.ATOMIC_UNASKED)
+        else:
+            yield from self._acknowledgement(seen)
+
+    def _acknowledgement(self, seen: Seen) -> Iterator[Violation]:
+        packet, requests = seen.packet, self.requests
+        psn, kind = packet.psn, packet.syndrome >> 5
+        if packet.syndrome == Syndrome.NAK_PSN:
+            if not requests.was_sent(psn):
+                yield self._broken(seen, Rule.NAK_NOTHING)
+            if self._nak == psn:
+                yield self._broken(seen, Rule.NAK_TWICE)
+            if self._rnr == psn:
+                yield self._broken(seen, Rule.NAK_AFTER_RNR)
+            else:
+                requests.nak = psn, seen.time, Cause.NAK
+            self._nak = psn
+        elif kind == Syndrome.RNR_NAK >> 5:
+            known = requests.sent.get(psn)
+            if known is not None and known.packet[0] not in TAKES_RECEIVE:
+                yield self._broken(seen, Rule.RNR_NO_RECEIVE)
+            self._rnr = psn
+            requests.nak = psn, seen.time, Cause.RNR
+        else:
+            if not requests.was_sent(psn):
+                yield self._broken(seen, Rule.ACK_UNSENT)
+            if not kind:
+                yield from self._progress(seen)
+
+    def _progress(self, seen: Seen) -> Iterator[Violation]:
+        psn = seen.packet.psn
+        if self._acknowledged is not None and later(psn, self._acknowledged) < 0:
+            yield self._broken(seen, Rule.ACK_BACK)
+        else:
+            self._acknowledged = psn
+        if self._rnr is not None and later(psn, self._rnr) >= 0:
+            self._rnr = None
+        self.requests.answered = seen.time
+
+    def _response(self, seen: Seen) -> Iterator[Violation]:
+        packet, requests = seen.packet, self.requests
+        psn, size = packet.psn, len(packet.payload)
+        if packet.opcode == BthOpcode.RC_READ_RESPONSE_FIRST:
+            requests.learn(size)
+        if packet.opcode in _FIRST:
+            self._read = next((each for each in reversed(requests.reads) if each.psn == psn), None)
+            if self._read is None:
+                yield self._broken(seen, Rule.READ_UNASKED)
+        elif psn != self._cursor:
+            resumed = any(each.psn == psn for each in requests.reads)
+            yield self._broken(seen, Rule.READ_RESUMED if resumed else Rule.READ_ORDER)
+            self._read = requests.inside_read(psn)
+        if self._read is not None:
+            requests.answered = seen.time
+            yield from self._size(seen, self._read, size)
+        self._cursor = None if packet.opcode in _LAST else psn + 1 & PSN_MASK
+
+    def _size(self, seen: Seen, read: Read, size: int) -> Iterator[Violation]:
+        """Hold the length of an answer against what the READ asked for."""
+        mtu = self.requests.pmtu
+        if seen.packet.opcode not in _LAST:
+            right = size == mtu
+        else:
+            before = later(seen.packet.psn, read.psn) * mtu
+            right = before + size == read.length
+        if not right:
+            yield self._broken(seen, Rule.READ_SIZE, f"{size} bytes")
+
+    def _broken(self, seen: Seen, rule: Rule, detail: str = "") -> Violation:
+        return Violation(seen.number, seen.time, rule, seen.qpn, seen.packet.psn, detail)
+
 
 Place = tuple[bytes, bytes, int]
 """Source GID, destination GID, and queue pair of the packets of one direction."""

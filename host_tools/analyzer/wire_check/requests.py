@@ -9,14 +9,15 @@ from enum import StrEnum
 from typing import Final
 
 from bluebridge.device.layout.net.roce import MTU_BYTES, PSN_MASK, UNRELIABLE_SERVICE, BthOpcode
-from bluebridge.host_tools.analyzer.wire_check.rules import Rule, Violation
-from bluebridge.host_tools.analyzer.wire_check.seen import (
+from bluebridge.host_tools.analyzer.wire_check.rules import (
     ATOMICS,
     FIRSTS,
     LASTS,
     MIDDLES,
     WRITES,
+    Rule,
     Seen,
+    Violation,
     later,
 )
 

@@ -14,8 +14,7 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4 import cqe, uar
 from bluebridge.device.layout.net.roce import Syndrome
 from bluebridge.host_tools import cli
-from bluebridge.host_tools.analyzer.conditions import Condition, ConditionError
-from bluebridge.host_tools.analyzer.conditions.live_search import LiveSearch
+from bluebridge.host_tools.analyzer.conditions import Condition, ConditionError, LiveSearch
 from bluebridge.host_tools.analyzer.decode import decode
 
 RING = 0x80014

@@ -32,7 +32,7 @@ from bluebridge.host_tools.analyzer.devices.model import (
 )
 from bluebridge.host_tools.analyzer.transaction import Role
 from bluebridge.host_tools.analyzer.views import activities as activity_view
-from bluebridge.host_tools.show.bridges import bridge
+from bluebridge.host_tools.show.ports import bridge
 
 TOY_REGISTERS = RegisterBlock(
     "TOY",

@@ -15,9 +15,8 @@ from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.server.control import LogCommands
 from bluebridge.host_tools.analyzer import log_command as cli
-from bluebridge.host_tools.analyzer import terminal
-from bluebridge.host_tools.analyzer.conditions import Condition
-from bluebridge.host_tools.analyzer.conditions.live_search import LiveSearch
+from bluebridge.host_tools.analyzer import output
+from bluebridge.host_tools.analyzer.conditions import Condition, LiveSearch
 from bluebridge.host_tools.analyzer.event_lines import table_line
 from bluebridge.host_tools.analyzer.views.table import VIEWS
 from bluebridge.host_tools.cli import main
@@ -46,7 +45,7 @@ def _run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[str, str]:
 @pytest.fixture
 def columns(monkeypatch: pytest.MonkeyPatch) -> int:
     """Standard output is a terminal of so many columns."""
-    monkeypatch.setattr(terminal, "width", lambda: 80)
+    monkeypatch.setattr(output, "width", lambda: 80)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     return 80
@@ -156,7 +155,7 @@ def test_the_table_has_places_times_between_and_words(
     found = [json.loads(line) for line in _run(capsys, *command, "--json")[0].splitlines()]
     assert found[1]["decoded"].endswith(".send qpn=0x48")
     assert (found[-1]["address"], found[-1]["vector"]) == (None, 1)
-    monkeypatch.setattr(terminal, "width", lambda: 190)
+    monkeypatch.setattr(output, "width", lambda: 190)
     monkeypatch.setenv("NO_COLOR", "1")
     narrow = _run(capsys, *command)[0].splitlines()
     assert "Data=" not in "".join(narrow) and "qpn=0x48" in narrow[2]

@@ -10,7 +10,7 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4 import cqe, eqe, uar
 from bluebridge.device.layout.mlx4.contexts import QPC_MAILBOX_OFFSET, ServiceType
-from bluebridge.host_tools.analyzer.queues.queues import Pair, Queues
+from bluebridge.host_tools.analyzer.queues import Pair, Queues
 from bluebridge.host_tools.analyzer.transaction import Role
 from bluebridge.host_tools.web.moments import Moments
 from tests.models.analysis_log import CQN, EQN, QPN, A, Sender

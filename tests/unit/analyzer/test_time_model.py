@@ -13,8 +13,13 @@ from bluebridge.device.layout.mlx4.uar import UAR_AREA_SIZE
 from bluebridge.host_tools.analyzer.analysis import Role, Tlp, Transaction, Transfer
 from bluebridge.host_tools.analyzer.model import ProfileError, built_in, load
 from bluebridge.host_tools.analyzer.model import model_command as cli
-from bluebridge.host_tools.analyzer.model.model import count, link_share
-from bluebridge.host_tools.analyzer.model.profile import NAMES, Stores, read_profile
+from bluebridge.host_tools.analyzer.model.model import (
+    NAMES,
+    Stores,
+    count,
+    link_share,
+    read_profile,
+)
 from tests.models.analysis_log import Sender
 
 MINE = """\

@@ -16,17 +16,16 @@ from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer.activity import ActivityAssembler
 from bluebridge.host_tools.analyzer.timeline import picture, timeline
-from bluebridge.host_tools.analyzer.timeline.counters import outstanding
-from bluebridge.host_tools.analyzer.timeline.drawing import Drawing
 from bluebridge.host_tools.analyzer.timeline.overview import (
     BLOCK_EVENTS,
     MOST_BINS,
     Block,
     Rates,
+    outstanding,
     stretches,
 )
 from bluebridge.host_tools.analyzer.timeline.trace_file import TraceFile
-from bluebridge.host_tools.analyzer.timeline.tracks import MOST_LANES, Lanes, Tracks
+from bluebridge.host_tools.analyzer.timeline.tracks import MOST_LANES, Drawing, Lanes, Tracks
 from bluebridge.host_tools.analyzer.views.traffic import Traffic
 from tests.models.analysis_log import Sender
 from tests.models.trace_reader import TraceReader

@@ -17,11 +17,9 @@ from bluebridge.device.layout.pcie.pseudo_header import Flags, Purpose
 from bluebridge.device.layout.pcie.tlp import TlpType
 from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer.analysis.classify import transactions
-from bluebridge.host_tools.analyzer.pcap.bar_bases import BarBases
 from bluebridge.host_tools.analyzer.pcap.export import export
-from bluebridge.host_tools.analyzer.pcap.pcapng_reader import packets
-from bluebridge.host_tools.analyzer.pcap.pcapng_writer import PcapngWriter
-from bluebridge.host_tools.analyzer.pcap.tlp_packets import PURPOSES, BusPackets
+from bluebridge.host_tools.analyzer.pcap.pcapng import PcapngWriter, packets
+from bluebridge.host_tools.analyzer.pcap.tlp_packets import PURPOSES, BarBases, BusPackets
 from bluebridge.host_tools.analyzer.pcap.tlp_reader import TlpPacket, read_transactions, tlp_packets
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 from bluebridge.host_tools.cli import main

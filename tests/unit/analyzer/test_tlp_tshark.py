@@ -24,8 +24,7 @@ from bluebridge.host_tools.analyzer.analysis.classify import transactions
 from bluebridge.host_tools.analyzer.pcap import dissector
 from bluebridge.host_tools.analyzer.pcap.dissector import NAME
 from bluebridge.host_tools.analyzer.pcap.export import export
-from bluebridge.host_tools.analyzer.pcap.pcapng_reader import packets
-from bluebridge.host_tools.analyzer.pcap.pcapng_writer import PcapngWriter
+from bluebridge.host_tools.analyzer.pcap.pcapng import PcapngWriter, packets
 from bluebridge.host_tools.analyzer.pcap.tlp_packets import PURPOSES
 from bluebridge.host_tools.analyzer.pcap.tlp_reader import read_transactions
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp

@@ -17,8 +17,7 @@ from bluebridge.device.packets.transport import TransportPacket, read_transport
 from bluebridge.device.rdma.by_packets.requester import PacketRequest
 from bluebridge.host_tools.analyzer.wire_check.checker import Checker
 from bluebridge.host_tools.analyzer.wire_check.requests import Cause
-from bluebridge.host_tools.analyzer.wire_check.rules import TOLERATED, Rule, tolerance
-from bluebridge.host_tools.analyzer.wire_check.seen import Seen
+from bluebridge.host_tools.analyzer.wire_check.rules import TOLERATED, Rule, Seen, tolerance
 from bluebridge.host_tools.cli import main
 from tests.models.packet_weather import MTU, READABLE, Link, Weather
 from tests.unit.rdma.test_packet_weather import run

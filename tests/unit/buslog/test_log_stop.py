@@ -17,8 +17,7 @@ from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.server.control import ControlCommands, ControlSocket, LogCommands
 from bluebridge.host_tools import arguments, cli
-from bluebridge.host_tools.analyzer.conditions import Condition
-from bluebridge.host_tools.analyzer.conditions.live_search import LiveSearch
+from bluebridge.host_tools.analyzer.conditions import Condition, LiveSearch
 from bluebridge.host_tools.commands import mark, ps, up_options
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.keeper import registry

@@ -23,14 +23,12 @@ from bluebridge.device.mlx4.settings.parameters import CommandError
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.show.hca import RegionTable
 from bluebridge.host_tools.errors import UsageError
-from bluebridge.host_tools.show import since, text
-from bluebridge.host_tools.show.config_space import CONFIG
-from bluebridge.host_tools.show.item import Item, Kind, Row
+from bluebridge.host_tools.show import text
 from bluebridge.host_tools.show.ports import PORTS
-from bluebridge.host_tools.show.queues import CQ, EQ, QP, SRQ
-from bluebridge.host_tools.show.regions import MR
-from bluebridge.host_tools.show.registers import REGS
+from bluebridge.host_tools.show.queues import CQ, EQ, MR, QP, SRQ
+from bluebridge.host_tools.show.registers import CONFIG, REGS
 from bluebridge.host_tools.show.show_command import ask
+from bluebridge.host_tools.show.text import Item, Kind, Row
 
 GID = bytes.fromhex("00000000000000000000ffff0a090002")
 
@@ -105,27 +103,27 @@ def test_a_page_of_one() -> None:
 def test_differences_between_two_moments() -> None:
     before = [qp(1, "RTR"), qp(2), qp(3)]
     after = [qp(1, "RTS"), qp(3), qp(4)]
-    found = since.differences(QP, before, after)
-    assert list(since.lines(QP, found)) == [
+    found = text.differences(QP, before, after)
+    assert list(text.lines(QP, found)) == [
         "a qp 0x1: state RTR -> RTS",
         "a qp 0x2: gone",
         "a qp 0x4: new",
     ]
-    assert [each["change"] for each in since.document(found)] == ["changed", "gone", "new"]
-    assert since.differences(QP, before, before) == []
+    assert [each["change"] for each in text.document(found)] == ["changed", "gone", "new"]
+    assert text.differences(QP, before, before) == []
 
 
 def test_only_a_file_of_the_same_question_is_compared(tmp_path: Path) -> None:
     path = tmp_path / "kept"
     path.write_text(json.dumps({"name": "a", "what": "qp", "items": [qp()]}))
-    assert since.load(path, QP, "a") == [qp()]
+    assert text.load(path, QP, "a") == [qp()]
     for name, kind in (("b", QP), ("a", REGS)):
         with pytest.raises(UsageError, match="same question"):
-            since.load(path, kind, name)
+            text.load(path, kind, name)
     for nonsense in ("", "[]", "{}", "\xff"):
         path.write_text(nonsense)
         with pytest.raises(UsageError, match="no file of --save"):
-            since.load(path, QP, "a")
+            text.load(path, QP, "a")
 
 
 def test_questions_follow_until_the_answer_ends() -> None:
@@ -183,7 +181,7 @@ def test_numbers_of_queues_are_written_as_in_the_log() -> None:
         assert all(line.endswith("0x208") for line in shown)
         assert text.title(kind, item).endswith("0x208" if kind is not PORTS else " 520")
     before, after = ({"function": "a", "port": 1, "steering": {"default": n}} for n in (1, 520))
-    (line,) = since.lines(PORTS, since.differences(PORTS, [before], [after]))
+    (line,) = text.lines(PORTS, text.differences(PORTS, [before], [after]))
     assert line == "a ports 1: steering.default 0x1 -> 0x208"
 
 

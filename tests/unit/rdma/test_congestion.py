@@ -22,7 +22,7 @@ from bluebridge.device.packets.reader import WirePacket, read_packet
 from bluebridge.device.rdma.by_packets.congestion import INTERVAL, LAB, Parameters, RateControl
 from bluebridge.device.rdma.by_packets.packet_wire import PacketWire
 from bluebridge.device.rdma.by_packets.sender import PacketSender
-from bluebridge.host_tools.analyzer.timeline.counters import paces
+from bluebridge.host_tools.analyzer.timeline.overview import paces
 from bluebridge.host_tools.analyzer.timeline.trace_file import TraceFile
 from bluebridge.host_tools.analyzer.timeline.tracks import Tracks
 from tests.models.faulty_pair import parsed

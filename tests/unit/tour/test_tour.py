@@ -10,8 +10,7 @@ import pytest
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.tour.live import seen
-from bluebridge.host_tools.tour.page import page
-from bluebridge.host_tools.tour.steps import STEPS, Sight
+from bluebridge.host_tools.tour.steps import STEPS, Sight, page
 from tests.models.analysis_log import Sender
 from tests.models.house import HOME
 
@@ -56,6 +55,6 @@ def test_a_wrong_key_has_to_leave_memory_alone() -> None:
 
 
 def test_the_tutorial_is_made_from_the_steps() -> None:
-    """`python -m bluebridge.host_tools.tour.page > docs/tour.md` writes it anew."""
+    """`python -m bluebridge.host_tools.tour.steps > docs/tour.md` writes it anew."""
     assert (HOME / "docs" / "tour.md").read_text() == page()
     assert all(f". {step.title}\n" in page() for step in STEPS)

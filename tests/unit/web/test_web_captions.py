@@ -9,8 +9,7 @@ import pytest
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.transaction import Role
 from bluebridge.host_tools.web.book import Book, Query
-from bluebridge.host_tools.web.captions import CAPTIONS
-from bluebridge.host_tools.web.routine import routine
+from bluebridge.host_tools.web.rows import CAPTIONS, routine
 from tests.models.analysis_log import Sender
 from tests.unit.web.web_site import written
 

@@ -14,7 +14,7 @@ from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout import reference
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.host_tools import cli
-from bluebridge.host_tools.analyzer.named_fields import named_fields
+from bluebridge.host_tools.analyzer.event_lines import named_fields
 from bluebridge.host_tools.web.reference_page import page
 from tests.models.analysis_log import Sender
 from tests.unit.web.browser import browser

@@ -17,8 +17,8 @@ from bluebridge.host_tools import cli
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 from bluebridge.host_tools.web import book as book_module
 from bluebridge.host_tools.web.book import Book, Query
-from bluebridge.host_tools.web.places import peers, way
 from bluebridge.host_tools.web.rows import kept
+from bluebridge.host_tools.web.timeline import peers, way
 from bluebridge.host_tools.web.words import AFTER
 from tests.models.analysis_log import A, Sender
 from tests.unit.web.web_site import POSTS, SECRET, Control, served, written

@@ -15,8 +15,7 @@ from bluebridge.device.buslog.record import INDEX_EVERY
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.host_tools.web import word_gatherer, words
 from bluebridge.host_tools.web.book import Book, Query
-from bluebridge.host_tools.web.kept_words import FOLDER, unpack
-from bluebridge.host_tools.web.words import PART, Words
+from bluebridge.host_tools.web.words import FOLDER, PART, Words, unpack
 from tests.models.analysis_log import A, Sender
 from tests.unit.web.web_site import served
 

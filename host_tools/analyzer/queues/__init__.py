@@ -1,1 +1,0 @@
-"""Queue pairs and rings along a log: what state each is in at a moment."""
