@@ -35,8 +35,8 @@ def main(options: argparse.Namespace) -> int:
         ending.wait()
         print(f"pair {ending.entry.number} is down")
     if not options.names:
-        for old in end_record.read(set()):
-            end_record.remove(old.number)
+        for old in end_record.ended(set()):
+            end_record.forget_end(old.number)
         if not chosen:
             print("nothing runs")
     return 0

@@ -32,7 +32,7 @@ def main(options: argparse.Namespace) -> int:
     pairs = [pair for _, pair in registry.pairs()]
     for pair in pairs:
         _find_stopped(pair)
-    ended = end_record.read({pair.number for pair in pairs})
+    ended = end_record.ended({pair.number for pair in pairs})
     if options.json:
         print(json.dumps(_as_json(pairs, ended), indent=2))
         return 0

@@ -39,8 +39,8 @@ def main(options: argparse.Namespace) -> int:
         if options.image == DEBUG:
             archive = debug_archive(Reporter(quiet=options.quiet))
             plan = replace(plan, archives=(archive,))
-        for old in end_record.read(set()):
-            end_record.remove(old.number)
+        for old in end_record.ended(set()):
+            end_record.forget_end(old.number)
         records = launch(
             options.pairs,
             lambda number: _for_pair(plan, number, options.guests, alone=options.pairs == 1),

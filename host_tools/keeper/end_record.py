@@ -28,7 +28,7 @@ class EndRecord:
     """The time of the record, in seconds since the epoch."""
 
 
-def write(number: int, guests: tuple[str, ...], why: str, logs: str) -> None:
+def write_end(number: int, guests: tuple[str, ...], why: str, logs: str) -> None:
     """Write the record of pair `number` in place of an older one; `OSError`s are ignored."""
     ended = EndRecord(number, guests, why, logs, time.time())
     with contextlib.suppress(OSError):
@@ -39,13 +39,13 @@ def write(number: int, guests: tuple[str, ...], why: str, logs: str) -> None:
         os.replace(draft, path)
 
 
-def remove(number: int) -> None:
+def forget_end(number: int) -> None:
     """Remove the record of pair `number`, if there is one, as the pair ended on demand."""
     with contextlib.suppress(OSError):
         _path(number).unlink()
 
 
-def read(living: set[int]) -> list[EndRecord]:
+def ended(living: set[int]) -> list[EndRecord]:
     """Return the records of pairs whose numbers are not among `living`, sorted by number."""
     found = []
     for path in sorted(_folder().glob(f"{_key()}-*.json")):

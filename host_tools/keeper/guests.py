@@ -84,7 +84,7 @@ def _unknown(name: str, known: list[str]) -> LabError:
 
 def _ended(name: str) -> LabError | None:
     """Return why the pair of guest `name` ended, if there is a record of its end."""
-    for known in end_record.read({entry.number for entry in registry.living()}):
+    for known in end_record.ended({entry.number for entry in registry.living()}):
         if name in known.guests:
             return LabError(
                 f"guest {name}: pair {known.number} ended: {known.why}",

@@ -261,7 +261,7 @@ class Keeper:
             yield
         except KeyboardInterrupt:
             self._describe_end("it was taken down")
-            end_record.remove(self._record.number)
+            end_record.forget_end(self._record.number)
             raise
         except SystemExit as error:
             number = int(str(error.code)) - 128
@@ -288,4 +288,4 @@ class Keeper:
         self._rewrite()
 
     def _record_end(self, why: str) -> None:
-        end_record.write(self._record.number, tuple(self._record.names()), why, self._record.logs)
+        end_record.write_end(self._record.number, tuple(self._record.names()), why, self._record.logs)

@@ -10,7 +10,7 @@ from bluebridge.host_tools.machine.vm import Vm
 RAM_DISKS = 2
 RAM_DISK_MIB = 256
 """The size in MiB of /dev/ram0 and each other RAM disk, which takes memory as it is written to."""
-_SECONDS = 120.0
+_RTRS_SECONDS = 120.0
 _BACK_ENDS = f"modprobe brd rd_nr={RAM_DISKS} rd_size={RAM_DISK_MIB << 10}"
 _KERNEL = f"{_BACK_ENDS} && modprobe rnbd-client && modprobe rnbd-server"
 _PYTHON = f"{_BACK_ENDS} && modprobe nbd"
@@ -36,12 +36,12 @@ def prepare(machine: Vm, config: LabConfig) -> None:
     Raises `LabError`.
     """
     if not config.kernel_drives(machine.name):
-        machine.run(_PYTHON, timeout=_SECONDS)
+        machine.run(_PYTHON, timeout=_RTRS_SECONDS)
         return
     for address in port_addresses(config, machine.name):
         words = [function(machine, address), str(address.port), address.bits]
-        machine.run(["sh", "-c", _UP, "up", *words], timeout=_SECONDS)
-    machine.run(_KERNEL, timeout=_SECONDS)
+        machine.run(["sh", "-c", _UP, "up", *words], timeout=_RTRS_SECONDS)
+    machine.run(_KERNEL, timeout=_RTRS_SECONDS)
 
 
 def function(machine: Vm, address: PortAddress) -> str:

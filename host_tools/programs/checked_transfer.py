@@ -23,7 +23,7 @@ def tcp_rate(pair: Pair, server: str, *, backwards: bool, seconds: int) -> float
     """
     options = f"-t {seconds} -O 1 --json {'-R' if backwards else ''}"
     client = f"iperf3 -c {server} {options}"
-    said = readiness.run(pair, "iperf3 -s -1", client, IPERF_PORT, _LIMIT + seconds)
+    said = readiness.serve_and_run(pair, "iperf3 -s -1", client, IPERF_PORT, _LIMIT + seconds)
     report: dict[str, Any] = json.loads(said)
     return float(report["end"]["sum_received"]["bits_per_second"]) / 8 / MIB
 

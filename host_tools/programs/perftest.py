@@ -24,7 +24,7 @@ def run(pair: Pair, words: str, server: str, seconds: float) -> str:
 
     Returns the client's output. Raises `LabError` when either program fails.
     """
-    return readiness.run(pair, words, f"{words} {server}", VERBS_PORT, seconds)
+    return readiness.serve_and_run(pair, words, f"{words} {server}", VERBS_PORT, seconds)
 
 
 def last_row(said: str) -> list[str]:

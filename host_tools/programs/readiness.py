@@ -5,7 +5,7 @@ from __future__ import annotations
 from bluebridge.host_tools.lab.pair import Pair
 
 
-def run(pair: Pair, server: str, client: str, port: int, seconds: float) -> str:
+def serve_and_run(pair: Pair, server: str, client: str, port: int, seconds: float) -> str:
     """Run shell line `server` in a and, once it listens at `port`, `client` in b.
 
     Each may take `seconds`. Returns the client's output. Raises `LabError` when one fails; the

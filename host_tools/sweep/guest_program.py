@@ -14,7 +14,7 @@ from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.sweep.request import SweepRequest, Wall
 
-_SECONDS = 120.0
+_LINE_SECONDS = 120.0
 
 
 class Program:
@@ -52,7 +52,7 @@ class Program:
     def receive(self) -> dict[str, Any]:
         """Return the program's next JSON object. Raises `LabError` when it ends or hangs."""
         try:
-            line = self._lines.get(timeout=_SECONDS)
+            line = self._lines.get(timeout=_LINE_SECONDS)
         except queue.Empty:
             raise LabError(f"guest {self._name}: the latency program hangs") from None
         if line is None:
