@@ -159,13 +159,16 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
         "web": _beside("the lab, or a log, as a page in a browser", "web"),
         "mark": _one("put a note into the bus log, to find a moment again", f"{_COMMANDS}.mark"),
         "check": _one("hold the packets of a capture against RoCE's rules", f"{_COMMANDS}.check"),
-        "mmiotrace": _beside("hold the guest kernel's own record against the log", "mmiotrace"),
+        "mmiotrace": _one(
+            "hold the guest kernel's own record against the log",
+            f"{_TOOLS}.mmiotrace.mmiotrace_command",
+        ),
     },
     "break: cables and adapters that fail": {
         "link": _one("pull the cable out of a guest's HCA, or plug it in", f"{_COMMANDS}.link"),
         "weather": _one("lose, delay, double, damage packets by chance", f"{_COMMANDS}.weather"),
         "fault": _one("break a guest's HCA, for its driver to mend", f"{_COMMANDS}.fault"),
-        "atlas": _beside("what stock programs make of each fault", "atlas"),
+        "atlas": _one("what stock programs make of each fault", f"{_TOOLS}.atlas.atlas_command"),
     },
     "measure: programs and times": {
         "krping": _beside("boot two guests and run krping between them", "krping"),
@@ -173,8 +176,10 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
             "what a log's sends would take on real machines",
             "bluebridge.host_tools.analyzer.model.model_command",
         ),
-        "sweep": _beside("latency against payload, with and without BlueFlame", "sweep"),
-        "ntb": _beside("show a bridge between two guests at work", "ntb_demo"),
+        "sweep": _one(
+            "latency against payload, with and without BlueFlame", f"{_TOOLS}.sweep.sweep_command"
+        ),
+        "ntb": _one("show a bridge between two guests at work", f"{_TOOLS}.ntb_demo"),
         "rtrs": _beside("a block device over RTRS between two guests, while paths die", "rtrs"),
         "ntrdma": _beside("RDMA through a bridge: shown, measured", "ntrdma"),
     },

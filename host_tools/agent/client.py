@@ -17,7 +17,7 @@ from bluebridge.host_tools.agent.connection import AgentConnection
 from bluebridge.host_tools.agent.errors import AgentError, AgentForgot, AgentRefused
 from bluebridge.host_tools.agent.guest_command import Command, Completed, Sink, spell
 from bluebridge.host_tools.agent.identity import Identity
-from bluebridge.host_tools.processes.alarms import Alarm, first
+from bluebridge.host_tools.processes import Alarm, first
 
 _START_SECONDS = 120.0
 _RUN_SECONDS = 60.0

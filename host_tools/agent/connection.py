@@ -22,6 +22,7 @@ from typing import Any
 
 from bluebridge.guest.agent import PROTOCOL, frames
 from bluebridge.guest.agent.frames import WINDOW, Frame, FrameReader, Kind
+from bluebridge.host_tools import processes
 from bluebridge.host_tools.agent.errors import (
     AgentError,
     AgentForgot,
@@ -30,8 +31,7 @@ from bluebridge.host_tools.agent.errors import (
     AgentSilent,
 )
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.processes import alarms
-from bluebridge.host_tools.processes.alarms import Alarm
+from bluebridge.host_tools.processes import Alarm
 
 _READ_BYTES = 256 * 1024
 _SLICE = 0.2
@@ -284,8 +284,8 @@ class AgentConnection:
         if self._lost is None:
             return
         if self._reason is None:
-            looks = alarms.LOOKS if self._hung_up else 0
-            self._reason = alarms.wait_for_cause(self.alarms, looks) or self._lost
+            looks = processes.LOOKS if self._hung_up else 0
+            self._reason = processes.wait_for_cause(self.alarms, looks) or self._lost
         raise self._reason
 
     def silent(self, what: str) -> AgentSilent:
@@ -325,7 +325,7 @@ class AgentConnection:
         return True
 
     def _look_around(self, begin: float) -> None:
-        if (found := alarms.first(self.alarms)) is not None:
+        if (found := processes.first(self.alarms)) is not None:
             raise found
         if time.monotonic() - max(self.heard, begin) > self._silence:
             raise self.silent(f"no answer for {self._silence:.0f} s")

@@ -20,7 +20,7 @@ from bluebridge.host_tools.atlas.outcome import Row
 from bluebridge.host_tools.atlas.programs import BY_NAME, PROGRAMS, Program
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab import folders
-from bluebridge.host_tools.processes.termination import termination_as_exception
+from bluebridge.host_tools.processes import termination_as_exception
 from bluebridge.host_tools.progress import Progress, Reporter
 
 MOST_TIMES, MOST_PAIRS = 100, 16
@@ -181,3 +181,46 @@ def _run_here(
 def _check_page(path: Path | None) -> None:
     if path is not None and not path.absolute().parent.is_dir():
         raise UsageError(f"there is no folder {path.parent} for the page", "make it first")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.description = (
+        "Start pairs of guests with the kernel's drivers and run stock programs between them, "
+        "with one fault of `bluebridge fault list` in guest a at a time. The table says of each "
+        "how much it took, what the program saw, how it ended, what the kernel said, "
+        "and whether all was well again after the fault was cleared. A guest that crashed or hangs "
+        "is started anew. Exit status 0 if the lab was healthy after each fault."
+    )
+    parser.add_argument(
+        "--only", metavar="PATTERN,...", help="faults whose name matches, such as 'wc-*,hung-wr'"
+    )
+    parser.add_argument(
+        "--programs", metavar="NAME,...", help="which programs (default all): `--list` shows them"
+    )
+    parser.add_argument(
+        "--all", action="store_true",
+        help="every fault under every program, hours; without it, unless --only or "
+        "--programs chooses, each fault runs under the programs that show most of it",
+    )  # fmt: skip
+    parser.add_argument(
+        "--times", type=int, default=1, metavar="N", help="each fault so often (default 1)"
+    )
+    parser.add_argument(
+        "--pairs", type=int, default=2, metavar="N",
+        help="so many programs at once, each on a pair of its own (default 2)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--minutes", type=float, metavar="N", help="begin no further one after so many minutes"
+    )
+    parser.add_argument(
+        "--rows", type=Path, nargs="+", metavar="FILE",
+        help="run nothing: table and page of the rows that earlier runs printed with --json",
+    )  # fmt: skip
+    parser.add_argument("--list", action="store_true", help="show the programs, and start nothing")
+    parser.add_argument("--json", action="store_true", help="a JSON object for each row")
+    parser.add_argument(
+        "--page", type=Path, metavar="FILE", help="also write the page docs/atlas.md into FILE"
+    )
+    parser.add_argument("--log", type=Path, metavar="DIR", help="folder for bus log and consoles")
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")

@@ -14,7 +14,7 @@ from bluebridge.host_tools.atlas.programs import Program
 from bluebridge.host_tools.atlas.stage import QUIET_SECONDS, RESTARTED, YES, Stage
 from bluebridge.host_tools.errors import CommandFailed, LabError, UsageError
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.programs.readiness import wait_until
+from bluebridge.host_tools.programs.perftest import wait_until
 
 _OUTPUT, _STATUS = "/tmp/atlas-output", "/tmp/atlas-status"
 _READY_SECONDS = 20.0

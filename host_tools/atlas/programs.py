@@ -6,7 +6,7 @@ import fnmatch
 from dataclasses import dataclass
 
 from bluebridge.device.layout.mlx4.faults import Effect, NamedFault
-from bluebridge.host_tools.programs.readiness import VERBS_PORT, listening
+from bluebridge.host_tools.programs.perftest import VERBS_PORT, listening
 
 SERVER = "10.9.0.2"
 """The address of guest b's first port."""

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from bluebridge.host_tools import processes
 from bluebridge.host_tools.atlas.outcome import Row
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.processes import process
 from bluebridge.host_tools.progress import Progress
 
 _GRACE_SECONDS = 30.0
@@ -46,7 +46,7 @@ def run(
                     progress(f"{name}: the minutes are over, {len(faults)} cells are left")
                     continue
                 running[name] = _start(name, faults, times, end, log / name)
-                owned.callback(process.stop, running[name], _GRACE_SECONDS)
+                owned.callback(processes.stop, running[name], _GRACE_SECONDS)
             for name in _ready(running):
                 line = _output(running[name]).readline()
                 if line:
@@ -77,4 +77,4 @@ def _start(
     if end is not None:
         words += ["--minutes", str(max(end - time.monotonic(), 1.0) / 60)]
     command = [sys.executable, "-m", "bluebridge.host_tools.cli", "atlas", *words]
-    return process.spawn(command, stdout=subprocess.PIPE, stderr=sys.stderr.buffer)
+    return processes.spawn(command, stdout=subprocess.PIPE, stderr=sys.stderr.buffer)

@@ -11,12 +11,12 @@ from pathlib import Path
 from bluebridge.host_tools.agent import CommandTimedOut
 from bluebridge.host_tools.atlas.programs import EVENTS, SERVER, Program
 from bluebridge.host_tools.errors import CommandFailed, LabError
-from bluebridge.host_tools.lab import archives
+from bluebridge.host_tools.lab import artefacts
 from bluebridge.host_tools.lab.artefacts import message_libraries, nfs_archive
 from bluebridge.host_tools.lab.config import ADDRESSES, KERNEL, LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.programs.readiness import VERBS_PORT, listening, wait_until
+from bluebridge.host_tools.programs.perftest import VERBS_PORT, listening, wait_until
 from bluebridge.host_tools.progress import Progress
 
 _UP_SECONDS = 60.0
@@ -52,7 +52,7 @@ class Stage:
         machine.run(["bluebridge-mlx4", _address(machine)], timeout=_UP_SECONDS)
         if self._rnbd:
             machine.run(_UNLOAD, check=False)
-        archives.unpack(machine, self._added)
+        artefacts.unpack(machine, self._added)
         if self._added:
             machine.run("depmod", timeout=_UP_SECONDS)  # some bring modules
         machine.agent.put(_source(), EVENTS)

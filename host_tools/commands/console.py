@@ -6,18 +6,63 @@ import argparse
 import contextlib
 import os
 import select
+import signal
 import socket
 import sys
-from collections.abc import Iterator
+import termios
+import threading
+import tty
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from bluebridge.host_tools import processes
 from bluebridge.host_tools.agent import AgentError
-from bluebridge.host_tools.commands import terminal
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import guests
 from bluebridge.host_tools.keeper.guests import Guest
-from bluebridge.host_tools.keeper.locks import Lock
-from bluebridge.host_tools.processes import alarms
+from bluebridge.host_tools.keeper.registry import Lock
+
+
+def check() -> None:
+    """Raise `UsageError` unless standard input and output are a terminal."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("--tty needs a terminal at both ends", "leave out -t")
+
+
+def size() -> os.terminal_size:
+    """Return the columns and lines of the terminal."""
+    return os.get_terminal_size(sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def raw() -> Iterator[None]:
+    """Within the `with` block the terminal passes on every key at once and echoes nothing."""
+    before = termios.tcgetattr(sys.stdin)
+    tty.setraw(sys.stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+@contextlib.contextmanager
+def resizing(tell: Callable[[os.terminal_size], None]) -> Iterator[None]:
+    """Within the `with` block call `tell` with each new size of the terminal."""
+
+    def adapt() -> None:
+        with contextlib.suppress(AgentError, OSError):  # whoever waits gets the same error
+            tell(size())
+
+    def handle(*_: object) -> None:
+        # In a thread: the one that was interrupted may hold the connection.
+        threading.Thread(target=adapt, daemon=True).start()
+
+    before = signal.signal(signal.SIGWINCH, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGWINCH, before)
+
 
 _ESCAPE = b"\x1d"  # Ctrl-], as in telnet
 _AGENT_SECONDS = 5.0
@@ -37,7 +82,7 @@ def main(options: argparse.Namespace) -> int:
     with _alone(guest), _connected(guest) as console:
         _adapt(guest)
         print(f"console of guest {guest.name}; Ctrl-] leaves it", flush=True)
-        with terminal.raw(), terminal.resizing(lambda _size: _adapt(guest)):
+        with raw(), resizing(lambda _size: _adapt(guest)):
             console.sendall(b"\n")  # have the shell show where it is
             left = _relay(console)
         print()
@@ -77,7 +122,7 @@ def _adapt(guest: Guest) -> None:
     This goes by the agent, since the console may be busy. A guest that cannot be told has a console
     all the same.
     """
-    columns, lines = terminal.size()
+    columns, lines = size()
     command = ["stty", "-F", "/dev/ttyS0", "echo", "cols", str(columns), "rows", str(lines)]
     with contextlib.suppress(AgentError), guest.agent(_AGENT_SECONDS) as agent:
         agent.run(command, _AGENT_SECONDS)
@@ -114,4 +159,4 @@ def _write(screen: int, data: bytes) -> None:
 def _why_it_closed(guest: Guest) -> LabError:
     """Return the reason why the console was closed, which the keeper knows after a moment."""
     closed = LabError(f"guest {guest.name}: QEMU closed its console")
-    return alarms.wait_for_cause([guest.trouble]) or closed
+    return processes.wait_for_cause([guest.trouble]) or closed

@@ -11,14 +11,74 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from bluebridge.host_tools.agent import Agent
-from bluebridge.host_tools.commands.tree import Tree, guest_tree, host_tree
+from bluebridge.host_tools.agent import Agent, AgentCommandFailed
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import guests
-from bluebridge.host_tools.processes.termination import termination_as_exception
+from bluebridge.host_tools.processes import termination_as_exception
+
+
+@dataclass
+class Tree:
+    """The entries below a folder, as relative paths; a folder comes before its contents."""
+
+    folders: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    """The links, devices and sockets, which are not copied."""
+
+
+def host_tree(top: str) -> Tree:
+    """Return the files below `top` on the host. Raises `OSError`."""
+    tree = Tree()
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        with os.scandir(os.path.join(top, folder)) as entries:
+            for entry in sorted(entries, key=lambda each: each.name):
+                name = os.path.join(folder, entry.name)
+                if entry.is_dir(follow_symlinks=False):
+                    tree.folders.append(name)
+                    pending.append(name)
+                elif entry.is_file(follow_symlinks=False):
+                    tree.files.append(name)
+                else:
+                    tree.others.append(name)
+    return tree
+
+
+def guest_tree(agent: Agent, top: str) -> Tree:
+    """Return the files below `top` in a guest. Raises `LabError`."""
+    return Tree(
+        _find(agent, top, ["-type", "d"]),
+        _find(agent, top, ["-type", "f"]),
+        _find(agent, top, ["!", "-type", "d", "!", "-type", "f"]),
+    )
+
+
+def _find(agent: Agent, top: str, test: list[str]) -> list[str]:
+    try:
+        # Relative names, so that ours are all the guest can put before them.
+        found = agent.run(["find", ".", "-mindepth", "1", *test, "-print0"], cwd=top, check=True)
+    except AgentCommandFailed as error:
+        raise LabError(f"guest {agent.guest}: {top}: {error.output.strip()}") from None
+    names = [os.fsdecode(name) for name in found.stdout.split(b"\0") if name]
+    return [_checked(agent.guest, name) for name in names]
+
+
+def _checked(guest: str, name: str) -> str:
+    """Return a file name of a guest without its leading `./`.
+
+    Raises `LabError` for a name that leads out of the folder that is copied: a guest is not
+    trusted.
+    """
+    start, *parts = name.split("/")
+    if start != "." or not parts or any(part in ("", ".", "..") for part in parts):
+        raise LabError(f"guest {guest}: its file name {name!r} is not to be trusted")
+    return "/".join(parts)
+
 
 _AFTER = 1.0
 """The seconds that a copy takes at least before its progress is shown."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.keeper import guests
 from bluebridge.host_tools.keeper.guests import Guest
-from bluebridge.host_tools.lab import hardware_control
+from bluebridge.host_tools.lab import hardware
 
 
 def find(name: str) -> Guest:
@@ -28,4 +28,4 @@ def tell(guest: Guest, line: str) -> list[str]:
     Returns the lines of its answer. Raises `LabError`, `UsageError` with the server's objection.
     """
     folder = Path(guest.record.agents[0]).parent
-    return hardware_control.tell(folder / hardware_control.SOCKET, line)
+    return hardware.tell(folder / hardware.SOCKET, line)

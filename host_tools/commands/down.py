@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Sequence
 
-from bluebridge.host_tools.keeper import end_record, guests, registry
+from bluebridge.host_tools.keeper import guests, record, registry
 from bluebridge.host_tools.keeper.record import PairRecord
 from bluebridge.host_tools.keeper.registry import Entry
 
@@ -35,8 +35,8 @@ def main(options: argparse.Namespace) -> int:
         ending.wait()
         print(f"pair {ending.entry.number} is down")
     if not options.names:
-        for old in end_record.ended(set()):
-            end_record.forget_end(old.number)
+        for old in record.ended(set()):
+            record.forget_end(old.number)
         if not chosen:
             print("nothing runs")
     return 0

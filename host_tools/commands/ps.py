@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.keeper import end_record, registry
-from bluebridge.host_tools.keeper.end_record import EndRecord
-from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
-from bluebridge.host_tools.lab import hardware_control
+from bluebridge.host_tools.keeper import record, registry
+from bluebridge.host_tools.keeper.record import EndRecord, GuestRecord, PairRecord
+from bluebridge.host_tools.lab import hardware
 
 _STEPS = ((86400, "d"), (3600, "h"), (60, "min"))
 _ANSWER_SECONDS = 1.0
@@ -32,7 +31,7 @@ def main(options: argparse.Namespace) -> int:
     pairs = [pair for _, pair in registry.pairs()]
     for pair in pairs:
         _find_stopped(pair)
-    ended = end_record.ended({pair.number for pair in pairs})
+    ended = record.ended({pair.number for pair in pairs})
     if options.json:
         print(json.dumps(_as_json(pairs, ended), indent=2))
         return 0
@@ -131,9 +130,9 @@ def _asked(pair: PairRecord, line: str) -> list[str]:
     agents = [agent for guest in pair.guests for agent in guest.agents]
     if not pair.server or not agents:
         return []
-    socket = Path(agents[0]).parent / hardware_control.SOCKET
+    socket = Path(agents[0]).parent / hardware.SOCKET
     with contextlib.suppress(LabError):
-        return hardware_control.tell(socket, line, _ANSWER_SECONDS)
+        return hardware.tell(socket, line, _ANSWER_SECONDS)
     return []
 
 

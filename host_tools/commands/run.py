@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from bluebridge.host_tools.agent import AgentError, AgentRefused, AgentSilent, CommandTimedOut
 from bluebridge.host_tools.agent.guest_command import Command
-from bluebridge.host_tools.commands import terminal
+from bluebridge.host_tools.commands import console
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import guests
 from bluebridge.host_tools.keeper.guests import Guest
@@ -90,7 +90,7 @@ def main(options: argparse.Namespace) -> int:
         if not options.words:
             raise UsageError("no command", "bluebridge run GUEST -- COMMAND")
         if options.tty:
-            terminal.check()
+            console.check()
         guest = guests.find(options.guest)
         try:
             if options.tty:
@@ -124,10 +124,10 @@ def _run_in_terminal(guest: Guest, words: list[str], timeout: float | None) -> i
             timeout,
             env={"TERM": os.environ.get("TERM", "linux")},
             stdin=_keyboard(),
-            terminal=terminal.size(),
+            terminal=console.size(),
         )
         try:
-            with terminal.raw(), terminal.resizing(command.resize):
+            with console.raw(), console.resizing(command.resize):
                 return command.wait(_print).status
         except AgentSilent as error:
             raise _explained(guest, error) from None

@@ -10,14 +10,18 @@ from pathlib import Path
 
 from bluebridge.host_tools.commands.up_options import DEBUG, bridge, check_together, hardware
 from bluebridge.host_tools.errors import UsageError
-from bluebridge.host_tools.keeper import end_record
 from bluebridge.host_tools.keeper.launch import launch
-from bluebridge.host_tools.keeper.plan import Plan
-from bluebridge.host_tools.keeper.record import PairRecord, guest_names
+from bluebridge.host_tools.keeper.record import (
+    PairRecord,
+    Plan,
+    ended,
+    forget_end,
+    guest_names,
+)
 from bluebridge.host_tools.lab import lab_options
 from bluebridge.host_tools.lab.artefacts import debug_archive, ensure_artefacts
 from bluebridge.host_tools.lab.config import LIMITS, LabConfig
-from bluebridge.host_tools.processes.termination import termination_as_exception
+from bluebridge.host_tools.processes import termination_as_exception
 from bluebridge.host_tools.progress import Reporter, listed
 
 _IDLE_GUEST_MIB = 450
@@ -39,8 +43,8 @@ def main(options: argparse.Namespace) -> int:
         if options.image == DEBUG:
             archive = debug_archive(Reporter(quiet=options.quiet))
             plan = replace(plan, archives=(archive,))
-        for old in end_record.ended(set()):
-            end_record.forget_end(old.number)
+        for old in ended(set()):
+            forget_end(old.number)
         records = launch(
             options.pairs,
             lambda number: _for_pair(plan, number, options.guests, alone=options.pairs == 1),

@@ -8,11 +8,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from bluebridge.host_tools import processes
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.keeper.locks import Lock
-from bluebridge.host_tools.keeper.registry import Entry, living, prefix
+from bluebridge.host_tools.keeper.registry import Entry, Lock, living, prefix
 from bluebridge.host_tools.lab.roots import check_socket_path, runtime_root
-from bluebridge.host_tools.processes import process
 
 _MOST_PAIRS = 99
 
@@ -75,7 +74,7 @@ def removed_at_end(claim: Claim) -> Iterator[None]:
     the lock.
     """
     try:
-        with process.removed_at_end(claim.folder, (claim.held.descriptor,)):
+        with processes.removed_at_end(claim.folder, (claim.held.descriptor,)):
             yield
     finally:
         claim.close()

@@ -1,16 +1,88 @@
-"""The keeper's control socket: one request per connection, served in the keeper's main thread."""
+"""The keeper's control socket, served in its main thread: lines of JSON, one request each time.
+
+{"progress": "restoring guest a"}
+{"done": {...}}          or    {"error": {"what": ..., "mend": ..., "transcript": ...}}
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.keeper import messages
 from bluebridge.host_tools.progress import Progress
+
+_LONGEST = 1 << 20
+
+
+def send(connection: socket.socket, **message: Any) -> None:
+    """Send one message. Raises `OSError` when the other side has hung up."""
+    connection.sendall(json.dumps(message).encode() + b"\n")
+
+
+def error_fields(error: LabError) -> dict[str, Any]:
+    """Return the fields of an error as the JSON value of an `error` message."""
+    return {
+        "what": error.what,
+        "mend": error.mend,
+        "transcript": error.transcript[-_LONGEST // 4 :],
+        "status": error.status,
+        "aloud": error.aloud,
+    }
+
+
+def as_error(fields: dict[str, Any]) -> LabError:
+    """Return the `LabError` that has the values of `error_fields`."""
+    error = LabError(str(fields["what"]), str(fields["mend"]), str(fields["transcript"]))
+    error.status = int(fields["status"])
+    error.aloud = bool(fields["aloud"])
+    return error
+
+
+class Reader:
+    """Splits the bytes from a socket into messages."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._buffer = b""
+        self.over = False
+        """Whether the other side has hung up."""
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        """Yield the messages that are complete after one `recv`, which blocks until data comes.
+
+        Raises `LabError` for a line that is no message, `TimeoutError` as the socket does.
+        """
+        try:
+            data = self._connection.recv(65536)
+        except ConnectionError:
+            data = b""
+        self.over = not data
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        if len(self._buffer) > _LONGEST:
+            raise LabError("the keeper's socket carries no messages")
+        for line in lines:
+            yield _parse(line)
+
+    def messages(self) -> Iterator[dict[str, Any]]:
+        """Yield messages until the other side hangs up."""
+        while not self.over:
+            yield from self.read()
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        message = None
+    if not isinstance(message, dict):
+        raise LabError(f"no message: {line[:80]!r}")
+    return message
+
 
 _PATIENCE = 5.0
 """The seconds that a client may take between connecting and the end of its request."""
@@ -45,14 +117,14 @@ class Control:
     def _answer(self, connection: socket.socket) -> None:
         def progress(message: str) -> None:
             with contextlib.suppress(OSError):
-                messages.send(connection, progress=message)
+                send(connection, progress=message)
 
         try:
-            request = next(messages.Reader(connection).read(), None)
+            request = next(Reader(connection).read(), None)
             if request is not None:
-                messages.send(connection, done=self._handler(request, progress))
+                send(connection, done=self._handler(request, progress))
         except LabError as error:
-            messages.send(connection, error=messages.error_fields(error))
+            send(connection, error=error_fields(error))
 
     def close(self) -> None:
         """Stop listening for requests."""
@@ -68,14 +140,14 @@ def ask(path: Path, request: dict[str, Any], progress: Progress) -> dict[str, An
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(str(path))
-            messages.send(connection, **request)
+            send(connection, **request)
         except OSError as error:
             raise LabError(f"the keeper does not listen: {error.strerror}", _LOOK) from None
-        for message in messages.Reader(connection).messages():
+        for message in Reader(connection).messages():
             if "progress" in message:
                 progress(str(message["progress"]))
             elif "error" in message:
-                raise messages.as_error(message["error"])
+                raise as_error(message["error"])
             elif "done" in message:
                 return dict(message["done"])
     raise LabError("the keeper ended meanwhile", _LOOK)

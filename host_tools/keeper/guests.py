@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bluebridge.host_tools.agent import Agent
 from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.keeper import end_record, record, registry
+from bluebridge.host_tools.keeper import record, registry
 from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
 from bluebridge.host_tools.keeper.registry import Entry
 
@@ -84,7 +84,7 @@ def _unknown(name: str, known: list[str]) -> LabError:
 
 def _ended(name: str) -> LabError | None:
     """Return why the pair of guest `name` ended, if there is a record of its end."""
-    for known in end_record.ended({entry.number for entry in registry.living()}):
+    for known in record.ended({entry.number for entry in registry.living()}):
         if name in known.guests:
             return LabError(
                 f"guest {name}: pair {known.number} ended: {known.why}",

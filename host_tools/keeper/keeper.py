@@ -15,19 +15,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bluebridge.host_tools import processes
 from bluebridge.host_tools.errors import LabError, of_system
-from bluebridge.host_tools.keeper import end_record, messages, record
+from bluebridge.host_tools.keeper import control, record
 from bluebridge.host_tools.keeper.claims import Claim, removed_at_end
 from bluebridge.host_tools.keeper.control import Control
 from bluebridge.host_tools.keeper.end_watch import EndWatch, remark
-from bluebridge.host_tools.keeper.plan import Plan
-from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
+from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord, Plan
 from bluebridge.host_tools.lab import folders, network_boot
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.qemu_arguments import NetworkBoot
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.processes import process
-from bluebridge.host_tools.processes.termination import termination_as_exception
+from bluebridge.host_tools.processes import termination_as_exception
 from bluebridge.host_tools.progress import Progress
 
 _LOOK_SECONDS = 0.5
@@ -47,7 +46,7 @@ def run(claim: Claim, plan: Plan, up: socket.socket, parent: int) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with termination_as_exception():
-            process.follow(parent)
+            processes.follow(parent)
             Keeper(claim, plan, up).run()
     except LabError as error:
         _tell(up, error)
@@ -69,7 +68,7 @@ def run(claim: Claim, plan: Plan, up: socket.socket, parent: int) -> int:
 def _tell(up: socket.socket, error: LabError) -> None:
     """Tell `up` why there will be no pair; the socket is closed if `up` has its pair already."""
     with contextlib.suppress(OSError):
-        messages.send(up, error=messages.error_fields(error))
+        control.send(up, error=control.error_fields(error))
 
 
 class Keeper:
@@ -117,7 +116,7 @@ class Keeper:
 
     def _tell_up(self, message: str) -> None:
         with contextlib.suppress(OSError):  # `up` has gone: a signal follows
-            messages.send(self._up, progress=message)
+            control.send(self._up, progress=message)
 
     def _write(self) -> None:
         self._record.write(self._claim.description)
@@ -145,10 +144,10 @@ class Keeper:
     def _equip(self, machines: list[Vm]) -> None:
         """Put the archives of the plan into the guests, then its modules."""
         if self._plan.archives:
-            from bluebridge.host_tools.lab import archives
+            from bluebridge.host_tools.lab import artefacts
 
             self._say("unpacking " + ", ".join(path.name for path in self._plan.archives))
-            self._each(machines, lambda machine: archives.unpack(machine, self._plan.archives))
+            self._each(machines, lambda machine: artefacts.unpack(machine, self._plan.archives))
         if self._plan.modules:
             from bluebridge.host_tools.keeper import modules
 
@@ -170,10 +169,10 @@ class Keeper:
         self._record.warnings = list(self._pair.warnings)
         self._record.state = record.RUNNING
         self._write()
-        messages.send(self._up, done={})
+        control.send(self._up, done={})
         if self._up.recv(len(KEEP)) != KEEP:
             raise SystemExit(1)
-        process.outlive_parent()
+        processes.outlive_parent()
         self._up.close()
         self._listener = print
         self._record_end(f"its keeper (process {os.getpid()}) was killed")
@@ -261,7 +260,7 @@ class Keeper:
             yield
         except KeyboardInterrupt:
             self._describe_end("it was taken down")
-            end_record.forget_end(self._record.number)
+            record.forget_end(self._record.number)
             raise
         except SystemExit as error:
             number = int(str(error.code)) - 128
@@ -288,4 +287,4 @@ class Keeper:
         self._rewrite()
 
     def _record_end(self, why: str) -> None:
-        end_record.write_end(self._record.number, tuple(self._record.names()), why, self._record.logs)
+        record.write_end(self._record.number, tuple(self._record.names()), why, self._record.logs)

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.keeper import keeper, messages
+from bluebridge.host_tools.keeper import control, keeper
 from bluebridge.host_tools.keeper.claims import Claim, claim_number
-from bluebridge.host_tools.keeper.plan import Plan
-from bluebridge.host_tools.keeper.record import PairRecord
+from bluebridge.host_tools.keeper.record import PairRecord, Plan
 from bluebridge.host_tools.progress import Progress
 
 _GRACE = 30.0
@@ -40,7 +39,7 @@ class Child:
     pid: int
     socket: socket.socket
     """The socket to the keeper; its closing ends a keeper that was not told to keep its pair."""
-    reader: messages.Reader
+    reader: control.Reader
     ready: bool = False
 
 
@@ -95,7 +94,7 @@ def _fork(plan: Callable[[int], Plan], children: list[Child]) -> Child:
         _become_keeper(claim, wanted, theirs, parent, [ours, *(each.socket for each in children)])
     theirs.close()
     claim.close()  # the keeper has it now
-    children.append(Child(claim, pid, ours, messages.Reader(ours)))
+    children.append(Child(claim, pid, ours, control.Reader(ours)))
     return children[-1]
 
 
@@ -129,7 +128,7 @@ def _listen(child: Child, say: Say) -> None:
         if "progress" in message:
             say(child, str(message["progress"]))
         elif "error" in message:
-            raise messages.as_error(message["error"])
+            raise control.as_error(message["error"])
         elif "done" in message:
             child.ready = True
     if child.reader.over:

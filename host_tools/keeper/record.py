@@ -1,17 +1,25 @@
-"""The keeper's record of its pair: a small JSON file, replaced whole at every change."""
+"""A pair in words: what its keeper starts, its record while it runs, why it ended."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
+from bluebridge.host_tools.lab.roots import runtime_root, state_root
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+    from bluebridge.host_tools.lab.config import LabConfig
+
 
 STARTING, RUNNING, RESTARTING, ENDED, ENDING = (
     "starting",
@@ -108,3 +116,91 @@ def guest_names(number: int, count: int = 2) -> tuple[str, ...]:
     """
     suffix = "" if number == 1 else str(number)
     return tuple(f"{letter}{suffix}" for letter in ascii_lowercase[:count])
+
+
+@dataclass(frozen=True)
+class EndRecord:
+    """The record of a pair that ended: how, when, and where its logs are."""
+
+    number: int
+    guests: tuple[str, ...]
+    why: str
+    logs: str
+    written: float
+    """The time of the record, in seconds since the epoch."""
+
+
+def write_end(number: int, guests: tuple[str, ...], why: str, logs: str) -> None:
+    """Write the record of pair `number` in place of an older one; `OSError`s are ignored."""
+    ended = EndRecord(number, guests, why, logs, time.time())
+    with contextlib.suppress(OSError):
+        path = _path(number)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".draft")
+        draft.write_text(json.dumps(asdict(ended)))
+        os.replace(draft, path)
+
+
+def forget_end(number: int) -> None:
+    """Remove the record of pair `number`, if there is one, as the pair ended on demand."""
+    with contextlib.suppress(OSError):
+        _path(number).unlink()
+
+
+def ended(living: set[int]) -> list[EndRecord]:
+    """Return the records of pairs whose numbers are not among `living`, sorted by number."""
+    found = []
+    for path in sorted(_folder().glob(f"{_key()}-*.json")):
+        with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+            fields = json.loads(path.read_text())
+            ended = EndRecord(**{**fields, "guests": tuple(fields["guests"])})
+            if ended.number not in living:
+                found.append(ended)
+    return sorted(found, key=lambda each: each.number)
+
+
+def _folder() -> Path:
+    return state_root() / "ended"
+
+
+def _key() -> str:
+    """Return a text that tells the pairs of one runtime root from those of another."""
+    return hashlib.sha256(os.fsencode(runtime_root().resolve())).hexdigest()[:12]
+
+
+def _path(number: int) -> Path:
+    return _folder() / f"{_key()}-{number}.json"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The configuration of a pair, and the archives and modules that its guests get."""
+
+    config: LabConfig
+    modules: tuple[Path, ...] = ()
+    """Kernel modules to load in all guests, in this order."""
+    archives: tuple[Path, ...] = ()
+    """Archives to unpack over the root of all guests, before the modules."""
+    verbose: bool = False
+    """Whether `up` reports every step of the start."""
+
+    def devices(self, name: str) -> tuple[str, ...]:
+        """Return the devices of guest `name` in words for people."""
+        config = self.config
+        found = []
+        if config.has_nic(name):
+            found.append("virtio NIC (rdma_rxe)")
+        if config.has_hca(name):
+            hcas = "HCA" if config.hcas == 1 else f"{config.hcas} HCAs"
+            found.append(_driven(hcas, config, name, "mlx4"))
+        if config.bridge:
+            found.append(_driven(f"NTB {config.bridge.ntb_model}", config, name, "ntb_netdev"))
+            found.append(_driven("DMA engine", config, name, "ioatdma"))
+        return tuple(found)
+
+
+def _driven(device: str, config: LabConfig, name: str, driver: str) -> str:
+    """Return the words for a device of guest `name` and the driver that it has."""
+    if config.kernel_drives(name):
+        return f"{device} ({driver})"
+    return f"{device} (vfio-pci)" if config.binds(name) else device

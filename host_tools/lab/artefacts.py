@@ -1,15 +1,16 @@
-"""The artefacts a lab needs, from `images`: emulator, kernel, initrd, libvfio-user."""
+"""What a lab needs from `images`: emulator, kernel, initrd, libraries, archives for guests."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine import qemu_arguments
 from bluebridge.host_tools.machine.qemu_arguments import Boot, Emulator, GuestSize
+from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.progress import Progress
 from bluebridge.images import overlay
 from bluebridge.images.accelerator import accelerator
@@ -162,3 +163,19 @@ def image_errors() -> Iterator[None]:
         yield
     except ImageError as error:
         raise LabError(error.what, error.mend) from error
+
+
+_SECONDS = 300.0
+
+
+def unpack(machine: Vm, archives: Sequence[Path]) -> None:
+    """Unpack archives over the root of a running guest, in their order. Raises `LabError`.
+
+    No copy of an archive is made in the guest.
+    """
+    for path in archives:
+        try:
+            with path.open("rb", buffering=0) as stream:
+                machine.agent.run("tar -x -C / -f -", _SECONDS, stdin=stream, check=True)
+        except OSError as error:
+            raise LabError(f"{path}: {error.strerror}", "run `make setup`") from error

@@ -72,7 +72,7 @@ class LabConfig:
     """The side of `SIDES` that speaks RTRS in each guest; None prepares no guest for RTRS.
 
     It overrides `vfio` and `kernel`, and every port of the HCAs gets an address
-    (`lab/hca_addresses.py`).
+    (`lab/guest_drivers.py`).
     """
     bridge: BridgeOptions | None = None
     """The options of the bridge, with a DMA engine in each guest; None for no bridge."""

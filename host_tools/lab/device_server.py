@@ -13,9 +13,9 @@ from pathlib import Path
 
 from bluebridge.device.server import option_table
 from bluebridge.device.server.options import DEFAULTS, ServerOptions
+from bluebridge.host_tools import processes
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.lab import hardware_control
-from bluebridge.host_tools.processes import process
+from bluebridge.host_tools.lab import hardware
 from bluebridge.images.source import HOME
 
 _FIRST_MAC = 0x0002C9BB0001
@@ -91,7 +91,7 @@ class DeviceServer:
             argv += ["--control", str(self._config.control)]
         env = {"PYVFIO_USER_LIBRARY": str(self._config.library), "PYTHONUNBUFFERED": "1"}
         with self._messages.open("wb") as messages:
-            self._process = process.spawn(
+            self._process = processes.spawn(
                 [*argv, *option_table.words(self._config.options), *self._config.more],
                 env=env,
                 cwd=HOME,
@@ -132,7 +132,7 @@ class DeviceServer:
         Raises `UsageError` with the server's objection, `LabError` when it does not answer.
         """
         assert self._config.control is not None, "the server has no control socket"
-        return hardware_control.tell(self._config.control, line)
+        return hardware.tell(self._config.control, line)
 
     def messages(self) -> str:
         """Return the text that the server has written to its standard error."""
@@ -171,6 +171,6 @@ class DeviceServer:
         Returns when the process has ended.
         """
         if self._process is not None:
-            process.stop(self._process)
+            processes.stop(self._process)
             if self._process.stdout is not None:
                 self._process.stdout.close()

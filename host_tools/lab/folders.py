@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.roots import check_socket_path, runtime_root, state_root
-from bluebridge.host_tools.processes.process import removed_at_end
+from bluebridge.host_tools.processes import removed_at_end
 
 _KEPT_RUNS = 10
 

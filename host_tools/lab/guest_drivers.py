@@ -1,19 +1,103 @@
-"""Loads kernel drivers in the guests of a pair: those of HCAs, bridges and DMA engines."""
+"""What is loaded in the guests of a pair: drivers, addresses, what RTRS sessions need."""
 
 from __future__ import annotations
 
 import tarfile
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from bluebridge.device.layout.ntb.models import BY_NAME
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.lab import rtrs_sides
+from bluebridge.host_tools.lab import root_ports
 from bluebridge.host_tools.lab.config import NTB_ADDRESSES, LabConfig
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.progress import Progress
+
+_SUBNETS_OF_AN_HCA = 2
+"""One for each port that it may have."""
+
+
+@dataclass(frozen=True)
+class PortAddress:
+    """The IP address `ip` of a port in a guest: HCA `hca`, from 0, and port `port`, from 1."""
+
+    hca: int
+    port: int
+    ip: str
+
+    @property
+    def bits(self) -> str:
+        """The address with the length of its prefix, such as `10.9.0.1/24`."""
+        return f"{self.ip}/24"
+
+
+def port_addresses(config: LabConfig, name: str) -> list[PortAddress]:
+    """Return the addresses of the HCA ports of guest `name`, none without HCAs.
+
+    The first HCA's ports are in 10.9.0.0/24 and 10.9.1.0/24, those of the next HCA in 10.9.2.0/24
+    and 10.9.3.0/24.
+    """
+    if not config.has_hca(name):
+        return []
+    host = config.host_number(name)
+    return [
+        PortAddress(hca, port, f"10.9.{hca * _SUBNETS_OF_AN_HCA + port - 1}.{host}")
+        for hca in range(config.hcas)
+        for port in range(1, config.options.ports + 1)
+    ]
+
+
+def port_name(guest: str, address: PortAddress) -> str:
+    """Return a port's name in `bluebridge link` and the control socket: `a/1`, `a/2`, `a.1/1`."""
+    return f"{guest}.{address.hca}/{address.port}" if address.hca else f"{guest}/{address.port}"
+
+
+RAM_DISKS = 2
+RAM_DISK_MIB = 256
+"""The size in MiB of /dev/ram0 and each other RAM disk, which takes memory as it is written to."""
+_RTRS_SECONDS = 120.0
+_BACK_ENDS = f"modprobe brd rd_nr={RAM_DISKS} rd_size={RAM_DISK_MIB << 10}"
+_KERNEL = f"{_BACK_ENDS} && modprobe rnbd-client && modprobe rnbd-server"
+_PYTHON = f"{_BACK_ENDS} && modprobe nbd"
+_UP = """
+for net in /sys/bus/pci/devices/$1/net/*; do
+    [ $(($(cat $net/dev_port) + 1)) = $2 ] || continue
+    ip addr replace $3 dev ${net##*/} && ip link set ${net##*/} up || exit 1
+    for try in $(seq 300); do
+        [ "$(cat $net/carrier)" = 1 ] &&
+            grep -q ACTIVE /sys/bus/pci/devices/$1/infiniband/*/ports/$2/state && exit 0
+        sleep 0.1
+    done
+done
+echo "port $2 of $1 does not come up" >&2
+exit 1
+"""
+"""Gives a port of a PCI function an address; returns when its RDMA device may use it."""
+
+
+def prepare(machine: Vm, config: LabConfig) -> None:
+    """Load the modules for RTRS; where the kernel drives the HCAs, give every port its address.
+
+    Raises `LabError`.
+    """
+    if not config.kernel_drives(machine.name):
+        machine.run(_PYTHON, timeout=_RTRS_SECONDS)
+        return
+    for address in port_addresses(config, machine.name):
+        words = [function(machine, address), str(address.port), address.bits]
+        machine.run(["sh", "-c", _UP, "up", *words], timeout=_RTRS_SECONDS)
+    machine.run(_KERNEL, timeout=_RTRS_SECONDS)
+
+
+def function(machine: Vm, address: PortAddress) -> str:
+    """Return the PCI address, in its guest, of the HCA that a port belongs to."""
+    found = machine.function(root_ports.HCAS[address.hca])
+    assert found is not None, f"guest {machine.name} has no HCA {address.hca}"
+    return found["address"]
+
 
 _SECONDS = 120.0
 _LOADS = 3
@@ -160,7 +244,7 @@ class GuestDrivers:
             self._detail(f"guest {machine.name}: has the modules of {folder.name}")
         if self._config.rtrs is not None:
             self._progress(f"guest {machine.name}: making RTRS ready")
-            rtrs_sides.prepare(machine, self._config)
+            prepare(machine, self._config)
             self._detail(f"guest {machine.name}: ready for RTRS")
 
     def probe_bridges(self, machines: Sequence[Vm]) -> None:

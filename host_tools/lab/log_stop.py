@@ -16,7 +16,7 @@ from bluebridge.device.buslog.marks import MAX_TEXT
 from bluebridge.device.buslog.reader import Event, LogError, LogReader
 from bluebridge.host_tools.analyzer.conditions import Condition, ConditionError, LiveSearch
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.lab import hardware_control
+from bluebridge.host_tools.lab import hardware
 
 LOOK_SECONDS = 0.05
 """The seconds between two looks at the log; the device server writes its log out as often."""
@@ -39,7 +39,7 @@ def run(log: Path, control: Path, text: str) -> int:
     while True:
         for event in search.new():
             time.sleep(AFTER_SECONDS)
-            hardware_control.tell(control, f"log stop {reason(text, event, search)}")
+            hardware.tell(control, f"log stop {reason(text, event, search)}")
             return 0
         if search.skipped > skipped:
             skipped = search.skipped

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from bluebridge.host_tools import processes
 from bluebridge.host_tools.errors import UsageError
-from bluebridge.host_tools.processes import process
 from bluebridge.images.source import HOME
 
 
@@ -35,9 +35,9 @@ class LogStopper:
         """Start the process; main thread only. Its standard error goes to the file `messages`."""
         argv = [sys.executable, "-m", "bluebridge.host_tools.lab.log_stop", *self._words]
         with messages.open("wb") as stderr:
-            self._process = process.spawn(argv, cwd=HOME, stderr=stderr)
+            self._process = processes.spawn(argv, cwd=HOME, stderr=stderr)
 
     def stop(self) -> None:
         """End the process, if it was started."""
         if self._process is not None:
-            process.stop(self._process)
+            processes.stop(self._process)

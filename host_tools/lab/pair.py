@@ -9,14 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from bluebridge.host_tools.errors import UsageError
-from bluebridge.host_tools.lab import (
-    folders,
-    hardware_control,
-    network_boot,
-    root_ports,
-    roots,
-    snapshot,
-)
+from bluebridge.host_tools.lab import folders, hardware, network_boot, root_ports, roots, snapshot
 from bluebridge.host_tools.lab.artefacts import (
     ensure_artefacts,
     network_boot_files,
@@ -31,8 +24,7 @@ from bluebridge.host_tools.lab.hardware import Hardware
 from bluebridge.host_tools.lab.log_stopper import LogStopper
 from bluebridge.host_tools.machine.qemu_arguments import NetworkBoot, Nic
 from bluebridge.host_tools.machine.vm import Vm, VmConfig
-from bluebridge.host_tools.processes.alarms import SideBySide
-from bluebridge.host_tools.processes.termination import termination_as_exception
+from bluebridge.host_tools.processes import SideBySide, termination_as_exception
 from bluebridge.host_tools.progress import Progress, Reporter, listed
 from bluebridge.images.snapshot import Snapshot
 
@@ -115,7 +107,7 @@ class Pair:
         """Start the process that ends the bus log at an event that fulfils `stop_on`."""
         config = self.config
         if config.stop_on and config.bus_log:
-            control = self.folder / hardware_control.SOCKET
+            control = self.folder / hardware.SOCKET
             stopper = LogStopper(self.logs / "bus", control, config.stop_on)
             stack.callback(stopper.stop)
             stopper.start(self.logs / "stop-on.log")
@@ -160,7 +152,7 @@ class Pair:
             self._artefacts.library,
             self.config.options,
             (*root_ports.arguments(self.config, self.sockets), *self.config.server_words),
-            self.folder / hardware_control.SOCKET,
+            self.folder / hardware.SOCKET,
             {name: folder / f"nic-{name}.sock" for name in names if self.config.has_nic(name)},
             root_ports.networks(self.config),
             self.config.number,

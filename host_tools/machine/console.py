@@ -10,9 +10,9 @@ from pathlib import Path
 import pexpect
 from pexpect import fdpexpect
 
+from bluebridge.host_tools import processes
 from bluebridge.host_tools.errors import CommandFailed, LabError
-from bluebridge.host_tools.processes import alarms
-from bluebridge.host_tools.processes.alarms import Alarm
+from bluebridge.host_tools.processes import Alarm
 
 FAILURES: tuple[tuple[str, str], ...] = (
     (r"Kernel panic - not syncing[^\r\n]*", "the guest's kernel panicked"),
@@ -116,7 +116,7 @@ class Console:
                 assert isinstance(match, re.Match)
                 return match
             self._raise_failure(index - len(patterns))
-            if (trouble := alarms.first(self.alarms)) is not None:
+            if (trouble := processes.first(self.alarms)) is not None:
                 raise trouble
             if left <= 0:
                 raise self._error(f"no sign of {patterns[0]!r} within {timeout:.0f} s")
@@ -131,7 +131,7 @@ class Console:
 
     def _lost(self) -> LabError:
         """Return the error that says why the console closed."""
-        return alarms.wait_for_cause(self.alarms) or self._error("QEMU ended")
+        return processes.wait_for_cause(self.alarms) or self._error("QEMU ended")
 
     def _tail_after_failure(self) -> str:
         """Return the kernel's output after the first line of a failure: its registers and stack."""

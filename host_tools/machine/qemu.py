@@ -1,28 +1,112 @@
-"""A QEMU process: its start for a boot or a restore, its control by QMP, the reason of its end."""
+"""A QEMU process: started or restored, controlled by QMP, and why it ended."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bluebridge.host_tools import processes
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine import qemu_arguments
 from bluebridge.host_tools.machine.console import Transcript
 from bluebridge.host_tools.machine.qemu_arguments import Boot, Emulator, GuestSize, NetworkBoot
-from bluebridge.host_tools.machine.qmp import Qmp, QmpError
-from bluebridge.host_tools.processes import alarms, process
-from bluebridge.host_tools.processes.alarms import Alarm
+from bluebridge.host_tools.processes import Alarm
+
+
+class QmpError(LabError):
+    """QEMU refused a command or did not answer it."""
+
+
+class Qmp:
+    """One connection to a QMP socket; not for use from two threads."""
+
+    def __init__(self, connection: socket.socket, timeout: float = 30.0) -> None:
+        """Take over a connected socket, read the greeting and leave negotiation mode."""
+        self._socket = connection
+        self._buffer = b""
+        self._timeout = timeout
+        self.events: list[dict[str, Any]] = []
+        greeting = self._next(time.monotonic() + timeout)
+        if "QMP" not in greeting:
+            raise QmpError(f"no QMP greeting but {greeting!r}")
+        self.command("qmp_capabilities")
+
+    @classmethod
+    def connect(cls, path: Path, timeout: float = 30.0) -> Qmp:
+        """Connect to the socket at `path`, which must be listening."""
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(str(path))
+            return cls(connection, timeout)
+        except (OSError, LabError):
+            connection.close()
+            raise
+
+    def command(self, name: str, **arguments: Any) -> Any:
+        """Run one command and return its result; events met on the way go to `events`.
+
+        Raises `QmpError` when QEMU answers with an error, hangs up or takes too long. An argument's
+        underscores become the dashes of QMP names.
+        """
+        request: dict[str, Any] = {"execute": name}
+        if arguments:
+            request["arguments"] = {key.replace("_", "-"): v for key, v in arguments.items()}
+        try:
+            self._socket.sendall(json.dumps(request).encode() + b"\n")
+        except OSError as error:
+            raise QmpError(f"QEMU closed its control socket before `{name}`") from error
+        deadline = time.monotonic() + self._timeout
+        while True:
+            answer = self._next(deadline)
+            if "event" in answer:
+                self.events.append(answer)
+            elif "error" in answer:
+                raise QmpError(f"QEMU refused `{name}`: {answer['error'].get('desc')}")
+            elif "return" in answer:
+                return answer["return"]
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def _next(self, deadline: float) -> dict[str, Any]:
+        """Return the next message, one JSON object per line. Raises `QmpError` at `deadline`."""
+        while b"\n" not in self._buffer:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise QmpError("QEMU does not answer on its control socket")
+            self._socket.settimeout(remaining)
+            try:
+                chunk = self._socket.recv(65536)
+            except TimeoutError:
+                continue
+            except OSError as error:
+                raise QmpError(f"QEMU closed its control socket: {error.strerror}") from error
+            if not chunk:
+                raise QmpError("QEMU closed its control socket")
+            self._buffer += chunk
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise QmpError(f"QEMU sent a line that is not JSON: {line[:80]!r}") from error
+        if not isinstance(message, dict):
+            raise QmpError(f"QEMU sent no object: {line[:80]!r}")
+        return message
+
 
 _T = TypeVar("_T")
 _START_SECONDS = 60.0
 _MIGRATION_SECONDS = 60.0
 _END_SECONDS = 3.0
-_CAUSE_LOOKS = alarms.LOOKS // 2
+_CAUSE_LOOKS = processes.LOOKS // 2
 """The looks at what may have ended QEMU: half of those that a caller of `trouble` may take."""
 PAUSE = 0.005
 """The seconds between two looks at something that cannot be waited on."""
@@ -65,7 +149,7 @@ class Qemu:
             more += qemu_arguments.device_arguments(port, path, seen.get(port))
         with self._messages.open("ab") as messages:
             self._said_before = messages.tell()
-            self._process = process.spawn(
+            self._process = processes.spawn(
                 [*self._argv, *more], env=self._env, stdout=messages, stderr=messages
             )
 
@@ -165,7 +249,7 @@ class Qemu:
         if died is None and process.returncode == -signal.SIGABRT and not self._cause_awaited:
             # So it ends on a broken vfio-user socket, which the server's own end comes just after.
             self._cause_awaited = True
-            died = alarms.wait_for_cause([self._blamed], _CAUSE_LOOKS)
+            died = processes.wait_for_cause([self._blamed], _CAUSE_LOOKS)
         if died is not None:
             return died
         said = self.messages()
@@ -178,7 +262,7 @@ class Qemu:
 
     def _blamed(self) -> LabError | None:
         """Return what ended this guest besides QEMU itself: first `causes`, then its kernel."""
-        return alarms.first((*self.causes, self._kernel.trouble))
+        return processes.first((*self.causes, self._kernel.trouble))
 
     def kernel_trouble(self) -> LabError | None:
         """Return the console's last message of a kernel in trouble, which may still run."""

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bluebridge.host_tools import processes
 from bluebridge.host_tools.agent import Agent, AgentRefused, Completed, Identity
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine import qemu_arguments
-from bluebridge.host_tools.machine.qemu import PAUSE, Qemu
+from bluebridge.host_tools.machine.qemu import PAUSE, Qemu, Qmp
 from bluebridge.host_tools.machine.qemu_arguments import Boot, Emulator, GuestSize, NetworkBoot, Nic
-from bluebridge.host_tools.machine.qmp import Qmp
-from bluebridge.host_tools.processes import alarms
-from bluebridge.host_tools.processes.alarms import Alarm
+from bluebridge.host_tools.processes import Alarm
 
 if TYPE_CHECKING:  # pexpect is dear at start-up, and many a run never looks at the console
     from bluebridge.host_tools.machine.console import Console
@@ -197,7 +196,7 @@ class Vm(Qemu):
     def _alarm(self) -> LabError | None:
         """Return the trouble of this guest, or of whatever else is watched; None without any."""
         watched = (*self.causes, self.trouble, self._kernel.trouble, *self.alarms)
-        return alarms.first(watched)
+        return processes.first(watched)
 
     @property
     def qmp(self) -> Qmp:

@@ -20,9 +20,8 @@ from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.lab.root_ports import BRIDGE, ENGINE
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs import ntb_clients as clients
-from bluebridge.host_tools.programs import ntb_guests
-from bluebridge.host_tools.programs.checked_transfer import tcp_rate
-from bluebridge.host_tools.programs.ntb_guests import Guests
+from bluebridge.host_tools.programs.ntb_clients import Guests
+from bluebridge.host_tools.programs.perftest import tcp_rate
 from bluebridge.host_tools.progress import Progress
 
 ADDRESSES = ("10.9.2.1", "10.9.2.2")
@@ -214,7 +213,7 @@ def over_netdev(pair: Pair, plan: Plan, mtu: int) -> Measured:
     guests = Guests(pair, plan.model)
     client = clients.netdev(plan.kernel_options)
     clients.load_both(guests, client)
-    server = ntb_guests.ADDRESSES["a"]
+    server = clients.ADDRESSES["a"]
     guests.both(f"ip link set eth0 mtu {mtu}")
     clients.ready(guests, client)
     guests.until(pair.b, f"ping -c 1 -W 1 {server} > /dev/null")

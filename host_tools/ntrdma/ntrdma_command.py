@@ -33,8 +33,8 @@ from bluebridge.host_tools.ntrdma import network
 from bluebridge.host_tools.ntrdma.network import ADDRESSES, interfaces
 from bluebridge.host_tools.ntrdma.ntrdma_options import REGISTERED
 from bluebridge.host_tools.ntrdma.survival import KILLED, REBOOTED, RELOADED, Survival, errata
-from bluebridge.host_tools.programs import checked_transfer
-from bluebridge.host_tools.programs.checked_transfer import tcp_rate
+from bluebridge.host_tools.programs import perftest
+from bluebridge.host_tools.programs.perftest import tcp_rate
 from bluebridge.host_tools.progress import Reporter
 
 EXPLANATION = (
@@ -247,7 +247,7 @@ def _show_network(pair: Pair, back_end: str) -> None:
         for text in said.splitlines():
             if "bytes from" in text or text == pings.ANSWERED:
                 _say(text)
-        rate = checked_transfer.transfer(pair, ADDRESSES[1], TRANSFER_MIB, _say)
+        rate = perftest.transfer(pair, ADDRESSES[1], TRANSFER_MIB, _say)
         _say(f"the same, {rate:.1f} MB/s")
         rate = tcp_rate(pair, ADDRESSES[0], backwards=False, seconds=2)
         _say(f"iperf3 from b to a: {rate:.1f} MiB/s")

@@ -1,15 +1,49 @@
-"""Runs perftest between the guests, and reads the columns of its tables.
-
-Each program samples the processor's clock first. On a host that does too much else the samples do
-not agree: of bandwidth it then prints no figures, of latency infinite ones (perftest
-src/get_clock.c: sample_get_cpu_mhz).
-"""
+"""Servers in guest a, clients in guest b: readiness, perftest's tables, TCP by iperf3."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from typing import Any
+
+from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.programs import readiness
-from bluebridge.host_tools.programs.readiness import VERBS_PORT
+from bluebridge.host_tools.machine.vm import Vm
+
+
+def serve_and_run(pair: Pair, server: str, client: str, port: int, seconds: float) -> str:
+    """Run shell line `server` in a and, once it listens at `port`, `client` in b.
+
+    Each may take `seconds`. Returns the client's output. Raises `LabError` when one fails; the
+    server is killed then.
+    """
+    serving = pair.a.agent.start(server, seconds)
+    try:
+        pair.a.run(wait_until(listening(port)))
+        done = pair.b.run(client, timeout=seconds)
+    except BaseException:
+        serving.kill()
+        raise
+    serving.wait()
+    return done.text
+
+
+IPERF_PORT = 5201
+VERBS_PORT = 18515
+"""The TCP port on which programs of libibverbs and perftest exchange queue pair numbers."""
+CM_LISTENING = "rdma resource show cm_id | grep -q LISTEN"
+"""A shell condition that holds when something listens through rdma_cm."""
+
+
+def listening(port: int) -> str:
+    """Return a shell condition that holds when something listens at the TCP port."""
+    return f"ss -Hltn 'sport = :{port}' | grep -q ."
+
+
+def wait_until(condition: str) -> str:
+    """Return a shell line that ends when `condition` holds."""
+    return f"until {condition}; do sleep 0.05; done"
+
 
 BEST, WORST, TYPICAL = 2, 3, 4
 """Columns of an `ib_*_lat`: t_min, t_max, t_typical, all in microseconds."""
@@ -24,10 +58,76 @@ def run(pair: Pair, words: str, server: str, seconds: float) -> str:
 
     Returns the client's output. Raises `LabError` when either program fails.
     """
-    return readiness.serve_and_run(pair, words, f"{words} {server}", VERBS_PORT, seconds)
+    return serve_and_run(pair, words, f"{words} {server}", VERBS_PORT, seconds)
 
 
 def last_row(said: str) -> list[str]:
     """Return the cells of the last line of figures in a client's output; empty if there is none."""
     rows = [line.split() for line in said.splitlines() if line.strip()[:1].isdecimal()]
     return rows[-1] if rows else []
+
+
+_LIMIT = 120.0
+MIB = 1 << 20
+
+
+def tcp_rate(pair: Pair, server: str, *, backwards: bool, seconds: int) -> float:
+    """Return the rate in MiB/s from guest b to guest a, whose address is `server`.
+
+    With `backwards` it is from a to b. The first second is not counted. Raises `LabError`.
+    """
+    options = f"-t {seconds} -O 1 --json {'-R' if backwards else ''}"
+    client = f"iperf3 -c {server} {options}"
+    said = serve_and_run(pair, "iperf3 -s -1", client, IPERF_PORT, _LIMIT + seconds)
+    report: dict[str, Any] = json.loads(said)
+    return float(report["end"]["sum_received"]["bits_per_second"]) / 8 / MIB
+
+
+PORT = 5001
+_RECEIVE = f"""
+import hashlib, socket
+with socket.create_server(("", {PORT})) as server:
+    connection, _ = server.accept()
+    seen, total = hashlib.md5(), 0
+    while data := connection.recv(1 << 16):
+        seen.update(data)
+        total += len(data)
+print(total, seen.hexdigest())
+"""
+_SEND = f"""
+import hashlib, os, socket, sys, time
+address, mib = sys.argv[1:]
+data = os.urandom(int(mib) << 20)
+while True:
+    try:
+        connection = socket.create_connection((address, {PORT}), 10)
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.05)
+begin = time.monotonic()
+connection.settimeout(None)
+connection.sendall(data)
+connection.shutdown(socket.SHUT_WR)
+connection.recv(1)
+print(len(data), hashlib.md5(data).hexdigest(), time.monotonic() - begin)
+"""
+
+
+def transfer(pair: Pair, address: str, mib: int, say: Callable[[str], None]) -> float:
+    """Send `mib` MiB to `address` on guest b; return the rate in MB/s. Raises `LabError`.
+
+    `say` is called with the number of bytes and the checksum on each side.
+    """
+    said: dict[str, list[str]] = {}
+
+    def run(guest: Vm, *words: str) -> None:
+        said[guest.name] = guest.run(["python3", "-c", *words], timeout=_LIMIT).text.split()
+
+    pair.together(lambda: run(pair.b, _RECEIVE), lambda: run(pair.a, _SEND, address, str(mib)))
+    (sent, told, seconds), (taken, seen) = said[pair.a.name], said[pair.b.name]
+    say(f"a sent     {sent} bytes, md5 {told}")
+    say(f"b received {taken} bytes, md5 {seen}")
+    if (sent, told) != (taken, seen):
+        other = "the bytes that arrived are not those that were sent"
+        raise LabError(other, f"read {pair.logs}")
+    return int(sent) / float(seconds) / 1e6

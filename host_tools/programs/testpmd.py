@@ -10,7 +10,7 @@ from typing import Self
 
 from bluebridge.host_tools.agent import Command
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.lab import archives
+from bluebridge.host_tools.lab import artefacts
 from bluebridge.host_tools.machine.vm import Vm
 
 _READY_SECONDS = 60.0
@@ -39,7 +39,7 @@ class Counters:
 
 def install(machine: Vm, archive: Path) -> None:
     """Unpack testpmd over the guest's root. Raises `LabError`."""
-    archives.unpack(machine, [archive])
+    artefacts.unpack(machine, [archive])
 
 
 class Testpmd:

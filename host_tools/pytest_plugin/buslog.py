@@ -11,13 +11,13 @@ from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.positions import about_last
 from bluebridge.device.buslog.reader import Event, Filter, LogError, LogReader
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.host_tools import processes
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind, activities
 from bluebridge.host_tools.analyzer.analysis import Transfer
 from bluebridge.host_tools.analyzer.analysis.assembly import assembled
 from bluebridge.host_tools.analyzer.ntrdma.stores import KINDS as NTRDMA_KINDS
 from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.processes import alarms
-from bluebridge.host_tools.processes.alarms import Alarm
+from bluebridge.host_tools.processes import Alarm
 from bluebridge.host_tools.pytest_plugin.wanted import Misses, Predicate, Record, Wanted
 
 _POLL_SECONDS = 0.02  # the device server writes its log out every 50 ms
@@ -109,7 +109,7 @@ class BusLog:
             follower = Follower(self._reader)
         while True:
             late = time.monotonic() >= deadline  # what comes up to now is still looked at
-            trouble = alarms.first(self._alarms)
+            trouble = processes.first(self._alarms)
             with _log_errors():
                 for event in follower.new():
                     if event.time >= self._begin and wanted.accepts(record := Record(event)):

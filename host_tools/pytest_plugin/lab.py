@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.host_tools import processes
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.console import Transcript
-from bluebridge.host_tools.processes import alarms
 from bluebridge.host_tools.pytest_plugin import marks
 from bluebridge.host_tools.pytest_plugin.buslog import BusLog, since_beginning
 from bluebridge.host_tools.pytest_plugin.page import BEGINS, ENDS, mark_of
@@ -48,7 +48,7 @@ class HeldPair:
         looks += [machine.trouble for machine in self.pair.machines]
         if self.pair.config.serves:
             looks.append(self.pair.server.trouble)
-        return alarms.first(looks)
+        return processes.first(looks)
 
     def is_clean(self) -> bool:
         """Whether nothing ran in the guests since they were restored and made ready."""

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Iterator
+import difflib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bluebridge.device.layout.mlx4.faults import BY_NAME
 from bluebridge.device.server import option_table
 from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools.errors import CommandFailed, LabError
 from bluebridge.host_tools.keeper.record import guest_names
 from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.hardware import ArmedFault, Hardware
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 
@@ -120,3 +125,59 @@ def peer_lab(config: pytest.Config, lab: Lab, guests: int = 2) -> Iterator[PeerL
 
 def _options(own: str, other: str) -> ServerOptions:
     return ServerOptions(pro=True, wire=other, underlay=own)
+
+
+class Wire:
+    """Faults of one link, `a` unless `of` names another one.
+
+    Conditions are those of docs/faults.md: `wire.drop(qp=1, message=3, psn="+4", transmission=1)`,
+    `wire.corrupt(probability=0.01, seed=7)`, `wire.delay(2)`. A rule counts what it has `taken`;
+    `release()` of `wire.hold()` lets go of what it keeps, as does the end of the block.
+    """
+
+    def __init__(self, hardware: Hardware, link: str = "a") -> None:
+        self.of = partial(Wire, hardware)
+        self.drop = partial(hardware.drop, link)
+        self.corrupt = partial(hardware.corrupt, link)
+        self.flip = partial(hardware.flip, link)
+        self.duplicate = partial(hardware.duplicate, link)
+        self.delay = partial(hardware.delay, link)
+        self.rate = partial(hardware.rate, link)
+        self.hold = partial(hardware.hold, link)
+        self.mark = partial(hardware.mark, link)
+        self.rewrite = partial(hardware.rewrite, link)
+
+
+Arm = Callable[..., AbstractContextManager[ArmedFault]]
+
+
+class Faults:
+    """The faults of one HCA, with underscores: `faults.reg_mr_fails(nth=2)`.
+
+    Parameters are those of `bluebridge fault list`. `faults.of("b")` are those of another HCA.
+    """
+
+    def __init__(self, hardware: Hardware, hca: str = "a") -> None:
+        self._hardware = hardware
+        self._hca = hca
+
+    def of(self, hca: str) -> Faults:
+        """Return the faults of HCA `hca`: `b`, or `a.1` for the second one of guest a."""
+        return Faults(self._hardware, hca)
+
+    def __getattr__(self, method: str) -> Arm:
+        """Return what arms the fault of that name; raises `AttributeError` for an unknown one."""
+        name = method.replace("_", "-")
+        if name not in BY_NAME:
+            near = difflib.get_close_matches(name, BY_NAME, n=1)
+            mend = f"did you mean {near[0].replace('-', '_')}?" if near else ""
+            raise AttributeError(f"there is no fault {name!r}; {mend or '`bluebridge fault list`'}")
+
+        def arm(**words: str | int) -> AbstractContextManager[ArmedFault]:
+            return self._hardware.fault(self._hca, name, **words)
+
+        return arm
+
+    def __dir__(self) -> list[str]:
+        """Return the names of all faults, for completion."""
+        return ["of", *(name.replace("-", "_") for name in BY_NAME)]

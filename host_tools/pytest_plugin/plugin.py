@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from bluebridge.host_tools.lab.pair import Pair
     from bluebridge.host_tools.machine.vm import Vm
     from bluebridge.host_tools.pytest_plugin.buslog import BusLog
-    from bluebridge.host_tools.pytest_plugin.faults import Faults
     from bluebridge.host_tools.pytest_plugin.lab import Lab
-    from bluebridge.host_tools.pytest_plugin.peer import PeerLab
-    from bluebridge.host_tools.pytest_plugin.wire import Wire
+    from bluebridge.host_tools.pytest_plugin.peer import Faults, PeerLab, Wire
 
 _LAB = pytest.StashKey["Lab"]()
 _KEEP = ("always", "failed", "never")
@@ -129,7 +127,7 @@ def pair(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Pair]:
 @pytest.fixture
 def faults(pair: Pair) -> Faults:
     """The faults of `bluebridge fault list` by name: `with faults.hung_wr(qpn=0x49):`."""
-    from bluebridge.host_tools.pytest_plugin.faults import Faults
+    from bluebridge.host_tools.pytest_plugin.peer import Faults
 
     return Faults(pair.hardware)
 
@@ -137,7 +135,7 @@ def faults(pair: Pair) -> Faults:
 @pytest.fixture
 def wire(pair: Pair) -> Wire:
     """Faults of packets on guest a's link: `with wire.drop(message=3, psn="+4") as rule:`."""
-    from bluebridge.host_tools.pytest_plugin.wire import Wire
+    from bluebridge.host_tools.pytest_plugin.peer import Wire
 
     return Wire(pair.hardware)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.programs.readiness import wait_until
+from bluebridge.host_tools.programs.perftest import wait_until
 from bluebridge.host_tools.rtrs import tree
 from bluebridge.host_tools.rtrs.routes import Route
 from bluebridge.host_tools.rtrs.tree import PathState

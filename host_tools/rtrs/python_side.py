@@ -13,8 +13,7 @@ from bluebridge.guest.providers import NTRDMA
 from bluebridge.host_tools.agent.guest_command import Command
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.config import NTRDMA_ADDRESSES, LabConfig
-from bluebridge.host_tools.lab.hca_addresses import port_addresses
-from bluebridge.host_tools.lab.rtrs_sides import RAM_DISK_MIB, function
+from bluebridge.host_tools.lab.guest_drivers import RAM_DISK_MIB, function, port_addresses
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.rtrs import tree
 from bluebridge.host_tools.rtrs.routes import Route

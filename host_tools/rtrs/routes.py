@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bluebridge.host_tools.lab.config import NTRDMA_ADDRESSES, LabConfig
-from bluebridge.host_tools.lab.hca_addresses import port_addresses, port_name
+from bluebridge.host_tools.lab.guest_drivers import port_addresses, port_name
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import guests, record
 from bluebridge.host_tools.keeper.guests import Guest
-from bluebridge.host_tools.lab import hardware_control
+from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.show import text
 from bluebridge.host_tools.show.kinds import KINDS
 from bluebridge.host_tools.show.ports import DMA, NTB
@@ -156,13 +156,13 @@ def teller(guest: Guest, mend: str) -> Tell:
 
     `mend` is the advice in the error when the server refuses.
     """
-    path = Path(guest.record.agents[0]).parent / hardware_control.SOCKET
+    path = Path(guest.record.agents[0]).parent / hardware.SOCKET
     if not path.exists():
         raise UsageError(f"guest {guest.name} has no devices", "`bluebridge up` without --bare")
 
     def tell(line: str) -> list[str]:
         try:
-            return hardware_control.tell(path, line)
+            return hardware.tell(path, line)
         except UsageError as error:
             raise UsageError(error.what, mend) from None
 

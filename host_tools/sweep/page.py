@@ -7,8 +7,8 @@ from html import escape
 from pathlib import Path
 
 from bluebridge.host_tools.sweep import plot
+from bluebridge.host_tools.sweep.modelled import thresholds
 from bluebridge.host_tools.sweep.request import Row, SweepRequest
-from bluebridge.host_tools.sweep.thresholds import thresholds
 
 _STYLE = """
 body { font: 14px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 62em; padding: 0 1em }

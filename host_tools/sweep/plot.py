@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.sweep.modelled import Threshold, thresholds
 from bluebridge.host_tools.sweep.request import Row, SweepRequest
-from bluebridge.host_tools.sweep.thresholds import Threshold, thresholds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

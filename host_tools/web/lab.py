@@ -13,7 +13,7 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import registry
 from bluebridge.host_tools.keeper.record import PairRecord
-from bluebridge.host_tools.lab import hardware_control
+from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.progress import listed
 from bluebridge.host_tools.web.timeline import Function, hosts, peers
 
@@ -50,7 +50,7 @@ class Lab:
         if self.socket is None:
             return None
         with contextlib.suppress(LabError):
-            lines = hardware_control.tell(self.socket, "status", _SECONDS)
+            lines = hardware.tell(self.socket, "status", _SECONDS)
             return [state for line in lines if (state := _state(line))]
         return None
 
@@ -63,11 +63,11 @@ class Lab:
             raise LabError("this log is not of a pair that runs", "start one with `bluebridge up`")
         ports = [port for each in self._functions() for port in each.ports]
         if word == "link" and name in ports and action in ("up", "down"):
-            hardware_control.tell(self.socket, f"link {name} {action}")
+            hardware.tell(self.socket, f"link {name} {action}")
             return f"{name}: cable {'plugged in' if action == 'up' else 'pulled'}"
         adapters = [each.name for each in self._functions() if each.kind == "HCA"]
         if word == "fault" and name in adapters:
-            hardware_control.tell(self.socket, f"fault {name}")
+            hardware.tell(self.socket, f"fault {name}")
             return f"{name}: its HCA has failed; a driver that is bound resets it within 5 s"
         raise UsageError(f"{word} {name} {action}: there is no such button", "reload the page")
 
@@ -124,4 +124,4 @@ def _title(pair: PairRecord) -> str:
 
 def _socket(pair: PairRecord) -> Path | None:
     agents = [agent for guest in pair.guests for agent in guest.agents]
-    return Path(agents[0]).parent / hardware_control.SOCKET if agents else None
+    return Path(agents[0]).parent / hardware.SOCKET if agents else None

@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bluebridge.host_tools.processes.termination import termination_as_exception
+from bluebridge.host_tools.processes import termination_as_exception
 from bluebridge.images.errors import ImageError
 from bluebridge.images.host import as_root
 from tests.bare.machine import HOUSE, Machine

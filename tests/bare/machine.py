@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from bluebridge.host_tools.processes import process
+from bluebridge.host_tools import processes
 from bluebridge.images.apt import debian_mirror
 
 HOUSE = Path(__file__).resolve().parents[2]
@@ -104,8 +104,8 @@ class Machine:
             raise subprocess.CalledProcessError(status, words)
 
     def _status(self, *words: str) -> int:
-        child = process.spawn(words, stdout=self._log, stderr=subprocess.STDOUT)
+        child = processes.spawn(words, stdout=self._log, stderr=subprocess.STDOUT)
         try:
             return child.wait()
         finally:
-            process.stop(child)
+            processes.stop(child)

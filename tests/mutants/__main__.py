@@ -11,15 +11,15 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import SimpleQueue
 
-from tests.mutants import page, planting
-from tests.mutants.table import ROOT, Mutant, rows
+from tests.mutants import planting
+from tests.mutants.planting import ROOT, Mutant, rows
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Return 0 if all were noticed, 1 if not, 2 for a wrong name, 130 after Ctrl-C."""
     options = _parser().parse_args(argv)
     if options.page:
-        print(page.text(), end="")
+        print(planting.text(), end="")
         return 0
     table = {mutant.name: mutant for mutant in rows()}
     if unknown := [name for name in options.names if name not in table]:

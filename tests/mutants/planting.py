@@ -8,12 +8,59 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, groupby
 from pathlib import Path
 
-from tests.mutants.table import ROOT, DoesNotApply, Mutant
+ROOT = Path(__file__).resolve().parents[2]
+TABLES = Path(__file__).parent / "tables"
+
+
+class DoesNotApply(Exception):
+    """The tree has changed so that a defect cannot be planted any more."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A defect: `old` occurs once in `file` and becomes `new`.
+
+    One of `tests`, ids as pytest takes them, must fail by it, since it breaks `rule`.
+    """
+
+    area: str
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    rule: str
+
+    def planted(self, root: Path = ROOT) -> str:
+        """Return the text of the file with the defect. Raises `DoesNotApply`."""
+        path = root / self.file
+        if not path.is_file():
+            raise DoesNotApply(f"there is no {self.file}")
+        text = path.read_text()
+        if (times := text.count(self.old)) != 1:
+            raise DoesNotApply(f"{self.file} has {self.old.strip()!r} {times} times, not once")
+        changed = text.replace(self.old, self.new)
+        try:
+            compile(changed, self.file, "exec")
+        except SyntaxError as error:
+            raise DoesNotApply(f"{self.file} would not compile: {error}") from error
+        return changed
+
+
+def rows() -> list[Mutant]:
+    """Return all rows, in the order of the files' names and of their lines."""
+    return [
+        Mutant(area.stem, name, tests=tuple(row.pop("tests")), **row)
+        for area in sorted(TABLES.glob("*.toml"))
+        for name, row in tomllib.loads(area.read_text()).items()
+    ]
+
 
 _LEFT_OUT = (".git", ".venv", "build", "*.so", "*.egg-info", ".*_cache", ".hypothesis")
 _LIMIT = 60
@@ -109,3 +156,35 @@ def _verdict(mutant: Mutant, ended: Ended) -> Verdict:
 
 def _function(test: str) -> str:
     return test.partition("[")[0]
+
+
+_HEAD = """\
+# Planted defects
+
+A test that cannot fail protects nothing. `make mutants` plants {count} defects, one line each, one
+after another into copies of the tree, and runs the tests named for each: one of them must fail.
+It ends with status 1 if a defect is unnoticed, or if the tree has changed so that one cannot be
+planted any more. `python -m tests.mutants NAME...` runs chosen ones; two run side by side, `-n`
+changes that. `make conformance` runs all.
+
+A row is a few lines in `tests/mutants/tables/`: file, old and new text, tests, and the rule that
+the defect breaks. `python -m tests.mutants --page` prints this page from there. A defect that
+changes nothing that anybody could see is no row.
+"""
+
+
+def text() -> str:
+    """Return the page."""
+    table = rows()
+    parts = [_HEAD.format(count=len(table))]
+    for area, mutants in groupby(table, key=lambda mutant: mutant.area):
+        parts.append(
+            f"\n## {area}\n\n| name | file | rule | held by |\n| --- | --- | --- | --- |\n"
+        )
+        parts += [_row(mutant) for mutant in mutants]
+    return "".join(parts)
+
+
+def _row(mutant: Mutant) -> str:
+    tests = ", ".join(f"`{test.removeprefix('tests/')}`" for test in mutant.tests)
+    return f"| {mutant.name} | `{mutant.file}` | {mutant.rule} | {tests} |\n"

@@ -6,12 +6,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tests.run import second_turns
-from tests.run.child import ROOT
-from tests.run.kept import Kept
-from tests.run.outcome import Suite
+from tests.run import turns
 from tests.run.programs import Programs
-from tests.run.pytest_suite import PytestSuite
+from tests.run.pytest_suite import ROOT, PytestSuite
+from tests.run.turns import Kept, Suite
 
 KEPT = ROOT / "build" / "unsteady"
 
@@ -21,8 +19,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     kept = Kept(KEPT)
     try:
-        verdict = second_turns.run(_suites(options.workers, options.long), kept)
-        print("\n".join(second_turns.summary(verdict, kept)))
+        verdict = turns.run(_suites(options.workers, options.long), kept)
+        print("\n".join(turns.summary(verdict, kept)))
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130

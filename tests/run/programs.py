@@ -10,8 +10,8 @@ from bluebridge.host_tools.campaigns.conformance import page
 from bluebridge.host_tools.campaigns.conformance.journal import Entry, Journal
 from bluebridge.host_tools.campaigns.conformance.program import FAILED, PASSED
 from bluebridge.host_tools.campaigns.conformance.suites import everything, in_short_run, key
-from tests.run.child import ONE_TEST, SUITE, run_module
-from tests.run.outcome import Outcome, Result, ended_by_limit
+from tests.run.pytest_suite import ONE_TEST, SUITE, run_module
+from tests.run.turns import Outcome, Result, ended_by_limit
 
 _COMPLETE = (0, 1)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.host_tools.processes import process
+from bluebridge.host_tools import processes
 from tests.vm.lab_commands import Commands
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -29,7 +29,7 @@ class Tool:
         # Not in the test's folder: the paths of sockets are short.
         self.runtime = Path(tempfile.mkdtemp(prefix="tool-"))
         self._errors = folder / "stderr"
-        self._process = process.spawn(
+        self._process = processes.spawn(
             [sys.executable, "-m", "bluebridge.host_tools.cli", *words],
             env={"XDG_RUNTIME_DIR": str(self.runtime), "XDG_STATE_HOME": str(folder)},
             cwd=ROOT,

@@ -8,8 +8,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from bluebridge.host_tools.errors import CommandFailed
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.programs.perftest import UNEVEN_CLOCK
-from bluebridge.host_tools.programs.readiness import CM_LISTENING, VERBS_PORT, listening
+from bluebridge.host_tools.programs.perftest import (
+    CM_LISTENING,
+    UNEVEN_CLOCK,
+    VERBS_PORT,
+    listening,
+)
 
 ADDRESSES = {"a": "10.8.0.1", "b": "10.8.0.2"}
 NO_LOSS = " 0% packet loss"

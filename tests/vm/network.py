@@ -10,7 +10,7 @@ from typing import Any
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.programs.readiness import IPERF_PORT, listening
+from bluebridge.host_tools.programs.perftest import IPERF_PORT, listening
 
 PATIENCE = 20.0
 CARRIER = "/sys/class/net/eth0/carrier"

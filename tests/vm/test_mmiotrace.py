@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.layout.mlx4.uar import BLUEFLAME
-from bluebridge.host_tools.mmiotrace.mmiotrace_command import record
-from bluebridge.host_tools.mmiotrace.mmiotrace_options import TRACE
+from bluebridge.host_tools.mmiotrace.mmiotrace_command import TRACE, record
 from bluebridge.host_tools.mmiotrace.trace import parse
 from bluebridge.host_tools.progress import Reporter
 from tests.vm.conftest import BOOT_SECONDS

@@ -8,7 +8,7 @@ import pytest
 
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.programs.readiness import VERBS_PORT, listening
+from bluebridge.host_tools.programs.perftest import VERBS_PORT, listening
 from bluebridge.host_tools.pytest_plugin.buslog import BusLog
 
 pytestmark = pytest.mark.devices("hca", vfio=False)

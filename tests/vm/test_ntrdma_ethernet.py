@@ -18,7 +18,7 @@ from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.ntrdma.network import ADDRESSES, interfaces
-from bluebridge.host_tools.programs.checked_transfer import transfer
+from bluebridge.host_tools.programs.perftest import transfer
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from tests.vm.conftest import BOOT_SECONDS, Tool
 

@@ -16,7 +16,7 @@ from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, PORT_DOWN, EventType
 from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind, activities
-from bluebridge.host_tools.lab import hardware_control
+from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.server import serving
 
@@ -38,14 +38,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["--hca", f"name=a,socket={place / 'a'}", "--control", str(control)]
     with serving("bluebridge.device", [*words, "--log", str(place / "log")], place / "errors"):
         bus = WireBus(place / "a")
-        assert hardware_control.tell(control, "fault a early") == [UNDRIVEN]
+        assert hardware.tell(control, "fault a early") == [UNDRIVEN]
         ctx = open_hca(bus)
         _link(ctx, PORT_ACTIVE)
-        hardware_control.tell(control, "link a down")
+        hardware.tell(control, "link a down")
         _link(ctx, PORT_DOWN)
-        hardware_control.tell(control, "link a up")
+        hardware.tell(control, "link a up")
         _link(ctx, PORT_ACTIVE)
-        assert hardware_control.tell(control, "fault a parity") == [DRIVEN]
+        assert hardware.tell(control, "fault a parity") == [DRIVEN]
         bus.write32(0, bar0.RESET_OFFSET, bar0.RESET_VALUE)
         bus.close()
     return place / "log"

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.layout.ntb.models import MODELS, BridgeModel
-from bluebridge.host_tools.lab import hardware_control
-from bluebridge.host_tools.lab.hardware import Hardware
+from bluebridge.host_tools.lab.hardware import Hardware, tell
 from tests.wire.bridge_traffic import BARS, HEARD, MASKED, connected, until
 from tests.wire.function import GuestRam, WireFunction
 from tests.wire.server import serving
@@ -22,7 +21,7 @@ def test_a_doorbell_and_a_store_get_lost(
     words = ["--ntb-model", model.name, "--control", str(tmp_path / "control")]
     for name in "ab":
         words += ["--ntb", f"name={name},socket={tmp_path / name}"]
-    hardware = Hardware(lambda line: hardware_control.tell(tmp_path / "control", line))
+    hardware = Hardware(lambda line: tell(tmp_path / "control", line))
     with ExitStack() as stack:
         stack.enter_context(serving("bluebridge.device", words, tmp_path / "server.log"))
         functions = []

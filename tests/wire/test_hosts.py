@@ -11,7 +11,7 @@ import pytest
 
 from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.verbs import WcStatus, WrOpcode
-from bluebridge.host_tools.lab import hardware_control
+from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.unit.underlay.test_joined_networks import free_ports
 from tests.wire.players import PATTERN, SIZE, Player, connected
@@ -49,7 +49,7 @@ class Host:
 
     def wires(self) -> list[str]:
         """What the server says of its wire."""
-        return hardware_control.tell(self.folder / "control", "wires")
+        return hardware.tell(self.folder / "control", "wires")
 
 
 @pytest.fixture

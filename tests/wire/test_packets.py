@@ -15,7 +15,7 @@ from bluebridge.device.layout.mlx4.ports import DIAGNOSTICS
 from bluebridge.device.layout.net.roce import BthOpcode
 from bluebridge.guest.drivers.hca.context import Context
 from bluebridge.guest.verbs import QpType, SendWr, WcStatus, WrOpcode
-from bluebridge.host_tools.lab import hardware_control
+from bluebridge.host_tools.lab import hardware
 from tests.wire import test_hca_traffic
 from tests.wire.players import PATTERN, SIZE, Player, connected
 from tests.wire.server import ServerProcess, serving
@@ -59,7 +59,7 @@ def control(hca_server: tuple[ServerProcess, Path]) -> Iterator[Path]:
     """The control socket; rules end with the test."""
     socket = hca_server[1] / "control"
     yield socket
-    hardware_control.tell(socket, "remove a")
+    hardware.tell(socket, "remove a")
 
 
 @pytest.mark.parametrize("opcode", [WrOpcode.RDMA_WRITE, WrOpcode.RDMA_READ, WrOpcode.SEND])
@@ -69,8 +69,8 @@ def test_lost_packets_are_sent_again(
 ) -> None:
     """Messages of 64 packets arrive whole, whichever way packets get lost."""
     a, b = connected(*contexts)
-    hardware_control.tell(control, f"drop a direction={direction} count=1")
-    hardware_control.tell(control, f"drop a direction={direction} probability=0.05 seed=5")
+    hardware.tell(control, f"drop a direction={direction} count=1")
+    hardware.tell(control, f"drop a direction={direction} probability=0.05 seed=5")
     for player in (a, b):
         player.view[:] = bytes(SIZE)
     source, target = (b, a) if opcode is WrOpcode.RDMA_READ else (a, b)
@@ -80,7 +80,7 @@ def test_lost_packets_are_sent_again(
     (wc,) = a.wait(1, timeout=20)
     assert wc.status is OK
     assert bytes(target.view) == PATTERN
-    assert "taken 1," in hardware_control.tell(control, "rules")[0]
+    assert "taken 1," in hardware.tell(control, "rules")[0]
 
 
 def test_a_wire_that_carries_nothing_ends_the_retries(
@@ -89,7 +89,7 @@ def test_a_wire_that_carries_nothing_ends_the_retries(
     a, b = Player(contexts[0]), Player(contexts[1])
     a.connect(b, timeout=8, retry_count=2)
     b.connect(a)
-    hardware_control.tell(control, "drop a direction=out")
+    hardware.tell(control, "drop a direction=out")
     a.send(WrOpcode.RDMA_WRITE, [a.sge(0, 8)], b)
     (wc,) = a.wait(1)
     assert wc.status is WcStatus.RETRY_EXC_ERR
@@ -99,7 +99,7 @@ def test_a_damaged_packet_is_refused_and_sent_again(
     contexts: tuple[Context, Context], control: Path
 ) -> None:
     a, b = connected(*contexts)
-    hardware_control.tell(control, "corrupt a direction=out count=3")
+    hardware.tell(control, "corrupt a direction=out count=3")
     a.view[:] = PATTERN
     a.send(WrOpcode.RDMA_WRITE, [a.sge(0, SIZE)], b)
     a.expect(OK)
@@ -111,13 +111,13 @@ def test_a_packet_is_found_by_its_place(contexts: tuple[Context, Context], contr
     a, b = connected(*contexts)
     for number in (1, 2):
         place = f"message=2 psn=+4 transmission={number}"
-        hardware_control.tell(control, f"drop a direction=out opcode=WRITE_MIDDLE {place}")
+        hardware.tell(control, f"drop a direction=out opcode=WRITE_MIDDLE {place}")
     a.view[:] = PATTERN
     for _ in range(2):
         a.send(WrOpcode.RDMA_WRITE, [a.sge(0, SIZE)], b)
     a.expect(OK, OK)
     assert bytes(b.view) == PATTERN
-    taken = [line.partition("taken ")[2][:1] for line in hardware_control.tell(control, "rules")]
+    taken = [line.partition("taken ")[2][:1] for line in hardware.tell(control, "rules")]
     assert taken == ["1", "1"]
 
 
@@ -125,7 +125,7 @@ def test_a_flipped_bit_is_noticed_by_nobody(
     contexts: tuple[Context, Context], control: Path
 ) -> None:
     a, b = connected(*contexts)
-    hardware_control.tell(control, "flip a direction=out count=1")
+    hardware.tell(control, "flip a direction=out count=1")
     a.view[:] = PATTERN
     a.send(WrOpcode.RDMA_WRITE, [a.sge(0, 512)], b)
     a.expect(OK)
@@ -137,13 +137,13 @@ def test_the_counters_of_both_adapters_tell_what_was_lost(
 ) -> None:
     """A gap costs a NAK; a lost answer a time-out, and the request comes again."""
     a, b = connected(*contexts)
-    hardware_control.tell(control, "drop a direction=out psn=+2 transmission=1")
+    hardware.tell(control, "drop a direction=out psn=+2 transmission=1")
     a.send(WrOpcode.RDMA_WRITE, [a.sge(0, SIZE)], b)
     a.expect(OK)
     assert counters(contexts[0]) == {"sq_num_oos": 1}
     assert counters(contexts[1])["rq_num_oos"] == 1
-    hardware_control.tell(control, "remove a")
-    hardware_control.tell(control, "drop a direction=in count=1")
+    hardware.tell(control, "remove a")
+    hardware.tell(control, "drop a direction=in count=1")
     a.send(WrOpcode.RDMA_WRITE, [a.sge(0, 8)], b)
     a.expect(OK)
     assert counters(contexts[0]) == {"sq_num_oos": 1, "sq_num_to": 1}
@@ -163,7 +163,7 @@ def test_a_lost_packet_of_uc_costs_its_message_only(
     a.view[:] = PATTERN
     for number in range(2):
         b.receive(number)
-    hardware_control.tell(control, "drop a direction=out skip=2 count=1")
+    hardware.tell(control, "drop a direction=out skip=2 count=1")
     for number in range(2):
         a.qp.post_send(SendWr(number, WrOpcode.SEND, [a.sge(0, SIZE // 2)]))
     a.expect(OK, OK)

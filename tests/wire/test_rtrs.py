@@ -14,7 +14,7 @@ from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings, Serv
 from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import Device
-from bluebridge.host_tools.lab import hardware_control
+from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.models.verbs.rtrs_contract import CLIENT, LIKELY, PATH, SERVER, SMALL, RtrsContract
 from tests.models.verbs.rtrs_pair import RtrsPair, interfaces_on, rtrs_pair
@@ -72,7 +72,7 @@ class TwoPaths:
 
     def tell(self, line: str) -> None:
         """A line for the control socket."""
-        hardware_control.tell(self.folder / "control", line)
+        hardware.tell(self.folder / "control", line)
 
     @property
     def server_on(self) -> dict[str, Path]:

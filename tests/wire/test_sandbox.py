@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.host_tools.lab import hardware_control
+from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.vfio_user.client import Client
 from tests.wire.conftest import StartServer
 from tests.wire.server import ServerProcess
@@ -43,12 +43,12 @@ def test_files_elsewhere_are_out_of_reach(start_server: StartServer, tmp_path: P
     elsewhere.mkdir()
     start_server("bluebridge.device", *_arguments(home))
     for folder, allowed in ((home, True), (elsewhere, False)):
-        hardware_control.tell(home / "control", "profile start")
+        hardware.tell(home / "control", "profile start")
         if allowed:
-            hardware_control.tell(home / "control", f"profile stop {folder / 'stacks'}")
+            hardware.tell(home / "control", f"profile stop {folder / 'stacks'}")
         else:
             with pytest.raises(Exception, match="Permission denied"):
-                hardware_control.tell(home / "control", f"profile stop {folder / 'stacks'}")
+                hardware.tell(home / "control", f"profile stop {folder / 'stacks'}")
         assert (folder / "stacks").exists() == allowed
 
 

@@ -17,7 +17,7 @@ from bluebridge.guest.protocols.cm import EventType as CmEventType
 from bluebridge.guest.protocols.krping.host import open_host
 from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.guest.verbs import QpInit, QpType, SendFlags, SendWr, VerbsError, WcStatus, WrOpcode
-from bluebridge.host_tools.lab import hardware_control
+from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.lab.hardware import Hardware
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.models.verbs.krping_pair import Output
@@ -50,7 +50,7 @@ def contexts(folder: Path) -> Iterator[Contexts]:
 
 def control(folder: Path, line: str) -> list[str]:
     """Tell the server."""
-    return hardware_control.tell(folder / "control", line)
+    return hardware.tell(folder / "control", line)
 
 
 def test_each_port_is_one_device_with_addresses_of_its_own(contexts: Contexts) -> None:

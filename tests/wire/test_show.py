@@ -10,7 +10,7 @@ from bluebridge.device.layout.ntb import models
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.verbs import QpInit, QpType, WcStatus, WrOpcode
 from bluebridge.host_tools.errors import UsageError
-from bluebridge.host_tools.lab import hardware_control
+from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.show.kinds import KINDS
 from bluebridge.host_tools.show.show_command import Answer, Tell, ask
 from bluebridge.host_tools.show.text import Item
@@ -21,7 +21,7 @@ from tests.wire.players import PSN, SIZE, Player, connected
 
 def teller(folder: Path) -> Tell:
     """Questions to the server."""
-    return lambda line: hardware_control.tell(folder / "control", line)
+    return lambda line: hardware.tell(folder / "control", line)
 
 
 def shown(folder: Path, name: str, kind: str, number: int | None = None) -> Answer:
@@ -85,7 +85,7 @@ def test_config_space_and_registers(start_server: StartServer, tmp_path: Path) -
     assert items["Device"].startswith("15b3:1003")
     assert "BusMaster+" in items["Control"]
     assert any(name.endswith("MSI-X") for name in items)
-    hardware_control.tell(tmp_path / "control", "fault a parity in the TPT")
+    hardware.tell(tmp_path / "control", "fault a parity in the TPT")
     (buffer,) = shown(tmp_path, "a", "regs", 0x1F020).items
     assert buffer["fields"] == "internal error: parity in the TPT"
     assert shown(tmp_path, "a", "qp").functions[0]["failed"] is True
@@ -99,7 +99,7 @@ def test_many_objects_come_in_parts(start_server: StartServer, tmp_path: Path) -
 
     def tell(line: str) -> list[str]:
         lines.append(line)
-        return hardware_control.tell(tmp_path / "control", line)
+        return hardware.tell(tmp_path / "control", line)
 
     with open_hca(bus) as ctx:
         pd = ctx.alloc_pd()

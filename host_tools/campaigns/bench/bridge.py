@@ -17,8 +17,15 @@ from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.qemu_arguments import MESSAGE_TIMEOUT_MS
 from bluebridge.host_tools.programs import ntb_clients as clients
-from bluebridge.host_tools.programs.ntb_clients import PERF, RATE, TOOL, TOOL_CLIENT, Client
-from bluebridge.host_tools.programs.ntb_guests import ADDRESSES, Guests
+from bluebridge.host_tools.programs.ntb_clients import (
+    ADDRESSES,
+    PERF,
+    RATE,
+    TOOL,
+    TOOL_CLIENT,
+    Client,
+    Guests,
+)
 from bluebridge.host_tools.progress import Progress
 
 BRIDGE = BridgeOptions(GEN4.name)

@@ -9,8 +9,13 @@ from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ntb import gen4
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.programs.ntb_clients import COUNT, load_both, pingpong, unload_both
-from bluebridge.host_tools.programs.ntb_guests import Guests
+from bluebridge.host_tools.programs.ntb_clients import (
+    COUNT,
+    Guests,
+    load_both,
+    pingpong,
+    unload_both,
+)
 
 ROUNDS = 2000
 WARM_UP = 200

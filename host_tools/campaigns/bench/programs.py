@@ -8,8 +8,7 @@ from bluebridge.host_tools.campaigns.bench.links import GuestLink
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.programs import perftest as perftest_programs
-from bluebridge.host_tools.programs.checked_transfer import tcp_rate
-from bluebridge.host_tools.programs.perftest import AVERAGE, TYPICAL
+from bluebridge.host_tools.programs.perftest import AVERAGE, TYPICAL, tcp_rate
 
 _SECONDS = 120.0
 _ATTEMPTS = 3

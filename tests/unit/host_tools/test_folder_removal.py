@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from bluebridge.host_tools.processes.process import removed_at_end
+from bluebridge.host_tools.processes import removed_at_end
 
 SECONDS = 10.0
 

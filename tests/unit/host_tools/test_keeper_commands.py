@@ -14,10 +14,10 @@ import pytest
 from bluebridge.device.mlx4.settings.config import Features, HcaConfig
 from bluebridge.host_tools import arguments
 from bluebridge.host_tools.agent import Agent, Completed
-from bluebridge.host_tools.commands import ps, run, tree, up_options
+from bluebridge.host_tools.commands import copy, ps, run, up_options
 from bluebridge.host_tools.commands.copy import Place
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.keeper import messages
+from bluebridge.host_tools.keeper import control
 from bluebridge.host_tools.keeper.control import Control, ask
 from bluebridge.host_tools.lab import folders
 from bluebridge.host_tools.lab.device_server import ServerConfig
@@ -107,7 +107,7 @@ def test_host_tree(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     (tmp_path / "up").symlink_to("..")
     os.mkfifo(tmp_path / "b" / "fifo")
-    found = tree.host_tree(str(tmp_path))
+    found = copy.host_tree(str(tmp_path))
     assert found.folders == ["b", "b/c"]
     assert found.files == ["a", "b/c/file"]
     assert found.others == ["up", "b/fifo"]
@@ -129,11 +129,11 @@ class _LyingAgent(Agent):
 )
 def test_names_that_lead_out_of_the_folder(name: bytes) -> None:
     with pytest.raises(LabError, match=r"guest a: its file name .* is not to be trusted"):
-        tree.guest_tree(_LyingAgent(b"./fine\0" + name + b"\0"), "/top")
+        copy.guest_tree(_LyingAgent(b"./fine\0" + name + b"\0"), "/top")
 
 
 def test_names_of_any_bytes() -> None:
-    found = tree.guest_tree(_LyingAgent(b"./a\nb\0./\xff/..c\0"), "/top")
+    found = copy.guest_tree(_LyingAgent(b"./a\nb\0./\xff/..c\0"), "/top")
     assert found.files == ["a\nb", "\udcff/..c"]
 
 
@@ -169,7 +169,7 @@ def test_ps_says_what_is_wrong_with_a_port(line: str, remarks: tuple[str, ...]) 
 def test_messages_arrive_whole() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        reader = messages.Reader(theirs)
+        reader = control.Reader(theirs)
         ours.sendall(b'{"progress": "on')
         assert list(reader.read()) == []
         ours.sendall(b'e"}\n{"done": {}}\n')
@@ -185,7 +185,7 @@ def test_messages_arrive_whole() -> None:
 def test_an_error_travels() -> None:
     error = LabError("what", "mend", "long story")
     error.status, error.aloud = 3, True
-    arrived = messages.as_error(messages.error_fields(error))
+    arrived = control.as_error(control.error_fields(error))
     assert (str(arrived), arrived.transcript) == ("what; mend", "long story")
     assert (arrived.status, arrived.aloud) == (3, True)
 

@@ -16,10 +16,10 @@ import pytest
 
 from bluebridge.host_tools.commands import ps
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.keeper import end_record, guests, record, registry
+from bluebridge.host_tools.keeper import guests, record, registry
 from bluebridge.host_tools.keeper.claims import Claim, claim_number, removed_at_end
-from bluebridge.host_tools.keeper.locks import Lock
 from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord, guest_names
+from bluebridge.host_tools.keeper.registry import Lock
 
 
 @pytest.fixture(autouse=True)
@@ -253,13 +253,13 @@ def test_what_is_remembered_of_a_dead_pair(claims: list[Claim]) -> None:
     claims.append(claim_number())
     _tell(claims[0])
     guest = guests.find("a")
-    end_record.write_end(1, ("a", "b"), "its keeper was killed", "/logs")
+    record.write_end(1, ("a", "b"), "its keeper was killed", "/logs")
     assert guest.trouble() is None, "what a living pair has written is for later"
-    assert end_record.ended({1}) == []
+    assert record.ended({1}) == []
     claims[0].close()
     for trouble in (guest.trouble(), _failure("b")):
         assert "pair 1 ended: its keeper was killed; logs: /logs" in str(trouble)
-    end_record.forget_end(1)
+    record.forget_end(1)
     assert "was taken down" in str(guest.trouble())
     assert "no guest runs" in str(_failure("a"))
 
@@ -273,20 +273,20 @@ def _failure(name: str) -> LabError:
 def test_end_records_belong_to_a_runtime_root(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    end_record.write_end(1, ("a", "b"), "this", "/logs")
+    record.write_end(1, ("a", "b"), "this", "/logs")
     (tmp_path / "other").mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "other"))
-    assert end_record.ended(set()) == []
-    end_record.forget_end(1)
+    assert record.ended(set()) == []
+    record.forget_end(1)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "r"))
-    assert [each.why for each in end_record.ended(set())] == ["this"]
+    assert [each.why for each in record.ended(set())] == ["this"]
 
 
 def test_a_damaged_end_record_is_no_obstacle(tmp_path: Path) -> None:
-    end_record.write_end(1, ("a", "b"), "this", "/logs")
+    record.write_end(1, ("a", "b"), "this", "/logs")
     for path in (tmp_path / "state/bluebridge/ended").iterdir():
         path.write_text("{")
-    assert end_record.ended(set()) == []
+    assert record.ended(set()) == []
 
 
 def test_a_runtime_folder_that_is_not_there_is_refused(

@@ -19,7 +19,7 @@ import pytest
 
 from bluebridge.host_tools.errors import CommandFailed, LabError
 from bluebridge.host_tools.machine.console import FAILURES, Console, Transcript
-from bluebridge.host_tools.machine.qmp import Qmp, QmpError
+from bluebridge.host_tools.machine.qemu import Qmp, QmpError
 
 
 def _pump(source: int, target: int, stop: threading.Event) -> None:

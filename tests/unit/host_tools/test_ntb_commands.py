@@ -15,10 +15,10 @@ from bluebridge.device.server.bridges import FunctionSpec, parse_function
 from bluebridge.device.server.options import BridgeOptions
 from bluebridge.host_tools.arguments import parse
 from bluebridge.host_tools.cli import main
-from bluebridge.host_tools.keeper.plan import Plan
+from bluebridge.host_tools.keeper.record import Plan
 from bluebridge.host_tools.lab import root_ports
 from bluebridge.host_tools.lab.config import LabConfig
-from bluebridge.host_tools.ntb_demo.steps import packet_bounds
+from bluebridge.host_tools.ntb_demo import packet_bounds
 
 
 def test_every_model_has_an_emulation_and_a_log_name_of_its_own() -> None:

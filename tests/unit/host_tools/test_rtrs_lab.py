@@ -14,7 +14,7 @@ from bluebridge.device.server.networks import Networks
 from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.commands.up_options import sides
-from bluebridge.host_tools.keeper.plan import Plan
+from bluebridge.host_tools.keeper.record import Plan
 from bluebridge.host_tools.lab import root_ports
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.rtrs import matrix

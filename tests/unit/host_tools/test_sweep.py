@@ -18,8 +18,8 @@ from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.sweep import page, plot, run
 from bluebridge.host_tools.sweep import sweep_command as command
 from bluebridge.host_tools.sweep.journal import Journal
+from bluebridge.host_tools.sweep.modelled import blueflame_end, entry_bytes, lines, thresholds
 from bluebridge.host_tools.sweep.request import Row, SweepRequest, Wall, check_files
-from bluebridge.host_tools.sweep.thresholds import blueflame_end, entry_bytes, lines, thresholds
 
 SMALL = SweepRequest(4, 24, 10, ("on", "off"))
 

@@ -6,8 +6,7 @@ import pytest
 
 from bluebridge.device.layout.mlx4.faults import BY_NAME
 from bluebridge.host_tools.lab.hardware import Hardware
-from bluebridge.host_tools.pytest_plugin.faults import Faults
-from bluebridge.host_tools.pytest_plugin.wire import Wire
+from bluebridge.host_tools.pytest_plugin.peer import Faults, Wire
 
 pytest_plugins = ["pytester"]
 

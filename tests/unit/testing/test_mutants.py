@@ -12,7 +12,7 @@ import pytest
 
 from tests.mutants import planting
 from tests.mutants.__main__ import main
-from tests.mutants.table import ROOT, DoesNotApply, Mutant, rows
+from tests.mutants.planting import ROOT, DoesNotApply, Mutant, rows
 
 ROWS = rows()
 QUIET = Mutant(

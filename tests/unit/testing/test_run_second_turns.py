@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.run import second_turns
-from tests.run.kept import Kept
-from tests.run.outcome import Outcome, Result
+from tests.run import turns
+from tests.run.turns import Kept, Outcome, Result
 
 BEGAN = time.strptime("2026-11-22 06:00:00", "%Y-%m-%d %H:%M:%S")
 
@@ -52,10 +51,10 @@ class Scripted:
 
 
 def test_a_run_without_a_failure_leaves_nothing(kept: Kept) -> None:
-    verdict = second_turns.run([Scripted()], kept)
+    verdict = turns.run([Scripted()], kept)
     kept.close()
     assert verdict.passed
-    assert second_turns.summary(verdict, kept) == ["passed: 0 unsteady (2 allowed)"]
+    assert turns.summary(verdict, kept) == ["passed: 0 unsteady (2 allowed)"]
     assert not kept.run.exists()
     assert not kept.list.exists()
 
@@ -63,18 +62,18 @@ def test_a_run_without_a_failure_leaves_nothing(kept: Kept) -> None:
 @pytest.mark.parametrize(("count", "passed"), [(1, True), (2, True), (3, False)])
 def test_at_most_two_tests_may_be_unsteady(kept: Kept, count: int, passed: bool) -> None:
     suite = Scripted(first=("t1", "t2", "t3")[:count])
-    verdict = second_turns.run([suite], kept)
+    verdict = turns.run([suite], kept)
     assert suite.alone == list(suite.first)
     assert [each.test for each in verdict.unsteady] == suite.alone
     assert verdict.passed is passed
     assert not verdict.failed
-    last = second_turns.summary(verdict, kept)[-1]
+    last = turns.summary(verdict, kept)[-1]
     assert last == f"{'passed' if passed else 'failed'}: {count} unsteady (2 allowed)"
 
 
 def test_unsteady_tests_of_all_suites_count_together(kept: Kept) -> None:
     suites = [Scripted(first=("t1", "t2"), name="one"), Scripted(first=("t3",), name="other")]
-    assert not second_turns.run(suites, kept).passed
+    assert not turns.run(suites, kept).passed
 
 
 def test_all_suites_run_before_any_second_turn(kept: Kept) -> None:
@@ -90,50 +89,50 @@ def test_all_suites_run_before_any_second_turn(kept: Kept) -> None:
             order.append(test)
             return super().run_one(test, folder)
 
-    second_turns.run([Noting(first=("t1",), name="one"), Noting(name="other")], kept)
+    turns.run([Noting(first=("t1",), name="one"), Noting(name="other")], kept)
     assert order == ["one", "other", "t1"]
 
 
 def test_what_fails_twice_fails_the_run(kept: Kept) -> None:
-    verdict = second_turns.run([Scripted(first=("t1", "t2"), second=("t2",))], kept)
+    verdict = turns.run([Scripted(first=("t1", "t2"), second=("t2",))], kept)
     assert not verdict.passed
     assert [each.test for each in verdict.failed] == ["t2"]
     assert [each.test for each in verdict.unsteady] == ["t1"]
-    said = second_turns.summary(verdict, kept)
+    said = turns.summary(verdict, kept)
     assert said[0] == f"failed: t2: no luck; see {kept.folder('t2')}"
     for test, turn in (("t1", "first"), ("t1", "second"), ("t2", "first"), ("t2", "second")):
         assert (kept.folder(test) / turn / "report.txt").exists()
 
 
 def test_a_second_turn_that_says_nothing_is_no_pass(kept: Kept) -> None:
-    verdict = second_turns.run([Scripted(first=("t1",), silent=True)], kept)
+    verdict = turns.run([Scripted(first=("t1",), silent=True)], kept)
     assert not verdict.passed and [each.test for each in verdict.failed] == ["t1"]
 
 
 def test_a_suite_that_was_not_run_to_its_end_is_no_pass(kept: Kept) -> None:
-    verdict = second_turns.run([Scripted(incomplete="stopped")], kept)
+    verdict = turns.run([Scripted(incomplete="stopped")], kept)
     assert not verdict.passed
-    assert second_turns.summary(verdict, kept)[0] == "did not run to its end: scripted: stopped"
+    assert turns.summary(verdict, kept)[0] == "did not run to its end: scripted: stopped"
 
 
 def test_many_failures_get_no_second_turn(kept: Kept) -> None:
-    tests = tuple(f"t{number}" for number in range(second_turns.MOST_AGAIN + 1))
+    tests = tuple(f"t{number}" for number in range(turns.MOST_AGAIN + 1))
     suite = Scripted(first=tests)
-    verdict = second_turns.run([suite], kept)
+    verdict = turns.run([suite], kept)
     assert not suite.alone and not verdict.passed
     assert [each.test for each in verdict.failed] == list(tests)
-    assert second_turns.summary(verdict, kept)[-1] == (
+    assert turns.summary(verdict, kept)[-1] == (
         "failed: 11 failed (more than 10: none was run again), 0 unsteady (2 allowed)"
     )
 
 
 def test_the_list_shows_the_last_runs(kept: Kept, tmp_path: Path) -> None:
-    second_turns.run([Scripted(first=("t1",))], kept)
+    turns.run([Scripted(first=("t1",))], kept)
     other = Kept(tmp_path / "unsteady", lambda: BEGAN)
     assert other.run != kept.run, "two runs may begin in the same second"
-    verdict = second_turns.run([Scripted()], other)
+    verdict = turns.run([Scripted()], other)
     line = f"2026-11-22 06:00  t1  no luck  {kept.folder('t1')}"
-    assert second_turns.summary(verdict, other) == [
+    assert turns.summary(verdict, other) == [
         f"unsteady in the last runs ({kept.list}):",
         f"  {line}",
         "passed: 0 unsteady (2 allowed)",
@@ -142,15 +141,15 @@ def test_the_list_shows_the_last_runs(kept: Kept, tmp_path: Path) -> None:
 
 def test_what_is_on_the_list_may_not_be_unsteady_again(kept: Kept, tmp_path: Path) -> None:
     """Until its lines are deleted; a test whose name begins alike is another one."""
-    second_turns.run([Scripted(first=("t1",))], kept)
+    turns.run([Scripted(first=("t1",))], kept)
     other = Kept(tmp_path / "unsteady", lambda: BEGAN)
-    verdict = second_turns.run([Scripted(first=("t1", "t"))], other)
+    verdict = turns.run([Scripted(first=("t1", "t"))], other)
     assert [each.test for each in verdict.again] == ["t1"] and not verdict.passed
-    *_, line, last = second_turns.summary(verdict, other)
+    *_, line, last = turns.summary(verdict, other)
     assert line == f"unsteady again: t1: mend it, then delete its lines from {other.list}"
     assert last == "failed: 2 unsteady (2 allowed), 1 unsteady again (none allowed)"
     other.list.unlink()
-    assert second_turns.run([Scripted(first=("t1",))], Kept(tmp_path / "unsteady")).passed
+    assert turns.run([Scripted(first=("t1",))], Kept(tmp_path / "unsteady")).passed
 
 
 def test_the_last_line_says_why_a_run_failed(kept: Kept) -> None:
@@ -158,14 +157,14 @@ def test_the_last_line_says_why_a_run_failed(kept: Kept) -> None:
         Scripted(first=("t1", "t2"), second=("t1", "t2")),
         Scripted(incomplete="stopped", name="other"),
     ]
-    verdict = second_turns.run(suites, kept)
-    last = second_turns.summary(verdict, kept)[-1]
+    verdict = turns.run(suites, kept)
+    last = turns.summary(verdict, kept)[-1]
     assert last == "failed: 2 failed twice, 0 unsteady (2 allowed), 1 suite incomplete"
 
 
 def test_tests_with_similar_names_have_folders_of_their_own(kept: Kept) -> None:
     suite = Scripted(first=("t[a b]", "t[a:b]"), second=("t[a:b]",))
-    second_turns.run([suite], kept)
+    turns.run([suite], kept)
     for test in suite.first:
         for turn in ("first", "second"):
             assert test in (kept.folder(test) / turn / "report.txt").read_text()
@@ -184,7 +183,7 @@ def test_a_transcript_that_vanishes_is_told_and_the_rest_kept(
         (Path(folder) / "log").unlink()
         return set()
 
-    monkeypatch.setattr("tests.run.kept._unwanted", after_listing)
+    monkeypatch.setattr("tests.run.turns._unwanted", after_listing)
     kept.keep(Result("t1", report="why\n", folders=(source,)), "first")
     place = kept.folder("t1") / "first"
     assert [path.name for path in (place / "0-scratch").iterdir()] == ["console"]

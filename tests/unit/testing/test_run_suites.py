@@ -18,11 +18,9 @@ import pytest
 from bluebridge.host_tools.campaigns.conformance.journal import Entry, Journal
 from bluebridge.host_tools.campaigns.conformance.program import FAILED, PASSED, SKIPPED, Verdict
 from tests.run import __main__ as command
-from tests.run import child, programs, pytest_suite, second_turns
-from tests.run.child import ROOT, run_module
-from tests.run.kept import Kept
-from tests.run.outcome import Suite
-from tests.run.pytest_suite import PytestSuite
+from tests.run import programs, pytest_suite, turns
+from tests.run.pytest_suite import ROOT, PytestSuite, run_module
+from tests.run.turns import Kept, Suite
 
 BEGAN = time.strptime("2026-11-22 06:00:00", "%Y-%m-%d %H:%M:%S")
 
@@ -84,7 +82,7 @@ def test_an_unsteady_test_passes_alone_and_both_transcripts_stay(
     suite = replace(_suite(tmp_path, UNSTEADY, "-n", "1"), start=run_module)
     for name in ("tried-guest", "tried-end"):
         (suite.root / name).touch()
-    verdict = second_turns.run([suite], kept)
+    verdict = turns.run([suite], kept)
     kept.close()
     assert verdict.passed
     (found,) = verdict.unsteady
@@ -102,7 +100,7 @@ def test_a_fixture_that_fails_fails_its_test(tmp_path: Path, kept: Kept) -> None
     """Its setup in the first turn, its end in the second: that is no pass."""
     suite = _suite(tmp_path, UNSTEADY)
     (suite.root / "tried").touch()
-    verdict = second_turns.run([suite], kept)
+    verdict = turns.run([suite], kept)
     (found,) = verdict.failed
     assert found.test == "test_it.py::test_with_a_guest" and "no guest" in found.reason
     second = (kept.folder(found.test) / "second" / "report.txt").read_text()
@@ -193,7 +191,7 @@ def test_a_child_that_does_not_end_is_ended_with_its_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "never_ends.py").write_text(NEVER_ENDS)
-    monkeypatch.setattr(child, "TO_END", 0.1)
+    monkeypatch.setattr(pytest_suite, "TO_END", 0.1)
     assert run_module(["never_ends"], tmp_path, 3.0) is None
     status = Path("/proc", (tmp_path / "helper").read_text(), "status")
     with contextlib.suppress(FileNotFoundError):  # or left for another process to wait for
@@ -238,7 +236,7 @@ time.sleep(60)
 """
 RUNS_IT = """
 from pathlib import Path
-from tests.run.child import run_module
+from tests.run.pytest_suite import run_module
 run_module(["slow_to_end"], Path.cwd(), 60)
 """
 
@@ -265,12 +263,12 @@ def test_a_run_that_is_stopped_waits_for_its_child(tmp_path: Path, number: signa
 
 
 def test_the_command_stopped_by_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(suites: object, kept: Kept) -> second_turns.Verdict:
+    def stop(suites: object, kept: Kept) -> turns.Verdict:
         kept.work("vm")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(command, "KEPT", tmp_path / "unsteady")
-    monkeypatch.setattr(second_turns, "run", stop)
+    monkeypatch.setattr(turns, "run", stop)
     assert command.main([]) == 130
     assert not list((tmp_path / "unsteady").iterdir())
 

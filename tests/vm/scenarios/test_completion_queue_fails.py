@@ -6,7 +6,7 @@ Asked for in https://github.com/NVIDIA/nccl/issues/1191 and ofiwg/libfabric pull
 import pytest
 
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.pytest_plugin.faults import Faults
+from bluebridge.host_tools.pytest_plugin.peer import Faults
 
 pytestmark = [pytest.mark.devices("hca", kernel=True), pytest.mark.long]
 

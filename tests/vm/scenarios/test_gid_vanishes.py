@@ -6,7 +6,7 @@ Asked for in https://github.com/NVIDIA/nccl/issues/1333 and its pull request 218
 import pytest
 
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.pytest_plugin.faults import Faults
+from bluebridge.host_tools.pytest_plugin.peer import Faults
 
 pytestmark = [pytest.mark.devices("hca", kernel=True), pytest.mark.long]
 SERVER = "until ibv_rc_pingpong -g 0 -n 100; do sleep 0.2; done > /dev/null 2>&1 &"

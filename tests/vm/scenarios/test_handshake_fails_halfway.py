@@ -6,7 +6,7 @@ Asked for in https://github.com/kvcache-ai/Mooncake/issues/204 and waltligon/ora
 import pytest
 
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.pytest_plugin.faults import Faults
+from bluebridge.host_tools.pytest_plugin.peer import Faults
 
 pytestmark = [pytest.mark.devices("hca", kernel=True), pytest.mark.long]
 CONNECT = "rping -c -a 10.9.0.2 -C 10"

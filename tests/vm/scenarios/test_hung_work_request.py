@@ -6,7 +6,7 @@ Asked for in https://github.com/kvcache-ai/Mooncake/issues/3523 and its pull req
 import pytest
 
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.pytest_plugin.faults import Faults
+from bluebridge.host_tools.pytest_plugin.peer import Faults
 
 pytestmark = pytest.mark.devices("hca", kernel=True)
 QUEUE = "rdma resource show qp | sed -n 's/.*lqpn \\([0-9]*\\) .*RTS.*comm ibv_rc_ping.*/\\1/p'"

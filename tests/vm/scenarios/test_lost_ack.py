@@ -6,7 +6,7 @@ Asked for in https://github.com/ROCm/mori/issues/655 and its pull request 670.
 import pytest
 
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.pytest_plugin.faults import Faults
+from bluebridge.host_tools.pytest_plugin.peer import Faults
 
 pytestmark = [pytest.mark.devices("hca", kernel=True), pytest.mark.long]
 WRITE = "ib_write_lat -x 0 -n 500"

@@ -6,7 +6,7 @@ Asked for in https://github.com/kvcache-ai/Mooncake/issues/3596 and NVIDIA/NVSen
 import pytest
 
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.pytest_plugin.faults import Faults
+from bluebridge.host_tools.pytest_plugin.peer import Faults
 
 pytestmark = pytest.mark.devices("hca", kernel=True)
 WATCH = """

@@ -6,7 +6,7 @@ Asked for in https://github.com/openucx/ucx/issues/6264 and NVIDIA/nccl issue 56
 import pytest
 
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.pytest_plugin.faults import Faults
+from bluebridge.host_tools.pytest_plugin.peer import Faults
 
 pytestmark = pytest.mark.devices("hca", kernel=True)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bluebridge.host_tools.campaigns.conformance.program import PASSED, SKIPPED, Verdict
 from bluebridge.host_tools.campaigns.conformance.session import Session
-from bluebridge.host_tools.programs.ntb_guests import Guests, Unmet
+from bluebridge.host_tools.programs.ntb_clients import Guests, Unmet
 
 
 def guests_of(session: Session) -> Guests:

@@ -14,9 +14,8 @@ from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab import guest_drivers
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs import ntb_clients as clients
-from bluebridge.host_tools.programs.ntb_clients import Client
-from bluebridge.host_tools.programs.ntb_guests import ADDRESSES, Guests
-from bluebridge.host_tools.programs.readiness import IPERF_PORT, listening
+from bluebridge.host_tools.programs.ntb_clients import ADDRESSES, Client, Guests
+from bluebridge.host_tools.programs.perftest import IPERF_PORT, listening
 
 CYCLES = 50
 LOSSES = 20

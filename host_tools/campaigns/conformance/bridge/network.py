@@ -15,9 +15,15 @@ from bluebridge.host_tools.campaigns.conformance.suites.network import every_sec
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs import ntb_clients as clients
-from bluebridge.host_tools.programs.ntb_clients import STATS, Client
-from bluebridge.host_tools.programs.ntb_guests import ADDRESSES, SECONDS, Guests, Unmet
-from bluebridge.host_tools.programs.readiness import IPERF_PORT, listening
+from bluebridge.host_tools.programs.ntb_clients import (
+    ADDRESSES,
+    SECONDS,
+    STATS,
+    Client,
+    Guests,
+    Unmet,
+)
+from bluebridge.host_tools.programs.perftest import IPERF_PORT, listening
 
 MIB = 64
 MTU = 65510

@@ -9,8 +9,7 @@ from bluebridge.host_tools.campaigns.conformance.bridge.engine import guests_of,
 from bluebridge.host_tools.campaigns.conformance.program import Verdict
 from bluebridge.host_tools.campaigns.conformance.session import Session
 from bluebridge.host_tools.programs import ntb_clients as clients
-from bluebridge.host_tools.programs.ntb_clients import PERF, RATE
-from bluebridge.host_tools.programs.ntb_guests import Guests, Unmet
+from bluebridge.host_tools.programs.ntb_clients import PERF, RATE, Guests, Unmet
 
 RUNS = 100
 BETWEEN_LOADS = 5

@@ -13,13 +13,15 @@ from bluebridge.host_tools.programs.ntb_clients import (
     COUNT,
     MSI,
     MSI_TEST,
+    SECONDS,
     TOOL,
     TOOL_CLIENT,
+    Guests,
+    Unmet,
     load_both,
     pingpong,
     unload_both,
 )
-from bluebridge.host_tools.programs.ntb_guests import SECONDS, Guests, Unmet
 
 SIZE = 16384
 _BITS = 0x811

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bluebridge.host_tools.campaigns.conformance.program import Program
 from bluebridge.host_tools.campaigns.conformance.setups import INFINIBAND, OPENSM, ROCE, ROCE_V2
-from bluebridge.host_tools.programs.readiness import CM_LISTENING
+from bluebridge.host_tools.programs.perftest import CM_LISTENING
 
 GROUP = "239.1.2.3"
 _ALL = (ROCE, INFINIBAND, ROCE_V2, OPENSM)

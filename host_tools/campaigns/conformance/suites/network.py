@@ -14,7 +14,7 @@ from bluebridge.host_tools.campaigns.conformance.program import (
 )
 from bluebridge.host_tools.campaigns.conformance.setups import INFINIBAND, ROCE
 from bluebridge.host_tools.machine import pings
-from bluebridge.host_tools.programs.readiness import IPERF_PORT, listening
+from bluebridge.host_tools.programs.perftest import IPERF_PORT, listening
 
 _HALF = 0.5
 

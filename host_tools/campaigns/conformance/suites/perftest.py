@@ -12,8 +12,12 @@ from bluebridge.host_tools.campaigns.conformance.setups import (
     ROCE_V2,
     Setup,
 )
-from bluebridge.host_tools.programs.perftest import UNEVEN_CLOCK
-from bluebridge.host_tools.programs.readiness import CM_LISTENING, VERBS_PORT, listening
+from bluebridge.host_tools.programs.perftest import (
+    CM_LISTENING,
+    UNEVEN_CLOCK,
+    VERBS_PORT,
+    listening,
+)
 
 TRANSPORTS = {"send": ("RC", "UC", "UD"), "write": ("RC", "UC"), "read": ("RC",), "atomic": ("RC",)}
 ATOMICS = ("FETCH_AND_ADD", "CMP_AND_SWAP")

@@ -10,7 +10,7 @@ from bluebridge.host_tools.campaigns.conformance.setups import (
     ROCE,
     ROCE_V2,
 )
-from bluebridge.host_tools.programs.readiness import VERBS_PORT, listening
+from bluebridge.host_tools.programs.perftest import VERBS_PORT, listening
 
 KINDS = ("rc", "uc", "ud", "srq")
 OPTIONS = {"": "", "-e": "completion events", "-c": "contents checked"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bluebridge.host_tools.campaigns.conformance.program import Program
 from bluebridge.host_tools.campaigns.conformance.setups import INFINIBAND, ROCE, Setup
-from bluebridge.host_tools.programs.readiness import listening
+from bluebridge.host_tools.programs.perftest import listening
 
 RELIABLE = (
     "rc_bw",

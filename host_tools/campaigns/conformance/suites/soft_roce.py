@@ -9,8 +9,12 @@ from bluebridge.host_tools.campaigns.conformance.program import FAILED, PASSED, 
 from bluebridge.host_tools.campaigns.conformance.session import Session
 from bluebridge.host_tools.campaigns.conformance.setups import RXE
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.programs.perftest import UNEVEN_CLOCK
-from bluebridge.host_tools.programs.readiness import CM_LISTENING, VERBS_PORT, listening
+from bluebridge.host_tools.programs.perftest import (
+    CM_LISTENING,
+    UNEVEN_CLOCK,
+    VERBS_PORT,
+    listening,
+)
 
 _DONE = "return status 0"
 _READS = "-o 16"

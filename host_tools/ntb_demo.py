@@ -1,10 +1,11 @@
-"""The steps of the demonstration with the kernel's drivers; one finds its packet in the bus log.
+"""`bluebridge ntb demo`: boots a pair, shows its bridge at work with the kernel's drivers, ends it.
 
-Every function raises `LabError` when something is not as it should be.
+Every step raises `LabError` when something is not as it should be.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -14,14 +15,47 @@ from bluebridge.device.buslog.reader import Event, LogError, LogReader
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.ioat import registers as ioat
 from bluebridge.device.layout.ntb import models
+from bluebridge.device.layout.ntb.models import BY_NAME, DEFAULT
+from bluebridge.device.server.options import BridgeOptions
 from bluebridge.host_tools.analyzer.event_lines import HEADER, table_line
 from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.programs import checked_transfer
 from bluebridge.host_tools.programs import ntb_clients as clients
-from bluebridge.host_tools.programs.ntb_clients import PERF, STATS, TOOL, TOOL_CLIENT
-from bluebridge.host_tools.programs.ntb_guests import ADDRESSES, Guests
+from bluebridge.host_tools.programs import perftest
+from bluebridge.host_tools.programs.ntb_clients import (
+    ADDRESSES,
+    PERF,
+    STATS,
+    TOOL,
+    TOOL_CLIENT,
+    Guests,
+)
+from bluebridge.host_tools.progress import Reporter
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    demo = actions.add_parser(
+        "demo",
+        help="boot a pair with a bridge and show what it does",
+        description="Boot two guests with a bridge between them and a DMA engine in each, and let "
+        "the kernel's own drivers use them: ping and TCP over ntb_netdev, one packet of it in the "
+        "bus log, ntb_perf, doorbells and scratchpads by ntb_tool. Exit status 0 if all of it is "
+        "right; the guests are ended in any case.",
+    )
+    demo.add_argument(
+        "--model",
+        choices=tuple(BY_NAME),
+        default=DEFAULT.name,
+        help=f"which bridge (default {DEFAULT.name})",
+    )
+    demo.add_argument("--log", type=Path, metavar="DIR", help="folder for the bus log")
+    demo.add_argument("--quiet", action="store_true", help="no progress on standard error")
+
 
 _PATIENCE = 20.0
 _PAUSE = 0.1
@@ -135,7 +169,7 @@ def one_packet(guests: Guests, say: Say) -> None:
 
 def transfer(guests: Guests, say: Say) -> None:
     """Send random bytes by TCP; print the checksum on both sides, and the engine's copies."""
-    rate = checked_transfer.transfer(guests.pair, B_ADDRESS, TRANSFER_MIB, say)
+    rate = perftest.transfer(guests.pair, B_ADDRESS, TRANSFER_MIB, say)
     copies = _async_copies(guests, guests.machines[0])
     say(f"the same, {rate:.1f} MB/s; a's engine made {copies} copies")
     if not copies:
@@ -185,3 +219,40 @@ def tool(guests: Guests, say: Say) -> None:
         if int(rung, 16) != RINGS or [int(word, 16) for word in seen] != wanted:
             raise LabError("doorbells or scratchpads are not what the peer wrote", "read the log")
     guests.both("rmmod ntb_tool")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Show all steps on a pair of its own; return 0. Raises `LabError` when a step goes wrong."""
+    bridge = BridgeOptions(options.model)
+    config = LabConfig(log=options.log, hca=False, vfio=False, kernel=True, bridge=bridge)
+    with Pair(config, Reporter(quiet=options.quiet)) as pair:
+        _show(Guests(pair, bridge.model))
+        logs = pair.log_name
+    _say("")
+    _say(f"all of it was right; the log: bluebridge log {logs} --decode")
+    return 0
+
+
+def _show(guests: Guests) -> None:
+    _title("the bridge and the DMA engine, as the guests see them")
+    link(guests, _say)
+    _title("ping over ntb_netdev")
+    ping(guests, _say)
+    _title("one packet on the buses of both guests")
+    one_packet(guests, _say)
+    _title(f"{TRANSFER_MIB} MiB by TCP over ntb_netdev")
+    transfer(guests, _say)
+    unload_network(guests)
+    if guests.model in PERF_CLIENT.models:
+        _title("ntb_perf, 64 MiB by the DMA engine")
+        perf(guests, _say)
+    _title("doorbells and scratchpads, by ntb_tool")
+    tool(guests, _say)
+
+
+def _title(text: str) -> None:
+    _say(f"\n-- {text}")
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

@@ -1,1 +1,0 @@
-"""Child processes of the host tools: their start, their supervision and their end."""
