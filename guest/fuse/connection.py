@@ -306,7 +306,6 @@ class FuseConnection:
 
 
 def _attributes(number: int, node: Node) -> bytes:
-    """Return the attributes of a node for stat."""
     links = 2 if isinstance(node, Directory) else 1
     mode, size = node.full_mode, node.size
     return wire.ATTR.pack(number, size, 0, 0, 0, 0, 0, 0, 0, mode, links, 0, 0, 0, 4096, 0)

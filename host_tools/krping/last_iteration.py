@@ -83,7 +83,6 @@ def _is_payload(event: Event, client: str) -> bool:
 
 
 def _is_doorbell(event: Event, client: str, qpn: int) -> bool:
-    """The client's queue pair got work."""
     if event.device != client or event.kind is not Kind.MMIO_WRITE or event.bar != 2:
         return False
     found = uar.UAR.find(event.address)

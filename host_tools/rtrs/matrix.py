@@ -129,7 +129,6 @@ def run(mapped: Mapped, seconds: float, period: float, how: Cut, progress: Progr
 def _cut_all(
     mapped: Mapped, cutter: Cutter, seconds: float, period: float, progress: Progress
 ) -> list[bool]:
-    """Whether each cut made the client give the path up."""
     begin = time.monotonic()
     say = _with_time(begin, progress)
     routes = mapped.routes[::-1] if mapped.pair.config.bridge else mapped.routes[-1:]

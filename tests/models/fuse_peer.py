@@ -110,7 +110,6 @@ class Kernel:
         return text.decode()
 
     def names(self) -> list[str]:
-        """What the directory lists."""
         answer = self.ask(Opcode.OPENDIR, ROOT_NODE, bytes(8)).wait()
         handle = wire.OPEN_OUT.unpack(answer)[0]
         found: list[str] = []

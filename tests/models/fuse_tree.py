@@ -46,7 +46,6 @@ class TreePeer:
         return self._unique
 
     def answered(self, unique: int) -> bool:
-        """Whether a request has an answer."""
         if not self._closed:
             self._take()
         return unique in self._answers
@@ -72,7 +71,6 @@ class TreePeer:
         return node
 
     def mode(self, path: str) -> int:
-        """Type and permission bits."""
         answer = self.ask(Opcode.GETATTR, self.lookup(path), bytes(16))
         return int(wire.ATTR.unpack_from(answer, wire.ATTR_OUT.size)[9])
 
@@ -92,7 +90,6 @@ class TreePeer:
         return text.decode()
 
     def read_part(self, node: int, handle: int, offset: int, size: int) -> bytes:
-        """One read of an open file."""
         return self.ask(Opcode.READ, node, wire.RW_IN.pack(handle, offset, size, 0, 0, 0, 0))
 
     def begin_write(self, path: str, text: str) -> int:
@@ -114,7 +111,6 @@ class TreePeer:
         return 0
 
     def names(self, path: str, size: int = 4096) -> list[str]:
-        """What a directory lists."""
         node = self.lookup(path)
         handle = wire.OPEN_OUT.unpack(self.ask(Opcode.OPENDIR, node, bytes(8)))[0]
         found: list[str] = []
@@ -131,7 +127,6 @@ class TreePeer:
         return [name for name in found if name not in (".", "..")]
 
     def readlink(self, path: str) -> str:
-        """The target of a link."""
         return os.fsdecode(self.ask(Opcode.READLINK, self.lookup(path)))
 
     def _take(self) -> None:
@@ -149,7 +144,6 @@ class TreePeer:
 
 @contextmanager
 def peer_of(root: Directory) -> Iterator[TreePeer]:
-    """The kernel in front of a tree."""
     peer = TreePeer(root)
     yield peer
     peer.close()

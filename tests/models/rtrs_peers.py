@@ -60,12 +60,10 @@ def conn_rsp(
     header: int = 4096,
     flags: int = 0,
 ) -> bytes:
-    """struct rtrs_msg_conn_rsp."""
     return struct.pack("<HHhHIII36x", magic, version, errno, depth, io, header, flags)
 
 
 def info_req(name: bytes = b"blk", kind: int = 0) -> bytes:
-    """struct rtrs_msg_info_req."""
     return struct.pack("<H255s15x", kind, name)
 
 
@@ -86,7 +84,6 @@ def a_write(value: int) -> Received:
 
 
 def heartbeat() -> Received:
-    """A heartbeat arrives."""
     return a_write(immediate(ImmediateType.HB_MSG, 0))
 
 
@@ -102,7 +99,6 @@ class Peer:
         return [action for action in self.actions if isinstance(action, kind)]
 
     def forget(self) -> None:
-        """Start anew."""
         self.actions.clear()
 
     def posted(self, connection: int | None = None) -> list[WorkRequest]:
@@ -159,12 +155,10 @@ class ServerPeer(Peer):
         self.receive(1, a_send(info_req(name)))
 
     def receive(self, connection: int, received: Received) -> None:
-        """Something arrives."""
         self.server.received(connection, received, self.now)
         self.take()
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, alarm by alarm."""
         end = self.now + seconds
         while (deadline := self.server.deadline) is not None and deadline <= end:
             self.now = deadline
@@ -177,12 +171,10 @@ class ServerPeer(Peer):
         self.chunks.chunk(session, chunk)[offset : offset + len(data)] = data
 
     def request(self, chunk: int, offset: int, connection: int = 2) -> None:
-        """The immediate of a request."""
         self.receive(connection, a_write(chunk << 26 | offset))
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is left."""
         return not (self.server.sessions or self.chunks.data or self.chunks.keys.count)
 
     def _complete(self, post: PostSend) -> None:
@@ -210,7 +202,6 @@ class ClientPeer(Peer):
                     self.session.disconnected(action.connection, self.now)
 
     def open(self, paths: list[AddressPair] | None = None) -> None:
-        """Begin to open the session."""
         self.session.open(paths or [ADDRESSES], self.now)
         self.take()
 
@@ -235,7 +226,6 @@ class ClientPeer(Peer):
         return numbers
 
     def receive(self, connection: int, received: Received) -> None:
-        """Something arrives."""
         self.session.received(connection, received, self.now)
         self.take()
 
@@ -248,7 +238,6 @@ class ClientPeer(Peer):
         return permit.slot
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, alarm by alarm."""
         end = self.now + seconds
         while (deadline := self.session.deadline) is not None and deadline <= end:
             self.now = deadline

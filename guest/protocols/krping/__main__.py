@@ -85,7 +85,6 @@ def own_address(options: Options, ip: str | None) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
     prog = "python3 -m bluebridge.guest.protocols.krping"
     parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     parser.add_argument("command", help="such as server,addr=192.168.69.127,port=9999,validate")

@@ -84,7 +84,6 @@ class ControlFile:
         os.close(self._wake)
 
     def _write(self, data: bytes, answer: Answer) -> None:
-        """Run a writer's command in a thread of its own."""
         command = data.decode("utf-8", "replace")
 
         def run() -> None:

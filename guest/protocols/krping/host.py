@@ -133,7 +133,6 @@ class Host:
         self._owned.close()
 
     def _create(self, options: Options) -> KrpingThread:
-        """Return the thread's object, numbered with the lowest free number."""
         kind = Server if options.server else Client
         thread = kind(self.device, self._manager, options, self.log)
         with self._lock:
@@ -144,7 +143,6 @@ class Host:
         return thread
 
     def _finish(self, thread: KrpingThread, error: str) -> Result:
-        """Close a thread and return the result of its run."""
         stats = thread.stats.by_name(thread.name)
         with self._lock:
             self._threads.remove(thread)
@@ -196,7 +194,6 @@ def host_of(opened: Device, ip: str, log: Log, port: int = 1) -> Host:
 
 
 def _reason(error: Exception) -> str:
-    """Return one line for an error of the layers below."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__

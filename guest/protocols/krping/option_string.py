@@ -149,7 +149,6 @@ def _split(command: str) -> dict[str, str | None]:
 
 
 def _number(name: str, operand: str | None) -> int:
-    """Parse a decimal operand within its range."""
     low, high = NUMBERS[name]
     text = operand or ""
     if not (text.isascii() and text.isdigit()):

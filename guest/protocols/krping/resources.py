@@ -71,7 +71,6 @@ class Resources:
         self._set_up_requests()
 
     def _set_up_buffers(self, device: Device) -> None:
-        """Allocate the buffers and register them."""
         options = self.options
         self._log.note(f"krping_setup_buffers called on qp {self.qp.qpn:#x}")
         self._control = device.allocate(PAGE)
@@ -94,7 +93,6 @@ class Resources:
         self._log.note("allocated & registered buffers...")
 
     def _set_up_reg_mr(self) -> None:
-        """Make the fast registration region and the page lists of both buffers."""
         count = whole_pages(self.options.size) // PAGE
         if count > MAX_REG_PAGES:
             raise KrpingError(

@@ -37,7 +37,6 @@ class Client(KrpingThread):
             bench_client(self, resources)
 
     def _pings(self, resources: Resources) -> None:
-        """Run the ping loop."""
         count, size, clock = self.options.count, self.options.size, time.perf_counter_ns
         ping = 0
         while (not count or ping < count) and not self.cancelled:
@@ -59,7 +58,6 @@ class Client(KrpingThread):
         self.wait_for(State.RDMA_WRITE_COMPLETE)
 
     def _check(self, resources: Resources, data: bytes) -> None:
-        """Compare received with sent data, and show it, as the options say."""
         if self.options.validate:
             if resources.rdma != data or resources.start != data:
                 self.log.note("data mismatch!")

@@ -256,5 +256,4 @@ class ServerFiles:
 
 
 def _export_name(export: Export) -> str:
-    """Return an export's name as the name of a directory."""
     return export.name.strip("/").replace("/", "!")

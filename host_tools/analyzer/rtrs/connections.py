@@ -129,5 +129,4 @@ def _cm(message: WireMessage) -> int:
 
 
 def _private(data: bytes) -> bytes:
-    """Return the private data, padded to the length of the longest form."""
     return bytes(data[: CONN_REQ.size]).ljust(CONN_REQ.size, b"\0")

@@ -69,12 +69,10 @@ class Transport:
         return memoryview(self._slots[slot])
 
     def view(self, session: int, chunk: int) -> memoryview:
-        """The server's memory."""
         assert session == SESSION
         return memoryview(self._chunks[chunk])
 
     def get_permit(self, *, admin: bool = False, cpu: int = 0) -> Permit | None:
-        """One of the free ones."""
         if not self._free:
             return None
         slot = self._free.pop(self._random.randrange(len(self._free)))
@@ -82,7 +80,6 @@ class Transport:
         return Permit(slot, cpu, admin)
 
     def put_permit(self, permit: Permit) -> None:
-        """Back to the free ones."""
         self._held.remove(permit.slot)
         self._free.append(permit.slot)
 
@@ -101,7 +98,6 @@ class Transport:
         return 0
 
     def respond(self, operation: int, errno: int, now: float) -> None:
-        """The server's answer."""
         assert operation not in self._answers
         self._answers[operation] = errno
 

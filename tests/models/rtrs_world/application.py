@@ -110,7 +110,6 @@ class Application:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is in flight."""
         return not self._jobs
 
     def run(self, count: int) -> None:
@@ -120,7 +119,6 @@ class Application:
             self._later()
 
     def read_all(self) -> None:
-        """Read every sector, one request after another."""
         for sector in range(0, SECTORS, 8):
             self._clock_run(lambda sector=sector: self._begin(Direction.READ, sector, 8))  # type: ignore[misc]
 

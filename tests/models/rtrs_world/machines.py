@@ -88,11 +88,9 @@ class Machine(ABC):
 
     @property
     @abstractmethod
-    def engine(self) -> Engine:
-        """Who decides."""
+    def engine(self) -> Engine: ...
 
     def perform(self) -> None:
-        """Carry out all actions."""
         if self._performing or not self.alive:
             return
         self._performing = True
@@ -114,7 +112,6 @@ class Machine(ABC):
 
     @property
     def hangs(self) -> bool:
-        """Whether its program stands still."""
         return self.hangs_since is not None
 
     def go_on(self) -> None:
@@ -175,7 +172,6 @@ class Machine(ABC):
         self._upper(action)
 
     def new_end(self, number: int, wire: Wire, way: int, limits: Limits) -> End:
-        """An end of a connection."""
         assert number not in self.ends
         end = End(self.clock, self.network.random, self, number, wire, way)
         end.limit_sends, end.limit_receives = limits.send, limits.receive
@@ -201,7 +197,6 @@ class Machine(ABC):
             self.completed()
 
     def peer_ended(self, number: int) -> None:
-        """The peer of a connection has disconnected."""
         if number in self.ends:
             self.tell(lambda now: self.engine.disconnected(number, now))
 
@@ -262,11 +257,9 @@ class ClientMachine(Machine):
 
     @property
     def engine(self) -> Engine:
-        """The session."""
         return self.session
 
     def source(self, request: WriteRequest | WriteChunk) -> bytes:
-        """Data of the slot, then its header."""
         assert isinstance(request, WriteRequest)
         return (
             bytes(self.slots.data[request.slot][: request.length])
@@ -306,16 +299,13 @@ class ServerMachine(Machine):
 
     @property
     def engine(self) -> Engine:
-        """The server."""
         return self.server
 
     def source(self, request: WriteRequest | WriteChunk) -> bytes:
-        """Data of the chunk."""
         assert isinstance(request, WriteChunk)
         return bytes(self.chunks.chunk(request.session, request.chunk)[: request.length])
 
     def ask(self, asking: Connecting) -> None:
-        """A connection request arrives."""
         self._last += 1
         number = self._last
         self.asking[number] = asking
@@ -354,7 +344,6 @@ class Connecting:
             self.network.try_until(self._request, lambda: self._fail(TIMED_OUT))
 
     def prepare(self, server: ServerMachine, limits: Limits) -> None:
-        """The server's queue pair."""
         peer = server.new_end(self.number, self.wire, 1, limits)
         peer.peer, self.end.peer = self.end, peer
 

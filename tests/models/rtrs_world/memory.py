@@ -33,7 +33,6 @@ class Keys:
         self._last = 0
 
     def map(self, path: int, parts: list[tuple[int, memoryview]]) -> list[Region]:
-        """Registrations over these parts, none valid yet."""
         assert path not in self._pieces, "mapped twice"
         self._pieces[path] = []
         regions = []
@@ -44,7 +43,6 @@ class Keys:
         return regions
 
     def unmap(self, path: int) -> None:
-        """All of a path go."""
         for piece in self._pieces.pop(path):
             if piece.key is not None:
                 del self._valid[piece.key]
@@ -90,18 +88,15 @@ class Slots:
         self._base = 0x10000
 
     def create_slots(self, count: int, data_size: int, header_size: int) -> None:
-        """Once for a session."""
         assert not self.data, "slots are there"
         self.data = [bytearray(data_size) for _slot in range(count)]
         self.headers = [b""] * count
 
     def free_slots(self) -> None:
-        """Give them back."""
         assert not self.keys.count, "slots are mapped"
         self.data, self.headers = [], []
 
     def map_slots(self, path: int, connection: int) -> list[Region]:
-        """A registration over each slot."""
         parts = []
         for data in self.data:
             parts.append((self._base, memoryview(data)))
@@ -109,7 +104,6 @@ class Slots:
         return self.keys.map(path, parts)
 
     def unmap_slots(self, path: int) -> None:
-        """Give them back."""
         self.keys.unmap(path)
 
 
@@ -123,20 +117,16 @@ class Chunks:
         self._base = 0x80000000
 
     def create_chunks(self, session: int, count: int, size: int) -> None:
-        """Contiguous."""
         self.data[session] = memoryview(bytearray(count * size))
         self.size = size
 
     def free_chunks(self, session: int) -> None:
-        """Give them back."""
         del self.data[session]
 
     def chunk(self, session: int, chunk: int) -> memoryview:
-        """A chunk's memory."""
         return self.data[session][chunk * self.size : (chunk + 1) * self.size]
 
     def read(self, session: int, chunk: int, offset: int, length: int) -> bytes:
-        """Copy bytes out of a chunk."""
         assert offset >= 0 and offset + length <= self.size
         return bytes(self.chunk(session, chunk)[offset : offset + length])
 
@@ -150,5 +140,4 @@ class Chunks:
         return self.keys.map(path, parts)
 
     def unmap_chunks(self, path: int) -> None:
-        """Give them back."""
         self.keys.unmap(path)

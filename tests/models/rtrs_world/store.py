@@ -44,7 +44,6 @@ def parse_content(data: bytes) -> tuple[int, int]:
 
 
 def user_message(tag: int, sector: int, count: int, direction: Direction, padding: int) -> bytes:
-    """What the store is asked for."""
     return _USER.pack(tag, sector, count, direction) + bytes(padding)
 
 
@@ -66,7 +65,6 @@ class Disk:
     ignore_writes: bool = False
 
     def sectors(self, first: int, count: int) -> bytes:
-        """Content of some sectors."""
         return bytes(self.data[first * SECTOR : (first + count) * SECTOR])
 
 

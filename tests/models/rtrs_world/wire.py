@@ -37,7 +37,6 @@ class Wire:
         self.passes = [True, True]
 
     def silence(self, *ways: int) -> None:
-        """Let nothing pass in these ways."""
         for way in ways:
             self.passes[way] = False
 
@@ -48,20 +47,16 @@ class Host(Protocol):
     keys: Keys
 
     @property
-    def engine(self) -> Engine:
-        """Who is told."""
+    def engine(self) -> Engine: ...
 
-    def perform(self) -> None:
-        """Carry out what the engine asks for."""
+    def perform(self) -> None: ...
 
     def source(self, request: WriteRequest | WriteChunk) -> bytes:
         """The bytes that a request writes, as they are in memory now."""
 
-    def completed(self) -> None:
-        """A connection has a completion."""
+    def completed(self) -> None: ...
 
-    def peer_ended(self, number: int) -> None:
-        """The peer of a connection has disconnected."""
+    def peer_ended(self, number: int) -> None: ...
 
 
 class End:
@@ -234,7 +229,6 @@ class End:
         self.host.completed()
 
     def look(self) -> None:
-        """Tell the host's engine of some completions."""
         for _one in range(BATCH):
             if self.over or not self._completions:
                 return

@@ -257,7 +257,6 @@ class World:
             self._tell_reconnect(path.path)
 
     def _tell_reconnect(self, number: int) -> None:
-        """The path may be gone by now."""
         if any(path.path == number for path in self.client.session.paths):
             self.client.tell(lambda now: self.client.session.reconnect_path(number, now))
 

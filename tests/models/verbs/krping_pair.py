@@ -26,7 +26,6 @@ class Output(io.StringIO):
     listening = 0
 
     def write(self, text: str) -> int:
-        """Keep the text."""
         self.listening += "rdma_listen" in text
         return super().write(text)
 
@@ -40,7 +39,6 @@ class Side:
 
     @property
     def text(self) -> str:
-        """What it has logged."""
         return self.output.getvalue()
 
 
@@ -62,7 +60,6 @@ class Run:
     running: list[KrpingThread] = field(default_factory=list)
 
     def result(self) -> Result:
-        """Wait for the end."""
         self.thread.join(PATIENCE)
         assert self.results, "the command did not end in time"
         return self.results[0]

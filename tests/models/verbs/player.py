@@ -75,11 +75,9 @@ class Player:
         self.qp.modify_rts(PSN, **rts)
 
     def sge(self, offset: int = 0, length: int = SIZE, lkey: int | None = None) -> Sge:
-        """A piece of the memory."""
         return Sge(self.address + offset, length, self.mr.lkey if lkey is None else lkey)
 
     def receive(self, wr_id: int = 0, offset: int = 0, length: int = SIZE) -> None:
-        """Post a receive into the memory."""
         request = RecvWr(wr_id, (self.sge(offset, length),))
         (self.srq or self.qp).post_recv(request)
 

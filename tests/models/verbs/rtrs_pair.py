@@ -88,7 +88,6 @@ class RtrsClient:
 
     @property
     def client_user(self) -> ClientUser:
-        """What the client's engine told."""
         user = self.client.transport.upper
         assert isinstance(user, ClientUser)
         return user
@@ -113,11 +112,9 @@ class RtrsClient:
         return traffic.totals
 
     def states(self) -> list[str]:
-        """Of the client's paths."""
         return [path.state for path in self.client.engine.paths]
 
     def close_client(self) -> None:
-        """End the session."""
         self.client.transport.call(self.client.engine.close)
         assert self.loop.run_until(lambda: self.client_user.closed, SECONDS)
 
@@ -131,13 +128,11 @@ class RtrsPair(RtrsClient):
 
     @property
     def server_user(self) -> ServerUser:
-        """What the server's engine told."""
         user = self.server.transport.upper
         assert isinstance(user, ServerUser)
         return user
 
     def close(self) -> None:
-        """End the session and the server."""
         self.close_client()
         self.server.transport.call(self.server.engine.close)
         assert self.loop.run_until(lambda: self.server_user.closed, SECONDS)

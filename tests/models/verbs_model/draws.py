@@ -65,7 +65,6 @@ signalled, fence, on a connection that is well, with a receive."""
 
 
 def messages(opcodes: Sequence[SendOpcode]) -> st.SearchStrategy[Message]:
-    """A message with one of some opcodes."""
     return st.tuples(
         guests,
         st.sampled_from(opcodes),

@@ -60,29 +60,24 @@ class Guest:
         self.side.die()
 
     def revive(self) -> None:
-        """The driver loads again."""
         self.machine.start()
         self.side.start()
         self.begin()
 
     def link(self, *, up: bool) -> None:
-        """The port's link."""
         self.machine.link(up=up)
         self.side.up = up
 
     def map(self, base: int, seed: int) -> None:
-        """A block of memory with a pattern."""
         content = bytes((seed + at * 7 + at // 256) & 0xFF for at in range(BLOCK))
         self.machine.map(base, content)
         self.side.memory.blocks[base] = bytearray(content)
 
     def unmap(self, base: int) -> None:
-        """A block of memory goes."""
         self.machine.unmap(base)
         del self.side.memory.blocks[base]
 
     def store(self, base: int, offset: int, value: bytes) -> None:
-        """Software writes into its memory."""
         for block in (self.machine.blocks[base], self.side.memory.blocks[base]):
             block[offset : offset + len(value)] = value
 
@@ -143,7 +138,6 @@ class Guest:
             pair.move(target)
 
     def post_send(self, slot: int, work: Work) -> None:
-        """A send work request."""
         pair = self.side.pairs[slot]
         if pair.send_room:
             self.machine.post_send(slot, work)

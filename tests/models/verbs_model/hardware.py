@@ -48,7 +48,6 @@ class Machine:
     # -- life -----------------------------------------------------------------------------------
 
     def map(self, base: int, content: bytes) -> None:
-        """More memory."""
         block = self.blocks[base] = self.node.host.map(base, len(content))
         block[:] = content
 
@@ -58,12 +57,10 @@ class Machine:
         del self.blocks[base]
 
     def die(self) -> None:
-        """The client of the server is gone."""
         self.node.hca.reset()
         self.queues.clear()
 
     def start(self) -> None:
-        """The driver loads again."""
         node = self.node
         node.toggle, node.mtt_next = 1, 0
         node.start()
@@ -121,11 +118,9 @@ class Machine:
         self.node.post_recv(self.queues[slot], list(sges))
 
     def post_shared(self, sges: Sequence[Sge]) -> None:
-        """A receive of the shared queue."""
         self.node.post_srq(self.shared, self.shared.received % ENTRIES, list(sges))
 
     def post_send(self, slot: int, work: Work) -> None:
-        """A work request and its doorbell."""
         self.node.post_send(
             self.queues[slot],
             work.opcode,
@@ -172,14 +167,12 @@ class Machine:
     # -- what it tells --------------------------------------------------------------------------
 
     def completions(self, slot: int) -> list[Completion]:
-        """New ones of a queue pair."""
         queues = self.queues[slot]
         found = self.node.completions(queues)
         assert all(wc.qpn == queues.qpn for wc in found)
         return [plain(wc) for wc in found]
 
     def events(self) -> list[tuple[EventType, int]]:
-        """New ones about queue pairs."""
         found = self.node.poll_eq(self.node.async_eq)
         self.node.eq_doorbell(self.node.async_eq)
         told = [(event["type"], event["data"]) for event in found]
@@ -199,7 +192,6 @@ class Loss:
     def admit(
         self, source: FabricPort, targets: Sequence[FabricPort], message: Message
     ) -> tuple[Sequence[FabricPort], int]:
-        """Whom a message reaches, and no copies."""
         if self.answers and targets and isinstance(message, Response):
             self.answers -= 1
             return (), 0

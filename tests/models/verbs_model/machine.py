@@ -42,7 +42,6 @@ class VerbsMachine(MessageSteps):
         longest=st.sampled_from((30, 12)),
     )
     def connect(self, slot: int, **values: int) -> None:
-        """Both ends anew, with other values."""
         for number in (0, 1):
             self.live(number)
         self.connect_both(slot, **values)
@@ -84,7 +83,6 @@ class VerbsMachine(MessageSteps):
 
     @rule(number=guests, slot=slots, again=st.booleans())
     def reset(self, number: int, slot: int, again: bool) -> None:
-        """One end alone."""
         guest = self.live(number)
         guest.close(slot)
         if again:
@@ -103,7 +101,6 @@ class VerbsMachine(MessageSteps):
     def register(
         self, number: int, pages: list[int], begin: int, cut: int, rights: int, pd: int
     ) -> None:
-        """A region by command."""
         length = max(1, len(pages) * PAGE - begin - cut)
         pages = pages[: (begin + length - 1) // PAGE + 1]
         place = Place(0, pd, rights, 0x10000 + begin, length, pages)
@@ -272,7 +269,6 @@ class VerbsMachine(MessageSteps):
 
     @rule(number=guests)
     def join(self, number: int) -> None:
-        """The link is up."""
         self.live(number).link(up=True)
 
     @rule(count=st.integers(1, 3))
@@ -301,5 +297,4 @@ class VerbsMachine(MessageSteps):
 
     @rule(seconds=st.sampled_from((0.0005, 0.003, 0.03, 0.1, 0.7, 3.0)))
     def wait(self, seconds: float) -> None:
-        """Time goes by."""
         self.let_pass(seconds)

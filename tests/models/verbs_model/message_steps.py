@@ -55,7 +55,6 @@ class MessageSteps(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        """All queue pairs are connected."""
         for slot in SLOTS:
             self.connect_both(slot)
 
@@ -66,13 +65,11 @@ class MessageSteps(RuleBasedStateMachine):
         type(self).steps += 1
 
     def compare(self) -> None:
-        """Both say the same now."""
         self.let_pass(0)
         for guest in self.guests:
             guest.compare()
 
     def let_pass(self, seconds: float) -> None:
-        """Move both clocks."""
         self.world.advance(seconds)
         self.hardware.advance(seconds)
 
@@ -171,7 +168,6 @@ class MessageSteps(RuleBasedStateMachine):
 
     @rule(message=messages(tuple(sorted(SENDS))), slot=slots)
     def message_received(self, message: Message, slot: int) -> None:
-        """A send."""
         self._post(slot, message)
 
     @rule(number=guests, slot=slots, here=st.lists(spots, max_size=2), heal=mostly)

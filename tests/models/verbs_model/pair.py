@@ -41,11 +41,9 @@ class PairModel:
         self.completions: list[Completion] = []
 
     def event(self, event: EventType) -> None:
-        """An asynchronous event about this queue pair."""
         self.side.events.append((event, self.qpn))
 
     def tell(self, completion: Completion) -> None:
-        """A completion."""
         self.completions.append(completion)
 
     # -- memory ---------------------------------------------------------------------------------
@@ -72,7 +70,6 @@ class PairModel:
     # -- messages -------------------------------------------------------------------------------
 
     def ask(self, request: Request) -> Answer | None:
-        """Send a request to the peer."""
         peer = self.side.peer.pairs.get(self.slot)
         if peer is None or not (self.side.up and self.side.peer.up):
             return None
@@ -92,7 +89,6 @@ class PairModel:
         return ENTRIES - 1 - len(self.receives)
 
     def post_send(self, work: Work) -> None:
-        """A work request and its doorbell."""
         self.requester.ring.append(Posted(self.sent & INDEX_MASK, work))
         self.sent += 1
         self.requester.run()

@@ -32,12 +32,10 @@ class Memory:
         raise Fault(f"no memory at {address:#x}")
 
     def check(self, spans: Sequence[Span]) -> None:
-        """All of it is memory."""
         for span in spans:
             self._piece(span)
 
     def read(self, spans: Sequence[Span]) -> bytes:
-        """The bytes of all spans."""
         return b"".join(self._piece(span) for span in spans)
 
     def write(self, spans: Sequence[Span], data: bytes) -> None:
@@ -85,7 +83,6 @@ class Place:
         return spans
 
     def holds(self, va: int, length: int) -> bool:
-        """Whether a stretch lies inside."""
         return self.start <= va and va + length <= self.start + self.length
 
 
@@ -96,7 +93,6 @@ class Protection:
         self.places: dict[int, Place] = {}
 
     def add(self, place: Place) -> Place:
-        """What a command made."""
         self.places[place.key >> 8] = place
         return place
 

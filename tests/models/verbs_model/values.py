@@ -88,7 +88,6 @@ class Work:
 
     @property
     def length(self) -> int:
-        """Bytes of the message."""
         return sum(sge[2] for sge in self.sges) if self.inline is None else len(self.inline)
 
 

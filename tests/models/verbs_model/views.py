@@ -17,8 +17,7 @@ class ClockView(Protocol):
     def later(self, side: str, seconds: float, action: Callable[[], None]) -> int:
         """Call `action` in some seconds; a number to cancel it by."""
 
-    def cancel(self, number: int) -> None:
-        """Forget a call."""
+    def cancel(self, number: int) -> None: ...
 
     def loses_answer(self) -> bool:
         """Whether an answer that is sent now gets lost on the way."""
@@ -35,8 +34,7 @@ class Connected(Protocol):
     """A queue pair as its peer knows it."""
 
     @property
-    def responder(self) -> Responds:
-        """What answers."""
+    def responder(self) -> Responds: ...
 
 
 class SideView(Protocol):
@@ -50,16 +48,13 @@ class SideView(Protocol):
     events: list[tuple[EventType, int]]
 
     @property
-    def world(self) -> ClockView:
-        """The clock."""
+    def world(self) -> ClockView: ...
 
     @property
-    def peer(self) -> SideView:
-        """The other side."""
+    def peer(self) -> SideView: ...
 
     @property
-    def pairs(self) -> Mapping[int, Connected]:
-        """Queue pairs by slot."""
+    def pairs(self) -> Mapping[int, Connected]: ...
 
     def qpn(self, slot: int) -> int:
         """Number of the queue pair in a slot."""
@@ -90,11 +85,9 @@ class PairView(Protocol):
     def side(self) -> SideView:
         """Its HCA."""
 
-    def event(self, event: EventType) -> None:
-        """An asynchronous event about this queue pair."""
+    def event(self, event: EventType) -> None: ...
 
-    def tell(self, completion: Completion) -> None:
-        """A completion."""
+    def tell(self, completion: Completion) -> None: ...
 
     def gather(self, sges: Sequence[Sge]) -> bytes:
         """The bytes a send or write carries; raises `Fault`."""
@@ -102,8 +95,7 @@ class PairView(Protocol):
     def scatter(self, sges: Sequence[Sge], length: int) -> list[Span]:
         """Where the first `length` bytes go; raises `Fault`."""
 
-    def ask(self, request: Request) -> Answer | None:
-        """Send a request to the peer."""
+    def ask(self, request: Request) -> Answer | None: ...
 
     def fail_sends(self) -> None:
         """A work request of the send queue failed."""

@@ -88,11 +88,9 @@ class World:
         return lost
 
     def cancel(self, number: int) -> None:
-        """Forget a call."""
         self._cancelled.add(number)
 
     def advance(self, seconds: float) -> None:
-        """Move the clock."""
         end = self.now + seconds
         while self._calls and self._calls[0][0] <= end:
             due, _, number, action = heapq.heappop(self._calls)

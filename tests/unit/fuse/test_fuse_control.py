@@ -31,7 +31,6 @@ class Waiting:
         return "".join(f"{name}\n" for name in self.running)
 
     def write(self, command: str, running: Callable[[Callable[[], None]], None]) -> int:
-        """Run one."""
         name = command.strip()
         if name == "bad":
             return errno.EINVAL
@@ -50,14 +49,12 @@ Control = tuple[Kernel, Waiting]
 
 @pytest.fixture
 def control() -> Iterator[Control]:
-    """The kernel, and what stands behind it."""
     commands = Waiting()
     with connected(commands) as kernel:
         yield kernel, commands
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition."""
     deadline = time.monotonic() + 10
     while not condition():
         assert time.monotonic() < deadline

@@ -47,13 +47,11 @@ class Things:
 
 @pytest.fixture
 def things() -> Things:
-    """What stands behind the tree."""
     return Things()
 
 
 @pytest.fixture
 def peer(things: Things) -> Iterator[TreePeer]:
-    """The kernel in front of it."""
     with peer_of(things.root) as found:
         yield found
 

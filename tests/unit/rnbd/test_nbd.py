@@ -42,7 +42,6 @@ SECTORS = 2048
 
 
 def packed(request: NbdRequest, data: bytes = b"") -> bytes:
-    """A request as the kernel sends it."""
     return REQUEST.pack(REQUEST_MAGIC, *request) + data
 
 
@@ -161,15 +160,12 @@ class Kernel:
         """As `Loop.call_at`."""
 
     def end(self) -> None:
-        """The device has ended."""
         self.ended += 1
 
     def step(self) -> None:
-        """Let the engines work."""
         self.loopback.pump(self.actions)
 
     def actions(self) -> None:
-        """Hand the client's actions to the device."""
         for action in self.loopback.client.take_actions():
             if isinstance(action, Done):
                 self.block.done(action)

@@ -26,7 +26,6 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
 
 
 def contents(backend: Backend) -> bytes:
-    """Everything on it."""
     data = bytearray(backend.geometry.sectors * 512)
     backend.read(0, memoryview(data))
     return bytes(data)

@@ -41,7 +41,6 @@ def disks(*names: str) -> list[Export]:
 def ready(
     loopback: Loopback, name: str = "disk", access: AccessMode = AccessMode.RW
 ) -> ClientDevice:
-    """A session with one device mapped."""
     loopback.open()
     device = loopback.client.map(name, access, 0.0)
     loopback.pump()

@@ -36,15 +36,12 @@ class Devices:
         self.wrong = 0
 
     def map(self, name: str, access: AccessMode, over: Over) -> None:
-        """Answered by the test."""
         self._called(over, "map", name, access)
 
     def unmap(self, device: ClientDevice, *, force: bool, over: Over) -> None:
-        """Answered by the test."""
         self._called(over, "unmap", device.name, force)
 
     def remap(self, device: ClientDevice, over: Over) -> None:
-        """Answered by the test."""
         self._called(over, "remap", device.name)
 
     def resize(self, device: ClientDevice, sectors: int) -> None:
@@ -63,7 +60,6 @@ Client = tuple[Devices, TreePeer]
 
 @pytest.fixture
 def client() -> Iterator[Client]:
-    """A session with one device."""
     devices = Devices()
     with peer_of(ClientFiles(devices, 2).tree) as peer:
         yield devices, peer

@@ -30,7 +30,6 @@ class Peer:
             assert self.ask(READ, 56, messages.pack_open(name, mode)) == 0
 
     def ask(self, direction: Direction, length: int, user: bytes) -> int:
-        """The answer to one message."""
         return self.loopback.transport.serve(self.loopback.server, 0, direction, length, user)
 
     def io(
@@ -50,7 +49,6 @@ class Peer:
 
     @property
     def disk(self) -> bytes:
-        """What is on the disk."""
         backend = self.loopback.server.exports["/disk"].backend
         data = bytearray(SECTORS * 512)
         backend.read(0, memoryview(data))

@@ -42,14 +42,12 @@ BASE = 0x1000000
 
 
 def answer(slot: int, failed: int = 0, *, ended: bool = False) -> int:
-    """The immediate of a response."""
     kind = ImmediateType.IO_RSP_W_INV if ended else ImmediateType.IO_RSP
     return immediate(kind, response_payload(slot, failed))
 
 
 @pytest.fixture
 def client() -> ClientPeer:
-    """A client with a connected path."""
     peer = ClientPeer()
     peer.open()
     peer.connect()
@@ -67,12 +65,10 @@ def two() -> ClientPeer:
 
 
 def states(peer: ClientPeer) -> list[str]:
-    """Of all paths."""
     return [path.state for path in peer.session.paths]
 
 
 def nothing_left(peer: ClientPeer) -> bool:
-    """Whether the session holds nothing."""
     return not peer.slots.data and not peer.slots.keys.count and peer.session.deadline is None
 
 
@@ -540,5 +536,4 @@ def test_a_device_that_goes_closes_its_path(two: ClientPeer) -> None:
 
 
 def permit_of(slot: int) -> Permit:
-    """The permit of a slot."""
     return Permit(slot, 0, False)

@@ -41,15 +41,12 @@ class Engine:
         return 2
 
     def remove_path(self, path: int, now: float) -> None:
-        """The test removes it."""
         self._called("remove", path)
 
     def disconnect_path(self, path: int, now: float) -> None:
-        """The test disconnects it."""
         self._called("disconnect", path)
 
     def reconnect_path(self, path: int, now: float) -> None:
-        """The test connects it."""
         self._called("reconnect", path)
 
     def _called(self, what: str, path: int) -> None:
@@ -75,7 +72,6 @@ class Client:
 
 @pytest.fixture
 def client() -> Iterator[Client]:
-    """A session with one connected path."""
     found = Client()
     yield found
     found.peer.close()

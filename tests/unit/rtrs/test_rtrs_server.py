@@ -48,7 +48,6 @@ WRITE = b"user" + struct.pack("<HH", 2, 4)
 def read(
     usr_len: int = 4, flags: int = 1, count: int = 1, length: int = 512, user: bytes = b"user"
 ) -> bytes:
-    """A user message and a read message."""
     head = struct.pack("<HHHH", 3, usr_len, flags, count)
     return user + head + struct.pack("<QII", 0xABC000, 0x77, length)
 
@@ -62,7 +61,6 @@ def server() -> ServerPeer:
 
 
 def states(peer: ServerPeer) -> list[str]:
-    """Of all paths."""
     return [path.state for session in peer.server.sessions for path in session.paths]
 
 

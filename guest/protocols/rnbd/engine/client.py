@@ -289,8 +289,6 @@ class RnbdClient:
         self._actions.append(SessionClosed())
 
     def _open(self, device: ClientDevice, now: float) -> None:
-        """Ask the server to open a device."""
-
         def answered(error: int, answer: bytes, now: float) -> None:
             self._device_opened(device, error, answer, now)
 

@@ -232,8 +232,6 @@ class Mailbox:
     def _send(
         self, direction: Direction, length: int, user: bytes, answered: Answered, now: float
     ) -> None:
-        """Send a message, as soon as there is a permit."""
-
         def over(flight: AdminFlight, error: int, now: float) -> None:
             answer = b"" if error else bytes(self._slots.data(flight.permit.slot)[:length])
             self._release(flight.permit, now)

@@ -210,7 +210,6 @@ class NbdDevice:
         self._client.submit(self._device, permit, wanted, tag, monotonic())
 
     def _send(self) -> None:
-        """Send as much as the socket takes."""
         while self._output and self._open:
             pieces = [piece for piece, _ in list(self._output)[:_PIECES]]
             try:

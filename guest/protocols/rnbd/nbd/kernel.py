@@ -240,7 +240,6 @@ def _socket_list(fd: int) -> bytes:
 
 
 def _enlarge(end: socket.socket) -> None:
-    """Give the socket room for several requests with data."""
     for forced, plain in (_SEND_BUFFERS, _RECEIVE_BUFFERS):
         try:
             end.setsockopt(socket.SOL_SOCKET, forced, _BUFFER)
