@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bluebridge.host_tools.rtrs.cuts import Cutter
-from bluebridge.host_tools.rtrs.routes import Route
+from bluebridge.host_tools.rtrs.paths import PathState, Route
 from bluebridge.host_tools.rtrs.session import Mapped
-from bluebridge.host_tools.rtrs.tree import PathState
 
 _LOOK_SECONDS = 0.5
 Tell = Callable[[str], None]

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs.perftest import wait_until
-from bluebridge.host_tools.rtrs import tree
-from bluebridge.host_tools.rtrs.routes import Route
-from bluebridge.host_tools.rtrs.tree import PathState
+from bluebridge.host_tools.rtrs import paths
+from bluebridge.host_tools.rtrs.paths import PathState, Route
 
 DISK = "/dev/ram0"
 CLIENT_ROOT = "/sys/devices/virtual/rtrs-client"
@@ -32,7 +31,7 @@ class KernelServer:
 
     def statistics(self) -> list[PathState]:
         """Return the statistics of each path of the session."""
-        return tree.read(self._machine, SERVER_ROOT, self._session)
+        return paths.read(self._machine, SERVER_ROOT, self._session)
 
     def stop(self) -> None:
         """Wait until the server has forgotten the session.
@@ -76,7 +75,7 @@ class KernelClient:
 
     def statistics(self) -> list[PathState]:
         """Return the statistics of each path of the session."""
-        return tree.read(self._machine, CLIENT_ROOT, self._session)
+        return paths.read(self._machine, CLIENT_ROOT, self._session)
 
     def reconnect(self, route: Route) -> None:
         """Ask for a reconnection, whose failure is not reported.

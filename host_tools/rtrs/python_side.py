@@ -15,9 +15,8 @@ from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.config import NTRDMA_ADDRESSES, LabConfig
 from bluebridge.host_tools.lab.guest_drivers import RAM_DISK_MIB, function, port_addresses
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.rtrs import tree
-from bluebridge.host_tools.rtrs.routes import Route
-from bluebridge.host_tools.rtrs.tree import PathState
+from bluebridge.host_tools.rtrs import paths
+from bluebridge.host_tools.rtrs.paths import PathState, Route
 
 DISK = "disk"
 ROOT = "/run/bluebridge"
@@ -107,7 +106,7 @@ class PythonServer:
 
     def statistics(self) -> list[PathState]:
         """Return the statistics of each path of the session."""
-        return tree.read(self._machine, f"{ROOT}/rtrs-server", self._session)
+        return paths.read(self._machine, f"{ROOT}/rtrs-server", self._session)
 
     def stop(self) -> None:
         """End the program."""
@@ -135,7 +134,7 @@ class PythonClient:
 
     def statistics(self) -> list[PathState]:
         """Return the statistics of each path of the session."""
-        return tree.read(self._machine, f"{ROOT}/rtrs-client", self._session)
+        return paths.read(self._machine, f"{ROOT}/rtrs-client", self._session)
 
     def reconnect(self, route: Route) -> None:
         """Ask for a reconnection, which fails silently while the server cannot be reached."""

@@ -8,8 +8,7 @@ import pytest
 
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.pytest_plugin.lab import Lab
-from bluebridge.host_tools.rtrs.session import Mapped, mapped
-from bluebridge.host_tools.rtrs.sides import SESSION
+from bluebridge.host_tools.rtrs.session import SESSION, Mapped, mapped
 from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)

@@ -21,9 +21,8 @@ from bluebridge.host_tools.rtrs.cuts import Cut, Cutter
 from bluebridge.host_tools.rtrs.fio import Verification
 from bluebridge.host_tools.rtrs.interruption import Interruption
 from bluebridge.host_tools.rtrs.kernel_side import CLIENT_ROOT, DISK, MAP
-from bluebridge.host_tools.rtrs.routes import routes
-from bluebridge.host_tools.rtrs.session import mapped
-from bluebridge.host_tools.rtrs.sides import SESSION
+from bluebridge.host_tools.rtrs.paths import routes
+from bluebridge.host_tools.rtrs.session import SESSION, mapped
 from tests.vm.conftest import BOOT_SECONDS, Tool
 
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)

@@ -9,7 +9,7 @@ from pathlib import Path
 from bluebridge.guest.protocols.krping.host import open_host
 from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.host_tools.vfio_user.bus import WireBus
-from tests.models.verbs.krping_pair import Output, Side
+from tests.models.verbs.krping_contract import Output, Side
 
 
 @contextmanager

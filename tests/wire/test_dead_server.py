@@ -16,7 +16,15 @@ from bluebridge.guest.protocols.krping.host import open_host
 from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.guest.verbs import DeviceLost, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
-from tests.models.verbs.krping_pair import CLIENT_IP, SERVER_IP, Output, Side, both, start, until
+from tests.models.verbs.krping_contract import (
+    CLIENT_IP,
+    SERVER_IP,
+    Output,
+    Side,
+    both,
+    start,
+    until,
+)
 from tests.wire.conftest import StartServer
 from tests.wire.players import connected
 from tests.wire.server import ServerProcess

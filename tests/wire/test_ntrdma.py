@@ -16,10 +16,9 @@ from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.verbs import Device, QpState, Sge, WcStatus, WrOpcode
 from tests.models.verbs.contract import Devices, VerbsContract
 from tests.models.verbs.contract.common import OK, join
-from tests.models.verbs.krping_pair import CLIENT_IP, SERVER_IP, both, side_on
+from tests.models.verbs.krping_contract import CLIENT_IP, SERVER_IP, both, side_on
 from tests.models.verbs.player import PATTERN, Player, fill
-from tests.models.verbs.rtrs_contract import CLIENT, SERVER, RtrsContract
-from tests.models.verbs.rtrs_pair import interfaces_on
+from tests.models.verbs.rtrs_contract import CLIENT, SERVER, RtrsContract, interfaces_on
 from tests.wire import ntrdma_pair
 from tests.wire.function import RAM_BASE, RAM_SIZE
 

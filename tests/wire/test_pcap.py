@@ -19,7 +19,7 @@ from bluebridge.host_tools.analyzer.pcap import dissector
 from bluebridge.host_tools.analyzer.pcap.tlp_packets import PURPOSES
 from bluebridge.host_tools.analyzer.transaction import Role
 from tests.models.capture_reader import Captured, Parsed, parse, read_file
-from tests.models.verbs.krping_pair import CLIENT_IP, SERVER_IP, both
+from tests.models.verbs.krping_contract import CLIENT_IP, SERVER_IP, both
 from tests.tshark import tshark
 from tests.wire.krping_pair import opened
 from tests.wire.server import serving

@@ -16,8 +16,17 @@ from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import Device
 from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.vfio_user.bus import WireBus
-from tests.models.verbs.rtrs_contract import CLIENT, LIKELY, PATH, SERVER, SMALL, RtrsContract
-from tests.models.verbs.rtrs_pair import RtrsPair, interfaces_on, rtrs_pair
+from tests.models.verbs.rtrs_contract import (
+    CLIENT,
+    LIKELY,
+    PATH,
+    SERVER,
+    SMALL,
+    RtrsContract,
+    RtrsPair,
+    interfaces_on,
+    rtrs_pair,
+)
 from tests.wire.conftest import StartServer
 from tests.wire.server import ServerProcess
 

@@ -19,7 +19,7 @@ from bluebridge.guest.verbs import QpState, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from bluebridge.host_tools.vfio_user.client import Client
 from bluebridge.host_tools.vfio_user.messages import CONFIG, VfioUserCommand
-from tests.models.verbs.krping_pair import until
+from tests.models.verbs.krping_contract import until
 from tests.wire.guest_process import MAC, End, connect, writes
 from tests.wire.players import Player, connected
 from tests.wire.server import ROOT, ServerProcess, serving

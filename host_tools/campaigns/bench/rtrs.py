@@ -21,9 +21,8 @@ from bluebridge.host_tools.progress import Progress
 from bluebridge.host_tools.rtrs.cuts import Cut, Cutter
 from bluebridge.host_tools.rtrs.interruption import Interruption
 from bluebridge.host_tools.rtrs.kernel_side import CLIENT_ROOT, KernelClient
-from bluebridge.host_tools.rtrs.routes import Route, routes
-from bluebridge.host_tools.rtrs.session import Mapped, config, mapped
-from bluebridge.host_tools.rtrs.sides import SESSION
+from bluebridge.host_tools.rtrs.paths import Route, routes
+from bluebridge.host_tools.rtrs.session import SESSION, Mapped, config, mapped
 
 _PAUSE_SECONDS = 2.0
 _LONGEST_CUT = 60.0

@@ -10,11 +10,9 @@ from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair
 from bluebridge.guest.protocols.rtrs.engine.client.dispatch import POLICIES
 from bluebridge.guest.protocols.rtrs.engine.interface import PathStatus
 from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings, ServerSettings
-from tests.models.rtrs_world.application import Application, Truth
-from tests.models.rtrs_world.clock import Clock
+from tests.models.rtrs_world.application import Application, Disk, Lost, Store, Truth
 from tests.models.rtrs_world.machines import ClientMachine, Machine, Network, ServerMachine
-from tests.models.rtrs_world.store import Disk, Lost, Store
-from tests.models.rtrs_world.wire import End, Wire
+from tests.models.rtrs_world.wire import Clock, End, Wire
 
 SECONDS = 120.0
 """Of faults, in the world's time."""

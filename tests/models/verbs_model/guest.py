@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.rdma.memory.region import Rights
 from tests.models.verbs_model.hardware import Machine
-from tests.models.verbs_model.pair import PairModel
-from tests.models.verbs_model.protection import PAGE, Place
-from tests.models.verbs_model.values import Sge, State, Work
-from tests.models.verbs_model.world import Side
+from tests.models.verbs_model.values import PAGE, Place, Sge, State, Work
+from tests.models.verbs_model.world import PairModel, Side
 
 EVERY = frozenset(State)
 TRANSITIONS = {

@@ -8,9 +8,11 @@ from hypothesis.stateful import rule
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
 from bluebridge.device.rdma.memory.region import Rights
-from tests.models.verbs_model.draws import (
+from tests.models.verbs_model.guest import ALL, BASES, PAGES, START, TRANSITIONS, Guest
+from tests.models.verbs_model.message_steps import (
     PSNS,
     RIGHTS,
+    MessageSteps,
     Spot,
     guests,
     mostly,
@@ -20,10 +22,7 @@ from tests.models.verbs_model.draws import (
     to_rtr,
     to_rts,
 )
-from tests.models.verbs_model.guest import ALL, BASES, PAGES, START, TRANSITIONS, Guest
-from tests.models.verbs_model.message_steps import MessageSteps
-from tests.models.verbs_model.protection import PAGE, Place
-from tests.models.verbs_model.values import ATOMICS, Bind, Invalidate, Register, Work
+from tests.models.verbs_model.values import ATOMICS, PAGE, Bind, Invalidate, Place, Register, Work
 
 AGAIN = (SendOpcode.RDMA_WRITE, SendOpcode.RDMA_READ, *sorted(ATOMICS))
 

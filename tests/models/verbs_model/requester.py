@@ -10,7 +10,6 @@ from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
 from bluebridge.device.layout.net.roce import RNR_TIMER_US, Syndrome, ack_timeout_us
-from tests.models.verbs_model.protection import Fault
 from tests.models.verbs_model.responder import PSN_MASK, behind
 from tests.models.verbs_model.values import (
     ATOMICS,
@@ -19,6 +18,7 @@ from tests.models.verbs_model.values import (
     Answer,
     Bind,
     Completion,
+    Fault,
     Invalidate,
     Register,
     Request,

@@ -7,15 +7,16 @@ from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
 from bluebridge.device.layout.net.roce import Syndrome
 from bluebridge.device.rdma.memory.region import Rights
-from tests.models.verbs_model.protection import Fault, Span
 from tests.models.verbs_model.values import (
     ATOMICS,
     SENDS,
     UNRELIABLE,
     Answer,
     Completion,
+    Fault,
     Receive,
     Request,
+    Span,
     State,
 )
 from tests.models.verbs_model.views import PairView

@@ -7,8 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from bluebridge.device.layout.mlx4.eqe import EventType
-from tests.models.verbs_model.protection import Memory, Protection, Span
-from tests.models.verbs_model.values import Answer, Completion, Receive, Request, Sge, State
+from tests.models.verbs_model.values import (
+    Answer,
+    Completion,
+    Memory,
+    Protection,
+    Receive,
+    Request,
+    Sge,
+    Span,
+    State,
+)
 
 
 class ClockView(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.models.verbs_model.runner import run
+from tests.models.verbs_model.__main__ import run
 
 
 @pytest.mark.parametrize("seed", [1, 2])

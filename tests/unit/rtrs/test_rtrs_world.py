@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.models.rtrs_world.store import Lost
+from tests.models.rtrs_world.application import Lost
 from tests.models.rtrs_world.world import World, run
 
 SEEDS = 300

@@ -7,12 +7,8 @@ that reach each other. Both players have `SIZE` bytes of memory; `a` sends and `
 from __future__ import annotations
 
 from tests.models.verbs.contract.common import Devices
-from tests.models.verbs.contract.device import TheDevice
-from tests.models.verbs.contract.events import Events
-from tests.models.verbs.contract.memory import Memory
-from tests.models.verbs.contract.messages import Messages
-from tests.models.verbs.contract.protection import Protection
-from tests.models.verbs.contract.states import States
+from tests.models.verbs.contract.rules import Events, Protection, States, TheDevice
+from tests.models.verbs.contract.traffic import Memory, Messages
 
 __all__ = ["Devices", "VerbsContract"]
 

@@ -10,8 +10,14 @@ import pytest
 
 from bluebridge.device.layout.ntrdma import commands
 from bluebridge.guest.protocols.ntrdma.connections import CommandTransport
-from tests.models.verbs.krping_contract import KrpingContract, Sides
-from tests.models.verbs.krping_pair import CLIENT_IP, SERVER_IP, side_on, start
+from tests.models.verbs.krping_contract import (
+    CLIENT_IP,
+    SERVER_IP,
+    KrpingContract,
+    Sides,
+    side_on,
+    start,
+)
 from tests.unit.ntrdma.tcp.programs import program, success, until_said
 from tests.unit.ntrdma.tcp.test_verbs import joined
 

@@ -11,8 +11,16 @@ import pytest
 from bluebridge.guest.protocols.rtrs.engine.settings import Timing
 from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.providers import open_ntrdma
-from tests.models.verbs.rtrs_contract import CLIENT, LIKELY, PATH, SERVER, RtrsContract
-from tests.models.verbs.rtrs_pair import SECONDS, interfaces_on, rtrs_client
+from tests.models.verbs.rtrs_contract import (
+    CLIENT,
+    LIKELY,
+    PATH,
+    SECONDS,
+    SERVER,
+    RtrsContract,
+    interfaces_on,
+    rtrs_client,
+)
 from tests.unit.ntrdma.tcp.programs import program, success, until_said
 from tests.unit.ntrdma.tcp.test_verbs import joined
 
