@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,8 @@ from bluebridge.guest.protocols.cm import (
     ConnParam,
     EventType,
 )
-from bluebridge.guest.protocols.cm.gsi import GsiTransport, roce_port
+from bluebridge.guest.protocols.cm.gsi import GsiTransport, roce_address, roce_port
 from bluebridge.guest.protocols.cm.messages import encode
-from bluebridge.guest.protocols.cm.path_qp import RcPathQp, roce_path_qp
 from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import (
     AccessFlags,
@@ -76,7 +76,7 @@ def open_end(stack: ExitStack, path: Path, ip: str) -> End:
     net = stack.enter_context(NetInterface(context, ip))
     port = roce_port(context, ip)
     transport = GsiTransport(context, port.gid_index)
-    manager = ConnectionManager(port, transport, net, roce_path_qp)
+    manager = ConnectionManager(port, transport, net, partial(roce_address, port.gid_index))
     stack.callback(manager.close)
     pd = context.alloc_pd()
     cq = context.create_cq(16)
@@ -145,8 +145,8 @@ def connected(ends: tuple[End, End]) -> tuple[CmId, CmId, CmId]:
 
 def verbs_qp(cm_id: CmId) -> QueuePair:
     """The queue pair behind an identifier."""
-    assert isinstance(cm_id.qp, RcPathQp)
-    return cm_id.qp.qp
+    assert cm_id.qp is not None
+    return cm_id.qp
 
 
 def test_request_tells_who_asks(ends: tuple[End, End]) -> None:

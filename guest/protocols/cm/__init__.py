@@ -17,7 +17,7 @@ The messages are those of the kernel's ib_cm and rdma_cm (core/cm.c, core/cma.c)
 pair 1 of the HCA, so a guest with the kernel's stack can be the peer.
 
 The protocol (`connection`, `identifier`, `table`, `manager`) knows the network only through
-`MadTransport` and `PathQp`. The RoCE half below them is `gsi`, `qp` and `open`.
+`MadTransport`. The RoCE half below it is `gsi`.
 """
 
 from __future__ import annotations

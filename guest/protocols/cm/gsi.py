@@ -7,12 +7,13 @@ import ipaddress
 import select
 import threading
 import time
+from functools import partial
 
 from bluebridge.device.layout.net.ip import IPV4, ones_complement_sum
 from bluebridge.device.layout.net.mad import MAD_SIZE
 from bluebridge.device.layout.net.roce import GRH, GRH_SIZE, GSI_QKEY, GSI_QPN, ip_gid, ipv4_gid
 from bluebridge.guest.protocols.cm.manager import ConnectionManager
-from bluebridge.guest.protocols.cm.path_qp import roce_path_qp
+from bluebridge.guest.protocols.cm.messages import HOP_LIMIT
 from bluebridge.guest.protocols.cm.transport import LocalPort, Peer, Received, Resolver
 from bluebridge.guest.verbs import (
     AccessFlags,
@@ -165,7 +166,14 @@ def open_cm(device: Device, ip: str, resolver: Resolver) -> ConnectionManager:
     """
     port = roce_port(device, ip)
     transport = GsiTransport(device, port.gid_index)
-    return ConnectionManager(port, transport, resolver, roce_path_qp)
+    return ConnectionManager(port, transport, resolver, partial(roce_address, port.gid_index))
+
+
+def roce_address(gid_index: int, peer: Peer) -> RoceAddress:
+    """Return the way from the GID at `gid_index` to a peer on Ethernet."""
+    return RoceAddress(
+        peer.gid, peer.mac, gid_index, traffic_class=peer.traffic_class, hop_limit=HOP_LIMIT
+    )
 
 
 def roce_port(device: Device, ip: str) -> LocalPort:

@@ -12,20 +12,21 @@ from bluebridge.device.layout.net.cm import RejectReason
 from bluebridge.device.layout.net.roce import ip_gid
 from bluebridge.guest.protocols.cm.connection import CmConnection, Notice, State
 from bluebridge.guest.protocols.cm.events import CmError, CmEvents, ConnParam, EventType
-from bluebridge.guest.protocols.cm.messages import MalformedMessage, Message, parse_ip_header
-from bluebridge.guest.protocols.cm.parameters import (
-    Destination,
+from bluebridge.guest.protocols.cm.messages import (
+    MTU_1024,
+    REMOTE_ACCESS,
+    MalformedMessage,
+    Message,
+    parse_ip_header,
     reply_fields,
     request_fields,
     request_param,
     rtr_of,
-    rts_of_reply,
-    rts_of_request,
+    rts_of,
 )
-from bluebridge.guest.protocols.cm.path_qp import MTU_1024, PathQp, Rtr
 from bluebridge.guest.protocols.cm.table import ConnectionTable
 from bluebridge.guest.protocols.cm.transport import Peer, Resolver
-from bluebridge.guest.verbs import QueuePair, VerbsError
+from bluebridge.guest.verbs import AddressVector, QpAttr, QpState, QueuePair, VerbsError
 
 PSN_BITS = 24
 
@@ -53,13 +54,13 @@ class CmId:
 
     def __init__(
         self,
-        table: ConnectionTable,
+        table: ConnectionTable[CmId],
         resolver: Resolver,
-        path_qp: Callable[[QueuePair], PathQp],
+        way_to: Callable[[Peer], AddressVector],
         events: CmEvents[CmEvent] | None = None,
     ) -> None:
         self.events: CmEvents[CmEvent] = CmEvents() if events is None else events
-        self.qp: PathQp | None = None
+        self.qp: QueuePair | None = None
         self.peer: Peer | None = None
         self.address = ""
         self.port = 0
@@ -68,7 +69,7 @@ class CmId:
         self.traffic_class = 0
         self._table = table
         self._resolver = resolver
-        self._path_qp = path_qp
+        self._way_to = way_to
         self._owns_events = events is None
         self._listener: CmId | None = None
         self._connection: CmConnection | None = None
@@ -130,9 +131,8 @@ class CmId:
 
     def attach(self, qp: QueuePair) -> None:
         """Give this end its queue pair, which goes to INIT; events bring it to later states."""
-        path_qp = self._path_qp(qp)
-        path_qp.to_init()
-        self.qp = path_qp
+        qp.modify(QpAttr(state=QpState.INIT, access=REMOTE_ACCESS))
+        self.qp = qp
 
     def connect(self, param: ConnParam | None = None) -> None:
         """Send a request to the peer; ESTABLISHED, REJECTED or UNREACHABLE follows."""
@@ -140,11 +140,10 @@ class CmId:
         if peer is None:
             raise CmError(errno.EINVAL, "connect before the address is resolved")
         self._param = param or ConnParam()
-        to = Destination(self.peer_address, self.peer_port, peer)
-        local = self._table.port
-        fields = request_fields(local, self.port, to, qp.qpn, self._psn, self._param)
+        own, to = (self._table.port, self.port), (self.peer_address, self.peer_port, peer)
+        fields = request_fields(*own, *to, qp.qpn, self._psn, self._param)
         with self._table.lock:
-            self._connection = self._table.new_connection(self, peer)
+            self._connection = self._table.new_connection(self, peer, self._notice)
             self._connection.connect(fields)
         self._table.timer_started()
 
@@ -154,8 +153,7 @@ class CmId:
         if request is None or connection is None:
             raise CmError(errno.EINVAL, "accept without a connection request")
         self._param = param or ConnParam()
-        qp.to_rtr(self._rtr(request, connection.peer, request["path_mtu"]))
-        qp.to_rts(rts_of_request(request, self._param))
+        self._bring_up(qp, request, connection.peer, request["path_mtu"])
         fields = reply_fields(self._table.port.guid, qp.qpn, self._psn, self._param)
         with self._table.lock:
             connection.accept(fields)
@@ -173,7 +171,7 @@ class CmId:
     def disconnect(self) -> None:
         """Put the queue pair into error, which flushes it, and disconnect; DISCONNECTED follows."""
         if self.qp is not None:
-            self.qp.to_error()
+            self.qp.modify(QpAttr(state=QpState.ERR))
         with self._table.lock:
             if self._connection is not None:
                 self._connection.disconnect()
@@ -211,8 +209,8 @@ class CmId:
         """Return a listener's new connection; None when the request is not for its address."""
         # The path that a REQ describes is that of both directions (core/cm.c: cm_req_handler).
         peer = replace(peer, traffic_class=request["primary_traffic_class"])
-        child = CmId(self._table, self._resolver, self._path_qp, self.events)
-        connection = self._table.new_connection(child, peer)
+        child = CmId(self._table, self._resolver, self._way_to, self.events)
+        connection = self._table.new_connection(child, peer, child._notice)
         connection.requested(request)
         child._connection, child._request, child._listener = connection, request, self
         child.peer = peer
@@ -261,7 +259,7 @@ class CmId:
         ):
             connection.old_connection_over()
 
-    def notice(self, notice: Notice) -> None:
+    def _notice(self, notice: Notice) -> None:
         """Move the queue pair to the connection's new state, then report to the user."""
         if notice.type is EventType.CONNECT_RESPONSE and notice.message is not None:
             self._connected(notice.message)
@@ -277,8 +275,7 @@ class CmId:
         if connection is None:
             return
         try:
-            qp.to_rtr(self._rtr(reply, connection.peer, MTU_1024))
-            qp.to_rts(rts_of_reply(reply, self._param))
+            self._bring_up(qp, reply, connection.peer, MTU_1024)
         except (OSError, VerbsError):
             connection.reject(RejectReason.NO_QP)
             self._tell(EventType.CONNECT_ERROR, -errno.EIO)
@@ -286,11 +283,12 @@ class CmId:
         connection.ready()
         self._tell(EventType.ESTABLISHED, 0, reply.raw("private_data"))
 
-    def _rtr(self, message: Message, peer: Peer, mtu: int) -> Rtr:
-        """Return the attributes for RTR out of a REQ or REP."""
-        return rtr_of(message, self._param, self._psn, peer, self._table.port.gid_index, mtu)
+    def _bring_up(self, qp: QueuePair, message: Message, peer: Peer, mtu: int) -> None:
+        """Go from INIT to RTS as a REQ or REP says."""
+        qp.modify(rtr_of(message, self._param, self._psn, self._way_to(peer), mtu))
+        qp.modify(rts_of(message, self._param))
 
-    def _need_qp(self) -> PathQp:
+    def _need_qp(self) -> QueuePair:
         """Return the queue pair; `CmError` before `attach`."""
         if self.qp is None:
             raise CmError(errno.EINVAL, "no queue pair attached to the connection identifier")

@@ -18,7 +18,6 @@ from bluebridge.device.layout.net.cm import (
 from bluebridge.guest.protocols.cm.events import CmEvents
 from bluebridge.guest.protocols.cm.identifier import CmEvent, CmId
 from bluebridge.guest.protocols.cm.messages import MalformedMessage, Message, decode, encode
-from bluebridge.guest.protocols.cm.path_qp import PathQp
 from bluebridge.guest.protocols.cm.table import ConnectionTable
 from bluebridge.guest.protocols.cm.transport import (
     LocalPort,
@@ -27,13 +26,13 @@ from bluebridge.guest.protocols.cm.transport import (
     Received,
     Resolver,
 )
-from bluebridge.guest.verbs import HEALTH_SECONDS, DeviceLost, QueuePair
+from bluebridge.guest.verbs import HEALTH_SECONDS, AddressVector, DeviceLost
 
 
 class ConnectionManager:
     """The manager of all identifiers of one port, served by its thread until `close`.
 
-    `transport` must be ready; `path_qp` says how a queue pair of verbs is driven on this network.
+    `transport` must be ready; `way_to` gives the address vector that leads to a peer.
     """
 
     def __init__(
@@ -41,11 +40,11 @@ class ConnectionManager:
         port: LocalPort,
         transport: MadTransport,
         resolver: Resolver,
-        path_qp: Callable[[QueuePair], PathQp],
+        way_to: Callable[[Peer], AddressVector],
     ) -> None:
-        self.table = ConnectionTable(port, self._send, self._timer_started)
+        self.table: ConnectionTable[CmId] = ConnectionTable(port, self._send, self._timer_started)
         self._resolver = resolver
-        self._path_qp = path_qp
+        self._way_to = way_to
         self._transport = transport
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closing = False
@@ -54,7 +53,7 @@ class ConnectionManager:
 
     def create_id(self, events: CmEvents[CmEvent] | None = None) -> CmId:
         """Make an identifier, with an event queue of its own unless one is given."""
-        return CmId(self.table, self._resolver, self._path_qp, events)
+        return CmId(self.table, self._resolver, self._way_to, events)
 
     def close(self) -> None:
         """Let posted MADs leave, stop the thread and close the transport; to be called once."""

@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Generic, TypeVar
 
 from bluebridge.device.layout.net.cm import CmAttribute
 from bluebridge.guest.protocols.cm.connection import CmConnection, Notice
@@ -19,40 +19,10 @@ FIRST_EPHEMERAL_PORT = 49152
 LAST_PORT = 0xFFFF
 
 
-class Owner(Protocol):
-    """An identifier as the manager's thread serves it, under the table's lock."""
-
-    @property
-    def deadline(self) -> float | None:
-        """The time on the monotonic clock at which `expire` has something to do; None for never."""
-
-    def notice(self, notice: Notice) -> None:
-        """Tell the owner of its connection's news."""
-
-    def handle(self, message: Message) -> None:
-        """Take a message from the peer."""
-
-    def expire(self, now: float) -> None:
-        """Serve the connection's deadline when it has passed."""
-
-    def drop_if_stale(self, qpn: int, peer: Peer) -> None:
-        """End this connection if it is to queue pair `qpn`, for which the peer asks anew."""
-
-    def old_connection_over(self, qpn: int, peer: Peer) -> None:
-        """Note that the peer ended an older connection with this side's queue pair `qpn`."""
-
-    def device_removed(self) -> None:
-        """Tell the owner that the device is lost."""
+Owner = TypeVar("Owner")
 
 
-class Listener(Owner, Protocol):
-    """An identifier that takes connection requests."""
-
-    def child(self, request: Message, peer: Peer) -> Owner | None:
-        """Return the owner of a new connection; None when the request was refused."""
-
-
-class ConnectionTable:
+class ConnectionTable(Generic[Owner]):
     """The owners of a manager by communication id, request and port; `lock` guards them.
 
     `send` posts a MAD, `timer_started` is called when a deadline may have come nearer.
@@ -70,11 +40,11 @@ class ConnectionTable:
         self._send = send
         self._owners: dict[int, Owner] = {}
         self._requests: dict[tuple[int, bytes], Owner] = {}
-        self._listeners: dict[int, Listener] = {}
+        self._listeners: dict[int, Owner] = {}
         self._next_id = secrets.randbits(32)
         self._next_port = FIRST_EPHEMERAL_PORT
 
-    def take_port(self, port: int, owner: Listener) -> None:
+    def take_port(self, port: int, owner: Owner) -> None:
         """Listen on `port` for `owner`; `CmError` EADDRINUSE when another one does."""
         with self.lock:
             if port in self._listeners:
@@ -88,15 +58,17 @@ class ConnectionTable:
             self._next_port = port + 1 if port < LAST_PORT else FIRST_EPHEMERAL_PORT
             return port
 
-    def new_connection(self, owner: Owner, peer: Peer) -> CmConnection:
-        """Make a connection with a new id, whose notices go to `owner`; call under `lock`."""
+    def new_connection(
+        self, owner: Owner, peer: Peer, notice: Callable[[Notice], None]
+    ) -> CmConnection:
+        """Make a connection of `owner` with a new id; it calls `notice`. Call under `lock`."""
         while self._next_id in self._owners or self._next_id == 0:
             self._next_id = (self._next_id + 1) & 0xFFFFFFFF
         local_id = self._next_id
         self._next_id = (local_id + 1) & 0xFFFFFFFF
         tid = secrets.randbits(32) << 32 | local_id
         self._owners[local_id] = owner
-        return CmConnection(local_id, tid, peer, self._send, time.monotonic, owner.notice)
+        return CmConnection(local_id, tid, peer, self._send, time.monotonic, notice)
 
     def add_request(self, message: Message, peer: Peer, owner: Owner) -> None:
         """Make `owner` the one who answers the REQ `message`; call under `lock`."""
@@ -116,7 +88,7 @@ class ConnectionTable:
         """Return the owners of connections and the listeners; call under `lock`."""
         return {*self._owners.values(), *self._listeners.values()}
 
-    def listener(self, port: int) -> Listener | None:
+    def listener(self, port: int) -> Owner | None:
         """Return the listener on `port`, None when there is none."""
         return self._listeners.get(port)
 

@@ -16,11 +16,10 @@ from collections import deque
 
 from bluebridge.device.layout.net.roce import ip_gid, ipv4_number
 from bluebridge.guest.protocols.cm.manager import ConnectionManager
-from bluebridge.guest.protocols.cm.path_qp import RcPathQp, Rtr
 from bluebridge.guest.protocols.cm.transport import LocalPort, Peer, Received
 from bluebridge.guest.protocols.ntrdma.ethernet.tap import mac_of
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
-from bluebridge.guest.verbs import AddressVector, QueuePair, VerbsError
+from bluebridge.guest.verbs import VerbsError
 
 MAD_HEAD = bytes((1, 7, 2, 3, 0, 0, 0, 0))
 """The first 8 bytes of every CM MAD: versions, management class, method Send, no status."""
@@ -145,11 +144,4 @@ def open_ntrdma_cm(device: NtrdmaDevice, ip: str) -> ConnectionManager:
     transport = CommandTransport(device, gid)
     guid = device.query_device().node_guid
     port = LocalPort(str(address), mac_of(gid), gid, 0, guid)
-
-    def path_qp(qp: QueuePair) -> RcPathQp:
-        return RcPathQp(qp, to_the_peer)
-
-    def to_the_peer(_: Rtr) -> AddressVector:
-        return device.peer()
-
-    return ConnectionManager(port, transport, transport, path_qp)
+    return ConnectionManager(port, transport, transport, lambda _: device.peer())
