@@ -1,8 +1,8 @@
 """One life of a side of NTRDMA as a process of its own, so that it can be killed.
 
-    python -m tests.wire.ntrdma_life FOLDER NAME ROLE [--at STATE --then stop|close]
+    python -m tests.wire.ntrdma_life FOLDER NAME ROLE [--ends STATE:HOW ...]
 
-The sockets of bridge and DMA engine are in FOLDER; the rest is `guest/protocols/ntrdma/survival`.
+The sockets of bridge and DMA engine are in FOLDER; the rest is `guest/protocols/ntrdma/survival.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
-from bluebridge.guest.protocols.ntrdma.survival.program import main
+from bluebridge.guest.protocols.ntrdma.survival import main
 from tests.wire import ntrdma_pair
 
 

@@ -140,8 +140,10 @@ class CmId:
         if peer is None:
             raise CmError(errno.EINVAL, "connect before the address is resolved")
         self._param = param or ConnParam()
-        own, to = (self._table.port, self.port), (self.peer_address, self.peer_port, peer)
-        fields = request_fields(*own, *to, qp.qpn, self._psn, self._param)
+        own = self._table.port, self.port
+        fields = request_fields(
+            *own, self.peer_address, self.peer_port, peer, qp.qpn, self._psn, self._param
+        )
         with self._table.lock:
             self._connection = self._table.new_connection(self, peer, self._notice)
             self._connection.connect(fields)

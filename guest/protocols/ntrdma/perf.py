@@ -11,27 +11,24 @@ import json
 import struct
 import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
 from bluebridge.guest.connections import open_connections
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.protocols.cm import CmId, ConnectionManager, ConnParam, EventType
+from bluebridge.guest.protocols.cm import EventType
 from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
-from bluebridge.guest.providers import open_ntrdma
-from bluebridge.guest.verbs import (
-    AccessFlags,
-    Device,
-    QpInit,
-    QpType,
-    RecvWr,
-    SendFlags,
-    SendWr,
-    Sge,
-    Wc,
-    WcStatus,
-    WrOpcode,
+from bluebridge.guest.protocols.ntrdma.link import (
+    CLIENT,
+    DEPTH,
+    RECEIVED,
+    SECONDS,
+    SENT,
+    SERVER,
+    Link,
+    Lost,
 )
+from bluebridge.guest.providers import open_ntrdma
+from bluebridge.guest.verbs import Device, SendWr, WrOpcode
 
 TESTS = (
     "rc_bw",
@@ -43,14 +40,10 @@ TESTS = (
 )
 ONE_SIDED = ("rc_rdma_write_bw", "rc_rdma_read_bw", "rc_rdma_read_lat")
 """The tests in which the server's program has no part."""
-SERVER, CLIENT = "10.9.2.1", "10.9.2.2"
 PORT = 19765
 LATENCY_BYTES = 8
-DEPTH = 16
 LOOKS = 64
 """At memory, before the engine looks at what the peer did: its data is there before that."""
-SECONDS = 30.0
-_HELLO = struct.Struct("<QI")
 _NOTE = struct.Struct("<32s28xI")
 """The format of a note that one side writes into the other's memory: a message, then its number."""
 _ORDER = struct.Struct("<20sII")
@@ -59,46 +52,26 @@ _NUMBER = struct.Struct("<I")
 _CONTROL = 4096
 _LINE = 64
 _PARTING_SECONDS = 1.0
-_ALL = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE | AccessFlags.REMOTE_READ
 
 
-class Failed(Exception):
-    """A test did not end well."""
-
-
-class Link:
-    """A connection with a buffer of `size` bytes, and the peer's."""
+class Measured(Link):
+    """A link with buffers of `size` bytes to send from, at `source`, and to send to."""
 
     def __init__(self, device: Device, size: int) -> None:
+        super().__init__(device, _CONTROL + 2 * size)
         self.size = size
-        self.pd = device.alloc_pd()
-        self.cq = device.create_cq(8 * DEPTH)
-        self.qp = self.pd.create_qp(QpInit(QpType.RC, self.cq, self.cq, 4 * DEPTH, 4 * DEPTH))
-        self.memory = device.allocate(_CONTROL + 2 * size)
-        self.mr = self.pd.reg_mr(self.memory.address, _CONTROL + 2 * size, access=_ALL)
-        self.source = self.memory.address + _CONTROL
-        self.target = self.source + size
-        self.view = self.memory.view
-        self.peer = 0, 0
-        """Address of the peer's memory, and its key."""
-        self._done: list[Wc] = []
-        self._told = self._heard = 0
-        self._receives = 0
+        self.source, self.target = _CONTROL, _CONTROL + size
+        self._told = self._heard = self._receives = 0
         self.batch = 0
         """Requests that are posted at once, and awaited together; 0: one for each that is done."""
-        self._requests: dict[tuple[WrOpcode, int, int, int | None], SendWr] = {}
-
-    @property
-    def hello(self) -> bytes:
-        """Return the numbers and addresses that the peer needs."""
-        return _HELLO.pack(self.memory.address, self.mr.rkey)
+        self._requests: dict[tuple[WrOpcode, int, int, int], SendWr] = {}
 
     def tell(self, data: bytes) -> None:
         """Write a small message into the peer's memory."""
         self._told += 1
-        self.view[64 : 64 + _NOTE.size] = _NOTE.pack(data, self._told)
-        self.post(WrOpcode.RDMA_WRITE, self.memory.address + 64, _NOTE.size, there=0)
-        self.wait_sent()
+        self.view[_LINE : _LINE + _NOTE.size] = _NOTE.pack(data, self._told)
+        self.post(WrOpcode.RDMA_WRITE, _LINE, _NOTE.size, there=0)
+        self.wait(SENT)
 
     def hear(self, seconds: float = SECONDS) -> bytes:
         """The peer's next small message."""
@@ -108,90 +81,47 @@ class Link:
             if number != self._heard:
                 self._heard = number
                 return bytes(_NOTE.unpack_from(self.view)[0])
-            self._done += self.poll()
+            self.look()
             time.sleep(0.0005)
             if time.monotonic() > deadline:
-                raise Failed("the peer says nothing")
+                raise Lost("the peer says nothing")
 
     def post(
-        self,
-        opcode: WrOpcode,
-        address: int,
-        length: int,
-        count: int = 1,
-        there: int | None = None,
+        self, opcode: WrOpcode, offset: int, length: int, count: int = 1, there: int = -1
     ) -> None:
-        """Post requests that move `length` bytes at `address`, to or from the peer's target."""
-        key = opcode, address, length, there
+        """Post requests that move `length` bytes at `offset`, to or from the peer's target."""
+        key = opcode, offset, length, self.target if there < 0 else there
         request = self._requests.get(key)
         if request is None:
-            request = self._requests[key] = self._request(*key)
+            request = self._requests[key] = self.request(*key)
         self.qp.post_send(request if count == 1 else [request] * count)
 
-    def _request(self, opcode: WrOpcode, address: int, length: int, there: int | None) -> SendWr:
-        request = SendWr(2, opcode, (Sge(address, length, self.mr.lkey),), SendFlags.SIGNALED)
-        target = _CONTROL + self.size if there is None else there
-        request.remote_addr, request.rkey = self.peer[0] + target, self.peer[1]
-        return request
-
-    def receive(self) -> None:
+    def post_receives(self) -> None:
         """Have twice `DEPTH` receives posted."""
         count = 2 * DEPTH - self._receives
-        self.qp.post_recv([RecvWr(3, (Sge(self.target, self.size, self.mr.lkey),))] * count)
+        self.qp.post_recv([self.receive(self.target, self.size)] * count)
         self._receives += count
-
-    def poll(self) -> list[Wc]:
-        """Return the completions that have come. Raises `Failed` for one with an error."""
-        found = self.cq.poll(DEPTH)
-        for wc in found:
-            if wc.status is not WcStatus.SUCCESS:
-                raise Failed(f"a request ended with {wc.status.name}")
-        return found
-
-    def wait(self, wanted: Callable[[Wc], bool], seconds: float = SECONDS) -> Wc:
-        """The first completion that is wanted; others are kept."""
-        deadline = time.monotonic() + seconds
-        while True:
-            for index, wc in enumerate(self._done):
-                if wanted(wc):
-                    return self._done.pop(index)
-            found = self.poll()
-            self._done += found
-            if not found and time.monotonic() > deadline:
-                raise Failed("the peer does not go on")
 
     def look(self) -> None:
         """Take what has completed, and let the engine look at what the peer did."""
-        self._done += self.poll()
+        self.done += self.poll()
 
     def linger(self) -> None:
         """The peer's last write wants an answer, which the engine gives; then it leaves."""
         end = time.monotonic() + _PARTING_SECONDS
-        with suppress(Failed):
+        with suppress(Lost):
             while time.monotonic() < end:
                 self.look()
                 time.sleep(0.001)
 
-    def wait_sent(self) -> None:
-        """The completion of a send, write or read."""
-        self.wait(lambda wc: wc.wr_id == 2)
-
     def wait_received(self) -> None:
-        """Wait until a message is in the buffer."""
-        self.wait(lambda wc: wc.wr_id == 3)
+        """Wait until a message is in the buffer, and post its receive anew."""
+        self.wait(RECEIVED)
         self._receives -= 1
-
-    def close(self) -> None:
-        """Give everything back."""
-        self.qp.destroy()
-        self.cq.destroy()
-        self.mr.close()
-        self.view = memoryview(b"")
-        self.memory.free()
-        self.pd.close()
+        self.post_receives()
 
 
-def _window(link: Link, opcode: WrOpcode, count: int, size: int) -> None:
+def _window(link: Measured, opcode: WrOpcode, count: int, size: int) -> None:
     """`count` requests with up to `DEPTH` of them under way, or batch by batch."""
     posted = done = 0
     while done < count:
@@ -200,11 +130,11 @@ def _window(link: Link, opcode: WrOpcode, count: int, size: int) -> None:
             where = link.target if opcode is WrOpcode.RDMA_READ else link.source
             link.post(opcode, where, size, count=room)
             posted += room
-        link.wait_sent()
+        link.wait(SENT)
         done += 1
 
 
-def _last_byte(link: Link, offset: int, value: int) -> None:
+def _last_byte(link: Measured, offset: int, value: int) -> None:
     """Wait until a byte of the target is `value`."""
     view, looks = link.view, 0
     while view[offset] != value:
@@ -213,7 +143,7 @@ def _last_byte(link: Link, offset: int, value: int) -> None:
             link.look()
 
 
-def _run(link: Link, test: str, count: int, size: int, client: bool) -> list[float]:
+def _run(link: Measured, test: str, count: int, size: int, client: bool) -> list[float]:
     """One side's part of a test; of the client's latencies each, in seconds."""
     times: list[float] = []
     match test:
@@ -227,7 +157,7 @@ def _run(link: Link, test: str, count: int, size: int, client: bool) -> list[flo
             for _ in range(count if client else 0):
                 begin = time.perf_counter()
                 link.post(WrOpcode.RDMA_READ, link.target, size)
-                link.wait_sent()
+                link.wait(SENT)
                 times.append(time.perf_counter() - begin)
         case "rc_lat":
             times = _send_ping_pong(link, count, size, client)
@@ -236,64 +166,63 @@ def _run(link: Link, test: str, count: int, size: int, client: bool) -> list[flo
     return times
 
 
-def _stream(link: Link, count: int, size: int, client: bool) -> None:
+def _stream(link: Measured, count: int, size: int, client: bool) -> None:
     """SENDs one way; the receiver keeps twice `DEPTH` receives posted."""
     if client:
         _window(link, WrOpcode.SEND, count, size)
         return
     for _ in range(count):
         link.wait_received()
-        link.receive()
 
 
-def _send_ping_pong(link: Link, count: int, size: int, client: bool) -> list[float]:
+def _send_ping_pong(link: Measured, count: int, size: int, client: bool) -> list[float]:
     times = []
     for _ in range(count):
         begin = time.perf_counter()
         if client:
             link.post(WrOpcode.SEND, link.source, size)
         link.wait_received()
-        link.receive()
         if not client:
             link.post(WrOpcode.SEND, link.source, size)
-        link.wait_sent()
+        link.wait(SENT)
         times.append((time.perf_counter() - begin) / 2)
     return times
 
 
-def _write_ping_pong(link: Link, count: int, size: int, client: bool) -> list[float]:
+def _write_ping_pong(link: Measured, count: int, size: int, client: bool) -> list[float]:
     """WRITEs of up to 64 bytes, each of which the other side sees in its memory."""
     times: list[float] = []
     under_way = 0
-    target = _CONTROL + link.size + size - 1
+    last = link.target + size - 1
     for turn in range(1, count + 1):
         value = turn & 0xFF
-        source = turn % (2 * DEPTH) * _LINE  # a source is read when the copy is carried out
+        # A source is read when the copy is carried out.
+        source = link.source + turn % (2 * DEPTH) * _LINE
         begin = time.perf_counter()
-        link.view[_CONTROL + source + size - 1] = value
+        link.view[source + size - 1] = value
         if client:
-            link.post(WrOpcode.RDMA_WRITE, link.source + source, size)
-        _last_byte(link, target, value)
+            link.post(WrOpcode.RDMA_WRITE, source, size)
+        _last_byte(link, last, value)
         if not client:
-            link.post(WrOpcode.RDMA_WRITE, link.source + source, size)
+            link.post(WrOpcode.RDMA_WRITE, source, size)
         times.append((time.perf_counter() - begin) / 2)
         under_way += 1
         if under_way == DEPTH:
-            link.wait_sent()
+            link.wait(SENT)
             under_way -= 1
     for _ in range(under_way):
-        link.wait_sent()
+        link.wait(SENT)
     return times
 
 
-def _prepare(link: Link, test: str, size: int) -> None:
+def _prepare(link: Measured, test: str, size: int) -> None:
     """Receives and bytes that a test begins with."""
-    link.view[_CONTROL + link.size + size - 1] = 0
+    link.view[link.target + size - 1] = 0
     if test in ("rc_bw", "rc_lat"):
-        link.receive()
+        link.post_receives()
 
 
-def serve(link: Link) -> None:
+def serve(link: Measured) -> None:
     """Take part in the tests that the client asks for."""
     while True:
         name, count, size = _ORDER.unpack_from(link.hear(3600.0))
@@ -302,7 +231,7 @@ def serve(link: Link) -> None:
             link.linger()
             return
         if size > link.size:
-            raise Failed(f"the peer asks for messages of {size} bytes: begin with --size {size}")
+            raise Lost(f"the peer asks for messages of {size} bytes: begin with --size {size}")
         _prepare(link, test, size)
         link.tell(b"ready")
         _run(link, test, count, size, False)
@@ -310,7 +239,7 @@ def serve(link: Link) -> None:
             link.tell(b"done")
 
 
-def ask(link: Link, test: str, count: int, size: int) -> dict[str, float]:
+def ask(link: Measured, test: str, count: int, size: int) -> dict[str, float]:
     """Run a test with the peer; its figures."""
     _prepare(link, test, size)
     link.tell(_ORDER.pack(test.encode(), count, size))
@@ -333,55 +262,24 @@ def show(test: str, figures: dict[str, float]) -> str:
     return f"{test}:\n    bw  =  {figures['bytes_per_second'] / 1e6:.3g} MB/sec"
 
 
-def _connect(given: argparse.Namespace, device: Device, owned: ExitStack) -> Link:
+def _connect(given: argparse.Namespace, device: Device, owned: ExitStack) -> Measured:
     manager = open_connections(device, SERVER if given.serve else CLIENT, owned)
-    link = Link(device, max(given.size, _CONTROL))
-    identifier = manager.create_id()
-    if given.serve:
-        identifier.bind_addr(SERVER, PORT)
-        identifier.listen()
-        print("listening", flush=True)
-        event = identifier.events.get(3600.0)
-        if event is None or event.type is not EventType.CONNECT_REQUEST:
-            raise Failed("nobody has connected")
-        link.peer = _HELLO.unpack_from(event.private_data)
-        event.id.attach(link.qp)
-        event.id.accept(ConnParam(private_data=link.hello))
-    else:
-        link.peer = _HELLO.unpack_from(_ask_server(manager, link))
+    link = Measured(device, max(given.size, _CONTROL))
+    if not given.serve:
+        link.connect(manager, PORT)
         return link
-    _next(identifier, EventType.ESTABLISHED)
+    listener = manager.create_id()
+    listener.bind_addr(SERVER, PORT)
+    listener.listen()
+    print("listening", flush=True)
+    request = listener.events.get(3600.0)
+    if request is None or request.type is not EventType.CONNECT_REQUEST:
+        raise Lost("nobody has connected")
+    link.accept(request)
+    event = listener.events.get(SECONDS)
+    if event is None or event.type is not EventType.ESTABLISHED:
+        raise Lost("the connection was not established")
     return link
-
-
-def _ask_server(manager: ConnectionManager, link: Link) -> bytes:
-    """Connect; the server's private data. One that does not listen yet is asked again."""
-    deadline = time.monotonic() + SECONDS
-    while True:
-        identifier = manager.create_id()
-        identifier.resolve_addr(SERVER, PORT, SECONDS)
-        _next(identifier, EventType.ADDR_RESOLVED)
-        identifier.resolve_route()
-        _next(identifier, EventType.ROUTE_RESOLVED)
-        identifier.attach(link.qp)
-        identifier.connect(ConnParam(private_data=link.hello))
-        event = identifier.events.get(SECONDS)
-        if event is not None and event.type is EventType.ESTABLISHED:
-            return event.private_data
-        if event is None or event.type is not EventType.REJECTED or time.monotonic() > deadline:
-            raise Failed("the peer does not take the connection")
-        identifier.destroy()
-        link.qp.modify_reset()
-        time.sleep(0.1)
-
-
-def _next(identifier: CmId, wanted: EventType) -> bytes:
-    """The private data of the next event, which must be of a kind. Raises `Failed`."""
-    event = identifier.events.get(SECONDS)
-    if event is None or event.type is not wanted:
-        said = "nothing" if event is None else f"{event.type.name} ({event.status})"
-        raise Failed(f"{wanted.name} was expected of the connection, {said} came")
-    return event.private_data
 
 
 def positive(text: str) -> int:
@@ -425,13 +323,13 @@ def main(arguments: list[str] | None = None) -> int:
             else:
                 _ask_all(link, given)
             link.close()
-    except (DeviceError, OSError, MemoryError, Failed) as error:
+    except (DeviceError, OSError, MemoryError, Lost) as error:
         print(f"perf: {error}", file=sys.stderr, flush=True)
         return 1
     return 0
 
 
-def _ask_all(link: Link, given: argparse.Namespace) -> None:
+def _ask_all(link: Measured, given: argparse.Namespace) -> None:
     found = {}
     link.batch = min(given.batch, DEPTH)
     for test in given.tests or TESTS:

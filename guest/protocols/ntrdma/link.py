@@ -1,0 +1,139 @@
+"""A connection between two programs, each with memory that the other writes and reads."""
+
+from __future__ import annotations
+
+import struct
+import time
+
+from bluebridge.guest.protocols.cm import CmEvent, CmId, ConnectionManager, ConnParam, EventType
+from bluebridge.guest.verbs import (
+    AccessFlags,
+    Device,
+    QpInit,
+    QpType,
+    RecvWr,
+    SendFlags,
+    SendWr,
+    Sge,
+    Wc,
+    WcStatus,
+    WrOpcode,
+)
+
+SERVER, CLIENT = "10.9.2.1", "10.9.2.2"
+SECONDS = 30.0
+DEPTH = 16
+SENT, RECEIVED = 2, 3
+"""The numbers of all requests that send, write or read, and of all receives."""
+_AGAIN_SECONDS = 0.1
+_HELLO = struct.Struct("<QI")
+_ALL = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE | AccessFlags.REMOTE_READ
+
+
+class Lost(Exception):
+    """The peer has gone, or what it should do has not come."""
+
+
+class Link:
+    """A queue pair with `length` bytes of memory; `peer` is the address and key of the peer's."""
+
+    pause = 0.0
+    """The time in seconds between two looks for completions."""
+
+    def __init__(self, device: Device, length: int) -> None:
+        self.pd = device.alloc_pd()
+        self.cq = device.create_cq(8 * DEPTH)
+        self.qp = self.pd.create_qp(QpInit(QpType.RC, self.cq, self.cq, 4 * DEPTH, 4 * DEPTH))
+        self.memory = device.allocate(length)
+        self.mr = self.pd.reg_mr(self.memory.address, length, access=_ALL)
+        self.view = self.memory.view
+        self.peer = 0, 0
+        self.done: list[Wc] = []
+        """Completions that nobody has waited for yet."""
+
+    def request(
+        self, opcode: WrOpcode, offset: int, length: int, there: int = 0, *, signaled: bool = True
+    ) -> SendWr:
+        """Return a request for bytes at `offset` of this memory and `there` in the peer's."""
+        piece = Sge(self.memory.address + offset, length, self.mr.lkey)
+        flags = SendFlags.SIGNALED if signaled else SendFlags(0)
+        request = SendWr(SENT, opcode, (piece,), flags)
+        request.remote_addr, request.rkey = self.peer[0] + there, self.peer[1]
+        return request
+
+    def receive(self, offset: int, length: int) -> RecvWr:
+        """Return a receive of up to `length` bytes at `offset`."""
+        return RecvWr(RECEIVED, (Sge(self.memory.address + offset, length, self.mr.lkey),))
+
+    def poll(self) -> list[Wc]:
+        """Return the completions that have come. Raises `Lost` for one with an error."""
+        found = self.cq.poll(DEPTH)
+        for wc in found:
+            if wc.status is not WcStatus.SUCCESS:
+                raise Lost(f"a request ended with {wc.status.name}")
+        return found
+
+    def wait(self, kind: int) -> None:
+        """Wait for a completion, `SENT` or `RECEIVED`; others are kept. Raises `Lost`."""
+        deadline = time.monotonic() + SECONDS
+        while True:
+            for index, wc in enumerate(self.done):
+                if wc.wr_id == kind:
+                    del self.done[index]
+                    return
+            found = self.poll()
+            self.done += found
+            if not found:
+                if time.monotonic() > deadline:
+                    raise Lost("the peer does not go on")
+                if self.pause:
+                    time.sleep(self.pause)
+
+    # -- connecting -----------------------------------------------------------------------------
+
+    def accept(self, request: CmEvent) -> None:
+        """Accept a connection request of the peer."""
+        self.peer = _HELLO.unpack_from(request.private_data)
+        request.id.attach(self.qp)
+        request.id.accept(self._introduction)
+
+    def connect(self, manager: ConnectionManager, port: int) -> CmId:
+        """Connect to `SERVER`, which may not listen yet. Raises `Lost`."""
+        deadline = time.monotonic() + SECONDS
+        while True:
+            identifier = manager.create_id()
+            if self._asked(identifier, port):
+                return identifier
+            identifier.destroy()
+            if time.monotonic() > deadline:
+                raise Lost("the peer does not take the connection")
+            self.qp.modify_reset()
+            time.sleep(_AGAIN_SECONDS)
+
+    def _asked(self, identifier: CmId, port: int) -> bool:
+        identifier.resolve_addr(SERVER, port, SECONDS)
+        event = identifier.events.get(SECONDS)
+        if event is None or event.type is not EventType.ADDR_RESOLVED:
+            return False
+        identifier.resolve_route()
+        identifier.events.get(SECONDS)
+        identifier.attach(self.qp)
+        identifier.connect(self._introduction)
+        event = identifier.events.get(SECONDS)
+        if event is None or event.type is not EventType.ESTABLISHED:
+            return False
+        self.peer = _HELLO.unpack_from(event.private_data)
+        return True
+
+    @property
+    def _introduction(self) -> ConnParam:
+        return ConnParam(private_data=_HELLO.pack(self.memory.address, self.mr.rkey))
+
+    def close(self) -> None:
+        """Give everything back."""
+        self.qp.destroy()
+        self.cq.destroy()
+        self.mr.close()
+        self.view = memoryview(b"")
+        self.memory.free()
+        self.pd.close()
