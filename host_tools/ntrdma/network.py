@@ -95,7 +95,6 @@ def _meet(pair: Pair, programs: list[Command]) -> None:
 
 
 def _end(program: Command) -> str:
-    """End a program; its last line."""
     program.signal(signal.SIGTERM)
     done = program.wait()
     if done.status:

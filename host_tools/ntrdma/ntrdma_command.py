@@ -152,7 +152,6 @@ def _survive(options: argparse.Namespace) -> None:
 
 
 def _words(options: argparse.Namespace) -> list[str]:
-    """The options of the measuring program."""
     size = options.size or _SIZES.get(options.backend, LONG)
     words = [*options.tests, "--size", str(size), "--count", str(options.count)]
     return [*words, "--json"] if options.json else words
@@ -176,7 +175,6 @@ def perf(pair: Pair, back_end: str, words: list[str]) -> str:
 
 
 def _between_processes(options: argparse.Namespace) -> str:
-    """Both programs as processes of this machine."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         place = f"127.0.0.1:{listener.getsockname()[1]}"
     program = [sys.executable, *PERF[1:]]
@@ -241,7 +239,6 @@ def _demo(options: argparse.Namespace) -> None:
 
 
 def _show_network(pair: Pair, back_end: str) -> None:
-    """Ping, TCP with a checksum, iperf3."""
     with interfaces(pair, back_end, DEFAULT_MTU) as both:
         said = pings.check(pair.a, ADDRESSES[1], "-c 3 -i 0.2")
         for text in said.splitlines():

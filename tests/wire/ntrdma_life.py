@@ -2,7 +2,7 @@
 
     python -m tests.wire.ntrdma_life FOLDER NAME ROLE [--ends STATE:HOW ...]
 
-The sockets of bridge and DMA engine are in FOLDER; the rest is `guest/protocols/ntrdma/survival.py`.
+The sockets of bridge and engine are in FOLDER, the rest in `guest/protocols/ntrdma/survival.py`.
 """
 
 from __future__ import annotations

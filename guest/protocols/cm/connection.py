@@ -245,11 +245,9 @@ class CmConnection:
         self._tell(Notice(EventType.DISCONNECTED, status, message))
 
     def _linger(self) -> None:
-        """Start the time-wait period."""
         self.deadline = self._clock() + TIMEWAIT_SECONDS
 
     def _settle(self, state: State) -> None:
-        """Enter `state` with no timer running."""
         self.state = state
         self.deadline = None
 

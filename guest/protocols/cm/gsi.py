@@ -134,11 +134,9 @@ class GsiTransport:
         self._pd.close()
 
     def _address(self, slot: int) -> int:
-        """Return the DMA address of a slot."""
         return self._memory.address + slot * SLOT
 
     def _take(self, completion: Wc) -> Received:
-        """Copy a datagram out of its slot and post the slot anew."""
         slot = completion.wr_id
         start = slot * SLOT
         grh = bytes(self._memory.view[start : start + GRH_SIZE])

@@ -286,12 +286,10 @@ class CmId:
         self._tell(EventType.ESTABLISHED, 0, reply.raw("private_data"))
 
     def _bring_up(self, qp: QueuePair, message: Message, peer: Peer, mtu: int) -> None:
-        """Go from INIT to RTS as a REQ or REP says."""
         qp.modify(rtr_of(message, self._param, self._psn, self._way_to(peer), mtu))
         qp.modify(rts_of(message, self._param))
 
     def _need_qp(self) -> QueuePair:
-        """Return the queue pair; `CmError` before `attach`."""
         if self.qp is None:
             raise CmError(errno.EINVAL, "no queue pair attached to the connection identifier")
         return self.qp

@@ -80,7 +80,6 @@ class ConnectionManager:
             print(f"cm: MAD not sent: {error}", flush=True)
 
     def _run(self) -> None:
-        """Serve in the thread until `close`, or until the device is lost."""
         try:
             self._serve()
         except DeviceLost:
@@ -89,7 +88,6 @@ class ConnectionManager:
                     owner.device_removed()
 
     def _serve(self) -> None:
-        """Handle MADs as they come and deadlines as they pass."""
         poller = select.poll()
         poller.register(self._transport.fileno(), select.POLLIN)
         poller.register(self._wake, select.POLLIN)
@@ -113,7 +111,6 @@ class ConnectionManager:
         return min(max(0.0, rest), HEALTH_SECONDS) * 1000 + 1
 
     def _dispatch(self, received: Received) -> None:
-        """Pass one MAD to the identifier it belongs to."""
         try:
             message = decode(received.mad)
         except MalformedMessage:

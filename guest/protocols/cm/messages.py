@@ -148,7 +148,6 @@ def parse_ip_header(private_data: bytes) -> IpHeader:
 
 
 def _padded(table: Struct, data: Value) -> bytes:
-    """Return private data filled up to the size that the message has for it."""
     room = table.field("private_data").width
     if not isinstance(data, bytes) or len(data) > room:
         raise ValueError(f"{table.name} carries at most {room} bytes of private data")

@@ -216,7 +216,6 @@ def _write_ping_pong(link: Measured, count: int, size: int, client: bool) -> lis
 
 
 def _prepare(link: Measured, test: str, size: int) -> None:
-    """Receives and bytes that a test begins with."""
     link.view[link.target + size - 1] = 0
     if test in ("rc_bw", "rc_lat"):
         link.post_receives()

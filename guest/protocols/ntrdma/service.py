@@ -278,7 +278,6 @@ class Service:
         return now - self._polled_at < REST_SECONDS
 
     def _sleep(self, waiting: list[tuple[int, int]], until: float) -> set[int]:
-        """Until something happens; the descriptors with events."""
         poller = select.poll()
         for descriptor, events in waiting:
             poller.register(descriptor, events)

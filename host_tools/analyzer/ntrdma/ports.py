@@ -30,7 +30,6 @@ WORD = 4
 
 @cache
 def _scratchpads(model: DeviceModel) -> dict[int, int]:
-    """Return the peer's scratchpads that NTRDMA uses, by register offset in a bridge."""
     uses = {} if model.uses is None else model.uses.registers
     return {
         block.at(register.name, index): index

@@ -166,12 +166,10 @@ def deal_read(data: list[Stored], works: list[Work]) -> None:
 
 
 def _carries_data(work: Work) -> bool:
-    """Return whether the data of a request precede its entry."""
     return work.entry is not None and work.entry.status == WorkStatus.OK and not _is_read(work)
 
 
 def _is_read(work: Work) -> bool:
-    """Return whether the data of a request come with its completion."""
     return work.op == WorkCode.READ
 
 

@@ -134,7 +134,6 @@ class Engine:
 
     @property
     def _reason(self) -> str:
-        """The reason to disconnect from the peer, if there is one."""
         return self._broken or self.theirs.broken or (self.ethernet and self.ethernet.broken) or ""
 
     def _quiesce_broken(self, now: float) -> None:

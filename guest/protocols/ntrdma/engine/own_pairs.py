@@ -156,7 +156,6 @@ class OwnPairs:
             self._schedule.make_runnable(pair.key)
 
     def _rings(self, response: bytes, pair: QueuePair) -> Rings | None:
-        """Return the addresses of the twin's rings; None for impossible ones."""
         value = layout.KEYED_RESPONSE.get
         rings = Rings(
             value(response, "recv_entries"),

@@ -83,7 +83,6 @@ class Extensions:
         return operation
 
     def _ask(self, command: bytearray, operation: Operation) -> None:
-        """Send a command that version 0.1 does not know, to a peer that knows it."""
         if self.peer_connects is None:
             self._held.append((command, operation))
         elif self.peer_connects:

@@ -51,7 +51,6 @@ class PeerEthernet:
         )
 
     def _holds(self, ring: int, length: int, index: int) -> bool:
-        """Return True if a ring and its index can be stored to."""
         reaches = self._transport.reaches
         return not (ring | index) & 3 and reaches(ring, length) and reaches(index, 4)
 

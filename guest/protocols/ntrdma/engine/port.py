@@ -171,7 +171,6 @@ class Port:
         self._host.entered(state)
 
     def _ping(self, now: float, before: PortState) -> None:
-        """Tell the peer the state, and that this side lives."""
         self._next_ping = now + (PING_SECONDS if self.ready else EAGER_SECONDS)
         self._ping_word.store(before, self.state)
 
@@ -192,7 +191,6 @@ class Port:
             self.quiesce("the peer does not answer", now)
 
     def _event(self, theirs: int, now: float) -> None:
-        """Act on the state that the peer reports."""
         while True:
             mine = self.state
             if mine is PortState.QUIESCE:

@@ -93,7 +93,6 @@ class Placement:
         return self._entry(request, status, receive_key)
 
     def _own_memory(self, pair: QueuePair, request: SendRequest) -> list[Segment]:
-        """Return the own memory of a request: its data, or the target of a read."""
         if request.staged is not None:
             return request.staged
         right = _LOCAL if request.code is WorkCode.READ else 0
@@ -103,7 +102,6 @@ class Placement:
             raise Ends from refused
 
     def _remote_memory(self, twin: RemotePair, request: SendRequest) -> list[Segment]:
-        """Return the memory at the peer that a write or a read names."""
         right = _READ if request.code is WorkCode.READ else _WRITE
         if twin.access is not None and not twin.access & right:
             raise Refused(WorkStatus.QUEUE_ACCESS)
@@ -112,7 +110,6 @@ class Placement:
         return find(twin.regions, request.rdma_key, request.rdma_address, request.length, right)
 
     def _receive_memory(self, twin: RemotePair, pieces: list[Sge], length: int) -> list[Segment]:
-        """Return the memory of the peer's receive for the data."""
         try:
             targets = gather(twin.regions, pieces, _LOCAL)
         except Refused as refused:

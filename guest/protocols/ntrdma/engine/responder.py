@@ -79,7 +79,6 @@ class Responder:
             self._pairs.fail(pair)
 
     def _status(self, twin: RemotePair, pair: QueuePair, entry: SendEntry) -> WorkStatus:
-        """Carry out one send and return its status."""
         code = _CODES.get(entry.op)
         if code is None:
             return WorkStatus.OPCODE
@@ -101,7 +100,6 @@ class Responder:
         return status
 
     def _receive(self, pair: QueuePair, code: WorkCode, entry: SendEntry) -> WorkStatus:
-        """Complete the receive that the entry names, into which a message was written."""
         if code is WorkCode.SEND_INVALIDATE and not self._local.invalidate(
             pair.domain, entry.immediate
         ):
@@ -117,7 +115,6 @@ class Responder:
         return WorkStatus.OK if right else WorkStatus.CORRUPT
 
     def _read(self, twin: RemotePair, pair: QueuePair, entry: SendEntry) -> WorkStatus:
-        """Copy what the peer asks to read."""
         if not pair.access & _READ:
             return WorkStatus.QUEUE_ACCESS
         length = total(entry.pieces)

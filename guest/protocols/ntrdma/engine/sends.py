@@ -111,7 +111,6 @@ def send_request(
 
 
 def _copied(wr: SendWr) -> SendWr:
-    """Return a copy of a request with the fields that a local request needs."""
     return SendWr(
         wr.wr_id,
         wr.opcode,

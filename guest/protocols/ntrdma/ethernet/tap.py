@@ -175,7 +175,6 @@ class Tap:
 
 
 def _internet(address: ipaddress.IPv4Address) -> bytes:
-    """A struct sockaddr_in."""
     return struct.pack("=HH4s", socket.AF_INET, 0, address.packed)
 
 

@@ -89,7 +89,6 @@ class Receiver:
         self._begin, self._end = 0, self._end - self._begin
 
     def _take_data(self) -> bool:
-        """Data of the message that is under way; whether it is complete."""
         part = min(self._missing, self._end - self._begin)
         if self._target is not None:
             self._target[:part] = self._buffer[self._begin : self._begin + part]
@@ -294,7 +293,6 @@ class TcpTransport:
         self._lose()
 
     def _lose(self) -> None:
-        """The connection has ended."""
         if self._stream is not None:
             self._stream.close()
             self._stream = None
