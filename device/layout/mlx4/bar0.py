@@ -35,23 +35,12 @@ HCR = RegisterBlock(
     doc="host command register",
     source="core/cmd.c: mlx4_cmd_post, cmd_pending",
     registers=(
-        Register(
-            "in_param_hi", 0x00, 32, Access.RW, "input parameter or mailbox address, bits 63:32"
-        ),
-        Register(
-            "in_param_lo", 0x04, 32, Access.RW, "input parameter or mailbox address, bits 31:0"
-        ),
+        Register("in_param_hi", 0x00, 32, Access.RW, "input parameter or mailbox address, 63:32"),
+        Register("in_param_lo", 0x04, 32, Access.RW, "input parameter or mailbox address, 31:0"),
         Register("in_modifier", 0x08, 32, Access.RW, "object number, port or entry count"),
         Register("out_param_hi", 0x0C, 32, Access.RW, "output mailbox address or immediate, 63:32"),
         Register("out_param_lo", 0x10, 32, Access.RW, "output mailbox address or immediate, 31:0"),
-        Register(
-            "token",
-            0x14,
-            32,
-            Access.RW,
-            "token echoed in the command event",
-            fields={"token": (31, 16)},
-        ),
+        Register("token", 0x14, 32, Access.RW, "echoed in the event", fields={"token": (31, 16)}),
         Register(
             "control",
             0x18,
@@ -78,31 +67,11 @@ CONTROL = RegisterBlock(
     doc="single registers of BAR0",
     source="core/main.c: mlx4_get_ownership; core/reset.c; core/catas.c: poll_catas; core/eq.c",
     registers=(
-        Register(
-            "ownership",
-            OWNERSHIP_OFFSET,
-            32,
-            Access.RW,
-            "0 = free; other values make a second driver give up",
-        ),
-        Register(
-            "reset", RESET_OFFSET, 32, Access.WO, "writing 1 resets the device", values={1: "reset"}
-        ),
+        Register("ownership", OWNERSHIP_OFFSET, 32, Access.RW, "0 = free, else another driver's"),
+        Register("reset", RESET_OFFSET, 32, Access.WO, "1 resets the device", values={1: "reset"}),
         Register("clr_int", CLR_INT_OFFSET, 64, Access.WO, "clears a pending INTx"),
-        Register(
-            "semaphore",
-            SEMAPHORE_OFFSET,
-            32,
-            Access.RO,
-            "hardware semaphore, 0 = taken by the reader",
-        ),
-        Register(
-            "catas",
-            CATAS_OFFSET,
-            32,
-            Access.RO,
-            "catastrophic error buffer, first dword; 0 = healthy",
-        ),
+        Register("semaphore", SEMAPHORE_OFFSET, 32, Access.RO, "0 = taken by the reader"),
+        Register("catas", CATAS_OFFSET, 32, Access.RO, "error buffer, first dword; 0 = healthy"),
         Register("clock", CLOCK_OFFSET, 64, Access.RO, "free-running internal clock"),
     ),
 )

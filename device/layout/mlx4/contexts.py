@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum, IntFlag
 
-from bluebridge.device.layout.fields import Field, Struct, bits, raw, u8, u16, u24, u32, u40, u64
+from bluebridge.device.layout.fields import Struct, bits, raw, u8, u16, u24, u32, u40, u64
 
 
 class ServiceType(IntEnum):
@@ -30,9 +30,6 @@ class QpState(IntEnum):
     ERR = 6
     SQDRAINING = 7
 
-
-RECEIVING = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQER)
-"""States in which a queue pair receives messages."""
 
 MPT_SIZE = 64
 MPT_STATUS_SOFTWARE = 0xF
@@ -60,7 +57,6 @@ MPT = Struct(
         u64("start", 0x10, "IOVA"),
         u64("length", 0x18, "bytes; all ones for a DMA MR"),
         u32("lkey", 0x20),
-        u32("win_cnt", 0x24),
         bits("len64", 0x28, 4, 22, doc="all addresses, whatever length says"),
         u8("mtt_rep", 0x2B),
         u64("mtt_addr", 0x2C, "byte offset from the MTT base"),
@@ -84,7 +80,6 @@ EQC = Struct(
     EQC_SIZE,
     [
         bits("status", 0x00, 4, 31, 28),
-        bits("ec", 0x00, 4, 18, doc="events of one kind are collapsed into one entry"),
         bits("overrun_ignore", 0x00, 4, 17, doc="a full ring is written over"),
         bits("state", 0x00, 4, 11, 8, "9 armed, 0xA fired, 0xB always armed"),
         bits("page_offset", 0x08, 4, 11, 5, "where the ring begins in its page, in 32 bytes"),
@@ -118,7 +113,6 @@ CQC = Struct(
         bits("log_page_size", 0x18, 1, 5, 0),
         u40("mtt_addr", 0x1B),
         bits("last_notified", 0x20, 4, 23, 0, "producer index when the last event fired"),
-        bits("solicit_producer", 0x24, 4, 23, 0),
         bits("consumer_index", 0x28, 4, 23, 0),
         bits("producer_index", 0x2C, 4, 23, 0),
         u64("doorbell_record", 0x38, "DMA address of {ci, arm}"),
@@ -142,7 +136,6 @@ SRQC = Struct(
         u40("mtt_addr", 0x13),
         bits("pd", 0x18, 4, 23, 0),
         u16("limit_watermark", 0x1C),
-        u16("wqe_count", 0x1E),
         u16("wqe_counter", 0x22),
         u64("doorbell_record", 0x28),
     ],
@@ -150,36 +143,6 @@ SRQC = Struct(
 )
 
 PATH_SIZE = 44
-
-
-def _path(prefix: str, base: int) -> list[Field]:
-    return [
-        bits(f"{prefix}force_loopback", base + 0x00, 1, 7),
-        bits(f"{prefix}vlan_valid", base + 0x00, 1, 6, doc="a customer VLAN is used"),
-        bits(f"{prefix}svlan_valid", base + 0x00, 1, 5, doc="a service VLAN is used"),
-        bits(f"{prefix}source_check", base + 0x00, 1, 1, 0, "drop own frames that come back"),
-        bits(f"{prefix}pkey_index", base + 0x03, 1, 6, 0),
-        u8(f"{prefix}counter_index", base + 0x04),
-        bits(f"{prefix}grh", base + 0x05, 1, 7),
-        bits(f"{prefix}mylmc", base + 0x05, 1, 6, 0, "source MAC index (RoCE) or path bits"),
-        u16(f"{prefix}rlid", base + 0x06),
-        bits(f"{prefix}ack_timeout", base + 0x08, 1, 7, 3, "4.096 us << n"),
-        bits(f"{prefix}link_type", base + 0x08, 1, 2, 0, "1 = Ethernet"),
-        u8(f"{prefix}mgid_index", base + 0x09),
-        u8(f"{prefix}static_rate", base + 0x0A),
-        u8(f"{prefix}hop_limit", base + 0x0B),
-        bits(f"{prefix}tclass", base + 0x0C, 4, 27, 20),
-        bits(f"{prefix}flow_label", base + 0x0C, 4, 19, 0),
-        raw(f"{prefix}rgid", base + 0x10, 16),
-        u8(f"{prefix}sched_queue", base + 0x20),
-        bits(f"{prefix}port", base + 0x20, 1, 6, 6, "port - 1"),
-        bits(f"{prefix}vlan_index", base + 0x21, 1, 6, 0),
-        u8(f"{prefix}feup", base + 0x22),
-        u8(f"{prefix}fvl_rx", base + 0x23),
-        raw(f"{prefix}dmac", base + 0x26, 6),
-    ]
-
-
 ROCE_MODE_V2 = 2  # of the QPC: packets in UDP
 QPC_SIZE = 248
 QPC_MAILBOX_OFFSET = 8
@@ -206,20 +169,32 @@ QPC = Struct(
         bits("local_qpn", 0x10, 4, 23, 0),
         bits("remote_qpn", 0x14, 4, 23, 0),
         raw("pri_path", 0x18, PATH_SIZE),
-        *_path("pri_", 0x18),
+        bits("pri_vlan_valid", 0x18, 1, 6, doc="a customer VLAN is used"),
+        bits("pri_pkey_index", 0x1B, 1, 6, 0),
+        u8("pri_counter_index", 0x1C),
+        bits("pri_grh", 0x1D, 1, 7),
+        bits("pri_mylmc", 0x1D, 1, 6, 0, "source MAC index (RoCE) or path bits"),
+        u16("pri_rlid", 0x1E),
+        bits("pri_ack_timeout", 0x20, 1, 7, 3, "4.096 us << n"),
+        bits("pri_link_type", 0x20, 1, 2, 0, "1 = Ethernet"),
+        u8("pri_mgid_index", 0x21),
+        u8("pri_hop_limit", 0x23),
+        bits("pri_tclass", 0x24, 4, 27, 20),
+        bits("pri_flow_label", 0x24, 4, 19, 0),
+        raw("pri_rgid", 0x28, 16),
+        u8("pri_sched_queue", 0x38),
+        bits("pri_port", 0x38, 1, 6, 6, "port - 1"),
+        bits("pri_vlan_index", 0x39, 1, 6, 0),
+        u8("pri_feup", 0x3A),
+        raw("pri_dmac", 0x3E, 6),
         raw("alt_path", 0x44, PATH_SIZE),
         bits("ack_freq", 0x70, 4, 31, 28),
         bits("sra_max", 0x70, 4, 23, 21, "log2 of outstanding reads and atomics"),
         bits("retry_count", 0x70, 4, 18, 16),
         bits("rnr_retry", 0x70, 4, 15, 13, "7 = for ever"),
         bits("fast_reg_enable", 0x70, 4, 11),
-        bits("current_rnr_retry", 0x70, 4, 10, 8, "QUERY_QP: RNR retries that are left"),
-        bits("current_retry", 0x70, 4, 7, 5, "QUERY_QP: retries that are left"),
         bits("next_send_psn", 0x78, 4, 23, 0),
         bits("cqn_send", 0x7C, 4, 23, 0),
-        u16("roce_entropy", 0x80),
-        bits("last_acked_psn", 0x88, 4, 23, 0),
-        bits("ssn", 0x8C, 4, 23, 0),
         bits("rra_max", 0x90, 4, 23, 21, "log2 of reads and atomics answered"),
         bits("remote_read", 0x90, 4, 15),
         bits("remote_write", 0x90, 4, 14),
@@ -230,28 +205,20 @@ QPC = Struct(
         bits("next_recv_psn", 0x94, 4, 23, 0),
         bits("xrcd", 0x98, 4, 15, 0),
         bits("cqn_recv", 0x9C, 4, 23, 0),
-        u64(
-            "doorbell_record", 0xA0, "RQ doorbell record; read lazily, Ethernet QPs carry nonsense"
-        ),
+        u64("doorbell_record", 0xA0, "of receives; read lazily, Ethernet QPs carry nonsense"),
         u32("qkey", 0xA8),
         bits("use_srq", 0xAC, 4, 24),
         bits("srqn", 0xAC, 4, 23, 0),
         bits("msn", 0xB0, 4, 23, 0),
         u16("rq_wqe_counter", 0xB4),
         u16("sq_wqe_counter", 0xB6),
-        u16("rate_limit", 0xBC),
-        bits("base_mkey_used", 0xC0, 4, 31, doc="keys of peers count from a base"),
         bits("no_vlan_strip", 0xC0, 4, 30),
         bits("keep_fcs", 0xC0, 4, 29),
-        bits("inline_receive", 0xC0, 4, 25, doc="short receives may stand in their completion"),
-        bits("header_separation", 0xC0, 4, 24, doc="headers go to the first buffer"),
         bits("log_page_size", 0xC8, 1, 5, 0),
         u40("mtt_addr", 0xCB),
     ],
     source="inc/qp.h: struct mlx4_qp_context; ib/qp.c: __mlx4_ib_modify_qp",
 )
-
-PATH = Struct("PATH", PATH_SIZE, _path("", 0), source="inc/qp.h: struct mlx4_qp_path")
 
 
 class RssFlag(IntFlag):

@@ -60,16 +60,12 @@ CQE = Struct(
         bits("remote_qpn", 0x08, 4, 23, 0, "source QPN of a datagram"),
         u16("sl_vid", 0x0C, "SL<<12 (IB); PCP<<13 | VID (Ethernet)"),
         raw("smac", 0x0E, 6, "source MAC (RoCE datagrams); overlaps rlid and status"),
-        u32(
-            "byte_count", 0x14, "bytes received, read, or 8 for atomics; UD counts the 40 GRH bytes"
-        ),
+        u32("byte_count", 0x14, "received, read, or 8 for atomics; UD counts the 40 GRH bytes"),
         u16("wqe_index", 0x18, "free-running index of the completed send WQE; entry of an SRQ"),
         u16("checksum", 0x1A, "receive L4 checksum result"),
         bits("owner", OWNER_OFFSET, 1, 7, doc="lap bit: valid when it equals !!(ci & size)"),
         bits("is_send", OWNER_OFFSET, 1, 6, doc="completion of a send queue"),
-        bits(
-            "opcode", OWNER_OFFSET, 1, 4, 0, "send opcode, receive opcode, 0x1E error, 0x16 resize"
-        ),
+        bits("opcode", OWNER_OFFSET, 1, 4, 0, "of send or receive, 0x1E error, 0x16 resize"),
     ],
     source=_SOURCE,
 )
@@ -88,7 +84,6 @@ class FrameStatus(IntFlag):
 
 
 L4_CHECKED = 1 << 2  # of byte bad_fcs
-CHECKSUM_GOOD = 0xFFFF
 
 FRAME_CQE = Struct(
     "CQE.FRAME",

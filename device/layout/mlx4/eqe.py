@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from bluebridge.device.layout.fields import Struct, bits, raw, u8, u16, u32, u64
+from bluebridge.device.layout.fields import Field, Struct, bits, raw, u8, u16, u32, u64
 
 EQE_SIZE = 32
 OWNER_OFFSET = 31
@@ -39,8 +39,6 @@ class EventType(IntEnum):
 PORT_MNG_GUID_INFO = 0x14
 PORT_MNG_PORT_INFO = 0x15
 PORT_MNG_PKEY_TABLE = 0x16
-PORT_MNG_SL2VL = 0x17
-"""Subtype of a PORT_MNG_CHG event: the SL-to-VL mapping has changed."""
 
 PORT_DOWN = 1
 PORT_ACTIVE = 4
@@ -54,93 +52,48 @@ EQE = Struct(
         u8("type", 0x01, "event type"),
         u8("subtype", 0x03, "event subtype"),
         raw("data", DATA_OFFSET, DATA_SIZE, "event data"),
-        bits(
-            "owner",
-            OWNER_OFFSET,
-            1,
-            7,
-            doc="lap bit: valid for software when it equals !!(ci & size)",
-        ),
+        bits("owner", OWNER_OFFSET, 1, 7, doc="lap bit: valid when it equals !!(ci & size)"),
     ],
     source=_SOURCE,
 )
 
-COMP_EQE = Struct(
-    "EQE.COMP",
-    EQE_SIZE,
-    [u8("type", 1), u8("subtype", 3), bits("cqn", 4, 4, 23, 0, "CQ number")],
-    source=_SOURCE,
-)
-QP_EQE = Struct(
-    "EQE.QP",
-    EQE_SIZE,
-    [u8("type", 1), u8("subtype", 3), bits("qpn", 4, 4, 23, 0, "QP number")],
-    source=_SOURCE,
-)
-SRQ_EQE = Struct(
-    "EQE.SRQ",
-    EQE_SIZE,
-    [u8("type", 1), u8("subtype", 3), bits("srqn", 4, 4, 23, 0, "SRQ number")],
-    source=_SOURCE,
-)
-EQ_EQE = Struct(
-    "EQE.EQ",
-    EQE_SIZE,
-    [
-        u8("type", 1),
-        u8("subtype", 3),
-        bits("eqn", 4, 4, 23, 0, "number of the EQ that lost events"),
-    ],
+_TYPE = (u8("type", 0x01), u8("subtype", 0x03))
+
+
+def _eqe(name: str, *own: Field, doc: str = "", source: str = _SOURCE) -> Struct:
+    return Struct(f"EQE.{name}", EQE_SIZE, [*_TYPE, *own], doc=doc, source=source)
+
+
+COMP_EQE = _eqe("COMP", bits("cqn", 4, 4, 23, 0, "CQ number"))
+QP_EQE = _eqe("QP", bits("qpn", 4, 4, 23, 0, "QP number"))
+SRQ_EQE = _eqe("SRQ", bits("srqn", 4, 4, 23, 0, "SRQ number"))
+EQ_EQE = _eqe(
+    "EQ",
+    bits("eqn", 4, 4, 23, 0, "number of the EQ that lost events"),
     source="inc/device.h: enum mlx4_event; the place of the number is not known from drivers",
 )
-CQ_ERROR_EQE = Struct(
-    "EQE.CQ_ERROR",
-    EQE_SIZE,
-    [
-        u8("type", 1),
-        u8("subtype", 3),
-        bits("cqn", 4, 4, 23, 0),
-        u8("syndrome", 0x0F, "1 = overrun"),
-    ],
-    source=_SOURCE,
+CQ_ERROR_EQE = _eqe("CQ_ERROR", bits("cqn", 4, 4, 23, 0), u8("syndrome", 0x0F, "1 = overrun"))
+CMD_EQE = _eqe(
+    "CMD",
+    u16("token", 6, "token of the command"),
+    u8("status", 0x0F, "status of the command"),
+    u64("out_param", 0x10, "immediate result"),
 )
-CMD_EQE = Struct(
-    "EQE.CMD",
-    EQE_SIZE,
-    [
-        u8("type", 1),
-        u8("subtype", 3),
-        u16("token", 6, "token of the command"),
-        u8("status", 0x0F, "status of the command"),
-        u64("out_param", 0x10, "immediate result"),
-    ],
-    source=_SOURCE,
+PORT_EQE = _eqe(
+    "PORT",
+    bits("port", 0x0C, 4, 31, 28, "port number"),
+    doc="subtype 1: down, 4: active",
 )
-PORT_EQE = Struct(
-    "EQE.PORT",
-    EQE_SIZE,
-    [
-        u8("type", 1),
-        u8("subtype", 3, "1 down, 4 active"),
-        bits("port", 0x0C, 4, 31, 28, "port number"),
-    ],
-    source=_SOURCE,
-)
-
-PORT_MNG_EQE = Struct(
-    "EQE.PORT_MNG_CHG",
-    EQE_SIZE,
-    [
-        u8("type", 1),
-        u8("subtype", 3, "0x14 GUIDInfo, 0x15 PortInfo, 0x16 P_KeyTable, 0x17 SLtoVL"),
-        u8("port", 7, "port number"),
-        u16("sm_lid", 8),
-        u16("lid", 10),
-        u32("changed", 12, "b0 SM LID, b1 GID prefix, b2 LID, b3 client reregister, b4 SM SL"),
-        u8("sm_sl", 0x13),
-        u64("gid_prefix", 0x14),
-    ],
-    doc="the part of PortInfo that changed; other subtypes have a block number at 8, a mask at 12",
+PORT_MNG_EQE = _eqe(
+    "PORT_MNG_CHG",
+    u8("port", 7, "port number"),
+    u16("sm_lid", 8),
+    u16("lid", 10),
+    u32("changed", 12, "b0 SM LID, b1 GID prefix, b2 LID, b3 client reregister, b4 SM SL"),
+    u8("sm_sl", 0x13),
+    u64("gid_prefix", 0x14),
+    doc="the part of PortInfo that changed (subtype 0x15); GUIDInfo (0x14), P_KeyTable (0x16) and "
+    "SLtoVL (0x17) have a block number at 8, a mask at 12",
     source="inc/device.h: struct mlx4_eqe; ib/mad.c: handle_port_mgmt_change_event",
 )
 
@@ -160,16 +113,3 @@ BY_TYPE: dict[int, Struct] = {
     EventType.SRQ_LIMIT: SRQ_EQE,
     EventType.PORT_MNG_CHG: PORT_MNG_EQE,
 }
-
-__all__ = [
-    "BY_TYPE",
-    "CMD_EQE",
-    "COMP_EQE",
-    "CQ_ERROR_EQE",
-    "EQE",
-    "PORT_EQE",
-    "PORT_MNG_EQE",
-    "QP_EQE",
-    "SRQ_EQE",
-    "EventType",
-]

@@ -6,9 +6,7 @@ from enum import IntEnum, IntFlag
 
 from bluebridge.device.layout.fields import Field, Struct, bits, raw, u8, u16, u32, u64
 
-STAT_CLASSES = 9
-NO_VLAN_CLASS = 8
-"""Index of the statistics of frames without a VLAN tag, after those of eight priorities."""
+STAT_CLASSES = 9  # eight priorities, then frames without a VLAN tag
 
 
 def _by_class(name: str, offset: int, stride: int, doc: str) -> list[Field]:
@@ -18,10 +16,9 @@ def _by_class(name: str, offset: int, stride: int, doc: str) -> list[Field]:
     ]
 
 
-ETH_STATS_SIZE = 2992
 ETH_STATS = Struct(
     "ETH_STATS",
-    ETH_STATS_SIZE,
+    2992,
     [
         *_by_class("rx_broadcast", 0x2D0, 8, "by priority, 8 = without VLAN tag"),
         *_by_class("rx_multicast", 0x318, 8, "by priority"),
@@ -75,7 +72,6 @@ CONFIG_DEV = Struct(
     0x84,
     [
         u32("update_flags", 0x00, "bit 3: the UDP port of RoCE v2 is to be set"),
-        u16("roce_entropy", 0x14),
         u16("roce_port", 0x16, "UDP destination port of RoCE v2"),
         u8("rx_checksum", 0x83, "mode of port 1 in 2:0, of port 2 in 6:4"),
     ],
@@ -96,7 +92,6 @@ IF_COUNTER = Struct(
     source="inc/device.h: struct mlx4_counter; core/cmd.c: mlx4_get_counter_stats",
 )
 
-MCG_GID_OFFSET = 0x10
 MCG_QPN_OFFSET = 0x20
 MCG = Struct(
     "MCG",
@@ -105,7 +100,7 @@ MCG = Struct(
         bits("next_index", 0x00, 4, 31, 6, "record that follows in the hash chain, 0 = last"),
         bits("protocol", 0x04, 4, 31, 30, "0 InfiniBand and RoCE v1, 1 Ethernet, 2 RoCE v2"),
         bits("members", 0x04, 4, 23, 0, "QP numbers that follow the header, 4 bytes each"),
-        raw("gid", MCG_GID_OFFSET, 16),
+        raw("gid", 0x10, 16),
     ],
     doc="header of a multicast group record",
     source="core/mlx4.h: struct mlx4_mgm; core/mcg.c: find_entry",
@@ -122,7 +117,6 @@ SET_PORT_IB = Struct(
         bits("vl_count", 0x00, 4, 7, 4),
         bits("reset_qkey_violations", 0x00, 4, 0),
         u32("capabilities", 0x04),
-        u16("pkey_table_size", 0x28),
     ],
     source="core/port.c: mlx4_SET_PORT",
 )
@@ -210,7 +204,6 @@ QSFP_EEPROM = Struct(
         bits("flat", 2, 1, 2, doc="page 0 is the only one"),
         bits("no_interrupt", 2, 1, 1),
         u8("upper_identifier", 128, "as byte 0"),
-        u8("power_class", 129, "0: up to 1.5 W"),
         u8("connector", 130, "0x23: not separable"),
         u8("ethernet", 131, "bit 3: 40GBASE-CR4"),
         u8("encoding", 139, "5: 64B/66B"),
@@ -218,7 +211,6 @@ QSFP_EEPROM = Struct(
         u8("copper_length", 146, "metres"),
         u8("technology", 147, "0xA0: copper, not equalized"),
         raw("vendor", 148, 16, "text, ends with spaces like all texts"),
-        raw("vendor_oui", 165, 3),
         raw("part_number", 168, 16),
         raw("part_revision", 184, 2),
         u8("attenuation_2500", 186, "dB at 2.5 GHz"),
@@ -233,10 +225,9 @@ QSFP_EEPROM = Struct(
 )
 
 
-DIAG_SIZE = 0x200
 DIAGNOSTICS = Struct(
     "DIAGNOSTICS",
-    DIAG_SIZE,
+    0x200,
     [
         u32("rq_num_lle", 0x00, "receives that were too short"),
         u32("sq_num_lle", 0x04, "messages that may not be so long"),

@@ -30,14 +30,7 @@ UAR = RegisterBlock(
     doc="one page per user of the device",
     source="inc/cq.h: mlx4_cq_arm; ib/qp.c; core/eq.c: eq_set_ci",
     registers=(
-        Register(
-            "send",
-            SEND_DOORBELL,
-            32,
-            Access.WO,
-            "a queue pair has new send WQEs",
-            fields={"qpn": (31, 8)},
-        ),
+        Register("send", SEND_DOORBELL, 32, Access.WO, "new send WQEs", fields={"qpn": (31, 8)}),
         Register(
             "cq_arm",
             CQ_DOORBELL,

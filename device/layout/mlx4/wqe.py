@@ -75,9 +75,7 @@ CTRL = Struct(
         bits("insert_vlan", 4, 4, 15, 8, "bit 6 customer, bit 7 service VLAN"),
         bits("fence", 4, 4, 6, doc="wait for earlier reads and atomics"),
         bits("ds", 4, 4, 5, 0, "size of the WQE in 16-byte units, this segment included"),
-        bits(
-            "srcrb", 8, 4, 31, 8, "XRC SRQN, or the first two bytes of the destination MAC in 31:16"
-        ),
+        bits("srcrb", 8, 4, 31, 8, "XRC SRQN, or in 31:16 two bytes of the destination MAC"),
         bits("strong_order", 8, 4, 7, doc="strong ordering"),
         bits("tcp_udp_csum", 8, 4, 5, doc="compute the L4 checksum"),
         bits("ip_csum", 8, 4, 4, doc="compute the IPv4 header checksum"),
@@ -87,26 +85,6 @@ CTRL = Struct(
         u32("immediate", 12, "immediate data, or the rkey to invalidate"),
     ],
     source="inc/qp.h: struct mlx4_wqe_ctrl_seg",
-)
-
-MLX_CTRL = Struct(
-    "MLX",
-    16,
-    [
-        bits("owner", 0, 4, 31),
-        bits("opcode", 0, 4, 4, 0),
-        bits("sched_prio", 4, 2, 15, 13, "priority"),
-        bits("ds", 4, 4, 5, 0),
-        bits("vl15", 8, 4, 17, doc="VL15 (QP0)"),
-        bits("slr", 8, 4, 16, doc="permissive source LID"),
-        bits("static_rate", 8, 4, 15, 12),
-        bits("sl", 8, 4, 11, 8),
-        bits("icrc", 8, 4, 4),
-        bits("cqe", 8, 4, 3, 2),
-        bits("loopback", 8, 4, 0),
-        u16("rlid", 12, "destination LID (IB)"),
-    ],
-    source="inc/qp.h: struct mlx4_wqe_mlx_seg; ib/qp.c: build_mlx_header",
 )
 
 RADDR = Struct(

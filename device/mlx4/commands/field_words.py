@@ -23,7 +23,7 @@ from bluebridge.device.layout.mlx4.capabilities import (
     SET_PORT_RQP_CALC,
 )
 from bluebridge.device.layout.mlx4.commands import Opcode
-from bluebridge.device.layout.mlx4.contexts import CQC, EQC, MPT, PATH, QPC, SRQC
+from bluebridge.device.layout.mlx4.contexts import CQC, EQC, MPT, QPC, SRQC
 from bluebridge.device.mlx4.commands.register import RULES
 
 
@@ -42,16 +42,13 @@ Words = Mapping[str, str | Checked]
 """By names of fields, separated by spaces: why they are ignored, or how they are checked."""
 
 _INIT_HCA = "commands/firmware_commands.py: init_hca"
-_CONFIG = "commands/port_commands.py: config_dev"
-_REGISTER = "commands/port_commands.py: access_register"
+_PORT = "commands/port_commands.py"
 _MATCH = Checked("steering.py: _match", "the headers there are")
 _ZERO = "told as 0"
 _TOLD_BACK = "told as it was written"
 _PRIORITY = "priorities and rates do not differ"
 _OWN_PORT = "the fabric brings what is for the own port"
-_NO_FUNCTIONS = "of virtual functions, which there are not"
 _STATUS = "software's word on who owns the queue; the command says so"
-_ENTROPY = "source ports come from the numbers of both queue pairs"
 
 WORDS: Sequence[tuple[Struct | RegisterBlock, Words]] = (
     (HCR, {"control.toggle": "software tells old from new commands by it; given back as written"}),
@@ -63,13 +60,7 @@ WORDS: Sequence[tuple[Struct | RegisterBlock, Words]] = (
             "clr_int": "there is no INTx: events come by MSI-X, or are polled for",
         },
     ),
-    (
-        QUERY_FW,
-        {
-            "clr_int_bar catas_bar clock_bar function": f"{_ZERO}: BAR0, function 0",
-            "comm_offset comm_bar": f"{_ZERO}: there are no virtual functions",
-        },
-    ),
+    (QUERY_FW, {"catas_bar": f"{_ZERO}: BAR0"}),
     (
         QUERY_DEV_CAP,
         {
@@ -92,12 +83,8 @@ WORDS: Sequence[tuple[Struct | RegisterBlock, Words]] = (
             "uar_page_size": Checked(_INIT_HCA, "0: pages of 4 KiB"),
             "mc_hash_fn": Checked(_INIT_HCA, "0"),
             "qpc_base srqc_base cqc_base altc_base auxc_base eqc_base rdmarc_base mc_base "
-            "cmpt_base rule_base": f"such contexts live in the device, none in ICM; {_TOLD_BACK}",
-            "eth_rule_bits eth_rule_addresses ib_rule_bits ib_rule_addresses": (
-                f"rules are looked up for all protocols; {_TOLD_BACK}"
-            ),
+            "cmpt_base": f"such contexts live in the device, none in ICM; {_TOLD_BACK}",
             "log_uars": f"all pages of BAR2 work; {_TOLD_BACK}",
-            "mw_enabled": f"windows always work; {_TOLD_BACK}",
         },
     ),
     (
@@ -109,14 +96,13 @@ WORDS: Sequence[tuple[Struct | RegisterBlock, Words]] = (
             "mio": "how the adapter orders its own reads",
             "atomic_enable": "the rights say whether peers may do atomics",
             "lkey": "of windows: a bind request names the region",
-            "win_cnt": f"counted inside of the device, {_TOLD_BACK}",
         },
     ),
     (
         EQC,
         {
             "status": _STATUS,
-            "ec period max_count": "every event has an entry; an armed queue interrupts at once",
+            "period max_count": "every event has an entry; an armed queue interrupts at once",
         },
     ),
     (
@@ -124,45 +110,21 @@ WORDS: Sequence[tuple[Struct | RegisterBlock, Words]] = (
         {
             "collapsed": Checked("rings/completion_queues.py: CompletionQueues.create", "0"),
             "status": _STATUS,
-            "solicit_producer": f"kept inside of the device, {_TOLD_BACK}",
         },
     ),
-    (SRQC, {"state": _STATUS, "wqe_count": "the doorbell record says how many entries are posted"}),
+    (SRQC, {"state": _STATUS}),
     (
         QPC,
         {
             "pri_link_type": "the port decides; Linux names another one in RTR2RTS",
             "pm_state alt_path": f"path migration is not offered; {_TOLD_BACK}",
-            "pri_static_rate rate_limit": f"messages go as fast as they can; {_TOLD_BACK}",
             "ack_freq": "each message is answered",
             "sq_no_prefetch": "how the adapter fetches entries is its own affair",
-            "roce_entropy": _ENTROPY,
-            "last_acked_psn ssn current_retry current_rnr_retry": (
-                f"kept inside of the engines; {_ZERO}"
-            ),
             "invalid_credits": "acknowledgements tell no credits at all",
-            "inline_receive": (
-                "leave to store short receives in completions, which need not be taken"
-            ),
-            "header_separation": "not announced: no header is told apart",
-            "base_mkey_used": "not announced: keys are whole",
             "pri_feup": "priorities do not differ",
-            "pri_fvl_rx": _NO_FUNCTIONS,
-            "pri_svlan_valid": "the customer VLAN of the path is used",
-            "pri_force_loopback pri_source_check": f"{_OWN_PORT}, and no copies to the sender",
         },
     ),
-    (PATH, {" ".join(item.name for item in PATH): "the path inside of QPC: words there"}),
     (wqe.CTRL, {"strong_order": "entries are always carried out in order"}),
-    (
-        wqe.MLX_CTRL,
-        {
-            "vl15 sl rlid slr": "the packet's own headers say it",
-            "icrc": "the check sum is that of the fabric, whatever stands there",
-            "sched_prio static_rate": _PRIORITY,
-            "loopback": _OWN_PORT,
-        },
-    ),
     (
         wqe.AV,
         {
@@ -175,16 +137,7 @@ WORDS: Sequence[tuple[Struct | RegisterBlock, Words]] = (
     (cqe.FRAME_CQE, {"ipv6_extensions": f"{_ZERO}: software looks for extension headers itself"}),
     (eqe.COMP_EQE, {"subtype": f"{_ZERO}: there are no others"}),
     (steering.RULE_CONTROL, {"mode": Checked("steering.py: rule_of", "RuleMode")}),
-    *(
-        (rule, {"size id": _MATCH})
-        for rule in (
-            steering.RULE_ETHERNET,
-            steering.RULE_INFINIBAND,
-            steering.RULE_IPV4,
-            steering.RULE_PORTS,
-            steering.RULE_VXLAN,
-        )
-    ),
+    *((rule, {"size id": _MATCH}) for rule in dict.fromkeys(steering.RULE_HEADERS.values())),
     (
         steering.UD_RANGE,
         {
@@ -193,20 +146,11 @@ WORDS: Sequence[tuple[Struct | RegisterBlock, Words]] = (
             )
         },
     ),
-    (
-        SET_PORT_GENERAL,
-        {
-            "roce_mode": "each address of the table says which version it is for",
-            "pfctx pfcrx": "there is one traffic class: a pause stops all of them",
-            "flags2 user_mtu user_mac": _NO_FUNCTIONS,
-        },
-    ),
+    (SET_PORT_GENERAL, {"roce_mode": "each address of the table says which version it is for"}),
     (
         SET_PORT_RQP_CALC,
         {
-            "log_macs log_vlans n_prio mac_miss no_vlan vlan_miss": (
-                "all addresses of the port have one queue pair, `base_qpn`"
-            ),
+            "log_macs log_vlans": "all addresses of the port have one queue pair, `base_qpn`",
             "mcast_mode": "frames to groups go to `mcast_qpn` in all modes",
         },
     ),
@@ -214,18 +158,16 @@ WORDS: Sequence[tuple[Struct | RegisterBlock, Words]] = (
     (
         ports.CONFIG_DEV,
         {
-            "update_flags": Checked(_CONFIG, "the UDP port"),
-            "roce_port": Checked(_CONFIG, "4791"),
-            "roce_entropy": _ENTROPY,
+            "update_flags": Checked(f"{_PORT}: config_dev", "the UDP port"),
+            "roce_port": Checked(f"{_PORT}: config_dev", "4791"),
         },
     ),
     (ports.IF_COUNTER, {"mode": f"{_ZERO}: there is no other mode"}),
-    (ports.SET_PORT_IB, {"pkey_table_size": "the table always has 128 places"}),
     (
         ports.ACCESS_REG,
         {
-            "register": Checked(_REGISTER, "PTYS"),
-            "method": Checked(_REGISTER, "1 query, 2 write"),
+            "register": Checked(f"{_PORT}: access_register", "PTYS"),
+            "method": Checked(f"{_PORT}: access_register", "1 query, 2 write"),
             "constant": "a constant of the format, given back",
             "status": "given back: a refusal is the command's own status",
             "length": "a register has one length",
@@ -234,13 +176,9 @@ WORDS: Sequence[tuple[Struct | RegisterBlock, Words]] = (
     (
         ports.PTYS,
         {
-            "protocol": Checked(_REGISTER, "Ethernet"),
+            "protocol": Checked(f"{_PORT}: access_register", "Ethernet"),
             "flags": f"{_ZERO}: autonegotiation is always on",
         },
-    ),
-    (
-        ports.QSFP_EEPROM,
-        {"power_class": f"{_ZERO}: up to 1.5 W", "vendor_oui": f"{_ZERO}: the vendor is none"},
     ),
 )
 

@@ -44,7 +44,6 @@ BY_POSITION = {
     "HCR": "in_param_hi in_param_lo out_param_hi out_param_lo",
     "INLINE": "byte_count",
     "MASKED_ATOMIC": "compare compare_mask swap_add swap_mask",
-    "MLX": "ds",
     "MPT": "bind_enable",
     "RULE_IPV4": "destination_mask source_mask",
     "RULE_PORTS": "destination_mask source_mask",
