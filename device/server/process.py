@@ -30,8 +30,7 @@ from bluebridge.device.server.bridges import Bridges, BridgeSpec, Hosts
 from bluebridge.device.server.control import ControlCommands, ControlSocket
 from bluebridge.device.server.networks import NAME, Networks, Nic, NicSpec, Underlay, UnderlaySpec
 from bluebridge.device.server.show_control import ShowCommands
-from bluebridge.device.show.functions import hca_tables
-from bluebridge.device.show.table import Remains, Tables
+from bluebridge.device.show.functions import Tables, hca_tables, kept
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +108,7 @@ class Server:
         self._endpoints: list[Endpoint] = []
         self._hcas: dict[str, Hca] = {}
         self._functions: dict[str, Tables] = {}
-        self._remains = Remains()
+        self._remains: dict[str, Tables] = {}
         self._faults = FaultRules(self.loop.call_later, events)
         self._trespassed: dict[str, Callable[[], tuple[int, int]]] = {}
         self._control: ControlSocket | None = None
@@ -190,10 +189,10 @@ class Server:
         """Make the state of a function available to `show`; keep it when its client is lost."""
         name = endpoint.name
         self._functions[name] = tables
-        endpoint.when_lost(lambda: self._remains.keep(name, tables))
+        endpoint.when_lost(lambda: self._remains.update({name: kept(tables)}))
 
     def _control_socket(self, path: Path) -> ControlSocket:
-        show = ShowCommands(self._functions, self._hcas, self._remains.tables)
+        show = ShowCommands(self._functions, self._hcas, self._remains)
         commands = ControlCommands(
             self._hcas, self._faults, self._trespassed, self._events, show, self._wires,
             {} if self._bridges is None else self._bridges.by_guest(self._hcas),

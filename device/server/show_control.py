@@ -22,7 +22,8 @@ from time import monotonic
 from typing import Any
 
 from bluebridge.device.mlx4.device import Hca
-from bluebridge.device.show.table import Row, Table, Tables
+from bluebridge.device.show.functions import Table, Tables
+from bluebridge.device.show.hca import Row
 
 PAGE_SECONDS = 0.002
 PAGE_BYTES = 48 << 10

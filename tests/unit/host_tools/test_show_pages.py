@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import cast
 
 import pytest
 from hypothesis import given
@@ -18,10 +17,9 @@ from bluebridge.device.layout.mlx4.contexts import (
     QPC_SIZE,
     SRQC_SIZE,
 )
-from bluebridge.device.mlx4.memory.protection_table import ProtectionTable, region_of_entry
+from bluebridge.device.mlx4.memory.protection_table import region_of_entry
 from bluebridge.device.mlx4.settings.parameters import CommandError
-from bluebridge.device.rdma.memory.regions import MemoryRegions
-from bluebridge.device.show.hca import RegionTable
+from bluebridge.device.show.hca import region
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.show import text
 from bluebridge.host_tools.show.ports import PORTS
@@ -185,28 +183,13 @@ def test_numbers_of_queues_are_written_as_in_the_log() -> None:
     assert line == "a ports 1: steering.default 0x1 -> 0x208"
 
 
-class Entries:
-    """A protection table whose entries all read `entry`."""
-
-    def __init__(self, entry: bytes) -> None:
-        self._entry = entry
-
-    def query(self, index: int) -> bytes:
-        """Entry `index`."""
-        return self._entry
-
-
 @given(entry=_any(MPT_SIZE))
 def test_whatever_a_guest_wrote_into_a_protection_entry(entry: bytes) -> None:
     checked = entry[:0x2B] + b"\0" + entry[0x2C:0x3C] + bytes(4)  # what must be zero is
     try:
-        region = region_of_entry(0, checked, 0)
+        rows = region(region_of_entry(0, checked, 0), checked)
     except CommandError:  # a window and an MR at once
         return
-    rows = RegionTable(
-        cast(MemoryRegions, {0: region}), cast(ProtectionTable, Entries(checked))
-    ).row(0)
-    assert rows is not None
     (item,) = MR.items({"function": "a", **rows})
     assert len("".join(text.page(MR, item))) < 2000
 
