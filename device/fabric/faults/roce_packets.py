@@ -174,9 +174,6 @@ _TABLES: Final = {
 class Change(ABC):
     """A change of packets; one that a rule makes does not keep the next rules from them."""
 
-    verb = "changes"
-    """The change in the words of the bus log."""
-
     @abstractmethod
     def fits(self, packet: RocePacket) -> bool:
         """Return True if a packet has what is changed."""
@@ -188,8 +185,6 @@ class Change(ABC):
 
 class Mark(Change):
     """Congestion experienced, in a packet whose sender says that it knows of ECN (RFC 3168)."""
-
-    verb = "marks"
 
     def fits(self, packet: RocePacket) -> bool:
         """Return True for a packet of RoCE v2 that may be marked and is not."""
@@ -210,8 +205,6 @@ class Mark(Change):
 
 class Rewrite(Change):
     """Another `value` in a `field` of a header, both as their table calls them."""
-
-    verb = "rewrites"
 
     def __init__(self, table: Struct, field: str, value: int) -> None:
         self._table = table

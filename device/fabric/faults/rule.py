@@ -11,15 +11,17 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final, NamedTuple
 
-from bluebridge.device.fabric.faults import traits
-from bluebridge.device.fabric.faults.roce_packets import Change, RocePacket, packet_of
-from bluebridge.device.fabric.faults.traits import Kept
-from bluebridge.device.fabric.messages import Message, Request, Response
+from bluebridge.device.fabric.faults.roce_packets import Change, RocePacket
+from bluebridge.device.fabric.faults.traits import NONE, Kept, Traits
 from bluebridge.device.layout.net.roce import PSN_MASK
 
 MOST_PSNS: Final = 1 << 16
 """Most PSNs of a queue pair that are remembered; then all are forgotten."""
 MOST_PAIRS: Final = 1 << 10
+NO_LIMIT: Final = 1 << 64
+IN: Final = "in"
+OUT: Final = "out"
+BOTH: Final = "both"
 
 
 @dataclass(slots=True)
@@ -109,9 +111,6 @@ class Passage:
         return all(want in (None, have) for want, have in zip(wanted, found, strict=True))
 
 
-NO_LIMIT: Final = 1 << 64
-
-
 @dataclass(slots=True)
 class Match:
     """Conditions that must all hold; without any, every message matches.
@@ -129,127 +128,114 @@ class Match:
     shortest: int = 0
     longest: int = NO_LIMIT
     immediate: int | None = None
-    immediate_mask: int = field(default=0xFFFFFFFF)
+    immediate_mask: int = 0xFFFFFFFF
     payload: bytes = b""
     passage: Passage | None = None
 
-    def holds(self, message: Message, place: Place | None = None) -> bool:
+    def holds(self, it: Traits, place: Place | None = None) -> bool:
         """Return True if a message meets all conditions."""
         if self.passage is not None and not self.passage.holds(place):
             return False
-        if self.kinds and traits.kind_of(message) not in self.kinds:
+        if not self._sort_holds(it) or not self.shortest <= it.length <= self.longest:
             return False
-        if self.opcodes and traits.opcode_of(message) not in self.opcodes:
+        if self.qpn is not None and self.qpn not in (it.source_qpn, it.target_qpn):
             return False
-        if self.cm and traits.cm_attribute(message) not in self.cm:
+        if self.source_qpn not in (None, it.source_qpn):
             return False
-        return self._numbers(message) and self._content(message)
+        if self.target_qpn not in (None, it.target_qpn):
+            return False
+        if self.immediate is not None and (it.immediate ^ self.immediate) & self.immediate_mask:
+            return False
+        if self.cm and it.cm_attribute() not in self.cm:
+            return False
+        return it.beginning(len(self.payload)) == self.payload
 
-    def may_hold(self, message: Message) -> bool:
+    def may_hold(self, it: Traits) -> bool:
         """Return False if no message of the same sort (`traits.sort_of`) meets all conditions."""
-        if self.passage is not None:
-            return True  # whose traffic is counted
-        if self.kinds and traits.kind_of(message) not in self.kinds:
-            return False
-        if self.opcodes and traits.opcode_of(message) not in self.opcodes:
-            return False
-        if self.cm and isinstance(message, (Request, Response)):
-            return False
-        return self.immediate is None or traits.immediate_of(message) != traits.NONE
+        return self.passage is not None or self._sort_holds(it)  # whose traffic is counted
 
-    def _numbers(self, message: Message) -> bool:
-        source, target = traits.source_qpn(message), traits.target_qpn(message)
-        if self.qpn is not None and self.qpn not in (source, target):
+    def _sort_holds(self, it: Traits) -> bool:
+        if (self.kinds and it.kind not in self.kinds) or (
+            self.opcodes and it.opcode not in self.opcodes
+        ):
             return False
-        if self.source_qpn is not None and self.source_qpn != source:
+        if self.cm and it.kind in ("request", "response"):
             return False
-        return self.target_qpn is None or self.target_qpn == target
-
-    def _content(self, message: Message) -> bool:
-        if not self.shortest <= traits.length_of(message) <= self.longest:
-            return False
-        if self.immediate is not None:
-            value = traits.immediate_of(message)
-            if value == traits.NONE or (value ^ self.immediate) & self.immediate_mask:
-                return False
-        return traits.beginning_of(message, len(self.payload)) == self.payload
+        return self.immediate is None or it.immediate != NONE
 
 
-IN: Final = "in"
-OUT: Final = "out"
-BOTH: Final = "both"
+class Action(NamedTuple):
+    """What rules do: the word of the bus log, how often a message goes on, and whether it waits."""
+
+    verb: str
+    passes: int = 0
+    keeps: bool = False
 
 
+ACTIONS: Final = {
+    "drop": Action("drops"),
+    "delay": Action("delays", keeps=True),
+    "duplicate": Action("duplicates", passes=1, keeps=True),
+    "flip": Action("flips", passes=1),
+    "corrupt": Action("corrupts", passes=1),
+    "ecn": Action("marks", passes=1),
+    "rewrite": Action("rewrites", passes=1),
+    "rate": Action("keeps", keeps=True),
+    "hold": Action("holds", keeps=True),
+}
+
+
+@dataclass(slots=True, eq=False)
 class Rule:
     """A rule for one direction of a link or both; `words` are its words as they were written.
 
     `action` is one of `fault_words.ACTIONS`, `seconds` the time of those that have one,
-    `bits_per_second` that of a `rate`, `change`
-    what becomes of packets that go on to the next rules; it takes only those that it fits.
-    `matched` counts messages that met its conditions, `taken` those it acted on, `lost` those of
-    them it should have kept, had there been room. `kept` has the messages that still wait, in the
-    order they came.
+    `bits_per_second` that of a `rate`, `change` what becomes of packets that go on to the next
+    rules; it takes only those that it fits. `label` is the fault by name that the rule belongs to,
+    such as `fault 3 ack-lost: `. `matched` counts messages that met its conditions, `taken` those
+    it acted on, `lost` those of them it should have kept, had there been room. `kept` has the
+    messages that still wait, in the order they came.
     """
 
-    __slots__ = (
-        "_chance", "_count", "_probability", "_skip", "action", "bits_per_second", "change",
-        "direction", "kept", "label", "lost", "match", "matched", "number", "seconds", "taken",
-        "words",
-    )  # fmt: skip
+    action: str
+    words: str
+    match: Match
+    direction: str = BOTH
+    change: Change | None = None
+    seconds: float = 0.0
+    bits_per_second: float = 0.0
+    skip: int = 0
+    count: int = NO_LIMIT
+    probability: float = 1.0
+    seed: int = 0
+    number: int = 0
+    label: str = ""
+    matched: int = 0
+    taken: int = 0
+    lost: int = 0
+    kept: dict[int, Kept] = field(default_factory=dict)
+    chance: Random = field(init=False)
 
-    def __init__(
-        self,
-        action: str,
-        words: str,
-        match: Match,
-        *,
-        direction: str = BOTH,
-        change: Change | None = None,
-        seconds: float = 0.0,
-        bits_per_second: float = 0.0,
-        skip: int = 0,
-        count: int = NO_LIMIT,
-        probability: float = 1.0,
-        seed: int = 0,
-    ) -> None:
-        self.number = 0
-        self.label = ""
-        """The fault by name that the rule belongs to, such as `fault 3 ack-lost: `."""
-        self.action = action
-        self.words = words
-        self.match = match
-        self.direction = direction
-        self.change = change
-        self.seconds = seconds
-        self.bits_per_second = bits_per_second
-        self.matched = 0
-        self.taken = 0
-        self.lost = 0
-        self.kept: dict[int, Kept] = {}
-        self._skip = skip
-        self._count = count
-        self._probability = probability
-        self._chance = Random(seed)
+    def __post_init__(self) -> None:
+        self.chance = Random(self.seed)
 
     def first_kept(self, direction: str) -> int | None:
         """Return the serial number of the first message that waits in a direction."""
         return next((n for n, kept in self.kept.items() if kept.direction == direction), None)
 
-    def takes(self, message: Message, direction: str, place: Place | None = None) -> bool:
+    def takes(self, it: Traits, direction: str, place: Place | None = None) -> bool:
         """Return True if the rule acts on a message that moves in this direction, and count it.
 
         `place` is that of a packet in the traffic of its connection.
         """
-        if self.direction not in (BOTH, direction) or not self.match.holds(message, place):
+        if self.direction not in (BOTH, direction) or not self.match.holds(it, place):
             return False
-        if self.change is not None:
-            packet = packet_of(message)
-            if packet is None or not self.change.fits(packet):
-                return False
+        if self.change is not None and (it.packet is None or not self.change.fits(it.packet)):
+            return False
         self.matched += 1
-        if self.matched <= self._skip or self.taken >= self._count:
+        if self.matched <= self.skip or self.taken >= self.count:
             return False
-        if self._probability < 1.0 and self._chance.random() >= self._probability:
+        if self.probability < 1.0 and self.chance.random() >= self.probability:
             return False
         self.taken += 1
         return True

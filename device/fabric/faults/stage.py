@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from bluebridge.device.buslog.writer import EventLog
-from bluebridge.device.fabric.faults import traits
-from bluebridge.device.fabric.faults.roce_packets import packet_of
-from bluebridge.device.fabric.faults.rule import IN, OUT, Rule, Traffic
+from bluebridge.device.fabric.faults.rule import ACTIONS, IN, OUT, Rule, Traffic
 from bluebridge.device.fabric.faults.traits import (
     Kept,
+    Traits,
     change,
     flip,
-    length_of,
     own,
     size_of,
     sort_of,
@@ -22,6 +20,10 @@ from bluebridge.device.fabric.interface import FabricPort, StagedFabric
 from bluebridge.device.fabric.messages import Message
 from bluebridge.device.layout.buslog import Kind, What
 
+MOST_KEPT: Final = 4096
+MOST_KEPT_BYTES: Final = 128 << 20
+"""Most messages of one link that wait, and most bytes they take; further ones are dropped."""
+MOST_RULES: Final = 64
 _WHAT: Final = {
     "request": int(What.REQUEST),
     "response": int(What.RESPONSE),
@@ -30,45 +32,15 @@ _WHAT: Final = {
     "packet": int(What.FRAME),
 }
 
-
-class FaultLog:
-    """The writer of a `Kind.FAULT` event for each message that a rule takes or delivers."""
-
-    def __init__(self, events: EventLog) -> None:
-        self._events = events
-
-    def write(self, device: str, rule: Rule, direction: str, verb: str, message: Message) -> None:
-        """Log that a rule of a link of `device` does what `verb` says to a message."""
-        events = self._events
-        if not events.active:
-            return
-        text = f"{rule.label}rule {rule.number} {verb} ({direction}): {traits.text_of(message)}"
-        events.work, before = message.work, events.work
-        try:
-            events.record(
-                events.device(device),
-                int(Kind.FAULT),
-                0,
-                rule.number,
-                traits.length_of(message),
-                text.encode(),
-                _WHAT[traits.kind_of(message)],
-                max(traits.target_qpn(message), 0),
-            )
-        finally:
-            events.work = before
-
-
-MOST_KEPT: Final = 4096
-MOST_KEPT_BYTES: Final = 128 << 20
-"""Most messages of one link that wait, and most bytes they take; further ones are dropped."""
-
 Later = Callable[[float, Callable[[], None]], object]
 """Function that calls an action after so many seconds, in order if times are equal."""
 
 
 class LinkFaults:
-    """The rules of one link, oldest first, and the messages and bytes that wait on it."""
+    """The rules of one link, oldest first, and the messages and bytes that wait on it.
+
+    `by_sort` are the rules that may take messages of a sort (`traits.sort_of`).
+    """
 
     __slots__ = ("by_sort", "bytes", "device", "messages", "port", "rules", "traffic")
 
@@ -77,31 +49,15 @@ class LinkFaults:
         self.device = device
         self.rules: list[Rule] = []
         self.by_sort: dict[int, list[Rule]] = {}
-        """The rules that may take messages of a sort (`traits.sort_of`)."""
         self.traffic = Traffic()
         self.messages = 0
         self.bytes = 0
 
-    def rules_for(self, message: Message, direction: str, sort: int) -> Iterator[Rule]:
-        """Yield the rules that take a message in this direction, each asked as it is then.
-
-        Which are asked follows from the `sort` of message that was sent.
-        """
-        place = None
-        if any(rule.match.passage is not None for rule in self.rules):
-            place = self.traffic.place(packet_of(message), direction)
-        for rule in self.by_sort[sort]:
-            if rule.takes(message, direction, place):
-                yield rule
-
     def concerns(self, message: Message, sort: int) -> bool:
         """Return whether any rule may take a message, and note which for all of its sort."""
-        self.by_sort[sort] = [rule for rule in self.rules if rule.match.may_hold(message)]
+        it = Traits(message)
+        self.by_sort[sort] = [rule for rule in self.rules if rule.match.may_hold(it)]
         return bool(self.by_sort[sort])
-
-    def room_for(self, size: int) -> bool:
-        """Return True if one more message of this size may wait."""
-        return self.messages < MOST_KEPT and self.bytes + size <= MOST_KEPT_BYTES
 
 
 class FaultStage:
@@ -112,10 +68,10 @@ class FaultStage:
     itself does not leave the adapter and meets none.
     """
 
-    def __init__(self, fabric: StagedFabric, later: Later, log: FaultLog) -> None:
+    def __init__(self, fabric: StagedFabric, later: Later, events: EventLog) -> None:
         self._fabric = fabric
         self._later = later
-        self._log = log
+        self._events = events
         self._links: dict[FabricPort, LinkFaults] = {}
         self._concerned: dict[int, dict[FabricPort, LinkFaults]] = {}
         """The links with rules that may take messages of a sort, as far as it was asked."""
@@ -156,9 +112,8 @@ class FaultStage:
         copies = 0
         others = [target for target in targets if target is not source]
         if link is not None and others:
-            rule = self._rule_for(link, message, OUT, sort)
-            if rule is not None:
-                passed, copies = self._act(link, rule, Kept(message, source, others, OUT))
+            passed, copies = self._pass(link, Kept(message, source, others, OUT), sort)
+            if passed is not others:
                 targets = [*(target for target in targets if target is source), *passed]
         arriving, more = self._into(source, targets, message, sort)
         return arriving, copies + more
@@ -181,65 +136,60 @@ class FaultStage:
         copies = 0
         for target in targets:
             link = None if target is source else links.get(target)
-            rule = None if link is None else self._rule_for(link, message, IN, sort)
-            if link is None or rule is None:
+            if link is None:
                 arriving.append(target)
                 continue
-            passed, more = self._act(link, rule, Kept(message, source, [target], IN))
+            passed, more = self._pass(link, Kept(message, source, [target], IN), sort)
             arriving += passed
             copies += more
         return arriving, copies
 
-    def _rule_for(
-        self, link: LinkFaults, message: Message, direction: str, sort: int
-    ) -> Rule | None:
-        """Change a message as rules say; return the oldest that decides, None without one."""
-        for rule in link.rules_for(message, direction, sort):
+    def _pass(self, link: LinkFaults, found: Kept, sort: int) -> tuple[Sequence[FabricPort], int]:
+        """Return the ports that get a message now by the rules of a link, and the copies made."""
+        message, it, place = found.message, Traits(found.message), None
+        if any(rule.match.passage is not None for rule in link.rules):
+            place = link.traffic.place(it.packet, found.direction)
+        for rule in link.by_sort[sort]:
+            if not rule.takes(it, found.direction, place):
+                continue
             if rule.change is None:
-                return rule
+                return self._act(link, rule, found)
             change(message, rule.change)
-            self._log.write(link.device, rule, direction, rule.change.verb, message)
-        return None
+            self._note(link, rule, found, ACTIONS[rule.action].verb)
+            it = Traits(message)
+        return found.targets, 0
 
     def _act(self, link: LinkFaults, rule: Rule, found: Kept) -> tuple[Sequence[FabricPort], int]:
         """Carry out a rule; returns the ports that get the message now, and the copies made."""
-        if rule.action == "drop":
-            self._log.write(link.device, rule, found.direction, "drops", found.message)
-            return [], 0
-        if rule.action == "corrupt":
-            self._log.write(link.device, rule, found.direction, "corrupts", found.message)
-            if packet_of(found.message) is None:
+        action = ACTIONS[rule.action]
+        passes = action.passes
+        if action.keeps and (rule.seconds or not passes):
+            self._keep(link, rule, found, action.verb)
+            return list(found.targets) * passes, 1
+        self._note(link, rule, found, action.verb)
+        if rule.action == "flip":
+            flip(found.message, hidden=True)
+        elif rule.action == "corrupt":
+            if Traits(found.message).packet is None:
                 return [], 0  # what no check sum of ours covers: its receiver would drop it
             flip(found.message, hidden=False)
-            return found.targets, 1
-        if rule.action == "flip":
-            self._log.write(link.device, rule, found.direction, "flips", found.message)
-            flip(found.message)
-            return found.targets, 1
-        if rule.action == "duplicate":
-            if not rule.seconds:
-                self._log.write(link.device, rule, found.direction, "duplicates", found.message)
-                return [*found.targets, *found.targets], 1
-            self._keep(link, rule, found, "duplicates")
-            return found.targets, 1
-        self._keep(link, rule, found, "keeps" if rule.action == "rate" else f"{rule.action}s")
-        return [], 1
+        return list(found.targets) * (passes + action.keeps), passes
 
     def _keep(self, link: LinkFaults, rule: Rule, found: Kept, verb: str) -> None:
         """Keep a copy of a message, for a time or until it is released."""
         size = size_of(found.message)
-        if not link.room_for(size):
+        if link.messages >= MOST_KEPT or link.bytes + size > MOST_KEPT_BYTES:
             rule.lost += 1
-            self._log.write(link.device, rule, found.direction, "has no room for", found.message)
+            self._note(link, rule, found, "has no room for")
             return
-        self._log.write(link.device, rule, found.direction, verb, found.message)
+        self._note(link, rule, found, verb)
         link.messages += 1
         link.bytes += size
         self._serial += 1
         waits = rule.first_kept(found.direction) is not None
         copy = own(found.message)
         rule.kept[self._serial] = Kept(copy, found.source, found.targets, found.direction, size)
-        if rule.action == "rate":
+        if rule.bits_per_second:
             if not waits:
                 self._transmit(link, rule, self._serial)
         elif rule.action != "hold":
@@ -247,7 +197,7 @@ class FaultStage:
 
     def _transmit(self, link: LinkFaults, rule: Rule, serial: int) -> None:
         """Deliver a message of a `rate` after the time that it takes; the next one follows."""
-        bits = 8 * length_of(rule.kept[serial].message)
+        bits = 8 * Traits(rule.kept[serial].message).length
         self._deliver_after(bits / rule.bits_per_second, link, rule, serial)
 
     def _deliver_after(self, seconds: float, link: LinkFaults, rule: Rule, serial: int) -> None:
@@ -260,28 +210,42 @@ class FaultStage:
             return
         link.messages -= 1
         link.bytes -= kept.size
-        self._log.write(link.device, rule, kept.direction, "delivers", kept.message)
+        self._note(link, rule, kept, "delivers")
         targets = kept.targets
         if kept.direction == OUT:
             targets, _ = self._into(kept.source, targets, kept.message, sort_of(kept.message))
-        following = rule.first_kept(kept.direction) if rule.action == "rate" else None
+        following = rule.first_kept(kept.direction) if rule.bits_per_second else None
         if following is not None:
             self._transmit(link, rule, following)
         self._fabric.deliver_late(targets, kept.message)
 
-
-MOST_RULES: Final = 64
+    def _note(self, link: LinkFaults, rule: Rule, found: Kept, verb: str) -> None:
+        """Log that a rule of a link does what `verb` says to a message."""
+        events = self._events
+        if not events.active:
+            return
+        it = Traits(found.message)
+        text = f"{rule.label}rule {rule.number} {verb} ({found.direction}): {it.text()}".encode()
+        events.work, before = found.message.work, events.work
+        try:
+            events.record(
+                events.device(link.device), int(Kind.FAULT), 0, rule.number, it.length, text,
+                _WHAT[it.kind], max(it.target_qpn, 0),
+            )  # fmt: skip
+        finally:
+            events.work = before
 
 
 class FaultRules:
-    """The fault rules of all links; a link is named like `a/1`, by HCA and port.
+    """The fault rules of all links by their numbers; a link is named like `a/1`, by HCA and port.
 
-    `later` calls an action after so many seconds; `events` gets what the rules do.
+    `later` calls an action after so many seconds; `events` gets what the rules do. Methods raise
+    `ValueError` for a number that no rule has.
     """
 
     def __init__(self, later: Later, events: EventLog) -> None:
         self._later = later
-        self._log = FaultLog(events)
+        self._events = events
         self._stages: dict[StagedFabric, FaultStage] = {}
         self._links: dict[str, tuple[LinkFaults, FaultStage]] = {}
         self._rules: dict[int, tuple[str, Rule]] = {}
@@ -291,7 +255,7 @@ class FaultRules:
         """Let `port` of `fabric` have rules, logged as what happens to `device`."""
         stage = self._stages.get(fabric)
         if stage is None:
-            stage = self._stages[fabric] = FaultStage(fabric, self._later, self._log)
+            stage = self._stages[fabric] = FaultStage(fabric, self._later, self._events)
         self._links[name] = LinkFaults(port, device), stage
 
     def add(self, name: str, rule: Rule) -> int:
@@ -311,15 +275,13 @@ class FaultRules:
         return rule.number
 
     def release(self, number: int) -> None:
-        """Deliver the messages that a rule keeps; the rule stays. Raises `ValueError`."""
-        name, rule = self._find(number)
-        link, stage = self._links[name]
+        """Deliver the messages that a rule keeps; the rule stays."""
+        link, stage, rule = self._find(number)
         stage.release(link, rule)
 
     def remove(self, number: int) -> None:
-        """End a rule and deliver the messages that it keeps. Raises `ValueError`."""
-        name, rule = self._find(number)
-        link, stage = self._links[name]
+        """End a rule and deliver the messages that it keeps."""
+        link, stage, rule = self._find(number)
         del self._rules[number]
         stage.remove(link, rule)
 
@@ -338,7 +300,8 @@ class FaultRules:
         """Return the rules in the order they came, each with the name of its link."""
         return list(self._rules.values())
 
-    def _find(self, number: int) -> tuple[str, Rule]:
+    def _find(self, number: int) -> tuple[LinkFaults, FaultStage, Rule]:
         if number not in self._rules:
             raise ValueError(f"there is no rule {number}")
-        return self._rules[number]
+        name, rule = self._rules[number]
+        return *self._links[name], rule

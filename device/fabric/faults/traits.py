@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from bluebridge.device.fabric.faults.roce_packets import Change, damaged, packet_of
+from bluebridge.device.fabric.faults.roce_packets import Change, RocePacket, damaged, packet_of
 from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.messages import (
     Datagram,
@@ -23,6 +23,8 @@ from bluebridge.device.layout.net.roce import GSI_QPN, Op, Syndrome
 
 NONE: Final = -1
 """Number of a trait that a message does not have."""
+MESSAGE_BYTES: Final = 512
+"""Approximate bytes of memory that a message takes besides its payload."""
 
 _KIND_OF_SYNDROME: Final = 0x60
 _RESPONSES: Final = 0x100
@@ -32,6 +34,7 @@ _DATAGRAMS: Final = 0x200
 _FRAMES: Final = 0x300
 _PACKETS: Final = 0x400
 _WITH_IMMEDIATE: Final = (Op.SEND_IMM, Op.WRITE_IMM)
+_CM_NAMES: Final = {int(attribute): attribute.name for attribute in CmAttribute}
 
 
 def sort_of(message: Message) -> int:
@@ -47,144 +50,103 @@ def sort_of(message: Message) -> int:
     return _FRAMES if packet is None else _PACKETS | packet.opcode
 
 
-def kind_of(message: Message) -> str:
-    """Return the kind of a message, one of `fault_words.KINDS`."""
-    if isinstance(message, Request):
-        return "request"
-    if isinstance(message, Response):
-        return "response"
-    if isinstance(message, Datagram):
-        return "datagram"
-    return "frames" if packet_of(message) is None else "packet"
+class Traits:
+    """What rules ask of a message, read once.
 
+    `kind` is one of `fault_words.KINDS`; `opcode` the operation of a request or packet, or an
+    answer's kind, empty for frames; `length` counts the bytes of a message, whole even if it moves
+    in parts, or of all its frames. Numbers that a message does not have are `NONE`.
+    """
 
-def opcode_of(message: Message) -> str:
-    """Return the operation of a request or packet, or an answer's kind; empty for frames."""
-    if isinstance(message, Request):
-        return message.op.name
-    if isinstance(message, Response):
-        return _answer(message)
-    if isinstance(message, Datagram):
-        return "SEND" if message.immediate is None else "SEND_IMM"
-    packet = packet_of(message)
-    return "" if packet is None else packet.name
+    __slots__ = (
+        "immediate", "kind", "length", "message", "opcode", "packet", "psn", "source_qpn",
+        "target_qpn",
+    )  # fmt: skip
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self.packet: RocePacket | None = None
+        self.source_qpn = self.target_qpn = self.immediate = NONE
+        self.psn = 0
+        if isinstance(message, Frames):
+            self._read_frames(message)
+            return
+        self.target_qpn, self.psn = message.target_qpn, message.psn
+        if isinstance(message, Response):
+            self.kind, self.opcode = "response", _answer(message)
+            self.length = sum(view.nbytes for view in message.payload)
+        else:
+            self.source_qpn = message.source_qpn
+            if isinstance(message, Request):
+                self.kind, self.opcode, self.length = "request", message.op.name, message.length
+                if message.op in _WITH_IMMEDIATE:
+                    self.immediate = message.immediate
+            else:
+                self.kind, self.opcode, self.length = "datagram", "SEND", len(message.payload)
+                if message.immediate is not None:
+                    self.opcode, self.immediate = "SEND_IMM", message.immediate
+        if not isinstance(message, Datagram) and message.part is not None:
+            self.length = message.part.total
+
+    def _read_frames(self, message: Frames) -> None:
+        self.packet = packet = packet_of(message)
+        if packet is None:
+            self.kind, self.opcode = "frames", ""
+            self.length = sum(len(frame) for train in message.trains for frame in train.frames)
+        else:
+            self.kind, self.opcode, self.psn = "packet", packet.name, packet.psn
+            self.target_qpn, self.length = packet.target_qpn, packet.end - packet.start
+
+    def beginning(self, length: int) -> bytes:
+        """Return the first bytes of the message, at most `length`; empty for a later part."""
+        message = self.message
+        if isinstance(message, Frames):
+            if self.packet is not None:
+                return self.packet.payload[:length]
+            frames = [frame for train in message.trains for frame in train.frames]
+            return frames[0][:length] if frames else b""
+        if isinstance(message, Datagram):
+            return message.payload[:length]
+        if message.part is not None and message.part.offset:
+            return b""
+        kept = b""
+        for view in message.payload:
+            kept += view[: length - len(kept)]
+        return kept
+
+    def cm_attribute(self) -> int:
+        """Return the attribute of a MAD of the connection manager."""
+        if self.target_qpn != GSI_QPN:
+            return NONE
+        data = self.beginning(MAD.size)
+        if len(data) < MAD.size or MAD.get(data, "mgmt_class") != MgmtClass.CM:
+            return NONE
+        return MAD.get(data, "attr_id")
+
+    def text(self) -> str:
+        """Return the message in a few words, for the bus log."""
+        message = self.message
+        if isinstance(message, Frames) and self.packet is None:
+            count = sum(len(train.frames) for train in message.trains)
+            return f"frames to {message.address.hex(':')} count={count} bytes={self.length}"
+        attribute = self.cm_attribute()
+        if attribute != NONE:
+            return f"MAD CM {_CM_NAMES.get(attribute, hex(attribute))}"
+        origin = "" if self.source_qpn == NONE else f" qpn={self.source_qpn:#x}"
+        part = message.part if isinstance(message, (Request, Response)) else None
+        return (
+            f"{self.kind} {self.opcode}{origin} > qpn={self.target_qpn:#x} psn={self.psn:#x} "
+            f"bytes={self.length}{'' if part is None else f' part at {part.offset}'}"
+        )
 
 
 def _answer(message: Response) -> str:
     kind = message.syndrome & _KIND_OF_SYNDROME
-    if kind == Syndrome.RNR_NAK:
-        return "RNR_NAK"
     if kind:
-        return "NAK"
+        return "RNR_NAK" if kind == Syndrome.RNR_NAK else "NAK"
     if message.read:
         return "READ_RESPONSE"
     return "ACK" if message.atomic_original is None else "ATOMIC_RESPONSE"
-
-
-def source_qpn(message: Message) -> int:
-    """Return the QPN that a message comes from, `NONE` for frames."""
-    return message.source_qpn if isinstance(message, (Request, Datagram)) else NONE
-
-
-def target_qpn(message: Message) -> int:
-    """Return the QPN that a message is for, `NONE` for frames."""
-    if not isinstance(message, Frames):
-        return message.target_qpn
-    packet = packet_of(message)
-    return NONE if packet is None else packet.target_qpn
-
-
-def length_of(message: Message) -> int:
-    """Count the bytes of a message, whole even if it moves in parts, or of all its frames."""
-    if isinstance(message, Frames):
-        packet = packet_of(message)
-        if packet is not None:
-            return packet.end - packet.start
-        return sum(len(frame) for train in message.trains for frame in train.frames)
-    if isinstance(message, Datagram):
-        return len(message.payload)
-    if message.part is not None:
-        return message.part.total
-    if isinstance(message, Request):
-        return message.length
-    return sum(view.nbytes for view in message.payload)
-
-
-def immediate_of(message: Message) -> int:
-    """Return the immediate value of a message, `NONE` where it has none."""
-    if isinstance(message, Request):
-        return message.immediate if message.op in _WITH_IMMEDIATE else NONE
-    if isinstance(message, Datagram) and message.immediate is not None:
-        return message.immediate
-    return NONE
-
-
-def beginning_of(message: Message, length: int) -> bytes:
-    """Return the first bytes of a message, at most `length`; empty for a later part."""
-    if isinstance(message, Frames):
-        packet = packet_of(message)
-        if packet is not None:
-            return packet.payload[:length]
-        frames = [frame for train in message.trains for frame in train.frames]
-        return frames[0][:length] if frames else b""
-    if isinstance(message, Datagram):
-        return message.payload[:length]
-    if message.part is not None and message.part.offset:
-        return b""
-    kept = b""
-    for view in message.payload:
-        kept += view[: length - len(kept)]
-    return kept
-
-
-def cm_attribute(message: Message) -> int:
-    """Return the attribute of a MAD of the connection manager, `NONE` for other messages."""
-    if target_qpn(message) != GSI_QPN:
-        return NONE
-    data = beginning_of(message, MAD.size)
-    if len(data) < MAD.size or MAD.get(data, "mgmt_class") != MgmtClass.CM:
-        return NONE
-    return MAD.get(data, "attr_id")
-
-
-def text_of(message: Message) -> str:
-    """Return a message in a few words, for the bus log."""
-    if isinstance(message, Frames) and packet_of(message) is None:
-        count = sum(len(train.frames) for train in message.trains)
-        return f"frames to {message.address.hex(':')} count={count} bytes={length_of(message)}"
-    attribute = cm_attribute(message)
-    if attribute != NONE:
-        return f"MAD CM {_cm_name(attribute)}"
-    sender = source_qpn(message)
-    origin = "" if sender == NONE else f" qpn={sender:#x}"
-    return (
-        f"{kind_of(message)} {opcode_of(message)}{origin} > qpn={target_qpn(message):#x} "
-        f"psn={_psn(message):#x} bytes={length_of(message)}{_part_text(message)}"
-    )
-
-
-def _cm_name(attribute: int) -> str:
-    try:
-        return CmAttribute(attribute).name
-    except ValueError:
-        return hex(attribute)
-
-
-def _psn(message: Message) -> int:
-    if not isinstance(message, Frames):
-        return message.psn
-    packet = packet_of(message)
-    return 0 if packet is None else packet.psn
-
-
-def _part_text(message: Message) -> str:
-    if isinstance(message, (Request, Response)) and message.part is not None:
-        return f" part at {message.part.offset}"
-    return ""
-
-
-MESSAGE_BYTES: Final = 512
-"""Approximate bytes of memory that a message takes besides its payload."""
 
 
 @dataclass(slots=True)
@@ -205,7 +167,7 @@ def size_of(message: Message) -> int:
     """Count the bytes that a copy of a message takes."""
     if isinstance(message, (Request, Response)):
         return MESSAGE_BYTES + sum(view.nbytes for view in message.payload)
-    return MESSAGE_BYTES + length_of(message)
+    return MESSAGE_BYTES + Traits(message).length
 
 
 def own(message: Message) -> Message:
@@ -229,7 +191,7 @@ def change(message: Message, how: Change) -> None:
         message.trains = [Train([how.of(packet)])]
 
 
-def flip(message: Message, *, hidden: bool = True) -> None:
+def flip(message: Message, *, hidden: bool) -> None:
     """Invert the lowest bit of a message's first byte of payload, in bytes of its own.
 
     Nothing else may have the message: a sender makes a new one when it sends again. The check sum
