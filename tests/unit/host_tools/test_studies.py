@@ -6,13 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.buslog.reader import Event
-from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.host_tools.arguments import parse
 from bluebridge.host_tools.campaigns import blueflame_study as study
-from bluebridge.host_tools.campaigns.bench import doorbell_replies, ntrdma_network, rdma
-from bluebridge.host_tools.campaigns.bench.figures import at_least, plain
-from bluebridge.host_tools.ntrdma.network import Measured
+from bluebridge.host_tools.campaigns.bench import rdma
+from bluebridge.host_tools.campaigns.bench.page import PAGE, Figure, with_rows
 from bluebridge.host_tools.sweep.request import SweepRequest
 
 
@@ -28,32 +25,17 @@ def test_the_two_sides_take_turns_and_medians_count() -> None:
     assert calls == ["a", "b"] * 3
 
 
-def test_goals_that_are_a_least() -> None:
-    assert at_least(plain("k", "t", 19.9, "x"), 20).verdict() == "fell short"
-    met = at_least(plain("k", "t", 20.0, "x"), 20)
-    assert (met.verdict(), met.goal) == ("met", ">= 20 x")
+def test_goals() -> None:
+    assert Figure("t", 19.9, "x", least=20).row() == ("t", "19.9 x", ">= 20 x", "fell short")
+    assert Figure("t", 1234.0, "us", most=1234).row() == ("t", "1,234 us", "<= 1234 us", "met")
+    assert Figure("t", 1.0, "us").row() == ("t", "1 us", "", "")
 
 
-def _ring(time: float, device: str, value: int = 1, bar: int = 0) -> Event:
-    data = value.to_bytes(4, "little")
-    return Event(0, time, device, Kind.MMIO_WRITE, bar, What.OTHER, 0, 0x104, 4, data)
-
-
-def test_an_answer_is_the_peers_next_ring_and_two_rings_tell_nothing() -> None:
-    events = [
-        *(_ring(0.0, "b.ntb4"), _ring(1.0, "a.ntb4"), _ring(1.5, "b.ntb4")),
-        *(_ring(1.6, "a.ntb4", bar=2), _ring(1.7, "a.ntb4", value=0)),
-        *(_ring(1.8, "b.ntb4"), _ring(2.0, "a.ntb4"), _ring(2.25, "b.ntb4")),
-    ]
-    assert doorbell_replies.reply_times(events) == [0.5, 0.25]
-
-
-def test_a_way_over_the_bridge_has_figures_with_names_of_their_own() -> None:
-    ours = Measured("NTRDMA, ntb+dma", 1500, 900.0, 800.0, 5.0, 6.0, 12.0)
-    kernels = Measured("ntb_netdev use_dma=1", 1500, 700.0, 600.0, 2.0, 3.0)
-    found = [each for row in (ours, kernels) for each in ntrdma_network.figures_of(row)]
-    assert [each.value for each in found] == [900.0, 5.0, 6.0, 12.0, 700.0, 2.0, 3.0]
-    assert len({each.key for each in found}) == len({each.title for each in found}) == 7
+def test_a_run_changes_its_rows_of_the_page_only() -> None:
+    page = "Said.\n\n| figure | measured |\n|---|---|\n| one | 1 |\n| two | 2 |\n\nMore.\n"
+    changed = with_rows(page, "figure", [("two", "3"), ("new", "4")])
+    assert changed == page.replace("| two | 2 |", "| two | 3 |\n| new | 4 |")
+    assert "| cores | " in with_rows(PAGE.read_text(), "machine", [("cores", "2")])
 
 
 SWEEPS = [

@@ -1,6 +1,6 @@
 """How fast the page is on a long log: `python -m tests.unit.web.speed LOG` prints the figures.
 
-A log of a million events: `python -m bluebridge.host_tools.campaigns.bench.log_writer LOG 1000000`.
+A long log: `ib_write_lat -n 100000` between the guests of `bluebridge up --driver kernel`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,75 @@
+"""krping's own tests between two guests by the Python driver, and what they cost the device."""
+
+from __future__ import annotations
+
+import re
+
+from bluebridge.host_tools.campaigns.bench import doorbell
+from bluebridge.host_tools.campaigns.bench.page import Figure
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.krping.krping_command import KrpingRequest, Outcome, run
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.progress import Progress
+
+_ADDRESS = "addr=192.168.69.127,port=9999"
+_DELTA = re.compile(r"delta sec (\d+) delta usec (\d+) iter (\d+) size (\d+)")
+_SHORT, _LONG = 200, 2200
+"""Iterations of the two ping-pongs whose difference takes out what connecting costs the server."""
+
+
+def figures(progress: Progress) -> list[Figure]:
+    """Measure krping between guests, and the device's time for a doorbell. Raises `LabError`."""
+    with Pair(LabConfig(), progress) as pair:
+        progress("krping, 64 bytes")
+        median = _p50(_krping(pair, "size=64,count=500")) / 1000
+        progress("RDMA WRITE bandwidth")
+        rate = _write_bandwidth(pair)
+        progress("RDMA WRITE ping-pong")
+        half, cost = _ping_pong(pair)
+        library = pair.library
+    progress("device CPU per doorbell")
+    with_log, without = (doorbell.cost_us(library, logged) for logged in (True, False))
+    together = "the same in the ping-pong of two guests, falling asleep and waking up included"
+    return [
+        Figure("krping, 64 bytes, median per iteration, no verbose", median, "ms", most=1.5),
+        Figure("RDMA WRITE bandwidth, 1 MiB messages", rate, "GiB/s", least=1),
+        Figure("8-byte RDMA WRITE, half of a ping-pong, p50", half, "us", most=60),
+        Figure("device CPU per doorbell with one WQE, bus log on", with_log, "us", most=18),
+        Figure("the same with the bus log off", without, "us"),
+        Figure(together, cost, "us", most=60),
+    ]
+
+
+def _krping(pair: Pair, options: str) -> Outcome:
+    """One krping run with the same options on both sides; raises `LabError` if it failed."""
+    sides = (f"{side},{_ADDRESS},{options}" for side in ("server", "client"))
+    outcome = run(pair, KrpingRequest.parse(*sides), timeout=3600)
+    if not outcome.ok:
+        raise LabError(f"krping with {options} failed: {outcome.failure()}")
+    return outcome
+
+
+def _p50(outcome: Outcome) -> float:
+    """Median microseconds per iteration."""
+    return float(outcome.client.result["us_per_iteration"]["p50"])
+
+
+def _write_bandwidth(pair: Pair) -> float:
+    """GiB/s of 1 MiB RDMA WRITEs with a few under way, by the client's clock."""
+    outcome = _krping(pair, "bw,size=1048576,count=1000,tx-depth=16")
+    match = _DELTA.search(outcome.client.output)
+    if match is None:
+        raise LabError("krping bw printed no result", transcript=outcome.client.output)
+    seconds, micro, count, size = map(int, match.groups())
+    return count * size / (seconds + micro / 1e6) / (1 << 30)
+
+
+def _ping_pong(pair: Pair) -> tuple[float, float]:
+    """Median of half a round trip of 8-byte RDMA WRITEs; server CPU per doorbell; both in us."""
+    before = pair.server.cpu_seconds()
+    _krping(pair, f"wlat,size=8,count={_SHORT}")
+    middle = pair.server.cpu_seconds()
+    outcome = _krping(pair, f"wlat,size=8,count={_LONG}")
+    spent = (pair.server.cpu_seconds() - middle) - (middle - before)
+    return _p50(outcome) / 2, spent * 1e6 / (2 * (_LONG - _SHORT))
