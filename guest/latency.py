@@ -17,8 +17,12 @@ from typing import Any
 
 from bluebridge.guest.drivers.bus.vfio import VfioBus
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.provider_options import add_provider_options, open_chosen
-from bluebridge.guest.providers import BLUEFLAME_USES, open_device
+from bluebridge.guest.providers import (
+    BLUEFLAME_USES,
+    add_provider_options,
+    open_chosen,
+    open_device,
+)
 from bluebridge.guest.verbs import (
     AccessFlags,
     Device,

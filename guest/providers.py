@@ -1,15 +1,20 @@
-"""The choice of the driver that provides verbs, by a PCI function's identity or by name."""
+"""The choice of the driver that provides verbs, by a PCI function's identity or by name.
+
+Programs choose by `--provider` and `--backend`.
+"""
 
 from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
 
 from bluebridge.device.layout.pci import HCA_IDS
 from bluebridge.guest.drivers.bus.interface import Bus
 from bluebridge.guest.drivers.hca.posting.blueflame import USES, use_of
 from bluebridge.guest.drivers.hca.resources.adapter import DEFAULT_VECTORS
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
-from bluebridge.guest.verbs.errors import DeviceLost
-from bluebridge.guest.verbs.interface import Device
+from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END, HELP
+from bluebridge.guest.verbs import Device, DeviceLost
 
 GONE = 0xFFFF, 0xFFFF
 BLUEFLAME_USES = USES
@@ -52,3 +57,21 @@ def _open_hca(bus: Bus, vectors: int, blueflame: str) -> Device:
     from bluebridge.guest.drivers.hca.context import open_hca
 
     return open_hca(bus, vectors=vectors, blueflame=use_of(blueflame))
+
+
+def add_provider_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that choose a provider of verbs."""
+    parser.add_argument(
+        "--provider", choices=PROVIDERS, default=HCA, help=f"of verbs (default {HCA})"
+    )
+    parser.add_argument("--backend", default=BACK_END, help=f"of ntrdma: {HELP}")
+
+
+def open_chosen(
+    given: argparse.Namespace, open_hca: Callable[[], Device], wait: bool = True, ethernet: str = ""
+) -> Device:
+    """Open the device that was chosen; raises `DeviceError`, `OSError`.
+
+    NTRDMA may wait for its peer, and have a network interface of the address `ethernet`.
+    """
+    return open_hca() if given.provider == HCA else open_ntrdma(given.backend, wait, ethernet)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bluebridge.device.buslog.reader import Event, LogError, LogReader
+from bluebridge.device.layout import ioat
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.ioat import registers as ioat
 from bluebridge.device.layout.ntb import models
 from bluebridge.device.layout.ntb.models import BY_NAME, DEFAULT
 from bluebridge.device.server.options import BridgeOptions

@@ -12,5 +12,5 @@
 `bluebridge.images.accelerator.accelerator(artefacts)` runs a guest to choose `kvm` or `tcg`.
 `bluebridge.images.doctor.checks()` lists what this machine has, and the command for what it lacks.
 `python -m bluebridge.images build | list | path NAME | refresh | clean` are its commands.
-Failures are `bluebridge.images.errors.ImageError`: one line with what failed and how to mend it.
+Failures are `bluebridge.images.report.ImageError`: one line with what failed and how to mend it.
 """

@@ -12,10 +12,9 @@ from bluebridge.hot_modules import DEVICE
 from bluebridge.images import device_build, guest_build
 from bluebridge.images.accelerator import accelerator
 from bluebridge.images.artefacts import Artefacts
-from bluebridge.images.errors import ImageError, of_system
 from bluebridge.images.overlay import code_key
-from bluebridge.images.progress import say
-from bluebridge.images.recipes.python_headers import PythonHeadersRecipe
+from bluebridge.images.recipes.unpacked import PythonHeadersRecipe
+from bluebridge.images.report import ImageError, of_system, say
 from bluebridge.images.source import HOME
 from bluebridge.images.unpack import tree_size
 

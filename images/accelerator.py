@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from bluebridge.images.artefacts import Artefacts, Qemu
-from bluebridge.images.progress import step
+from bluebridge.images.report import step
 
 Accelerator = Literal["kvm", "tcg"]
 DEVICE = Path("/dev/kvm")

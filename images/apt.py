@@ -17,9 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bluebridge.images.cache import Cache
-from bluebridge.images.errors import ImageError
 from bluebridge.images.host import as_root
-from bluebridge.images.progress import step
+from bluebridge.images.report import ImageError, step
 from bluebridge.images.run import run
 
 MEND = "set BLUEBRIDGE_MIRROR to the address of a Debian mirror"

@@ -11,18 +11,19 @@ from pathlib import Path
 from bluebridge.images.apt import NotRemembered, Packages, StaleVersions
 from bluebridge.images.cache import Cache
 from bluebridge.images.recipes.boot_files import BootFilesRecipe
-from bluebridge.images.recipes.debug_tools import DebugToolsRecipe
-from bluebridge.images.recipes.dpdk import DpdkRecipe
 from bluebridge.images.recipes.guest import GuestRecipe
-from bluebridge.images.recipes.ipxe import IpxeRecipe
+from bluebridge.images.recipes.guest_archives import (
+    DebugToolsRecipe,
+    DpdkRecipe,
+    MessageLibrariesRecipe,
+    NfsRecipe,
+)
 from bluebridge.images.recipes.kernel import KernelRecipe
+from bluebridge.images.recipes.kernel_modules import VfioRecipe
 from bluebridge.images.recipes.libvfio_user import LibvfioUserRecipe
-from bluebridge.images.recipes.message_libraries import MessageLibrariesRecipe
-from bluebridge.images.recipes.nfs import NfsRecipe
-from bluebridge.images.recipes.python_headers import PythonHeadersRecipe
-from bluebridge.images.recipes.qemu import PROGRAM, QemuRecipe
+from bluebridge.images.recipes.module_build import ModuleRecipe
 from bluebridge.images.recipes.recipe import Recipe
-from bluebridge.images.recipes.vfio import VfioRecipe
+from bluebridge.images.recipes.unpacked import PROGRAM, IpxeRecipe, PythonHeadersRecipe, QemuRecipe
 from bluebridge.images.unpack import LIBRARIES, foreign
 
 CLIENT = 'name "vfio-user-pci"'
@@ -42,7 +43,7 @@ class Qemu:
 class Artefacts:
     """The files that virtual machines and device server need, in one cache folder.
 
-    Each method builds its artefact if need be and raises `bluebridge.images.errors.ImageError`.
+    Each method builds its artefact if need be and raises `bluebridge.images.report.ImageError`.
     """
 
     def __init__(self, cache: Path | None = None) -> None:
@@ -176,3 +177,35 @@ def _version(text: str) -> str:
     """Return `11.1.3` of `QEMU emulator version 11.1.3 (Debian ...)`."""
     words = text.split()
     return words[3] if len(words) > 3 else "unknown"
+
+
+class ModuleSet:
+    """The modules that a recipe of the kind `recipe` builds."""
+
+    def __init__(self, recipe: type[ModuleRecipe], artefacts: Artefacts) -> None:
+        self._recipe = recipe
+        self._artefacts = artefacts
+
+    def _made(self) -> ModuleRecipe:
+        kernel = self._artefacts.recipes["kernel"]
+        assert isinstance(kernel, KernelRecipe)
+        return self._recipe(self._artefacts.cache, self._artefacts.packages, kernel)
+
+    def folder(self) -> Path:
+        """Return the folder with the built modules `NAME.ko`, built now if missing.
+
+        Raises `ImageError`.
+        """
+        try:
+            return self._made().folder()
+        except StaleVersions:
+            self._artefacts.packages.refresh()
+            return self._made().folder()
+
+    def present(self) -> Path | None:
+        """Return the folder if it is in the cache, else None; needs no network."""
+        try:
+            with self._artefacts.packages.offline():
+                return self._made().present()
+        except NotRemembered:
+            return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -10,11 +11,11 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bluebridge.cache_root import cache_root
-from bluebridge.images.errors import NO_ROOM, ImageError, of_system
-from bluebridge.images.progress import say, step
+from bluebridge.images.report import NO_ROOM, ImageError, of_system, say, step
 
 
 def default_root() -> Path:
@@ -128,3 +129,55 @@ def _disk_errors(root: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise of_system(error, root) from error
+
+
+STATE = "state"
+"""Name of the migration file in a snapshot's folder: QEMU's `mapped-ram` format, sparse."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The snapshot of a variant and its ingredients, whether it exists or not."""
+
+    variant: str
+    """The machine's size as part of the folder's name; each variant is replaced separately."""
+    ingredients: tuple[object, ...]
+    """Everything the guest's state depends on, as JSON values."""
+    cache: Cache = field(default_factory=Cache)
+
+    @property
+    def folder(self) -> Path:
+        """The snapshot's folder, whether it exists or not."""
+        return self.cache.folder(self._name, key_of(*self.ingredients))
+
+    @property
+    def state(self) -> Path:
+        """The path of the migration file, whether it exists or not."""
+        return self.folder / STATE
+
+    @property
+    def _name(self) -> str:
+        return f"snapshot-{self.variant}"
+
+    def ensure(self, make: Callable[[Path], None]) -> Path:
+        """Return the migration file, made by `make(path)` if it does not exist.
+
+        Raises `ImageError`.
+        """
+
+        def build(folder: Path) -> None:
+            make(folder / STATE)
+
+        return self.cache.ensure(self._name, key_of(*self.ingredients), build) / STATE
+
+    def discard(self) -> bool:
+        """Remove the snapshot; return whether it is gone.
+
+        Guests that are reading it are not affected.
+        """
+        # Renamed first: a partly removed folder of the final name would count as a snapshot.
+        with contextlib.suppress(OSError, ImageError), self.cache.lock(self._name):
+            aside = self.folder.with_name(f".{self._name}.discarded.{os.getpid()}")
+            self.folder.rename(aside)
+            self.cache.remove(aside)
+        return not self.folder.exists()

@@ -21,8 +21,7 @@ from bluebridge.compiled import SUFFIX, Group
 from bluebridge.hot_modules import DEVICE
 from bluebridge.images import extensions
 from bluebridge.images.cache import Cache
-from bluebridge.images.errors import ImageError
-from bluebridge.images.progress import say
+from bluebridge.images.report import ImageError, say
 from bluebridge.images.run import run
 from bluebridge.images.source import HOME
 

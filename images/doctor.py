@@ -17,8 +17,8 @@ from bluebridge import compiled, hot_modules
 from bluebridge.images.accelerator import DEVICE, accelerator
 from bluebridge.images.apt import debian_mirror
 from bluebridge.images.artefacts import Artefacts, host_qemu
-from bluebridge.images.errors import ImageError
 from bluebridge.images.host import NEEDS, as_root, install_words
+from bluebridge.images.report import ImageError
 from bluebridge.images.unpack import tree_size
 
 GIB = 1 << 30

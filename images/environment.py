@@ -10,9 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bluebridge.images.errors import NO_ROOM, ImageError
-from bluebridge.images.exit_status import exit_status
-from bluebridge.images.progress import step
+from bluebridge.images.report import NO_ROOM, ImageError, exit_status, step
 from bluebridge.images.source import HOME
 
 # Modules are compiled to bytecode when they are first imported: most never are.

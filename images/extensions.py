@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
-from bluebridge.images.errors import ImageError
 from bluebridge.images.host import as_root
+from bluebridge.images.report import ImageError
 from bluebridge.images.run import run
 
 # A cache of types would have to be as reliable as the key of a build; making them takes 4 s.

@@ -19,7 +19,7 @@ from pathlib import Path
 from bluebridge.compiled import wanted
 from bluebridge.images import extensions
 from bluebridge.images.cache import Cache, file_digest, key_of
-from bluebridge.images.recipes import python_headers
+from bluebridge.images.recipes.unpacked import FOLDERS
 from bluebridge.images.run import run
 from bluebridge.images.source import HOME
 
@@ -33,7 +33,7 @@ OWN = (
     "guest_build.py",
     "guest_c.py",
     "guest_modules.py",
-    "recipes/python_headers.py",
+    "recipes/unpacked.py",
 )
 COMPILE = ("-O1", "-fPIC", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE", "-DNDEBUG", "-w")
 LINK = ("-shared", "-nostdlib", "-Wl,-s", "-Wl,-z,noseparate-code")
@@ -69,7 +69,7 @@ def build(folder: Path, headers: Path) -> None:
     command: list[str | Path] = [sys.executable, "-m", "bluebridge.images.guest_c", code]
     run(command, what="mypyc", cwd=HOME, env={"PYTHONPATH": str(HOME)})
     told = json.loads((code / TOLD).read_text())
-    includes = [code, Path(told["headers"]), *(headers / name for name in python_headers.FOLDERS)]
+    includes = [code, Path(told["headers"]), *(headers / name for name in FOLDERS)]
     words = [compiler, *COMPILE, *(f"-I{include}" for include in includes)]
     extensions.build(told["modules"], partial(_compile, words), (compiler, *LINK), folder, SUFFIX)
     shutil.rmtree(code)

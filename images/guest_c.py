@@ -21,7 +21,7 @@ from bluebridge.images.enum_members import copy_sources
 from bluebridge.images.extensions import TYPES
 from bluebridge.images.guest_build import TOLD
 from bluebridge.images.guest_modules import GROUP, MODULES
-from bluebridge.images.recipes.python_headers import VERSION
+from bluebridge.images.recipes.unpacked import VERSION
 
 SOURCES = ("guest", "device")
 """The trees that are copied, since the modules are type-checked with them."""

@@ -15,7 +15,6 @@ MODULES = tuple(
         "drivers.bus.vectors",
         "drivers.bus.vfio",
         "drivers.dma.channel",
-        "drivers.dma.ring",
         "drivers.hca.posting.operations",
         "drivers.hca.posting.wqe",
         "drivers.hca.queues.cq",

@@ -16,9 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bluebridge.images.errors import ImageError
-from bluebridge.images.exit_status import exit_status
-from bluebridge.images.progress import step
+from bluebridge.images.report import ImageError, exit_status, step
 from bluebridge.images.run import failure
 
 

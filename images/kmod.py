@@ -21,11 +21,10 @@ from bluebridge.images import sandbox
 from bluebridge.images.apt import StaleVersions
 from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.cache import Cache
-from bluebridge.images.errors import ImageError
-from bluebridge.images.kmod_source import copy_source, make_writable_by, plain_files, sandbox_path
-from bluebridge.images.progress import say
-from bluebridge.images.recipes.kbuild import KbuildRecipe
 from bluebridge.images.recipes.kernel import KernelRecipe
+from bluebridge.images.recipes.module_build import KbuildRecipe
+from bluebridge.images.report import ImageError, say
+from bluebridge.images.sandbox import copy_source, make_writable_by, plain_files, sandbox_path
 
 ARGUMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)\+?=|-j\d*$|-k$|--keep-going$")
 SET_HERE = {"M", "MO", "O", "KBUILD_EXTMOD", "KBUILD_EXTMOD_OUTPUT", "KBUILD_OUTPUT"}

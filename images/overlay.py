@@ -16,7 +16,7 @@ from pathlib import Path
 from bluebridge.images import guest_build
 from bluebridge.images.cache import Cache, file_digest, key_of
 from bluebridge.images.cpio import ALIGNMENT, CpioWriter
-from bluebridge.images.progress import say
+from bluebridge.images.report import say
 from bluebridge.images.run import run
 from bluebridge.images.unpack import foreign
 
@@ -36,7 +36,7 @@ SINGLE = (
 def build(destination: Path, root: Path, initrd: Path) -> Path:
     """Write `initrd` followed by the guest code below `root` to `destination`.
 
-    `initrd` is `Artefacts.initrd()`. Raises `bluebridge.images.errors.ImageError`.
+    `initrd` is `Artefacts.initrd()`. Raises `bluebridge.images.report.ImageError`.
     """
     archive = overlay(root, initrd)
     with open(destination, "wb") as out:

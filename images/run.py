@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bluebridge.images.errors import NO_ROOM, ImageError
+from bluebridge.images.report import NO_ROOM, ImageError
 
 NETWORK_SIGNS = (
     "Could not resolve",

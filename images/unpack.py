@@ -10,7 +10,7 @@ import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from bluebridge.images.errors import ImageError
+from bluebridge.images.report import ImageError
 from bluebridge.images.run import run
 
 MERGED = ("bin", "sbin", "lib", "lib64")

@@ -19,8 +19,7 @@ from bluebridge.compiled import INSTALLED
 from bluebridge.hot_modules import DEVICE
 from bluebridge.images import device_build
 from bluebridge.images.cache import Cache
-from bluebridge.images.exit_status import exit_status
-from bluebridge.images.progress import say
+from bluebridge.images.report import exit_status, say
 from bluebridge.images.run import run
 from bluebridge.images.source import HOME
 

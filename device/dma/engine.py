@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic
 
-from bluebridge.device.dma.channel import DmaChannel
-from bluebridge.device.dma.copy import Copier
-from bluebridge.device.layout.ioat import registers as layout
-from bluebridge.device.layout.ioat.registers import ChannelCommand
-from bluebridge.device.pci.capabilities import Capability, Express, MsiX, PowerManagement
+from bluebridge.device.dma.channel import Copier, DmaChannel
+from bluebridge.device.layout import ioat as layout
+from bluebridge.device.layout.ioat import ChannelCommand
+from bluebridge.device.pci.config_space import (
+    Bar,
+    Capability,
+    Express,
+    Identity,
+    MsiX,
+    PowerManagement,
+)
 from bluebridge.device.pci.host import MasterBus
-from bluebridge.device.pci.identity import Bar, Identity
 from bluebridge.device.pci.registers import LINE, RegisterFile, Slot
 
 BARS = (Bar(0, layout.BAR0_SIZE),)

@@ -12,15 +12,12 @@ from collections.abc import Collection
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ntb import gen1 as layout
 from bluebridge.device.ntb.errata import Hazards
-from bluebridge.device.ntb.fault_points import FaultPoints
 from bluebridge.device.ntb.link import BridgeLink
-from bluebridge.device.ntb.shape import Shape, Wanted
-from bluebridge.device.ntb.state import BridgeState, window_state
+from bluebridge.device.ntb.shape import BridgeState, FaultPoints, Shape, Wanted, window_state
 from bluebridge.device.ntb.window import Portal, Window
-from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
+from bluebridge.device.pci.config_space import Bar, Express, MsiX, PowerManagement
 from bluebridge.device.pci.function import ConfigRegister
 from bluebridge.device.pci.host import CLOSED, MasterBus, Place, register_width
-from bluebridge.device.pci.identity import Bar
 from bluebridge.device.pci.registers import RegisterFile
 
 TYPE_BITS = 0xF

@@ -5,14 +5,11 @@ from __future__ import annotations
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ntb import gen4 as layout
 from bluebridge.device.layout.ntb.models import WINDOW_BYTES, BarSizes
-from bluebridge.device.ntb.fault_points import FaultPoints
 from bluebridge.device.ntb.link import BridgeLink
-from bluebridge.device.ntb.shape import Shape, Wanted
-from bluebridge.device.ntb.state import BridgeState, window_state
+from bluebridge.device.ntb.shape import BridgeState, FaultPoints, Shape, Wanted, window_state
 from bluebridge.device.ntb.window import Portal, Window
-from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
+from bluebridge.device.pci.config_space import Bar, Express, MsiX, PowerManagement
 from bluebridge.device.pci.host import CLOSED, MasterBus, Place
-from bluebridge.device.pci.identity import Bar
 from bluebridge.device.pci.registers import RegisterFile
 
 WIDE_BAR = layout.WINDOW_BARS[1]

@@ -7,17 +7,13 @@ has windows, doorbells, messages and, for a peer that is reset, the link event o
 from __future__ import annotations
 
 from bluebridge.device.layout.ntb import switchtec as layout
-from bluebridge.device.ntb.fault_points import FaultPoints
 from bluebridge.device.ntb.link import BridgeLink
-from bluebridge.device.ntb.shape import Shape, Wanted
-from bluebridge.device.ntb.state import BridgeState
+from bluebridge.device.ntb.shape import BridgeState, FaultPoints, Shape, Wanted
 from bluebridge.device.ntb.switchtec_control import ControlBlocks
-from bluebridge.device.ntb.switchtec_doorbells import DoorbellGate
-from bluebridge.device.ntb.switchtec_inbox import Inbox
+from bluebridge.device.ntb.switchtec_messages import DoorbellGate, Inbox
 from bluebridge.device.ntb.window import Portal, Window
-from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
+from bluebridge.device.pci.config_space import Bar, Express, MsiX, PowerManagement
 from bluebridge.device.pci.host import MasterBus, Place
-from bluebridge.device.pci.identity import Bar
 from bluebridge.device.pci.registers import RegisterFile, Slot
 
 FIRST_MESSAGE = 64 - layout.MESSAGES

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bluebridge.device.layout.ntb import switchtec as layout
 from bluebridge.device.layout.ntb.switchtec import BlockStatus, Operation
-from bluebridge.device.ntb.state import WindowState, window_state
+from bluebridge.device.ntb.shape import WindowState, window_state
 from bluebridge.device.ntb.window import Window
 from bluebridge.device.pci.host import CLOSED, MasterBus, Place
 from bluebridge.device.pci.registers import RegisterFile

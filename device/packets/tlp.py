@@ -10,8 +10,7 @@ from struct import pack
 from typing import Final
 
 from bluebridge.device.layout.fields import Struct
-from bluebridge.device.layout.pcie.pseudo_header import TAG_DISSECTOR_NAME, TAG_END
-from bluebridge.device.layout.pcie.tlp import (
+from bluebridge.device.layout.pcie import (
     COMPLETION,
     CONFIG,
     LIMIT_32,
@@ -19,6 +18,8 @@ from bluebridge.device.layout.pcie.tlp import (
     MAX_DWORDS,
     MEMORY_32,
     MEMORY_64,
+    TAG_DISSECTOR_NAME,
+    TAG_END,
     TlpType,
 )
 

@@ -1,13 +1,136 @@
-"""Configuration space of an endpoint: a type 0 header and a chain of capabilities."""
+"""Configuration space of an endpoint: identity, BARs and their addresses, capabilities.
+
+vfio-user has no message with the address of a BAR: QEMU only forwards the writes to the base
+address registers (hw/vfio-user in QEMU 11.1).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from bluebridge.device.layout import pci as layout
-from bluebridge.device.pci.capabilities import Capability, Express
-from bluebridge.device.pci.identity import Bar, Identity
 from bluebridge.device.pyvfio_user import ConfigSpace
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A memory BAR of `size` bytes, a power of two; a 64-bit BAR takes two indexes.
+
+    From offset `lines` on, adjacent posted stores within a line of 64 bytes may come as one write.
+    """
+
+    index: int
+    size: int
+    wide: bool = True
+    prefetchable: bool = False
+    lines: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The identity of a function, as `lspci` shows it; `class_code` has 24 bits."""
+
+    vendor: int
+    device: int
+    class_code: int
+    subsystem_vendor: int
+    subsystem: int
+    revision: int = 0
+
+
+class Capability(Protocol):
+    """One capability: identifier, a byte for the link to the next one, registers."""
+
+    def body(self) -> bytes:
+        """The registers at reset."""
+
+    def writable(self) -> bytes:
+        """A mask of the bits of `body` that software may change."""
+
+
+@dataclass(frozen=True, slots=True)
+class PowerManagement:
+    """PCI power management 1.2 capability: states D0 and D3hot, without PME."""
+
+    def body(self) -> bytes:
+        """The 8 bytes at reset; the device does not lose its state in D3hot (No_Soft_Reset)."""
+        return bytes(layout.PM_CAPABILITY.pack(id=layout.CAP_ID_PM, version=3, no_soft_reset=1))
+
+    def writable(self) -> bytes:
+        """A mask of `body` in which only the power state is writable."""
+        return bytes(layout.PM_CAPABILITY.pack(power_state=3))
+
+
+@dataclass(frozen=True, slots=True)
+class Express:
+    """PCI Express capability version 2 of an endpoint: `speed` 3 = 8 GT/s, `width` in lanes."""
+
+    speed: int = 3
+    width: int = 8
+
+    def body(self) -> bytes:
+        """The 60 bytes at reset, which show a link that is up at its full speed and width."""
+        return bytes(
+            layout.EXPRESS_CAPABILITY.pack(
+                id=layout.CAP_ID_EXPRESS,
+                version=2,
+                max_payload_supported=1,
+                extended_tag_supported=1,
+                role_based_errors=1,
+                function_reset=1,
+                relaxed_ordering=1,
+                no_snoop=1,
+                max_read_request=2,
+                link_speed_max=self.speed,
+                link_width_max=self.width,
+                link_speed=self.speed,
+                link_width=self.width,
+                completion_timeout_disable_supported=1,
+                link_speeds=(1 << self.speed) - 1,
+                target_link_speed=self.speed,
+            )
+        )
+
+    def writable(self) -> bytes:
+        """A mask of `body` with device control 1 and 2 and link control 1 and 2 writable."""
+        return bytes(
+            layout.EXPRESS_CAPABILITY.pack(
+                device_control=0x7FFF,
+                link_control=0x0FFB,
+                device_control2=0x641F,
+                link_control2=0xFFFF,
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MsiX:
+    """MSI-X capability with `vectors` entries: table and pending bits at offsets of BAR `bar`.
+
+    QEMU keeps table and pending bits itself; the device never sees accesses to them.
+    """
+
+    vectors: int
+    bar: int
+    table: int
+    pending: int
+
+    def body(self) -> bytes:
+        """The 12 bytes at reset."""
+        return bytes(
+            layout.MSIX_CAPABILITY.pack(
+                id=layout.CAP_ID_MSIX,
+                table_size=self.vectors - 1,
+                table=self.table | self.bar,
+                pending=self.pending | self.bar,
+            )
+        )
+
+    def writable(self) -> bytes:
+        """A mask of `body` in which MSI-X enable and function mask are writable."""
+        return bytes(layout.MSIX_CAPABILITY.pack(enable=1, function_mask=1))
 
 
 class EndpointConfig(ConfigSpace):
@@ -80,3 +203,56 @@ def _add_bar(config: EndpointConfig, bar: Bar) -> None:
     config.set_bar(bar.index, bar.size, low)
     if bar.wide:
         config.set(0x10 + 4 * (bar.index + 1), "<I", 0, writable=(-bar.size >> 32) & 0xFFFFFFFF)
+
+
+_FIRST: Final = layout.HEADER.field("bar0").offset
+_END: Final = layout.HEADER.field("bar5").offset + 4
+
+
+class BarDecoder:
+    """The decoded BARs of one function.
+
+    A BAR is decoded only while memory decoding is on and it holds an address: not zero, and not the
+    all ones of a sizing probe. Its value is kept over a function level reset, since QEMU answers
+    reads of the registers itself, so that the guest does not restore them.
+    """
+
+    def __init__(self, bars: Sequence[Bar]) -> None:
+        self._bars = tuple(bars)
+        self._words = bytearray(_END - _FIRST)
+        self._memory = False
+        self.ranges: tuple[tuple[int, int, int], ...] = ()
+        """Start address, end address and index of each decoded BAR."""
+
+    def power_off(self) -> None:
+        """Stop decoding all BARs, because the client was lost."""
+        self._words[:] = bytes(len(self._words))
+        self._memory = False
+        self.ranges = ()
+
+    def write(self, offset: int, data: bytes, command: int) -> None:
+        """Update the decoded BARs after a write to configuration space.
+
+        `command` is the value of the command register after the write.
+        """
+        self._memory = bool(command & layout.COMMAND_MEMORY)
+        for position, value in enumerate(data, offset):
+            if _FIRST <= position < _END:
+                self._words[position - _FIRST] = value
+        self.ranges = tuple(self._decoded()) if self._memory else ()
+
+    def _decoded(self) -> list[tuple[int, int, int]]:
+        found = []
+        for bar in self._bars:
+            width = 8 if bar.wide else 4
+            start = 4 * bar.index
+            every = (1 << (8 * width)) - 1
+            mask = every & -bar.size
+            base = int.from_bytes(self._words[start : start + width], "little") & mask
+            if base not in (0, mask):
+                found.append((base, base + bar.size, bar.index))
+        return found
+
+    def base(self, index: int) -> int | None:
+        """Return the bus address of BAR `index`, or None while it is not decoded."""
+        return next((start for start, _, bar in self.ranges if bar == index), None)

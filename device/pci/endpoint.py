@@ -18,9 +18,7 @@ from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.pci import collector
 from bluebridge.device.pci.bus import DmaError, Model, Presence, Run
-from bluebridge.device.pci.capabilities import Capability
-from bluebridge.device.pci.config_space import compose
-from bluebridge.device.pci.identity import Bar, Identity
+from bluebridge.device.pci.config_space import Bar, Capability, Identity, compose
 from bluebridge.device.pci.loop import EventLoop, LoopTimer
 from bluebridge.device.pci.memory import GuestMemory
 from bluebridge.device.pyvfio_user import (

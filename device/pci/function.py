@@ -12,11 +12,9 @@ from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.pci.bus import DmaError, Run
-from bluebridge.device.pci.capabilities import Capability
-from bluebridge.device.pci.decoder import BarDecoder
+from bluebridge.device.pci.config_space import Bar, BarDecoder, Capability, Identity
 from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.pci.host import Bridge, Host, Place, register_width
-from bluebridge.device.pci.identity import Bar, Identity
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.pyvfio_user import DmaRegion, MappedFile, Reset
 from bluebridge.device.throttle import Throttle

@@ -1,6 +1,6 @@
 """PCI devices written in Python for QEMU and other vfio-user clients, based on libvfio-user."""
 
-from ._interruption import interrupter
+from ._connection import interrupter
 from ._library import ENVIRONMENT, Library, LibraryError, load
 from ._regions import LineStores, MappedFile
 from .config_space import ConfigSpace

@@ -6,24 +6,75 @@ import contextlib
 import errno
 import logging
 import os
+import signal
 import socket
 from collections.abc import Sequence
 from typing import Final
 
 from ._files import Closer
-from ._interruption import interrupter
 from ._library import Library, Pointer
 from ._message_filter import MessageFilter, Verdict
-from ._messages import (
+from .constants import (
+    DEVICE_TYPE_PCI,
+    FLAG_ATTACH_NON_BLOCKING,
     FLAG_NO_REPLY,
     HEADER,
     LARGEST_MEMORY_WRITE,
     MEMORY_WRITE,
+    TRANSPORT_SOCKET,
     Header,
     VfioUserCommand,
     own_limit,
 )
-from .constants import DEVICE_TYPE_PCI, FLAG_ATTACH_NON_BLOCKING, TRANSPORT_SOCKET
+
+PERIOD_SECONDS: Final = 0.005
+"""Seconds for which a write may block at most."""
+
+
+class Interrupter:
+    """The timer of the process; it does nothing until `enable`.
+
+    Only the main thread may call `enable`.
+    """
+
+    def __init__(self) -> None:
+        self._enabled = False
+        self._ticking = False
+        self._writing = False
+        self._written = False
+
+    def enable(self) -> None:
+        """Take SIGALRM and the timer that sends it (ITIMER_REAL)."""
+        signal.signal(signal.SIGALRM, self._tick)
+        self._enabled = True
+
+    def begin(self) -> None:
+        """Start the timer for a write that may block; `end` must be called after the write."""
+        self._writing = self._written = True
+        if not self._ticking and self._enabled:
+            self._ticking = True
+            signal.setitimer(signal.ITIMER_REAL, PERIOD_SECONDS, PERIOD_SECONDS)
+
+    def end(self) -> None:
+        """Note that the write has returned."""
+        self._writing = False
+
+    def rest(self) -> None:
+        """Stop the timer, so that a process that ends gets no signal that it does not expect."""
+        if self._ticking:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            self._ticking = False
+
+    def _tick(self, *_: object) -> None:
+        # It may run between `begin` and the write, whatever time passes there.
+        if not self._writing and not self._written:
+            self.rest()
+        self._written = False
+
+
+interrupter: Final = Interrupter()
+"""The only instance: a process has one such timer."""
+
 
 log: Final = logging.getLogger(__name__)
 

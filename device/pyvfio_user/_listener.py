@@ -18,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from ._callbacks import Complaints
 from ._files import MOST_FILES, RECEIVING, Closer
-from ._messages import HEADER, Header
-from ._throttle import Complaints
+from .constants import HEADER, Header
 
 log: Final = logging.getLogger(__name__)
 

@@ -23,9 +23,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from ._files import Closer, interrupt_fault, memory_fault
-from ._inbox import LARGEST, Inbox
-from ._messages import (
+from ._files import LARGEST, Closer, Inbox, interrupt_fault, memory_fault
+from .constants import (
     ACCESS,
     BODY_SIZES,
     DMA_MAP,

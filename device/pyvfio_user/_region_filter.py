@@ -11,7 +11,8 @@ from typing import Final
 
 from ._files import Closer
 from ._message_filter import MessageFilter, Verdict
-from ._messages import (
+from ._regions import LINE, BulkRegion, LineStores, RegisterRegion
+from .constants import (
     ACCESS,
     FLAG_ERROR,
     FLAG_NO_REPLY,
@@ -21,7 +22,6 @@ from ._messages import (
     TYPE_REPLY,
     VfioUserCommand,
 )
-from ._regions import LINE, BulkRegion, LineStores, RegisterRegion
 
 TOGETHER: Final = 32
 """Accesses to registers that are served at most in one call."""

@@ -14,15 +14,13 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from ._callbacks import Callbacks, Read, Write
-from ._connection import Connection, LibrarySocket
+from ._callbacks import Callbacks, Complaints, Read, Write
+from ._connection import Connection, LibrarySocket, interrupter
 from ._files import Closer
-from ._interruption import interrupter
 from ._library import Library, Pointer, load
 from ._listener import Listener
 from ._region_filter import RegionFilter
 from ._regions import BulkRegion, LineStores, MappedFile, RegisterRegion, RunCallback
-from ._throttle import Complaints
 from .constants import HEADER_TYPE_NORMAL, Irq, PciKind, Region, RegionFlag, Reset
 from .memory import DmaCallback, DmaMap, DmaRegion
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.dma import engine
 from bluebridge.device.dma.engine import DmaEngine
-from bluebridge.device.layout.ioat.registers import LOG_SUFFIX, MOST_CHANNELS
+from bluebridge.device.layout.ioat import LOG_SUFFIX, MOST_CHANNELS
 from bluebridge.device.layout.ntb.models import BarSizes, BridgeModel
 from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.mlx4.device import Hca

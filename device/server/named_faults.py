@@ -16,7 +16,7 @@ from bluebridge.device.dma.engine import DmaEngine
 from bluebridge.device.fabric.faults.parse import rule_of
 from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.layout.ioat.registers import ChannelError
+from bluebridge.device.layout.ioat import ChannelError
 from bluebridge.device.layout.mlx4.bar0 import CATAS_LETTERS
 from bluebridge.device.layout.mlx4.capabilities import QUERY_ADAPTER, QUERY_DEV_CAP, QUERY_PORT
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
@@ -27,7 +27,7 @@ from bluebridge.device.layout.net.roce import NO_GID
 from bluebridge.device.mlx4.armed_faults import ArmedFault, ArmedFaults
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.mlx4.rings.send_queue import SendRing
-from bluebridge.device.ntb.fault_points import FaultPoints
+from bluebridge.device.ntb.shape import FaultPoints
 from bluebridge.device.ntb.window import Window
 from bluebridge.device.pci.bus import Presence
 from bluebridge.device.pci.host import MasterBus

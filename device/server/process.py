@@ -19,10 +19,9 @@ from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.mlx4 import bar0, uar
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.mlx4.settings.config import PLAIN, Features, HcaConfig
-from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
+from bluebridge.device.pci.config_space import Bar, Express, Identity, MsiX, PowerManagement
 from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.pci.function import Function
-from bluebridge.device.pci.identity import Bar, Identity
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.pyvfio_user import interrupter
 from bluebridge.device.rdma.by_packets.packet_wire import PacketWire

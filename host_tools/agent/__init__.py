@@ -8,7 +8,7 @@
 Failures are `AgentError`, which is a `LabError`: one line for the user.
 """
 
-from bluebridge.host_tools.agent.client import Agent
+from bluebridge.host_tools.agent.client import Agent, Identity
 from bluebridge.host_tools.agent.errors import (
     AgentBusy,
     AgentCommandFailed,
@@ -20,7 +20,6 @@ from bluebridge.host_tools.agent.errors import (
     CommandTimedOut,
 )
 from bluebridge.host_tools.agent.guest_command import Command, Completed
-from bluebridge.host_tools.agent.identity import Identity
 
 __all__ = [
     "Agent",

@@ -66,8 +66,8 @@ def main(options: argparse.Namespace) -> int:
     Raises `LabError`, with the compiler's output as its transcript if there is one.
     """
     from bluebridge.host_tools.processes import termination_as_exception
-    from bluebridge.images.errors import ImageError
     from bluebridge.images.kmod import BuildFailed, WrongRequest, build, modinfo
+    from bluebridge.images.report import ImageError
 
     try:
         with termination_as_exception():

@@ -14,16 +14,16 @@ from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.progress import Progress
 from bluebridge.images import overlay
 from bluebridge.images.accelerator import accelerator
-from bluebridge.images.artefacts import Artefacts
-from bluebridge.images.errors import ImageError
-from bluebridge.images.module_sets import ModuleSet
-from bluebridge.images.recipes.debug_tools import DebugToolsRecipe
-from bluebridge.images.recipes.dpdk import DpdkRecipe
-from bluebridge.images.recipes.message_libraries import MessageLibrariesRecipe
+from bluebridge.images.artefacts import Artefacts, ModuleSet
+from bluebridge.images.recipes.guest_archives import (
+    DebugToolsRecipe,
+    DpdkRecipe,
+    MessageLibrariesRecipe,
+    NfsRecipe,
+)
+from bluebridge.images.recipes.kernel_modules import NtbRecipe, RtrsRecipe
 from bluebridge.images.recipes.module_build import ModuleRecipe
-from bluebridge.images.recipes.nfs import NfsRecipe
-from bluebridge.images.recipes.ntb import NtbRecipe
-from bluebridge.images.recipes.rtrs import RtrsRecipe
+from bluebridge.images.report import ImageError
 from bluebridge.images.source import HOME
 
 

@@ -17,7 +17,7 @@ from bluebridge.host_tools.lab.guest_drivers import GuestDrivers, RunTogether
 from bluebridge.host_tools.machine.qemu_arguments import Boot, NetworkBoot
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.progress import Progress
-from bluebridge.images.snapshot import Snapshot
+from bluebridge.images.cache import Snapshot
 
 _DRIVER = "vfio-pci"
 _RESTORE_SECONDS = 60.0

@@ -26,7 +26,7 @@ from bluebridge.host_tools.machine.qemu_arguments import NetworkBoot, Nic
 from bluebridge.host_tools.machine.vm import Vm, VmConfig
 from bluebridge.host_tools.processes import SideBySide, termination_as_exception
 from bluebridge.host_tools.progress import Progress, Reporter, listed
-from bluebridge.images.snapshot import Snapshot
+from bluebridge.images.cache import Snapshot
 
 
 class Pair:

@@ -16,7 +16,7 @@ from bluebridge.host_tools.machine import qemu_arguments
 from bluebridge.host_tools.machine.qemu_arguments import GuestSize
 from bluebridge.host_tools.machine.vm import Vm, VmConfig
 from bluebridge.host_tools.progress import Progress, Reporter
-from bluebridge.images.snapshot import Snapshot
+from bluebridge.images.cache import Snapshot
 
 _NAME = "bluebridge"
 _FORMAT = 1  # raise it when what is done to the guest before it is saved changes

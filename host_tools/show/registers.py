@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from bluebridge.device.layout import pci
+from bluebridge.device.layout import ioat, pci
 from bluebridge.device.layout.fields import Access, Register, RegisterBlock, Struct
-from bluebridge.device.layout.ioat import registers as ioat_registers
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.commands import name_of
 from bluebridge.device.layout.ntb.models import BY_NAME
@@ -20,7 +19,7 @@ def blocks_of(model: str) -> Sequence[RegisterBlock]:
     """Return the register tables of a function: `hca`, `ioat`, or the name of a bridge's model."""
     if model == "hca":
         return (bar0.HCR,)
-    return ioat_registers.BLOCKS if model == "ioat" else BY_NAME[model].blocks
+    return ioat.BLOCKS if model == "ioat" else BY_NAME[model].blocks
 
 
 def lines_of(row: Row) -> Mapping[int, bytes]:

@@ -11,11 +11,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from bluebridge.images import elf, prune
+from bluebridge.images import prune
 from bluebridge.images.apt import Packages
 from bluebridge.images.cache import Cache, file_digest
 from bluebridge.images.cpio import CpioWriter
-from bluebridge.images.modules import ModuleTree
 from bluebridge.images.overlay import compile_python
 from bluebridge.images.recipes import guest_contents
 from bluebridge.images.recipes.guest_contents import (
@@ -27,15 +26,15 @@ from bluebridge.images.recipes.guest_contents import (
     TESTS,
     UNWANTED,
 )
-from bluebridge.images.recipes.kernel import KernelRecipe
+from bluebridge.images.recipes.kernel import KernelRecipe, ModuleTree
+from bluebridge.images.recipes.kernel_modules import VfioRecipe
 from bluebridge.images.recipes.recipe import Recipe
-from bluebridge.images.recipes.vfio import VfioRecipe
 from bluebridge.images.run import run
 from bluebridge.images.source import PACKAGE
 from bluebridge.images.unpack import foreign, unpack
 
 OWN = PACKAGE / "images" / "guest"
-CODE = (elf, guest_contents, prune)
+CODE = (guest_contents, prune)
 """Modules whose source is part of the image's key."""
 SCRIPTS = {
     "init": "init",

@@ -1,36 +1,85 @@
-"""The base of recipes that build kernel modules: a Debian root with a toolchain.
+"""The base of recipes that build kernel modules: a Debian root with a toolchain, part by part.
 
 Modules are built unchanged from Debian's kernel source against the headers of the same version, so
 that they work with the kernel's own modules. The build runs in an unpacked Debian root, since the
-kernel requires the compiler that it was built with.
+kernel requires the compiler that it was built with: by chroot as root, else in a user namespace.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.images.apt import Packages
-from bluebridge.images.buildroot import inside, prepare
 from bluebridge.images.cache import Cache, file_digest
-from bluebridge.images.recipes.kernel import KernelRecipe
+from bluebridge.images.recipes.kernel import KernelRecipe, ModuleTree
 from bluebridge.images.recipes.recipe import Recipe
+from bluebridge.images.report import ImageError
+from bluebridge.images.run import run
 from bluebridge.images.unpack import unpack, unpack_tar
+
+ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "TMPDIR": "/tmp"}
+IN_NAMESPACE = 'mount --rbind /dev "$1/dev" && root=$1 && shift && exec chroot "$root" "$@"'
+"""Device nodes cannot be made in a user namespace: the host's are bind-mounted for the process."""
+
+
+def prepare(root: Path) -> None:
+    """Add what builds need and maintainer scripts would have made: folders and `awk`."""
+    for name in ("dev", "tmp", "proc"):
+        (root / name).mkdir(exist_ok=True)
+    awk = root / "usr/bin/awk"
+    if not awk.exists() and (root / "usr/bin/mawk").exists():
+        awk.symlink_to("mawk")
+
+
+def inside(root: Path, command: Sequence[str], what: str) -> str:
+    """Standard output of `command` run with `root` as its root folder; raises `ImageError`."""
+    if os.geteuid() == 0:
+        _make_null(root / "dev" / "null")
+        return run(["chroot", root, *command], env=ENVIRONMENT, what=what)
+    wrapped: list[str | Path] = ["sh", "-c", IN_NAMESPACE, "sh", root, *command]
+    own = ["unshare", "--user", "--map-root-user", "--mount"]
+    try:
+        return run([*own, *wrapped], env=ENVIRONMENT, what=what)
+    except ImageError as error:
+        if _namespace_works(own):
+            raise
+        if shutil.which("sudo") is None:
+            mend = "run `make setup` as root, or install sudo"
+            raise ImageError(f"{what}: this user may make no user namespace", mend) from error
+    assignments = [f"{name}={value}" for name, value in ENVIRONMENT.items()]
+    output = run(["sudo", "env", *assignments, "unshare", "--mount", *wrapped], what=what)
+    run(["sudo", "chown", "-R", f"{os.getuid()}:{os.getgid()}", root], what=what)
+    return output
+
+
+def _namespace_works(own: Sequence[str]) -> bool:
+    """Whether this user may make user namespaces at all."""
+    try:
+        run([*own, "true"], what="make a user namespace")
+    except ImageError:
+        return False
+    return True
+
+
+def _make_null(path: Path) -> None:
+    """Make `/dev/null`; a plain file where device nodes are forbidden, as in some containers."""
+    if path.exists():
+        return
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    except PermissionError:
+        path.touch()
+
 
 SOURCE = ("download", "linux-source-6.12")
 TOOLS = (
-    "bash",
-    "binutils",
-    "coreutils",
-    "dash",
-    "diffutils",
-    "findutils",
-    "grep",
-    "make",
-    "mawk",
+    *("bash", "binutils", "coreutils", "dash", "diffutils", "findutils", "grep", "make", "mawk"),
     "sed",
 )
 
@@ -104,3 +153,98 @@ class ModuleRecipe(Recipe):
         self.build_modules(Toolchain(root, archive, headers_folder(self.kernel)), folder)
         shutil.rmtree(source)
         shutil.rmtree(root)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One external module build: `folder` of the source tree, or one `file` of it alone."""
+
+    folder: str
+    arguments: tuple[str, ...] = ()
+    file: str = ""
+    after: str = ""
+    """The folder of the part whose symbols it uses."""
+    headers: str = ""
+    """The folder of another part whose headers it includes."""
+
+
+class PartsRecipe(ModuleRecipe):
+    """Modules in one folder, stripped, as `NAME.ko`. Subclasses give `name` and `parts`.
+
+    The folder also has the modules `stock` of the kernel's own package.
+    """
+
+    parts: tuple[Part, ...]
+    stock: tuple[str, ...] = ()
+
+    def inputs(self) -> Sequence[object]:
+        return [*super().inputs(), file_digest(Path(__file__))]
+
+    def build_modules(self, toolchain: Toolchain, folder: Path) -> None:
+        for part in self.parts:
+            _build_part(toolchain, part)
+        for module in sorted((toolchain.root / "work").rglob("*.ko")):
+            toolchain.deliver(module, folder)
+        for path, content in self._stock_modules().items():
+            (folder / path.name).write_bytes(content)
+
+    def _stock_modules(self) -> dict[Path, bytes]:
+        release = self.kernel.release()
+        modules = ModuleTree(self.kernel.folder() / "root/usr/lib/modules" / release)
+        return modules.closure(self.stock)
+
+
+def _build_part(toolchain: Toolchain, part: Part) -> None:
+    tree = toolchain.source(f"{part.folder}/{part.file}.c" if part.file else f"{part.folder}/")
+    if part.file:
+        (tree / "Kbuild").write_text(f"obj-m := {part.file}.o\n")
+    arguments = [*part.arguments, *_uses(toolchain, part)]
+    toolchain.make(tree, arguments, f"build {part.file or part.folder}")
+
+
+def _uses(toolchain: Toolchain, part: Part) -> Iterable[str]:
+    """What `make` is told of another part's symbols and headers."""
+    if part.after:
+        (symvers,) = toolchain.root.glob(f"work/*/{part.after}/Module.symvers")
+        yield f"KBUILD_EXTRA_SYMBOLS={toolchain.path(symvers)}"
+    if part.headers:
+        (headers,) = toolchain.root.glob(f"work/*/{part.headers}")
+        yield f"KCFLAGS=-I{toolchain.path(headers)}"
+
+
+UNUSED = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info")
+SETPRIV = "util-linux"
+"""Package of `setpriv`, which drops the build's privileges inside the root."""
+
+
+class KbuildRecipe(Recipe):
+    """The root in `root/`, read-only after it was built."""
+
+    name = "kbuild"
+
+    def __init__(self, cache: Cache, packages: Packages, kernel: KernelRecipe) -> None:
+        super().__init__(cache, packages)
+        self.kernel = kernel
+
+    def request(self) -> tuple[str, ...]:
+        """The packages asked for."""
+        return (*toolchain_request(self.kernel), SETPRIV)
+
+    def headers(self) -> str:
+        """The kernel's build folder, as a path inside the root."""
+        return headers_folder(self.kernel)
+
+    def inputs(self) -> Sequence[object]:
+        return [self.packages.resolve(self.request())]
+
+    def build(self, folder: Path) -> None:
+        root = folder / "root"
+        packages = self.packages.fetch(self.request())
+        unpack(packages, root)
+        prepare(root)
+        for name in UNUSED:
+            shutil.rmtree(root / name, ignore_errors=True)
+        if not (root / self.headers().lstrip("/") / "Makefile").exists():
+            raise ImageError(f"{self.headers()} is not in its package", "report it")
+        for package in packages:
+            package.unlink(missing_ok=True)

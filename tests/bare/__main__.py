@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bluebridge.host_tools.processes import termination_as_exception
-from bluebridge.images.errors import ImageError
 from bluebridge.images.host import as_root
+from bluebridge.images.report import ImageError
 from tests.bare.machine import HOUSE, Machine
 
 RELEASES = ("bookworm", "trixie")

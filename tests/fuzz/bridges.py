@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bluebridge.device.dma.engine import DmaEngine
-from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR
-from bluebridge.device.layout.ioat.registers import BAR0_SIZE as ENGINE_SIZE
+from bluebridge.device.layout.ioat import BAR0_SIZE as ENGINE_SIZE
+from bluebridge.device.layout.ioat import DESCRIPTOR
 from bluebridge.device.layout.ntb.models import MODELS, BridgeModel
 from bluebridge.device.ntb.link import BridgeLink
 from bluebridge.device.ntb.selection import shape_of

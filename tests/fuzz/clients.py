@@ -16,9 +16,9 @@ from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.pyvfio_user._files import Closer
 from bluebridge.device.pyvfio_user._message_filter import Verdict
-from bluebridge.device.pyvfio_user._messages import HEADER, VfioUserCommand
 from bluebridge.device.pyvfio_user._region_filter import RegionFilter
 from bluebridge.device.pyvfio_user._regions import BulkRegion, LineStores, RegisterRegion
+from bluebridge.device.pyvfio_user.constants import HEADER, VfioUserCommand
 from bluebridge.device.server.control import ControlCommands
 from bluebridge.guest.agent import frames
 from bluebridge.host_tools.analyzer.decode import decode

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from bluebridge.device.dma.engine import DmaEngine
-from bluebridge.device.layout.ioat.registers import BAR0_SIZE as ENGINE_SIZE
+from bluebridge.device.layout.ioat import BAR0_SIZE as ENGINE_SIZE
 from bluebridge.device.layout.ntb.models import GEN1, GEN4, SWITCHTEC, BarSizes
 from bluebridge.device.ntb.gen1 import Gen1Bridge
 from bluebridge.device.ntb.link import BridgeLink

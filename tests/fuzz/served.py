@@ -14,9 +14,8 @@ from typing import TypeVar
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.layout.ntb.models import GEN1, GEN4, SWITCHTEC, BarSizes
 from bluebridge.device.pci.bus import DmaError
-from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
+from bluebridge.device.pci.config_space import Bar, Express, Identity, MsiX, PowerManagement
 from bluebridge.device.pci.endpoint import Endpoint
-from bluebridge.device.pci.identity import Bar, Identity
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.pyvfio_user import ENVIRONMENT
 from bluebridge.device.pyvfio_user._callbacks import library_log

@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from enum import IntEnum
 from pathlib import Path
 
-from bluebridge.device.pyvfio_user._messages import HEADER as HEADER_FORM
-from bluebridge.device.pyvfio_user._messages import VfioUserCommand
+from bluebridge.device.pyvfio_user.constants import HEADER as HEADER_FORM
+from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from tests.fuzz.bytes_left import BytesLeft
 from tests.fuzz.served import Served
 from tests.fuzz.steps import Form, Forms, Step, decode

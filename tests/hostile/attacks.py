@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import Final
 
 from bluebridge.device.__main__ import MAC_PREFIX
-from bluebridge.device.layout.ioat import registers as ioat
-from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR
+from bluebridge.device.layout import ioat
+from bluebridge.device.layout.ioat import DESCRIPTOR
 from bluebridge.device.layout.mlx4.uar import NUM_UARS, PAGE_SIZE, SEND_DOORBELL
 from bluebridge.device.layout.net.roce import GSI_QKEY
 from bluebridge.guest.drivers.hca.ports import link_local_gid

@@ -15,7 +15,7 @@ import pytest
 
 from bluebridge.compiled import SUFFIX
 from bluebridge.images import extensions
-from bluebridge.images.errors import ImageError
+from bluebridge.images.report import ImageError
 from bluebridge.images.source import PACKAGE
 
 SOURCE: Final = PACKAGE / "device" / "pieces.py"

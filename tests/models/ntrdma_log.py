@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from bluebridge.device.buslog.writer import FileLog
+from bluebridge.device.layout import ioat
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.ioat import registers as ioat
-from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR, DESCRIPTOR_SIZE
+from bluebridge.device.layout.ioat import DESCRIPTOR, DESCRIPTOR_SIZE
 from bluebridge.device.layout.ntb import gen4
 from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma import port

@@ -11,7 +11,7 @@ import pytest
 
 from bluebridge.device.buslog.reader import Filter, LogReader
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.layout.ioat.registers import PCI_IDS
+from bluebridge.device.layout.ioat import PCI_IDS
 from bluebridge.device.layout.ntb.models import GEN4
 from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.pair import Pair

@@ -18,7 +18,7 @@ from bluebridge.host_tools.machine.qemu_arguments import ROOT_PORTS, WIDE_PORT, 
 from bluebridge.host_tools.machine.vm import Vm, VmConfig
 from bluebridge.host_tools.progress import Reporter
 from bluebridge.host_tools.pytest_plugin.lab import Lab
-from bluebridge.images.snapshot import Snapshot
+from bluebridge.images.cache import Snapshot
 
 pytestmark = [pytest.mark.timeout(480), pytest.mark.shared_pair]
 HCA = "15b3:1003"

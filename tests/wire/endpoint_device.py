@@ -18,9 +18,8 @@ from pathlib import Path
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.pci.bus import DmaError, HostBus
-from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
+from bluebridge.device.pci.config_space import Bar, Express, Identity, MsiX, PowerManagement
 from bluebridge.device.pci.endpoint import Endpoint
-from bluebridge.device.pci.identity import Bar, Identity
 from bluebridge.device.pci.loop import EventLoop
 
 VECTORS = 4

@@ -18,8 +18,7 @@ from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.buslog.record import META_NAME
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.pyvfio_user import Context, Library, LibraryError, load
-from bluebridge.device.pyvfio_user._declarations import SHIM
-from bluebridge.device.pyvfio_user._library import read_layout
+from bluebridge.device.pyvfio_user._library import SHIM, read_layout
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.verbs import (
     AccessFlags,

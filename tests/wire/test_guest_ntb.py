@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.layout.ioat.registers import ChannelError
+from bluebridge.device.layout.ioat import ChannelError
 from bluebridge.device.layout.ntb.models import BY_PCI_ID
 from bluebridge.guest.drivers.bus.vectors import Deadline
 from bluebridge.guest.drivers.dma import ChannelHalted, DmaError, Engine

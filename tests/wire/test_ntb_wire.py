@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
-from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR
-from bluebridge.device.layout.ioat.registers import ChannelCommand, State
+from bluebridge.device.layout.ioat import DESCRIPTOR, ChannelCommand, State
 from bluebridge.device.layout.ntb import gen4
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.vfio_user.client import Client, eventfds

@@ -20,9 +20,9 @@ from typing import TypeVar
 from bluebridge.device.layout.pci import HCA_IDS
 from bluebridge.guest.drivers.bus import vfio_abi as abi
 from bluebridge.guest.drivers.bus.byte_order import swap32
-from bluebridge.guest.drivers.bus.dma_memory import Arena
-from bluebridge.guest.drivers.bus.hugepages import (
+from bluebridge.guest.drivers.bus.dma_memory import (
     HUGE,
+    Arena,
     HugepageFile,
     free_hugepages,
     sorted_hugepages,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bluebridge.device.layout.ioat.registers import ChannelError
+from bluebridge.device.layout.ioat import ChannelError
 from bluebridge.guest.errors import DeviceError
 
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.guest.drivers.bus.interface import RESET_SECONDS, DmaMemory, Function
 from bluebridge.guest.drivers.bus.vectors import Deadline, Vectors
-from bluebridge.guest.drivers.ntb.errors import NtbError, NtbTimeout
-from bluebridge.guest.drivers.ntb.window import Window
+from bluebridge.guest.drivers.ntb.window import NtbError, NtbTimeout, Window
 from bluebridge.guest.errors import DeviceError
 
 _SPEEDS = {1: "2.5 GT/s", 2: "5 GT/s", 3: "8 GT/s", 4: "16 GT/s", 5: "32 GT/s"}

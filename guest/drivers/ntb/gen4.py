@@ -6,8 +6,7 @@ from bluebridge.device.layout.ntb import gen4 as layout
 from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.guest.drivers.bus.interface import Function
 from bluebridge.guest.drivers.ntb.bridge import ENABLED, Bridge, LinkState
-from bluebridge.guest.drivers.ntb.errors import NtbError
-from bluebridge.guest.drivers.ntb.window import Program, Window
+from bluebridge.guest.drivers.ntb.window import NtbError, Program, Window
 from bluebridge.guest.errors import DeviceError
 
 BARS = (0, *layout.WINDOW_BARS)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from bluebridge.guest.drivers.bus.vectors import Deadline
 from bluebridge.guest.drivers.dma import Engine
 from bluebridge.guest.drivers.ntb.bridge import Bridge
-from bluebridge.guest.drivers.ntb.errors import NtbTimeout
+from bluebridge.guest.drivers.ntb.window import NtbTimeout
 
 Move = Callable[[int], None]
 """The type of a call that sends the number of a turn, or waits for it."""

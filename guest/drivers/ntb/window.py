@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bluebridge.guest.drivers.bus.interface import Function
-from bluebridge.guest.drivers.ntb.errors import NtbError
+from bluebridge.guest.errors import DeviceError
+
+
+class NtbError(DeviceError):
+    """The bridge or its peer did not do what was asked."""
+
+
+class NtbTimeout(NtbError):
+    """The bridge or its peer did not do within the time limit what a call waited for."""
+
 
 Program = Callable[[int, int], None]
 """The type of a call that sets a window's translation to address and length.

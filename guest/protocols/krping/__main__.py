@@ -21,8 +21,7 @@ from bluebridge.guest.protocols.krping.option_string import (
 )
 from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.guest.protocols.krping.thread import KrpingThread
-from bluebridge.guest.provider_options import add_provider_options, open_chosen
-from bluebridge.guest.providers import BLUEFLAME_USES, HCA
+from bluebridge.guest.providers import BLUEFLAME_USES, HCA, add_provider_options, open_chosen
 
 USAGE_STATUS = 2
 INTERRUPTED_STATUS = 128 + signal.SIGINT

@@ -29,7 +29,7 @@ from bluebridge.guest.protocols.krping.host import Result, host_of, open_hca
 from bluebridge.guest.protocols.krping.option_string import OptionError, parse
 from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.guest.protocols.krping.thread import KrpingThread
-from bluebridge.guest.provider_options import add_provider_options, open_chosen
+from bluebridge.guest.providers import add_provider_options, open_chosen
 
 FILE_SIZE = 1 << 16
 FILE_MODE = 0o666

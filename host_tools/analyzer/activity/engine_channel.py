@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import deque
 
 from bluebridge.device.buslog.record import host_of
-from bluebridge.device.layout.ioat import registers as ioat
-from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR, DESCRIPTOR_SIZE
-from bluebridge.device.layout.ioat.registers import State
+from bluebridge.device.layout import ioat
+from bluebridge.device.layout.ioat import DESCRIPTOR, DESCRIPTOR_SIZE, State
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind, begun
 from bluebridge.host_tools.analyzer.activity.bridge_effects import mark_remote
 from bluebridge.host_tools.analyzer.transaction import OK, Role, Tlp, Transaction

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout import ioat
 from bluebridge.device.layout.buslog import What
-from bluebridge.device.layout.ioat import registers as ioat
-from bluebridge.device.layout.ioat.descriptor import (
+from bluebridge.device.layout.ioat import (
     COMPLETION,
     DESCRIPTOR,
     DESCRIPTOR_SIZE,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR, DESCRIPTOR_SIZE
+from bluebridge.device.layout.ioat import DESCRIPTOR, DESCRIPTOR_SIZE
 from bluebridge.host_tools.analyzer.devices.model import DeviceKind
 from bluebridge.host_tools.analyzer.devices.registry import beyond_adapters
 from bluebridge.host_tools.analyzer.ntrdma.memory import Use

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.buslog.record import host_of
+from bluebridge.device.layout import ioat
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.ioat import registers as ioat
 from bluebridge.host_tools.analyzer.devices.model import DeviceKind
 from bluebridge.host_tools.analyzer.devices.registry import model_of
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from bluebridge.device.layout.pci import BAR_64BIT, HEADER
-from bluebridge.device.layout.pcie.pseudo_header import (
+from bluebridge.device.layout.pcie import (
     DISSECTOR,
     LINKTYPE_EXPORTED_PDU,
     NO_BAR,
@@ -15,8 +15,8 @@ from bluebridge.device.layout.pcie.pseudo_header import (
     Content,
     Flags,
     Purpose,
+    TlpType,
 )
-from bluebridge.device.layout.pcie.tlp import TlpType
 from bluebridge.device.packets import tlp
 from bluebridge.device.packets.carriers import Frame
 from bluebridge.device.packets.tlp import Packer, tags

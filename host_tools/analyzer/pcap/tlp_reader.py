@@ -8,17 +8,19 @@ from itertools import groupby
 from typing import BinaryIO, Final
 
 from bluebridge.device.buslog.reader import LogError
-from bluebridge.device.layout.pcie.pseudo_header import (
+from bluebridge.device.layout.pcie import (
+    BY_TYPE,
     DISSECTOR,
     LINKTYPE_EXPORTED_PDU,
+    MAX_DWORDS,
     NO_BAR,
     PSEUDO_HEADER,
     VERSION,
     Content,
     Flags,
     Purpose,
+    TlpType,
 )
-from bluebridge.device.layout.pcie.tlp import BY_TYPE, MAX_DWORDS, TlpType
 from bluebridge.device.packets.tlp import tags
 from bluebridge.host_tools.analyzer.pcap import pcapng
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.guest.agent.identity import virtio_nics
+from bluebridge.guest.agent.machine import virtio_nics
 from bluebridge.host_tools.agent import Agent, AgentError, AgentRefused, Identity
 from tests.models.agent_port import AgentPort
 

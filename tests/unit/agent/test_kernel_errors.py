@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.guest.agent.kernel_log import KernelErrors, error_line
 from bluebridge.guest.agent.loop import Loop
+from bluebridge.guest.agent.server import KernelErrors, error_line
 
 
 @pytest.mark.parametrize(

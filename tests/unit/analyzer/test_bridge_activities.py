@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout import ioat
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.ioat import registers as ioat
-from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR
+from bluebridge.device.layout.ioat import DESCRIPTOR
 from bluebridge.device.layout.ntb import gen1
 from bluebridge.device.layout.ntb.models import MODELS
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind

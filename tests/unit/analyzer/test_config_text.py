@@ -10,8 +10,7 @@ from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.ntb import gen1 as gen1_layout
 from bluebridge.device.ntb import gen1, gen4, switchtec
 from bluebridge.device.ntb.shape import Wanted
-from bluebridge.device.pci.capabilities import Capability, Express, MsiX, PowerManagement
-from bluebridge.device.pci.config_space import compose
+from bluebridge.device.pci.config_space import Capability, Express, MsiX, PowerManagement, compose
 from bluebridge.device.server.process import BARS, CONNECTX3
 from bluebridge.host_tools.analyzer.decode import config_text
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bluebridge.device.layout.pcie.pseudo_header import PSEUDO_HEADER
-from bluebridge.device.layout.pcie.tlp import BY_TYPE, COMPLETION, MEMORY_64, TlpType
+from bluebridge.device.layout.pcie import BY_TYPE, COMPLETION, MEMORY_64, PSEUDO_HEADER, TlpType
 from bluebridge.device.packets import crc, tlp
 from bluebridge.device.packets.tlp import Packer
 from tests.models.capture_reader import bitwise_crc

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bluebridge.device.buslog.reader import Filter, LogError, LogReader
-from bluebridge.device.layout.pcie.pseudo_header import Flags, Purpose
-from bluebridge.device.layout.pcie.tlp import TlpType
+from bluebridge.device.layout.pcie import Flags, Purpose, TlpType
 from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer.analysis.classify import transactions
 from bluebridge.host_tools.analyzer.pcap.export import export

@@ -16,8 +16,7 @@ import pytest
 from bluebridge.device.buslog.reader import Filter, LogReader
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.fabric.messages import Request
-from bluebridge.device.layout.pcie.pseudo_header import DISSECTOR, PSEUDO_HEADER, Purpose
-from bluebridge.device.layout.pcie.tlp import BY_TYPE
+from bluebridge.device.layout.pcie import BY_TYPE, DISSECTOR, PSEUDO_HEADER, Purpose
 from bluebridge.device.packets.carriers import Frame
 from bluebridge.device.packets.tlp import tags
 from bluebridge.host_tools.analyzer.analysis.classify import transactions

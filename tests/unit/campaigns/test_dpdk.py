@@ -13,8 +13,7 @@ from bluebridge.host_tools.campaigns.conformance.setups import DPDK, ROCE_V2
 from bluebridge.host_tools.campaigns.conformance.suites import everything
 from bluebridge.host_tools.campaigns.conformance.testpmd_steps import per_queue
 from bluebridge.host_tools.programs.testpmd import Counters, counters_of
-from bluebridge.images.recipes.dpdk import PLUGINS, PROGRAM, keep_programs
-from bluebridge.images.recipes.guest_archive import lacking
+from bluebridge.images.recipes.guest_archives import PLUGINS, TESTPMD, DpdkRecipe, keep, lacking
 from bluebridge.images.unpack import LIBRARIES
 
 STATS = """show port stats 0
@@ -78,14 +77,14 @@ def test_a_table_needs_consecutive_numbers_from_a_multiple_of_its_size(
 
 def test_the_archive_has_the_program_and_what_the_guest_lacks(tmp_path: Path) -> None:
     root, base = tmp_path / "root", tmp_path / "base"
-    kept = [PROGRAM, f"{PLUGINS}/pmds/librte_net.so.1", f"{LIBRARIES}/librte_eal.so.1"]
+    kept = [TESTPMD, f"{PLUGINS}/pmds/librte_net.so.1", f"{LIBRARIES}/librte_eal.so.1"]
     dropped = ["usr/bin/perl", "usr/share/doc/x", "etc/passwd", f"{LIBRARIES}/engines/x.so"]
     for name in (*kept, *dropped, f"{LIBRARIES}/libc.so.6", "usr/lib/systemd/x", "usr/lib64/ld.so"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).touch()
     (base / LIBRARIES).mkdir(parents=True)
     (base / LIBRARIES / "libc.so.6").symlink_to("libc-2.41.so")
-    keep_programs(root)
+    keep(root, DpdkRecipe.kept)
     found = {path.relative_to(root).as_posix() for path in lacking(root, base)}
     assert found == set(kept)
 

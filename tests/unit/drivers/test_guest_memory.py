@@ -8,9 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bluebridge.guest.drivers.bus.dma_memory import GRANULE, Arena
-from bluebridge.guest.drivers.bus.hugepages import HUGE, contiguous, parse_maps
-from bluebridge.guest.drivers.bus.ranges import RangeAllocator
+from bluebridge.guest.drivers.bus.dma_memory import (
+    GRANULE,
+    HUGE,
+    Arena,
+    RangeAllocator,
+    contiguous,
+    parse_maps,
+)
 from bluebridge.guest.drivers.hca.resources.numbers import Numbers
 from bluebridge.guest.verbs import VerbsError
 

@@ -16,7 +16,7 @@ from bluebridge.device.layout.buslog import Kind
 from bluebridge.images import device_build, wheel
 from bluebridge.images.cache import Cache
 from bluebridge.images.enum_members import hoisted
-from bluebridge.images.errors import ImageError
+from bluebridge.images.report import ImageError
 from bluebridge.images.source import HOME
 
 GROUP = Group("sample", sources=("sample",), packages=("bluebridge.sample",), modules=())

@@ -10,7 +10,7 @@ import pytest
 from bluebridge.images import host
 from bluebridge.images.apt import NotRemembered, Packages, StaleVersions, choose, debian_mirror
 from bluebridge.images.cache import Cache
-from bluebridge.images.errors import ImageError
+from bluebridge.images.report import ImageError
 from bluebridge.images.run import failure
 
 LISTING = """\

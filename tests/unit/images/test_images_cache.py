@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 
 from bluebridge.images import __main__ as images_command
 from bluebridge.images import artefacts
-from bluebridge.images.cache import Cache, default_root, file_digest, key_of
-from bluebridge.images.errors import ImageError
-from bluebridge.images.snapshot import Snapshot
+from bluebridge.images.cache import Cache, Snapshot, default_root, file_digest, key_of
+from bluebridge.images.report import ImageError
 from bluebridge.images.unpack import tree_size
 
 KEY = "0123456789abcdef"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.images import environment
-from bluebridge.images.errors import of_system
+from bluebridge.images.report import of_system
 
 ROOT = Path(__file__).parents[3]
 UNREACHABLE = """\

@@ -8,9 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.images.errors import ImageError
-from bluebridge.images.modules import ModuleTree, depends, module_name
-from bluebridge.images.recipes.kernel import PAYLOAD_LENGTH, PAYLOAD_OFFSET, SETUP_SECTS, elf_of
+from bluebridge.images.recipes.kernel import (
+    PAYLOAD_LENGTH,
+    PAYLOAD_OFFSET,
+    SETUP_SECTS,
+    ModuleTree,
+    depends,
+    elf_of,
+    module_name,
+)
+from bluebridge.images.report import ImageError
 
 
 def image(payload: bytes) -> bytes:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bluebridge.images import elf, prune
-from bluebridge.images.errors import ImageError
+from bluebridge.images import prune
 from bluebridge.images.recipes import guest_contents
+from bluebridge.images.report import ImageError
 from bluebridge.images.unpack import LIBRARIES
 
 NAMES = st.lists(st.text("abc.-0", min_size=1, max_size=12), max_size=6)
@@ -25,34 +25,34 @@ def shared_object(*names: str) -> bytes:
     for name in names:
         offsets.append(len(strings))
         strings += name.encode() + b"\0"
-    start = elf.HEADER.size + 2 * elf.SEGMENT.size
-    entries = [(elf.DT_STRTAB, LOADED_AT + start)]
-    entries += [(elf.DT_NEEDED, offset) for offset in offsets]
-    entries += [(elf.DT_NULL, 0), (elf.DT_NEEDED, 0xDEAD)]
-    dynamic = b"".join(elf.ENTRY.pack(*entry) for entry in entries)
+    start = prune.HEADER.size + 2 * prune.SEGMENT.size
+    entries = [(prune.DT_STRTAB, LOADED_AT + start)]
+    entries += [(prune.DT_NEEDED, offset) for offset in offsets]
+    entries += [(prune.DT_NULL, 0), (prune.DT_NEEDED, 0xDEAD)]
+    dynamic = b"".join(prune.ENTRY.pack(*entry) for entry in entries)
     at, size = start + len(strings), start + len(strings) + len(dynamic)
-    header = elf.HEADER.pack(
-        elf.MAGIC, 3, 62, 1, 0, elf.HEADER.size, 0, 0, 64, elf.SEGMENT.size, 2, 0, 0, 0
+    header = prune.HEADER.pack(
+        prune.MAGIC, 3, 62, 1, 0, prune.HEADER.size, 0, 0, 64, prune.SEGMENT.size, 2, 0, 0, 0
     )
-    load = elf.SEGMENT.pack(elf.PT_LOAD, 5, 0, LOADED_AT, LOADED_AT, size, size, 4096)
+    load = prune.SEGMENT.pack(prune.PT_LOAD, 5, 0, LOADED_AT, LOADED_AT, size, size, 4096)
     where = LOADED_AT + at
-    found = elf.SEGMENT.pack(elf.PT_DYNAMIC, 4, at, where, where, len(dynamic), len(dynamic), 8)
+    found = prune.SEGMENT.pack(prune.PT_DYNAMIC, 4, at, where, where, len(dynamic), len(dynamic), 8)
     return header + load + found + strings + dynamic
 
 
 def test_a_program_of_this_host_needs_the_c_library() -> None:
-    assert "libc.so.6" in elf.needed(Path("/bin/sh"))
+    assert "libc.so.6" in prune.needed(Path("/bin/sh"))
 
 
 @given(NAMES)
 def test_needed_libraries_come_back(names: list[str]) -> None:
-    assert elf.needed_by(shared_object(*names)) == names
+    assert prune.needed_by(shared_object(*names)) == names
 
 
 @pytest.mark.parametrize("content", [b"", b"#!/bin/sh\n", b"\x7fELF\x01\x01 of 32 bits"])
 def test_a_file_that_is_no_elf_needs_nothing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
-    assert elf.needed(tmp_path / "file") == []
+    assert prune.needed(tmp_path / "file") == []
 
 
 def test_patterns_take_folders_files_and_links_but_not_what_is_kept(tmp_path: Path) -> None:

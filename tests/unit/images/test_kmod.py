@@ -12,9 +12,9 @@ import pytest
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.commands import kmod
 from bluebridge.images.cache import Cache
-from bluebridge.images.errors import ImageError
 from bluebridge.images.kmod import SCRATCH, WrongRequest, check, deliver, modinfo, scratch_folder
-from bluebridge.images.kmod_source import copy_source, make_writable_by, plain_files, sandbox_path
+from bluebridge.images.report import ImageError
+from bluebridge.images.sandbox import copy_source, make_writable_by, plain_files, sandbox_path
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.images import sandbox
-from bluebridge.images.errors import ImageError
+from bluebridge.images.report import ImageError
 
 HOST = Path("/")
 HOUSE = Path(__file__).parents[3]

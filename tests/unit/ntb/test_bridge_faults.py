@@ -6,7 +6,7 @@ import pytest
 
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.faults.stage import FaultRules
-from bluebridge.device.layout.ioat.registers import ChannelError, State
+from bluebridge.device.layout.ioat import ChannelError, State
 from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.server.control import ControlCommands
 from bluebridge.device.server.named_faults import GuestBridge

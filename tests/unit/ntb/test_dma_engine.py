@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bluebridge.device.dma.engine import TURN_BYTES, TURN_DESCRIPTORS, TURN_SECONDS
-from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR
-from bluebridge.device.layout.ioat.registers import ChannelCommand, ChannelError, State
+from bluebridge.device.layout.ioat import DESCRIPTOR, ChannelCommand, ChannelError, State
 from tests.models.ntb_pair import ENGINE, REGISTERS, SIZE, WINDOW0, Guest, Pair
 
 

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bluebridge.device.dma.engine import DmaEngine
-from bluebridge.device.layout.ioat.registers import BAR0_SIZE as ENGINE_SIZE
+from bluebridge.device.layout.ioat import BAR0_SIZE as ENGINE_SIZE
 from bluebridge.device.layout.ntb.models import GEN1, GEN4, MODELS, SWITCHTEC, BridgeModel
 from bluebridge.device.ntb.link import BridgeLink
 from bluebridge.device.ntb.selection import shape_of

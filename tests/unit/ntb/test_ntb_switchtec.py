@@ -8,8 +8,12 @@ from bluebridge.device.layout.ntb import switchtec as layout
 from bluebridge.device.layout.ntb.switchtec import BlockStatus, LinkMessage, Operation
 from bluebridge.device.ntb.link import HOLD_SECONDS, BridgeLink
 from bluebridge.device.ntb.switchtec import SwitchtecBridge
-from bluebridge.device.ntb.switchtec_doorbells import LONGEST_SECONDS
-from bluebridge.device.ntb.switchtec_inbox import REMINDER_SECONDS, REMINDERS, SETTLING_SECONDS
+from bluebridge.device.ntb.switchtec_messages import (
+    LONGEST_SECONDS,
+    REMINDER_SECONDS,
+    REMINDERS,
+    SETTLING_SECONDS,
+)
 from bluebridge.device.pci.host import Host
 from tests.models.fake_bus import FakeFunction
 

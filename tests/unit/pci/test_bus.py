@@ -9,11 +9,16 @@ from hypothesis import strategies as st
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.pci.bus import DmaError
-from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
-from bluebridge.device.pci.config_space import EndpointConfig, compose
-from bluebridge.device.pci.decoder import BarDecoder
+from bluebridge.device.pci.config_space import (
+    Bar,
+    BarDecoder,
+    EndpointConfig,
+    Express,
+    MsiX,
+    PowerManagement,
+    compose,
+)
 from bluebridge.device.pci.host import Host
-from bluebridge.device.pci.identity import Bar
 from bluebridge.device.pci.memory import GuestMemory
 from bluebridge.device.server.process import BARS as HCA_BARS
 from bluebridge.device.server.process import CONNECTX3

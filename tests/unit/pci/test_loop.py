@@ -10,8 +10,7 @@ from time import sleep, thread_time
 
 import pytest
 
-from bluebridge.device.pci.loop import FEW_TIMERS, SOON_SECONDS, EventLoop
-from bluebridge.device.pci.watchdog import SLOW_SECONDS
+from bluebridge.device.pci.loop import FEW_TIMERS, SLOW_SECONDS, SOON_SECONDS, EventLoop
 
 
 @pytest.fixture

@@ -23,8 +23,7 @@ from bluebridge.device.pyvfio_user import ConfigSpace, LibraryError, load
 from bluebridge.device.pyvfio_user._files import MOST_WAITING, Closer
 from bluebridge.device.pyvfio_user._listener import Listener
 from bluebridge.device.pyvfio_user._message_filter import MESSAGE_SECONDS, MessageFilter, Verdict
-from bluebridge.device.pyvfio_user._messages import HEADER, Header, VfioUserCommand
-from bluebridge.device.pyvfio_user.constants import Protection
+from bluebridge.device.pyvfio_user.constants import HEADER, Header, Protection, VfioUserCommand
 from bluebridge.device.pyvfio_user.memory import DmaRegion, release
 from tests.wire.lingering import LingeringSockets
 

@@ -10,8 +10,8 @@ import pytest
 from bluebridge.device.layout.mlx4.contexts import QPC
 from bluebridge.device.layout.ntb import models
 from bluebridge.device.mlx4.device import Hca
+from bluebridge.device.pci.config_space import Bar
 from bluebridge.device.pci.endpoint import Endpoint
-from bluebridge.device.pci.identity import Bar
 from bluebridge.device.server import show_control
 from bluebridge.device.server.show_control import ShowCommands
 from bluebridge.device.show.functions import Tables, bridge_tables, engine_tables, hca_tables

@@ -1,4 +1,7 @@
-"""The operation `personalise`: sets names, MAC addresses and randomness after a snapshot."""
+"""What the agent reads and sets in its guest: names, addresses, randomness, PCI drivers.
+
+No process is started for it: under TCG a fork costs more than everything done here.
+"""
 
 from __future__ import annotations
 
@@ -74,15 +77,15 @@ def add_entropy(seed: bytes) -> None:
 def _set_hostname(root: str, name: str) -> str:
     if not name or len(name) > 64 or not all(char.isalnum() or char in "-." for char in name):
         raise OperationError("request", f"{name!r} is no host name")
-    _write(os.path.join(root, "proc/sys/kernel/hostname"), name)
-    _write(os.path.join(root, "etc/hostname"), name)
+    _write(os.path.join(root, "proc/sys/kernel/hostname"), name + "\n")
+    _write(os.path.join(root, "etc/hostname"), name + "\n")
     return name
 
 
 def _set_machine_id(root: str, machine_id: str) -> str:
     if len(machine_id) != 32 or int(machine_id, 16) == 0:
         raise OperationError("request", f"{machine_id!r} is no machine-id")
-    _write(os.path.join(root, "etc/machine-id"), machine_id.lower())
+    _write(os.path.join(root, "etc/machine-id"), machine_id.lower() + "\n")
     return machine_id.lower()
 
 
@@ -93,18 +96,13 @@ def _set_boot_id(text: str) -> str:
     """
     boot_id = str(uuid.UUID(text))
     mounted = os.path.exists(_OWN_BOOT_ID)
-    _write(_OWN_BOOT_ID, boot_id)
+    _write(_OWN_BOOT_ID, boot_id + "\n")
     os.chmod(_OWN_BOOT_ID, 0o444)
     if not mounted and _libc.mount(_OWN_BOOT_ID.encode(), _BOOT_ID.encode(), None, _MS_BIND, None):
         code = ctypes.get_errno()
         os.unlink(_OWN_BOOT_ID)
         raise OSError(code, os.strerror(code), _BOOT_ID)
     return boot_id
-
-
-def _write(path: str, line: str) -> None:
-    with open(path, "w") as stream:
-        stream.write(line + "\n")
 
 
 def virtio_nics(root: str) -> list[str]:
@@ -146,3 +144,85 @@ def _set_mac(name: str, mac: bytes) -> None:
                 fcntl.ioctl(control, _SIOCSIFHWADDR, request)
             else:
                 fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sH14x", name.encode(), change))
+
+
+_BUS = "sys/bus/pci"
+_LOOKS = 100
+_PAUSE = 0.005
+"""The seconds between two looks at a function that its driver is about to suspend."""
+
+
+def functions(root: str = "/") -> list[dict[str, str]]:
+    """Return `address` (0000:01:00.0), `id` (15b3:1003) and `driver` of every function.
+
+    `driver` is empty for none.
+    """
+    folder = os.path.join(root, _BUS, "devices")
+    return [_function(folder, address) for address in sorted(os.listdir(folder))]
+
+
+def _function(folder: str, address: str) -> dict[str, str]:
+    path = os.path.join(folder, address)
+    numbers = [_word(os.path.join(path, name)) for name in ("vendor", "device")]
+    return {
+        "address": address,
+        "id": ":".join(number.removeprefix("0x") for number in numbers),
+        "driver": _driver(path),
+    }
+
+
+def _word(path: str) -> str:
+    with open(path, encoding="ascii") as stream:
+        return stream.read().strip()
+
+
+def _driver(path: str) -> str:
+    try:
+        return os.path.basename(os.readlink(os.path.join(path, "driver")))
+    except FileNotFoundError:
+        return ""
+
+
+def bind(address: str, driver: str, root: str = "/") -> dict[str, Any]:
+    """Give the function at `address` to `driver` in place of its present driver.
+
+    Returns `{"driver": name}`. Raises `OperationError` when there is no such function or the
+    driver does not take it. vfio-pci suspends a function that is not
+    open, a moment after it took it. That is waited for, so that the next accesses on the bus are
+    those of the next user only.
+    """
+    bus = os.path.join(root, _BUS)
+    path = os.path.join(bus, "devices", address)
+    if "/" in address or not os.path.isdir(path):
+        raise OperationError("pci", f"there is no PCI function {address}")
+    if _driver(path) == driver:
+        return {"driver": driver}
+    if _driver(path):
+        _write(os.path.join(path, "driver", "unbind"), address)
+    _write(os.path.join(path, "driver_override"), driver)
+    _write(os.path.join(bus, "drivers_probe"), address)
+    if _driver(path) != driver:
+        raise OperationError("pci", f"{driver} does not take {address}; is it loaded? see dmesg")
+    _wait_until_idle(os.path.join(path, "power"))
+    return {"driver": driver}
+
+
+def _wait_until_idle(power: str) -> None:
+    """Wait until a function is suspended, for half a second at most.
+
+    A driver that keeps its function awake is not waited for.
+    """
+    for _ in range(_LOOKS):
+        try:
+            if _word(os.path.join(power, "control")) != "auto":
+                return
+            if _word(os.path.join(power, "runtime_status")) not in ("active", "suspending"):
+                return
+        except OSError:
+            return
+        time.sleep(_PAUSE)
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="ascii") as stream:
+        stream.write(text)

@@ -1,8 +1,12 @@
-"""The error class of `bluebridge.images`."""
+"""What a user is told: lines of progress on standard error, and errors with what mends them."""
 
 from __future__ import annotations
 
 import errno
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 NO_ROOM = "free some space, or set BLUEBRIDGE_CACHE to a folder on another disk"
 ELSEWHERE = "set BLUEBRIDGE_CACHE to a folder of yours"
@@ -33,3 +37,30 @@ def of_system(error: OSError, place: object = "") -> ImageError:
         return ImageError(f"{error.strerror}", "raise the limit with `ulimit -n 4096`")
     told = f"{where}: {error.strerror or error}" if where else f"{error.strerror or error}"
     return ImageError(told, "see that message; `make setup` tries again")
+
+
+def say(text: str) -> None:
+    """One line of progress."""
+    print(f"images: {text}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def step(text: str) -> Iterator[None]:
+    """Announce a step at its start and its time in seconds at its end."""
+    say(f"{text} ...")
+    start = time.monotonic()
+    yield
+    say(f"{text}: {time.monotonic() - start:.1f} s")
+
+
+def exit_status(action: Callable[[], None]) -> int:
+    """Run `action`; return 0, 1 after printing an `ImageError` as a line, or 130 after Ctrl-C."""
+    try:
+        action()
+    except ImageError as error:
+        print(f"images: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("images: stopped", file=sys.stderr)
+        return 130
+    return 0

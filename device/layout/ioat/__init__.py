@@ -1,1 +1,0 @@
-"""Registers and descriptors of Intel's I/OAT DMA engine."""

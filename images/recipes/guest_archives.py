@@ -1,0 +1,169 @@
+"""Archives that are unpacked over `/` of a running guest: programs and libraries its root lacks.
+
+Not part of `make setup`: fetched when one is first asked for, so that the root of all other guests
+stays small.
+"""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+import tarfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bluebridge.images import prune
+from bluebridge.images.apt import Packages
+from bluebridge.images.cache import Cache, file_digest
+from bluebridge.images.recipes.guest import GuestRecipe
+from bluebridge.images.recipes.kernel import ModuleTree
+from bluebridge.images.recipes.recipe import Recipe
+from bluebridge.images.unpack import LIBRARIES, unpack
+
+
+class GuestArchiveRecipe(Recipe):
+    """A tar file `archive`, of the packages of `requests`: paths are below the guest's root."""
+
+    archive: str
+    requests: tuple[tuple[str, ...], ...]
+    """Lines for apt-get; the packages of later ones lie over those of earlier ones."""
+    kept: tuple[str, ...]
+    """The paths that stay of the packages, besides shared libraries that these need."""
+    opened: tuple[str, ...] = ()
+    """The libraries that programs open by name, besides those that they are linked with."""
+
+    def __init__(self, cache: Cache, packages: Packages, guest: GuestRecipe) -> None:
+        super().__init__(cache, packages)
+        self.guest = guest
+
+    def keep(self, root: Path) -> None:
+        """Remove what guests do not need from the unpacked packages."""
+        keep(root, self.kept)
+
+    def inputs(self) -> Sequence[object]:
+        code = file_digest(Path(inspect.getfile(prune)))
+        found = [self.packages.resolve(request) for request in self.requests]
+        return [found, self.guest.key(), code]
+
+    def build(self, folder: Path) -> None:
+        root = folder / "root"
+        unpack([each for request in self.requests for each in self.packages.fetch(request)], root)
+        self.keep(root)
+        prune.libraries(root, self.opened)
+        base = self.guest.folder() / "root"
+        with tarfile.open(folder / self.archive, "w") as archive:
+            for path in lacking(root, base):
+                archive.add(path, path.relative_to(root).as_posix(), recursive=False)
+        shutil.rmtree(root)
+
+
+def keep(root: Path, kept: Sequence[str]) -> None:
+    """Remove all but shared libraries and the paths `kept`."""
+    folders = [f"{LIBRARIES}/{path.name}" for path in (root / LIBRARIES).iterdir() if path.is_dir()]
+    others = ("[!u]*", "usr/[!l]*", "usr/lib/[!x]*", "usr/lib64")
+    prune.remove(root, (*others, *folders), kept)
+
+
+def lacking(root: Path, base: Path) -> Iterator[Path]:
+    """Yield the files of `root` that `base` does not have."""
+    for path in sorted((root / "usr").rglob("*")):
+        inside = base / path.relative_to(root)
+        if not path.is_dir() and not (inside.exists() or inside.is_symlink()):
+            yield path
+
+
+DEBUG_PROGRAMS = ("strace", "gdb", "gdbserver", "trace-cmd", "perf", "nano", "bash", "ltrace")
+DEBUG_PACKAGES = (
+    *("strace", "ltrace", "gdb", "gdbserver", "trace-cmd", "linux-perf", "nano", "bash"),
+    "ncurses-base",
+)
+
+
+class DebugToolsRecipe(GuestArchiveRecipe):
+    """`debug.tar`: tools for looking at programs and at the kernel (`up --image debug`)."""
+
+    name = "debug-tools"
+    archive = "debug.tar"
+    requests = (("install", *DEBUG_PACKAGES),)
+    kept = (
+        *(f"usr/bin/{name}" for name in DEBUG_PROGRAMS),
+        "usr/share/gdb",
+        "usr/share/nano",
+        "usr/share/terminfo",
+        "usr/libexec/perf-core",
+        f"{LIBRARIES}/trace-cmd",
+        f"{LIBRARIES}/traceevent",
+    )
+    opened = ("libthread_db.so.1",)  # by which gdb lists a program's threads
+
+
+TESTPMD = "usr/bin/dpdk-testpmd"
+PLUGINS = f"{LIBRARIES}/dpdk"
+"""The folder of drivers; libraries that testpmd is linked to are links to some."""
+_LINKED = (
+    *("bitratestats25", "bpf25", "cmdline25", "common-dpaax25", "crypto-scheduler25"),
+    *("cryptodev25", "dmadev25", "eventdev25", "gro25", "gso25", "ip-frag25", "latencystats25"),
+    *("mempool-dpaa25", "metrics25", "net-bnxt25", "net-bond25", "net-dpaa25", "net-i40e25"),
+    *("net-iavf25", "net-ice25", "net-ixgbe25", "net-mlx5-25", "pcapng25", "pdump25", "rcu25"),
+    *("reorder25", "sched25", "security25", "timer25"),
+)
+"""Libraries that testpmd is linked to: drivers of other adapters, too, whose options it knows."""
+_DRIVERS = ("mempool-ring25", "net-mlx4-25", "net-virtio25")
+
+
+class DpdkRecipe(GuestArchiveRecipe):
+    """`dpdk.tar`: testpmd with the drivers of ConnectX-3 and virtio-net.
+
+    dpdk-dev, which has testpmd, comes without its dependencies: those are compilers and headers.
+    """
+
+    name = "dpdk"
+    archive = "dpdk.tar"
+    requests = (
+        ("install", *(f"librte-{name}" for name in (*_LINKED, *_DRIVERS))),
+        ("download", "dpdk-dev"),
+    )
+    kept = (TESTPMD, PLUGINS)
+
+
+class MessageLibrariesRecipe(GuestArchiveRecipe):
+    """`messages.tar`: UCX and libfabric with their measuring programs, for `bluebridge atlas`.
+
+    Of UCX's plug-ins it has those for verbs: those for graphics cards need 200 MB of compilers.
+    """
+
+    name = "message-libraries"
+    archive = "messages.tar"
+    requests = (("install", "ucx-utils", "libfabric-bin"),)
+    kept = (
+        "usr/bin/ucx_perftest",
+        "usr/bin/fi_pingpong",
+        *(
+            f"{LIBRARIES}/ucx/libuct_{part}.so.0{end}"
+            for part in ("ib", "rdmacm")
+            for end in ("", ".0.0")
+        ),
+        f"{LIBRARIES}/pmix2/lib",
+    )
+
+
+class NfsRecipe(GuestArchiveRecipe):
+    """`nfs.tar`: client and server of NFSv4 with their transport over RDMA, for `atlas`.
+
+    The kernel's modules are in it; `depmod` in the guest finds them.
+    """
+
+    name = "nfs"
+    archive = "nfs.tar"
+    requests = (("install", "nfs-kernel-server", "nfs-common"),)
+    kept = tuple(f"usr/sbin/{name}" for name in ("exportfs", "rpc.mountd", "rpc.nfsd", "mount.nfs"))
+
+    def keep(self, root: Path) -> None:
+        super().keep(root)
+        prune.remove(root, ["usr/libexec"])
+        kernel = self.guest.kernel
+        modules = Path("usr/lib/modules") / kernel.release()
+        tree = ModuleTree(kernel.folder() / "root" / modules)
+        for path, content in tree.closure(("rpcrdma", "nfsd", "nfsv4")).items():
+            (root / modules / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / modules / path).write_bytes(content)
