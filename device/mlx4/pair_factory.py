@@ -32,12 +32,11 @@ from bluebridge.device.rdma.by_packets.receiver import PacketReceiver
 from bluebridge.device.rdma.by_packets.sender import PacketSender
 from bluebridge.device.rdma.connected.requester import Requester
 from bluebridge.device.rdma.connected.responder import Responder
-from bluebridge.device.rdma.connected.xrc_responder import XrcResponder
 from bluebridge.device.rdma.datagrams.sender import DatagramSender
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
+from bluebridge.device.rdma.pairs.engines import ReceiveEngine
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.pairs.unconnected_responder import UnconnectedResponder
 from bluebridge.device.rdma.ports.counters import InterfaceCounters
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.vocabulary import CONNECTED, DATAGRAMS, Role
@@ -105,13 +104,11 @@ class PairFactory:
         return CompletionWriter(self._bus, self._cqs, self._eqs, qpn, sends, receives, self._faults)
 
     def _attach_engines(self, qp: HcaPair) -> None:
-        qp.responder = UnconnectedResponder()
+        qp.responder = ReceiveEngine()
         if qp.connected and self._by_packets:
-            qp.engine, qp.responder = PacketSender(qp), PacketReceiver(qp, self._srqs)
+            qp.engine, qp.responder = PacketSender(qp), PacketReceiver(qp)
         elif qp.connected:
-            qp.engine = Requester(qp)
-            xrc = qp.role is Role.XRC
-            qp.responder = XrcResponder(qp, self._srqs) if xrc else Responder(qp)
+            qp.engine, qp.responder = Requester(qp), Responder(qp)
         elif qp.role in DATAGRAMS:
             qp.engine = DatagramSender(qp)
         else:

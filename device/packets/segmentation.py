@@ -38,14 +38,16 @@ from bluebridge.device.packets.message import (
     IMMEDIATE as HAS_IMMEDIATE,
 )
 
-_SENDS: Final = (Op.SEND, Op.SEND_IMM, Op.SEND_INV)
-_ENDS: Final = {  # opcodes of the last packet of several, and of the only one
+_ENDS: Final[dict[int, tuple[int, int]]] = {
     Op.SEND: (BthOpcode.RC_SEND_LAST, BthOpcode.RC_SEND_ONLY),
     Op.SEND_IMM: (BthOpcode.RC_SEND_LAST_IMM, BthOpcode.RC_SEND_ONLY_IMM),
     Op.SEND_INV: (BthOpcode.RC_SEND_LAST_INV, BthOpcode.RC_SEND_ONLY_INV),
     Op.WRITE: (BthOpcode.RC_WRITE_LAST, BthOpcode.RC_WRITE_ONLY),
     Op.WRITE_IMM: (BthOpcode.RC_WRITE_LAST_IMM, BthOpcode.RC_WRITE_ONLY_IMM),
+    Op.COMPARE_SWAP: (BthOpcode.RC_COMPARE_SWAP, BthOpcode.RC_COMPARE_SWAP),
+    Op.FETCH_ADD: (BthOpcode.RC_FETCH_ADD, BthOpcode.RC_FETCH_ADD),
 }
+"""Opcodes of the last packet of several, and of the only one, by `Op`."""
 _SWAPS: Final = (Op.COMPARE_SWAP, Op.MASKED_COMPARE_SWAP)
 _MASKED: Final = (Op.MASKED_COMPARE_SWAP, Op.MASKED_FETCH_ADD)
 
@@ -178,16 +180,8 @@ def _response(message: WireMessage) -> Iterator[Packet]:
 
 
 def _read_data(message: WireMessage) -> Iterator[Packet]:
-    last = message.packets - 1
     for index, offset, length in _cut(message):
-        if not last:
-            opcode = BthOpcode.RC_READ_RESPONSE_ONLY
-        elif not index:
-            opcode = BthOpcode.RC_READ_RESPONSE_FIRST
-        elif index == last:
-            opcode = BthOpcode.RC_READ_RESPONSE_LAST
-        else:
-            opcode = BthOpcode.RC_READ_RESPONSE_MIDDLE
+        opcode = read_response_of(index, message.packets)
         headers = _headers(message, opcode, index, length=length)
         yield Packet(headers, message.payload[offset : offset + length], length)
 
@@ -201,7 +195,7 @@ def _pieces(message: WireMessage) -> Iterator[Packet]:
         notify = at_end and message.op != Op.WRITE and bool(message.flags & SOLICITED)
         headers = _headers(
             message,
-            _opcode(message, index),
+            opcode_of(message.op, index, message.packets),
             index,
             ack=at_end and reliable,
             solicited=notify,
@@ -210,14 +204,26 @@ def _pieces(message: WireMessage) -> Iterator[Packet]:
         yield Packet(headers, message.payload[offset : offset + length], length)
 
 
-def _opcode(message: WireMessage, index: int) -> int:
-    last, only = _ENDS[message.op]
-    if message.packets == 1:
+def opcode_of(op: int, index: int, packets: int) -> int:
+    """Return the opcode of packet `index` of a request that is no READ (`Op`) in `packets`."""
+    last, only = _ENDS[op]
+    if packets == 1:
         return only
-    if index == message.packets - 1:
+    if index == packets - 1:
         return last
-    first = BthOpcode.RC_SEND_FIRST if message.op in _SENDS else BthOpcode.RC_WRITE_FIRST
+    first = BthOpcode.RC_SEND_FIRST if op <= Op.SEND_INV else BthOpcode.RC_WRITE_FIRST
     return first if not index else first + 1
+
+
+def read_response_of(index: int, packets: int) -> int:
+    """Return the opcode of packet `index` of the `packets` that answer a READ."""
+    if packets == 1:
+        return BthOpcode.RC_READ_RESPONSE_ONLY
+    if not index:
+        return BthOpcode.RC_READ_RESPONSE_FIRST
+    if index == packets - 1:
+        return BthOpcode.RC_READ_RESPONSE_LAST
+    return BthOpcode.RC_READ_RESPONSE_MIDDLE
 
 
 def _cut(message: WireMessage) -> Iterator[tuple[int, int, int]]:

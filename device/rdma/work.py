@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from bluebridge.device.rdma.memory.regions import Binding
+from bluebridge.device.rdma.memory.regions import Binding, Registration
 from bluebridge.device.rdma.memory.scatter_gather import Sge
 from bluebridge.device.rdma.vocabulary import ATOMICS, READ, CompletionStatus
 
@@ -19,35 +19,6 @@ class TooLongError(WorkError):
     """A message is longer than its queue pair may send."""
 
     status: ClassVar[CompletionStatus] = CompletionStatus.LOCAL_LENGTH_ERR
-
-
-class Registration:
-    """A fast registration: `length` bytes from `start` on become accessible by `key`.
-
-    `page_list` is the guest-physical address of the list of pages, which the face reads
-    (`QueuePair.read_pages`); `offset` is where the region begins in its first page, if it does not
-    begin where `start` says.
-    """
-
-    __slots__ = ("key", "length", "offset", "page_list", "page_shift", "rights", "start")
-
-    def __init__(
-        self,
-        key: int,
-        start: int,
-        length: int,
-        offset: int,
-        page_shift: int,
-        rights: int,
-        page_list: int,
-    ) -> None:
-        self.key = key
-        self.start = start
-        self.length = length
-        self.offset = offset
-        self.page_shift = page_shift
-        self.rights = rights
-        self.page_list = page_list
 
 
 class SendWork:

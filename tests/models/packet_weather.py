@@ -18,14 +18,14 @@ from bluebridge.device.packets.transport import TransportPacket, read_transport,
 from bluebridge.device.rdma.by_packets.requester import (
     Completed,
     Limits,
-    PacketRequest,
     PacketRequester,
     Send,
     SetTimer,
 )
 from bluebridge.device.rdma.by_packets.responder import PacketResponder
-from bluebridge.device.rdma.connected.atomics import operate
+from bluebridge.device.rdma.connected.responder import operate
 from bluebridge.device.rdma.vocabulary import CompletionStatus
+from bluebridge.device.rdma.work import SendWork
 
 MTU = 256
 BURST = 8
@@ -36,9 +36,25 @@ READABLE, ATOMIC_WORDS = SIZE // 2, SIZE - 64
 _OPS = (Op.SEND, Op.SEND_IMM, Op.WRITE, Op.WRITE_IMM, Op.READ, Op.COMPARE_SWAP, Op.FETCH_ADD)
 
 
-def message_bytes(request: PacketRequest) -> bytes:
+def request_of(
+    number: int,
+    op: Op,
+    length: int = 0,
+    *,
+    va: int = 0,
+    immediate: int = 0,
+    operands: tuple[int, int] = (0, 0),
+) -> SendWork:
+    """A work request; `operands` of an atomic are what it swaps or adds, and what it compares."""
+    work = SendWork(number, op)
+    work.length, work.remote_address, work.rkey = length, va, 5
+    work.immediate, work.atomic = immediate, (*operands, 0, 0)
+    return work
+
+
+def message_bytes(request: SendWork) -> bytes:
     """The payload of a request, which follows from its number."""
-    return random.Random(request.number).randbytes(request.length)
+    return random.Random(request.index).randbytes(request.length)
 
 
 class Remote:
@@ -120,13 +136,13 @@ class Link:
 
     # memory of the requester's side
 
-    def load(self, request: PacketRequest, offset: int, length: int) -> bytes:
+    def load(self, request: SendWork, offset: int, length: int) -> bytes:
         assert length <= MTU
         return message_bytes(request)[offset : offset + length]
 
-    def store(self, request: PacketRequest, offset: int, data: bytes | memoryview) -> None:
+    def store(self, request: SendWork, offset: int, data: bytes | memoryview) -> None:
         assert len(data) <= MTU
-        room = self.results.setdefault(request.number, bytearray(request.length))
+        room = self.results.setdefault(request.index, bytearray(request.length))
         room[offset : offset + len(data)] = data
 
     # clock
@@ -143,7 +159,7 @@ class Link:
 
     # ends
 
-    def post(self, request: PacketRequest) -> None:
+    def post(self, request: SendWork) -> None:
         self.requester.post(request)
         self._act()
 
@@ -159,7 +175,7 @@ class Link:
                     if seconds is not None:
                         self.at(seconds, partial(self._expired, self._timer))
                 case Completed(request, status):
-                    self.completed.append((request.number, status))
+                    self.completed.append((request.index, status))
                     self.ended = self.now
 
     def _expired(self, timer: int) -> None:
@@ -227,27 +243,25 @@ class Link:
         return sum(reader.refused[Reason.ICRC] for reader in self.readers)
 
 
-def random_request(number: int, source: random.Random) -> PacketRequest:
+def random_request(number: int, source: random.Random) -> SendWork:
     """A request of any kind; reads and atomics have memory that no WRITE changes."""
-    op = source.choice(_OPS)
-    request = PacketRequest(number, op, source.choice((0, 1, 255, 256, 257, 700, 3000)), rkey=5)
+    op, length = source.choice(_OPS), source.choice((0, 1, 255, 256, 257, 700, 3000))
     if op in ATOMICS:
-        request.length = 8
-        request.va = ATOMIC_WORDS + 8 * source.randrange(8)
-        request.operand, request.compare = source.getrandbits(64), source.getrandbits(64)
-    elif op is Op.READ:
-        request.va = source.randrange(READABLE, ATOMIC_WORDS - 3000)
+        va = ATOMIC_WORDS + 8 * source.randrange(8)
+        operands = source.getrandbits(64), source.getrandbits(64)
+        return request_of(number, op, 8, va=va, operands=operands)
+    if op is Op.READ:
+        va = source.randrange(READABLE, ATOMIC_WORDS - 3000)
     else:
-        request.va = source.randrange(READABLE - 3000)
-    if op in (Op.SEND_IMM, Op.WRITE_IMM):
-        request.immediate = number
-    return request
+        va = source.randrange(READABLE - 3000)
+    immediate = number if op in (Op.SEND_IMM, Op.WRITE_IMM) else 0
+    return request_of(number, op, length, va=va, immediate=immediate)
 
 
 class Expected:
     """What the verbs promise of requests carried out once each, in the order they were posted."""
 
-    def __init__(self, requests: list[PacketRequest]) -> None:
+    def __init__(self, requests: list[SendWork]) -> None:
         remote = Remote()
         self.arrived = remote.arrived
         self.memory = remote.memory
@@ -255,18 +269,18 @@ class Expected:
         for request in requests:
             self._carry_out(remote, request)
 
-    def _carry_out(self, remote: Remote, request: PacketRequest) -> None:
-        memory, end = remote.memory, request.va + request.length
-        if request.op in (Op.SEND, Op.SEND_IMM):
-            self.arrived.append((request.op, message_bytes(request), request.immediate))
-        elif request.op is Op.READ:
-            self.results[request.number] = bytes(memory[request.va : end])
-        elif request.op in ATOMICS:
-            packet = TransportPacket(
-                0, 0, va=request.va, operand=request.operand, compare=request.compare
-            )
-            self.results[request.number] = remote.operate(request.op, packet).to_bytes(8, "little")
+    def _carry_out(self, remote: Remote, request: SendWork) -> None:
+        memory, op, va = remote.memory, Op(request.operation), request.remote_address
+        end = va + request.length
+        if op in (Op.SEND, Op.SEND_IMM):
+            self.arrived.append((op, message_bytes(request), request.immediate))
+        elif op is Op.READ:
+            self.results[request.index] = bytes(memory[va:end])
+        elif op in ATOMICS:
+            operand, compare, _, _ = request.atomic
+            packet = TransportPacket(0, 0, va=va, operand=operand, compare=compare)
+            self.results[request.index] = remote.operate(op, packet).to_bytes(8, "little")
         else:
-            memory[request.va : end] = message_bytes(request)
-            if request.op is Op.WRITE_IMM:
-                self.arrived.append((request.op, b"", request.immediate))
+            memory[va:end] = message_bytes(request)
+            if op is Op.WRITE_IMM:
+                self.arrived.append((op, b"", request.immediate))

@@ -30,7 +30,7 @@ from bluebridge.device.mlx4.memory.protection_table import rights_of_fast_regist
 from bluebridge.device.mlx4.words import OPERATIONS
 from bluebridge.device.rdma.datagrams.sender import MAX_PAYLOAD
 from bluebridge.device.rdma.memory.region import Rights
-from bluebridge.device.rdma.memory.regions import Binding
+from bluebridge.device.rdma.memory.regions import Binding, Registration
 from bluebridge.device.rdma.memory.scatter_gather import Sge
 from bluebridge.device.rdma.vocabulary import (
     ATOMICS,
@@ -53,7 +53,6 @@ from bluebridge.device.rdma.work import (
     DatagramWork,
     FrameWork,
     PacketWork,
-    Registration,
     SendWork,
     WorkError,
 )

@@ -8,26 +8,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from bluebridge.device import pieces
 from bluebridge.device.fabric.messages import ConnectedPacket, Request
-from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.net.roce import PSN_MASK, Op, Syndrome
+from bluebridge.device.layout.net.roce import PSN_MASK, Op
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.rdma.by_packets.congestion import Pacer
 from bluebridge.device.rdma.by_packets.responder import PacketResponder, Refusal
 from bluebridge.device.rdma.by_packets.sender import SERVICES, PacketSender
-from bluebridge.device.rdma.connected.refusals import Nak, NotReady
-from bluebridge.device.rdma.connected.responder import Responder
+from bluebridge.device.rdma.connected.responder import Nak, NotReady, Responder, invalid
 from bluebridge.device.rdma.connected.retry import HALF
 from bluebridge.device.rdma.memory.region import AccessError
-from bluebridge.device.rdma.memory.scatter_gather import note_runs, stretch
+from bluebridge.device.rdma.memory.scatter_gather import stretch
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.pairs.queues import (
-    ReceiveQueue,
-    SharedReceiveQueue,
-    SharedReceiveQueues,
-)
 from bluebridge.device.rdma.vocabulary import RECEIVING, AsyncEvent, CompletionStatus
 from bluebridge.device.rdma.work import ReceiveWork
 
@@ -38,15 +30,13 @@ BURST: Final = 32
 class PacketReceiver(Responder):
     """The responder of one peer; the receive that a message moves into is `_receive`.
 
-    That of an XRC queue pair is of the SRQ in `srqs` that a packet names.
+    That of an XRC queue pair is of the SRQ that a packet names.
     """
 
-    __slots__ = ("_area", "_event", "_packets", "_scheduled", "_spoiled", "_srq", "_srqs")
+    __slots__ = ("_area", "_event", "_packets", "_scheduled", "_spoiled")
 
-    def __init__(self, qp: QueuePair, srqs: SharedReceiveQueues) -> None:
+    def __init__(self, qp: QueuePair) -> None:
         super().__init__(qp)
-        self._srqs = srqs
-        self._srq: SharedReceiveQueue | None = None
         self._spoiled = False
         self._packets: PacketResponder | None = None
         self._event: AsyncEvent | None = AsyncEvent.WQ_INVALID_REQUEST
@@ -75,6 +65,8 @@ class PacketReceiver(Responder):
                 reliable=self._reliable,
             )
         if self._xrc and not self._find_srq(packet.srqn):
+            self._note(f"SRQ {packet.srqn:#x} is not in XRC domain {qp.xrcd}")
+            qp.enter_error(AsyncEvent.WQ_INVALID_REQUEST)
             return
         if self._reliable and packet.psn - responder.expected & PSN_MASK >= HALF:
             qp.port.diagnostics.add("rq_num_dup")
@@ -84,16 +76,6 @@ class PacketReceiver(Responder):
             qp.enter_error()
         elif not self._scheduled:
             self._answer_packets(responder)
-
-    def _find_srq(self, srqn: int) -> bool:
-        """Set SRQ and protection domain of an XRC message; False, after the event, if not here."""
-        srq = self._srqs.get(srqn)
-        if srq is None or srq.xrcd != self._qp.xrcd:
-            self._note(f"SRQ {srqn:#x} is not in XRC domain {self._qp.xrcd}")
-            self._qp.enter_error(AsyncEvent.WQ_INVALID_REQUEST)
-            return False
-        self._srq, self._pd = srq, srq.pd
-        return True
 
     def _answer_packets(self, responder: PacketResponder) -> None:
         """Send a burst of the answers that are due, and the others in later turns."""
@@ -152,17 +134,14 @@ class PacketReceiver(Responder):
 
     def write(self, va: int, rkey: int, data: bytes | memoryview) -> None:
         """Write the bytes of one packet; raises `Refusal`."""
-        length, area = len(data), self._area
-        if not length:
-            return
+        area = self._area
         area.remote_address, area.rkey = va, rkey
         try:
-            runs = self._range(area, length)
+            runs = self._range(area, len(data))
             views = self._views(runs)
         except Nak as nak:
             raise self._refusal(nak) from nak
-        pieces.copy(views, [memoryview(data)])
-        note_runs(self._qp.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, self._qp.qpn)
+        self._move([memoryview(data)], runs, views)
 
     def read(self, va: int, rkey: int, length: int) -> bytes:
         """Return bytes that one packet of an answer carries; raises `Refusal`."""
@@ -200,15 +179,10 @@ class PacketReceiver(Responder):
         qp, work, length = self._qp, self._taken(), len(data)
         if offset + length > sum(sge[2] for sge in work.sges):
             raise self._spoilt(work, CompletionStatus.LOCAL_LENGTH_ERR, "the message is too long")
-        if not length:
-            return
         try:
-            runs = qp.memory.scatter(stretch(work.sges, offset, length), length, work.pd)
-            views = qp.bus.views(runs)
+            qp.memory.store(stretch(work.sges, offset, length), length, [data], work.pd)
         except (AccessError, DmaError) as error:
             raise self._spoilt(work, CompletionStatus.LOCAL_PROT_ERR, str(error)) from error
-        pieces.copy(views, [memoryview(data)])
-        note_runs(qp.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
 
     def complete(self, op: Op, length: int, packet: TransportPacket) -> None:
         """Complete the receive that was taken; raises `Refusal`."""
@@ -223,39 +197,12 @@ class PacketReceiver(Responder):
             raise self._refusal(nak) from nak
         self._complete_message(work, request)
 
-    # -- receives of an SRQ of XRC --------------------------------------------------------------
-
-    def _receives(self) -> ReceiveQueue | None:
-        return self._srq if self._xrc else super()._receives()
-
-    def _complete_message(self, work: ReceiveWork, request: Request) -> None:
-        srq = self._srq
-        if srq is None:
-            super()._complete_message(work, request)
-            return
-        self._qp.completions.complete_receive(
-            work.index,
-            request.op,
-            request.length,
-            srq.srqn,
-            request.immediate,
-            request.solicited,
-            srq.cqn,
-        )
-
-    def _fail_receive(self, work: ReceiveWork, status: CompletionStatus) -> None:
-        if self._srq is None:
-            super()._fail_receive(work, status)
-        else:
-            self._qp.completions.fail_receive(work.index, status, self._srq.cqn)
-
     # -- refusals -----------------------------------------------------------------------------
 
     def _taken(self) -> ReceiveWork:
         work = self._receive
         if work is None:  # flushed in the middle of its message
-            event = AsyncEvent.WQ_INVALID_REQUEST
-            raise self._refusal(Nak(Syndrome.NAK_INVALID_REQUEST, event, "no receive is taken"))
+            raise self._refusal(invalid("no receive is taken"))
         return work
 
     def _spoilt(self, work: ReceiveWork, status: CompletionStatus, reason: str) -> Refusal:

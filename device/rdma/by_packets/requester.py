@@ -7,60 +7,27 @@ no memory inside: the owner runs the one timer, and loads and stores bytes packe
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from bluebridge.device.layout.net.roce import (
-    ATOMICS,
     PSN_MASK,
     RNR_TIMER_US,
     BthOpcode,
-    Op,
     Syndrome,
     ack_timeout_us,
 )
+from bluebridge.device.packets.segmentation import opcode_of
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.rdma.connected.retry import HALF, NAK_STATUS, packets_of
-from bluebridge.device.rdma.vocabulary import CompletionStatus
+from bluebridge.device.rdma.vocabulary import ATOMICS, READ, CompletionStatus
+from bluebridge.device.rdma.work import SendWork
 
 FOREVER: Final = 7
 """RNR retry count that stands for retries without limit."""
 
 _KIND: Final = 0x60
-_SENDS: Final = (Op.SEND, Op.SEND_IMM, Op.SEND_INV)
-_ENDS: Final = {  # opcodes of the last packet of several, and of the only one
-    Op.SEND: (BthOpcode.RC_SEND_LAST, BthOpcode.RC_SEND_ONLY),
-    Op.SEND_IMM: (BthOpcode.RC_SEND_LAST_IMM, BthOpcode.RC_SEND_ONLY_IMM),
-    Op.SEND_INV: (BthOpcode.RC_SEND_LAST_INV, BthOpcode.RC_SEND_ONLY_INV),
-    Op.WRITE: (BthOpcode.RC_WRITE_LAST, BthOpcode.RC_WRITE_ONLY),
-    Op.WRITE_IMM: (BthOpcode.RC_WRITE_LAST_IMM, BthOpcode.RC_WRITE_ONLY_IMM),
-    Op.COMPARE_SWAP: (BthOpcode.RC_COMPARE_SWAP, BthOpcode.RC_COMPARE_SWAP),
-    Op.FETCH_ADD: (BthOpcode.RC_FETCH_ADD, BthOpcode.RC_FETCH_ADD),
-}
 _FINAL_DATA: Final = (BthOpcode.RC_READ_RESPONSE_LAST, BthOpcode.RC_READ_RESPONSE_ONLY)
-
-
-@dataclass(slots=True)
-class PacketRequest:
-    """A work request; its `psn` and `packets` are set when it is posted."""
-
-    number: int
-    op: Op
-    length: int = 0
-    va: int = 0
-    rkey: int = 0
-    immediate: int = 0
-    solicited: bool = False
-    operand: int = 0
-    compare: int = 0
-    srqn: int = 0
-    psn: int = field(default=0, init=False)
-    packets: int = field(default=1, init=False)
-
-    @property
-    def returns_data(self) -> bool:
-        """True for a read and an atomic."""
-        return self.op is Op.READ or self.op in ATOMICS
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +48,7 @@ class SetTimer:
 class Completed:
     """A work request is done; `status` is None or its error."""
 
-    request: PacketRequest
+    work: SendWork
     status: CompletionStatus | None
 
 
@@ -100,10 +67,10 @@ class LocalFailure(Exception):
 class LocalMemory(Protocol):
     """The memory of the requester's side; both may raise `LocalFailure`."""
 
-    def load(self, request: PacketRequest, offset: int, length: int) -> bytes:
+    def load(self, work: SendWork, offset: int, length: int) -> bytes:
         """Return bytes of a message that is sent."""
 
-    def store(self, request: PacketRequest, offset: int, data: bytes | memoryview) -> None:
+    def store(self, work: SendWork, offset: int, data: bytes | memoryview) -> None:
         """Store bytes that a read or an atomic brought."""
 
 
@@ -144,27 +111,27 @@ class PacketRequester:
         self._limits = limits
         self._memory = memory
         self.oldest = self.due = self.fresh = self.next_psn = psn
-        self.pending: deque[PacketRequest] = deque()
+        self.pending: deque[SendWork] = deque()
         self.actions: list[Action] = []
         self.waiting = False
         self.failed = False
         self._cursor = 0  # index in `pending` of the request that `due` belongs to
-        self._broken: PacketRequest | None = None  # its memory is gone: it fails in its turn
+        self._broken: SendWork | None = None  # its memory is gone: it fails in its turn
         self.retries = self.rnr_retries = 0
         self._resumed = -1  # PSN that the last going back began at
         self._running = False
 
     # -- events -------------------------------------------------------------------------------
 
-    def post(self, request: PacketRequest) -> None:
+    def post(self, work: SendWork) -> None:
         """Take a work request, and send what the window permits."""
         if self.failed:
-            self.actions.append(Completed(request, CompletionStatus.WR_FLUSH_ERR))
+            self.actions.append(Completed(work, CompletionStatus.WR_FLUSH_ERR))
             return
-        request.psn = self.next_psn
-        request.packets = packets_of(request.length, self._limits.mtu)
-        self.next_psn = request.psn + request.packets & PSN_MASK
-        self.pending.append(request)
+        work.psn = self.next_psn
+        work.packets = packets_of(work.length, self._limits.mtu)
+        self.next_psn = work.psn + work.packets & PSN_MASK
+        self.pending.append(work)
         self._pump()
 
     def expired(self) -> None:
@@ -207,14 +174,14 @@ class PacketRequester:
     def _pump(self) -> None:
         """Send what may be sent, and let the timer run while an answer is missing."""
         while not self.failed and not self.waiting and self._cursor < len(self.pending):
-            request = self.pending[self._cursor]
-            if self.due - self.oldest & PSN_MASK >= self._limits.window or self._must_wait(request):
+            work = self.pending[self._cursor]
+            if self.due - self.oldest & PSN_MASK >= self._limits.window or self._must_wait(work):
                 break
             try:
-                self._send(request)
+                self._send(work)
             except LocalFailure:
-                self._broken = request
-            if request is self._broken:
+                self._broken = work
+            if work is self._broken:
                 break
         if not self._limits.reliable:
             self._acknowledge(self.due)
@@ -223,18 +190,18 @@ class PacketRequester:
         if not self.waiting and not self.failed:
             self._watch()
 
-    def _must_wait(self, request: PacketRequest) -> bool:
-        if not request.returns_data or self._cursor < self._limits.reads:
+    def _must_wait(self, work: SendWork) -> bool:
+        if not work.returns_data or self._cursor < self._limits.reads:
             return False
         before = (self.pending[index] for index in range(self._cursor))
         return sum(other.returns_data for other in before) >= self._limits.reads
 
-    def _send(self, request: PacketRequest) -> None:
-        index = self.due - request.psn & PSN_MASK
-        packet = self._packet(request, index)
-        taken = request.packets - index if request.op is Op.READ else 1
+    def _send(self, work: SendWork) -> None:
+        index = self.due - work.psn & PSN_MASK
+        packet = self._packet(work, index)
+        taken = work.packets - index if work.operation == READ else 1
         self.due = self.due + taken & PSN_MASK
-        if index + taken == request.packets:
+        if index + taken == work.packets:
             self._cursor += 1
         if self.due - self.fresh & PSN_MASK < HALF:
             self.fresh = self.due
@@ -243,47 +210,37 @@ class PacketRequester:
         packet.ack = wanted and self._limits.reliable
         self.actions.append(Send(packet))
 
-    def _packet(self, request: PacketRequest, index: int) -> TransportPacket:
+    def _packet(self, work: SendWork, index: int) -> TransportPacket:
         """Return packet `index` of a request; of a read the request for all from there on."""
-        mtu, last = self._limits.mtu, request.packets - 1
-        offset, psn = index * mtu, request.psn + index & PSN_MASK
-        if request.op is Op.READ:
+        mtu, last = self._limits.mtu, work.packets - 1
+        offset, psn = index * mtu, work.psn + index & PSN_MASK
+        if work.operation == READ:
             return TransportPacket(
                 BthOpcode.RC_READ_REQUEST,
                 psn,
                 ack=True,
-                va=request.va + offset,
-                rkey=request.rkey,
-                length=request.length - offset,
-                srqn=request.srqn,
+                va=work.remote_address + offset,
+                rkey=work.rkey,
+                length=work.length - offset,
+                srqn=work.srqn,
             )
         payload = b""
-        if not request.returns_data:
-            payload = self._memory.load(request, offset, min(mtu, request.length - offset))
+        if not work.returns_data:
+            payload = self._memory.load(work, offset, min(mtu, work.length - offset))
         return TransportPacket(
-            self._opcode(request, index),
+            opcode_of(work.operation, index, work.packets),
             psn,
             payload,
             ack=index == last,
-            solicited=request.solicited and index == last,
-            va=request.va,
-            rkey=request.rkey,
-            length=request.length,
-            operand=request.operand,
-            compare=request.compare,
-            immediate=request.immediate,
-            srqn=request.srqn,
+            solicited=work.solicited and index == last,
+            va=work.remote_address,
+            rkey=work.rkey,
+            length=work.length,
+            operand=work.atomic[0],
+            compare=work.atomic[1],
+            immediate=work.immediate,
+            srqn=work.srqn,
         )
-
-    @staticmethod
-    def _opcode(request: PacketRequest, index: int) -> int:
-        last, only = _ENDS[request.op]
-        if request.packets == 1:
-            return only
-        if index == request.packets - 1:
-            return last
-        first = BthOpcode.RC_SEND_FIRST if request.op in _SENDS else BthOpcode.RC_WRITE_FIRST
-        return first if not index else first + 1
 
     def _watch(self) -> None:
         """Start the timer when an answer is missing and it does not run; stop it when none is."""
@@ -305,14 +262,14 @@ class PacketRequester:
         """Acknowledge everything before a PSN; False if the answer to a read was lost before it."""
         start = self.oldest
         while self.pending and psn - self.oldest & PSN_MASK:
-            request = self.pending[0]
-            if request.returns_data:
-                if psn - request.psn & PSN_MASK >= request.packets:
+            work = self.pending[0]
+            if work.returns_data:
+                if psn - work.psn & PSN_MASK >= work.packets:
                     self._progress(start)
                     self._again()
                     return False
                 break
-            end = request.psn + request.packets & PSN_MASK
+            end = work.psn + work.packets & PSN_MASK
             if psn - end & PSN_MASK >= HALF:
                 self.oldest = psn
                 break
@@ -334,9 +291,9 @@ class PacketRequester:
             self._rewind()
 
     def _done(self, status: CompletionStatus | None) -> None:
-        request = self.pending.popleft()
+        work = self.pending.popleft()
         self._cursor = max(self._cursor - 1, 0)
-        self.actions.append(Completed(request, status))
+        self.actions.append(Completed(work, status))
 
     def _refused(self, syndrome: int) -> None:
         kind = syndrome & _KIND
@@ -350,7 +307,7 @@ class PacketRequester:
 
     def _take_atomic(self, packet: TransportPacket) -> None:
         head = self.pending[0]
-        if head.op not in ATOMICS or packet.psn != self.oldest:
+        if head.operation not in ATOMICS or packet.psn != self.oldest:
             self._fail(CompletionStatus.BAD_RESP_ERR)
             return
         self._memory.store(head, 0, packet.original.to_bytes(8, "little"))
@@ -365,13 +322,13 @@ class PacketRequester:
         expected = min(mtu, head.length - index * mtu)
         ends = packet.opcode in _FINAL_DATA
         last = index == head.packets - 1
-        if head.op is not Op.READ or len(packet.payload) != expected or ends != last:
+        if head.operation != READ or len(packet.payload) != expected or ends != last:
             self._fail(CompletionStatus.BAD_RESP_ERR)
             return
         self._memory.store(head, index * mtu, packet.payload)
         self._advance(head)
 
-    def _advance(self, head: PacketRequest) -> None:
+    def _advance(self, head: SendWork) -> None:
         """Go on behind the one PSN that an answer of a read or an atomic has brought."""
         start, self.oldest = self.oldest, self.oldest + 1 & PSN_MASK
         if self.oldest == head.psn + head.packets & PSN_MASK:

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Final, Protocol
 
 from bluebridge.device.layout.net.roce import PSN_MASK, BthOpcode, Op, Syndrome
+from bluebridge.device.packets.segmentation import read_response_of
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.rdma.connected.retry import HALF, packets_of
 
@@ -345,16 +346,9 @@ class PacketResponder:
 
     def _data(self, answer: _Answer, request: TransportPacket) -> TransportPacket:
         """Return the next packet of a read's answer, with the bytes that memory holds now."""
-        index, packets = answer.sent, answer.packets
+        index = answer.sent
         offset = index * self._mtu
         size = min(self._mtu, request.length - offset)
-        if packets == 1:
-            code = BthOpcode.RC_READ_RESPONSE_ONLY
-        elif not index:
-            code = BthOpcode.RC_READ_RESPONSE_FIRST
-        elif index == packets - 1:
-            code = BthOpcode.RC_READ_RESPONSE_LAST
-        else:
-            code = BthOpcode.RC_READ_RESPONSE_MIDDLE
+        code = read_response_of(index, answer.packets)
         data = self._side.read(request.va + offset, request.rkey, size)
         return TransportPacket(code, request.psn + index & PSN_MASK, data, msn=answer.msn)

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from bluebridge.device import pieces
-from bluebridge.device.fabric.messages import ConnectedPacket, Response
-from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.fabric.messages import ConnectedPacket
+from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.net.roce import (
     RELIABLE_SERVICE,
     UNRELIABLE_SERVICE,
@@ -25,17 +24,15 @@ from bluebridge.device.rdma.by_packets.requester import (
     Completed,
     Limits,
     LocalFailure,
-    PacketRequest,
     PacketRequester,
     Recall,
     Send,
     SetTimer,
 )
-from bluebridge.device.rdma.connected import local_operations
+from bluebridge.device.rdma.connected.sending import WINDOW, ConnectedSender
 from bluebridge.device.rdma.memory.region import AccessError
-from bluebridge.device.rdma.memory.scatter_gather import Sge, note_runs, stretch
+from bluebridge.device.rdma.memory.scatter_gather import Sge, stretch
 from bluebridge.device.rdma.pairs.costs import MESSAGE_COST
-from bluebridge.device.rdma.pairs.engines import SendEngine
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.vocabulary import (
     ATOMICS,
@@ -43,19 +40,13 @@ from bluebridge.device.rdma.vocabulary import (
     FETCH_ADD,
     LOCAL,
     NOP,
-    OPS,
     RECEIVING,
-    RELIABLE,
-    UNRELIABLE,
-    AsyncEvent,
     CompletionStatus,
     PairState,
     Role,
 )
 from bluebridge.device.rdma.work import SendWork, WorkError
 
-WINDOW: Final = 128
-"""Number of requests that may wait for an answer at the same time."""
 LEAST_TIMEOUT: Final = 0.02
 """Shortest acknowledge time-out in seconds: both ends may share one processor with two guests."""
 PATIENT_US: Final = 500_000.0
@@ -64,36 +55,28 @@ PATIENT_US: Final = 500_000.0
 The specification (9.7.6.1.3) lets it be up to four times what its code says; a peer that is a
 guest under emulation, such as Soft-RoCE, may answer only after 0.1 s.
 """
-ATOMIC_SIZE: Final = 8
 SERVICES: Final = {Role.RC: RELIABLE_SERVICE, Role.UC: UNRELIABLE_SERVICE, Role.XRC: XRC_SERVICE}
 """What the opcodes of a queue pair's packets have more than those of RC."""
 _CARRIED_ATOMICS: Final = frozenset((COMPARE_SWAP, FETCH_ADD))
 
 
-class PacketSender(SendEngine):
+class PacketSender(ConnectedSender):
     """The requests of one queue pair, by the number of their entry, oldest first.
 
     A request that must wait, or that fails before it is sent, is `_held` until those before it are
     complete.
     """
 
-    __slots__ = (
-        "_delay", "_held", "_qp", "_reliable", "_requester", "_stalled", "_timer", "_works",
-        "congestion", "pacer",
-    )  # fmt: skip
+    __slots__ = ("_delay", "_requester", "_timer", "_works", "congestion", "pacer")
 
     def __init__(self, qp: QueuePair) -> None:
+        super().__init__(qp)
         self.congestion = Congestion(qp)
         self.pacer: Pacer | None = None
         self._delay: float | None = None  # of the timer that runs from the next departure
-        self._qp = qp
-        self._reliable = qp.role in RELIABLE
         self._requester: PacketRequester | None = None
         self._works: dict[int, SendWork] = {}
-        self._held: SendWork | None = None
-        self._stalled = False  # the walk of the ring stopped because of this engine
         self._timer: Timer | None = None
-        self.next_psn = 0
 
     @property
     def idle(self) -> bool:
@@ -116,43 +99,15 @@ class PacketSender(SendEngine):
     # -- SendEngine ---------------------------------------------------------------------------
 
     def execute(self, work: SendWork) -> None:
-        """Carry out an entry, or hold it when it must wait."""
         work.status = self._fault(work)
-        if self._must_wait(work):
-            self._held = work
-        else:
-            self._start(work)
+        super().execute(work)
 
     def refuse(self, index: int, error: WorkError) -> None:
         """Complete an entry that makes no sense in error, after all entries before it."""
-        self._note(f"WQE {index}: {error}")
+        self._note(index, error)
         work = SendWork(index, NOP)
         work.status = error.status
-        if self._works:
-            self._held = work
-        else:
-            self._start(work)
-
-    def blocked(self) -> bool:
-        """Return True while the next entry has to wait for answers."""
-        self._stalled = self._is_blocked()
-        return self._stalled
-
-    def _is_blocked(self) -> bool:
-        work = self._held
-        if work is None:
-            return False
-        if self._must_wait(work):
-            return True
-        self._held = None
-        self._start(work)
-        return self._qp.state is not PairState.RTS
-
-    def finish(self) -> None:
-        """Do nothing at the end of a walk of the ring: its packets are sent already."""
-
-    def receive(self, response: Response) -> None:
-        """Ignore a whole answer, which no network of packets has."""
+        super().execute(work)
 
     def abort(self) -> None:
         """Complete all outstanding requests as flushed."""
@@ -173,25 +128,15 @@ class PacketSender(SendEngine):
             self.pacer.stop()
             self.pacer = None
 
-    def close(self) -> None:
-        """Do nothing more: a stopped engine has no timer that refers to it."""
-
     # -- sending ------------------------------------------------------------------------------
 
     def _fault(self, work: SendWork) -> int:
-        """Return the status of a request that is never sent, 0 for any other."""
         operation = work.operation
         if operation in LOCAL:
             return 0
-        if not self._reliable and operation not in UNRELIABLE:
-            return CompletionStatus.LOCAL_QP_OP_ERR
         if operation in ATOMICS and operation not in _CARRIED_ATOMICS:
             return CompletionStatus.LOCAL_QP_OP_ERR
-        if work.length > self._qp.max_message:
-            return CompletionStatus.LOCAL_LENGTH_ERR
-        if operation in ATOMICS and work.length != ATOMIC_SIZE:
-            return CompletionStatus.LOCAL_LENGTH_ERR
-        return 0
+        return super()._fault(work)
 
     def _must_wait(self, work: SendWork) -> bool:
         if not self._works:
@@ -202,35 +147,20 @@ class PacketSender(SendEngine):
 
     def _start(self, work: SendWork) -> None:
         qp = self._qp
-        if not work.status and work.operation in LOCAL:
-            work.status = local_operations.execute(qp, work) or 0
-            if not work.status:
-                if work.signalled:
-                    qp.completions.complete_send(work.index, work.operation, 0)
-                return
+        local = work.operation in LOCAL and not work.status
+        if local:
+            work.status = self._carry_out_locally(work)
         if work.status:
             qp.completions.fail_send(work.index, CompletionStatus(work.status))
             qp.enter_send_error()
+        if work.status or local:
             return
         self._works[work.index] = work
-        swap, compare, _, _ = work.atomic
-        request = PacketRequest(
-            work.index,
-            OPS[work.operation],
-            work.length,
-            work.remote_address,
-            work.rkey,
-            work.immediate,
-            work.solicited,
-            swap,
-            compare,
-            work.srqn,
-        )
         requester = self._requester
         if requester is None:
             requester = self._requester = PacketRequester(self._limits(), self.next_psn, self)
         qp.bus.concern(qp.qpn, work.index)  # it may have waited
-        requester.post(request)
+        requester.post(work)
         self._act(requester)
 
     def _limits(self) -> Limits:
@@ -303,7 +233,7 @@ class PacketSender(SendEngine):
         if pacer is None:
             return
         control = pacer.control
-        self._note(
+        self._tell(
             f"rate {control.rate:.1f} Mb/s, target {control.target:.1f} Mb/s, "
             f"alpha {control.alpha:.3f} ({cause})"
         )
@@ -313,7 +243,7 @@ class PacketSender(SendEngine):
 
     def _complete(self, done: Completed) -> bool:
         """Complete a request; return True if it failed."""
-        work = self._works.pop(done.request.number)
+        work = self._works.pop(done.work.index)
         if done.status is None:
             if work.signalled:
                 self._qp.completions.complete_send(work.index, work.operation, work.length)
@@ -347,7 +277,7 @@ class PacketSender(SendEngine):
         if not requester.waiting and self._reliable:
             qp.port.diagnostics.add("sq_num_to")
             retry = f"retry {requester.retries + 1} of {qp.retry_count}"
-            self._note(f"no answer for PSN {requester.oldest:#x}, {retry}")
+            self._tell(f"no answer for PSN {requester.oldest:#x}, {retry}")
         qp.spent = 0
         requester.expired()
         self._act(requester)
@@ -363,57 +293,36 @@ class PacketSender(SendEngine):
         qp.traffic.received(1, len(packet.payload))
         if packet.syndrome:
             qp.port.diagnostics.was_refused(packet.syndrome)
-            self._note(f"syndrome {packet.syndrome:#x} for PSN {packet.psn:#x}")
+            self._tell(f"syndrome {packet.syndrome:#x} for PSN {packet.psn:#x}")
         requester.receive(packet)
         self._act(requester)
         self._go_on()
 
-    def _go_on(self) -> None:
-        """Carry out entries that waited for an answer that has come."""
-        qp = self._qp
-        if qp.state is PairState.RTS:
-            if self._stalled and qp.sq is not None:
-                qp.sq.run()
-        elif qp.state is PairState.SQD and not self._works and qp.sqd_event:
-            qp.sqd_event = False
-            qp.completions.event(AsyncEvent.SQ_DRAINED)
-
-    def _note(self, text: str) -> None:
+    def _tell(self, text: str) -> None:
         self._qp.bus.note(Kind.NOTE, f"QP {self._qp.qpn:#x}: {text}", obj=self._qp.qpn)
 
     # -- memory -------------------------------------------------------------------------------
 
-    def _stretch(self, number: int, offset: int, length: int) -> Sequence[Sge | bytes]:
-        work = self._works[number]
-        if length == work.length:
-            return work.parts
-        return stretch(work.parts, offset, length)
-
-    def load(self, request: PacketRequest, offset: int, length: int) -> bytes:
+    def load(self, work: SendWork, offset: int, length: int) -> bytes:
         """Return bytes of a message that is sent; raises `LocalFailure`."""
         try:
-            parts = self._stretch(request.number, offset, length)
-            return b"".join(self._qp.memory.gather(parts, note=True))
+            return b"".join(self._qp.memory.gather(_stretch(work, offset, length), note=True))
         except (AccessError, DmaError) as error:
-            raise self._forbidden(request, error) from error
+            self._note(work.index, error)
+            raise LocalFailure from error
 
-    def store(self, request: PacketRequest, offset: int, data: bytes | memoryview) -> None:
+    def store(self, work: SendWork, offset: int, data: bytes | memoryview) -> None:
         """Store bytes that a read or an atomic brought; raises `LocalFailure`."""
-        qp, length = self._qp, len(data)
-        if not length:
-            return
+        length = len(data)
         try:
-            parts = self._stretch(request.number, offset, length)
-            runs = qp.memory.scatter(parts, length)
-            views = qp.bus.views(runs)
+            self._qp.memory.store(_stretch(work, offset, length), length, [data])
         except (AccessError, DmaError) as error:
-            raise self._forbidden(request, error) from error
-        pieces.copy(views, [memoryview(data)])
-        note_runs(qp.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
+            self._note(work.index, error)
+            raise LocalFailure from error
 
-    def _forbidden(self, request: PacketRequest, error: Exception) -> LocalFailure:
-        self._note(f"WQE {request.number}: {error}")
-        return LocalFailure(str(error))
+
+def _stretch(work: SendWork, offset: int, length: int) -> Sequence[Sge | bytes]:
+    return work.parts if length == work.length else stretch(work.parts, offset, length)
 
 
 def _time_factor(code: int) -> float:

@@ -10,10 +10,9 @@ from time import monotonic
 
 from bluebridge.device import pieces
 from bluebridge.device.fabric.messages import Part, Payload, Request
-from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.net.roce import PSN_MASK
 from bluebridge.device.rdma.connected.retry import packets_of
-from bluebridge.device.rdma.memory.scatter_gather import READ, WRITE, note_runs, stretch
+from bluebridge.device.rdma.memory.scatter_gather import READ, WRITE, stretch
 from bluebridge.device.rdma.pairs.costs import (
     FIRST_PART_BYTES,
     LEAST_PART_BYTES,
@@ -103,10 +102,7 @@ class PartSender:
         qp, length = self._qp, self._length
         if pieces.size(payload) != length:
             return False
-        runs = qp.memory.scatter(stretch(work.parts, self._offset, length), length)
-        views = qp.bus.views(runs)
-        pieces.copy(views, payload)
-        note_runs(qp.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
+        qp.memory.store(stretch(work.parts, self._offset, length), length, payload)
         qp.traffic.rx_bytes += length
         return True
 

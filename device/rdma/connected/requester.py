@@ -11,16 +11,13 @@ from typing import Final
 
 from bluebridge.device import pieces
 from bluebridge.device.fabric.messages import Payload, Request, Response
-from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.net.roce import PSN_MASK, Syndrome
 from bluebridge.device.pci.bus import DmaError
-from bluebridge.device.rdma.connected import local_operations
 from bluebridge.device.rdma.connected.part_sender import PartSender
 from bluebridge.device.rdma.connected.retry import HALF, NAK_STATUS, Retry, packets_of
+from bluebridge.device.rdma.connected.sending import ATOMIC_SIZE, WINDOW, ConnectedSender
 from bluebridge.device.rdma.memory.region import AccessError
-from bluebridge.device.rdma.memory.scatter_gather import note_runs
 from bluebridge.device.rdma.pairs.costs import MESSAGE_COST, PIECE_COST, WHOLE_BYTES
-from bluebridge.device.rdma.pairs.engines import SendEngine
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.vocabulary import (
     ATOMICS,
@@ -28,23 +25,16 @@ from bluebridge.device.rdma.vocabulary import (
     NOP,
     OPS,
     READ,
-    RELIABLE,
-    UNRELIABLE,
-    AsyncEvent,
     CompletionStatus,
     PairState,
     Role,
 )
 from bluebridge.device.rdma.work import SendWork, WorkError
 
-WINDOW: Final = 128
-"""Number of requests that may wait for an answer at the same time."""
-
-ATOMIC_SIZE: Final = 8
 _KIND: Final = 0x60  # of a syndrome: ACK, RNR NAK or NAK
 
 
-class Requester(SendEngine):
+class Requester(ConnectedSender):
     """The requests of one queue pair; `pending` are those without an answer, oldest first.
 
     `next_psn` is the PSN of the next request. A request that fails locally waits in `pending`
@@ -54,22 +44,15 @@ class Requester(SendEngine):
     answers at once, while an adapter sends the next read before it has the answer to the first.
     """
 
-    __slots__ = (
-        "_burst", "_failing", "_held", "_parts", "_qp", "_reads", "_reliable", "_stalled", "_xrc",
-        "pending", "retry",
-    )  # fmt: skip
+    __slots__ = ("_burst", "_failing", "_parts", "_reads", "_xrc", "pending", "retry")
 
     def __init__(self, qp: QueuePair) -> None:
-        self._qp = qp
-        self._reliable = qp.role in RELIABLE
+        super().__init__(qp)
         self._xrc = qp.role is Role.XRC
-        self._held: SendWork | None = None  # read from the ring, must wait
         self._failing = False  # a local failure is pending, nothing follows it
-        self._stalled = False  # the walk of the ring stopped because of this engine
         self._reads = 0
         self._burst = 0
         self.pending: deque[SendWork] = deque()
-        self.next_psn = 0
         self.retry = Retry(qp, self)
         self._parts = PartSender(qp)
 
@@ -79,35 +62,15 @@ class Requester(SendEngine):
 
     # -- SendEngine ---------------------------------------------------------------------------
 
-    def execute(self, work: SendWork) -> None:
-        """Carry out an entry, or hold it when it must wait."""
-        if self._must_wait(work):
-            self._held = work
-        else:
-            self._start(work)
-
     def refuse(self, index: int, error: WorkError) -> None:
         """Complete an entry that makes no sense in error, after all entries before it."""
-        qp = self._qp
-        qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {index}: {error}", obj=qp.qpn)
+        self._note(index, error)
         self._reject(SendWork(index, NOP), error.status)
-
-    def blocked(self) -> bool:
-        """Return True while the next entry has to wait for answers or for a timer."""
-        self._stalled = self._is_blocked()
-        return self._stalled
 
     def _is_blocked(self) -> bool:
         if self._failing or self.retry.waiting or self.retry.resending:
             return True
-        work = self._held
-        if work is None:
-            return False
-        if self._must_wait(work):
-            return True
-        self._held = None
-        self._start(work)
-        return self._failing or self.retry.waiting or self._qp.state is not PairState.RTS
+        return super()._is_blocked() or self._failing or self.retry.waiting
 
     def finish(self) -> None:
         """End a walk of the ring: its requests are sent already, only the burst count restarts."""
@@ -152,18 +115,11 @@ class Requester(SendEngine):
         operation = work.operation
         if work.fence or operation in LOCAL:
             self._burst = 0  # it waits for all answers
-        if operation in LOCAL:
-            status = local_operations.execute(qp, work)
-            if status:
-                self._reject(work, status)
-            elif work.signalled:
-                qp.completions.complete_send(work.index, operation, 0)
-            return
-        if not self._reliable and operation not in UNRELIABLE:
-            self._reject(work, CompletionStatus.LOCAL_QP_OP_ERR)
-            return
-        if work.length > qp.max_message or (operation in ATOMICS and work.length != ATOMIC_SIZE):
-            self._reject(work, CompletionStatus.LOCAL_LENGTH_ERR)
+        local = operation in LOCAL
+        status = self._carry_out_locally(work) if local else self._fault(work)
+        if status:
+            self._reject(work, status)
+        if status or local:
             return
         work.psn = self.next_psn
         work.packets = packets_of(work.length, qp.mtu)
@@ -265,20 +221,19 @@ class Requester(SendEngine):
             self.retry.proceed()
 
     def _forbidden(self, work: SendWork, error: Exception) -> None:
-        qp = self._qp
-        qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {work.index}: {error}", obj=qp.qpn)
+        self._note(work.index, error)
         self._fail_in_turn(work, CompletionStatus.LOCAL_PROT_ERR)
 
-    def _reject(self, work: SendWork, status: CompletionStatus) -> None:
+    def _reject(self, work: SendWork, status: int) -> None:
         """Fail a request that cannot even be sent, when those before it are complete."""
         self.pending.append(work)
         self._fail_in_turn(work, status)
 
-    def _fail_in_turn(self, work: SendWork, status: CompletionStatus) -> None:
+    def _fail_in_turn(self, work: SendWork, status: int) -> None:
         work.status = status
         self._failing = True
         if self.pending and self.pending[0] is work:
-            self.fail(status)
+            self.fail(CompletionStatus(status))
 
     # -- answers ------------------------------------------------------------------------------
 
@@ -333,7 +288,7 @@ class Requester(SendEngine):
                 if pieces.size(response.payload) != work.length:
                     self.fail(CompletionStatus.BAD_RESP_ERR)
                     return
-                self._store(work, response.payload)
+                self._qp.memory.store(work.parts, work.length, response.payload)
                 self._qp.traffic.rx_bytes += work.length
             elif work.operation in ATOMICS:
                 if response.atomic_original is None:
@@ -341,20 +296,11 @@ class Requester(SendEngine):
                     return
                 # operands travel big-endian, memory holds them as the host does
                 original = response.atomic_original.to_bytes(ATOMIC_SIZE, "little")
-                self._store(work, [memoryview(original)])
+                self._qp.memory.store(work.parts, work.length, [original])
         except (AccessError, DmaError):
             self.fail(CompletionStatus.LOCAL_PROT_ERR)
             return
         self._complete_head()
-
-    def _store(self, work: SendWork, source: Payload) -> None:
-        qp = self._qp
-        runs = qp.memory.scatter(work.parts, work.length)
-        if not runs:
-            return
-        views = qp.bus.views(runs)
-        pieces.copy(views, source)
-        note_runs(qp.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
 
     def _complete_head(self) -> None:
         work = self.pending.popleft()
@@ -376,13 +322,6 @@ class Requester(SendEngine):
         qp.enter_send_error()
 
     def _go_on(self) -> None:
-        """Carry out entries that waited for an answer that has come."""
-        qp = self._qp
-        if qp.state is PairState.RTS:
-            if self.pending:
-                self.retry.start()
-            if self._stalled and qp.sq is not None:
-                qp.sq.run()
-        elif qp.state is PairState.SQD and not self.pending and qp.sqd_event:
-            qp.sqd_event = False
-            qp.completions.event(AsyncEvent.SQ_DRAINED)
+        if self._qp.state is PairState.RTS and self.pending:
+            self.retry.start()
+        super()._go_on()

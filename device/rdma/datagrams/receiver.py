@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from bluebridge.device import pieces
 from bluebridge.device.ethernet import rules
 from bluebridge.device.ethernet.frames.frame import FrameHeaders, transport_number
 from bluebridge.device.ethernet.frames.receiving import findings
@@ -18,7 +17,6 @@ from bluebridge.device.layout.net.roce import GRH_SIZE, GSI_QKEY, GSI_QPN, SMI_Q
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.rdma.datagrams.sender import MAX_PAYLOAD
 from bluebridge.device.rdma.memory.region import AccessError
-from bluebridge.device.rdma.memory.scatter_gather import note_runs
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.ports.face import Groups
 from bluebridge.device.rdma.ports.port import Port
@@ -143,15 +141,12 @@ def _store(qp: QueuePair, work: ReceiveWork, message: Datagram) -> bool:
     length = GRH_SIZE + len(message.payload)
     if length > sum(sge[2] for sge in work.sges):
         return _fail(qp, work, CompletionStatus.LOCAL_LENGTH_ERR)
+    what = What.PAYLOAD if qp.role is Role.UD else What.MAD
     try:
-        runs = qp.memory.scatter(work.sges, length, work.pd)
-        views = qp.bus.views(runs)
+        qp.memory.store(work.sges, length, [message.grh or NO_GRH, message.payload], work.pd, what)
     except (AccessError, DmaError):
         return _fail(qp, work, CompletionStatus.LOCAL_PROT_ERR)
-    pieces.copy(views, [message.grh or NO_GRH, message.payload])
     qp.traffic.received(1, len(message.payload))
-    what = What.PAYLOAD if qp.role is Role.UD else What.MAD
-    note_runs(qp.bus, Kind.DMA_WRITE, runs, views, what, qp.qpn)
     return True
 
 

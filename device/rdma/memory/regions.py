@@ -8,8 +8,8 @@ that bound it may use it (type 2B).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 from bluebridge.device.pci.bus import Run
 from bluebridge.device.rdma.memory.region import (
@@ -27,8 +27,26 @@ from bluebridge.device.rdma.vocabulary import Reason, Refusal
 KEY_BYTE: Final = 8
 """Number of low bits of a key that software may choose."""
 PAGE_SHIFTS: Final = range(12, 32)
+MAX_PAGES: Final = 511
+"""Most pages of one fast registration."""
 MAX_PIECES = 1 << 22
 """Most separate pieces of memory in all MRs together: 64 MiB of the server's memory."""
+
+
+class Registration(NamedTuple):
+    """A fast registration: `length` bytes from `start` on become accessible by `key`.
+
+    `page_list` is the guest-physical address of the list of pages; `offset` is where the region
+    begins in its first page, if it does not begin where `start` says.
+    """
+
+    key: int
+    start: int
+    length: int
+    offset: int
+    page_shift: int
+    rights: int
+    page_list: int
 
 
 class MemoryRegions:
@@ -173,19 +191,14 @@ class MemoryRegions:
         return region
 
     def fast_register(
-        self,
-        key: int,
-        pd: int,
-        start: int,
-        length: int,
-        page_shift: int,
-        rights: int,
-        pages: Sequence[int],
+        self, wanted: Registration, pd: int, read_pages: Callable[[int, int], list[int]]
     ) -> None:
-        """Make a free fast-registration MR valid (REG_MR) under `key`, whose low byte is new.
+        """Make a free fast-registration MR valid (REG_MR) under a key whose low byte is new.
 
-        `pages` are guest-physical addresses, one per page. Raises `AccessError`.
+        `read_pages` returns guest-physical addresses from a list of so many pages, which is copied
+        now: software may reuse it afterwards. Raises `AccessError`, `DmaError`.
         """
+        key, start, length, shift = wanted.key, wanted.start, wanted.length, wanted.page_shift
         region = self._regions.get(self.index_of(key))
         if region is None or not region.fast:
             raise AccessError(f"key {key:#x} is no fast-registration MR")
@@ -195,19 +208,20 @@ class MemoryRegions:
             raise AccessError(f"key {key:#x} belongs to PD {region.pd}, not {pd}")
         if not region.free:
             raise AccessError(f"key {key:#x} is still registered")
-        if rights & REMOTE_CHANGES and not rights & Rights.LOCAL_WRITE:
+        if wanted.rights & REMOTE_CHANGES and not wanted.rights & Rights.LOCAL_WRITE:
             raise AccessError(f"key {key:#x} would be writable for peers only")
-        needed = pages_of(start, length, page_shift)
-        if page_shift not in PAGE_SHIFTS or start + length > 1 << 64 or not length:
-            raise AccessError(f"{start:#x}+{length:#x} with page shift {page_shift} is no region")
-        if needed > region.max_pages or len(pages) < needed:
+        if shift not in PAGE_SHIFTS or wanted.offset or not length or start + length > 1 << 64:
+            raise AccessError(f"{start:#x}+{length:#x} with page shift {shift} is no region")
+        needed = pages_of(start, length, shift)
+        if needed > min(region.max_pages, MAX_PAGES):
             raise AccessError(f"{needed} pages, the MR has room for {region.max_pages}")
         if self._pieces + needed > MAX_PIECES:
             raise AccessError(f"MRs of more than {MAX_PIECES} pieces")
+        pages = read_pages(wanted.page_list, needed)
         region.key, region.start, region.length = key, start, length
-        region.set_pages(pages[:needed], page_shift)
+        region.set_pages(pages, shift)
         self._pieces += region.pieces
-        region.rights, region.free = int(rights) & ALL_RIGHTS, False
+        region.rights, region.free = wanted.rights & ALL_RIGHTS, False
 
     def find(self, key: int) -> MemoryRegion | None:
         """Return the MR or window that a key names, whatever its low byte is; None without one."""
@@ -250,29 +264,16 @@ class MemoryRegions:
         self._release(region)
 
 
-class Binding:
+class Binding(NamedTuple):
     """A bind request: `length` bytes of the MR `lkey` from `va` on become accessible by `rkey`."""
 
-    __slots__ = ("length", "lkey", "rights", "rkey", "second_type", "va", "zero_based")
-
-    def __init__(
-        self,
-        rkey: int,
-        lkey: int,
-        va: int,
-        length: int,
-        rights: int,
-        *,
-        second_type: bool,
-        zero_based: bool,
-    ) -> None:
-        self.rkey = rkey
-        self.lkey = lkey
-        self.va = va
-        self.length = length
-        self.rights = rights
-        self.second_type = second_type
-        self.zero_based = zero_based
+    rkey: int
+    lkey: int
+    va: int
+    length: int
+    rights: int
+    second_type: bool
+    zero_based: bool
 
 
 def bind(regions: MemoryRegions, wanted: Binding, *, pd: int, qpn: int) -> None:

@@ -171,6 +171,24 @@ class LocalMemory:
             length -= part
         return runs
 
+    def store(
+        self,
+        parts: Sequence[Sge | bytes],
+        length: int,
+        payload: Sequence[memoryview | bytes],
+        pd: int | None = None,
+        what: What = What.PAYLOAD,
+    ) -> None:
+        """Copy `length` bytes into a scatter list (see `scatter`), and log the DMA writes.
+
+        Raises `AccessError` or `DmaError` before a byte moves.
+        """
+        runs = self.scatter(parts, length, pd)
+        if runs:
+            views = self._bus.views(runs)
+            pieces.copy(views, payload)
+            note_runs(self._bus, Kind.DMA_WRITE, runs, views, what, self._qpn)
+
     def check(
         self, parts: Sequence[Sge | bytes], length: int, right: int, pd: int | None = None
     ) -> None:

@@ -10,8 +10,7 @@ from bluebridge.device.fabric.messages import Route
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
-from bluebridge.device.rdma.pairs.closed_engine import CLOSED
-from bluebridge.device.rdma.pairs.engines import ReceiveEngine, SendEngine
+from bluebridge.device.rdma.pairs.engines import CLOSED, ReceiveEngine, SendEngine
 from bluebridge.device.rdma.pairs.queues import (
     Completions,
     OwnReceiveQueue,
@@ -19,7 +18,6 @@ from bluebridge.device.rdma.pairs.queues import (
     SendQueue,
     SharedReceiveQueues,
 )
-from bluebridge.device.rdma.pairs.unconnected_responder import UnconnectedResponder
 from bluebridge.device.rdma.ports.counters import InterfaceCounter
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.ports.port_tables import Path
@@ -50,12 +48,12 @@ class QueuePair(ABC):
     """
 
     __slots__ = (
-        "_failed", "_srqs", "ack_timeout", "answer_limit", "bus", "completions", "connected",
+        "_failed", "ack_timeout", "answer_limit", "bus", "completions", "connected",
         "engine", "established", "fast_register", "keep_fcs", "last_wqe_told", "max_message",
         "memory", "min_rnr_timer", "mtu", "path", "pd", "pkey_index", "port", "qkey", "qpn",
         "read_limit", "regions", "remote_atomic", "remote_qpn", "remote_read", "remote_write",
         "responder", "retry_count", "rnr_retry", "role", "route", "rq", "spent", "sq", "sqd_event",
-        "srqn", "state", "strip_vlan", "traffic", "xrcd",
+        "srqn", "srqs", "state", "strip_vlan", "traffic", "xrcd",
     )  # fmt: skip
 
     engine: SendEngine
@@ -82,7 +80,7 @@ class QueuePair(ABC):
         self.regions = regions
         self.memory = memory
         self.completions = completions
-        self._srqs = srqs
+        self.srqs = srqs
         self._failed = failed
         self.connected = role in CONNECTED
         self.state = PairState.INIT
@@ -129,7 +127,7 @@ class QueuePair(ABC):
         """
         self.engine.close()
         self.engine = CLOSED
-        self.responder = UnconnectedResponder()
+        self.responder = ReceiveEngine()
         self.sq = self.rq = None
         self.completions.lost = _nothing
 
@@ -140,7 +138,7 @@ class QueuePair(ABC):
     @property
     def receives(self) -> ReceiveQueue | None:
         """The queue that receives are taken from: its own or an SRQ; None without one."""
-        return self.rq if self.srqn is None else self._srqs.get(self.srqn)
+        return self.rq if self.srqn is None else self.srqs.get(self.srqn)
 
     # -- states -------------------------------------------------------------------------------
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-
-from bluebridge.device.fabric.messages import Response
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.rdma.memory.region import AccessError
@@ -20,8 +17,8 @@ class UnconnectedSender(SendEngine):
     __slots__ = ("_qp",)
 
     def __init__(self, qp: QueuePair) -> None:
+        super().__init__()  # its PSN is told to software, not used
         self._qp = qp
-        self.next_psn = 0  # told to software, not used
 
     def execute(self, work: SendWork) -> None:
         """Send one message, or complete its entry in error."""
@@ -40,33 +37,9 @@ class UnconnectedSender(SendEngine):
         """Complete an entry that makes no sense in error."""
         self._fail(index, error.status, error)
 
-    @property
-    def idle(self) -> bool:
-        """Always true: a pair without a connection awaits no answer."""
-        return True
-
-    def receive(self, response: Response) -> None:
-        """Ignore an answer: only connected queue pairs get any."""
-
-    def blocked(self) -> bool:
-        """Always false: a pair without a connection holds no message back."""
-        return False
-
-    def abort(self) -> None:
-        """Do nothing: a pair without a connection has nothing outstanding."""
-
-    def finish(self) -> None:
-        """Do nothing: this engine collects nothing during a walk of the ring."""
-
-    def stop(self) -> None:
-        """Do nothing: a pair without a connection has nothing outstanding."""
-
-    def close(self) -> None:
-        """Do nothing: this engine has no parts that refer to it."""
-
-    @abstractmethod
     def _send(self, work: SendWork) -> None:
         """Send the message of a SEND; raises `WorkError`, `AccessError` or `DmaError`."""
+        raise NotImplementedError
 
     def _fail(self, index: int, status: CompletionStatus, error: Exception) -> None:
         qp = self._qp

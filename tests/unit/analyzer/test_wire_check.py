@@ -14,12 +14,11 @@ import pytest
 from bluebridge.device.layout.net.roce import PSN_MASK, SERVICE_MASK, BthOpcode, Op, Syndrome
 from bluebridge.device.packets.reader import read_packet
 from bluebridge.device.packets.transport import TransportPacket, read_transport
-from bluebridge.device.rdma.by_packets.requester import PacketRequest
 from bluebridge.host_tools.analyzer.wire_check.checker import Checker
 from bluebridge.host_tools.analyzer.wire_check.requests import Cause
 from bluebridge.host_tools.analyzer.wire_check.rules import TOLERATED, Rule, Seen, tolerance
 from bluebridge.host_tools.cli import main
-from tests.models.packet_weather import MTU, READABLE, Link, Weather
+from tests.models.packet_weather import MTU, READABLE, Link, Weather, request_of
 from tests.unit.rdma.test_packet_weather import run
 
 CALM = Weather(0, 0, 0, 0)
@@ -61,10 +60,10 @@ def traffic_frames(*lost: int) -> list[bytes]:
 
     link._arrive = lose  # type: ignore[method-assign]
     link.remote.receives = 3
-    link.post(PacketRequest(0, Op.WRITE, 5 * MTU, rkey=5))
-    link.post(PacketRequest(1, Op.SEND, 5 * MTU - 3))
-    link.post(PacketRequest(2, Op.READ, 5 * MTU, va=READABLE, rkey=5))
-    link.post(PacketRequest(3, Op.FETCH_ADD, 8, va=2 * READABLE - 8, rkey=5, operand=1))
+    link.post(request_of(0, Op.WRITE, 5 * MTU))
+    link.post(request_of(1, Op.SEND, 5 * MTU - 3))
+    link.post(request_of(2, Op.READ, 5 * MTU, va=READABLE))
+    link.post(request_of(3, Op.FETCH_ADD, 8, va=2 * READABLE - 8, operands=(1, 0)))
     link.run()
     assert link.completed == [(number, None) for number in range(4)]
     return link.frames

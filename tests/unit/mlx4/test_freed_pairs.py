@@ -15,14 +15,11 @@ from bluebridge.device.mlx4.pairs import HcaPair
 from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.rdma.connected.requester import Requester
 from bluebridge.device.rdma.connected.responder import Responder
-from bluebridge.device.rdma.connected.xrc_responder import XrcResponder
 from bluebridge.device.rdma.datagrams.sender import DatagramSender
 from bluebridge.device.rdma.queue_pairs import PORTION
 from tests.models.rdma_node import Pair, SendOpcode, inline
 
-PARTS = (
-    HcaPair, SendRing, Requester, Responder, XrcResponder, DatagramSender, EthernetSender,
-)  # fmt: skip
+PARTS = (HcaPair, SendRing, Requester, Responder, DatagramSender, EthernetSender)
 
 
 @pytest.fixture(autouse=True)

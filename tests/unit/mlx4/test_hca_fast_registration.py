@@ -10,6 +10,7 @@ from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.mlx4.memory.protection_table import rights_of_fast_register
 from bluebridge.device.rdma.memory.region import AccessError, Rights
+from bluebridge.device.rdma.memory.regions import Registration
 from tests.models.hca_driver import ALL_RIGHTS, Driver
 from tests.models.rdma_node import Pair, SendOpcode
 from tests.unit.rdma.test_qp_protection import statuses
@@ -40,15 +41,11 @@ def register(driver: Driver, key: int, **changes: int) -> None:
     """REG_MR of two pages, all rights."""
     values = {"pd": PD, "start": START, "length": 0x1000, "shift": 12, "rights": ALL_RIGHTS}
     values |= changes
-    driver.adapter.regions.fast_register(
-        key,
-        values["pd"],
-        values["start"],
-        values["length"],
-        values["shift"],
-        values["rights"],
-        FAST_PAGES,
+    wanted = Registration(
+        key, values["start"], values["length"], 0, values["shift"], values["rights"], 0
     )
+    pages = FAST_PAGES * 300
+    driver.adapter.regions.fast_register(wanted, values["pd"], lambda _, count: pages[:count])
 
 
 def test_the_life_of_a_fast_registration(driver: Driver) -> None:

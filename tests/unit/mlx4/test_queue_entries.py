@@ -25,7 +25,7 @@ from bluebridge.device.mlx4.rings import work_requests
 from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.mlx4.settings.clock import CORE_CLOCK_MHZ
 from bluebridge.device.mlx4.settings.config import Features
-from bluebridge.device.rdma.connected.atomics import MASK, operate
+from bluebridge.device.rdma.connected.responder import MASK, operate
 from bluebridge.device.rdma.work import WorkError
 from tests.models.hca_driver import COMP_EQN, UAR_PAGE, Driver
 from tests.models.rdma_node import Pair, SendOpcode, data, inline, remote

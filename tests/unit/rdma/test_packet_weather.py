@@ -12,12 +12,20 @@ from bluebridge.device.layout.mlx4.cqe import CompletionStatus as CqeStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.net.roce import PSN_MASK, BthOpcode, Op, Syndrome
 from bluebridge.device.packets.transport import TransportPacket
-from bluebridge.device.rdma.by_packets.requester import Limits, PacketRequest, SetTimer
+from bluebridge.device.rdma.by_packets.requester import Limits, SetTimer
 from bluebridge.device.rdma.vocabulary import CompletionStatus
 from tests.models.faulty_pair import Links
 from tests.models.long_messages import LongPair
 from tests.models.lossy_traffic import Traffic
-from tests.models.packet_weather import MTU, READABLE, Expected, Link, Weather, random_request
+from tests.models.packet_weather import (
+    MTU,
+    READABLE,
+    Expected,
+    Link,
+    Weather,
+    random_request,
+    request_of,
+)
 from tests.models.rdma_node import Pair, SendOpcode, inline
 
 SEEDS = 1000
@@ -108,7 +116,7 @@ def test_go_back_n() -> None:
     """After a lost packet the sequence NAK brings it and all behind it again, old PSNs."""
     link = Link(0, CALM)
     lost_once(link, 1)
-    link.post(PacketRequest(0, Op.WRITE, 5 * MTU, rkey=5))
+    link.post(request_of(0, Op.WRITE, 5 * MTU))
     link.run()
     places = [packet.psn - link.sent[0].psn & PSN_MASK for packet in link.sent]
     assert places == [0, 1, 2, 3, 4, 1, 2, 3, 4]
@@ -120,7 +128,7 @@ def test_read_goes_on_in_the_middle() -> None:
     """After a lost response a read asks for the rest only."""
     link = Link(0, CALM)
     lost_once(link, 3)  # the request, then two responses
-    link.post(PacketRequest(0, Op.READ, 5 * MTU, va=READABLE, rkey=5))
+    link.post(request_of(0, Op.READ, 5 * MTU, va=READABLE))
     link.run()
     first, again = link.sent
     assert (again.psn - first.psn & PSN_MASK, again.va, again.length) == (
@@ -136,7 +144,7 @@ def test_atomic_is_answered_again_not_carried_out_again() -> None:
     lost_once(link, 1)
     va = READABLE * 2 - 8
     before = int.from_bytes(link.remote.memory[va : va + 8], "little")
-    link.post(PacketRequest(0, Op.FETCH_ADD, 8, va=va, rkey=5, operand=1))
+    link.post(request_of(0, Op.FETCH_ADD, 8, va=va, operands=(1, 0)))
     link.run()
     assert int.from_bytes(link.results[0], "little") == before
     assert int.from_bytes(link.remote.memory[va : va + 8], "little") == before + 1
@@ -147,7 +155,7 @@ def test_duplicate_is_acknowledged() -> None:
     link = Link(0, CALM)
     lost_once(link, 1)
     link.remote.receives = 2
-    link.post(PacketRequest(0, Op.SEND, 9))
+    link.post(request_of(0, Op.SEND, 9))
     link.run()
     assert link.completed == [(0, None)]
     assert len(link.remote.arrived) == 1
@@ -157,7 +165,7 @@ def test_time_outs() -> None:
     """A dead link fails a request after retries at 4.096 us * 2^n each, and flushes the rest."""
     link = Link(0, Weather(1, 0, 0, 0), Limits(mtu=MTU, timeout=10, retries=3))
     for number in range(2):
-        link.post(PacketRequest(number, Op.SEND, 1))
+        link.post(request_of(number, Op.SEND, 1))
     link.run()
     assert link.ended == pytest.approx(4 * 4.096e-6 * 1024)
     assert link.completed == [
@@ -169,7 +177,7 @@ def test_time_outs() -> None:
 def test_receiver_not_ready() -> None:
     """Without receives, a sender waits the time it is told, as often as its count says."""
     link = Link(0, CALM, Limits(mtu=MTU, rnr_retries=2))
-    link.post(PacketRequest(0, Op.SEND, 3 * MTU))
+    link.post(request_of(0, Op.SEND, 3 * MTU))
     link.run()
     assert link.ended > 2 * 640e-6
     assert link.completed == [(0, CompletionStatus.RNR_RETRY_EXC_ERR)]
@@ -202,7 +210,7 @@ def test_timer_is_set_once_for_a_flight() -> None:
     """The timer starts with the first packet, not with each."""
     link = Link(0, CALM)
     for number in range(3):
-        link.requester.post(PacketRequest(number, Op.WRITE, MTU, rkey=5))
+        link.requester.post(request_of(number, Op.WRITE, MTU))
     timers = [action for action in link.requester.actions if isinstance(action, SetTimer)]
     assert len(timers) == 1
     assert all(one.psn != other.psn for one, other in pairwise(link.sent))
