@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,36 +21,20 @@ from bluebridge.device.pci import collector
 from bluebridge.device.pyvfio_user import LibraryError
 from bluebridge.device.server import option_table, sandbox
 from bluebridge.device.server.bridges import BridgeSpec, add_arguments, bridge_spec
-from bluebridge.device.server.networks import NicSpec, UnderlaySpec
+from bluebridge.device.server.networks import HcaSpec, UnderlaySpec
 from bluebridge.device.server.options import MESSAGES, ServerOptions, between_hosts, hosts
-from bluebridge.device.server.process import HcaSpec, Server
+from bluebridge.device.server.process import Server
 
 log = logging.getLogger(__name__)
 
 MAC_PREFIX = bytes.fromhex("0002c9bb00")
-KEYS = ("name", "socket", "mac", "link", "net")
 MAX_NETWORK = 15
 """Numbers of networks are part of the GUIDs of switches, which have little room for them."""
-NEXT_KEY = re.compile(f",(?=(?:{'|'.join(KEYS)})=)")
 
 
 def parse_hca(text: str, number: int = 0, link: LinkLayer = LinkLayer.ETHERNET) -> HcaSpec:
-    """`name=a,socket=PATH[,mac=00:02:c9:…][,link=…][,net=N]`; raises `ValueError` with one line.
-
-    A comma ends a value only where another key follows, since a path may hold commas.
-    """
-    values: dict[str, str] = {}
-    for part in NEXT_KEY.split(text):
-        key, separator, value = part.partition("=")
-        if not separator or key not in KEYS or not value:
-            raise ValueError(f"--hca {text}: {part!r} is not name=, socket=, mac=, link= or net=")
-        values[key] = value
-    if "name" not in values or "socket" not in values:
-        raise ValueError(f"--hca {text}: name= and socket= are needed")
-    if "," in values["name"]:
-        raise ValueError(
-            f"--hca {text}: no comma in a name; the keys are name=, socket=, mac=, link=, net="
-        )
+    """Parse `name=a,socket=PATH[,mac=00:02:c9:…][,link=…][,net=N]`; raises `ValueError`."""
+    values = option_table.pairs("--hca", text, "name", "socket", "mac", "link", "net")
     mac = MAC_PREFIX + bytes((number + 1,))
     if "mac" in values:
         mac = bytes.fromhex(values["mac"].replace(":", ""))
@@ -68,12 +51,11 @@ def parse_hca(text: str, number: int = 0, link: LinkLayer = LinkLayer.ETHERNET) 
     )
 
 
-def parse_nic(text: str) -> NicSpec:
-    """`name=b,socket=PATH,mac=52:54:00:…`; raises `ValueError` with one line."""
-    hca = parse_hca(text)
-    if "mac=" not in text or "link=" in text or "net=" in text:
+def parse_nic(text: str) -> HcaSpec:
+    """Parse `name=b,socket=PATH,mac=52:54:00:…`; raises `ValueError` with one line."""
+    if "mac" not in option_table.pairs("--nic", text, "name", "socket", "mac"):
         raise ValueError(f"--nic {text}: write name=, socket= and mac=")
-    return NicSpec(hca.name, hca.socket, hca.mac)
+    return parse_hca(text)
 
 
 def _check_addresses(specs: list[HcaSpec]) -> None:
@@ -142,9 +124,7 @@ def _underlay(chosen: ServerOptions) -> UnderlaySpec | None:
     return UnderlaySpec(hosts(chosen.wire, chosen.underlay), chosen.vni)
 
 
-def _contain(
-    arguments: argparse.Namespace, specs: Sequence[HcaSpec | NicSpec], bridges: BridgeSpec
-) -> None:
+def _contain(arguments: argparse.Namespace, specs: Sequence[HcaSpec], bridges: BridgeSpec) -> None:
     """Give up what a server that is ready does not need."""
     sockets = [each.socket for each in specs]
     sockets += [each.socket for each in (*bridges.bridges, *bridges.engines)]

@@ -10,7 +10,6 @@ must be there before the first bridge, and the window cannot be closed.
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,9 +217,6 @@ class Bridges:
         return found
 
 
-NEXT_KEY = re.compile(r",(?=(?:name|socket)=)")
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options for functions to serve and those of `BridgeOptions`, in one group."""
     group = parser.add_argument_group("bridge")
@@ -233,14 +229,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def parse_function(option: str, text: str) -> FunctionSpec:
     """Parse `name=a,socket=PATH`; raises `ValueError` with one line."""
-    values: dict[str, str] = {}
-    for part in NEXT_KEY.split(text):
-        key, _, value = part.partition("=")
-        if key not in ("name", "socket") or not value:
-            raise ValueError(f"{option} {text}: {part!r} is not name= or socket=")
-        values[key] = value
-    if len(values) != 2:
-        raise ValueError(f"{option} {text}: name= and socket= are needed")
+    values = option_table.pairs(option, text, "name", "socket")
     return FunctionSpec(values["name"], Path(values["socket"]))
 
 

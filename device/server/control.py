@@ -26,7 +26,6 @@ answer to a line is zero or more lines of text and then `ok`, or `error: ` and t
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import socket
 from collections import Counter
@@ -39,36 +38,193 @@ from bluebridge.device.buslog.record import MARK_OF_GUEST, MARK_OF_PAIR
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.fault_words import ACTIONS, DRIVEN, UNDRIVEN
 from bluebridge.device.fabric.faults.parse import rule_of
-from bluebridge.device.fabric.faults.rule import Rule
 from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.layout.mlx4.bar0 import CATAS_LETTERS
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.pci.loop import EventLoop, LoopTimer
-from bluebridge.device.server.named_faults import GuestBridge, NamedFaultCommands
+from bluebridge.device.server.named_faults import GuestBridge, NamedFaultCommands, fail
+from bluebridge.device.server.networks import listener
 from bluebridge.device.server.show_control import ShowCommands
 
+CHANGES = ("link", "fault", *ACTIONS, "release", "remove", "arm", "disarm")
+"""First words of lines that change something and that therefore are noted in the bus log."""
+MAX_LINE = 4096
+MAX_CLIENTS = 16
+BACKLOG = 16
+REST_SECONDS = 1.0
+"""Pause in seconds before clients are accepted again when no descriptor was free for one."""
+INTERVAL_SECONDS = 0.001
+MAX_DEPTH = 40
+"""Of the profiler: seconds of processor time between samples, and functions of a stack."""
+_DIGITS = 9
+"""Digits of a rule's number, at most."""
+_SHOWN = 80
+"""Characters of an invalid number or line that an error message repeats."""
+_FORMS = {
+    "link": ("NAME[/PORT] up|down", 2, 2),
+    "fault": ("NAME [TEXT]", 1, MAX_LINE),
+    "status": ("", 0, 0),
+    "profile": ("start, or: profile stop FILE", 1, 2),
+    "mark": ("TEXT", 1, MAX_LINE),
+    "log": ("stop [TEXT]", 1, MAX_LINE),
+    **dict.fromkeys(ACTIONS, ("NAME[/PORT] [WORD=VALUE ...]", 1, MAX_LINE)),
+    "rules": ("[NAME[/PORT]]", 0, 1),
+    "release": ("NUMBER", 1, 1),
+    "remove": ("NUMBER|NAME[/PORT]|all", 1, 1),
+    "arm": ("NAME FAULT [WORD=VALUE ...]", 2, MAX_LINE),
+    "armed": ("[NAME]", 0, 1),
+    "disarm": ("NAME [NUMBER]", 1, 2),
+}
+"""What follows the first word of a line, with the least and the largest number of words."""
 
-class LogCommands:
-    """Executes control lines about the bus log of a server."""
 
-    def __init__(self, events: EventLog) -> None:
-        self._events = events
-        self.words: dict[str, Callable[[Sequence[str]], list[str]]] = {
+class ControlCommands:
+    """Executes the lines of the control socket on the HCAs of a server, given by name.
+
+    `trespassed` counts, by the names of links (`a/1`), a port's uses of addresses of others
+    (`StagedFabric.trespasses`), `show` answers what functions hold, `wires` what went to hosts and
+    NICs; `bridges` are those of guests, by name; what the lines change is noted in `events`.
+    """
+
+    def __init__(
+        self,
+        hcas: Mapping[str, Hca],
+        faults: FaultRules,
+        trespassed: Mapping[str, Callable[[], tuple[int, int]]] | None = None,
+        events: EventLog | None = None,
+        show: ShowCommands | None = None,
+        wires: Callable[[], list[str]] | None = None,
+        bridges: Mapping[str, GuestBridge] | None = None,
+    ) -> None:
+        self._hcas = hcas
+        self._trespassed = trespassed or {}
+        self._sampler = Sampler()
+        self._events = events or EventLog()
+        self._faults = faults
+        self._words: dict[str, Callable[[Sequence[str]], list[str]]] = {
+            "link": self._link,
+            "fault": self._fault,
+            "status": self._status,
+            "profile": self._profile,
             "mark": self._mark,
             "log": self._log,
+            **{action: self._adding(action) for action in ACTIONS},
+            "rules": self._rules,
+            "release": self._release,
+            "remove": self._remove,
+            **NamedFaultCommands(self._hca, list(hcas), faults, bridges or {}).words,
+            **({} if show is None else show.words),
+            **({} if wires is None else {"wires": lambda _: wires()}),
         }
+
+    def execute(self, line: str) -> list[str]:
+        """Execute one line; return the answer's lines, of which the last is `ok` or an error."""
+        words = line.split()
+        action = self._words.get(words[0]) if words else None
+        if action is None:
+            return [f"error: {line.strip()[:_SHOWN]!r} is none of {', '.join(self._words)}"]
+        changes = words[0] in CHANGES
+        text = " ".join(words)
+        form, least, most = _FORMS.get(words[0], ("", 0, MAX_LINE))
+        try:
+            if changes:
+                self._note(words, text)
+            if not least <= len(words) - 1 <= most:
+                raise ValueError(f"write: {words[0]} {form}")
+            return [*action(words[1:]), "ok"]
+        except (ValueError, OSError) as error:
+            if changes:
+                self._note(words, f"{text}: refused: {error}")
+            return [f"error: {error}"]
+
+    def _note(self, words: Sequence[str], text: str) -> None:
+        """Note a line in the log under the HCA that it names, else under the first HCA.
+
+        It may name it by the number of a rule.
+        """
+        events = self._events
+        if not events.active:
+            return
+        name = words[1] if len(words) > 1 else ""
+        if name.isdecimal() and len(name) <= _DIGITS:
+            rules = self._faults.table()
+            name = next((link for link, rule in rules if rule.number == int(name)), "")
+        name = name.partition("/")[0]
+        if name not in self._hcas:
+            name = next(iter(self._hcas), "")
+        data = text.encode()
+        events.work = 0
+        events.record(events.device(name), int(Kind.CONTROL), 0, 0, len(data), data)
+
+    # -- adapters and their ports -------------------------------------------------------------
+
+    def _hca(self, name: str) -> Hca:
+        if not self._hcas:
+            raise ValueError("there is no HCA: start the pair with `bluebridge up --hca`")
+        if name not in self._hcas:
+            raise ValueError(f"there is no HCA {name!r}, but {', '.join(self._hcas)}")
+        return self._hcas[name]
+
+    def _port(self, text: str) -> tuple[str, int]:
+        """Return the HCA name and port number of `NAME[/PORT]`; raises `ValueError`."""
+        name, _, number = text.partition("/")
+        ports = self._hca(name).adapter.ports
+        if not (number or "1").isdecimal() or not 1 <= int(number or "1") <= len(ports):
+            raise ValueError(f"HCA {name!r} has no port {number!r}, but 1 to {len(ports)}")
+        return name, int(number or "1")
+
+    def _link(self, words: Sequence[str]) -> list[str]:
+        if words[1] not in ("up", "down"):
+            raise ValueError("write: link NAME[/PORT] up|down")
+        name, number = self._port(words[0])
+        self._hca(name).adapter.ports[number - 1].plug(words[1] == "up")
+        return []
+
+    def _fault(self, words: Sequence[str]) -> list[str]:
+        hca = self._hca(words[0])
+        driven = hca.adapter.initialised
+        fail(hca, " ".join(words[1:]) or "injected")
+        return [DRIVEN if driven else UNDRIVEN]
+
+    def _status(self, words: Sequence[str]) -> list[str]:
+        lines = []
+        for name, hca in self._hcas.items():
+            state = "failed" if hca.failed else "working"
+            for port in hca.adapter.ports:
+                cable = "in" if port.cable else "out"
+                link = "up" if port.link_up else "down"
+                line = f"{name}/{port.number} {state} cable {cable} link {link}"
+                lines.append(line + self._trespasses(f"{name}/{port.number}"))
+        return lines
+
+    def _trespasses(self, link: str) -> str:
+        """Describe how often a port used addresses that belong to others; empty for never."""
+        count = self._trespassed.get(link)
+        spoofed, refused = (0, 0) if count is None else count()
+        if not spoofed and not refused:
+            return ""
+        return f" addresses of others: {spoofed} messages dropped, {refused} claims refused"
+
+    def _profile(self, words: Sequence[str]) -> list[str]:
+        if list(words) == ["start"]:
+            self._sampler.start()
+        elif len(words) == 2 and words[0] == "stop":
+            self._sampler.stop(Path(words[1]))
+        else:
+            raise ValueError("write: profile start, or: profile stop FILE")
+        return []
+
+    # -- the log ------------------------------------------------------------------------------
 
     def _mark(self, words: Sequence[str]) -> list[str]:
         self._check_active()
         if self._events.stopped:
             raise ValueError("the log has been stopped: `bluebridge ps` says why")
         device, scope = 0, MARK_OF_PAIR
-        if words and words[0].startswith("@"):
-            functions = self._events.functions_of(words[0][1:])
-            if functions:
-                device, scope = self._events.device(functions[0]), MARK_OF_GUEST
-                words = words[1:]
+        functions = self._events.functions_of(words[0][1:]) if words[0].startswith("@") else []
+        if functions:
+            device, scope = self._events.device(functions[0]), MARK_OF_GUEST
+            words = words[1:]
         if not words:
             raise ValueError("write: mark TEXT")
         text = mark_text(_bounded(words)).encode()
@@ -78,7 +234,7 @@ class LogCommands:
 
     def _log(self, words: Sequence[str]) -> list[str]:
         self._check_active()
-        if not words or words[0] != "stop":
+        if words[0] != "stop":
             raise ValueError("write: log stop [TEXT]")
         if not self._events.stop(_bounded(words[1:]) or "by hand"):
             raise ValueError("the log has been stopped already")
@@ -87,6 +243,40 @@ class LogCommands:
     def _check_active(self) -> None:
         if not self._events.active:
             raise ValueError("there is no bus log: start the server with --log DIR")
+
+    # -- fault rules --------------------------------------------------------------------------
+
+    def _link_of(self, text: str) -> str:
+        """Return the name of the link of `NAME[/PORT]`, with its port; raises `ValueError`."""
+        name, number = self._port(text)
+        return f"{name}/{number}"
+
+    def _adding(self, action: str) -> Callable[[Sequence[str]], list[str]]:
+        def add(words: Sequence[str]) -> list[str]:
+            link = self._link_of(words[0])
+            return [str(self._faults.add(link, rule_of(action, words[1:])))]
+
+        return add
+
+    def _rules(self, words: Sequence[str]) -> list[str]:
+        wanted = [self._link_of(word) for word in words]
+        return [
+            f"{rule.number} {link} {rule.words}: matched {rule.matched}, taken {rule.taken}, "
+            f"waiting {len(rule.kept)}, no room {rule.lost}"
+            for link, rule in self._faults.table()
+            if not wanted or link in wanted
+        ]
+
+    def _release(self, words: Sequence[str]) -> list[str]:
+        self._faults.release(_number(words[0]))
+        return []
+
+    def _remove(self, words: Sequence[str]) -> list[str]:
+        if words[0].isdecimal():
+            self._faults.remove(_number(words[0]))
+        else:
+            self._faults.remove_all(None if words[0] == "all" else self._link_of(words[0]))
+        return []
 
 
 def _bounded(words: Sequence[str]) -> str:
@@ -97,90 +287,16 @@ def _bounded(words: Sequence[str]) -> str:
     return text
 
 
-_DIGITS = 9
-"""Digits of a rule's number, at most."""
-_SHOWN = 80
-"""Characters of an invalid number that an error message repeats."""
-
-
-class FaultCommands:
-    """Executes control lines about faults.
-
-    `link_of` returns the name of the link of `NAME[/PORT]`.
-    """
-
-    def __init__(self, faults: FaultRules, link_of: Callable[[str], str]) -> None:
-        self._faults = faults
-        self._link_of = link_of
-        self.words: dict[str, Callable[[Sequence[str]], list[str]]] = {
-            **{action: self._adding(action) for action in ACTIONS},
-            "rules": self._rules,
-            "release": self._release,
-            "remove": self._remove,
-        }
-
-    def link_of(self, words: Sequence[str]) -> str:
-        """Return the link or HCA that a line names, by itself or by a rule's number; else empty."""
-        name = words[1] if len(words) > 1 else ""
-        if name.isdecimal() and len(name) <= _DIGITS:
-            return next((at for at, rule in self._faults.table() if rule.number == int(name)), "")
-        return name
-
-    def _adding(self, action: str) -> Callable[[Sequence[str]], list[str]]:
-        def add(words: Sequence[str]) -> list[str]:
-            if not words:
-                raise ValueError(f"write: {action} NAME[/PORT] [WORD=VALUE ...]")
-            link = self._link_of(words[0])
-            return [str(self._faults.add(link, rule_of(action, words[1:])))]
-
-        return add
-
-    def _rules(self, words: Sequence[str]) -> list[str]:
-        if len(words) > 1:
-            raise ValueError("write: rules [NAME[/PORT]]")
-        table = self._faults.table()
-        if words:
-            wanted = self._link_of(words[0])
-            table = [(link, rule) for link, rule in table if link == wanted]
-        return [_line(link, rule) for link, rule in table]
-
-    def _release(self, words: Sequence[str]) -> list[str]:
-        if len(words) != 1:
-            raise ValueError("write: release NUMBER")
-        self._faults.release(_number(words[0]))
-        return []
-
-    def _remove(self, words: Sequence[str]) -> list[str]:
-        if len(words) != 1:
-            raise ValueError("write: remove NUMBER|NAME[/PORT]|all")
-        if words[0].isdecimal():
-            self._faults.remove(_number(words[0]))
-        else:
-            self._faults.remove_all(None if words[0] == "all" else self._link_of(words[0]))
-        return []
-
-
-def _line(link: str, rule: Rule) -> str:
-    return (
-        f"{rule.number} {link} {rule.words}: matched {rule.matched}, taken {rule.taken}, "
-        f"waiting {len(rule.kept)}, no room {rule.lost}"
-    )
-
-
 def _number(text: str) -> int:
     if not text.isdecimal() or len(text) > _DIGITS:
         raise ValueError(f"{text[:_SHOWN]!r} is no number of a rule")
     return int(text)
 
 
-INTERVAL_SECONDS = 0.001
-MAX_DEPTH = 40
-
-
 class Sampler:
-    """Counts the stacks found when the process's timer expires.
+    """Counts the stacks found when the process's timer expires; for the main thread only.
 
-    Only the main thread may use it.
+    A sample is taken when Python code next runs: the time of a call into C counts for its caller.
     """
 
     def __init__(self) -> None:
@@ -210,148 +326,6 @@ class Sampler:
         self._stacks[";".join(reversed(names))] += 1
 
 
-CHANGES = ("link", "fault", *ACTIONS, "release", "remove", "arm", "disarm")
-"""First words of lines that change something and that therefore are noted in the bus log."""
-MAX_LINE = 4096
-MAX_CLIENTS = 16
-BACKLOG = 16
-REST_SECONDS = 1.0
-"""Pause in seconds before clients are accepted again when no descriptor was free for one."""
-
-
-class ControlCommands:
-    """Executes the lines of the control socket on the HCAs of a server, given by name.
-
-    `trespassed` counts, by the names of links (`a/1`), a port's uses of addresses of others
-    (`StagedFabric.trespasses`), `show` answers what functions hold, `wires` what went to hosts and
-    NICs; `bridges` are those of guests, by name; what the lines change is noted in `events`.
-    """
-
-    def __init__(
-        self,
-        hcas: Mapping[str, Hca],
-        faults: FaultRules,
-        trespassed: Mapping[str, Callable[[], tuple[int, int]]] | None = None,
-        events: EventLog | None = None,
-        show: ShowCommands | None = None,
-        wires: Callable[[], list[str]] | None = None,
-        bridges: Mapping[str, GuestBridge] | None = None,
-    ) -> None:
-        self._hcas = hcas
-        self._trespassed = trespassed or {}
-        self._sampler = Sampler()
-        self._events = events or EventLog()
-        self._faults = FaultCommands(faults, self.link_name)
-        self._words: dict[str, Callable[[Sequence[str]], list[str]]] = {
-            "link": self._link,
-            "fault": self._fault,
-            "status": self._status,
-            "profile": self._profile,
-            **LogCommands(self._events).words,
-            **self._faults.words,
-            **NamedFaultCommands(self._hca, list(hcas), faults, bridges or {}).words,
-            **({} if show is None else show.words),
-            **({} if wires is None else {"wires": lambda _: wires()}),
-        }
-
-    def execute(self, line: str) -> list[str]:
-        """Execute one line; return the answer's lines, of which the last is `ok` or an error."""
-        words = line.split()
-        action = self._words.get(words[0]) if words else None
-        if action is None:
-            return [f"error: {line.strip()[:80]!r} is none of {', '.join(self._words)}"]
-        changes = words[0] in CHANGES
-        text = " ".join(words)
-        try:
-            if changes:
-                self._note(words, text)
-            return [*action(words[1:]), "ok"]
-        except (ValueError, OSError) as error:
-            if changes:
-                self._note(words, f"{text}: refused: {error}")
-            return [f"error: {error}"]
-
-    def _note(self, words: Sequence[str], text: str) -> None:
-        """Note a line in the log under the HCA that it names, else under the first HCA."""
-        events = self._events
-        if not events.active:
-            return
-        name = self._faults.link_of(words).partition("/")[0]
-        if name not in self._hcas:
-            name = next(iter(self._hcas), "")
-        data = text.encode()
-        events.work = 0
-        events.record(events.device(name), int(Kind.CONTROL), 0, 0, len(data), data)
-
-    def _hca(self, name: str) -> Hca:
-        if not self._hcas:
-            raise ValueError("there is no HCA: start the pair with `bluebridge up --hca`")
-        if name not in self._hcas:
-            raise ValueError(f"there is no HCA {name!r}, but {', '.join(self._hcas)}")
-        return self._hcas[name]
-
-    def _link(self, words: Sequence[str]) -> list[str]:
-        if len(words) != 2 or words[1] not in ("up", "down"):
-            raise ValueError("write: link NAME[/PORT] up|down")
-        name, number = self._port(words[0])
-        self._hca(name).adapter.ports[number - 1].plug(words[1] == "up")
-        return []
-
-    def _port(self, text: str) -> tuple[str, int]:
-        """Return the HCA name and port number of `NAME[/PORT]`; raises `ValueError`."""
-        name, _, number = text.partition("/")
-        ports = self._hca(name).adapter.ports
-        if not (number or "1").isdecimal() or not 1 <= int(number or "1") <= len(ports):
-            raise ValueError(f"HCA {name!r} has no port {number!r}, but 1 to {len(ports)}")
-        return name, int(number or "1")
-
-    def link_name(self, text: str) -> str:
-        """Return the name of the link of `NAME[/PORT]`, with its port; raises `ValueError`."""
-        name, number = self._port(text)
-        return f"{name}/{number}"
-
-    def _fault(self, words: Sequence[str]) -> list[str]:
-        if not words:
-            raise ValueError("write: fault NAME [TEXT]")
-        hca = self._hca(words[0])
-        text = " ".join(words[1:]) or "injected"
-        if len(text) > CATAS_LETTERS:
-            raise ValueError(f"the text has {len(text)} letters; at most {CATAS_LETTERS} fit")
-        driven = hca.adapter.initialised
-        hca.fail(text)
-        return [DRIVEN if driven else UNDRIVEN]
-
-    def _status(self, words: Sequence[str]) -> list[str]:
-        if words:
-            raise ValueError("write: status")
-        lines = []
-        for name, hca in self._hcas.items():
-            state = "failed" if hca.failed else "working"
-            for port in hca.adapter.ports:
-                cable = "in" if port.cable else "out"
-                link = "up" if port.link_up else "down"
-                words = f"{name}/{port.number} {state} cable {cable} link {link}"
-                lines.append(words + self._trespasses(f"{name}/{port.number}"))
-        return lines
-
-    def _trespasses(self, link: str) -> str:
-        """Describe how often a port used addresses that belong to others; empty for never."""
-        count = self._trespassed.get(link)
-        spoofed, refused = (0, 0) if count is None else count()
-        if not spoofed and not refused:
-            return ""
-        return f" addresses of others: {spoofed} messages dropped, {refused} claims refused"
-
-    def _profile(self, words: Sequence[str]) -> list[str]:
-        if len(words) == 1 and words[0] == "start":
-            self._sampler.start()
-        elif len(words) == 2 and words[0] == "stop":
-            self._sampler.stop(Path(words[1]))
-        else:
-            raise ValueError("write: profile start, or: profile stop FILE")
-        return []
-
-
 class ControlSocket:
     """A Unix socket at `path` whose lines are executed by `commands`. Raises `OSError`."""
 
@@ -360,19 +334,7 @@ class ControlSocket:
         self._commands = commands
         self._loop = loop
         self._clients: dict[int, tuple[socket.socket, bytearray]] = {}
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.setblocking(False)
-        try:
-            # Never open to others, not even between bind and a chmod.
-            before = os.umask(0o177)
-            try:
-                self._socket.bind(str(path))
-            finally:
-                os.umask(before)
-            self._socket.listen(BACKLOG)
-        except OSError as error:
-            self._socket.close()
-            raise OSError(error.errno, f"control socket {path}: {error.strerror}") from error
+        self._socket = listener("control", path, BACKLOG)
         self._resting: LoopTimer | None = None
         self._listen()
 

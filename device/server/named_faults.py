@@ -163,8 +163,6 @@ class NamedFaultCommands:
         }
 
     def _arm(self, words: Sequence[str]) -> list[str]:
-        if len(words) < 2:
-            raise ValueError("write: arm NAME FAULT [WORD=VALUE ...]")
         named = BY_NAME.get(words[1])
         if named is None:
             raise ValueError(f"there is no fault {words[1][:40]!r}: `bluebridge fault list`")
@@ -223,20 +221,14 @@ class NamedFaultCommands:
         later(2 * seconds, lambda: self._rules.end(rule))
 
     def _armed(self, words: Sequence[str]) -> list[str]:
-        if len(words) > 1:
-            raise ValueError("write: armed [NAME]")
-        lines = []
-        for name in words or self._names:
-            for fault in self._faults_of(name).table():
-                lines.append(
-                    f"{fault.number} {name} {fault.name} of {fault.target:#x}: "
-                    f"matched {fault.matched}, taken {fault.taken}"
-                )
-        return lines
+        return [
+            f"{fault.number} {name} {fault.name} of {fault.target:#x}: "
+            f"matched {fault.matched}, taken {fault.taken}"
+            for name in words or self._names
+            for fault in self._faults_of(name).table()
+        ]
 
     def _disarm(self, words: Sequence[str]) -> list[str]:
-        if len(words) not in (1, 2):
-            raise ValueError("write: disarm NAME [NUMBER]")
         faults = self._faults_of(words[0])
         found = faults.table()
         if len(words) == 2:
@@ -377,22 +369,36 @@ def _target(hca: Hca, values: Mapping[str, str]) -> int:
         return _named(Opcode, name, values[name])
     if name == "event":
         return _named(EventType, name, values[name])
-    number = _number(name, values[name])
+    number = _object(hca, name, values[name])
     if name == "vector" and number >= hca.adapter.config.msix_vectors:
         raise ValueError(f"the adapter has vectors 0 to {hca.adapter.config.msix_vectors - 1}")
-    if name == "qpn" and hca.adapter.pair(number) is None:
-        raise ValueError(f"there is no QP {number:#x}: `bluebridge show GUEST qp` lists them")
     return number & ~(PAGE_BYTES - 1) if name == "address" else number
+
+
+def _object(hca: Hca, word: str, text: str) -> int:
+    """Return a number, of a queue pair or queue only if there is one; raises `ValueError`."""
+    number, adapter = _number(word, text), hca.adapter
+    found = {"qpn": adapter.pair, "cqn": adapter.cqs.get, "srqn": adapter.srqs.get}.get(word)
+    if found is not None and found(number) is None:
+        kind = word.removesuffix("n")
+        raise ValueError(
+            f"there is no {kind.upper()} {number:#x}: `bluebridge show GUEST {kind}` lists them"
+        )
+    return number
+
+
+def fail(hca: Hca, text: str) -> None:
+    """Stop an adapter for a reason; raises `ValueError` when that does not fit."""
+    if len(text) > CATAS_LETTERS:
+        raise ValueError(f"the text has {len(text)} letters; at most {CATAS_LETTERS} fit")
+    hca.fail(text)
 
 
 def _happen(hca: Hca, named: NamedFault, values: Mapping[str, str]) -> list[str]:
     """Carry out a fault that is over at once; raises `ValueError`."""
     adapter = hca.adapter
     if named.effect is Effect.FATAL:
-        text = values.get("text", "injected")
-        if len(text) > CATAS_LETTERS:
-            raise ValueError(f"the text has {len(text)} letters; at most {CATAS_LETTERS} fit")
-        hca.fail(text)
+        fail(hca, values.get("text", "injected"))
     elif named.effect is Effect.PORT_EVENT:
         event = bytes(PORT_MNG_EQE.pack(port=1, changed=int(values["changed"])))
         data = event[DATA_OFFSET:OWNER_OFFSET]
@@ -402,20 +408,12 @@ def _happen(hca: Hca, named: NamedFault, values: Mapping[str, str]) -> list[str]
     elif named.effect is Effect.PORT_FLAP:
         _flap(hca, 2 * _number("times", values["times"]), _number("ms", values["ms"]) / 1000)
     elif named.effect is Effect.CQ_OVERRUN:
-        cqn = _number("cqn", values["cqn"])
-        queue = adapter.cqs.get(cqn)
-        if queue is None:
-            raise ValueError(f"there is no CQ {cqn:#x}: `bluebridge show GUEST cq` lists them")
+        queue = adapter.cqs.get(_object(hca, "cqn", values["cqn"]))
+        assert queue is not None
         queue.overrun()
     else:
         name = named.needs[0]
-        number = _number(name, values[name])
-        if name == "qpn" and adapter.pair(number) is None:
-            raise ValueError(f"there is no QP {number:#x}: `bluebridge show GUEST qp` lists them")
-        if name == "cqn" and adapter.cqs.get(number) is None:
-            raise ValueError(f"there is no CQ {number:#x}: `bluebridge show GUEST cq` lists them")
-        if name == "srqn" and adapter.srqs.get(number) is None:
-            raise ValueError(f"there is no SRQ {number:#x}: `bluebridge show GUEST srq` lists them")
+        number = _object(hca, name, values[name])
         adapter.eqs.post_numbered(EventType[values["event"]], number)
     return []
 

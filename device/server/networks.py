@@ -22,6 +22,41 @@ from bluebridge.device.underlay.stream import NicPort
 from bluebridge.device.underlay.tunnel import BurstSocket, Tunnel
 
 
+@dataclass(frozen=True, slots=True)
+class HcaSpec:
+    """An HCA to serve: its name in the log, its socket, its MAC address, its link layer.
+
+    Its ports are on the networks of number `network`: ports of the same number are connected if
+    their adapters have the same network number. A NIC is named likewise.
+    """
+
+    name: str
+    socket: Path
+    mac: bytes
+    link: LinkLayer = LinkLayer.ETHERNET
+    network: int = 0
+
+
+def log_name(name: str, port: int) -> str:
+    """Return the name of a port of an HCA or switch in the bus log: `a`, `a/2`."""
+    return name if port == 1 else f"{name}/{port}"
+
+
+def listener(what: str, path: Path, backlog: int) -> socket.socket:
+    """Return a UNIX socket that listens, for `what` by the error; raises `OSError`."""
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    before = os.umask(0o177)  # never open to others, not even between bind and a chmod
+    try:
+        found.bind(str(path))
+        found.listen(backlog)
+    except OSError as error:
+        found.close()
+        raise OSError(error.errno, f"{what} socket {path}: {error.strerror}") from None
+    finally:
+        os.umask(before)
+    return found
+
+
 class Networks:
     """The networks of `ports` ports for adapters with `links`: link layer and network number.
 
@@ -52,17 +87,12 @@ class Networks:
         for (_, number), networks in self._networks.items():
             for port, network in enumerate(networks, 1):
                 if isinstance(network, InfinibandFabric):
-                    network.switch.send_through(wrap(network, _switch_name(number, port)))
+                    name = log_name(f"switch.{number}" if number else "switch", port)
+                    network.switch.send_through(wrap(network, name))
 
     def of(self, link: LinkLayer, number: int = 0) -> list[StagedFabric]:
         """Return the networks that ports 1, 2… of an adapter with this link and number are on."""
         return self._networks[link, number]
-
-
-def _switch_name(number: int, port: int) -> str:
-    """Return the name of a switch: `switch`, `switch/2`; of network 1 `switch.1`, `switch.1/2`."""
-    name = f"switch.{number}" if number else "switch"
-    return name if port == 1 else f"{name}/{port}"
 
 
 def _network(
@@ -82,15 +112,6 @@ REST_SECONDS = 1.0
 """Pause in seconds before a connection is taken that cannot be taken now."""
 
 
-@dataclass(frozen=True, slots=True)
-class NicSpec:
-    """A NIC: its guest's name in the log, the socket that QEMU connects to, its MAC address."""
-
-    name: str
-    socket: Path
-    mac: bytes
-
-
 class Nic:
     """The port of a NIC, and the socket at which its QEMU is awaited: one at a time, the newest.
 
@@ -99,12 +120,12 @@ class Nic:
     be served.
     """
 
-    def __init__(self, spec: NicSpec, cable: Fabric, loop: EventLoop) -> None:
+    def __init__(self, spec: HcaSpec, cable: Fabric, loop: EventLoop) -> None:
         self._spec = spec
         self._loop = loop
         self._watched = -1
         self._closer: threading.Thread | None = None
-        self._socket = _listening(spec.socket)
+        self._socket = listener("NIC", spec.socket, 1)
         self.port = NicPort(cable, spec.mac, loop.call_soon, loop.call_later, self._drop)
         self._listen()
 
@@ -167,20 +188,6 @@ def _close(client: socket.socket, descriptors: Sequence[int]) -> None:
         with contextlib.suppress(OSError):
             os.close(descriptor)
     client.close()
-
-
-def _listening(path: Path) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    before = os.umask(0o177)  # never open to others, not even between bind and a chmod
-    try:
-        listener.bind(str(path))
-        listener.listen(1)
-    except OSError as error:
-        listener.close()
-        raise OSError(error.errno, f"NIC socket {path}: {error.strerror}") from None
-    finally:
-        os.umask(before)
-    return listener
 
 
 NAME = "underlay"

@@ -11,6 +11,7 @@ given several times, anything else an option with one value.
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Collection
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -105,3 +106,23 @@ def _words(word: str, value: Any) -> list[str]:
         return [word]
     values = value if isinstance(value, tuple) else (value,)
     return [each for one in values for each in (word, str(one))]
+
+
+def pairs(option: str, text: str, *keys: str) -> dict[str, str]:
+    """Return the values of `name=a,socket=PATH`, of which these two must be there.
+
+    A comma ends a value only where another key follows, since a path may hold commas. Raises
+    `ValueError` with one line.
+    """
+    known = ", ".join(f"{key}=" for key in keys)
+    values: dict[str, str] = {}
+    for part in re.split(f",(?=(?:{'|'.join(keys)})=)", text):
+        key, _, value = part.partition("=")
+        if key not in keys or not value:
+            raise ValueError(f"{option} {text}: {part!r} is not one of {known}")
+        values[key] = value
+    if not {"name", "socket"} <= values.keys():
+        raise ValueError(f"{option} {text}: name= and socket= are needed")
+    if "," in values["name"]:
+        raise ValueError(f"{option} {text}: no comma in a name; the keys are {known}")
+    return values

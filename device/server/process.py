@@ -6,7 +6,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +27,15 @@ from bluebridge.device.pyvfio_user import interrupter
 from bluebridge.device.rdma.by_packets.packet_wire import PacketWire
 from bluebridge.device.server.bridges import Bridges, BridgeSpec, Hosts
 from bluebridge.device.server.control import ControlCommands, ControlSocket
-from bluebridge.device.server.networks import NAME, Networks, Nic, NicSpec, Underlay, UnderlaySpec
+from bluebridge.device.server.networks import (
+    NAME,
+    HcaSpec,
+    Networks,
+    Nic,
+    Underlay,
+    UnderlaySpec,
+    log_name,
+)
 from bluebridge.device.server.show_control import ShowCommands
 from bluebridge.device.show.functions import Tables, hca_tables, kept
 
@@ -52,26 +60,6 @@ BARS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class HcaSpec:
-    """An HCA to serve: its name in the log, its socket, its MAC address, its link layer."""
-
-    name: str
-    socket: Path
-    mac: bytes
-    link: LinkLayer = LinkLayer.ETHERNET
-    network: int = 0
-    """Number of the network that its ports are on.
-
-    Ports of the same port number are connected if their adapters have the same network number.
-    """
-
-
-def log_name(name: str, port: int) -> str:
-    """Return the name of a port of an HCA in the bus log."""
-    return name if port == 1 else f"{name}/{port}"
-
-
 class Server:
     """The devices of one process, and a socket for `control` if wanted.
 
@@ -86,7 +74,7 @@ class Server:
         control: Path | None = None,
         bridges: BridgeSpec | None = None,
         underlay: UnderlaySpec | None = None,
-        nics: Sequence[NicSpec] = (),
+        nics: Sequence[HcaSpec] = (),
     ) -> None:
         self.loop = EventLoop()
         self._events = events
@@ -100,10 +88,7 @@ class Server:
             managed=features.subnet_manager,
             trusting=features.trusting,
         )
-        if events.active:
-            self._networks.decorate_switches(
-                lambda fabric, name: CapturedFabric(fabric, events, name)
-            )
+        self._networks.decorate_switches(self._captured)
         self._endpoints: list[Endpoint] = []
         self._hcas: dict[str, Hca] = {}
         self._functions: dict[str, Tables] = {}
@@ -166,7 +151,7 @@ class Server:
         network = self._networks.of(LinkLayer.ETHERNET)[0]
         return Underlay(spec, network, self._captured(network, NAME), self.loop)
 
-    def _add_nic(self, spec: NicSpec) -> None:
+    def _add_nic(self, spec: HcaSpec) -> None:
         """Put the NIC of a guest on the network of the first ports."""
         network = self._networks.of(LinkLayer.ETHERNET)[0]
         nic = Nic(spec, self._captured(network, spec.name), self.loop)
@@ -198,14 +183,12 @@ class Server:
         )  # fmt: skip
         return ControlSocket(path, commands, self.loop)
 
-    def _cables(self, spec: HcaSpec, networks: Sequence[Fabric]) -> list[Fabric]:
+    def _cables(self, spec: HcaSpec, networks: Sequence[StagedFabric]) -> list[Fabric]:
         """Return the fabrics of the ports of an HCA, which with a log are captured."""
-        cables = list(networks)
-        if self._events.active:
-            cables = [
-                CapturedFabric(fabric, self._events, log_name(spec.name, port))
-                for port, fabric in enumerate(networks, 1)
-            ]
+        cables = [
+            self._captured(fabric, log_name(spec.name, port))
+            for port, fabric in enumerate(networks, 1)
+        ]
         if not self._features.packets:
             return cables
         return [PacketWire(cable, self.loop.call_soon) for cable in cables]

@@ -20,8 +20,9 @@ from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.pyvfio_user import ENVIRONMENT
 from bluebridge.device.pyvfio_user._callbacks import library_log
 from bluebridge.device.server.bridges import BridgeSpec, FunctionSpec
+from bluebridge.device.server.networks import HcaSpec
 from bluebridge.device.server.options import BridgeOptions
-from bluebridge.device.server.process import HcaSpec, Server
+from bluebridge.device.server.process import Server
 from tests.fuzz.adapters import mac_of
 from tests.wire.endpoint_device import VECTORS, Puppet
 from tests.wire.probe_device import Probe

@@ -12,8 +12,9 @@ import pytest
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.record import TEXT_KINDS
 from bluebridge.device.buslog.writer import FileLog
+from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.server.control import LogCommands
+from bluebridge.device.server.control import ControlCommands
 from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer import output
 from bluebridge.host_tools.analyzer.conditions import Condition, LiveSearch
@@ -105,11 +106,11 @@ def test_texts_of_guests_and_users_move_no_cursor(
     """Marks, notes, commands and the reason of a stopped log, in every view and in `watch`."""
     log = FileLog(tmp_path / "log")
     a = log.device("a")
-    commands = LogCommands(log).words
+    commands = ControlCommands({}, FaultRules(lambda *_: None, log), events=log)
     for kind in sorted(TEXT_KINDS):
         log.record(a, kind, 0, 0, 9, f"x\n {EVIL}".encode())
-    commands["mark"]([EVIL])
-    commands["log"](["stop", EVIL])
+    commands.execute(f"mark {EVIL}")
+    commands.execute(f"log stop {EVIL}")
     log.close()
     for view in VIEWS:
         if view not in ("bridge", "ntrdma"):

@@ -15,7 +15,7 @@ from bluebridge.device.buslog.writer import EventLog, FileLog
 from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.pci.loop import EventLoop
-from bluebridge.device.server.control import ControlCommands, ControlSocket, LogCommands
+from bluebridge.device.server.control import ControlCommands, ControlSocket
 from bluebridge.host_tools import arguments, cli
 from bluebridge.host_tools.analyzer.conditions import Condition, LiveSearch
 from bluebridge.host_tools.commands import mark, ps, up_options
@@ -274,10 +274,9 @@ def test_a_mark_of_a_guest_is_of_all_its_functions(
 ) -> None:
     log = FileLog(tmp_path)
     devices = [log.device(name) for name in ("a.ntb4", "b.ntb4", "a", "b")]
-    words = LogCommands(log).words
-    words["mark"](["@a", "of", "a"])
-    words["mark"](["@b", "of", "b"])
-    words["mark"](["@c", "of", "both"])
+    commands = ControlCommands({}, FaultRules(lambda *_: None, log), events=log)
+    for line in ("mark @a of a", "mark @b of b", "mark @c of both"):
+        assert commands.execute(line) == ["ok"]
     for device in devices:
         log.record(device, Kind.NOTE, 0, 0, 4, b"note")
     log.close()

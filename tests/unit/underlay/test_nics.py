@@ -12,7 +12,7 @@ import pytest
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout.net.ethernet import BROADCAST
 from bluebridge.device.pci.loop import EventLoop
-from bluebridge.device.server.networks import Nic, NicSpec
+from bluebridge.device.server.networks import HcaSpec, Nic
 from bluebridge.device.underlay.stream import LENGTH, MOST_LENGTH
 from tests.unit.underlay.test_joined_networks import MACS, Station, loop, settle
 
@@ -33,7 +33,7 @@ class Wire:
         self.loop = loop
         self.path = path
         self.fabric = LocalFabric()
-        self.nic = Nic(NicSpec("b", path, MAC), self.fabric, loop)
+        self.nic = Nic(HcaSpec("b", path, MAC), self.fabric, loop)
         self.station = Station(self.fabric, MACS[0])
 
     def plug(self) -> socket.socket:
@@ -184,4 +184,4 @@ def test_a_guest_cannot_speak_as_the_hca(wire: Wire) -> None:
 def test_a_socket_that_cannot_be_served_is_one_line(loop: EventLoop, tmp_path: Path) -> None:
     path = tmp_path / "no folder" / "nic.sock"
     with pytest.raises(OSError, match=f"NIC socket {path}: No such file or directory"):
-        Nic(NicSpec("b", path, MAC), LocalFabric(), loop)
+        Nic(HcaSpec("b", path, MAC), LocalFabric(), loop)
