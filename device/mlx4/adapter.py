@@ -1,37 +1,59 @@
-"""The parts of one HCA and how they are connected."""
+"""The parts of one HCA and how they are connected; queue pairs with engines by role.
+
+A queue pair's halves are engines of their own: `SendQueue` walks the ring and feeds an engine by
+role (`Requester`, `DatagramSender`, `EthernetSender`); `Responder` answers connected peers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bluebridge.device.ethernet.sender import EthernetSender
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.subnet.topology import CHANNEL_ADAPTER, Node
+from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.capabilities import RESERVED_LKEY
 from bluebridge.device.layout.mlx4.commands import Status
+from bluebridge.device.layout.mlx4.contexts import QPC, WORK_RING_UNIT
 from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.mlx4.memory.icm import AUXILIARY_PAGES, FIRMWARE_PAGES, Icm, LentPages
 from bluebridge.device.mlx4.memory.protection_table import PD_BITS, ProtectionTable
-from bluebridge.device.mlx4.pair_factory import PairFactory
-from bluebridge.device.mlx4.pairs import HcaPair, spreader_of
+from bluebridge.device.mlx4.pairs import HcaPair, ring_geometry, role_of, spreader_of
 from bluebridge.device.mlx4.ports.multicast_groups import MulticastGroups
-from bluebridge.device.mlx4.ports.reports import PortEventWriter
+from bluebridge.device.mlx4.ports.reports import PortEventWriter, special_base
 from bluebridge.device.mlx4.registers.doorbells import UserAccessRegion
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueues
+from bluebridge.device.mlx4.rings.completions import CompletionWriter
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
-from bluebridge.device.mlx4.rings.receive_queues import SharedReceiveRings
+from bluebridge.device.mlx4.rings.receive_queues import ReceiveRing, SharedReceiveRings
 from bluebridge.device.mlx4.rings.ring_buffer import RingPages
+from bluebridge.device.mlx4.rings.send_queue import SendRing
+from bluebridge.device.mlx4.rings.work_requests import (
+    ConnectedReader,
+    DatagramReader,
+    EntryReader,
+    FrameReader,
+    PacketReader,
+)
 from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS
 from bluebridge.device.mlx4.settings.config import HcaConfig
 from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
 from bluebridge.device.mlx4.steering import Registrations
 from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rdma.by_packets.receiver import PacketReceiver
+from bluebridge.device.rdma.by_packets.sender import PacketSender
+from bluebridge.device.rdma.connected.requester import Requester
+from bluebridge.device.rdma.connected.responder import Responder
+from bluebridge.device.rdma.datagrams.sender import DatagramSender
 from bluebridge.device.rdma.memory.regions import MemoryRegions
+from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
+from bluebridge.device.rdma.pairs.engines import ReceiveEngine
 from bluebridge.device.rdma.ports.counters import InterfaceCounters
 from bluebridge.device.rdma.ports.infiniband_port import InfinibandPort
 from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.queue_pairs import QueuePairs
-from bluebridge.device.rdma.vocabulary import Role
+from bluebridge.device.rdma.vocabulary import CONNECTED, DATAGRAMS, Role
 
 
 class Adapter:
@@ -62,18 +84,6 @@ class Adapter:
         self.multicast = MulticastGroups(self.parameters)
         self.rules = Registrations(self.parameters)
         self.ports = tuple(self._port(n, fabric) for n, fabric in enumerate(fabrics, 1))
-        self._factory = PairFactory(
-            bus=bus,
-            pages=self.ring_pages,
-            regions=self.regions,
-            eqs=self.eqs,
-            cqs=self.cqs,
-            srqs=self.srqs,
-            ports=self.ports,
-            counters=self.counters,
-            faults=self.faults,
-            packets=config.features.packets,
-        )
         self.qps = QueuePairs(bus, self.parameters, self.regions, self.multicast)
         self.uar = UserAccessRegion(
             bus, config.features, self.parameters, qps=self.qps, cqs=self.cqs, eqs=self.eqs
@@ -112,8 +122,67 @@ class Adapter:
         raises.
         """
         self.qps.check_free(qpn)
-        qp = self._factory.make(qpn, context, self.qps.failed.add)
-        self.qps.add(qp, spreader_of(context) if qp.role is Role.RSS else None)
+        role = role_of(qpn, context, special_base(self.ports[0]))
+        qp = HcaPair(
+            qpn,
+            role,
+            context,
+            bus=self.bus,
+            regions=self.regions,
+            memory=self._memory(qpn, context),
+            completions=self._completions(qpn, context),
+            srqs=self.srqs,
+            ports=self.ports,
+            counters=self.counters,
+            failed=self.qps.failed.add,
+        )
+        self._attach_engines(qp)
+        if role is not Role.RSS:
+            self._attach_rings(qp)
+        self.qps.add(qp, spreader_of(context) if role is Role.RSS else None)
+
+    def _memory(self, qpn: int, context: bytearray) -> LocalMemory:
+        pd, reserved = QPC.get(context, "pd"), bool(QPC.get(context, "reserved_lkey"))
+        return LocalMemory(self.bus, self.regions, pd, qpn, reserved_lkey=reserved)
+
+    def _completions(self, qpn: int, context: bytearray) -> CompletionWriter:
+        sends, receives = QPC.get(context, "cqn_send"), QPC.get(context, "cqn_recv")
+        return CompletionWriter(self.bus, self.cqs, self.eqs, qpn, sends, receives, self.faults)
+
+    def _attach_engines(self, qp: HcaPair) -> None:
+        qp.responder = ReceiveEngine()
+        if qp.connected and self.config.features.packets:
+            qp.engine, qp.responder = PacketSender(qp), PacketReceiver(qp)
+        elif qp.connected:
+            qp.engine, qp.responder = Requester(qp), Responder(qp)
+        elif qp.role in DATAGRAMS:
+            qp.engine = DatagramSender(qp)
+        else:
+            qp.engine = EthernetSender(qp)
+        if not qp.connected:
+            qp.engine.next_psn = QPC.get(qp.context, "next_send_psn")
+
+    def _attach_rings(self, qp: HcaPair) -> None:
+        """Find both rings in the one buffer that the context names."""
+        get, context = QPC.get, qp.context
+        sends, receives, length = ring_geometry(context, qp.role)
+        shift = get(context, "log_page_size") + 12
+        start = get(context, "page_offset") * WORK_RING_UNIT
+        buffer = self.ring_pages.buffer(get(context, "mtt_addr"), shift, length, start)
+        qp.sq = SendRing(
+            self.bus,
+            qp,
+            qp.engine,
+            _reader_of(qp.role),
+            buffer,
+            base=sends.base,
+            log_size=sends.log_size,
+            shift=sends.shift,
+            what=What.UD_WQE if qp.role is Role.UD else What.SQ_WQE,
+        )
+        if receives is not None:
+            record = get(context, "doorbell_record") & ~3
+            qp.rq = ReceiveRing(self.bus, qp.qpn, qp.pd, buffer, *receives, record)
 
     def pair(self, qpn: int) -> HcaPair | None:
         """Return the queue pair with exactly this number, generation bits included, or None."""
@@ -150,3 +219,12 @@ class Adapter:
         self.clear()
         for port in self.ports:
             port.leave()
+
+
+def _reader_of(role: Role) -> EntryReader:
+    """Return the reader of send entries for queue pairs with this role."""
+    if role in CONNECTED:
+        return ConnectedReader()
+    if role is Role.UD:
+        return DatagramReader()
+    return PacketReader() if role in DATAGRAMS else FrameReader()

@@ -9,14 +9,14 @@ from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.mlx4.adapter import Adapter
-from bluebridge.device.mlx4.commands.register import CommandRegister
-from bluebridge.device.mlx4.registers.health import Health
-from bluebridge.device.mlx4.settings import clock
+from bluebridge.device.mlx4.commands.register import CommandRegister, Health
+from bluebridge.device.mlx4.rings.completion_queues import clock
 from bluebridge.device.mlx4.settings.config import HcaConfig
 from bluebridge.device.pci.bus import HostBus
 
 BAR0: Final = 0
 BAR2: Final = 2
+CLOCK_BYTES: Final = 8
 RESET_BYTE: Final = bar0.RESET_OFFSET + 3
 """Offset of the byte with the lowest bit of the big-endian reset register."""
 
@@ -45,8 +45,9 @@ class Hca:
         if bar == BAR0:
             if self.commands.covers(offset, length):
                 return self.commands.read(offset - bar0.HCR_BASE, length)
-            if clock.covers(offset, length):
-                return clock.read(offset, length)
+            place = offset - bar0.CLOCK_OFFSET
+            if 0 <= place <= CLOCK_BYTES - length:
+                return clock().to_bytes(CLOCK_BYTES, "big")[place : place + length]
             return self.health.read(offset, length)
         if bar == BAR2:
             self._uar.read(offset)

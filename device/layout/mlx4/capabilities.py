@@ -27,7 +27,7 @@ QUERY_FW = Struct(
 
 
 class DevFlag(IntFlag):
-    """The 64 device flags of QUERY_DEV_CAP (inc/device.h: MLX4_DEV_CAP_FLAG_*)."""
+    """Flags of QUERY_DEV_CAP that the adapter has (inc/device.h: MLX4_DEV_CAP_FLAG_*)."""
 
     RC = 1 << 0
     UC = 1 << 1
@@ -37,12 +37,9 @@ class DevFlag(IntFlag):
     IPOIB_CSUM = 1 << 7
     BAD_PKEY_CNTR = 1 << 8
     BAD_QKEY_CNTR = 1 << 9
-    DPDP = 1 << 12
     BLH = 1 << 15
     MEM_WINDOW = 1 << 16
-    APM = 1 << 17
     ATOMIC = 1 << 18
-    RAW_MCAST = 1 << 19
     UD_AV_PORT = 1 << 20
     UD_MCAST = 1 << 21
     IBOE = 1 << 30
@@ -52,14 +49,12 @@ class DevFlag(IntFlag):
     VEP_UC_STEER = 1 << 41
     VEP_MC_STEER = 1 << 42
     COUNTERS = 1 << 48
-    SENSE_SUPPORT = 1 << 55
     PORT_MNG_CHG_EV = 1 << 59
-    EQE_64B = 1 << 61
     CQE_64B = 1 << 62
 
 
 class BmmeFlag(IntFlag):
-    """Flags for base memory management extensions in QUERY_DEV_CAP."""
+    """Flags of base memory management extensions in QUERY_DEV_CAP that the adapter has."""
 
     WIN_TYPE_2B = 1 << 1
     LOCAL_INV = 1 << 6

@@ -131,39 +131,25 @@ class NamedFault:
 
 def _command(name: str, opcode: Opcode, status: Status, seen: str) -> NamedFault:
     return NamedFault(
-        name,
-        Layer.FIRMWARE,
-        Effect.COMMAND_FAILS,
-        f"{opcode.name} ends with {status.name}",
-        seen,
-        takes=("status", *COUNTED),
-        fixed={"opcode": opcode.name, "status": status.name},
-    )
+        name, Layer.FIRMWARE, Effect.COMMAND_FAILS, f"{opcode.name} ends with {status.name}", seen,
+        takes=("status", *COUNTED), fixed={"opcode": opcode.name, "status": status.name},
+    )  # fmt: skip
 
 
 def _status(status: CompletionStatus, verb: str) -> NamedFault:
     return NamedFault(
-        f"wc-{verb.lower().replace('_', '-')}",
-        Layer.QUEUE,
-        Effect.CQE_STATUS,
+        f"wc-{verb.lower().replace('_', '-')}", Layer.QUEUE, Effect.CQE_STATUS,
         f"a completion of the queue pair says syndrome {status:#04x} although its work was done",
-        f"IBV_WC_{verb}",
-        needs=("qpn",),
-        takes=COUNTED,
-        fixed={"status": status.name},
-    )
+        f"IBV_WC_{verb}", needs=("qpn",), takes=COUNTED, fixed={"status": status.name},
+    )  # fmt: skip
 
 
 def _event(name: str, event: EventType, number: str, seen: str) -> NamedFault:
     return NamedFault(
-        f"event-{name}",
-        Layer.EVENT,
-        Effect.EVENT,
-        f"an event of type {event:#04x} that nothing caused",
-        seen,
-        needs=(number,),
-        fixed={"event": event.name},
-    )
+        f"event-{name}", Layer.EVENT, Effect.EVENT,
+        f"an event of type {event:#04x} that nothing caused", seen,
+        needs=(number,), fixed={"event": event.name},
+    )  # fmt: skip
 
 
 def _port_event(name: str, subtype: int, changed: int, seen: str) -> NamedFault:
@@ -210,6 +196,12 @@ _RTRS_FAULTS = (
         for name, rule, _ in _RTRS_MESSAGES
     ),
 )
+_VERBS = (
+    "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_PROT_ERR", "WR_FLUSH_ERR", "MW_BIND_ERR", "BAD_RESP_ERR",
+    "LOC_ACCESS_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR", "REM_OP_ERR", "RETRY_EXC_ERR",
+    "RNR_RETRY_EXC_ERR", "REM_ABORT_ERR",
+)  # fmt: skip
+"""What verbs call each `CompletionStatus`."""
 _LOAD = "mlx4_core does not load; a reload works again"
 _FATAL = "mlx4_core resets the adapter: a closing command may not fail"
 
@@ -305,19 +297,7 @@ FAULTS = (
         "ibv_poll_cq: -2; in the kernel mlx4_ib_poll_one does not check and the guest may oops",
         needs=("qpn",), takes=COUNTED,
     ),
-    _status(CompletionStatus.LOCAL_LENGTH_ERR, "LOC_LEN_ERR"),
-    _status(CompletionStatus.LOCAL_QP_OP_ERR, "LOC_QP_OP_ERR"),
-    _status(CompletionStatus.LOCAL_PROT_ERR, "LOC_PROT_ERR"),
-    _status(CompletionStatus.WR_FLUSH_ERR, "WR_FLUSH_ERR"),
-    _status(CompletionStatus.MW_BIND_ERR, "MW_BIND_ERR"),
-    _status(CompletionStatus.BAD_RESP_ERR, "BAD_RESP_ERR"),
-    _status(CompletionStatus.LOCAL_ACCESS_ERR, "LOC_ACCESS_ERR"),
-    _status(CompletionStatus.REMOTE_INVAL_REQ_ERR, "REM_INV_REQ_ERR"),
-    _status(CompletionStatus.REMOTE_ACCESS_ERR, "REM_ACCESS_ERR"),
-    _status(CompletionStatus.REMOTE_OP_ERR, "REM_OP_ERR"),
-    _status(CompletionStatus.TRANSPORT_RETRY_EXC_ERR, "RETRY_EXC_ERR"),
-    _status(CompletionStatus.RNR_RETRY_EXC_ERR, "RNR_RETRY_EXC_ERR"),
-    _status(CompletionStatus.REMOTE_ABORTED_ERR, "REM_ABORT_ERR"),
+    *(_status(status, verb) for status, verb in zip(CompletionStatus, _VERBS, strict=True)),
     NamedFault(
         "wc-general-err", Layer.QUEUE, Effect.CQE_STATUS,
         "a completion of the queue pair says a syndrome that no driver knows",

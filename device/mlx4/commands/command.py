@@ -37,14 +37,6 @@ class Command:
         except DmaError as error:
             raise CommandError(Status.BAD_PARAM, f"input mailbox: {error}") from error
 
-    @property
-    def wants_context(self) -> bool:
-        """True if a HW2SW command (op modifier 0) has an output mailbox for the context.
-
-        Linux says both or neither (`mlx4/srq.c: mlx4_HW2SW_SRQ`, for example).
-        """
-        return self.op_modifier == 0 and self.out_param != 0
-
 
 Result = int | bytes | Iterator[None] | None
 """The output of a handler: the immediate, the output mailbox from its start, or None.

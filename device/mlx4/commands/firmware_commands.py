@@ -11,12 +11,12 @@ from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
 from bluebridge.device.mlx4.memory.icm import MTT_ENTRY, PAGE, PAGE_SHIFT
 from bluebridge.device.mlx4.settings.capabilities import (
+    CORE_CLOCK_MHZ,
     GROUP_LIMITS,
     INIT_LIMITS,
     RULE_LIMITS,
     device_capabilities,
 )
-from bluebridge.device.mlx4.settings.clock import CORE_CLOCK_MHZ
 from bluebridge.device.mlx4.settings.parameters import (
     LARGE_CQES,
     LARGE_EQES,

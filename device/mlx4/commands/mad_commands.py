@@ -5,8 +5,6 @@ Drivers ask on Ethernet ports too (Linux `ib/main.c: init_node_data`, `ib/mad.c:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from bluebridge.device.fabric.subnet.topology import VENDOR_MELLANOX
 from bluebridge.device.layout.ib.link import (
     LINK_ACTIVE,
@@ -43,20 +41,10 @@ CAPABILITIES = (
     | PortCapability.SYSTEM_GUID
     | PortCapability.SL_MAPPING
 )
-FIRST_VENDOR_CLASS = 0x09
-LAST_VENDOR_CLASS = 0x0A
-
 IGNORE_MKEY = 1
 """Bit of the op modifier: software asks its own port (Linux `ib/mad.c: mlx4_MAD_IFC`)."""
-ANSWERED_CLASSES = frozenset(
-    (
-        MgmtClass.SUBN_LID,
-        MgmtClass.SUBN_DIRECTED,
-        MgmtClass.PERF,
-        FIRST_VENDOR_CLASS,
-        LAST_VENDOR_CLASS,
-    )
-)
+SUBNET_CLASSES = (MgmtClass.SUBN_LID, MgmtClass.SUBN_DIRECTED)
+VENDOR_CLASSES = (0x09, 0x0A)
 
 
 def mad_ifc(adapter: Adapter, command: Command) -> bytes:
@@ -66,12 +54,13 @@ def mad_ifc(adapter: Adapter, command: Command) -> bytes:
     if isinstance(port, InfinibandPort):
         return port.answer_mad(request, trusted=bool(command.op_modifier & IGNORE_MKEY))
     mgmt_class, method = MAD.get(request, "mgmt_class"), MAD.get(request, "method")
-    if mgmt_class not in ANSWERED_CLASSES or method not in (Method.GET, Method.SET):
+    answered = (*SUBNET_CLASSES, MgmtClass.PERF, *VENDOR_CLASSES)
+    if mgmt_class not in answered or method not in (Method.GET, Method.SET):
         raise CommandError(Status.BAD_PKT, f"class {mgmt_class:#x} method {method:#x}")
     response = bytearray(request)
     MAD.set(response, "method", Method.GET_RESP)
     MAD.set(response, "status", 0)
-    if mgmt_class in (MgmtClass.SUBN_LID, MgmtClass.SUBN_DIRECTED):
+    if mgmt_class in SUBNET_CLASSES:
         _subnet(adapter, port, response)
     elif mgmt_class == MgmtClass.PERF:
         response[SMP_DATA_OFFSET:] = bytes(MAD_SIZE - SMP_DATA_OFFSET)
@@ -81,27 +70,42 @@ def mad_ifc(adapter: Adapter, command: Command) -> bytes:
 
 
 def _subnet(adapter: Adapter, port: Port, response: bytearray) -> None:
-    number, end = MAD.get(response, "attr_id"), SMP_DATA_OFFSET + SMP_DATA_BYTES
-    attribute = _ATTRIBUTES.get(number)
+    end = SMP_DATA_OFFSET + SMP_DATA_BYTES
+    data: bytes | None
     try:
-        if number == CABLE_INFO_ATTRIBUTE:  # the only one whose data says what is asked for
+        if MAD.get(response, "attr_id") == CABLE_INFO_ATTRIBUTE:  # its data say what is asked for
             data = read_cable(bytes(response[SMP_DATA_OFFSET:end]), present=port.cable)
-        elif attribute is not None:
-            data = attribute(adapter, port, MAD.get(response, "attr_mod"))
         else:
-            MAD.set(response, "status", STATUS_UNSUPPORTED_ATTRIBUTE)
-            return
+            data = _attribute(adapter, port, response)
     except CableError as error:
         MAD.set(response, "status", int(error.status))
         return
-    response[SMP_DATA_OFFSET:end] = data.ljust(SMP_DATA_BYTES, b"\0")
+    if data is None:
+        MAD.set(response, "status", STATUS_UNSUPPORTED_ATTRIBUTE)
+    else:
+        response[SMP_DATA_OFFSET:end] = data.ljust(SMP_DATA_BYTES, b"\0")
 
 
-def _node_description(adapter: Adapter, port: Port, modifier: int) -> bytes:
-    return adapter.node.described()
+def _attribute(adapter: Adapter, port: Port, request: bytearray) -> bytes | None:
+    """Return the data of an attribute, without zeros at the end; None for one that is unknown."""
+    modifier = MAD.get(request, "attr_mod")
+    match MAD.get(request, "attr_id"):
+        case SmpAttribute.NODE_DESCRIPTION:
+            return adapter.node.described()
+        case SmpAttribute.NODE_INFO:
+            return _node_info(adapter, port)
+        case SmpAttribute.PORT_INFO:
+            return _port_info(port)
+        case SmpAttribute.GUID_INFO:
+            return b"" if modifier else adapter.config.port_guid(port.number).to_bytes(8, "big")
+        case SmpAttribute.PKEY_TABLE:
+            return b"" if modifier & 0xFFFF else b"\xff\xff"
+        case SmpAttribute.SL2VL_TABLE | SmpAttribute.VL_ARB_TABLE:
+            return b""
+    return None
 
 
-def _node_info(adapter: Adapter, port: Port, modifier: int) -> bytes:
+def _node_info(adapter: Adapter, port: Port) -> bytes:
     return bytes(
         NODE_INFO.pack(
             base_version=1,
@@ -119,19 +123,7 @@ def _node_info(adapter: Adapter, port: Port, modifier: int) -> bytes:
     )
 
 
-def _guid_info(adapter: Adapter, port: Port, modifier: int) -> bytes:
-    return adapter.config.port_guid(port.number).to_bytes(8, "big") if modifier == 0 else b""
-
-
-def _pkey_table(adapter: Adapter, port: Port, modifier: int) -> bytes:
-    return b"\xff\xff" if modifier & 0xFFFF == 0 else b""
-
-
-def _zeros(adapter: Adapter, port: Port, modifier: int) -> bytes:
-    return b""
-
-
-def _port_info(adapter: Adapter, port: Port, modifier: int) -> bytes:
+def _port_info(port: Port) -> bytes:
     up = port.link_up
     return bytes(
         PORT_INFO.pack(
@@ -154,15 +146,5 @@ def _port_info(adapter: Adapter, port: Port, modifier: int) -> bytes:
         )
     )
 
-
-_ATTRIBUTES: dict[int, Callable[[Adapter, Port, int], bytes]] = {
-    SmpAttribute.NODE_DESCRIPTION: _node_description,
-    SmpAttribute.NODE_INFO: _node_info,
-    SmpAttribute.GUID_INFO: _guid_info,
-    SmpAttribute.PORT_INFO: _port_info,
-    SmpAttribute.PKEY_TABLE: _pkey_table,
-    SmpAttribute.SL2VL_TABLE: _zeros,
-    SmpAttribute.VL_ARB_TABLE: _zeros,
-}
 
 RULES: dict[int, Rule] = {Opcode.MAD_IFC: Rule(mad_ifc)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from bluebridge.device.layout.mlx4.commands import MODIFIER_UNMAP_EQ, Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import CQC, CQC_SIZE, EQC_SIZE, MPT_SIZE, SRQC_SIZE
@@ -12,6 +12,25 @@ from bluebridge.device.mlx4.rings.completion_queues import CompletionQueue
 from bluebridge.device.mlx4.rings.receive_queues import SharedReceiveRing
 from bluebridge.device.mlx4.settings.parameters import CommandError
 
+RESIZE, MODERATION = 0, 1
+SRQN_MASK = 0xFFFFFF
+LIMIT_MASK = 0xFFFF
+
+
+def _wanted(
+    adapter: Adapter, command: Command, query: Callable[[Adapter, Command], bytes]
+) -> bytes | None:
+    """Return what an object's query would say, if a HW2SW command (op modifier 0) asks for it.
+
+    It has an output mailbox then; Linux says both or neither (`mlx4/srq.c: mlx4_HW2SW_SRQ`).
+    """
+    if command.op_modifier or not command.out_param:
+        return None
+    try:
+        return query(adapter, command)
+    except CommandError:
+        return None  # there is no such object
+
 
 def sw2hw_eq(adapter: Adapter, command: Command) -> Iterator[None]:
     """Hand an event queue over to the device."""
@@ -20,9 +39,8 @@ def sw2hw_eq(adapter: Adapter, command: Command) -> Iterator[None]:
 
 def hw2sw_eq(adapter: Adapter, command: Command) -> bytes | None:
     """Take an event queue back; returns its context if the command has a mailbox for it."""
-    eqn = command.in_modifier
-    context = adapter.eqs.query(eqn) if command.wants_context and adapter.eqs.get(eqn) else None
-    adapter.eqs.destroy(eqn)
+    context = _wanted(adapter, command, query_eq)
+    adapter.eqs.destroy(command.in_modifier)
     return context
 
 
@@ -40,9 +58,6 @@ def map_eq(adapter: Adapter, command: Command) -> None:
     adapter.eqs.map_events(eqn, command.in_param, unmap)
 
 
-RESIZE, MODERATION = 0, 1
-
-
 def sw2hw_cq(adapter: Adapter, command: Command) -> Iterator[None]:
     """Hand a completion queue over to the device; op modifier 1: with its entries as they are."""
     context = command.mailbox(CQC_SIZE)
@@ -51,8 +66,7 @@ def sw2hw_cq(adapter: Adapter, command: Command) -> Iterator[None]:
 
 def hw2sw_cq(adapter: Adapter, command: Command) -> bytes | None:
     """Take a completion queue back; returns its context if the command has a mailbox for it."""
-    queue = adapter.cqs.get(command.in_modifier)
-    context = queue.query() if command.wants_context and queue is not None else None
+    context = _wanted(adapter, command, query_cq)
     adapter.cqs.destroy(command.in_modifier)
     return context
 
@@ -81,10 +95,6 @@ def modify_cq(adapter: Adapter, command: Command) -> Iterator[None] | None:
     raise CommandError(Status.BAD_OP, f"op modifier {command.op_modifier}")
 
 
-SRQN_MASK = 0xFFFFFF
-LIMIT_MASK = 0xFFFF
-
-
 def _srq(adapter: Adapter, command: Command) -> SharedReceiveRing:
     srq = adapter.srqs.get(command.in_modifier & SRQN_MASK)
     if srq is None:
@@ -99,10 +109,9 @@ def sw2hw_srq(adapter: Adapter, command: Command) -> None:
 
 def hw2sw_srq(adapter: Adapter, command: Command) -> bytes | None:
     """Take a shared receive queue back (HW2SW_SRQ); returns its context if that is asked for."""
-    srqn = command.in_modifier & SRQN_MASK
-    srq = adapter.srqs.get(srqn)
-    adapter.srqs.destroy(srqn)
-    return srq.query() if command.wants_context and srq is not None else None
+    context = _wanted(adapter, command, query_srq)
+    adapter.srqs.destroy(command.in_modifier & SRQN_MASK)
+    return context
 
 
 def query_srq(adapter: Adapter, command: Command) -> bytes:
@@ -122,10 +131,8 @@ def sw2hw_mpt(adapter: Adapter, command: Command) -> Iterator[None]:
 
 def hw2sw_mpt(adapter: Adapter, command: Command) -> bytes | None:
     """Give an MPT entry back; returns it if the command has a mailbox for it."""
-    index = command.in_modifier
-    wanted = command.wants_context and index in adapter.regions
-    entry = adapter.mpt.query(index) if wanted else None
-    adapter.mpt.destroy(index)
+    entry = _wanted(adapter, command, query_mpt)
+    adapter.mpt.destroy(command.in_modifier)
     return entry
 
 

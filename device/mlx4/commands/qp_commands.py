@@ -7,8 +7,6 @@ what else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.layout.mlx4.commands import (
     MODIFIER_SQD_EVENT,
@@ -28,26 +26,26 @@ from bluebridge.device.mlx4.words import STATES
 from bluebridge.device.rdma.queue_pairs import QPN_MASK
 from bluebridge.device.rdma.vocabulary import PairState, Role
 
-OPTIONAL: dict[OptPar, tuple[str, ...]] = {
-    OptPar.ALT_PATH: ("alt_path",),
-    OptPar.RRE: ("remote_read",),
-    OptPar.RAE: ("remote_atomic",),
-    OptPar.RWE: ("remote_write",),
-    OptPar.PKEY_INDEX: ("pri_pkey_index",),
-    OptPar.QKEY: ("qkey",),
-    OptPar.RNR_TIMEOUT: ("min_rnr_timer",),
-    OptPar.PRIMARY_PATH: ("pri_path",),
-    OptPar.SRA_MAX: ("sra_max",),
-    OptPar.RRA_MAX: ("rra_max",),
-    OptPar.PM_STATE: ("pm_state",),
-    OptPar.RETRY_COUNT: ("retry_count",),
-    OptPar.RNR_RETRY: ("rnr_retry",),
-    OptPar.ACK_TIMEOUT: ("pri_ack_timeout",),
-    OptPar.SCHED_QUEUE: ("pri_sched_queue",),
-    OptPar.COUNTER_INDEX: ("pri_counter_index",),
-    OptPar.VLAN_STRIPPING: ("no_vlan_strip",),
+OPTIONAL: dict[OptPar, str] = {
+    OptPar.ALT_PATH: "alt_path",
+    OptPar.RRE: "remote_read",
+    OptPar.RAE: "remote_atomic",
+    OptPar.RWE: "remote_write",
+    OptPar.PKEY_INDEX: "pri_pkey_index",
+    OptPar.QKEY: "qkey",
+    OptPar.RNR_TIMEOUT: "min_rnr_timer",
+    OptPar.PRIMARY_PATH: "pri_path",
+    OptPar.SRA_MAX: "sra_max",
+    OptPar.RRA_MAX: "rra_max",
+    OptPar.PM_STATE: "pm_state",
+    OptPar.RETRY_COUNT: "retry_count",
+    OptPar.RNR_RETRY: "rnr_retry",
+    OptPar.ACK_TIMEOUT: "pri_ack_timeout",
+    OptPar.SCHED_QUEUE: "pri_sched_queue",
+    OptPar.COUNTER_INDEX: "pri_counter_index",
+    OptPar.VLAN_STRIPPING: "no_vlan_strip",
 }
-"""Context fields by the bit of the optional parameter mask that announces them."""
+"""The context field by the bit of the optional parameter mask that announces it."""
 
 LINK_TYPE = {LinkLayer.INFINIBAND: 0, LinkLayer.ETHERNET: 1}
 
@@ -66,20 +64,15 @@ def _take_if_set(target: bytearray, source: bytes, *names: str) -> None:
 
 
 def _merge_optional(qp: HcaPair, source: bytes, mask: int) -> None:
-    for bit, names in OPTIONAL.items():
+    for bit, name in OPTIONAL.items():
         if mask >> bit & 1:
-            _take(qp.context, source, *names)
+            _take(qp.context, source, name)
 
 
-def _merge_nothing(qp: HcaPair, source: bytes, mask: int) -> None:
-    """Take over nothing, for transitions that change only what the mask says."""
-
-
-def _merge_rtr(qp: HcaPair, source: bytes, mask: int) -> None:
+def _merge_rtr(qp: HcaPair, source: bytes) -> None:
     """Take over the path and the responder's fields, for INIT2RTR."""
     _take(qp.context, source, "remote_qpn", "next_recv_psn", "rra_max")
-    _take_if_set(qp.context, source, "mtu_msgmax", "roce_mode")
-    _take_if_set(qp.context, source, "min_rnr_timer")
+    _take_if_set(qp.context, source, "mtu_msgmax", "roce_mode", "min_rnr_timer")
     if qp.role is Role.RSS:
         # the RSS context lies over the rest of the path
         _take(qp.context, source, "pri_counter_index", "pri_sched_queue")
@@ -95,24 +88,11 @@ def _merge_rtr(qp: HcaPair, source: bytes, mask: int) -> None:
     qp.responder.psn = QPC.get(source, "next_recv_psn")
 
 
-def _merge_rts(qp: HcaPair, source: bytes, mask: int) -> None:
+def _merge_rts(qp: HcaPair, source: bytes) -> None:
     """Take over the requester's fields, for RTR2RTS."""
     _take(qp.context, source, "next_send_psn")
     _take_if_set(qp.context, source, "pri_ack_timeout", "retry_count", "rnr_retry", "sra_max")
     qp.engine.next_psn = QPC.get(source, "next_send_psn")
-
-
-MERGES: dict[int, Callable[[HcaPair, bytes, int], None]] = {
-    Opcode.INIT2INIT_QP: _merge_nothing,
-    Opcode.INIT2RTR_QP: _merge_rtr,
-    Opcode.RTR2RTS_QP: _merge_rts,
-    Opcode.RTS2RTS_QP: _merge_nothing,
-    Opcode.SQERR2RTS_QP: _merge_nothing,
-    Opcode.RTS2SQD_QP: _merge_nothing,
-    Opcode.SQD2SQD_QP: _merge_nothing,
-    Opcode.SQD2RTS_QP: _merge_nothing,
-}
-"""Functions that take over the context of a transition, by its command."""
 
 
 def _find(adapter: Adapter, command: Command) -> HcaPair:
@@ -145,7 +125,10 @@ def modify(adapter: Adapter, command: Command) -> None:
             Status.BAD_QP_STATE, f"QP {qp.qpn:#x} is in {qp.state.name}, not {sources[0].name}"
         )
     mask, context = _mailbox(command)
-    MERGES[command.opcode](qp, context, mask)
+    if command.opcode == Opcode.INIT2RTR_QP:
+        _merge_rtr(qp, context)
+    elif command.opcode == Opcode.RTR2RTS_QP:
+        _merge_rts(qp, context)
     _merge_optional(qp, context, mask)
     qp.load()
     if target is QpState.SQD:
@@ -201,7 +184,14 @@ def context_of(qp: HcaPair) -> bytes:
 
 RULES: dict[int, Rule] = {
     Opcode.RST2INIT_QP: Rule(create),
-    **dict.fromkeys(MERGES, Rule(modify)),
+    Opcode.INIT2INIT_QP: Rule(modify),
+    Opcode.INIT2RTR_QP: Rule(modify),
+    Opcode.RTR2RTS_QP: Rule(modify),
+    Opcode.RTS2RTS_QP: Rule(modify),
+    Opcode.SQERR2RTS_QP: Rule(modify),
+    Opcode.RTS2SQD_QP: Rule(modify),
+    Opcode.SQD2SQD_QP: Rule(modify),
+    Opcode.SQD2RTS_QP: Rule(modify),
     Opcode.TOERR_QP: Rule(to_error),
     Opcode.TORST_QP: Rule(to_reset, closing=True),
     Opcode.QUERY_QP: Rule(query),

@@ -12,50 +12,82 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
-from pkgutil import iter_modules
 from time import perf_counter_ns
+from typing import Final
 
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.mlx4.bar0 import HCR, HCR_BASE, HCR_EVENT, HCR_GO
+from bluebridge.device.layout.mlx4.bar0 import (
+    CATAS,
+    CATAS_CODE_INJECTED,
+    CATAS_DWORDS,
+    CATAS_LETTERS,
+    CATAS_OFFSET,
+    HCR,
+    HCR_BASE,
+    HCR_EVENT,
+    HCR_GO,
+)
 from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, Status, name_of
 from bluebridge.device.layout.mlx4.eqe import CMD_EQE, DATA_OFFSET, EventType
 from bluebridge.device.layout.mlx4.faults import Effect
-from bluebridge.device.mlx4 import commands
 from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.armed_faults import reason_of
+from bluebridge.device.mlx4.commands import (
+    firmware_commands,
+    mad_commands,
+    object_commands,
+    port_commands,
+    qp_commands,
+    steering_commands,
+)
 from bluebridge.device.mlx4.commands.command import Command, Rule
-from bluebridge.device.mlx4.registers.health import Health
 from bluebridge.device.mlx4.settings.parameters import CommandError
 from bluebridge.device.mlx4.words import STATUSES
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.rdma.vocabulary import Refusal
 from bluebridge.device.throttle import Throttle
 
+_SIZE: Final = CATAS_DWORDS * 4
+
+
+class Health:
+    """The state of internal errors (`failed`), and the contents of the error buffer."""
+
+    def __init__(self) -> None:
+        self.failed = False
+        self._buffer = bytes(_SIZE)
+
+    def reset(self) -> None:
+        """Clear the error and the buffer."""
+        self.failed = False
+        self._buffer = bytes(_SIZE)
+
+    def fail(self, reason: str) -> None:
+        """Note an error and fill the buffer: a code, and the reason as far as there is room."""
+        text = reason.encode("ascii", "replace")
+        text = text[:CATAS_LETTERS].ljust(CATAS_LETTERS, b"\0")
+        self._buffer = bytes(CATAS.pack(code=CATAS_CODE_INJECTED, text=text))
+        self.failed = True
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return bytes of BAR0 at `offset`: of the buffer, zeros elsewhere."""
+        start = offset - CATAS_OFFSET
+        if start >= 0 and start + length <= _SIZE:
+            return self._buffer[start : start + length]
+        return bytes(length)
+
+
 log = logging.getLogger(__name__)
 
 CONTROL = 0x18
-MODULES = "_commands"
-"""The end of the names of modules that have rules for commands."""
-
-
-def _all_rules() -> dict[int, Rule]:
-    """Return the `RULES` of all modules of this package that have them, by opcode.
-
-    Raises `ValueError` when two of them have rules for one opcode.
-    """
-    rules: dict[int, Rule] = {}
-    for module in iter_modules(commands.__path__, f"{commands.__name__}."):
-        if module.name.endswith(MODULES):
-            own: dict[int, Rule] = import_module(module.name).RULES
-            twice = rules.keys() & own.keys()
-            if twice:
-                raise ValueError(f"{module.name}: second rules for {', '.join(map(hex, twice))}")
-            rules |= own
-    return rules
-
-
-RULES = _all_rules()
+RULES: dict[int, Rule] = {
+    **firmware_commands.RULES,
+    **object_commands.RULES,
+    **qp_commands.RULES,
+    **port_commands.RULES,
+    **mad_commands.RULES,
+    **steering_commands.RULES,
+}
 _DONE = object()
 
 

@@ -1,1 +1,1 @@
-"""Registers of the adapter, except the host command register."""
+"""Registers of BAR2: doorbells and BlueFlame."""

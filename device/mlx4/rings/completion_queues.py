@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
+from time import monotonic_ns
 from typing import Final
 
 from bluebridge.device.layout.buslog import Kind, What
@@ -24,12 +25,21 @@ from bluebridge.device.layout.mlx4.eqe import COMP_EQE, CQ_ERROR_EQE, DATA_OFFSE
 from bluebridge.device.layout.mlx4.uar import CQ_ARM_COUNT, CQ_ARM_NEXT, CQ_ARM_SOLICITED
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
 from bluebridge.device.mlx4.rings.ring_buffer import QueueBuffer, RingPages
-from bluebridge.device.mlx4.settings import clock
 from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
 from bluebridge.device.pci.bus import DmaError, HostBus
 
 _HIGH: Final = Struct(">I")
 _LOW: Final = Struct(">H")
+_CLOCK_MASK: Final = (1 << 48) - 1
+
+
+def clock() -> int:
+    """Return the adapter's clock, 48 bits of nanoseconds, as it runs at 1 GHz.
+
+    Completions carry it, a register of BAR0 shows it (Linux `mlx4/main.c: mlx4_read_clock`,
+    `mlx4/en_clock.c: mlx4_en_get_cqe_ts`).
+    """
+    return monotonic_ns() & _CLOCK_MASK
 
 
 class CqeForm:
@@ -45,7 +55,7 @@ class CqeForm:
     def of(self, entry: bytearray) -> bytearray:
         """Return the entry as it is stored, made from a plain one."""
         if self._timestamps:
-            ticks = clock.now()
+            ticks = clock()
             _HIGH.pack_into(entry, TS_HIGH_OFFSET, ticks >> 16)
             _LOW.pack_into(entry, TS_LOW_OFFSET, ticks & 0xFFFF)
         return bytearray(self._lead) + entry if self._lead else entry

@@ -115,7 +115,27 @@ class ConnectedReader(EntryReader):
     __slots__ = ()
 
     def read(self, raw: bytes, index: int) -> SendWork:
-        return parse_connected(raw, index)
+        word0, word1, flags, immediate = _control(raw)
+        operation = OPERATIONS[word0 & OPCODE_MASK]
+        work = SendWork(index, operation)
+        _flag(work, word1, flags, immediate)
+        work.srqn = flags >> 8
+        position = CTRL_SIZE
+        if operation in _SENDS:
+            pass
+        elif operation in _WRITES or operation == READ:
+            position = _remote(work, raw, position)
+        elif operation in ATOMICS:
+            position = _atomic(work, raw, _remote(work, raw, position))
+        elif operation in LOCAL:
+            _local(work, raw)
+            return work
+        else:
+            raise WorkError(f"opcode {word0 & OPCODE_MASK:#x}")
+        parse_data(work, raw, position)
+        if work.returns_data and any(isinstance(part, bytes) for part in work.parts):
+            raise WorkError("inline data where the answer is to be stored")
+        return work
 
 
 class DatagramReader(EntryReader):
@@ -209,31 +229,6 @@ def _flag(work: SendWork, word1: int, flags: int, immediate: int) -> None:
     work.fence = word1 & _FENCE != 0
     work.solicited = flags & _SOLICITED != 0
     work.immediate = immediate
-
-
-def parse_connected(raw: bytes, index: int) -> SendWork:
-    """Return the work request in an entry of an RC, UC or XRC queue pair; raises `WorkError`."""
-    word0, word1, flags, immediate = _control(raw)
-    operation = OPERATIONS[word0 & OPCODE_MASK]
-    work = SendWork(index, operation)
-    _flag(work, word1, flags, immediate)
-    work.srqn = flags >> 8
-    position = CTRL_SIZE
-    if operation in _SENDS:
-        pass
-    elif operation in _WRITES or operation == READ:
-        position = _remote(work, raw, position)
-    elif operation in ATOMICS:
-        position = _atomic(work, raw, _remote(work, raw, position))
-    elif operation in LOCAL:
-        _local(work, raw)
-        return work
-    else:
-        raise WorkError(f"opcode {word0 & OPCODE_MASK:#x}")
-    parse_data(work, raw, position)
-    if work.returns_data and any(isinstance(part, bytes) for part in work.parts):
-        raise WorkError("inline data where the answer is to be stored")
-    return work
 
 
 def _local(work: SendWork, raw: bytes) -> None:

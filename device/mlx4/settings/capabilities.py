@@ -15,38 +15,7 @@ from bluebridge.device.layout.mlx4.capabilities import (
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, UAR_AREA_CODE
 from bluebridge.device.mlx4.settings.config import Features
 
-FLAGS = (
-    DevFlag.RC
-    | DevFlag.UC
-    | DevFlag.UD
-    | DevFlag.XRC
-    | DevFlag.SRQ
-    | DevFlag.IPOIB_CSUM
-    | DevFlag.BAD_PKEY_CNTR
-    | DevFlag.BAD_QKEY_CNTR
-    | DevFlag.MEM_WINDOW
-    | DevFlag.BLH
-    | DevFlag.ATOMIC
-    | DevFlag.UD_AV_PORT
-    | DevFlag.UD_MCAST
-    | DevFlag.IBOE
-    | DevFlag.UC_LOOPBACK
-    | DevFlag.FCS_KEEP
-    | DevFlag.UDP_RSS
-    | DevFlag.VEP_UC_STEER
-    | DevFlag.VEP_MC_STEER
-    | DevFlag.COUNTERS
-    | DevFlag.PORT_MNG_CHG_EV
-)
-BMME_FLAGS = (
-    BmmeFlag.LOCAL_INV
-    | BmmeFlag.REMOTE_INV
-    | BmmeFlag.FAST_REG_WR
-    | BmmeFlag.RESERVED_LKEY
-    | BmmeFlag.TYPE_2_WIN
-    | BmmeFlag.WIN_TYPE_2B
-    | BmmeFlag.CONFIG_DEV
-)
+CORE_CLOCK_MHZ = 1000
 
 MAX_ICM_BYTES: Final = 1 << 40
 
@@ -157,7 +126,11 @@ def log2(power: int) -> int:
 @lru_cache(maxsize=2)
 def device_capabilities(ports: int, features: Features) -> bytes:
     """Return the mailbox of QUERY_DEV_CAP."""
-    flags = FLAGS | DevFlag.CQE_64B * features.large_cqes
+    flags, bmme_flags = sum(DevFlag), sum(BmmeFlag)
+    if not features.large_cqes:
+        flags &= ~DevFlag.CQE_64B
+    if not features.pro:
+        bmme_flags &= ~BmmeFlag.ROCE_V1_V2
     return bytes(
         QUERY_DEV_CAP.pack(
             {**_LIMITS, **_ENTRY_BYTES},
@@ -168,6 +141,6 @@ def device_capabilities(ports: int, features: Features) -> bytes:
             log_bf_regs_per_page=log2(PAGE_SIZE // features.blueflame_register),
             flags_hi=flags >> 32,
             flags_lo=flags & 0xFFFFFFFF,
-            bmme_flags=BMME_FLAGS | BmmeFlag.ROCE_V1_V2 * features.pro,
+            bmme_flags=bmme_flags,
         )
     )

@@ -153,7 +153,7 @@ class LocalMemory:
 
         `pd` is the protection domain of a receive that came from a shared receive queue. The
         caller knows that the list is long enough and, if it belongs to a send queue, without
-        inline parts: `parse_connected` refuses those. Raises `AccessError`.
+        inline parts: `ConnectedReader` refuses those. Raises `AccessError`.
         """
         resolve, reserved = self._resolve, self._reserved_lkey
         if pd is None:

@@ -20,7 +20,7 @@ from bluebridge.device.layout.mlx4.eqe import CMD_EQE, DATA_OFFSET
 from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands import register
 from bluebridge.device.mlx4.commands.command import Command, Rule
-from bluebridge.device.mlx4.settings.clock import CORE_CLOCK_MHZ
+from bluebridge.device.mlx4.settings.capabilities import CORE_CLOCK_MHZ
 from tests.models.hca_driver import COMP_EQN, Driver
 
 CONTROL = bar0.HCR_BASE + 0x18

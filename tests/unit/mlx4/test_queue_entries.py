@@ -23,7 +23,7 @@ from bluebridge.device.layout.mlx4.cqe import (
 from bluebridge.device.layout.net.roce import Op
 from bluebridge.device.mlx4.rings import work_requests
 from bluebridge.device.mlx4.rings.send_queue import SendRing
-from bluebridge.device.mlx4.settings.clock import CORE_CLOCK_MHZ
+from bluebridge.device.mlx4.settings.capabilities import CORE_CLOCK_MHZ
 from bluebridge.device.mlx4.settings.config import Features
 from bluebridge.device.rdma.connected.responder import MASK, operate
 from bluebridge.device.rdma.work import WorkError
@@ -61,7 +61,8 @@ def test_empty_segments_and_inline_chunks() -> None:
     chunks = (
         inline(b"a" * 44) + inline(b"b" * 10) + pack(">IIQ", 0x80000000, 0, 0) + data((7, 8, 0))
     )
-    entry = work_requests.parse_connected(header(SendOpcode.SEND, 0) + chunks + data((7, 8, 9)), 3)
+    raw = header(SendOpcode.SEND, 0) + chunks + data((7, 8, 9))
+    entry = work_requests.ConnectedReader().read(raw, 3)
     assert entry.parts == [b"a" * 44, b"b" * 10, (7, 8, 9)]
     assert entry.length == 63
 
@@ -80,7 +81,7 @@ def test_empty_segments_and_inline_chunks() -> None:
 )
 def test_entries_that_make_no_sense(raw: bytes) -> None:
     with pytest.raises(WorkError):
-        work_requests.parse_connected(raw, 0)
+        work_requests.ConnectedReader().read(raw, 0)
 
 
 def test_receive_list_ends_at_the_invalid_key() -> None:
