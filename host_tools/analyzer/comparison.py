@@ -79,8 +79,7 @@ HASH_MASK: Final = (1 << 64) - 1
 class Lines:
     """A stream's lines as 64-bit hashes, and the number of the event of each.
 
-    Repeated reads of a register, such as those of a wait loop, count once; so do the pieces of
-    memory in which a queue is filled.
+    Repeated reads of a register count once, as the pieces of memory that a queue is filled in.
     """
 
     hashes: array[int] = field(default_factory=lambda: array("Q"))
@@ -97,10 +96,9 @@ class Lines:
 
 
 def streams(events: Iterator[Event], words: Describe) -> dict[Stream, Lines]:
-    """Return the streams of a log, with their lines.
+    """Return the streams of a log with their lines.
 
-    16 bytes for each event stay in memory, and each address, key or other chosen number of a
-    stream once, since it may come again until the log's end.
+    16 bytes for each event stay in memory, and each chosen number of a stream.
     """
     found: dict[Stream, Lines] = {}
     for event in events:
@@ -124,10 +122,7 @@ _NOTHING = Lines()
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first difference of a stream: its index, and the event there in both logs.
-
-    Where a log has no more of the stream, its event is the last one.
-    """
+    """The first difference of a stream: its index, and the lines of both logs."""
 
     stream: Stream
     index: int
@@ -136,9 +131,7 @@ class Difference:
 
     @property
     def place(self) -> int:
-        """Number of the first event that differs: the lower one of both logs.
-
-        A log without more events of the stream does not count.
+        """Number of the first event that differs, in the log where it is lower.
 
         A log that has no more of the stream says nothing of when the next was due.
         """
@@ -151,10 +144,7 @@ class Difference:
 
 
 def compare(one: LogReader, other: LogReader) -> tuple[bool, Iterator[str]]:
-    """Compare two logs. Raises `LogError`.
-
-    Returns whether they are equal, and the lines that tell so.
-    """
+    """Compare two logs: whether they are equal, and lines that tell so. Raises `LogError`."""
     left, right = _streams(one), _streams(other)
     found = []
     for stream in sorted(left.keys() | right.keys()):

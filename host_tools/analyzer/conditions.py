@@ -70,7 +70,6 @@ def _syndrome(event: Event) -> list[Value]:
 
 
 def _status(event: Event) -> list[Value]:
-    """Return the status of a firmware command or of a work request."""
     if event.kind is Kind.COMMAND:
         found = _STATUS.search(event.text)
         return [found[1]] if found else []
@@ -80,7 +79,6 @@ def _status(event: Event) -> list[Value]:
 
 
 def _failed_completion(event: Event) -> list[Value]:
-    """Return the status of a completion in error; empty for any other event."""
     if event.what is not What.CQE or event.kind is not Kind.DMA_WRITE:
         return []
     adapter = adapter_of(event.device)
@@ -108,10 +106,7 @@ DIRECT: Final[dict[str, Callable[[Event], list[Value]]]] = {
 
 
 def values(event: Event, name: str, words: Describe) -> Iterator[list[Value]]:
-    """Yield the values of a field of an event, which may have the field several times.
-
-    Each value is given in all its spellings, numbers as numbers.
-    """
+    """Yield the values of a field, which may occur several times, each in all its spellings."""
     if name in DIRECT:
         found = DIRECT[name](event)
         if found:
@@ -181,7 +176,6 @@ class Condition:
 
 
 def _split(text: str) -> Sequence[str]:
-    """Split an expression into terms at each `and` that is not in quotes."""
     text = text.strip()
     found, position = [], 0
     while position < len(text):
@@ -194,10 +188,7 @@ def _split(text: str) -> Sequence[str]:
 
 
 def _term(text: str) -> tuple[bool, Term]:
-    """Parse a term.
-
-    Return whether it needs the words of an event, and the function that tests one.
-    """
+    """Parse a term; return whether it needs the words of an event, and its test of one."""
     if _NO_VALUE.fullmatch(text):
         raise ConditionError(f"{text}: a value is missing; to search for this text write /{text}/")
     compared = _COMPARISON.fullmatch(text)
@@ -271,8 +262,7 @@ def _check_value(name: str, sign: str, value: Value) -> None:
 class LiveWords:
     """Describes the events of a log that is being written, in order, as `log --decode` does.
 
-    `in_order` says that it must see every event, since stores of NTRDMA are known only from the
-    stores before them.
+    `in_order`: it must see every event, since earlier stores tell what one of NTRDMA is.
     """
 
     def __init__(self, reader: LogReader, *, at_end: bool) -> None:
@@ -292,10 +282,7 @@ class LiveWords:
 
 
 class LiveSearch:
-    """The matching events of a log, from its beginning or, with `at_end`, from now on.
-
-    Raises `LogError` on damaged segments, as `new` does.
-    """
+    """The matching events of a log, with `at_end` those from now on; raises `LogError`."""
 
     def __init__(self, reader: LogReader, condition: Condition, *, at_end: bool = False) -> None:
         self._follower = Follower(reader, at_end=at_end)

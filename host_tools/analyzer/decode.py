@@ -49,7 +49,6 @@ class ConfigRegister:
 
 
 def _registers(base: int, title: str, struct: Struct) -> list[ConfigRegister]:
-    """Return the registers of a header or capability that begins at `base`."""
     found = []
     for offset, width in sorted({(item.offset, item.width) for item in struct}):
         items = [item for item in struct if (item.offset, item.width) == (offset, width)]
@@ -140,7 +139,6 @@ def _transfer(event: Event) -> str:
 
 
 def _wire(event: Event) -> str:
-    """Describe a message of the fabric: operation, source, target, PSN and bytes."""
     try:
         message = read_message(event)
     except LogError as error:
@@ -166,10 +164,7 @@ def _syndrome(value: int) -> str:
 
 
 def _mad(event: Event) -> str:
-    """Describe a management datagram.
-
-    One that is sent has its headers before it, one that is received its GRH.
-    """
+    """Describe a management datagram, behind its headers or, if it was received, its GRH."""
     start = event.data.find(_CM_SEND)
     if start >= 0 and len(event.data) >= start + mad.MAD.size:
         attribute = mad.MAD.get(event.data, "attr_id", start)

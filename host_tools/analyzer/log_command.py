@@ -137,17 +137,13 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _compare(one: Path, other: Path) -> int:
-    """Print where two logs differ; return 0 if they are equal, else 1. Raises `LogError`."""
     alike, lines = compare(LogReader(one), LogReader(other))
     _print(lines)
     return 0 if alike else 1
 
 
 def _reader(arguments: argparse.Namespace) -> LogReader:
-    """Open the log.
-
-    Raises `LogError` for no log, `ValueError` for a device that is not in it.
-    """
+    """Open the log; raises `LogError` for none, `ValueError` for a device that it lacks."""
     if arguments.folder is None:
         raise ValueError("no DIR: name the folder of a run or of a bus log")
     reader = LogReader(arguments.folder)
@@ -165,7 +161,6 @@ def _print(lines: Iterator[str]) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Check options; raises `ValueError` for options that do not go together."""
     if arguments.tree and arguments.view == DEFAULT:
         arguments.view = TABLE
     view = VIEWS[arguments.view]
@@ -183,7 +178,6 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _options(arguments: argparse.Namespace) -> Options:
-    """Make the options of a view; raises `ValueError` for an unknown kind or profile."""
     model = None
     if arguments.profile is not None:
         model = import_module("bluebridge.host_tools.analyzer.model").load(arguments.profile)
@@ -217,7 +211,6 @@ def _filter(arguments: argparse.Namespace) -> Filter:
 
 
 def _between_marks(reader: LogReader, wanted: Filter, arguments: argparse.Namespace) -> Filter:
-    """Return the filter with the limits of --from-mark and --to-mark; raises `LogError`."""
     begin = -1
     if arguments.from_mark is not None:
         begin = find_mark(reader, arguments.from_mark).number
@@ -229,7 +222,6 @@ def _between_marks(reader: LogReader, wanted: Filter, arguments: argparse.Namesp
 
 
 def _number(text: str) -> int:
-    """Parse a count, 0 or more."""
     value = int(text)
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text} is below 0")

@@ -99,7 +99,6 @@ def fitted(lines: Iterator[str]) -> Iterator[str]:
 
 
 def _coloured() -> bool:
-    """Return whether to use colours, by https://no-color.org and the terminal's abilities."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

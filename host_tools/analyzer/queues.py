@@ -213,8 +213,7 @@ class Taken(NamedTuple):
 class Pair(NamedTuple):
     """A queue pair at a moment; `event` is the one since which it has been in its state.
 
-    `state` is empty while the log has not shown it. `taken` are its transitions since the first
-    state.
+    `state` is empty until the log shows it. `taken` are its transitions since.
     """
 
     state: str = ""
@@ -312,7 +311,6 @@ class Queues:
             self.pairs[queue] = Pair(target, number, taken, pair.context)
 
     def _reset(self, event: Event) -> None:
-        """Hardware has no queue pair of a function that is reset any more."""
         function, first = function_of(event.device), adapter_of(event.device).states.names[0]
         for queue, pair in list(self.pairs.items()):
             if queue[0] == function:

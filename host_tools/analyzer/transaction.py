@@ -110,10 +110,7 @@ class Transaction:
 
     @property
     def is_vector(self) -> bool:
-        """Whether the transaction is an MSI-X interrupt, whose `address` is the vector.
-
-        QEMU keeps the vector table, so the message's address and data are not in the log.
-        """
+        """Whether `address` is an MSI-X vector, whose address and data QEMU alone knows."""
         return self.role is Role.INTERRUPT and not self.data and self.address < VECTORS
 
     @property

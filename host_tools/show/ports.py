@@ -58,8 +58,6 @@ def _ethernet(row: Row) -> Item:
 
 
 def _infiniband(info: bytes) -> Item:
-    """Return the values that the subnet manager set in PortInfo."""
-
     def get(name: str) -> int:
         return PORT_INFO.get(info, name)
 
@@ -130,10 +128,7 @@ def bridge(row: Row) -> Sequence[Item]:
 
 
 class _Registers:
-    """The values of a bridge's registers, by their use.
-
-    `copy` is the number of the guest's own partition, where there are registers of each.
-    """
+    """The values of a bridge's registers by their use, of the guest's partition `copy`."""
 
     def __init__(self, model: BridgeModel, lines: Mapping[int, bytes], copy: int) -> None:
         self._lines = lines
@@ -180,7 +175,6 @@ def _name(window: Row) -> str:
 
 
 def _window(window: Row, registers: _Registers) -> Item:
-    """Return the part of this guest's memory that the peer sees, and the count of misses."""
     return {
         "state": "open" if window["length"] else "closed",
         "xlat": f"{window['base']:#x}",

@@ -249,7 +249,6 @@ def region(row: Row) -> Sequence[Item]:
 
 
 def _page_size(row: Row) -> int | None:
-    """Return the page size in bytes; None without pages, and for an entry not checked yet."""
     shift = row["page_shift"]
     return None if row["physical"] or shift >= _ADDRESS_BITS else 1 << shift
 

@@ -211,7 +211,6 @@ _CAPABILITIES: Mapping[int, tuple[Struct, Callable[[int, bytes], Iterator[Entry]
 
 
 def _capabilities(config: bytes) -> Iterator[Entry]:
-    """Yield the registers of the capabilities' chain, as far as it goes."""
     at = pci.HEADER.get(config, "capabilities")
     for _ in range(_ENTRIES):
         if not at:

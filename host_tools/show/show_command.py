@@ -117,7 +117,6 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _kind(options: argparse.Namespace) -> Kind:
-    """Return the kind that is asked for; raises `UsageError` for a number that it cannot have."""
     kind, number = KINDS[options.what], options.number
     if number is not None and not kind.keys:
         raise UsageError(f"{kind.name} {number}: {kind.name} has no numbers", "leave it out")
@@ -127,10 +126,7 @@ def _kind(options: argparse.Namespace) -> Kind:
 
 
 def find(name: str) -> Guest:
-    """Return the guest that `name` or its device belongs to, even if its kernel hangs.
-
-    Raises `LabError`.
-    """
+    """Return the guest of a name, even if its kernel hangs. Raises `LabError`."""
     if "/" in name:
         raise UsageError(f"{name}: a port has no objects", f"show {name.partition('/')[0]} ports")
     guest = guests.find(name.partition(".")[0])
@@ -143,7 +139,6 @@ def find(name: str) -> Guest:
 
 
 def _mend(kind: Kind, name: str, number: str | None) -> str:
-    """Return the advice for when the device server has no answer."""
     if kind in (NTB, DMA):
         return "`bluebridge up --ntb` starts guests that have one"
     if number is not None:
@@ -152,11 +147,8 @@ def _mend(kind: Kind, name: str, number: str | None) -> str:
 
 
 def teller(guest: Guest, mend: str) -> Tell:
-    """Return a function that asks the device server of the guest's pair.
-
-    `mend` is the advice in the error when the server refuses.
-    """
-    path = Path(guest.record.agents[0]).parent / hardware.SOCKET
+    """Return what asks the guest's device server; `mend` is the advice when that refuses."""
+    path = Path(guest.record.agents[0]).parent / hardware_control.SOCKET
     if not path.exists():
         raise UsageError(f"guest {guest.name} has no devices", "`bluebridge up` without --bare")
 
@@ -210,7 +202,6 @@ def _ended(guest: Guest) -> bool:
 
 
 def _remark(guest: Guest) -> None:
-    """Print, if the guest's QEMU has ended, that the objects are those before its end."""
     if _ended(guest):
         why = guest.record.why
         print(f"bluebridge: guest {guest.name}: {why}; shown as it was then", file=sys.stderr)
@@ -252,5 +243,4 @@ def _empty(kind: Kind, function: dict[str, Any]) -> str:
 
 
 def _width() -> int | None:
-    """Return the columns of the terminal; None when there is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -47,10 +47,7 @@ class Kind:
 
 
 def gid_text(gid: bytes) -> str | None:
-    """Return a GID as text such as `fe80::202:c9ff:fe00:1`; None for zeros.
-
-    One of an IPv4 address is `::ffff:10.9.0.1`.
-    """
+    """Return a GID such as `fe80::202:c9ff:fe00:1` or `::ffff:10.9.0.1`; None for zeros."""
     if not any(gid):
         return None
     address = IPv6Address(gid)
@@ -76,10 +73,9 @@ def cell(value: Any, *, hexadecimal: bool = False) -> str:
 
 
 def table(kind: Kind, items: Sequence[Item], width: int | None) -> Iterator[str]:
-    """Yield a line of names and a row for each item, with as many columns as fit `width` letters.
+    """Yield a line of names and a row for each item, as wide as `width` letters allow.
 
-    None is no bound. Columns that no item has anything in are left out. Functions are named where
-    there are several.
+    Columns without any value are left out; functions are named where there are several.
     """
     several = len({item["function"] for item in items}) > 1
     names = [*(["function"] if several else []), *kind.columns]
@@ -100,7 +96,6 @@ def _column(kind: Kind, name: str, items: Sequence[Item]) -> list[str]:
 
 
 def _fitting(columns: Sequence[Sequence[str]], width: int) -> int:
-    """Return how many columns fit, at least one."""
     taken = -len(GAP)
     for count, column in enumerate(columns):
         taken += len(GAP) + max(map(len, column))
@@ -120,7 +115,6 @@ def page(kind: Kind, item: Item) -> Iterator[str]:
 
 
 def _lines(name: str, value: Any, kind: Kind) -> list[tuple[str, str]]:
-    """Return the lines of a field, several for one that holds several values."""
     whole = {name: value}
     parts = {f"{name} {p}": each for p, each in value.items()} if isinstance(value, dict) else whole
     hexadecimal = name in kind.hexadecimal
@@ -165,10 +159,7 @@ class Difference(NamedTuple):
 
 
 def load(path: Path, kind: Kind, name: str) -> list[Item]:
-    """Return the items that `--save` wrote.
-
-    Raises `OSError`, `UsageError` for the items of another question.
-    """
+    """Return what `--save` wrote. Raises `OSError`, `UsageError` for another question's."""
     try:
         kept = json.loads(path.read_text())
         what, whose, items = kept["what"], kept["name"], kept["items"]

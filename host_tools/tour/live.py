@@ -33,10 +33,7 @@ class Stage:
             self._good("cp", program, f"{name}:{_PROGRAM}")
 
     def run(self, step: Step) -> list[tuple[Sight, Event]]:
-        """Do what a step says; return each of its sights with the event that is it.
-
-        Raises `LabError` if something else happens.
-        """
+        """Do what a step says; return its sights with their events. Raises `LabError`."""
         first = self._end()
         for line in step.commands:
             self._good(*shlex.split(line.format(**self._names)))
@@ -57,7 +54,6 @@ class Stage:
         return found
 
     def _end(self) -> int:
-        """Return the number of the next event."""
         return 1 + max((event.number for event in LogReader(self._folder)), default=-1)
 
     def _good(self, *words: str) -> None:

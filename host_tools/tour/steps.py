@@ -10,10 +10,7 @@ from bluebridge.device.layout.buslog import Kind
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """An event that the log must have: of guest `a` or `b`, of a kind, with words in its text.
-
-    `says` explains it.
-    """
+    """An event that the log must have: guest `a` or `b`, kind, words; `says` explains it."""
 
     guest: str
     kind: Kind

@@ -52,7 +52,6 @@ def _show(number: int, step: Step, stage: Stage, address: str) -> None:
 
 @contextmanager
 def _pair(*, quiet: bool) -> Iterator[PairRecord]:
-    """Start a pair, and end it."""
     before = {entry.number for entry, _ in registry.pairs()}
     bluebridge("up", *(["--quiet"] if quiet else []))
     number, pair = next(
@@ -66,7 +65,6 @@ def _pair(*, quiet: bool) -> Iterator[PairRecord]:
 
 @contextmanager
 def _page(folder: Path) -> Iterator[str]:
-    """Serve the page of a log; its address."""
     folder, title, socket = find(folder)
     lab, secret = Lab(LogReader(folder), title, socket), secrets.token_urlsafe(24)
     server = serve(Site(lab, Book(lab.reader.folder), Live(lab)), secret, 0)

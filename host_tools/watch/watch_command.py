@@ -55,7 +55,6 @@ def _condition(text: str) -> Condition:
 
 
 def _running() -> Path:
-    """The log of the newest pair."""
     folders = [Path(pair.logs) for _, pair in registry.pairs() if pair.logs]
     if not folders:
         raise LabError("nothing runs", "start a pair with `bluebridge up`, or name a log's folder")
@@ -160,7 +159,6 @@ def _narrow_rates(machines: list[str], interval: Interval, seconds: float) -> Ta
 
 
 def _amount(value: float) -> str:
-    """Bytes in five letters and a unit at most."""
     power = 0
     while value >= 1000 and power < len(_UNITS) - 1:
         value, power = value / 1000, power + 1
@@ -206,10 +204,7 @@ BEFORE = 20
 
 
 def watch_until(reader: LogReader, condition: Condition, seconds: float | None) -> int:
-    """Wait for an event, at most `seconds`; print it. Returns 0, or 1 when none came.
-
-    Raises `LogError` on damaged segments.
-    """
+    """Print the event that comes within `seconds`; return 0, else 1. Raises `LogError`."""
     search = LiveSearch(reader, condition, at_end=True)
     end = None if seconds is None else time.monotonic() + seconds
     while True:

@@ -263,10 +263,7 @@ class _Quiet(WSGIRequestHandler):
 
 
 def serve(site: Served, secret: str, port: int) -> WSGIServer:
-    """Return a server on 127.0.0.1 that is bound and not yet running; `server_port` is its port.
-
-    Raises `OSError` when the port is taken.
-    """
+    """Return a server that is bound to 127.0.0.1, not yet running. Raises `OSError`."""
     server = make_server("127.0.0.1", port, _nothing, _Server, _Quiet)
     server.set_app(Gate(site.application(), secret, server.server_port))
     return server

@@ -44,8 +44,7 @@ _LOOKED_AT = 64
 class Query:
     """The activities to list; an empty field allows all.
 
-    `text` is looked for in all words, in upper and lower case. Without `routine`, what a driver
-    does all the time is left out.
+    Without `routine`, what a driver does all the time is left out.
     """
 
     kind: str = ""
@@ -71,11 +70,7 @@ class Query:
 
 @dataclass(slots=True)
 class Page:
-    """Activities in the order in which they began.
-
-    `first` is the event where this page begins, `end` the event where the next page begins. `done`:
-    there is nothing after it now.
-    """
+    """Activities in order, of events `first` to before `end`; `done`: none come after it now."""
 
     first: int
     found: list[Activity] = field(default_factory=list)
@@ -89,11 +84,7 @@ class Page:
 
 
 class Book:
-    """The activities of a log.
-
-    Every method raises `LogError` when the log cannot be read. Methods may be called from several
-    threads; one at a time reads.
-    """
+    """The activities of a log, for several threads; every method may raise `LogError`."""
 
     def __init__(self, folder: Path, model: TimeModel | None = None) -> None:
         self.folder = folder
@@ -133,8 +124,7 @@ class Book:
     def opening(self, end: int) -> int | None:
         """Return the activity on which a page opens, or None; the log has events up to `end`.
 
-        Of a failed test it is the last one that failed. Else it is the first RDMA WRITE or READ, or
-        the first work request. It is looked for as far as one reads in a moment.
+        It is the last that failed of a failed test, else the first RDMA WRITE, READ or request.
         """
         if self.folder.name == "bus" and any(self.folder.parent.glob("*.html")):  # of a test
             failed = self.before(end, 1, Query(failed=True), OPENING).found
@@ -174,11 +164,7 @@ class Book:
     def whole(
         self, first: int, count: int, query: Query, *, at_end: bool = False
     ) -> tuple[Page, list[dict[str, Any]]]:
-        """Return a page without time limit, and its activities with their steps.
-
-        It is for few activities. `at_end`: the last `count` activities from event `first` on,
-        instead of the first ones.
-        """
+        """Return a page of few activities with steps, the last if `at_end`; no time limit."""
         with self._lock:
             reader = LogReader(self.folder)
             events: dict[int, Event] = {}
@@ -214,10 +200,7 @@ def read(
     until: int | None = None,
     events: dict[int, Event] | None = None,
 ) -> Page:
-    """Return the activities of events from `into.first` to before `until`, None for the log's end.
-
-    `events` takes the events that were read.
-    """
+    """Return the activities of `into.first` to before `until`; `events` takes what was read."""
     deadline = time.monotonic() + seconds
     first = into.first
     assembler = ActivityAssembler(reader.meta["devices"])
@@ -303,7 +286,6 @@ def words_of(activity: Activity) -> tuple[str, ...]:
 
 
 def _one(reader: LogReader, number: int) -> tuple[Activity | None, dict[int, Event], bool]:
-    """Return the activity that has an event, its events, and whether it ended."""
     assembler = ActivityAssembler(reader.meta["devices"])
     events: dict[int, Event] = {}
     for event in _events(reader, number):

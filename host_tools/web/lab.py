@@ -55,10 +55,7 @@ class Lab:
         return None
 
     def act(self, word: str, name: str, action: str = "") -> str:
-        """Pull or plug a cable (`link`), or break an HCA (`fault`); return a line for the user.
-
-        Raises `UsageError` for anything else, `LabError` when no server answers.
-        """
+        """Pull or plug a cable, or break an HCA; return a line for the user. Raises `LabError`."""
         if self.socket is None:
             raise LabError("this log is not of a pair that runs", "start one with `bluebridge up`")
         ports = [port for each in self._functions() for port in each.ports]
@@ -77,7 +74,6 @@ class Lab:
 
 
 def _started(reader: LogReader) -> str:
-    """Return when the log began, by its writer's clock; empty if the log does not say."""
     started = reader.meta.get("started_ns")
     if not isinstance(started, int):
         return ""
@@ -98,10 +94,7 @@ def _state(line: str) -> dict[str, Any] | None:
 
 
 def find(folder: Path | None) -> tuple[Path, str, Path | None]:
-    """Return the log to show, its title, and the control socket if a pair writes it.
-
-    Raises `LabError` when there is no folder and no pair runs.
-    """
+    """Return a log, its title, and the control socket if a pair writes it, or raise `LabError`."""
     running = [pair for _, pair in registry.pairs() if pair.logs]
     if folder is None:
         if not running:

@@ -51,10 +51,7 @@ class TooManyPages(Exception):
 
 
 class Tick:
-    """The counts of one look at the log: `[transactions, bytes]` by device number and direction.
-
-    `events` is how many events there were, `counted` how many of them are in the counts.
-    """
+    """The counts of one look at the log: `[transactions, bytes]` by device and direction."""
 
     def __init__(self) -> None:
         self.counts: dict[tuple[int, str], list[int]] = {}
@@ -71,10 +68,7 @@ class Tick:
             count[1] += length
 
     def as_json(self, names: list[str], seconds: float) -> dict[str, dict[str, list[float]]]:
-        """Return transactions and bytes per second, by device and direction.
-
-        When more events came than were counted, the others are taken to be of the same mixture.
-        """
+        """Return counts per second; events that were not counted are of the same mixture."""
         seconds *= self.counted / max(self.events, 1)
         found: dict[str, dict[str, list[float]]] = {}
         for (device, way), (count, size) in self.counts.items():
@@ -128,7 +122,6 @@ class Live:
                 time.sleep(1)
 
     def _follow(self) -> None:
-        """Look at the log each tick while a page is open, and send the news to all pages."""
         reader = LogReader(self._lab.reader.folder)
         look = Look(reader, Follower(reader, at_end=True))
         ticks = 0

@@ -27,10 +27,7 @@ _MOST_KEPT = 1 << 20
 
 
 class Moments:
-    """The queues of a log after each of its events, as far as it was passed.
-
-    Methods may be called from several threads and raise `LogError`.
-    """
+    """The queues of a log after each of its events; for several threads. Raises `LogError`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -95,10 +92,7 @@ MOST_NAMED = 200
 
 
 def queue_answer(moments: Moments, number: int, wanted: Queue | None) -> dict[str, Any]:
-    """Return a queue pair after event `number`, and as far as the log was read.
-
-    Without one that is wanted it is the first one that the log has.
-    """
+    """Return a queue pair, or the log's first, after event `number` and at the end so far."""
     then, last, end, done = moments.at(number)
     found: dict[str, Any] = {"read": end, "end": max(end, moments.end()), "done": done}
     known = sorted(last.pairs)

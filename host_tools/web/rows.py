@@ -172,7 +172,6 @@ def _with_notes_in_time(
 
 
 def _times(activity: Activity, model: TimeModel | None) -> Sequence[float | None]:
-    """Return the modelled microseconds of each transaction of a work request."""
     if model is None or activity.transfer is None:
         return ()
     return model.times(activity.transfer)

@@ -69,7 +69,6 @@ def paired(one: Sequence[Row], other: Sequence[Row]) -> list[Row]:
 
 
 def _of_device(one: Sequence[Row], other: Sequence[Row]) -> Iterator[Row]:
-    """Yield the pairs of one function in order."""
     texts = [_comparable(rows) for rows in (one, other)]
     left_asked, right_asked = ([_NUMBER.sub("", text) for text in each] for each in texts)
     matcher = SequenceMatcher(None, left_asked, right_asked, autojunk=False)
@@ -86,7 +85,6 @@ def _of_device(one: Sequence[Row], other: Sequence[Row]) -> Iterator[Row]:
 
 
 def _comparable(rows: Sequence[Row]) -> list[str]:
-    """Return kind and title of each row, without the numbers that differ from run to run."""
     normal = Comparable()
     titles = (_OBJECT.sub(r"\1", row["title"]) for row in rows)
     return [f"{row['kind']} {normal.text(each)}" for row, each in zip(rows, titles, strict=True)]

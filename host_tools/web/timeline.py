@@ -39,10 +39,7 @@ def length(reader: LogReader) -> dict[str, Any]:
 
 
 def timeline(reader: LogReader, since: float, until: float) -> dict[str, Any]:
-    """Return what happened in a time, by lane: for each part its first event and their number.
-
-    Where there are many events, some of each part are taken to be a sample of it.
-    """
+    """Return what happened in a time, by lane: for each part its first event and their number."""
     names = [host_of(name) for name in reader.meta["devices"]]
     lanes: _Lanes = {name: [[0, 0] for _ in range(PARTS)] for name in [*sorted(set(names)), WIRE]}
     marks = [mark for mark in _marks(reader) if mark[1] >= since] or [(0, since)]
@@ -163,7 +160,6 @@ def way(one: Transaction, cause: Transaction | None, peer: str | None) -> list[s
 
 
 def _on_bus(one: Transaction, name: str, host: str) -> list[str]:
-    """Return the way on the bus of one machine, for a read there and back."""
     cpu, memory, port = f"{host}:cpu", f"{host}:memory", f"{host}:port"
     if not one.upstream:
         there = [cpu, port, name]
@@ -176,10 +172,7 @@ _READS = (Tlp.MEMORY_READ, Tlp.CONFIG_READ)
 
 
 def peers(devices: Iterable[str]) -> dict[str, str]:
-    """Return the function at the other end of the wire by function, such as `b.ntb` for `a.ntb`.
-
-    Functions on a network of more than two machines are left out.
-    """
+    """Return by function the one at the other end of the wire, if that has just two ends."""
     names = {function_of(device) for device in devices}
     machines = sorted({host_of(name) for name in names})
     found = {}

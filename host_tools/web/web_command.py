@@ -56,7 +56,6 @@ def _lab(folder: Path) -> Lab:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Raise `UsageError` for options that do not go together."""
     for name in ("limit", "event", "kind", "force"):
         if options.save is None and getattr(options, name) not in (None, False):
             raise UsageError(f"--{name} is for a page in a file", "add --save FILE")
@@ -70,7 +69,6 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _model(name: str | None) -> TimeModel | None:
-    """Return the time model of a profile. Raises `UsageError` for an unknown one."""
     if name is None:
         return None
     try:

@@ -116,10 +116,7 @@ class Words:
         self._lock = threading.Lock()
 
     def gather(self) -> None:
-        """Take the words that are kept, and begin once to gather those of what the log has now.
-
-        They are gathered in processes of their own.
-        """
+        """Take the words that are kept, and begin once to gather what is missing of the log."""
         with self._lock:
             if self._started:
                 return
@@ -130,10 +127,7 @@ class Words:
             threading.Thread(target=self._take, args=(place,), daemon=True).start()
 
     def after(self, first: int, texts: Sequence[str]) -> int:
-        """Return the first event from `first` on in whose part there may be all of `texts`.
-
-        The texts are in lower case. Parts whose words are not gathered may have anything.
-        """
+        """Return the first event from `first` on in whose part there may be all of `texts`."""
         while self._lacks(first // PART, texts):
             first = (first // PART + 1) * PART
         return first
@@ -187,10 +181,7 @@ class Words:
 
 
 def parts(folder: Path) -> range:
-    """Return the numbers of the parts of a log that nothing changes any more.
-
-    The last part is left out, since activities that begin in it may go on.
-    """
+    """Return the numbers of the parts that nothing changes any more, as it may the last."""
     end = about_last(folder) - INDEX_EVERY - AFTER
     return range(max(0, end // PART))
 

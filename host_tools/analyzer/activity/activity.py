@@ -62,19 +62,13 @@ class Activity:
 
     @property
     def mark_of(self) -> str | None:
-        """The guest that a mark belongs to.
-
-        It is empty for a mark of the pair and None for other activities.
-        """
+        """The guest that a mark belongs to: empty for the pair's, None for other activities."""
         if self.kind is not ActivityKind.NOTE or not self.title.startswith(MARK.decode()):
             return None
         return "" if self.transactions[0].bar == MARK_OF_PAIR else host_of(self.device)
 
     def concerns(self, device: str) -> bool:
-        """Return whether a device's list shows this activity.
-
-        It shows its own activities, and the marks of its guest and of the pair.
-        """
+        """Return whether a device's list shows it: its own, marks of its guest and of the pair."""
         return self.device == device or self.mark_of in ("", host_of(device))
 
     def tree(self) -> Iterator[tuple[int, int]]:
@@ -196,10 +190,7 @@ class OpenActivities:
     def join(
         self, activity: Activity, event: Event, one: Transaction, parent: int | None = None
     ) -> int | None:
-        """Add an event to an activity and return its place; None when the activity is full.
-
-        The event is then an activity of its own.
-        """
+        """Add an event to an activity, and return its place; None, and alone, when that is full."""
         if len(activity.transactions) >= MAX_PARTS:
             self._complete.append(lone(event, one))
             self._complete[-1].cause = activity.number

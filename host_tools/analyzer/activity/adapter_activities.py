@@ -189,7 +189,6 @@ class FunctionActivities:
         return self._activities.commanded if current is None else current
 
     def _access(self, event: Event, one: Transaction) -> None:
-        """Take an access of a register."""
         self._activities.accessed()
         if self._commands.covers(event):
             self._commands.access(event, one)

@@ -26,10 +26,7 @@ _NO_TRANSFERS: list[Transfer] = []
 
 
 class ActivityAssembler:
-    """Assembles the events of a log, taken in order, into activities.
-
-    Events have their numbers; an activity is returned when nothing more can belong to it.
-    """
+    """Assembles the events of a log, taken in order, into activities."""
 
     def __init__(self, devices: Sequence[str]) -> None:
         """`devices` are the names in the log's meta file; more may be appended later."""
@@ -63,7 +60,6 @@ class ActivityAssembler:
         return [*rest, *self._hcas.finish(), *self._bridges.finish()]
 
     def _other(self, event: Event, one: Transaction) -> None:
-        """Take an event of an HCA that belongs to no work request yet."""
         if one.role in _LATE and (event.obj or event.kind is not Kind.NOTE):
             self._held.append((event, one))
         else:
@@ -93,10 +89,7 @@ def activities(folder: Path | LogReader, wanted: Filter | None = None) -> Iterat
 
 
 def in_order(found: Iterable[Activity], waiting: int = 4096) -> Iterator[Activity]:
-    """Sort activities by their beginning, in a buffer of `waiting` activities.
-
-    One that lasted while that many others were completed comes late.
-    """
+    """Sort activities by their beginning; one that outlasts `waiting` others comes late."""
     heap: list[tuple[int, int, Activity]] = []
     for place, activity in enumerate(found):
         heappush(heap, (activity.number, place, activity))

@@ -86,21 +86,14 @@ class Places:
             self._registers[device] = found.value & ~0xF
 
     def shown_register(self, event: Event, peer: str) -> int | None:
-        """Return the offset of the peer's register that an access of a window meets.
-
-        Returns None for the peer's memory.
-        """
+        """Return the offset of the peer's register that an access meets, None for memory."""
         address = self._bars.get((event.device, event.bar), 0) + event.address
         offset = address - self._registers.get(peer, 0)
         return offset if 0 <= offset < uses_of(peer).registers_shown else None
 
 
 class BridgeAccesses:
-    """Takes reads and writes of BARs and returns the causes of later events.
-
-    `doorbells` and `channels` hold what the accesses lead to; complete activities are added to
-    `given`.
-    """
+    """Takes reads and writes of BARs; returns the causes of later events."""
 
     def __init__(self, devices: Sequence[str], given: list[Activity]) -> None:
         """`devices` are the names in the log's meta file; more may be appended later."""

@@ -98,7 +98,6 @@ class BridgeAssembler:
     # -- what is under way ----------------------------------------------------------------------
 
     def _end(self) -> None:
-        """End the wait for effects of the last access."""
         cause, self._cause = self._cause, None
         done = None if cause is None else cause.end()
         if done is not None:
@@ -108,12 +107,10 @@ class BridgeAssembler:
             self._answered = []
 
     def _begin(self, cause: Cause | None) -> None:
-        """Wait for the effects of a cause, or for none."""
         self._end()
         self._cause = cause
 
     def _alone(self, event: Event, one: Transaction) -> None:
-        """Make an activity of an event that belongs to no other one."""
         self._end()
         self._given.append(lone(event, one))
 
@@ -166,7 +163,6 @@ class BridgeAssembler:
         return True
 
     def _config(self, event: Event, one: Transaction) -> None:
-        """Take an access of config space; accesses in a row are one activity, as for HCAs."""
         run = self._access
         if run is not None and run.continues(one):
             one.text = decode(event)
@@ -268,7 +264,6 @@ class BridgeAssembler:
                 cause.activity.status = text
 
     def _link(self, event: Event, one: Transaction) -> None:
-        """Take a change of the link, caused by an access, by a reset, or by training."""
         access = self._access
         by_itself = one.text == LINK_UP and not self._changes_link
         if access is None or by_itself or access.activity.kind is ActivityKind.CONFIG:

@@ -27,10 +27,7 @@ def mark_remote(activity: Activity, one: Transaction) -> None:
 
 
 class Access:
-    """An access of a register or of config space, a reset, or a change of the link.
-
-    `unmasks` says whether it changes which doorbells interrupt.
-    """
+    """An access, a reset or a change of the link; `unmasks`: it lets doorbells interrupt."""
 
     def __init__(self, activity: Activity, *, unmasks: bool = False) -> None:
         self.activity = activity

@@ -164,10 +164,7 @@ class CommandActivities:
         return running
 
     def _before(self, event: Event) -> tuple[Event, Transaction] | None:
-        """Return the last read before a store.
-
-        It is not returned if it is the only one after a polled command.
-        """
+        """Return the last read before a store, unless it is the only one after a polled command."""
         reads = self._reads
         own = None
         waits = self._polled and self._activities.is_open(self._done)
@@ -177,7 +174,6 @@ class CommandActivities:
         return own
 
     def _close_done(self) -> None:
-        """End the command that was completed last, except for its reads."""
         self._settle_reads()
         done, self._done = self._done, None
         if done is not None and self._polled and self._activities.is_open(done):
@@ -313,7 +309,6 @@ class ResetActivities:
 
 
 def _name(run: Activity) -> None:
-    """Set the title of a run of several config accesses."""
     reads = sum(one.tlp is Tlp.CONFIG_READ for one in run.transactions)
     writes = sum(one.tlp is Tlp.CONFIG_WRITE for one in run.transactions)
     if reads + writes > 1:

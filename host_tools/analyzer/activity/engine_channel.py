@@ -65,10 +65,7 @@ class EngineChannel:
         self._given = given
 
     def write(self, one: Transaction, name: str, value: int) -> Activity | None:
-        """Take a write of a register of the channel.
-
-        It is an activity of its own, unless it writes the count.
-        """
+        """Take a write of a register: an activity of its own, unless it writes the count."""
         if name == "dma_count":
             self._ring(one, value)
             return None
@@ -104,7 +101,6 @@ class EngineChannel:
             self.close()
 
     def _ring(self, one: Transaction, wanted: int) -> None:
-        """Take a write of the count."""
         title = f"descriptors up to {wanted} of channel {self._number}"
         activity = begun(one, ActivityKind.ACCESS, title)
         activity.transactions[0].role = Role.DOORBELL

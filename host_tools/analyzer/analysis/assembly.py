@@ -74,10 +74,7 @@ class TransferAssembler:
         return self.take(event, transaction_of(event))
 
     def take(self, event: Event, one: Transaction) -> list[Transfer]:
-        """Take an event and its transaction as `feed` does.
-
-        The transaction is marked when it belongs to a work request.
-        """
+        """Take an event as `feed` does, and mark its transaction if a work request has it."""
         role = one.role
         if event.kind is Kind.MMIO_WRITE or event.kind is Kind.MMIO_READ:
             self._triggers.access()
@@ -105,10 +102,7 @@ class TransferAssembler:
         return self._began - 1
 
     def done(self) -> list[Transfer]:
-        """Return the completed work requests at once.
-
-        Event entries and interrupts that come later are not in them.
-        """
+        """Return the completed work requests at once, without event entries that come later."""
         while self._done:
             self._give(self._done.popleft()[1])
         given, self._given = self._given, []
@@ -143,7 +137,6 @@ class TransferAssembler:
             self._triggers.note(one)
 
     def _part(self, event: Event, one: Transaction) -> None:
-        """Take a transaction that the device made for a work request."""
         role = one.role
         transfer = self._open.get(event.work) or self._pushed(event.work)
         if role is Role.CQE:
@@ -228,7 +221,6 @@ class TransferAssembler:
                 self._settle_up_to(event.number, transfer)
 
     def _completed(self, event: Event, one: Transaction) -> None:
-        """Take a completion entry; that of a send names its work request by QPN and index."""
         adapter = adapter_of(event.device)
         known = adapter.completed(event.data)
         transfer = self._open.get(event.work)
@@ -251,7 +243,6 @@ class TransferAssembler:
     # -- the end of a work request --------------------------------------------------------------
 
     def _find(self, device: str, qpn: int, index: int | None) -> Transfer | None:
-        """Return the open work request of a queue pair whose index ends in these bits, or None."""
         return None if index is None else self._ends.get((device, qpn, index))
 
     def _settle_up_to(self, number: int, transfer: Transfer) -> None:
@@ -293,10 +284,7 @@ def transfers(folder: Path | LogReader) -> Iterator[Transfer]:
 def assembled(
     events: Iterable[Event], devices: Sequence[str], before: Iterable[Event] = ()
 ) -> Iterator[Transfer]:
-    """Yield the work requests of `events`; `devices` are the names in the log's meta file.
-
-    `before` are earlier events, from which the ports of NTRDMA are learned.
-    """
+    """Yield the work requests of `events`; `before` are those that tell NTRDMA's ports."""
     assembler = TransferAssembler(devices)
     ntrdma = NtrdmaTransfers(assembler.next_number)
     ntrdma.skip(before)
@@ -351,7 +339,6 @@ def _cause(transfer: Transfer, one: Transaction) -> int | None:
 
 
 def _finished(transfer: Transfer) -> Transfer:
-    """Set `inline` of the transfer, the bytes of the message that were in the entry; return it."""
     transfer.given = True
     fetched = sum(each.length for each in transfer.of(Role.PAYLOAD_READ, remote=False))
     if transfer.opcode not in _BACK and transfer.count(Role.REQUEST):

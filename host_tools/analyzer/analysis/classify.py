@@ -59,10 +59,7 @@ MSI_BYTES = 4
 
 
 def transaction_of(event: Event) -> Transaction:
-    """Return the event as a transaction.
-
-    Each store into a BlueFlame line is a transaction of its own here.
-    """
+    """Return the event as a transaction, each store into a BlueFlame line as one of its own."""
     kind = event.kind
     obj, length = event.obj, event.length
     text = ""
@@ -89,7 +86,6 @@ def transaction_of(event: Event) -> Transaction:
 
 
 def _register(event: Event) -> tuple[Role, int]:
-    """Return the role of a register write and the number of the queue it names, 0 for none."""
     adapter = model_of(event.device).adapter
     if adapter is not None:
         return adapter.written(event)
@@ -99,8 +95,7 @@ def _register(event: Event) -> tuple[Role, int]:
 def transactions(events: Iterable[Event]) -> Iterator[Transaction]:
     """Yield the transactions of `events`, ordered by the time of their first event.
 
-    An incomplete line is held back, with all that follows it, until it is full or its device does
-    something else.
+    An incomplete line holds back what follows until it is full or its device does other things.
     """
     held: deque[Transaction] = deque()
     lines: dict[str, Transaction] = {}

@@ -19,10 +19,7 @@ P99 = 0.99
 
 @dataclass(slots=True)
 class Times:
-    """A distribution of microseconds; `classes` counts them by logarithm.
-
-    `worst` is the number of the event with the greatest time.
-    """
+    """A distribution of microseconds by logarithm; `worst` is the event of the greatest."""
 
     count: int = 0
     total: float = 0.0
@@ -84,12 +81,7 @@ class Interval:
 
 
 class LiveRates:
-    """Counts events; `next_interval` returns the counts so far and starts again at zero.
-
-    `latest` are the work requests that were completed last.
-
-    `latest` holds the work requests that were completed last.
-    """
+    """Counts events; `latest` are the work requests that were completed last."""
 
     def __init__(self, devices: Sequence[str], latest: int = 8) -> None:
         self._assembler = TransferAssembler(devices)

@@ -120,19 +120,12 @@ class TimeModel(Protocol):
         """Name of the profile."""
 
     def times(self, transfer: Transfer) -> Sequence[float | None]:
-        """Return the modelled microseconds at which each of `transactions` is done.
-
-        They count from the moment when software posts. None stands for a transaction that the model
-        does not time.
-        """
+        """Return the microseconds from posting until each is done; None for one not timed."""
 
     def cpu(self, transfer: Transfer) -> float:
         """Return the modelled microseconds that posting costs the sender's processor."""
 
 
 def modelled(transfer: Transfer, model: TimeModel) -> float | None:
-    """Return the modelled microseconds from posting to the end of the last transaction.
-
-    None if the model times no transaction.
-    """
+    """Return the modelled microseconds up to the last transaction; None if none is timed."""
     return max((time for time in model.times(transfer) if time is not None), default=None)

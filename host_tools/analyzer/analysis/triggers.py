@@ -44,10 +44,7 @@ class BlueFlameStores:
         self._bursts: dict[tuple[str, int], Trigger] = {}  # by device and address of the next store
 
     def add(self, store: Transaction) -> tuple[Trigger, bool, bool]:
-        """Add a store to its entry.
-
-        Return the entry, whether the store began a line, and whether it completed the entry's head.
-        """
+        """Add a store to its entry; return that, and whether it began a line or ended the head."""
         burst = self._bursts.pop((store.device, store.address), None)
         if burst is None or not _continues(burst, store):
             burst = Trigger(store.device, 0, None, blueflame=True)
@@ -72,7 +69,6 @@ def _continues(burst: Trigger, store: Transaction) -> bool:
 
 
 def _append(lines: list[Transaction], store: Transaction) -> bool:
-    """Append a store to the lines of an entry; return whether it began a line."""
     if lines and same_line(lines[-1], store):
         lines[-1].extend(store)
         return False
@@ -114,7 +110,7 @@ class Triggers:
         self._push(queue, self._fresh)
 
     def access(self) -> None:
-        """Note that the host accesses a device, which has therefore carried out the last doorbell.
+        """Note that the host accesses a device, which has carried out the last doorbell by then.
 
         If no entry was fetched for it, it belongs to the newest entry that was found.
         """
@@ -134,10 +130,7 @@ class Triggers:
         self._push((burst.device, burst.qpn), burst)
 
     def late(self, burst: Trigger, transfer: Transfer) -> None:
-        """Take the stores of an entry that was fetched before they arrived.
-
-        A doorbell that it was given then belongs to an entry that was found.
-        """
+        """Take stores that arrived after their entry was fetched; its doorbell was another's."""
         found = self._found.get((transfer.device, transfer.qpn))
         if transfer.posted_by is PostedBy.DOORBELL and found:
             _move_doorbell(transfer, found.pop())

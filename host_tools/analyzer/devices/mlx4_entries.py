@@ -91,7 +91,6 @@ def _fast_register(data: bytes) -> str:
 
 
 def _segments(data: bytes, position: int, end: int) -> Iterator[str]:
-    """Yield the descriptions of data and inline segments from `position` on."""
     while position + 4 <= end:
         count = wqe.DATA.get(data, "byte_count", position)
         if count & wqe.INLINE:

@@ -34,10 +34,9 @@ class Place(NamedTuple):
 
 
 class SendHead(NamedTuple):
-    """The head of a send entry: operation, bytes of the entry, low 16 bits of its slot, QPN.
+    """The head of a send entry: operation, its bytes, low 16 bits of its slot, QPN.
 
-    An entry in a ring need not contain slot and QPN; one that software stores into the adapter
-    does.
+    Slot and QPN need be there only in an entry that software stores into the adapter.
     """
 
     operation: str
@@ -65,11 +64,10 @@ class EventKind(Enum):
 
 
 class QueueEvent(NamedTuple):
-    """An entry of an event queue.
+    """An entry of an event queue; `state` is the new one of a port, if it says that.
 
-    `number` is that of the completion queue, port or failed queue pair, or the token of the
-    command; None if the log has not kept it. `state` is the new one of a port where the entry says
-    it.
+    `number` is that of the completion queue, port or failed queue pair, or the command's token;
+    None if the log has not kept it.
     """
 
     kind: EventKind
@@ -99,8 +97,7 @@ class PairContext(NamedTuple):
 class RingContext(NamedTuple):
     """What software says of a completion or event queue when it gives it to hardware.
 
-    `record` is the address of its doorbell record, `events` the number of the event queue that is
-    told of its entries; None for one that has none.
+    `record` is the address of its doorbell record, `events` the event queue that is told; or None.
     """
 
     slots: int

@@ -80,10 +80,7 @@ def model_of(device: str) -> DeviceModel:
 
 
 def adapter_of(device: str) -> Adapter:
-    """Return the forms of a device's queues; for a bridge, which has none, those of a ConnectX-3.
-
-    A damaged log may name any device in any event.
-    """
+    """Return the forms of a device's queues; those of a ConnectX-3 for one without any."""
     found = model_of(device).adapter or MLX4.adapter
     assert found is not None
     return found

@@ -169,10 +169,7 @@ def count(transfer: Transfer, stores: Stores) -> list[EventCounts | None]:
 
 
 def _operations(transfer: Transfer, room: int) -> Iterator[int]:
-    """Yield the places of lines that begin a store operation.
-
-    Adjacent lines share an operation of `room` bytes.
-    """
+    """Yield the places of lines that begin a store operation, `room` bytes of adjacent lines."""
     end, free = -1, 0
     for place, each in enumerate(transfer.transactions):
         if each.role is not Role.BLUEFLAME:

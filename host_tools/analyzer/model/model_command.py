@@ -75,7 +75,6 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _samples(arguments: argparse.Namespace) -> list[Samples]:
-    """Read the sends of the logs; raises `LogError`, `ProfileError` and `ValueError`."""
     if arguments.list:
         return []
     if not arguments.folders:
@@ -90,7 +89,6 @@ def _model(arguments: argparse.Namespace) -> Model:
 
 
 def _tell(folders: Sequence[Path], samples: Sequence[Samples]) -> int:
-    """Print which logs are incomplete; return the exit status."""
     for folder, each in zip(folders, samples, strict=False):
         if each.dropped:
             print(f"{folder}: the oldest events were dropped", file=sys.stderr)
@@ -155,10 +153,7 @@ def _means(group: SendGroup) -> Row:
 
 
 def study_rows(table: StudyTable, logs: Sequence[Samples]) -> Iterator[Row]:
-    """Yield the rows of a table of the study.
-
-    `study` has the values of the study, the rest is modelled.
-    """
+    """Yield the rows of a table; `study` has the values of the study, the rest is modelled."""
     for each in compare(table, logs):
         modelled = asdict(each)
         yield {"table": table.title, "study": modelled.pop("row"), **modelled}

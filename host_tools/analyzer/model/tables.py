@@ -25,10 +25,9 @@ class Setting(Enum):
 
 @dataclass(slots=True)
 class SendGroup:
-    """Sends of one payload and one `PostedBy`: their number, and sums over them.
+    """Sends of one payload and one `PostedBy`: their number, and sums in microseconds.
 
-    The sums are in microseconds: modelled latency, modelled processor time, and `wall` by the
-    server's clock.
+    `latency` and `cpu` are modelled, `wall` is by the server's clock.
     """
 
     sends: int = 0
@@ -71,10 +70,7 @@ class Samples:
         return found
 
     def latency(self, low: int, high: int) -> float | None:
-        """Return the mean latency over the payloads from `low` to `high`; None without any.
-
-        The value of each payload is the mean over its sends.
-        """
+        """Return the mean over the payloads `low` to `high`, of each over its sends, or None."""
         return _mean(
             sum(each.latency for each in groups) / sum(each.sends for each in groups)
             for groups in self.of_size(low, high).values()
@@ -148,10 +144,7 @@ class StudyRow:
 
 @dataclass(frozen=True, slots=True)
 class StudyTable:
-    """A table of the study.
-
-    `first_attempt` marks the attempt in which entries went to the wrong page.
-    """
+    """A table of the study; `first_attempt`: of the attempt with entries in the wrong page."""
 
     name: str
     title: str
@@ -219,10 +212,7 @@ class Compared:
 
 
 def compare(table: StudyTable, logs: Sequence[Samples]) -> list[Compared]:
-    """Compare a table with the logs.
-
-    Raises `ValueError` when the logs lack the sends of a row.
-    """
+    """Compare a table with the logs; raises `ValueError` when they lack the sends of a row."""
     without = merge(logs, Setting.DOORBELL)
     other = Setting.FIRST_ATTEMPT if table.first_attempt else Setting.BLUEFLAME
     with_it = merge(logs, other)
@@ -298,10 +288,7 @@ def size_lines(model: Model, logs: Sequence[Samples], folders: Sequence[Path]) -
 
 
 def sorted_groups(logs: Sequence[Samples]) -> list[tuple[int, Key, SendGroup]]:
-    """Return the groups of all logs, each with the number of its log, from 1.
-
-    They are sorted by operation, payload and way of posting.
-    """
+    """Return the groups of all logs in order, each with the number of its log, from 1."""
     groups = [
         (number, key, group)
         for number, log in enumerate(logs, 1)

@@ -27,10 +27,7 @@ _OTHER_OPTIONS = ("bar", "kind", "decode")
 
 @dataclass(slots=True)
 class Summary:
-    """Counts of an export; `partial` are messages without their whole payload in the log.
-
-    `packets` are those of the functions' buses, for `accesses` accesses.
-    """
+    """Counts of an export; `partial` are messages without their whole payload in the log."""
 
     messages: int = 0
     frames: int = 0
@@ -131,12 +128,10 @@ def export(
 
 
 def _has_messages(reader: LogReader) -> bool:
-    """Return whether any message crossed a wire in this log."""
     return next(reader.events(Filter(frozenset((Kind.WIRE,)))), None) is not None
 
 
 def _earlier_bases(reader: LogReader, wanted: Filter) -> BarBases:
-    """Return the addresses of BARs before the first event that passes the filter."""
     bases = BarBases()
     if wanted.since is None and not wanted.first:
         return bases
@@ -184,10 +179,7 @@ def _frames(message: WireMessage, roce: int | None, *, cut: bool) -> Iterator[Fr
 
 
 def _write(writer: PcapngWriter, event: Event, when: int, frames: Iterable[Frame]) -> int:
-    """Write the frames of a message; return their number.
-
-    The message left at `when`, in ns since 1970.
-    """
+    """Write the frames of a message that left at `when`, in ns since 1970; count them."""
     count = 0
     try:
         for frame in frames:

@@ -63,7 +63,6 @@ class PcapngWriter:
 
 
 def _erf_header(time_ns: int, captured: int, length: int) -> bytes:
-    """Return the header of an ERF record: time stamp, type and sizes."""
     seconds, rest = divmod(time_ns, 10**9)
     stamp = pack("<Q", (seconds & 0xFFFFFFFF) << 32 | (rest << 32) // 10**9)
     return stamp + pack(">BBHHH", _ERF_INFINIBAND, _ERF_VARYING, _ERF_SIZE + captured, 0, length)

@@ -104,8 +104,7 @@ _EXPORTED: Final = tags(DISSECTOR)
 class BusPackets:
     """Divides the transactions of a log, in its order, into packets.
 
-    `bases` are the addresses of BARs before the first transaction. Requests are numbered by a tag
-    of 8 bits per function and direction; each is followed by its completions.
+    Requests are numbered by a tag of 8 bits per function and direction.
     """
 
     def __init__(self, bases: BarBases) -> None:

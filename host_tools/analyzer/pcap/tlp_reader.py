@@ -40,10 +40,9 @@ _WITH_DATA: Final = 0x40
 
 @dataclass(slots=True)
 class TlpPacket:
-    """A packet of a function's bus: its pseudo-header, and the TLP or the text.
+    """A packet of a function's bus, at `time` in ns since 1970: pseudo-header, TLP or text.
 
-    `time` in ns since 1970; `kind` and `values`, the fields of the TLP's header, are None and empty
-    for a text. `payload` is the text, or what was captured of the TLP's data.
+    `kind` and `values` are the TLP's header, None and empty for a text.
     """
 
     device: str
@@ -115,7 +114,6 @@ def _parsed(time: int, data: bytes) -> TlpPacket:
 
 
 def _joined(group: list[TlpPacket], started_ns: int) -> Transaction:
-    """Return the access that a group of packets makes up."""
     first = group[0]
     head, flags = first.head, Flags(first.head["flags"])
     if first.kind is None:
@@ -167,5 +165,4 @@ def _data(group: list[TlpPacket]) -> bytes:
 
 
 def _lead(enables: int) -> int:
-    """Return the index of the first byte enabled in a dword."""
     return (enables & -enables).bit_length() - 1 if enables else 0

@@ -75,7 +75,6 @@ class Rates:
         return found
 
     def _make(self, key: tuple[int, int], time: int) -> None:
-        """Make the bin of that time."""
         while time // self.width >= MOST_BINS:
             self.width *= 2
             for other, values in self.bins.items():
@@ -139,8 +138,7 @@ class Stretch:
 def stretches(blocks: Sequence[Block], limit: int) -> list[Stretch]:
     """Divide the log into stretches, of which about `limit` events at most are drawn.
 
-    Blocks with more than data traffic come first, up to half of the limit; the rest is spread
-    evenly over the log.
+    Up to half of them are blocks with more than data traffic; the rest is spread evenly.
     """
     chosen = _chosen(blocks, limit)
     found: list[Stretch] = []
@@ -153,7 +151,6 @@ def stretches(blocks: Sequence[Block], limit: int) -> list[Stretch]:
 
 
 def _chosen(blocks: Sequence[Block], limit: int) -> set[int]:
-    """Return the indices of the blocks that are drawn."""
     if sum(block.events for block in blocks) <= limit:
         return set(range(len(blocks)))
     room = max(1, limit // BLOCK_EVENTS)
@@ -209,10 +206,7 @@ def rates(found: Rates, devices: Sequence[str], tracks: Tracks) -> list[Mark]:
 
 
 def outstanding(activities: Iterable[Activity], tracks: Tracks) -> Iterator[Mark]:
-    """Yield marks of the number of unfinished work requests, commands and descriptors.
-
-    A work request is one of its queue pair as well as of its function.
-    """
+    """Yield marks of the number of unfinished activities, by function and by queue pair."""
     steps: dict[int, list[tuple[int, int]]] = {}
     queues: set[str] = set()
     for activity in activities:
@@ -226,7 +220,6 @@ def outstanding(activities: Iterable[Activity], tracks: Tracks) -> Iterator[Mark
 
 
 def _counters(activity: Activity, queues: set[str]) -> Iterator[str]:
-    """Yield the names of the counters of an activity; `queues` are the queue pairs so far."""
     name = OUTSTANDING.get(activity.kind)
     if name is None:
         return

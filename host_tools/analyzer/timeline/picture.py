@@ -186,7 +186,6 @@ def picture(reader: LogReader, spans: Sequence[Span]) -> str:
 
 
 def _span(word: str) -> Span:
-    """Parse a span; raises `ValueError` for an invalid one."""
     begin, end = map(float, word.split(":"))
     if not begin < end:
         raise ValueError

@@ -70,7 +70,6 @@ class ModelledTime:
         return marks
 
     def _slices(self, transfer: Transfer) -> list[tuple[int, int, str, str, Mark]]:
-        """Return begin, end, machine, track and mark of each transaction that the model times."""
         times = self._model.times(transfer)
         whole = modelled(transfer, self._model) or 0.0
         start = nanoseconds(transfer.start)
@@ -177,7 +176,6 @@ class _Writer:
         self.trace.add(marks)
 
     def _activities(self, stretch: Stretch, limit: int) -> Iterator[Activity]:
-        """Return the activities of the first `limit` events of a stretch."""
         wanted, assembler = self._options.wanted, ActivityAssembler(self._reader.meta["devices"])
         first = stretch.blocks[0].first
         events = self._reader.events(

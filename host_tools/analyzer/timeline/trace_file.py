@@ -59,10 +59,7 @@ class TraceFile:
         return self._last_uuid
 
     def track(self, name: str, parent: int, rank: int) -> int:
-        """Make a track below another, in the order of `rank`, and return its number.
-
-        Neighbours of one name are drawn as one track with several rows.
-        """
+        """Make a track; neighbours of one name are drawn as one track with several rows."""
         track = self._descriptor(parent)
         track.name, track.sibling_order_rank = name, rank
         track.child_ordering = TrackDescriptor.ChildTracksOrdering.EXPLICIT
@@ -110,7 +107,6 @@ class TraceFile:
         return track
 
     def _describe(self, packet: Any, event: Any, mark: Mark) -> None:
-        """Write name, category, arguments and flows of a slice."""
         number = self._names.get(mark.name) or self._interned(packet, "event_names", mark.name)
         if number:
             event.name_iid = number

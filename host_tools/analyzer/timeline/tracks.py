@@ -28,10 +28,9 @@ class Shape(IntEnum):
 
 @dataclass(slots=True)
 class Mark:
-    """A mark on track `track` at `time`, in nanoseconds since the log began.
+    """A mark on a track, `time` in nanoseconds since the log began; `value` is a counter's.
 
-    `flows` are numbers of arrows that begin here, `ended` of those that end here; `value` is that
-    of a counter.
+    `flows` are numbers of arrows that begin here, `ended` of those that end here.
     """
 
     time: int
@@ -167,13 +166,11 @@ class Tracks:
         return self._counters[key]
 
     def _process(self, machine: str, pid: int) -> int:
-        """Return the process of a machine; a new one gets the number `pid`."""
         if machine not in self._processes:
             self._processes[machine] = self._writer.process(f"machine {machine}", pid)
         return self._processes[machine]
 
     def _name(self, function: str, activity: Activity) -> str:
-        """Return the name of the track for an activity's part in a function."""
         owner = function_of(activity.device)
         transfer = activity.transfer
         if transfer is None:
@@ -307,7 +304,6 @@ class Drawing:
 
 
 def _about(activity: Activity, *, own: bool) -> list[Argument]:
-    """Return the arguments of an activity's slice; that of its own function has all."""
     about: list[Argument] = [("number", activity.number)]
     if not own:
         return about
@@ -331,14 +327,12 @@ def _about(activity: Activity, *, own: bool) -> list[Argument]:
 
 
 def _operation(activity: Activity) -> str:
-    """Return the name by which activities are counted: a command's name, else the kind."""
     if activity.kind is ActivityKind.COMMAND:
         return activity.title.partition(" ")[0]
     return str(activity.kind.value)
 
 
 def _details(activity: Activity, one: Transaction) -> list[Argument]:
-    """Return the arguments of a transaction, among them the number of its event."""
     about: list[Argument] = [("event", one.number)]
     if one.stores > 1:
         about += [("last event", one.last), ("stores", one.stores)]

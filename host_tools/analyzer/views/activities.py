@@ -27,10 +27,7 @@ def line(activity: Activity) -> str:
 
 
 def tree(activity: Activity) -> Iterator[str]:
-    """Write the transactions of an activity and its notes as an indented tree, in microseconds.
-
-    None for an activity of one transaction, of which its own line says all.
-    """
+    """Write the transactions of an activity and its notes as a tree, unless its line says all."""
     parts = activity.transactions
     if len(parts) == 1 and activity.title.endswith(parts[0].text):
         return
@@ -65,7 +62,6 @@ def row(activity: Activity, *, transactions: bool) -> view.Row:
 
 
 def _words(one: Transaction) -> str:
-    """Describe a transaction in a few words, with its bytes if it crosses the bus."""
     text = one.text or one.role.value
     if one.role is Role.INTERRUPT and not one.text:
         text = f"{text}, vector {one.address}"

@@ -51,7 +51,6 @@ def line(batch: Batch) -> str:
 
 
 def _row(batch: Batch) -> view.Row:
-    """Make the JSON row of a batch."""
     return {
         "event": batch.sent.index.store.event.number,
         "device": batch.sent.sender,
@@ -133,7 +132,6 @@ def _lines(reader: LogReader, options: Options) -> Iterator[str]:
 
 
 def _batches(finder: BatchFinder, reader: LogReader, options: Options) -> Iterator[Batch]:
-    """Yield the batches of the wanted device."""
     device = options.wanted.device
     for event in wanted_events(reader, options):
         for batch in finder.feed(event):

@@ -174,7 +174,6 @@ class Traffic:
 
 
 def _summary(times: Times) -> view.Row | None:
-    """Make the JSON row of a distribution, None if it is empty."""
     if not times.count:
         return None
     values = (round(value, 3) for value in times.summary())
@@ -182,7 +181,6 @@ def _summary(times: Times) -> view.Row | None:
 
 
 def _gap(times: Sequence[float | None] | None, place: int, parent: int | None) -> float | None:
-    """Return the modelled microseconds since the cause."""
     if times is None or parent is None:
         return None
     end, begin = times[place], times[parent]

@@ -46,8 +46,7 @@ def lines(
 ) -> Iterator[str]:
     """Write a line for each request and each completion on the bus, without the header.
 
-    `words` says what the register or the structure of a transaction has, `parts` gives lines that
-    follow it.
+    `words` and `parts` say what a transaction has, in its line and in lines that follow it.
     """
     before: float | None = None
     for one in log:
@@ -59,7 +58,6 @@ def lines(
 
 
 def _rows(one: Transaction, delta: float, decoded: str) -> Iterator[str]:
-    """Yield the lines of a transaction; one of more than `PIECES` requests has one line."""
     reads, text = one.tlp is Tlp.MEMORY_READ, f"{one.purpose:27} {decoded}"
     if one.requests > PIECES:
         text = f"{one.purpose}, in {one.requests} pieces {decoded}"
@@ -75,7 +73,6 @@ def _rows(one: Transaction, delta: float, decoded: str) -> Iterator[str]:
 
 
 def _pieces(one: Transaction, lengths: list[int]) -> Iterator[tuple[int, int, bytes]]:
-    """Yield offset, length and recorded data of each piece."""
     at = 0
     for length in lengths:
         yield at, length, bytes(one.data[at : at + length])
@@ -102,7 +99,6 @@ def _line(
 
 
 def _place(one: Transaction, at: int) -> str:
-    """Describe the target of a piece in the words of the view of events."""
     if one.is_vector:
         return f"vector {one.address}"
     host = not one.upstream and one.tlp in (Tlp.MEMORY_READ, Tlp.MEMORY_WRITE)

@@ -56,10 +56,7 @@ def wanted_events(reader: LogReader, options: Options) -> Iterator[Event]:
 
 
 def before_wanted(reader: LogReader, options: Options) -> Iterator[Event]:
-    """Read the events before the wanted ones, of the kinds that locate NTRDMA's rings.
-
-    Empty when there is nothing before them, or no bridge in the log. Raises `LogError`.
-    """
+    """Read the earlier events that locate NTRDMA's rings, if any are; raises `LogError`."""
     wanted = options.wanted
     if not (wanted.first or wanted.since) or not beyond_adapters(reader.meta["devices"]):
         return

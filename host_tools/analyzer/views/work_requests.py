@@ -19,10 +19,7 @@ Tally = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class BusCounts:
-    """Counts of the transactions on one side of a work request.
-
-    `completions` are those of its reads.
-    """
+    """Counts of transactions on one side of a work request; `completions` are of its reads."""
 
     down: Tally
     reads: Tally
@@ -107,7 +104,6 @@ def tree(transfer: Transfer, model: TimeModel | None) -> Iterator[str]:
 
 
 def _words(one: Transaction) -> str:
-    """Describe a transaction in a few words."""
     if one.text:
         return f"{one.text} *" if one.repeated else one.text
     text = f"{one.role.value}, {one.length} bytes"
@@ -184,10 +180,7 @@ class Summary:
 
 
 def _found(reader: LogReader, options: Options) -> Iterator[Transfer]:
-    """Yield the wanted work requests.
-
-    Raises `LogError` if there are none and there is no HCA.
-    """
+    """Yield the wanted work requests; raises `LogError` if there are none and no HCA."""
     none = True
     for transfer in wanted_transfers(reader, options):
         none = False

@@ -112,7 +112,6 @@ class Answers:
         self._cursor = None if packet.opcode in _LAST else psn + 1 & PSN_MASK
 
     def _size(self, seen: Seen, read: Read, size: int) -> Iterator[Violation]:
-        """Hold the length of an answer against what the READ asked for."""
         mtu = self.requests.pmtu
         if seen.packet.opcode not in _LAST:
             right = size == mtu
@@ -132,7 +131,7 @@ Place = tuple[bytes, bytes, int]
 
 @dataclass
 class Checker:
-    """Holds packets against the rules, in the order in which they left their senders.
+    """Holds packets against the rules in the order in which they left their senders.
 
     `interval` is the least time between two CNPs for a queue pair in ns.
     """

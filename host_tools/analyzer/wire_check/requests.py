@@ -125,8 +125,7 @@ class Requests:
     def begins_anew(self, seen: Seen) -> bool:
         """Return True if a packet is the first of another connection of the same queue pair.
 
-        PSNs begin at random, and queue pair numbers are used again: the message begins there, and
-        its PSN is far from any that this connection has used.
+        Its message begins there, and its PSN is far from any that this connection has used.
         """
         if self.next is None or seen.packet.opcode in MIDDLES or seen.packet.opcode in LASTS:
             return False
@@ -151,7 +150,6 @@ class Requests:
         self.next = self._cursor = read.psn + span & PSN_MASK
 
     def _back(self, seen: Seen) -> None:
-        """Note why the sender went back to a PSN."""
         psn, when, detection = seen.packet.psn, seen.time, None
         known = self.sent.get(psn)
         if self.nak is not None and self.nak[0] == psn:
