@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from gzip import GzipFile
 from importlib import import_module
 from pathlib import Path
 
@@ -15,77 +16,77 @@ from bluebridge.device.buslog.reader import Filter, LogError, LogReader
 from bluebridge.host_tools.analyzer import output
 from bluebridge.host_tools.analyzer.comparison import compare
 from bluebridge.host_tools.analyzer.event_lines import KINDS
-from bluebridge.host_tools.analyzer.pcap import dissector, export
-from bluebridge.host_tools.analyzer.timeline import perfetto_file
+from bluebridge.host_tools.analyzer.pcap import export
 from bluebridge.host_tools.analyzer.views.table import DEFAULT, TABLE, VIEWS
 from bluebridge.host_tools.analyzer.views.view import Options, View
 
+GZIP_LEVEL = 4
+"""Compression level that takes half of the default's time; files are a few percent larger."""
 _TREES = " or ".join(view.name for view in VIEWS.values() if view.tree)
 _MODELLED = " or ".join(view.name for view in VIEWS.values() if view.modelled)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument(
-        "folder",
-        nargs="?",
-        metavar="DIR",
-        type=Path,
+    add = parser.add_argument
+    add(
+        "folder", nargs="?", metavar="DIR", type=Path,
         help="folder of a run or of a bus log (default: of the newest one)",
-    )
-    parser.add_argument(
-        "--view",
-        choices=tuple(VIEWS),
-        default=DEFAULT,
+    )  # fmt: skip
+    add(
+        "--view", choices=tuple(VIEWS), default=DEFAULT,
         help=", ".join(_summary(view) for view in VIEWS.values()),
-    )
-    parser.add_argument(
-        "--tree",
-        action="store_true",
+    )  # fmt: skip
+    add(
+        "--tree", action="store_true",
         help=f"with --view {_TREES}: all parts of each (without --view: of the table)",
-    )
-    parser.add_argument(
-        "--profile",
-        metavar="P",
-        help=f"with --view {_MODELLED}, --perfetto: modelled times as well, by the "
-        "profile of this name or in this file",
-    )
-    parser.add_argument("--bar", type=int, choices=range(6), help="only accesses of this BAR")
-    parser.add_argument("--kind", help=f"comma-separated: {', '.join(KINDS)}")
-    parser.add_argument("--device", help="only this device, such as a, b.1, a.ntb")
-    parser.add_argument("--from", dest="since", type=float, metavar="T", help="seconds")
-    parser.add_argument("--to", dest="until", type=float, metavar="T", help="seconds")
-    parser.add_argument("--event", type=_number, metavar="N", help="from event number N on")
-    parser.add_argument(
-        "--from-mark",
-        "--mark",
-        dest="from_mark",
-        metavar="TEXT",
+    )  # fmt: skip
+    add(
+        "--profile", metavar="P",
+        help=f"with --view {_MODELLED}, --perfetto: modelled times as well, by the profile of this "
+        "name or in this file",
+    )  # fmt: skip
+    add("--bar", type=int, choices=range(6), help="only accesses of this BAR")
+    add("--kind", help=f"comma-separated: {', '.join(KINDS)}")
+    add("--device", help="only this device, such as a, b.1, a.ntb")
+    add("--from", dest="since", type=float, metavar="T", help="seconds")
+    add("--to", dest="until", type=float, metavar="T", help="seconds")
+    add("--event", type=_number, metavar="N", help="from event number N on")
+    add(
+        "--from-mark", "--mark", dest="from_mark", metavar="TEXT",
         help="from the last mark with TEXT on (`bluebridge mark`)",
-    )
-    parser.add_argument(
-        "--to-mark", metavar="TEXT", help="up to the next mark with TEXT, or the last one"
-    )
-    parser.add_argument(
-        "--diff",
-        nargs=2,
-        type=Path,
-        metavar=("A", "B"),
+    )  # fmt: skip
+    add("--to-mark", metavar="TEXT", help="up to the next mark with TEXT, or the last one")
+    add(
+        "--diff", nargs=2, type=Path, metavar=("A", "B"),
         help="instead: where two logs differ first, times and addresses aside; status 1 if they do",
-    )
-    parser.add_argument(
-        "--limit", type=_number, metavar="N", help="at most N rows, or events of a timeline"
-    )
-    parser.add_argument(
-        "--format", choices=("table", "jsonl"), default="table", help="jsonl: a JSON object a line"
-    )
-    parser.add_argument(
-        "--json", dest="format", action="store_const", const="jsonl", help="same as --format jsonl"
-    )
-    parser.add_argument("--decode", action="store_true", help="say what each transfer was")
-    perfetto_file.add_arguments(parser)
-    export.add_arguments(parser)
-    dissector.add_arguments(parser)
+    )  # fmt: skip
+    add("--limit", type=_number, metavar="N", help="at most N rows, or events of a timeline")
+    add("--format", choices=("table", "jsonl"), default="table", help="jsonl: a JSON object a line")
+    add("--json", dest="format", action="store_const", const="jsonl", help="same as --format jsonl")
+    add("--decode", action="store_true", help="say what each transfer was")
+    add(
+        "--perfetto", type=Path, metavar="FILE",
+        help="write a timeline of both machines for ui.perfetto.dev; a FILE in .gz is compressed",
+    )  # fmt: skip
+    add(
+        "--pcap", type=Path, metavar="FILE",
+        help="write what crossed the wire as a capture for tshark (- for standard output)",
+    )  # fmt: skip
+    add("--roce", choices=sorted(export.ROCE), help="with --pcap: as this version, whatever it was")
+    add(
+        "--cut", action="store_true",
+        help="with --pcap: end packets where the log's payload ends instead of adding zeros",
+    )  # fmt: skip
+    add(
+        "--tlp", action="store_true",
+        help="with --pcap: each function's bus, too, as PCIe packets (without a wire, always)",
+    )  # fmt: skip
+    add("--force", action="store_true", help="replace the file that is written")
+    add(
+        "--dissector", type=Path, metavar="FILE",
+        help="write the Wireshark dissector of PCIe packets (.lua), and nothing else",
+    )  # fmt: skip
 
 
 def _summary(view: View) -> str:
@@ -98,11 +99,10 @@ def main(arguments: argparse.Namespace) -> int:
     try:
         if arguments.diff is not None:
             return _compare(*arguments.diff)
+        _check_files(arguments)
         if arguments.dissector is not None:
-            dissector.check_arguments(arguments)
-            dissector.run(arguments.dissector, replace=arguments.force)
+            export.write_dissector(arguments.dissector, replace=arguments.force)
             return 0
-        export.check_arguments(arguments)
         _check(arguments)
         options = _options(arguments)
         reader = _reader(arguments)
@@ -120,7 +120,7 @@ def main(arguments: argparse.Namespace) -> int:
             export.run(reader, options.wanted, arguments)
             return 1 if reader.cut else 0
         if arguments.perfetto is not None:
-            perfetto_file.run(reader, options, arguments)
+            _draw(reader, options, arguments)
         else:
             _print(VIEWS[arguments.view].lines(reader, options))
     except LogError as error:
@@ -160,6 +160,43 @@ def _print(lines: Iterator[str]) -> None:
         print(line)
 
 
+def _check_files(arguments: argparse.Namespace) -> None:
+    """Raise `ValueError` for options that do not go with the file that is to be written."""
+    files = [name for name in _FILES if getattr(arguments, name) is not None]
+    if len(files) > 1:
+        raise ValueError(f"--{files[0]} and --{files[1]}: one file at a time")
+    file = files[0] if files else ""
+    if arguments.force and not file:
+        raise ValueError("--force needs --pcap or --perfetto FILE")
+    for name in ("roce", "cut", "tlp"):
+        if getattr(arguments, name) and file != "pcap":
+            raise ValueError(f"--{name} needs --pcap FILE")
+    for of, names, why in _CLASHES:
+        for name in names if of == file else ():
+            value = getattr(arguments, name)
+            if value is not None and value is not False and (name, value) != ("format", "table"):
+                raise ValueError(f"--{name} {why}")
+
+
+_FILES = ("dissector", "pcap", "perfetto")
+_CLASHES = (
+    (
+        "pcap",
+        ("bar", "kind", "decode"),
+        "chooses events to print, --pcap writes packets: drop one",
+    ),
+    ("pcap", ("limit",), "bounds rows, --pcap writes packets: use --from, --to or --event"),
+    ("pcap", ("profile", "format"), "is for what is printed, --pcap writes packets: drop one"),
+    ("perfetto", ("format",), "chooses how lines are printed, --perfetto draws: drop one"),
+    (
+        "perfetto",
+        ("kind", "bar", "decode", "tree"),
+        "chooses what is printed, --perfetto draws all: drop one",
+    ),
+)
+"""Files that are written, options that do not go with them, and why."""
+
+
 def _check(arguments: argparse.Namespace) -> None:
     if arguments.tree and arguments.view == DEFAULT:
         arguments.view = TABLE
@@ -168,7 +205,6 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ValueError("--to is before --from: exchange them")
     if arguments.tree and not view.tree:
         raise ValueError(f"--tree needs --view {_TREES}")
-    perfetto_file.check_arguments(arguments)
     if not view.event_options and arguments.pcap:  # --decode: the other views say it in any case
         raise ValueError(f"--pcap does not go with --view {view.name}: drop one")
     if not view.event_filters:
@@ -190,6 +226,25 @@ def _options(arguments: argparse.Namespace) -> Options:
         arguments.format == "jsonl",
         output.width(),
     )
+
+
+def _draw(reader: LogReader, options: Options, arguments: argparse.Namespace) -> None:
+    """Write the timeline and print what is in it; raises `LogError` and then leaves no file."""
+    try:
+        timeline = import_module("bluebridge.host_tools.analyzer.timeline.timeline")
+    except ImportError as error:
+        mend = "`pip install 'bluebridge[timeline]'` brings it"
+        raise LogError(f"--perfetto needs the package {error.name}: {mend}") from error
+    path = arguments.perfetto
+    with output.opened(path, replace=arguments.force) as file:
+        packed = path.suffix == ".gz"
+        out = GzipFile("", "wb", GZIP_LEVEL, file, mtime=0) if packed else file
+        written = timeline.write(reader, options, out.write)
+        if packed:
+            out.close()
+        if not written.events:
+            raise LogError(f"{reader.folder} holds no event that passes the filters")
+    print(f"{path}: {written}", file=sys.stderr)
 
 
 def _filter(arguments: argparse.Namespace) -> Filter:

@@ -15,7 +15,7 @@ from bluebridge.device.layout.net.roce import PSN_MASK
 from bluebridge.guest.protocols.krping.progress import ping_data
 from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer.analysis.classify import transactions
-from bluebridge.host_tools.analyzer.pcap import dissector
+from bluebridge.host_tools.analyzer.pcap.export import DISSECTOR_FILE
 from bluebridge.host_tools.analyzer.pcap.tlp_packets import PURPOSES
 from bluebridge.host_tools.analyzer.transaction import Role
 from tests.models.capture_reader import Captured, Parsed, parse, read_file
@@ -132,7 +132,8 @@ def test_each_side_begins_with_the_number_the_other_one_named(
 
 def test_wires_and_buses_of_a_session_in_wireshark(session: Path, tmp_path: Path) -> None:
     """No warning, and as many packets of each kind as the log has accesses for it."""
-    file, script = tmp_path / "file", files("bluebridge.host_tools.analyzer.pcap") / dissector.NAME
+    file = tmp_path / "file"
+    script = files("bluebridge.host_tools.analyzer.pcap") / DISSECTOR_FILE
     _capture(session, file, "--tlp")
     known = "--disable-protocol rpcordma --disable-protocol infiniband.eoib"
     names = (

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,8 +24,11 @@ from bluebridge.host_tools.analyzer.pcap.tlp_packets import BarBases, BusPackets
 from bluebridge.host_tools.analyzer.transaction import Tlp, Transaction
 
 ROCE = {"v1": 1, "v2": 2}
-_OWN_OPTIONS = ("roce", "cut", "tlp")
-_OTHER_OPTIONS = ("bar", "kind", "decode")
+DISSECTOR_FILE = "bluebridge_tlp.lua"
+_AS_ROOT = (
+    "as root Wireshark 4.4 loads it neither way, only from the folder that `tshark -G folders` "
+    "calls Global Lua Plugins: put it there, or start Wireshark as another user"
+)
 
 
 @dataclass(slots=True)
@@ -35,48 +41,6 @@ class Summary:
     accesses: int = 0
     packets: int = 0
     partial_accesses: int = 0
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of an export."""
-    parser.add_argument(
-        "--pcap",
-        type=Path,
-        metavar="FILE",
-        help="write what crossed the wire as a capture for tshark (- for standard output)",
-    )
-    parser.add_argument(
-        "--roce", choices=sorted(ROCE), help="with --pcap: as this version, whatever it was"
-    )
-    parser.add_argument(
-        "--cut",
-        action="store_true",
-        help="with --pcap: end packets where the log's payload ends instead of adding zeros",
-    )
-    parser.add_argument(
-        "--tlp",
-        action="store_true",
-        help="with --pcap: each function's bus, too, as PCIe packets (without a wire, always)",
-    )
-    parser.add_argument("--force", action="store_true", help="replace the file that is written")
-
-
-def check_arguments(arguments: argparse.Namespace) -> None:
-    """Check options; raises `ValueError` for options that do not go together."""
-    if arguments.pcap is None:
-        for name in _OWN_OPTIONS:
-            if getattr(arguments, name):
-                raise ValueError(f"--{name} needs --pcap FILE")
-        return
-    for name in _OTHER_OPTIONS:
-        value = getattr(arguments, name)
-        if value is not None and value is not False:  # BAR 0 is a choice, too
-            raise ValueError(f"--{name} chooses events to print, --pcap writes packets: drop one")
-    if arguments.limit is not None:
-        raise ValueError("--limit bounds rows, --pcap writes packets: use --from, --to or --event")
-    if arguments.format != "table" or arguments.profile is not None:
-        name = "profile" if arguments.profile is not None else "format"
-        raise ValueError(f"--{name} is for what is printed, --pcap writes packets: drop one")
 
 
 def run(reader: LogReader, wanted: Filter, arguments: argparse.Namespace) -> None:
@@ -205,3 +169,23 @@ def _report(path: Path, summary: Summary) -> str:
             "a larger --capture BYTES of the device server keeps more"
         )
     return text
+
+
+def write_dissector(path: Path, *, replace: bool) -> None:
+    """Write Wireshark's dissector of packets of buses, in folders that it makes, and say its use.
+
+    Raises `LogError` and then leaves no file.
+    """
+    with contextlib.suppress(OSError):  # `opened` says what is wrong with the path
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with opened(path, replace=replace) as file:
+        file.write(
+            files("bluebridge.host_tools.analyzer.pcap").joinpath(DISSECTOR_FILE).read_bytes()
+        )
+    if path != STANDARD_OUTPUT:
+        root = f"; {_AS_ROOT}" if os.geteuid() == 0 else ""
+        print(
+            f"{path}: used by `tshark -X lua_script:{path} -r FILE`, and always when it is in "
+            f"~/.local/lib/wireshark/plugins{root}",
+            file=sys.stderr,
+        )

@@ -20,9 +20,7 @@ from bluebridge.device.layout.pcie import BY_TYPE, DISSECTOR, PSEUDO_HEADER, Pur
 from bluebridge.device.packets.carriers import Frame
 from bluebridge.device.packets.tlp import tags
 from bluebridge.host_tools.analyzer.analysis.classify import transactions
-from bluebridge.host_tools.analyzer.pcap import dissector
-from bluebridge.host_tools.analyzer.pcap.dissector import NAME
-from bluebridge.host_tools.analyzer.pcap.export import export
+from bluebridge.host_tools.analyzer.pcap.export import DISSECTOR_FILE, export, write_dissector
 from bluebridge.host_tools.analyzer.pcap.pcapng import PcapngWriter, packets
 from bluebridge.host_tools.analyzer.pcap.tlp_packets import PURPOSES
 from bluebridge.host_tools.analyzer.pcap.tlp_reader import read_transactions
@@ -54,7 +52,7 @@ def home(tmp_path: Path) -> Path:
     """A home where the dissector is installed as docs/tlp-capture.md says."""
     plugins = tmp_path / "home" / ".local" / "lib" / "wireshark" / "plugins"
     plugins.mkdir(parents=True)
-    dissector.run(plugins / dissector.NAME, replace=False)
+    write_dissector(plugins / DISSECTOR_FILE, replace=False)
     return tmp_path / "home"
 
 
@@ -195,7 +193,7 @@ def test_the_specification_has_the_tables() -> None:
 
 
 def test_the_dissector_has_the_words_of_the_views() -> None:
-    source = (HOUSE / "host_tools" / "analyzer" / "pcap" / dissector.NAME).read_text()
+    source = (HOUSE / "host_tools" / "analyzer" / "pcap" / DISSECTOR_FILE).read_text()
     table = re.search(r"local PURPOSES = \{\n  \[0\] =(.*?)\n\}", source, re.DOTALL)
     assert table is not None
     words = re.findall(r'"([^"]+)"', table[1])
@@ -203,7 +201,7 @@ def test_the_dissector_has_the_words_of_the_views() -> None:
     assert words == [roles[purpose] for purpose in Purpose]
 
 
-DISSECTED = HOUSE / "host_tools" / "analyzer" / "pcap" / NAME
+DISSECTED = HOUSE / "host_tools" / "analyzer" / "pcap" / DISSECTOR_FILE
 BEFORE = len(tags(DISSECTOR))
 """Bytes of a packet that belong to the exported PDU: with others the dissector is not called."""
 LENGTHS = (1, 6)
