@@ -18,7 +18,6 @@ from bluebridge.host_tools.analyzer.activity.activity import (
 )
 from bluebridge.host_tools.analyzer.activity.commands import CommandActivities, ResetActivities
 from bluebridge.host_tools.analyzer.devices.model import Adapter, EventKind, QueueEvent
-from bluebridge.host_tools.analyzer.devices.registry import adapter_of
 from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 
 MAX_QUEUES = 4096
@@ -208,39 +207,3 @@ class FunctionActivities:
             activity.kind, activity.cause = ActivityKind.FAULT, self._activities.commanded
             self._failure = activity.number
         self._activities.complete(activity)
-
-
-class HcaActivities:
-    """Assembles the events of HCAs in order; `ready` returns the activities that are complete."""
-
-    def __init__(self) -> None:
-        self._activities = OpenActivities()
-        self._functions: dict[str, FunctionActivities] = {}
-
-    def feed(self, event: Event, one: Transaction) -> None:
-        """Take an event that belongs to no work request."""
-        function = self._functions.get(event.device)
-        if function is None:
-            function = FunctionActivities(adapter_of(event.device), self._activities)
-            self._functions[event.device] = function
-        function.feed(event, one)
-
-    def late(self, event: Event, one: Transaction) -> None:
-        """Take an earlier write, entry or note that turned out to belong to no work request."""
-        self._activities.complete(lone(event, one))
-
-    def ready(self, number: int) -> list[Activity]:
-        """Return the activities that are complete after event `number`."""
-        activities = self._activities
-        if activities.idle:
-            return _NOTHING
-        return activities.taken(number - WINDOW)
-
-    def finish(self) -> list[Activity]:
-        """Return the activities that still wait for more events at the end of the log."""
-        for function in self._functions.values():
-            function.finish()
-        return self._activities.rest()
-
-
-_NOTHING: list[Activity] = []

@@ -10,13 +10,19 @@ from pathlib import Path
 
 from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.host_tools.analyzer.activity.activity import WINDOW, Activity, of_transfer
-from bluebridge.host_tools.analyzer.activity.adapter_activities import HcaActivities
+from bluebridge.host_tools.analyzer.activity.activity import (
+    WINDOW,
+    Activity,
+    OpenActivities,
+    lone,
+    of_transfer,
+)
+from bluebridge.host_tools.analyzer.activity.adapter_activities import FunctionActivities
 from bluebridge.host_tools.analyzer.activity.bridge_assembly import BridgeAssembler
 from bluebridge.host_tools.analyzer.analysis.assembly import TransferAssembler
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
 from bluebridge.host_tools.analyzer.analysis.transfer import Transfer
-from bluebridge.host_tools.analyzer.devices.registry import model_of
+from bluebridge.host_tools.analyzer.devices.registry import adapter_of, model_of
 from bluebridge.host_tools.analyzer.transaction import Role, Transaction
 
 _LATE = (Role.DOORBELL, Role.BLUEFLAME, Role.ENTRY, Role.NOTE)
@@ -32,7 +38,8 @@ class ActivityAssembler:
         """`devices` are the names in the log's meta file; more may be appended later."""
         self._transfers = TransferAssembler(devices)
         self._held: deque[tuple[Event, Transaction]] = deque()  # work requests may take them yet
-        self._hcas = HcaActivities()
+        self._open = OpenActivities()
+        self._functions: dict[str, FunctionActivities] = {}
         self._bridges = BridgeAssembler(devices)
 
     def feed(self, event: Event) -> list[Activity]:
@@ -48,7 +55,7 @@ class ActivityAssembler:
             found = _NOTHING
         if self._held:
             self._release(event.number - WINDOW)
-        ready = self._hcas.ready(event.number)
+        ready = _NOTHING if self._open.idle else self._open.taken(event.number - WINDOW)
         if given or (found and ready):
             return [*map(of_transfer, given), *found, *ready]
         return found or ready
@@ -57,13 +64,19 @@ class ActivityAssembler:
         """Return the activities that still wait for more events at the end of the log."""
         rest = [of_transfer(each) for each in self._transfers.finish()]
         self._release(None)
-        return [*rest, *self._hcas.finish(), *self._bridges.finish()]
+        for function in self._functions.values():
+            function.finish()
+        return [*rest, *self._open.rest(), *self._bridges.finish()]
 
     def _other(self, event: Event, one: Transaction) -> None:
         if one.role in _LATE and (event.obj or event.kind is not Kind.NOTE):
             self._held.append((event, one))
-        else:
-            self._hcas.feed(event, one)
+            return
+        function = self._functions.get(event.device)
+        if function is None:
+            function = FunctionActivities(adapter_of(event.device), self._open)
+            self._functions[event.device] = function
+        function.feed(event, one)
 
     def _release(self, before: int | None) -> None:
         """Release the held events before event `before` that no work request has taken."""
@@ -71,7 +84,7 @@ class ActivityAssembler:
         while held and (held[0][1].taken or before is None or held[0][1].number < before):
             event, one = held.popleft()
             if not one.taken:
-                self._hcas.late(event, one)
+                self._open.complete(lone(event, one))
 
 
 def activities(folder: Path | LogReader, wanted: Filter | None = None) -> Iterator[Activity]:

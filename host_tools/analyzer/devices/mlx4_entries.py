@@ -6,29 +6,26 @@ from collections.abc import Iterator
 
 from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.mlx4 import wqe
+from bluebridge.device.layout.mlx4.wqe import SendOpcode
 
-_REMOTE = frozenset(
-    (
-        wqe.SendOpcode.RDMA_WRITE,
-        wqe.SendOpcode.RDMA_WRITE_IMM,
-        wqe.SendOpcode.RDMA_READ,
-        wqe.SendOpcode.ATOMIC_CS,
-        wqe.SendOpcode.ATOMIC_FA,
-        wqe.SendOpcode.MASKED_ATOMIC_CS,
-        wqe.SendOpcode.MASKED_ATOMIC_FA,
-    )
-)
 _ATOMIC_BYTES = {
-    wqe.SendOpcode.ATOMIC_CS: 16,
-    wqe.SendOpcode.ATOMIC_FA: 16,
-    wqe.SendOpcode.MASKED_ATOMIC_FA: 16,
-    wqe.SendOpcode.MASKED_ATOMIC_CS: 32,
+    SendOpcode.ATOMIC_CS: 16,
+    SendOpcode.ATOMIC_FA: 16,
+    SendOpcode.MASKED_ATOMIC_FA: 16,
+    SendOpcode.MASKED_ATOMIC_CS: 32,
 }
+_REMOTE = (
+    SendOpcode.RDMA_WRITE, SendOpcode.RDMA_WRITE_IMM, SendOpcode.RDMA_READ, *_ATOMIC_BYTES
+)  # fmt: skip
 _IMMEDIATE = {
-    wqe.SendOpcode.SEND_IMM: "imm",
-    wqe.SendOpcode.RDMA_WRITE_IMM: "imm",
-    wqe.SendOpcode.SEND_INVAL: "inv_rkey",
+    SendOpcode.SEND_IMM: "imm",
+    SendOpcode.RDMA_WRITE_IMM: "imm",
+    SendOpcode.SEND_INVAL: "inv_rkey",
 }
+_ALONE = {SendOpcode.LOCAL_INVAL: wqe.LOCAL_INVAL, SendOpcode.FAST_REG_MR: wqe.FAST_REG}
+"""The only segment of an entry with these opcodes."""
+_KEY_END = 12
+"""The bytes of LOCAL_INVAL up to its key."""
 
 
 def send_entry(data: bytes, length: int, *, datagram: bool = False) -> str:
@@ -38,71 +35,12 @@ def send_entry(data: bytes, length: int, *, datagram: bool = False) -> str:
     """
     if len(data) < wqe.CTRL.size:
         return f"{length} bytes"
-    return " ".join(_send_words(data, datagram))
-
-
-def _send_words(data: bytes, datagram: bool) -> Iterator[str]:
-    get = wqe.CTRL.get
-    code = get(data, "opcode")
-    try:
-        opcode = wqe.SendOpcode(code)
-    except ValueError:
-        yield f"opcode {code:#x}"
-        return
-    yield opcode.name
-    yield from (name for name in ("fence", "solicited") if get(data, name))
-    if get(data, "cqe") == 3:
-        yield "signaled"
-    if opcode in _IMMEDIATE:
-        yield f"{_IMMEDIATE[opcode]}={get(data, 'immediate'):#x}"
-    end = min(len(data), get(data, "ds") * 16)
-    position = wqe.CTRL.size
-    if opcode == wqe.SendOpcode.LOCAL_INVAL:
-        yield f"key={int.from_bytes(data[position + 8 : position + 12], 'big'):#x}"
-        return
-    if opcode == wqe.SendOpcode.FAST_REG_MR:
-        if position + wqe.FAST_REG.size <= len(data):
-            yield _fast_register(data[position:])
-        return
-    if datagram and opcode != wqe.SendOpcode.NOP:
-        if position + wqe.DATAGRAM.size <= end:
-            yield _address(data[position:])
-        position += wqe.DATAGRAM.size
-    elif opcode in _REMOTE and position + 16 <= len(data):
-        yield f"raddr={wqe.RADDR.get(data, 'va', position):#x}"
-        yield f"rkey={wqe.RADDR.get(data, 'rkey', position):#x}"
-        position += 16 + _ATOMIC_BYTES.get(opcode, 0)
-    yield from _segments(data, position, end)
-
-
-def _address(data: bytes) -> str:
-    get, raw = wqe.DATAGRAM.get, wqe.DATAGRAM.get_raw
-    gid = wqe.AV.get_raw(raw(data, "av"), "dgid").hex()
-    mac = raw(data, "dmac").hex(":")
-    return f"av={gid} dmac={mac} dqpn={get(data, 'dqpn'):#x} qkey={get(data, 'qkey'):#x}"
-
-
-def _fast_register(data: bytes) -> str:
-    get = wqe.FAST_REG.get
-    return (
-        f"key={get(data, 'key'):#x} iova={get(data, 'start'):#x} "
-        f"len={get(data, 'length')} pgshift={get(data, 'page_shift')}"
+    opcode = wqe.CTRL.get(data, "opcode")
+    if opcode not in tuple(SendOpcode):
+        return f"opcode {opcode:#x}"
+    return " ".join(
+        _words(data, send_parts(data, datagram=datagram), wqe.CTRL.get(data, "ds") * 16)
     )
-
-
-def _segments(data: bytes, position: int, end: int) -> Iterator[str]:
-    while position + 4 <= end:
-        count = wqe.DATA.get(data, "byte_count", position)
-        if count & wqe.INLINE:
-            count &= ~wqe.INLINE
-            yield f"inline={count}"
-            position = (position + 4 + count + 15) & ~15
-            continue
-        if position + wqe.DATA.size > end:
-            return
-        lkey = wqe.DATA.get(data, "lkey", position)
-        yield f"sge={wqe.DATA.get(data, 'va', position):#x}+{count} lkey={lkey:#x}"
-        position += wqe.DATA.size
 
 
 def send_parts(data: bytes, *, datagram: bool = False) -> Iterator[tuple[Struct, int]]:
@@ -112,18 +50,15 @@ def send_parts(data: bytes, *, datagram: bool = False) -> Iterator[tuple[Struct,
     yield wqe.CTRL, 0
     opcode, end = wqe.CTRL.get(data, "opcode"), min(len(data), wqe.CTRL.get(data, "ds") * 16)
     position = wqe.CTRL.size
-    if opcode == wqe.SendOpcode.LOCAL_INVAL:
-        yield wqe.LOCAL_INVAL, position
+    if opcode in _ALONE:
+        yield _ALONE[SendOpcode(opcode)], position
         return
-    if opcode == wqe.SendOpcode.FAST_REG_MR:
-        yield wqe.FAST_REG, position
-        return
-    if datagram and opcode != wqe.SendOpcode.NOP:
+    if datagram and opcode != SendOpcode.NOP:
         yield wqe.DATAGRAM, position
         position += wqe.DATAGRAM.size
     elif opcode in _REMOTE:
         yield wqe.RADDR, position
-        position += 16 + _ATOMIC_BYTES.get(wqe.SendOpcode(opcode), 0)
+        position += wqe.RADDR.size + _ATOMIC_BYTES.get(SendOpcode(opcode), 0)
     while position + 4 <= end:
         count = wqe.DATA.get(data, "byte_count", position)
         if count & wqe.INLINE:
@@ -132,6 +67,11 @@ def send_parts(data: bytes, *, datagram: bool = False) -> Iterator[tuple[Struct,
         else:
             yield wqe.DATA, position
             position += wqe.DATA.size
+
+
+def receive_entry(data: bytes) -> str:
+    """Describe the scatter list of a receive WQE, up to its terminator."""
+    return " ".join(_words(data, receive_parts(data, 0), len(data))) or "empty"
 
 
 def receive_parts(data: bytes, position: int) -> Iterator[tuple[Struct, int]]:
@@ -143,13 +83,37 @@ def receive_parts(data: bytes, position: int) -> Iterator[tuple[Struct, int]]:
         position += wqe.DATA.size
 
 
-def receive_entry(data: bytes) -> str:
-    """Describe the scatter list of a receive WQE, up to its terminator."""
-    words = []
-    for position in range(0, len(data) - wqe.DATA.size + 1, wqe.DATA.size):
-        lkey = wqe.DATA.get(data, "lkey", position)
-        if lkey == wqe.INVALID_LKEY:
-            break
-        count = wqe.DATA.get(data, "byte_count", position)
-        words.append(f"sge={wqe.DATA.get(data, 'va', position):#x}+{count} lkey={lkey:#x}")
-    return " ".join(words) or "empty"
+def _words(data: bytes, parts: Iterator[tuple[Struct, int]], end: int) -> Iterator[str]:
+    """Yield the descriptions of structures of which all is there; lists of an entry go to `end`."""
+    for table, position in parts:
+        part = data[position : end if table in (wqe.DATAGRAM, wqe.DATA) else len(data)]
+        if len(part) >= (_KEY_END if table is wqe.LOCAL_INVAL else table.size):
+            yield from _part(table, part)
+
+
+def _part(table: Struct, data: bytes) -> Iterator[str]:
+    if table is wqe.DATAGRAM:
+        gid = wqe.AV.get_raw(table.get_raw(data, "av"), "dgid").hex()
+        yield f"av={gid} dmac={table.get_raw(data, 'dmac').hex(':')}"
+    get = {item.name: table.get(data, item.name) for item in table if not item.raw}
+    if table is wqe.CTRL:
+        opcode = SendOpcode(get["opcode"])
+        yield opcode.name
+        yield from (name for name in ("fence", "solicited") if get[name])
+        if get["cqe"] == 3:
+            yield "signaled"
+        if opcode in _IMMEDIATE:
+            yield f"{_IMMEDIATE[opcode]}={get['immediate']:#x}"
+    elif table is wqe.DATAGRAM:
+        yield f"dqpn={get['dqpn']:#x} qkey={get['qkey']:#x}"
+    elif table is wqe.RADDR:
+        yield f"raddr={get['va']:#x} rkey={get['rkey']:#x}"
+    elif table is wqe.LOCAL_INVAL:
+        yield f"key={get['key']:#x}"
+    elif table is wqe.FAST_REG:
+        yield f"key={get['key']:#x} iova={get['start']:#x} len={get['length']}"
+        yield f"pgshift={get['page_shift']}"
+    elif table is wqe.INLINE_SEG:
+        yield f"inline={get['byte_count']}"
+    else:
+        yield f"sge={get['va']:#x}+{get['byte_count']} lkey={get['lkey']:#x}"
