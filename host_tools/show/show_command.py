@@ -148,7 +148,7 @@ def _mend(kind: Kind, name: str, number: str | None) -> str:
 
 def teller(guest: Guest, mend: str) -> Tell:
     """Return what asks the guest's device server; `mend` is the advice when that refuses."""
-    path = Path(guest.record.agents[0]).parent / hardware_control.SOCKET
+    path = Path(guest.record.agents[0]).parent / hardware.SOCKET
     if not path.exists():
         raise UsageError(f"guest {guest.name} has no devices", "`bluebridge up` without --bare")
 
