@@ -44,22 +44,6 @@ def _kind(event: Event) -> list[Value]:
     return [event.kind.name.lower(), *groups]
 
 
-def _what(event: Event) -> list[Value]:
-    return [event.what.name.lower()]
-
-
-def _guest(event: Event) -> list[Value]:
-    return [re.split(r"[./]", event.device)[0]]
-
-
-def _bar(event: Event) -> list[Value]:
-    return [event.bar] if event.kind in KINDS["mmio"] else []
-
-
-def _vector(event: Event) -> list[Value]:
-    return [event.address] if event.kind is Kind.IRQ else []
-
-
 def _syndrome(event: Event) -> list[Value]:
     """Return the syndrome of a response (0 for an acknowledgement) or of a completion in error."""
     if event.kind is Kind.WIRE and event.what is What.RESPONSE and len(event.data) >= HEAD.size:
@@ -92,11 +76,11 @@ def _named(names: type[IntEnum], code: int, of_name: int) -> list[Value]:
 
 DIRECT: Final[dict[str, Callable[[Event], list[Value]]]] = {
     "kind": _kind,
-    "what": _what,
+    "what": lambda event: [event.what.name.lower()],
     "device": lambda event: [event.device],
-    "guest": _guest,
-    "bar": _bar,
-    "vector": _vector,
+    "guest": lambda event: [re.split(r"[./]", event.device)[0]],
+    "bar": lambda event: [event.bar] if event.kind in KINDS["mmio"] else [],
+    "vector": lambda event: [event.address] if event.kind is Kind.IRQ else [],
     "address": lambda event: [event.address],
     "length": lambda event: [event.length],
     "obj": lambda event: [event.obj],

@@ -67,7 +67,7 @@ def _pair(*, quiet: bool) -> Iterator[PairRecord]:
 def _page(folder: Path) -> Iterator[str]:
     folder, title, socket = find(folder)
     lab, secret = Lab(LogReader(folder), title, socket), secrets.token_urlsafe(24)
-    server = serve(Site(lab, Book(lab.reader.folder), Live(lab)), secret, 0)
+    server = serve(Site(lab, Book(lab.reader.folder), Live(lab)).application(), secret, 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/{secret}/"

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from socketserver import ThreadingMixIn
-from typing import Any, Protocol
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import bottle
@@ -85,13 +85,6 @@ _MOST_BODY = 4096
 def static_file(name: str) -> Any:
     """Answer with a static file of the page."""
     return bottle.static_file(name, root=str(STATIC))
-
-
-class Served(Protocol):
-    """A site that a server can serve."""
-
-    def application(self) -> bottle.Bottle:
-        """Return the WSGI application."""
 
 
 class Site:
@@ -262,10 +255,10 @@ class _Quiet(WSGIRequestHandler):
         """Print nothing."""
 
 
-def serve(site: Served, secret: str, port: int) -> WSGIServer:
+def serve(site: bottle.Bottle, secret: str, port: int) -> WSGIServer:
     """Return a server that is bound to 127.0.0.1, not yet running. Raises `OSError`."""
     server = make_server("127.0.0.1", port, _nothing, _Server, _Quiet)
-    server.set_app(Gate(site.application(), secret, server.server_port))
+    server.set_app(Gate(site, secret, server.server_port))
     return server
 
 

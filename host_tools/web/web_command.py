@@ -9,12 +9,14 @@ import sys
 import webbrowser
 from pathlib import Path
 
+import bottle
+
 from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.host_tools.analyzer import model as models
 from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel
 from bluebridge.host_tools.analyzer.output import opened
 from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.web.app import Served, Site, serve
+from bluebridge.host_tools.web.app import Site, serve
 from bluebridge.host_tools.web.book import Book
 from bluebridge.host_tools.web.lab import Lab, find
 from bluebridge.host_tools.web.live import Live
@@ -39,7 +41,7 @@ def main(options: argparse.Namespace) -> int:
             return _save(lab, book, options)
     except LogError as error:
         raise UsageError(str(error), "name the folder of a run or of a log") from error
-    return _serve(Site(lab, book, Live(lab)), lab.title, options)
+    return _serve(Site(lab, book, Live(lab)).application(), lab.title, options)
 
 
 def _compare(options: argparse.Namespace) -> int:
@@ -47,7 +49,7 @@ def _compare(options: argparse.Namespace) -> int:
         one, other = (_lab(folder) for folder in options.compare)
     except LogError as error:
         raise UsageError(str(error), "name the folders of two runs or logs") from error
-    return _serve(SideBySide(one, other), f"{one.title} and {other.title}", options)
+    return _serve(SideBySide(one, other).application(), f"{one.title} and {other.title}", options)
 
 
 def _lab(folder: Path) -> Lab:
@@ -90,7 +92,7 @@ def _save(lab: Lab, book: Book, options: argparse.Namespace) -> int:
     return 0
 
 
-def _serve(site: Served, title: str, options: argparse.Namespace) -> int:
+def _serve(site: bottle.Bottle, title: str, options: argparse.Namespace) -> int:
     os.nice(_NICE)
     secret = secrets.token_urlsafe(24)
     try:

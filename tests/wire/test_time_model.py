@@ -22,6 +22,7 @@ from bluebridge.host_tools.analyzer.model.tables import (
     Setting,
     StudyTable,
     compare,
+    mean_of,
     read_samples,
 )
 from tests.wire.server import ROOT
@@ -129,7 +130,8 @@ def test_processor_time(logs: Logs) -> None:
 
 def latency(log: Path, size: int) -> float:
     """Modelled microseconds of one size on System z."""
-    found = read_samples(log, load("system-z")).latency(size, size)
+    samples = read_samples(log, load("system-z"))
+    found = mean_of([samples], samples.setting, "latency", size, size)
     assert found is not None
     return found
 

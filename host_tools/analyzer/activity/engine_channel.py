@@ -212,11 +212,7 @@ class EngineChannel:
         running.done = True
         if state == State.IDLE and self._fetched is None and self._rings:
             self._fetched = self._rings[-1].wanted
-            self._rings = deque(ring for ring in self._rings if not self._forget(ring))
-
-    def _forget(self, ring: Ring) -> bool:
-        self._release(ring)
-        return True
+            self._release_all()
 
     def halted(self, one: Transaction) -> None:
         """List the note that the channel has stopped with an error."""
@@ -243,6 +239,9 @@ class EngineChannel:
     def finish(self) -> None:
         """Complete the descriptor under way and the writes of the count without descriptors."""
         self.close()
+        self._release_all()
+
+    def _release_all(self) -> None:
         while self._rings:
             self._release(self._rings.popleft())
 

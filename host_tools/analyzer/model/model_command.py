@@ -22,9 +22,9 @@ from bluebridge.host_tools.analyzer.model.model import (
 from bluebridge.host_tools.analyzer.model.tables import (
     TABLES,
     Samples,
-    SendGroup,
     StudyTable,
     compare,
+    means,
     read_samples,
     size_lines,
     sorted_groups,
@@ -134,22 +134,7 @@ def size_rows(folders: Sequence[Path], logs: Sequence[Samples]) -> Iterator[Row]
             "payload": size,
             "way": way.value,
         }
-        yield head | _means(group)
-
-
-def _means(group: SendGroup) -> Row:
-    sends, counts = group.sends, group.counts
-    return {
-        "sends": sends,
-        "stores": counts.store / sends,
-        "writes": counts.write / sends,
-        "entries": counts.turn / sends,
-        "reads": counts.read / sends,
-        "cqes": counts.completion / sends,
-        "modelled_us": group.latency / sends,
-        "cpu_us": group.cpu / sends,
-        "wall_us": group.wall / sends,
-    }
+        yield head | means(group)
 
 
 def study_rows(table: StudyTable, logs: Sequence[Samples]) -> Iterator[Row]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from statistics import mean
 
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.host_tools.analyzer.analysis import PostedBy, Transfer, transfers
@@ -61,32 +62,24 @@ class Samples:
     cut: bool = False
     dropped: bool = False
 
-    def of_size(self, low: int, high: int) -> dict[int, list[SendGroup]]:
-        """Return the studied groups of each payload from `low` to `high` bytes, both included."""
-        found: dict[int, list[SendGroup]] = {}
-        for (operation, size, _), group in self.groups.items():
-            if operation == STUDIED and low <= size <= high:
+
+def mean_of(
+    logs: Sequence[Samples], setting: Setting, name: str, low: int, high: int
+) -> float | None:
+    """Return the mean of `latency` or `cpu` over the payloads from `low` to `high`, or None.
+
+    It is that of the studied sends of logs of a setting; a payload counts once, by its mean.
+    """
+    found: dict[int, list[SendGroup]] = {}
+    for samples in logs:
+        for (operation, size, _), group in samples.groups.items():
+            if samples.setting is setting and operation == STUDIED and low <= size <= high:
                 found.setdefault(size, []).append(group)
-        return found
-
-    def latency(self, low: int, high: int) -> float | None:
-        """Return the mean over the payloads `low` to `high`, of each over its sends, or None."""
-        return _mean(
-            sum(each.latency for each in groups) / sum(each.sends for each in groups)
-            for groups in self.of_size(low, high).values()
-        )
-
-    def cpu(self, low: int, high: int) -> float | None:
-        """Return the mean modelled microseconds of processor time, as `latency` does of latency."""
-        return _mean(
-            sum(each.cpu for each in groups) / sum(each.sends for each in groups)
-            for groups in self.of_size(low, high).values()
-        )
-
-
-def _mean(values: Iterable[float]) -> float | None:
-    found = list(values)
-    return sum(found) / len(found) if found else None
+    means = [
+        sum(getattr(each, name) for each in groups) / sum(each.sends for each in groups)
+        for groups in found.values()
+    ]
+    return mean(means) if means else None
 
 
 def read_samples(folder: Path, model: Model) -> Samples:
@@ -104,22 +97,6 @@ def read_samples(folder: Path, model: Model) -> Samples:
     elif PostedBy.FALLBACK in ways:
         samples.setting = Setting.FIRST_ATTEMPT
     return samples
-
-
-def merge(parts: Sequence[Samples], setting: Setting) -> Samples:
-    """Return the samples of one setting, added up."""
-    merged = Samples(setting)
-    for part in parts:
-        if part.setting is not setting:
-            continue
-        for key, group in part.groups.items():
-            total = merged.groups.setdefault(key, SendGroup())
-            total.sends += group.sends
-            total.latency += group.latency
-            total.cpu += group.cpu
-            total.wall += group.wall
-            total.counts += group.counts
-    return merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,24 +190,22 @@ class Compared:
 
 def compare(table: StudyTable, logs: Sequence[Samples]) -> list[Compared]:
     """Compare a table with the logs; raises `ValueError` when they lack the sends of a row."""
-    without = merge(logs, Setting.DOORBELL)
     other = Setting.FIRST_ATTEMPT if table.first_attempt else Setting.BLUEFLAME
-    with_it = merge(logs, other)
-    return [_compare(row, without, with_it) for row in table.rows]
+    return [_compare(row, logs, (Setting.DOORBELL, other)) for row in table.rows]
 
 
-def _compare(row: StudyRow, without: Samples, with_it: Samples) -> Compared:
-    times, costs = [], []
-    for samples in (without, with_it):
-        latency, cpu = (part(row.low, row.high) for part in (samples.latency, samples.cpu))
-        if latency is None or cpu is None:
-            raise ValueError(
-                f"no RDMA WRITE of {row.low} to {row.high} bytes {samples.setting.value} is in the "
-                "logs: add the log of such a sweep"
-            )
-        times.append(latency)
-        costs.append(cpu)
-    return Compared(row, times[0], times[1], costs[0], costs[1])
+def _compare(row: StudyRow, logs: Sequence[Samples], settings: Sequence[Setting]) -> Compared:
+    found: dict[str, list[float]] = {"latency": [], "cpu": []}
+    for setting in settings:
+        for name, values in found.items():
+            value = mean_of(logs, setting, name, row.low, row.high)
+            if value is None:
+                raise ValueError(
+                    f"no RDMA WRITE of {row.low} to {row.high} bytes {setting.value} is in the "
+                    "logs: add the log of such a sweep"
+                )
+            values.append(value)
+    return Compared(row, *found["latency"], *found["cpu"])
 
 
 def study_lines(table: StudyTable, model: Model, logs: Sequence[Samples]) -> Iterator[str]:
@@ -282,7 +257,7 @@ def size_lines(model: Model, logs: Sequence[Samples], folders: Sequence[Path]) -
         yield from (f"log {number}: {folder}" for number, folder in enumerate(folders, 1))
     yield f"log {HEADER}" if many else HEADER
     for number, (operation, size, way), group in sorted_groups(logs):
-        line = _size_line(operation, size, way.value, group)
+        line = _COSTS.format(operation=operation, size=size, way=way.value, **means(group))
         yield f"{number:3} {line}" if many else line
     yield "stores: BlueFlame store operations; writes: in writes of 64 bytes; entries: fetched ones"
 
@@ -297,11 +272,23 @@ def sorted_groups(logs: Sequence[Samples]) -> list[tuple[int, Key, SendGroup]]:
     return sorted(groups, key=lambda each: (*each[1][:2], each[1][2].value, each[0]))
 
 
-def _size_line(operation: str, size: int, way: str, group: SendGroup) -> str:
-    counts, sends = group.counts, group.sends
-    return (
-        f"{operation:13} {size:8} {way:>13} {sends:6} | "
-        f"{counts.store / sends:6.2f} {counts.write / sends:6.2f} {counts.turn / sends:7.2f} "
-        f"{counts.read / sends:6.2f} {counts.completion / sends:5.2f} | "
-        f"{group.latency / sends:11.3f} {group.cpu / sends:7.3f} | {group.wall / sends:9.1f}"
-    )
+def means(group: SendGroup) -> dict[str, float]:
+    """Return the values of a row of the table of costs: means over the sends of a group."""
+    sends, counts = group.sends, group.counts
+    return {
+        "sends": sends,
+        "stores": counts.store / sends,
+        "writes": counts.write / sends,
+        "entries": counts.turn / sends,
+        "reads": counts.read / sends,
+        "cqes": counts.completion / sends,
+        "modelled_us": group.latency / sends,
+        "cpu_us": group.cpu / sends,
+        "wall_us": group.wall / sends,
+    }
+
+
+_COSTS = (
+    "{operation:13} {size:8} {way:>13} {sends:6} | {stores:6.2f} {writes:6.2f} {entries:7.2f} "
+    "{reads:6.2f} {cqes:5.2f} | {modelled_us:11.3f} {cpu_us:7.3f} | {wall_us:9.1f}"
+)

@@ -189,18 +189,14 @@ def _pcap(file: BinaryIO) -> Iterator[Packet]:
     order, unit = _MAGIC[file.read(4)]
     head = file.read(_HEADER_REST)
     if len(head) < _HEADER_REST:
-        raise _damaged_pcap()
+        raise _damaged()
     link = Struct(order + "I").unpack_from(head, _HEADER_REST - 4)[0] & 0xFFFF
     record = Struct(order + "IIII")
     while head := file.read(record.size):
         if len(head) < record.size:
-            raise _damaged_pcap()
+            raise _damaged()
         seconds, parts, kept, length = record.unpack(head)
         data = file.read(min(kept, MOST))
         if len(data) != kept:
-            raise _damaged_pcap()
+            raise _damaged()
         yield Packet("", link, seconds * 10**9 + parts * unit, data, length)
-
-
-def _damaged_pcap() -> LogError:
-    return LogError("the capture is damaged: write it again")

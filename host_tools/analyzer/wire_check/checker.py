@@ -14,6 +14,7 @@ from bluebridge.host_tools.analyzer.wire_check.rules import (
     Rule,
     Seen,
     Violation,
+    broken,
     later,
 )
 
@@ -48,13 +49,13 @@ class Answers:
             psn, msn = seen.packet.psn, seen.packet.msn
             if self._msn is None or later(psn, self._msn[0]) >= 0:  # no kept answer of an atomic
                 if self._msn is not None and later(msn, self._msn[1]) < 0:
-                    yield self._broken(seen, Rule.MSN_BACK, f"{msn} after {self._msn[1]}")
+                    yield broken(seen, Rule.MSN_BACK, f"{msn} after {self._msn[1]}")
                 self._msn = psn, msn
         if opcode in RESPONSES:
             yield from self._response(seen)
         elif opcode == BthOpcode.RC_ATOMIC_ACK:
             if not self.requests.is_atomic(seen.packet.psn):
-                yield self._broken(seen, Rule.ATOMIC_UNASKED)
+                yield broken(seen, Rule.ATOMIC_UNASKED)
         else:
             yield from self._acknowledgement(seen)
 
@@ -63,30 +64,30 @@ class Answers:
         psn, kind = packet.psn, packet.syndrome >> 5
         if packet.syndrome == Syndrome.NAK_PSN:
             if not requests.was_sent(psn):
-                yield self._broken(seen, Rule.NAK_NOTHING)
+                yield broken(seen, Rule.NAK_NOTHING)
             if self._nak == psn:
-                yield self._broken(seen, Rule.NAK_TWICE)
+                yield broken(seen, Rule.NAK_TWICE)
             if self._rnr == psn:
-                yield self._broken(seen, Rule.NAK_AFTER_RNR)
+                yield broken(seen, Rule.NAK_AFTER_RNR)
             else:
                 requests.nak = psn, seen.time, Cause.NAK
             self._nak = psn
         elif kind == Syndrome.RNR_NAK >> 5:
             known = requests.sent.get(psn)
             if known is not None and known.packet[0] not in TAKES_RECEIVE:
-                yield self._broken(seen, Rule.RNR_NO_RECEIVE)
+                yield broken(seen, Rule.RNR_NO_RECEIVE)
             self._rnr = psn
             requests.nak = psn, seen.time, Cause.RNR
         else:
             if not requests.was_sent(psn):
-                yield self._broken(seen, Rule.ACK_UNSENT)
+                yield broken(seen, Rule.ACK_UNSENT)
             if not kind:
                 yield from self._progress(seen)
 
     def _progress(self, seen: Seen) -> Iterator[Violation]:
         psn = seen.packet.psn
         if self._acknowledged is not None and later(psn, self._acknowledged) < 0:
-            yield self._broken(seen, Rule.ACK_BACK)
+            yield broken(seen, Rule.ACK_BACK)
         else:
             self._acknowledged = psn
         if self._rnr is not None and later(psn, self._rnr) >= 0:
@@ -101,10 +102,10 @@ class Answers:
         if packet.opcode in _FIRST:
             self._read = next((each for each in reversed(requests.reads) if each.psn == psn), None)
             if self._read is None:
-                yield self._broken(seen, Rule.READ_UNASKED)
+                yield broken(seen, Rule.READ_UNASKED)
         elif psn != self._cursor:
             resumed = any(each.psn == psn for each in requests.reads)
-            yield self._broken(seen, Rule.READ_RESUMED if resumed else Rule.READ_ORDER)
+            yield broken(seen, Rule.READ_RESUMED if resumed else Rule.READ_ORDER)
             self._read = requests.inside_read(psn)
         if self._read is not None:
             requests.answered = seen.time
@@ -119,10 +120,7 @@ class Answers:
             before = later(seen.packet.psn, read.psn) * mtu
             right = before + size == read.length
         if not right:
-            yield self._broken(seen, Rule.READ_SIZE, f"{size} bytes")
-
-    def _broken(self, seen: Seen, rule: Rule, detail: str = "") -> Violation:
-        return Violation(seen.number, seen.time, rule, seen.qpn, seen.packet.psn, detail)
+            yield broken(seen, Rule.READ_SIZE, f"{size} bytes")
 
 
 Place = tuple[bytes, bytes, int]

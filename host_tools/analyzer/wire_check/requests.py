@@ -18,6 +18,7 @@ from bluebridge.host_tools.analyzer.wire_check.rules import (
     Rule,
     Seen,
     Violation,
+    broken,
     later,
 )
 
@@ -105,7 +106,7 @@ class Requests:
         self._close(psn)
         ahead = later(psn, self._cursor)
         if ahead > 0:
-            yield self._broken(seen, Rule.SKIP, f"{ahead} after the one before")
+            yield broken(seen, Rule.SKIP, f"{ahead} after the one before")
             self._sure, self._message = False, None
         elif ahead < 0 and packet.service != UNRELIABLE_SERVICE:
             self._back(seen)
@@ -114,7 +115,7 @@ class Requests:
         elif (known := self.sent.get(psn)) is not None:
             if (contents := _contents(seen)) != known.packet:
                 same = contents[:-1] == known.packet[:-1]
-                yield self._broken(seen, Rule.REWRITTEN if same else Rule.RESENT)
+                yield broken(seen, Rule.REWRITTEN if same else Rule.RESENT)
             known.time, known.followed = seen.time, 0
         self._follow(seen)
         span = self._span(seen)
@@ -168,13 +169,13 @@ class Requests:
         """Hold a new packet against the message that it is a part of."""
         packet, opcode = seen.packet, seen.packet.opcode
         if not self._in_order(opcode):
-            yield self._broken(seen, Rule.ORDER)
+            yield broken(seen, Rule.ORDER)
             self._message = None
         if opcode in FIRSTS:
             self._message, self._bytes, self._total = opcode, 0, packet.length
             self.learn(len(packet.payload))
         if not self._right_size(opcode, len(packet.payload)):
-            yield self._broken(seen, Rule.SIZE, f"{len(packet.payload)} bytes")
+            yield broken(seen, Rule.SIZE, f"{len(packet.payload)} bytes")
         if opcode in LASTS:
             self._message = None
         self.sent[packet.psn] = Sent(_contents(seen), seen.time)
@@ -236,9 +237,6 @@ class Requests:
     def may_be_answered(self, psn: int) -> bool:
         """Return True if an answer with this PSN is one to a request that was sent."""
         return psn in self.sent or self.inside_read(psn) is not None
-
-    def _broken(self, seen: Seen, rule: Rule, detail: str = "") -> Violation:
-        return Violation(seen.number, seen.time, rule, seen.qpn, seen.packet.psn, detail)
 
 
 def _contents(seen: Seen) -> tuple[int, ...]:

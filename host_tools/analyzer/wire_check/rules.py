@@ -131,6 +131,11 @@ class Seen:
         return self.packet.opcode == BthOpcode.RC_ACK and self.packet.syndrome == Syndrome.NAK_PSN
 
 
+def broken(seen: Seen, rule: Rule, detail: str = "") -> Violation:
+    """Return what is told of a packet that breaks a rule."""
+    return Violation(seen.number, seen.time, rule, seen.qpn, seen.packet.psn, detail)
+
+
 def later(psn: int, than: int) -> int:
     """Return how many packets `psn` lies after `than`; negative before it (24 bits wrap)."""
     return (psn - than + _HALF & PSN_MASK) - _HALF

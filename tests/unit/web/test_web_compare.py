@@ -65,7 +65,7 @@ def _log(folder: Path, *, failing: bool) -> Lab:
 def test_the_page_marks_the_first_difference_and_leads_to_it(tmp_path: Path) -> None:
     """A link opens that moment in the page of its log; markup is text; polling is left out."""
     site = SideBySide(_log(tmp_path / "good", failing=False), _log(tmp_path / "bad", failing=True))
-    with browser(tmp_path) as chromium, serving(site) as address:
+    with browser(tmp_path) as chromium, serving(site.application()) as address:
         chromium.open(address)
         chromium.wait("document.getElementById('first') !== null")
         assert chromium.text("state") == "1 of 3 differ"

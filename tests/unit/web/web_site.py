@@ -8,8 +8,10 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import bottle
+
 from bluebridge.device.buslog.reader import LogReader
-from bluebridge.host_tools.web.app import Served, Site, serve
+from bluebridge.host_tools.web.app import Site, serve
 from bluebridge.host_tools.web.book import Book
 from bluebridge.host_tools.web.lab import Lab
 from bluebridge.host_tools.web.live import Live
@@ -70,12 +72,12 @@ def served(
 ) -> Iterator[str]:
     """The site of a log; its address with the secret."""
     lab = Lab(LogReader(folder), title, control)
-    with serving(Site(lab, Book(folder), Live(lab))) as address:
+    with serving(Site(lab, Book(folder), Live(lab)).application()) as address:
         yield address
 
 
 @contextlib.contextmanager
-def serving(site: Served) -> Iterator[str]:
+def serving(site: bottle.Bottle) -> Iterator[str]:
     """A site that is served; its address with the secret."""
     server = serve(site, SECRET, 0)
     thread = threading.Thread(target=server.serve_forever)
