@@ -1,4 +1,7 @@
-"""A connection of a path as both engines use it: its send queue, and the outbox of all actions."""
+"""A connection of a path as both engines use it, with its send queue.
+
+The queue signals some entries, and lets chains wait for room.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,12 @@ from collections import deque
 from typing import Final
 
 from bluebridge.device.layout.net.rtrs import SERVICE_QUEUE_DEPTH
-from bluebridge.guest.protocols.rtrs.engine.actions import Action, PostSend, WorkRequest
-
-
-class Outbox:
-    """The actions of an engine in the order in which they are to be carried out."""
-
-    def __init__(self) -> None:
-        self._actions: list[Action] = []
-
-    def add(self, action: Action) -> None:
-        """Append an action."""
-        self._actions.append(action)
-
-    def take(self) -> list[Action]:
-        """Return all actions since the last call."""
-        actions = self._actions
-        self._actions = []
-        return actions
-
+from bluebridge.guest.protocols.rtrs.engine.actions import (
+    Action,
+    PostSend,
+    WorkRequest,
+    WriteImmediate,
+)
 
 SIGNALED: Final = 1
 """The token of a request that is signaled only to free entries of the queue."""
@@ -38,7 +28,7 @@ class SendQueue:
     Completions are in order: a signaled one frees its own entry and all in front of it.
     """
 
-    def __init__(self, outbox: Outbox, connection: int, size: int, depth: int) -> None:
+    def __init__(self, outbox: list[Action], connection: int, size: int, depth: int) -> None:
         self._outbox = outbox
         self._connection = connection
         self._size = size
@@ -46,7 +36,7 @@ class SendQueue:
         self._unsignaled = 0
         self._signaled: deque[int] = deque()
         """The numbers of entries that each outstanding signaled completion frees."""
-        self._waiting: deque[tuple[list[WorkRequest], bool]] = deque()
+        self._waiting: deque[list[WorkRequest]] = deque()
         self._chains = 1
         self._interval = 1
         self.set_depth(depth)
@@ -60,30 +50,33 @@ class SendQueue:
         self._chains += 1
         return 0 if self._chains % self._interval else SIGNALED
 
-    def post(self, requests: list[WorkRequest], signaled: bool) -> None:
-        """Post a chain as soon as there is room; `signaled` if its last request is."""
+    def post(self, requests: list[WorkRequest]) -> None:
+        """Post a chain as soon as there is room; of its requests only the last may be signaled."""
         if self._waiting or self._used + len(requests) > self._size:
-            self._waiting.append((requests, signaled))
+            self._waiting.append(requests)
         else:
-            self._post(requests, signaled)
+            self._post(requests)
+
+    def post_immediate(self, immediate: int) -> None:
+        """Post a message that is an immediate and nothing else."""
+        self.post([WriteImmediate(immediate, self.token())])
 
     def completed(self) -> None:
         """Note that the oldest signaled request is done."""
         if not self._signaled:
             return
         self._used -= self._signaled.popleft()
-        while self._waiting and self._used + len(self._waiting[0][0]) <= self._size:
-            requests, signaled = self._waiting.popleft()
-            self._post(requests, signaled)
+        while self._waiting and self._used + len(self._waiting[0]) <= self._size:
+            self._post(self._waiting.popleft())
 
-    def _post(self, requests: list[WorkRequest], signaled: bool) -> None:
+    def _post(self, requests: list[WorkRequest]) -> None:
         count = len(requests)
         self._used += count
         self._unsignaled += count
-        if signaled:
+        if requests[-1].token:
             self._signaled.append(self._unsignaled)
             self._unsignaled = 0
-        self._outbox.add(PostSend(self._connection, requests))
+        self._outbox.append(PostSend(self._connection, requests))
 
 
 class EngineConnection:

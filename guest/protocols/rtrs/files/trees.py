@@ -67,22 +67,14 @@ def statistics(counts: Statistics, migrations: str) -> Directory:
             f"{counts.inflight} {counts.failovers}\n"
         )
 
-    def reset_rdma() -> None:
-        counts.reads = counts.read_bytes = 0
-        counts.writes = counts.write_bytes = 0
-        counts.failovers = 0
-
-    def reset_reconnects() -> None:
-        counts.reconnects = counts.failed_reconnects = 0
-
     return directory(
         {
             "cpu_migration_from": resettable(lambda: migrations, lambda: None),
             "cpu_migration_to": resettable(lambda: migrations, lambda: None),
             "reconnects": resettable(
-                lambda: f"{counts.reconnects} {counts.failed_reconnects}\n", reset_reconnects
+                lambda: f"{counts.reconnects} {counts.failed_reconnects}\n", counts.reset_reconnects
             ),
-            "rdma": resettable(rdma, reset_rdma),
+            "rdma": resettable(rdma, counts.reset_requests),
             "reset_all": resettable(lambda: "echo 1 to reset all statistics\n", counts.reset),
         }
     )
@@ -333,5 +325,4 @@ def _statistics(counts: Statistics) -> Directory:
     def rdma() -> str:
         return f"{counts.reads} {counts.read_bytes} {counts.writes} {counts.write_bytes}\n"
 
-    reset: Callable[[], None] = counts.reset
-    return directory({"rdma": resettable(rdma, reset)})
+    return directory({"rdma": resettable(rdma, counts.reset)})

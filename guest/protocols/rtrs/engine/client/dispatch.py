@@ -1,13 +1,12 @@
 """The choice of a path for each of a session's requests, repeated when that path breaks.
 
-As in the kernel's rtrs-clt.c: rtrs_clt_request, fail_all_outstanding_reqs.
+As in the kernel's rtrs-clt.c: rtrs_clt_request, get_next_path_rr, fail_all_outstanding_reqs.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from bluebridge.guest.protocols.rtrs.engine.actions import Finished
 from bluebridge.guest.protocols.rtrs.engine.client.path import Path
@@ -20,78 +19,14 @@ MIN_LATENCY: Final = "min-latency"
 POLICIES: Final = (ROUND_ROBIN, MIN_INFLIGHT, MIN_LATENCY)
 
 
-class Choice(Protocol):
-    """The attributes of a path that policies look at."""
-
-    number: int
-
-    @property
-    def connected(self) -> bool:
-        """True when the path can take requests."""
-
-    @property
-    def inflight(self) -> int:
-        """The number of requests in flight that policies count."""
-
-    @property
-    def latency(self) -> float:
-        """The round trip of the last heartbeat in seconds."""
-
-
-class RoundRobin:
-    """Takes the path after the last one, connected or not, for each CPU by itself.
-
-    As in the kernel's rtrs-clt.c: get_next_path_rr.
-    """
-
-    def __init__(self) -> None:
-        self._last: dict[int, int] = {}
-
-    def next(self, paths: Sequence[Choice], cpu: int) -> int:
-        """Return the index of the path whose turn it is; `paths` is not empty."""
-        last = self._last.get(cpu)
-        index = 0
-        for place, path in enumerate(paths):
-            if path.number == last:
-                index = (place + 1) % len(paths)
-        self._last[cpu] = paths[index].number
-        return index
-
-    def removed(self, paths: Sequence[Choice], number: int) -> None:
-        """Forget path `number`, still in `paths`; its successor takes its place as the last one.
-
-        As in the kernel's rtrs-clt.c: rtrs_clt_remove_path_from_arr.
-        """
-        places = [path.number for path in paths]
-        successor = places[(places.index(number) + 1) % len(places)]
-        for cpu, last in list(self._last.items()):
-            if last == number:
-                self._last[cpu] = successor
-
-
-def least(paths: Sequence[Choice], policy: str, tried: Sequence[int]) -> int | None:
-    """Return the index of the untried connected path with the least load or latency.
-
-    Of equals it is the first; None when there is no such path.
-    """
-    best = None
-    best_value = 0.0
-    for index, path in enumerate(paths):
-        if not path.connected or index in tried:
-            continue
-        value = float(path.inflight) if policy == MIN_INFLIGHT else path.latency
-        if best is None or value < best_value:
-            best, best_value = index, value
-    return best
-
-
 class Dispatch:
     """Sends the requests of a session on its `paths`, the session's own list."""
 
     def __init__(self, shared: Shared, paths: list[Path]) -> None:
         self._shared = shared
         self._paths = paths
-        self._turns = RoundRobin()
+        self._last: dict[int, int] = {}
+        """By CPU, the number of the path whose turn was the last one under round-robin."""
         self._policy = ROUND_ROBIN
         self.policy = shared.settings.mp_policy
         self._stranded: list[ClientRequest] = []
@@ -110,19 +45,18 @@ class Dispatch:
 
     def start(self, request: ClientRequest) -> int:
         """Send a request on a connected path; returns 0, or ECONNABORTED if no path takes it."""
-        paths, policy = self._paths, self._policy
-        counted = policy == MIN_INFLIGHT
+        policy = self._policy
         failed: int = errno.ECONNABORTED
-        tried: list[int] = []
-        for _turn in range(len(paths)):
-            index = self._next(request.cpu, tried)
-            if index is None:
+        tried: list[Path] = []
+        for _turn in range(len(self._paths)):
+            path = self._in_turn(request.cpu) if policy == ROUND_ROBIN else self._least(tried)
+            if path is None:
                 break
-            tried.append(index)
-            traffic = paths[index].traffic if paths[index].connected else None
+            tried.append(path)
+            traffic = path.traffic if path.connected else None
             if traffic is None:
                 continue
-            failed = traffic.start(request, counted)
+            failed = traffic.start(request, policy == MIN_INFLIGHT)
             if not failed:
                 return 0
         return failed
@@ -151,19 +85,47 @@ class Dispatch:
                 self._stranded.append(request)
             else:
                 request.path = 0
-                self._shared.outbox.add(Finished(request.slot, failed))
+                self._shared.outbox.append(Finished(request.slot, failed))
 
     def path_removed(self, path: Path) -> None:
-        """Take a path off the list."""
-        self._turns.removed(self._paths, path.number)
-        self._paths.remove(path)
+        """Take a path off the list; its successor takes its place as the last one.
+
+        As in the kernel's rtrs-clt.c: rtrs_clt_remove_path_from_arr.
+        """
+        paths = self._paths
+        successor = paths[(paths.index(path) + 1) % len(paths)]
+        for cpu, last in list(self._last.items()):
+            if last == path.number:
+                self._last[cpu] = successor.number
+        paths.remove(path)
 
     def _count(self, request: ClientRequest) -> None:
         for path in self._paths:
             if path.number == request.path:
                 path.statistics.failovers += 1
 
-    def _next(self, cpu: int, tried: Sequence[int]) -> int | None:
-        if self._policy == ROUND_ROBIN:
-            return self._turns.next(self._paths, cpu)
-        return least(self._paths, self._policy, tried)
+    def _in_turn(self, cpu: int) -> Path:
+        """Return the path after the last one, connected or not, for each CPU by itself."""
+        paths = self._paths
+        last = self._last.get(cpu)
+        index = 0
+        for place, path in enumerate(paths):
+            if path.number == last:
+                index = (place + 1) % len(paths)
+        self._last[cpu] = paths[index].number
+        return paths[index]
+
+    def _least(self, tried: list[Path]) -> Path | None:
+        """Return the first untried connected path with the least load or latency, if any."""
+        best = None
+        best_value = 0.0
+        for path in self._paths:
+            if not path.connected or path in tried:
+                continue
+            if self._policy == MIN_INFLIGHT:
+                value = float(path.statistics.inflight)
+            else:
+                value = path.heartbeat.latency
+            if best is None or value < best_value:
+                best, best_value = path, value
+        return best

@@ -87,7 +87,7 @@ class Handshake:
         request = messages.connection_request(
             cid, settings.cpus + 1, self._attempt, self._uuid, shared.uuid, self.first
         )
-        shared.outbox.add(Open(number, self._addresses, settings.port, request, sizes))
+        shared.outbox.append(Open(number, self._addresses, settings.port, request, sizes))
         return connection
 
     def established(self, connection: EngineConnection, data: bytes) -> None:
@@ -113,8 +113,8 @@ class Handshake:
         shared, first = self._shared, self.connections[0]
         self.regions = shared.memory.map_slots(self._path, first.number)
         length = INFO_RSP.size + shared.queue_depth * SG_DESC.size
-        shared.outbox.add(PostReceive(first.number, 1, length))
-        first.queue.post([Send(messages.info_request(shared.name), None, SIGNALED)], True)
+        shared.outbox.append(PostReceive(first.number, 1, length))
+        first.queue.post([Send(messages.info_request(shared.name), None, SIGNALED)])
 
     def buffers(self, connection: EngineConnection, received: Received) -> list[Buffer]:
         """Return the server's chunks that INFO_RSP names; raises `MessageError`."""

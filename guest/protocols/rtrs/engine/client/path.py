@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import errno
-import random
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from typing import Protocol
 
 from bluebridge.guest.protocols.rtrs.engine.actions import (
@@ -12,7 +11,6 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     Destroy,
     Disconnect,
     LinkInfo,
-    PathChanged,
     Received,
 )
 from bluebridge.guest.protocols.rtrs.engine.client import messages
@@ -21,27 +19,8 @@ from bluebridge.guest.protocols.rtrs.engine.client.messages import DepthChanged,
 from bluebridge.guest.protocols.rtrs.engine.client.shared import Shared
 from bluebridge.guest.protocols.rtrs.engine.client.traffic import Broken, Traffic
 from bluebridge.guest.protocols.rtrs.engine.connection import EngineConnection
-from bluebridge.guest.protocols.rtrs.engine.heartbeat import MESSAGE, Alarm, Beat, Heartbeat
-from bluebridge.guest.protocols.rtrs.engine.interface import Statistics
-from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings
-
-
-class State(StrEnum):
-    """The kernel's states of a path.
-
-    The file `state` in sysfs has connected, and disconnected for all others.
-    """
-
-    CONNECTING = "connecting"
-    CONNECTING_ERR = "connecting_err"
-    """Connecting has failed, and connections are being given back."""
-    RECONNECTING = "reconnecting"
-    """The path is broken: connections are being given back, or the next attempt waits."""
-    CONNECTED = "connected"
-    CLOSING = "closing"
-    CLOSED = "closed"
-    DEAD = "dead"
-    """The path is removed from its session."""
+from bluebridge.guest.protocols.rtrs.engine.heartbeat import Alarm
+from bluebridge.guest.protocols.rtrs.engine.interface import EnginePath, State
 
 
 class Phase(IntEnum):
@@ -60,47 +39,10 @@ class Phase(IntEnum):
     BACKOFF = 7
 
 
-class Retries:
-    """The count of attempts since the path was connected.
-
-    `refused` is set when the server is not the one that it was: there are no more attempts until
-    `ask` is called.
-    """
-
-    def __init__(self, settings: ClientSettings) -> None:
-        self._delay = settings.reconnect_delay
-        self._jitter = settings.timing.jitter
-        self._attempts = 0
-        self._at_once = False
-        self.refused = False
-
-    def ask(self) -> None:
-        """Allow a connection at once, and all attempts again."""
-        self._attempts = 0
-        self._at_once = True
-        self.refused = False
-
-    def succeeded(self) -> None:
-        """Count the attempts anew, since the path is connected."""
-        self._attempts = 0
-
-    def delay(self, source: random.Random) -> float | None:
-        """Return the seconds until `next` is to be called, None for at once."""
-        return None if self._at_once else self._delay + source.random() * self._jitter
-
-    def next(self, most: int) -> bool:
-        """Count one more attempt; returns False if there is none, `most` -1 being no limit."""
-        self._at_once = False
-        if self.refused or 0 <= most <= self._attempts:
-            return False
-        self._attempts += 1
-        return True
-
-
 class Owner(Protocol):
     """The calls that paths make to their session."""
 
-    def connection_opened(self, path: Path, connection: EngineConnection) -> None:
+    def connection_opened(self, path: EnginePath, connection: EngineConnection) -> None:
         """Deliver the connection's events to the path from now on."""
 
     def connection_gone(self, connection: EngineConnection) -> None:
@@ -109,17 +51,17 @@ class Owner(Protocol):
     def path_connected(self, path: Path, now: float) -> None:
         """Note that the path takes requests."""
 
-    def path_failed(self, path: Path) -> None:
-        """Note that the path has not become connected."""
+    def path_failed(self) -> None:
+        """Note that a path that was asking has not become connected."""
 
-    def path_drained(self, path: Path, traffic: Traffic, now: float) -> None:
+    def path_drained(self, path: Path, traffic: Traffic) -> None:
         """Note that a connected path has drained: requests on it will not be answered."""
 
     def path_closed(self, path: Path, now: float) -> None:
         """Note that the path is closed for good and holds nothing any more."""
 
 
-class Path:
+class Path(EnginePath):
     """A path of a session, with its connections and its attempts to connect.
 
     `first` is true during the attempt of `open` or `add_path`, whose failure closes the path.
@@ -127,21 +69,15 @@ class Path:
     """
 
     def __init__(self, shared: Shared, owner: Owner, number: int, addresses: AddressPair) -> None:
+        super().__init__(number, addresses, shared.settings.timing, shared.outbox, shared.alarms)
         self._shared = shared
-        self._timing = shared.settings.timing
         self._owner = owner
-        self.number = number
-        self.addresses = addresses
-        self.state = State.CONNECTING
         self.first = True
         self.may_create = False
         """True if CONN_REQ lets the server make a new session."""
         self.removing = False
         self.error = 0
-        self.hca = ""
-        self.port = 0
-        self.statistics = Statistics(reconnects=-1)
-        self.heartbeat = Heartbeat(self._timing.missed_heartbeats)
+        self.statistics.reconnects = -1
         self.traffic: Traffic | None = None
         self._uuid = messages.new_uuid(shared.random)
         self._handshake: Handshake | None = None
@@ -149,7 +85,11 @@ class Path:
         self._phase = Phase.IDLE
         self._connects = 0
         """The number of attempts to connect in the path's life."""
-        self._retries = Retries(shared.settings)
+        self._attempts = 0
+        """The number of attempts since the path was connected, or somebody asked for it."""
+        self._at_once = False
+        self._refused = False
+        """True if the server is not the one that it was: no attempts until somebody asks."""
 
     @property
     def connected(self) -> bool:
@@ -160,16 +100,6 @@ class Path:
     def asking(self) -> bool:
         """True while the path waits for INFO_RSP, the last step before it can take requests."""
         return self._phase is Phase.INFO
-
-    @property
-    def inflight(self) -> int:
-        """The number of requests in flight that policies count."""
-        return self.statistics.inflight
-
-    @property
-    def latency(self) -> float:
-        """The round trip of the last heartbeat in seconds."""
-        return self.heartbeat.latency
 
     # -- what the session asks for ---------------------------------------------------------
 
@@ -185,7 +115,6 @@ class Path:
         self._open(self._handshake, now)
 
     def fail(self, error: int, reason: str, now: float) -> None:
-        """Give the connections back after a failure, then connect anew."""
         if self.state is State.CONNECTED:
             self._change(State.RECONNECTING, reason)
             self._stop(now)
@@ -203,11 +132,14 @@ class Path:
         if self._phase not in (Phase.DRAINING, Phase.GRACE):
             self._stop(now)
 
+    def device_removed(self, now: float) -> None:
+        self.close(now)
+
     def reconnect(self, now: float) -> None:
         """Connect anew, without delay and with all attempts."""
         if self.first or self.removing or self.state is State.CONNECTING:
             return
-        self._retries.ask()
+        self._attempts, self._at_once, self._refused = 0, True, False
         running = self.state is State.CONNECTED
         if self.state is not State.RECONNECTING:
             self._change(State.RECONNECTING)
@@ -240,7 +172,7 @@ class Path:
             else:
                 self._open(handshake, now)
         except MessageError as error:
-            self._retries.refused = isinstance(error, DepthChanged)
+            self._refused = isinstance(error, DepthChanged)
             self.fail(errno.ECONNRESET, str(error), now)
         except MemoryError:
             self.fail(errno.ENOMEM, "no memory", now)
@@ -251,7 +183,6 @@ class Path:
         self.fail(error, f"refused: {errno.errorcode.get(error, error)}", now)
 
     def disconnected(self, connection: EngineConnection, now: float) -> None:
-        """Take the event that the peer ended a connection, or knows its end."""
         connection.disconnected = True
         if self._phase is Phase.GRACE:
             self._await_peer(now)
@@ -259,7 +190,6 @@ class Path:
             self.fail(errno.ECONNRESET, "disconnected", now)
 
     def received(self, connection: EngineConnection, received: Received, now: float) -> None:
-        """Take the completion of a receive."""
         try:
             if self.traffic is not None:
                 self.traffic.received(connection, received, now)
@@ -268,23 +198,20 @@ class Path:
         except (Broken, MessageError) as error:
             self.fail(errno.ECONNRESET, str(error), now)
 
-    def sent(self, connection: EngineConnection, token: int) -> None:
-        """Take the completion of a signaled work request."""
+    def sent(self, connection: EngineConnection, token: int, now: float) -> None:
         if self.traffic is not None:
             self.traffic.sent(connection, token)
         elif self._phase is Phase.INFO:
             connection.queue.completed()
 
     def drained(self, connection: EngineConnection, now: float) -> None:
-        """Take the event that a connection uses no memory any more."""
         connection.drained = True
         if self._phase is Phase.DRAINING and all(one.drained for one in self._connections):
             self._drained(now)
 
     def alarm(self, kind: Alarm, now: float) -> None:
-        """Act on an alarm whose time has come."""
         if kind is Alarm.HEARTBEAT:
-            self._beat(now)
+            self._beat(self._connections[0], now)
         elif self._phase is Phase.GRACE:
             self._destroy(now)
         elif self._phase is Phase.DELAY:
@@ -308,44 +235,36 @@ class Path:
     def _take_info(self, connection: EngineConnection, received: Received, now: float) -> None:
         handshake = self._handshake
         assert handshake is not None and handshake.response is not None
-        buffers = handshake.buffers(connection, received)
         self.traffic = Traffic(
-            self._shared, self.number, handshake.response, self.statistics, self.heartbeat
+            self._shared,
+            self,
+            handshake.response,
+            self._connections,
+            handshake.regions or [],
+            handshake.buffers(connection, received),
         )
-        self.traffic.begin(self._connections, handshake.regions or [], buffers)
         self._phase = Phase.RUNNING
-        self._retries.succeeded()
+        self._attempts = 0
         self.statistics.reconnects += 1
-        self._shared.alarms.cancel(self.number)
+        self._alarms.cancel(self.number)
         self.heartbeat.heard()
-        self._shared.alarms.set(self.number, Alarm.HEARTBEAT, now + self._timing.heartbeat)
+        self._set_heartbeat(now)
         self._change(State.CONNECTED)
         self._owner.path_connected(self, now)
         self.first = False
-
-    def _beat(self, now: float) -> None:
-        beat = self.heartbeat.interval(now)
-        if self.traffic is None:
-            return
-        if beat is Beat.DEAD:
-            self.fail(errno.ETIMEDOUT, "no heartbeat", now)
-            return
-        if beat is Beat.SEND:
-            self.traffic.beat(MESSAGE)
-        self._shared.alarms.set(self.number, Alarm.HEARTBEAT, now + self._timing.heartbeat)
 
     # -- down ------------------------------------------------------------------------------------
 
     def _stop(self, now: float) -> None:
         """Disconnect all connections; without any the path has drained at once."""
-        self._shared.alarms.cancel(self.number)
+        self._alarms.cancel(self.number)
         asking, self._phase = self.asking, Phase.DRAINING
         if asking:
-            self._owner.path_failed(self)
+            self._owner.path_failed()
         if self.traffic is not None:
             self.traffic.closing = True
         for connection in self._connections:
-            self._shared.outbox.add(Disconnect(connection.number))
+            self._outbox.append(Disconnect(connection.number))
         if not self._connections:
             self._drained(now)
 
@@ -353,7 +272,7 @@ class Path:
         """Move the requests elsewhere, and give the peer time to hear of the end."""
         connected, self.traffic = self.traffic, None
         if connected is not None:
-            self._owner.path_drained(self, connected, now)
+            self._owner.path_drained(self, connected)
         if self._handshake is not None and self._handshake.regions is not None:
             self._shared.memory.unmap_slots(self.number)
         if connected is None:
@@ -368,10 +287,10 @@ class Path:
 
     def _destroy(self, now: float) -> None:
         for connection in self._connections:
-            self._shared.outbox.add(Destroy(connection.number))
+            self._outbox.append(Destroy(connection.number))
             self._owner.connection_gone(connection)
         self._handshake, self._connections = None, []
-        self._shared.alarms.cancel(self.number)
+        self._alarms.cancel(self.number)
         self._phase = Phase.IDLE
         self._go_on(now)
 
@@ -390,23 +309,21 @@ class Path:
             self._schedule(now)
 
     def _schedule(self, now: float) -> None:
-        delay = self._retries.delay(self._shared.random)
-        if delay is None:
+        if self._at_once:
             self._attempt(now)
-        else:
-            self._wait(Phase.DELAY, now + delay)
+            return
+        jitter = self._shared.random.random() * self._timing.jitter
+        self._wait(Phase.DELAY, now + self._shared.settings.reconnect_delay + jitter)
 
     def _attempt(self, now: float) -> None:
         """Make the next attempt after a pause, or none if there were too many."""
-        if self._retries.next(self._shared.max_reconnect_attempts):
-            self._wait(Phase.BACKOFF, now + self._timing.backoff)
-        else:
+        self._at_once = False
+        if self._refused or 0 <= self._shared.max_reconnect_attempts <= self._attempts:
             self.close(now)
+            return
+        self._attempts += 1
+        self._wait(Phase.BACKOFF, now + self._timing.backoff)
 
     def _wait(self, phase: Phase, until: float) -> None:
         self._phase = phase
-        self._shared.alarms.set(self.number, Alarm.STATE, until)
-
-    def _change(self, state: State, reason: str = "") -> None:
-        self.state = state
-        self._shared.outbox.add(PathChanged(self.number, state.value, reason))
+        self._alarms.set(self.number, Alarm.STATE, until)

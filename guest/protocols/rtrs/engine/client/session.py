@@ -8,97 +8,30 @@ from collections.abc import Sequence
 
 from bluebridge.device.layout.net.rtrs import MAX_PATHS
 from bluebridge.guest.protocols.rtrs.engine.actions import (
-    Action,
     AddressPair,
     ClientMemory,
     Closed,
     Direction,
     LinkChanged,
-    LinkInfo,
     Opened,
-    Received,
 )
 from bluebridge.guest.protocols.rtrs.engine.client.dispatch import Dispatch
-from bluebridge.guest.protocols.rtrs.engine.client.path import Path, State
+from bluebridge.guest.protocols.rtrs.engine.client.path import Path
 from bluebridge.guest.protocols.rtrs.engine.client.shared import Shared
 from bluebridge.guest.protocols.rtrs.engine.client.traffic import Traffic
-from bluebridge.guest.protocols.rtrs.engine.connection import EngineConnection
-from bluebridge.guest.protocols.rtrs.engine.interface import PathStatus, Permit
+from bluebridge.guest.protocols.rtrs.engine.interface import Engine, PathStatus, Permit, State
 from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings
 
 
-class ConnectionEvents:
-    """The part of a client's `Engine` that takes events of connections.
-
-    Events of connections that are gone are dropped.
-    """
-
-    def __init__(self) -> None:
-        self._connections: dict[int, tuple[Path, EngineConnection]] = {}
-
-    def connection_opened(self, path: Path, connection: EngineConnection) -> None:
-        """Deliver the connection's events to the path from now on."""
-        self._connections[connection.number] = path, connection
-
-    def connection_gone(self, connection: EngineConnection) -> None:
-        """Drop all later events of the connection."""
-        del self._connections[connection.number]
-
-    def established(self, connection: int, private_data: bytes, link: LinkInfo, now: float) -> None:
-        """Take the event that a connection is up."""
-        if (found := self._connections.get(connection)) is not None:
-            found[0].established(found[1], private_data, link, now)
-
-    def rejected(self, connection: int, private_data: bytes, now: float) -> None:
-        """Take the event that the server refused a connection."""
-        if (found := self._connections.get(connection)) is not None:
-            found[0].rejected(private_data, now)
-
-    def connect_failed(self, connection: int, errno: int, now: float) -> None:
-        """Take the event that a connection did not come up."""
-        if (found := self._connections.get(connection)) is not None:
-            found[0].fail(errno, "cannot connect", now)
-
-    def disconnected(self, connection: int, now: float) -> None:
-        """Take the event that the server ended a connection, or knows its end."""
-        if (found := self._connections.get(connection)) is not None:
-            found[0].disconnected(found[1], now)
-
-    def received(self, connection: int, received: Received, now: float) -> None:
-        """Take the completion of a receive."""
-        if (found := self._connections.get(connection)) is not None:
-            found[0].received(found[1], received, now)
-
-    def sent(self, connection: int, token: int, now: float) -> None:
-        """Take the completion of a signaled work request."""
-        if (found := self._connections.get(connection)) is not None:
-            found[0].sent(found[1], token)
-
-    def failed(self, connection: int, reason: str, now: float) -> None:
-        """Take the failure of a work request."""
-        if (found := self._connections.get(connection)) is not None:
-            found[0].fail(errno.ECONNRESET, reason, now)
-
-    def drained(self, connection: int, now: float) -> None:
-        """Take the event that nothing of a connection uses memory any more."""
-        if (found := self._connections.get(connection)) is not None:
-            found[0].drained(found[1], now)
-
-    def device_removed(self, connection: int, now: float) -> None:
-        """Close the path of a connection whose device is gone."""
-        if (found := self._connections.get(connection)) is not None:
-            found[0].close(now)
-
-
-class ClientSession(ConnectionEvents):
+class ClientSession(Engine):
     """The `Engine` of one session of a client; raises `ValueError` for an invalid session name."""
 
     def __init__(
         self, name: str, memory: ClientMemory, source: random.Random, settings: ClientSettings
     ) -> None:
-        super().__init__()
-        self._name = name
         self._shared = Shared(name, memory, source, settings)
+        super().__init__(self._shared.outbox, self._shared.alarms)
+        self._name = name
         self._paths: list[Path] = []
         self._dispatch = Dispatch(self._shared, self._paths)
         self._last_path = 0
@@ -157,7 +90,7 @@ class ClientSession(ConnectionEvents):
     @property
     def paths(self) -> Sequence[PathStatus]:
         """Return all paths in the order in which they were added."""
-        return [_status(path) for path in self._paths]
+        return [path.status for path in self._paths]
 
     def get_permit(self, *, admin: bool = False, cpu: int = 0) -> Permit | None:
         """Return a permit, None while all are in use; with `admin` it is for connection 0."""
@@ -240,47 +173,29 @@ class ClientSession(ConnectionEvents):
         if not self._closing and not self._open_error:
             found.reconnect(now)
 
-    # -- what the surroundings tell -------------------------------------------------------------
-
-    def take_actions(self) -> list[Action]:
-        """Return the actions since the last call."""
-        return self._shared.outbox.take()
-
-    @property
-    def deadline(self) -> float | None:
-        """Return the time at which `expire` has something to do, None for never."""
-        return self._shared.alarms.next
-
-    def expire(self, now: float) -> None:
-        """Do what is due at `now`: heartbeats, time limits, attempts to connect."""
-        for number, kind in self._shared.alarms.due(now):
-            for path in self._paths:
-                if path.number == number:
-                    path.alarm(kind, now)
-
     # -- what paths tell (`path.Owner`) -----------------------------------------------------------
 
     def path_connected(self, path: Path, now: float) -> None:
         """Note that the path takes requests."""
         self._up += 1
         if self._up == 1 and self._opened:
-            self._shared.outbox.add(LinkChanged(True))
+            self._outbox.append(LinkChanged(True))
         self._dispatch.repeat()
         if path in self._to_open:
             self._open_next(path, now)
         elif path.first:
-            self._shared.outbox.add(Opened(path.number, 0))
+            self._outbox.append(Opened(path.number, 0))
 
-    def path_failed(self, path: Path) -> None:
-        """Note that the path did not become connected, so nothing waits for it any more."""
+    def path_failed(self) -> None:
+        """Note that nothing waits any more for a path that was asking."""
         self._dispatch.repeat()
 
-    def path_drained(self, path: Path, traffic: Traffic, now: float) -> None:
+    def path_drained(self, path: Path, traffic: Traffic) -> None:
         """Send the requests of a drained path elsewhere."""
         self._up -= 1
         self._dispatch.path_drained(path, traffic)
         if not self._up and self._opened:
-            self._shared.outbox.add(LinkChanged(False))
+            self._outbox.append(LinkChanged(False))
 
     def path_closed(self, path: Path, now: float) -> None:
         """Note that the path holds nothing any more; what waited for that goes on."""
@@ -289,7 +204,7 @@ class ClientSession(ConnectionEvents):
             self._open_error = path.error
             self._close_paths(now)
         elif path.first and self._opened:
-            self._shared.outbox.add(Opened(path.number, path.error))
+            self._outbox.append(Opened(path.number, path.error))
             path.removing = True
         if path.removing and path in self._paths:
             self._forget(path)
@@ -309,13 +224,19 @@ class ClientSession(ConnectionEvents):
             self._to_open[0].connect(now)
         else:
             self._opened = True
-            self._shared.outbox.add(Opened(None, 0))
+            self._outbox.append(Opened(None, 0))
 
-    def _find(self, number: int) -> Path:
+    def _path(self, number: int) -> Path | None:
         for path in self._paths:
             if path.number == number:
                 return path
-        raise ValueError(f"there is no path {number}")
+        return None
+
+    def _find(self, number: int) -> Path:
+        path = self._path(number)
+        if path is None:
+            raise ValueError(f"there is no path {number}")
+        return path
 
     def _close_paths(self, now: float) -> None:
         for path in list(self._paths):
@@ -338,19 +259,7 @@ class ClientSession(ConnectionEvents):
         self._open_error = 0
         self._opened = False
         if failed:
-            self._shared.outbox.add(Opened(None, failed))
+            self._outbox.append(Opened(None, failed))
         if self._closing:
             self._closing = False
-            self._shared.outbox.add(Closed())
-
-
-def _status(path: Path) -> PathStatus:
-    return PathStatus(
-        path.number,
-        path.addresses,
-        path.state.value,
-        path.hca,
-        path.port,
-        path.latency,
-        path.statistics,
-    )
+            self._outbox.append(Closed())

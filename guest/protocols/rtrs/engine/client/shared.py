@@ -6,9 +6,8 @@ import random
 from typing import Final
 
 from bluebridge.device.layout.net.rtrs import NAME_BYTES
-from bluebridge.guest.protocols.rtrs.engine.actions import ClientMemory, Direction
+from bluebridge.guest.protocols.rtrs.engine.actions import Action, ClientMemory, Direction
 from bluebridge.guest.protocols.rtrs.engine.client.messages import Response, new_uuid
-from bluebridge.guest.protocols.rtrs.engine.connection import Outbox
 from bluebridge.guest.protocols.rtrs.engine.heartbeat import Alarms
 from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings
 
@@ -87,7 +86,7 @@ class Shared:
         self.settings = settings
         self.max_reconnect_attempts = settings.max_reconnect_attempts
         self.uuid = new_uuid(source)
-        self.outbox = Outbox()
+        self.outbox: list[Action] = []
         self.alarms = Alarms()
         self.permits: Permits | None = None
         self.requests: list[ClientRequest] = []

@@ -29,7 +29,6 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     Region,
     Register,
     WorkRequest,
-    WriteImmediate,
     WriteRequest,
 )
 from bluebridge.guest.protocols.rtrs.engine.client.messages import Buffer, Response
@@ -41,8 +40,8 @@ from bluebridge.guest.protocols.rtrs.engine.formats import (
     read_message,
     write_message,
 )
-from bluebridge.guest.protocols.rtrs.engine.heartbeat import ACKNOWLEDGEMENT, Heartbeat
-from bluebridge.guest.protocols.rtrs.engine.interface import Statistics
+from bluebridge.guest.protocols.rtrs.engine.heartbeat import ACKNOWLEDGEMENT
+from bluebridge.guest.protocols.rtrs.engine.interface import EnginePath
 
 _IO_RSP: Final = int(ImmediateType.IO_RSP)
 _IO_RSP_W_INV: Final = int(ImmediateType.IO_RSP_W_INV)
@@ -60,71 +59,56 @@ class Broken(Exception):
 
 
 class Traffic:
-    """The requests and answers of one connected period of a path."""
+    """The requests and answers of one connected period of a path.
+
+    Twice as many receives as answers are posted: one that ends a key may come in front of each.
+    """
 
     def __init__(
         self,
         shared: Shared,
-        path: int,
+        path: EnginePath,
         response: Response,
-        statistics: Statistics,
-        heartbeat: Heartbeat,
+        connections: Sequence[EngineConnection],
+        regions: Sequence[Region],
+        buffers: list[Buffer],
     ) -> None:
         self._outbox = shared.outbox
         self._requests = shared.requests
         self._need_inval = shared.settings.need_inval
-        self._path = path
-        self._statistics = statistics
-        self._heartbeat = heartbeat
+        self._path = path.number
+        self._statistics = path.statistics
+        self._heartbeat = path.heartbeat
         self._queue_depth = response.queue_depth
         self._chunk_size = response.chunk_size
         self._max_header = min(response.max_header_size, shared.header_size)
         self._new_rkey = response.new_rkey
         self._offset_bits = offset_bits(response.queue_depth)
         self._receive_length = RKEY_RSP.size if response.new_rkey else 0
-        self._connections: Sequence[EngineConnection] = ()
-        self._regions: Sequence[Region] = ()
-        self._keys: list[int] = []
-        self._registered: list[bool] = []
-        self._addresses: list[int] = []
-        self._rkeys: list[int] = []
-        self.closing = False
-        """True while connections drain: answers count, but nothing is posted any more."""
-
-    def begin(
-        self,
-        connections: Sequence[EngineConnection],
-        regions: Sequence[Region],
-        buffers: list[Buffer],
-    ) -> None:
-        """Post the receives for answers on a path that has become connected.
-
-        Twice as many receives as answers: one that ends a key may come in front of each.
-        """
         self._connections = connections
         self._regions = regions
         self._keys = [region.key for region in regions]
         self._registered = [False] * len(regions)
         self._addresses = [buffer.address for buffer in buffers]
         self._rkeys = [buffer.rkey for buffer in buffers]
+        self.closing = False
+        """True while connections drain: answers count, but nothing is posted any more."""
         for connection in connections:
             depth = self._queue_depth if connection.cid else SERVICE_QUEUE_DEPTH
-            self._outbox.add(PostReceive(connection.number, 2 * depth, self._receive_length))
+            self._outbox.append(PostReceive(connection.number, 2 * depth, self._receive_length))
 
     def start(self, request: ClientRequest, counted: bool) -> int:
-        """Send a request; returns 0, or a positive errno if it cannot be sent.
+        """Send a request; returns 0, or EMSGSIZE if it cannot be sent.
 
         `counted` requests are in `inflight`.
         """
+        if not self._fits(request):
+            return errno.EMSGSIZE
         others = len(self._connections) - 1
         cid = 0 if request.admin or not others else request.cpu % others + 1
         connection = self._connections[cid]
-        if request.direction is Direction.WRITE:
-            failed = self._write(request, connection)
-        else:
-            failed = self._read(request, connection)
-        if failed:
-            return failed
+        self._statistics.count(request.direction, request.length + len(request.user))
+        connection.queue.post(self._chain(request, connection.queue.token()))
         request.path = self._path
         request.connection = connection.number
         request.invalidating = False
@@ -150,7 +134,7 @@ class Traffic:
         """Take the completion of a receive; raises `Broken`."""
         self._heartbeat.heard()
         if not self.closing:
-            self._outbox.add(PostReceive(connection.number, 1, self._receive_length))
+            self._outbox.append(PostReceive(connection.number, 1, self._receive_length))
         immediate = received.immediate
         if immediate is None:
             if received.invalidated is None:
@@ -164,7 +148,7 @@ class Traffic:
             self._answered(slot, failed, kind == _IO_RSP_W_INV)
         elif kind == _HB_MSG:
             if not self.closing:
-                self.beat(ACKNOWLEDGEMENT)
+                self._connections[0].queue.post_immediate(ACKNOWLEDGEMENT)
         elif kind == _HB_ACK:
             self._heartbeat.acknowledged(now)
 
@@ -179,60 +163,34 @@ class Traffic:
         if request.connection == connection.number and request.invalidating:
             self._finish(request, request.errno)
 
-    def beat(self, immediate: int) -> None:
-        """Send a heartbeat, or the answer to one."""
-        queue = self._connections[0].queue
-        token = queue.token()
-        queue.post([WriteImmediate(immediate, token)], token != 0)
+    def _fits(self, request: ClientRequest) -> bool:
+        """Return True if the server takes a message of this length, behind its data."""
+        message = header = _WRITE_BYTES
+        if request.direction is Direction.READ:
+            message = header = _READ_BYTES
+            header += _DESCRIPTOR_BYTES if request.length else 0
+        user = len(request.user)
+        room = self._chunk_size - request.length
+        return user + header <= self._max_header and user + message <= room
 
-    def _write(self, request: ClientRequest, connection: EngineConnection) -> int:
+    def _chain(self, request: ClientRequest, token: int) -> list[WorkRequest]:
+        """Return the write of data and message, for a read behind the registration of its slot."""
         user, length, slot = request.user, request.length, request.slot
-        offset = length + len(user)
-        if len(user) + _WRITE_BYTES > self._max_header or offset + _WRITE_BYTES > self._chunk_size:
-            return errno.EMSGSIZE
-        request.need_inval = False
-        self._statistics.count_write(offset)
-        queue = connection.queue
-        token = queue.token()
-        write = WriteRequest(
-            slot,
-            length,
-            write_message(user),
-            self._addresses[slot],
-            self._rkeys[slot],
-            slot << self._offset_bits | offset,
-            token,
-        )
-        queue.post([write], token != 0)
-        return 0
-
-    def _read(self, request: ClientRequest, connection: EngineConnection) -> int:
-        user, length, slot = request.user, request.length, request.slot
-        offset = length + len(user)
-        header = len(user) + _READ_BYTES + (_DESCRIPTOR_BYTES if length else 0)
-        if header > self._max_header or offset + _READ_BYTES > self._chunk_size:
-            return errno.EMSGSIZE
+        immediate = slot << self._offset_bits | length + len(user)
+        address, rkey = self._addresses[slot], self._rkeys[slot]
+        if request.direction is Direction.WRITE:
+            request.need_inval = False
+            message = write_message(user)
+            return [WriteRequest(slot, length, message, address, rkey, immediate, token)]
         request.need_inval = self._need_inval and length > 0
-        self._statistics.count_read(offset)
         chain: list[WorkRequest] = []
         if length:
             self._register(slot, length, chain)
         flags = _NEED_INVAL if self._need_inval else 0
-        where = self._regions[slot].address
-        queue = connection.queue
-        token = queue.token()
-        write = WriteRequest(
-            slot,
-            0,
-            read_message(user, flags, where, self._keys[slot], length),
-            self._addresses[slot] + length,
-            self._rkeys[slot],
-            slot << self._offset_bits | offset,
-            token,
-        )
-        chain.append(write)
-        queue.post(chain, token != 0)
-        return 0
+        where, key = self._regions[slot].address, self._keys[slot]
+        message = read_message(user, flags, where, key, length)
+        chain.append(WriteRequest(slot, 0, message, address + length, rkey, immediate, token))
+        return chain
 
     def _register(self, slot: int, length: int, chain: list[WorkRequest]) -> None:
         """Let the server write to a slot, with a new key each time or once for all of it."""
@@ -274,11 +232,11 @@ class Traffic:
         for connection in self._connections:
             if connection.number == request.connection:
                 token = FIRST_SLOT_TOKEN + request.slot
-                connection.queue.post([Invalidate(self._keys[request.slot], token)], True)
+                connection.queue.post([Invalidate(self._keys[request.slot], token)])
 
     def _finish(self, request: ClientRequest, failed: int) -> None:
         request.path = 0
         request.invalidating = False
         if request.counted:
             self._statistics.inflight -= 1
-        self._outbox.add(Finished(request.slot, failed))
+        self._outbox.append(Finished(request.slot, failed))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Collection
-from enum import StrEnum
 from typing import Final, Protocol
 
 from bluebridge.device.layout.net.rtrs import INFO_REQ, SERVICE_QUEUE_DEPTH
@@ -17,11 +16,9 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     Destroy,
     Disconnect,
     LinkInfo,
-    PathChanged,
     PostReceive,
     Prepare,
     Received,
-    Region,
     Register,
     Send,
     WorkRequest,
@@ -33,8 +30,8 @@ from bluebridge.guest.protocols.rtrs.engine.connection import (
     SendQueue,
 )
 from bluebridge.guest.protocols.rtrs.engine.formats import next_key
-from bluebridge.guest.protocols.rtrs.engine.heartbeat import MESSAGE, Alarm, Beat, Heartbeat
-from bluebridge.guest.protocols.rtrs.engine.interface import Statistics
+from bluebridge.guest.protocols.rtrs.engine.heartbeat import Alarm
+from bluebridge.guest.protocols.rtrs.engine.interface import EnginePath, State
 from bluebridge.guest.protocols.rtrs.engine.server.messages import (
     ConnectionRequest,
     Refused,
@@ -47,48 +44,10 @@ from bluebridge.guest.protocols.rtrs.engine.server.operations import BadRequest,
 from bluebridge.guest.protocols.rtrs.engine.server.shared import Session, Shared
 from bluebridge.guest.protocols.rtrs.engine.server.traffic import Traffic
 
-
-class State(StrEnum):
-    """The kernel's states of a server's path."""
-
-    CONNECTING = "connecting"
-    """Connections are being made, until INFO_REQ."""
-    CONNECTED = "connected"
-    CLOSING = "closing"
-    CLOSED = "closed"
-
-
 REGISTERED: Final = FIRST_SLOT_TOKEN
 """The token of the last registration."""
 _AT_ONCE: Final = 128
 """The number of registrations in one chain, which must fit into the send queue."""
-
-
-class Registrations:
-    """The registrations of one path, with their `keys` by region, which requests change later."""
-
-    def __init__(self, path: int, regions: list[Region]) -> None:
-        self._path = path
-        self._regions = regions
-        self.keys = [next_key(region.key) for region in regions]
-
-    def post(self, queue: SendQueue) -> None:
-        """Register all chunks; the last registration completes with the token REGISTERED."""
-        count = len(self._regions)
-        for first in range(0, count, _AT_ONCE):
-            some = range(first, min(count, first + _AT_ONCE))
-            chain: list[WorkRequest] = [self._register(index, 0) for index in some[:-1]]
-            token = REGISTERED if some[-1] == count - 1 else SIGNALED
-            queue.post([*chain, self._register(some[-1], token)], True)
-
-    def info_response(self) -> bytes:
-        """Return INFO_RSP with all pieces."""
-        pairs = zip(self._regions, self.keys, strict=True)
-        return info_response([(region.address, key, region.length) for region, key in pairs])
-
-    def _register(self, index: int, token: int) -> Register:
-        length = self._regions[index].length
-        return Register(self._path, index, self.keys[index], length, True, token)
 
 
 class Owner(Protocol):
@@ -110,7 +69,7 @@ class Owner(Protocol):
         """Note that the path holds nothing any more; `connected` if it had been connected."""
 
 
-class Path:
+class Path(EnginePath):
     """A path of a session, made by the first connection request with its UUID.
 
     Raises `MemoryError`.
@@ -128,18 +87,11 @@ class Path:
         now: float,
     ) -> None:
         timing = shared.settings.timing
+        super().__init__(number, addresses, timing, shared.outbox, shared.alarms)
         self._shared = shared
         self._owner = owner
-        self._heartbeat_interval = timing.heartbeat
         self.session = session
-        self.number = number
         self.uuid = request.path
-        self.addresses = addresses
-        self.state = State.CONNECTING
-        self.hca = ""
-        self.port = 0
-        self.statistics = Statistics()
-        self.heartbeat = Heartbeat(timing.missed_heartbeats)
         self._count = request.total
         self._connections: dict[int, EngineConnection] = {}
         """The connections by cid."""
@@ -148,9 +100,9 @@ class Path:
         self._awaited: list[Operation] = []
         """The operations of the session's other paths for whose end INFO_RSP waits."""
         per_region = chunks_per_region(shared.settings)
-        self._registrations = Registrations(
-            number, shared.memory.map_chunks(number, connection, session.number, per_region)
-        )
+        self._regions = shared.memory.map_chunks(number, connection, session.number, per_region)
+        self._keys = [next_key(region.key) for region in self._regions]
+        """The keys by region, which requests change later."""
         shared.alarms.set(number, Alarm.STATE, now + timing.establish)
 
     def request(self, number: int, request: ConnectionRequest) -> EngineConnection:
@@ -166,10 +118,10 @@ class Path:
         queue = SendQueue(shared.outbox, number, sizes.send, shared.settings.queue_depth)
         connection = EngineConnection(number, cid, queue)
         self._connections[cid] = connection
-        shared.outbox.add(Prepare(number, sizes))
+        shared.outbox.append(Prepare(number, sizes))
         if not cid:
-            shared.outbox.add(PostReceive(number, 1, INFO_REQ.size))
-        shared.outbox.add(Accept(number, shared.acceptance))
+            shared.outbox.append(PostReceive(number, 1, INFO_REQ.size))
+        shared.outbox.append(Accept(number, shared.acceptance))
         return connection
 
     def close(self, reason: str = "") -> None:
@@ -178,11 +130,11 @@ class Path:
             return
         self._change(State.CLOSING, reason)
         self._shared.waiting.add(self.number)
-        self._shared.alarms.cancel(self.number)
+        self._alarms.cancel(self.number)
         if self._traffic is not None:
             self._traffic.alive = False
         for connection in self._connections.values():
-            self._shared.outbox.add(Disconnect(connection.number))
+            self._outbox.append(Disconnect(connection.number))
         self._end_if_idle()
 
     def operations_over(self, now: float) -> None:
@@ -194,14 +146,25 @@ class Path:
 
     # -- events ------------------------------------------------------------------------------
 
-    def established(self, connection: EngineConnection, link: LinkInfo) -> None:
-        """Take the event that a connection is up."""
-        connection.established = True
+    def established(
+        self, connection: EngineConnection, private_data: bytes, link: LinkInfo, now: float
+    ) -> None:
         if not connection.cid:
             self.hca, self.port = link.hca, link.port
 
+    def rejected(self, private_data: bytes, now: float) -> None:
+        self.close("rejected")
+
+    def disconnected(self, connection: EngineConnection, now: float) -> None:
+        self.close("disconnected")
+
+    def device_removed(self, now: float) -> None:
+        self.close("the device is gone")
+
+    def fail(self, error: int, reason: str, now: float) -> None:
+        self.close(reason)
+
     def received(self, connection: EngineConnection, received: Received, now: float) -> None:
-        """Take the completion of a receive, the first of which is INFO_REQ."""
         try:
             if self.state is State.CONNECTED and self._traffic is not None:
                 self._traffic.received(connection, received, now)
@@ -211,7 +174,6 @@ class Path:
             self.close(str(error))
 
     def sent(self, connection: EngineConnection, token: int, now: float) -> None:
-        """Take the completion of a signaled work request."""
         try:
             if self.state is State.CONNECTED and self._traffic is not None:
                 self._traffic.sent(connection, token)
@@ -222,23 +184,15 @@ class Path:
         except BadRequest as error:
             self.close(str(error))
 
-    def drained(self, connection: EngineConnection) -> None:
-        """Take the event that a connection uses no memory any more."""
+    def drained(self, connection: EngineConnection, now: float) -> None:
         connection.drained = True
         self._end_if_idle()
 
     def alarm(self, kind: Alarm, now: float) -> None:
-        """Act on an alarm whose time has come."""
         if kind is Alarm.STATE:
             self.close("not connected in time")
-            return
-        beat = self.heartbeat.interval(now)
-        if beat is Beat.DEAD or self._traffic is None:
-            self.close("no heartbeat")
-            return
-        if beat is Beat.SEND:
-            self._traffic.beat(MESSAGE)
-        self._shared.alarms.set(self.number, Alarm.HEARTBEAT, now + self._heartbeat_interval)
+        else:
+            self._beat(self._connections[0], now)
 
     @property
     def operations(self) -> Collection[Operation]:
@@ -259,7 +213,7 @@ class Path:
         self._change(State.CLOSED)
         self._shared.memory.unmap_chunks(self.number)
         for connection in connections:
-            self._shared.outbox.add(Destroy(connection.number))
+            self._outbox.append(Destroy(connection.number))
             self._owner.connection_gone(connection)
         self._owner.path_closed(self, self._traffic is not None)
 
@@ -273,7 +227,19 @@ class Path:
         if self._owner.name_taken(name, self.session):
             raise BadRequest(f"another session is called {name}")
         self._name = name
-        self._registrations.post(self._connections[0].queue)
+        self._register_all(self._connections[0].queue)
+
+    def _register_all(self, queue: SendQueue) -> None:
+        """Register all chunks; the last registration completes with the token REGISTERED."""
+        count = len(self._regions)
+        for first in range(0, count, _AT_ONCE):
+            end = min(count, first + _AT_ONCE)
+            chain: list[WorkRequest] = []
+            for index in range(first, end):
+                token = 0 if index < end - 1 else REGISTERED if end == count else SIGNALED
+                key, length = self._keys[index], self._regions[index].length
+                chain.append(Register(self.number, index, key, length, True, token))
+            queue.post(chain)
 
     def _registered(self, now: float) -> None:
         """Wait for the end of all operations that began before INFO_REQ."""
@@ -292,23 +258,14 @@ class Path:
         connections = [self._connections[cid] for cid in range(self._count)]
         for one in connections:
             depth = self._shared.settings.queue_depth if one.cid else SERVICE_QUEUE_DEPTH
-            self._shared.outbox.add(PostReceive(one.number, depth))
-        self._traffic = Traffic(
-            self._shared,
-            self.session,
-            self.number,
-            connections,
-            self._registrations.keys,
-            self.statistics,
-            self.heartbeat,
-        )
+            self._outbox.append(PostReceive(one.number, depth))
+        self._traffic = Traffic(self._shared, self.session, self, connections, self._keys)
         self._change(State.CONNECTED)
-        self._shared.alarms.cancel(self.number)
-        self._shared.alarms.set(self.number, Alarm.HEARTBEAT, now + self._heartbeat_interval)
+        self._alarms.cancel(self.number)
+        self._set_heartbeat(now)
         self._owner.path_connected(self, self._name)
-        response = Send(self._registrations.info_response(), None, SIGNALED)
-        connections[0].queue.post([response], True)
-
-    def _change(self, state: State, reason: str = "") -> None:
-        self.state = state
-        self._shared.outbox.add(PathChanged(self.number, state.value, reason))
+        pieces = [
+            (region.address, key, region.length)
+            for region, key in zip(self._regions, self._keys, strict=True)
+        ]
+        connections[0].queue.post([Send(info_response(pieces), None, SIGNALED)])

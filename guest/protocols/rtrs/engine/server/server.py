@@ -10,18 +10,14 @@ from collections.abc import Sequence
 
 from bluebridge.device.layout.net.rtrs import MAX_PATHS
 from bluebridge.guest.protocols.rtrs.engine.actions import (
-    Action,
     AddressPair,
     Closed,
-    LinkInfo,
-    Received,
     Reject,
     ServerMemory,
     SessionDown,
     SessionUp,
 )
-from bluebridge.guest.protocols.rtrs.engine.connection import EngineConnection
-from bluebridge.guest.protocols.rtrs.engine.interface import PathStatus, SessionStatus
+from bluebridge.guest.protocols.rtrs.engine.interface import Engine, SessionStatus
 from bluebridge.guest.protocols.rtrs.engine.server.messages import (
     ConnectionRequest,
     Refused,
@@ -34,15 +30,15 @@ from bluebridge.guest.protocols.rtrs.engine.server.shared import Session, Shared
 from bluebridge.guest.protocols.rtrs.engine.settings import ServerSettings
 
 
-class Server:
+class Server(Engine):
     """The `Engine` of a server with its sessions; raises `ValueError` for invalid settings."""
 
     def __init__(self, memory: ServerMemory, settings: ServerSettings) -> None:
         self._shared = Shared(memory, settings)
+        super().__init__(self._shared.outbox, self._shared.alarms)
         self._sessions: dict[bytes, Session] = {}
         """The sessions by UUID."""
         self._paths: dict[int, Path] = {}
-        self._connections: dict[int, tuple[Path, EngineConnection]] = {}
         self._last_session = 0
         self._last_path = 0
         self._closing = False
@@ -54,7 +50,7 @@ class Server:
         """Return all sessions, in the order in which they came."""
         return [
             SessionStatus(
-                session.number, session.name, [_status(path) for path in self._paths_of(session)]
+                session.number, session.name, [path.status for path in self._paths_of(session)]
             )
             for session in self._sessions.values()
         ]
@@ -83,21 +79,6 @@ class Server:
 
     # -- what the surroundings tell -------------------------------------------------------------
 
-    def take_actions(self) -> list[Action]:
-        """Return the actions since the last call."""
-        return self._shared.outbox.take()
-
-    @property
-    def deadline(self) -> float | None:
-        """Return the time at which `expire` has something to do, None for never."""
-        return self._shared.alarms.next
-
-    def expire(self, now: float) -> None:
-        """Do what is due: heartbeats and time limits."""
-        for number, kind in self._shared.alarms.due(now):
-            if number in self._paths:
-                self._paths[number].alarm(kind, now)
-
     def requested(
         self, connection: int, private_data: bytes, addresses: AddressPair, now: float
     ) -> None:
@@ -105,56 +86,16 @@ class Server:
         try:
             request = parse_request(private_data)
             path = self._path_for(request, connection, addresses, now)
-            self._connections[connection] = path, path.request(connection, request)
+            self.connection_opened(path, path.request(connection, request))
         except Refused as error:
-            self._shared.outbox.add(Reject(connection, refusal(error.errno)))
-
-    def established(self, connection: int, private_data: bytes, link: LinkInfo, now: float) -> None:
-        """Take the event that a connection is up."""
-        if (found := self._connections.get(connection)) is not None:
-            found[0].established(found[1], link)
-
-    def rejected(self, connection: int, private_data: bytes, now: float) -> None:
-        """Take the event that the client refused an accepted connection."""
-        self._close(connection, "rejected")
-
-    def connect_failed(self, connection: int, errno: int, now: float) -> None:
-        """Take the event that a connection did not come up."""
-        self._close(connection, "cannot connect")
-
-    def disconnected(self, connection: int, now: float) -> None:
-        """Take the event that the client ended a connection."""
-        self._close(connection, "disconnected")
-
-    def received(self, connection: int, received: Received, now: float) -> None:
-        """Take the completion of a receive."""
-        if (found := self._connections.get(connection)) is not None:
-            found[0].received(found[1], received, now)
-
-    def sent(self, connection: int, token: int, now: float) -> None:
-        """Take the completion of a signaled work request."""
-        if (found := self._connections.get(connection)) is not None:
-            found[0].sent(found[1], token, now)
-
-    def failed(self, connection: int, reason: str, now: float) -> None:
-        """Take the failure of a work request."""
-        self._close(connection, reason)
+            self._outbox.append(Reject(connection, refusal(error.errno)))
 
     def drained(self, connection: int, now: float) -> None:
         """Note that nothing of a connection uses memory any more."""
-        if (found := self._connections.get(connection)) is not None:
-            found[0].drained(found[1])
-            self._operations_over(now)
-
-    def device_removed(self, connection: int, now: float) -> None:
-        """Take the event that the device under a connection is gone."""
-        self._close(connection, "the device is gone")
+        super().drained(connection, now)
+        self._operations_over(now)
 
     # -- what paths tell (`path.Owner`) -----------------------------------------------------------
-
-    def connection_gone(self, connection: EngineConnection) -> None:
-        """Drop all later events of the connection."""
-        del self._connections[connection.number]
 
     def name_taken(self, name: str, session: Session) -> bool:
         """Return True if another session has this name."""
@@ -171,7 +112,7 @@ class Server:
         session.name = name
         session.up += 1
         if session.up == 1:
-            self._shared.outbox.add(SessionUp(session.number, name))
+            self._outbox.append(SessionUp(session.number, name))
 
     def path_closed(self, path: Path, connected: bool) -> None:
         """Note that a path holds nothing any more; the last one ends its session."""
@@ -181,11 +122,14 @@ class Server:
         if connected:
             session.up -= 1
             if not session.up:
-                self._shared.outbox.add(SessionDown(session.number))
+                self._outbox.append(SessionDown(session.number))
         self._end_if_unused(session)
         self._end_if_over()
 
     # -- inside ------------------------------------------------------------------------------------
+
+    def _path(self, number: int) -> Path | None:
+        return self._paths.get(number)
 
     def _path_for(
         self, request: ConnectionRequest, connection: int, addresses: AddressPair, now: float
@@ -246,10 +190,6 @@ class Server:
             if number in self._paths:
                 self._paths[number].operations_over(now)
 
-    def _close(self, connection: int, reason: str) -> None:
-        if (found := self._connections.get(connection)) is not None:
-            found[0].close(reason)
-
     def _end_if_unused(self, session: Session) -> None:
         if not self._paths_of(session) and self._sessions.pop(session.uuid, None) is not None:
             self._shared.memory.free_chunks(session.number)
@@ -257,16 +197,4 @@ class Server:
     def _end_if_over(self) -> None:
         if self._closing and not self._paths:
             self._closing = False
-            self._shared.outbox.add(Closed())
-
-
-def _status(path: Path) -> PathStatus:
-    return PathStatus(
-        path.number,
-        path.addresses,
-        path.state.value,
-        path.hca,
-        path.port,
-        path.heartbeat.latency,
-        path.statistics,
-    )
+            self._outbox.append(Closed())

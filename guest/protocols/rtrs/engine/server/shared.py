@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bluebridge.guest.protocols.rtrs.engine.actions import Serve, ServerMemory
-from bluebridge.guest.protocols.rtrs.engine.connection import Outbox
+from bluebridge.guest.protocols.rtrs.engine.actions import Action, Serve, ServerMemory
 from bluebridge.guest.protocols.rtrs.engine.heartbeat import Alarms
 from bluebridge.guest.protocols.rtrs.engine.server.messages import acceptance, check
 from bluebridge.guest.protocols.rtrs.engine.server.operations import ChunkUse, Operation
@@ -21,7 +20,7 @@ class Shared:
         self.memory = memory
         self.settings = settings
         self.acceptance = acceptance(settings)
-        self.outbox = Outbox()
+        self.outbox: list[Action] = []
         self.alarms = Alarms()
         self.operations: dict[int, Operation] = {}
         self.waiting: set[int] = set()
@@ -36,16 +35,9 @@ class Shared:
         self._last += 1
         operation.number = self._last
         self.operations[self._last] = operation
-        self.outbox.add(
-            Serve(
-                self._last,
-                session,
-                operation.chunk,
-                message.direction,
-                message.length,
-                message.user,
-            )
-        )
+        chunk, user = operation.chunk, message.user
+        serve = Serve(self._last, session, chunk, message.direction, message.length, user)
+        self.outbox.append(serve)
 
 
 class Session:

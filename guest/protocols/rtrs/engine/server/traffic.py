@@ -18,7 +18,6 @@ from bluebridge.device.layout.net.rtrs import (
     response_payload,
 )
 from bluebridge.guest.protocols.rtrs.engine.actions import (
-    Direction,
     Invalidate,
     PostReceive,
     Received,
@@ -31,8 +30,8 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
 )
 from bluebridge.guest.protocols.rtrs.engine.connection import FIRST_SLOT_TOKEN, EngineConnection
 from bluebridge.guest.protocols.rtrs.engine.formats import NEW_KEY, next_key
-from bluebridge.guest.protocols.rtrs.engine.heartbeat import ACKNOWLEDGEMENT, Heartbeat
-from bluebridge.guest.protocols.rtrs.engine.interface import Statistics
+from bluebridge.guest.protocols.rtrs.engine.heartbeat import ACKNOWLEDGEMENT
+from bluebridge.guest.protocols.rtrs.engine.interface import EnginePath
 from bluebridge.guest.protocols.rtrs.engine.server.operations import (
     BadRequest,
     ChunkUse,
@@ -92,20 +91,18 @@ class Traffic:
         self,
         shared: Shared,
         session: Session,
-        path: int,
+        path: EnginePath,
         connections: Sequence[EngineConnection],
         keys: list[int],
-        statistics: Statistics,
-        heartbeat: Heartbeat,
     ) -> None:
         self._shared = shared
         self._outbox = shared.outbox
         self._session = session
-        self._path = path
+        self._path = path.number
         self._connections = connections
         self._keys = keys
-        self._statistics = statistics
-        self._heartbeat = heartbeat
+        self._statistics = path.statistics
+        self._heartbeat = path.heartbeat
         settings = shared.settings
         self._depth = settings.queue_depth
         self._chunk_size = settings.max_chunk_size
@@ -131,12 +128,12 @@ class Traffic:
         immediate = received.immediate
         if immediate is None or not received.write:
             raise BadRequest("a SEND")
-        self._outbox.add(PostReceive(connection.number, 1))
+        self._outbox.append(PostReceive(connection.number, 1))
         kind = immediate >> PAYLOAD_BITS
         if kind == _IO_REQ:
             self._requested(connection, immediate & PAYLOAD_MASK)
         elif kind == _HB_MSG:
-            self.beat(ACKNOWLEDGEMENT)
+            self._connections[0].queue.post_immediate(ACKNOWLEDGEMENT)
         elif kind == _HB_ACK:
             self._heartbeat.acknowledged(now)
 
@@ -148,12 +145,6 @@ class Traffic:
         operation = self._operations.get(token - FIRST_SLOT_TOKEN)
         if operation is not None and operation.connection is connection:
             self._begin(operation)
-
-    def beat(self, immediate: int) -> None:
-        """Send a heartbeat, or the answer to one."""
-        queue = self._connections[0].queue
-        token = queue.token()
-        queue.post([WriteImmediate(immediate, token)], token != 0)
 
     def drained(self) -> None:
         """End the operations that wait for the end of a key, which will not come any more."""
@@ -174,10 +165,8 @@ class Traffic:
         if not self.alive or message is None:
             return
         queue = operation.connection.queue
-        token = queue.token()
         renewal = self._renewal(operation.chunk) if self._always_invalidate else None
-        chain = response(operation, message, self._session.number, renewal, token)
-        queue.post(chain, token != 0)
+        queue.post(response(operation, message, self._session.number, renewal, queue.token()))
 
     def _requested(self, connection: EngineConnection, payload: int) -> None:
         chunk = payload >> self._offset_bits
@@ -189,8 +178,7 @@ class Traffic:
         operation = Operation(self, connection, chunk, offset)
         self._operations[chunk] = operation
         if self._always_invalidate:
-            end = Invalidate(self._keys[chunk], FIRST_SLOT_TOKEN + chunk)
-            connection.queue.post([end], True)
+            connection.queue.post([Invalidate(self._keys[chunk], FIRST_SLOT_TOKEN + chunk)])
         else:
             self._begin(operation)
 
@@ -206,10 +194,7 @@ class Traffic:
             operation.offset,
             self._chunk_size,
         )
-        if message.direction is Direction.WRITE:
-            self._statistics.count_write(operation.offset)
-        else:
-            self._statistics.count_read(operation.offset)
+        self._statistics.count(message.direction, operation.offset)
         self._session.chunk_use.begin(operation)
 
     def _renewal(self, chunk: int) -> Register:
