@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from array import array
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import IntEnum
 from functools import lru_cache
 from typing import TextIO
@@ -48,6 +48,11 @@ class Log:
                     with contextlib.suppress(OSError, ValueError):
                         stream.write(stamped)
                         stream.flush()
+
+    def debug(self, text: str) -> None:
+        """Log a line of a step of an iteration, if that is wanted."""
+        if self.debugging:
+            self.line(text)
 
     def note(self, text: str) -> None:
         """Log a line that begins with the module's name."""
@@ -108,17 +113,7 @@ class Stats:
 
     def by_name(self, name: str) -> dict[str, str | int]:
         """Return the nine columns by name, in order."""
-        return {
-            "name": name,
-            "send_bytes": self.send_bytes,
-            "send_msgs": self.send_msgs,
-            "recv_bytes": self.recv_bytes,
-            "recv_msgs": self.recv_msgs,
-            "write_bytes": self.write_bytes,
-            "write_msgs": self.write_msgs,
-            "read_bytes": self.read_bytes,
-            "read_msgs": self.read_msgs,
-        }
+        return {"name": name, **asdict(self)}
 
     def line(self, name: str) -> str:
         """Return one line of /proc/krping without the newline."""
@@ -164,30 +159,6 @@ class Latencies:
 def _percentile(ordered: list[float], share: float) -> float:
     """Return the sample below which `share` of the others lie (nearest rank)."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-class Progress:
-    """The state, statistics and outcome of one run.
-
-    `remote` is the peer's buffer as it was advertised last: address, rkey, length.
-    """
-
-    def __init__(self, options: Options, log: Log) -> None:
-        self.options = options
-        self.log = log
-        self.state = State.IDLE
-        self.stats = Stats()
-        self.latencies = Latencies()
-        self.iterations = 0
-        self.validated = 0
-        self.failure = ""
-        self.disconnected = False
-        self.remote = (0, 0, 0)
-
-    def fail(self, reason: str) -> None:
-        """Enter ERROR, which ends every wait; the first reason is kept."""
-        self.state = State.ERROR
-        self.failure = self.failure or reason
 
 
 class KrpingError(Exception):

@@ -119,16 +119,12 @@ class Server(KrpingThread):
 
     def _read(self, resources: Resources) -> None:
         """Read the ping data from the client's source buffer and send the go-ahead."""
-        debugging = self.log.debugging
-        if debugging:
-            self.log.line("server received sink adv")
+        self.log.debug("server received sink adv")
         address, key, length = self._remote_buffer()
         self.post(resources.read_chain(address, key, length))
-        if debugging:
-            self.log.line("server posted rdma read req")
+        self.log.debug("server posted rdma read req")
         self.wait_for(State.RDMA_READ_COMPLETE)
-        if debugging:
-            self.log.line("server received read complete")
+        self.log.debug("server received read complete")
         self._go_ahead(resources, key)
         # Checked while the client prepares its next step, not in its way.
         if self.options.validate:
@@ -142,16 +138,13 @@ class Server(KrpingThread):
 
     def _write(self, resources: Resources) -> None:
         """Write the ping data to the client's sink buffer and send the go-ahead."""
-        debugging = self.log.debugging
         self.wait_for(State.RDMA_WRITE_ADV)
-        if debugging:
-            self.log.line("server received sink adv")
+        self.log.debug("server received sink adv")
         address, key, size = self._remote_buffer()
         length = bytes(resources.rdma[:size]).find(0) + 1 or size
         self.post(resources.write_chain(address, key, length))
         self.wait_for(State.RDMA_WRITE_COMPLETE)
-        if debugging:
-            self.log.line("server rdma write complete")
+        self.log.debug("server rdma write complete")
         self.state = State.CONNECTED
         self._go_ahead(resources, key)
 
@@ -163,8 +156,7 @@ class Server(KrpingThread):
             if self.log.debugging:
                 self.log.line(f"send-w-inv rkey {key:#x}")
         self.post((request,))
-        if self.log.debugging:
-            self.log.line("server posted go ahead")
+        self.log.debug("server posted go ahead")
 
     def _remote_buffer(self) -> tuple[int, int, int]:
         """Return the buffer that the client advertised, which must fit into this side's."""

@@ -14,11 +14,13 @@ from collections.abc import Sequence
 from bluebridge.guest.protocols.cm import CmEvent, CmId, ConnectionManager, ConnParam, EventType
 from bluebridge.guest.protocols.krping.option_string import Options, Test
 from bluebridge.guest.protocols.krping.progress import (
+    PREFIX,
     Cancelled,
     KrpingError,
+    Latencies,
     Log,
-    Progress,
     State,
+    Stats,
     after_advertisement,
     after_go_ahead,
     explain,
@@ -29,74 +31,6 @@ from bluebridge.guest.verbs import HEALTH_SECONDS, Device, SendWr, Wc, WcOpcode,
 _SUCCESS, _FLUSHED = WcStatus.SUCCESS, WcStatus.WR_FLUSH_ERR
 _RECV, _SEND = WcOpcode.RECV, WcOpcode.SEND
 _WRITE, _READ = WcOpcode.RDMA_WRITE, WcOpcode.RDMA_READ
-
-
-def completed(run: Progress, completion: Wc, resources: Resources) -> None:
-    """Count one completion of `run`'s queue pair, and set the next state."""
-    debugging = run.log.debugging
-    if run.state is State.ERROR:
-        if debugging:
-            run.log.note("cq completion in ERROR state")
-        return
-    if completion.status is not _SUCCESS:
-        _failed(run, completion)
-        return
-    opcode, stats = completion.opcode, run.stats
-    if opcode is _RECV:
-        if debugging:
-            run.log.line("recv completion")
-        stats.recv_bytes += ADVERTISEMENT.size
-        stats.recv_msgs += 1
-        _received(run, completion, resources)
-    elif opcode is _SEND:
-        if debugging:
-            run.log.line("send completion")
-        stats.send_bytes += ADVERTISEMENT.size
-        stats.send_msgs += 1
-    elif opcode is _READ:
-        if debugging:
-            run.log.line("rdma read completion")
-        stats.read_bytes += resources.rdma_wr.sg_list[0].length
-        stats.read_msgs += 1
-        run.state = State.RDMA_READ_COMPLETE
-    elif opcode is _WRITE:
-        if debugging:
-            run.log.line("rdma write completion")
-        stats.write_bytes += resources.rdma_wr.sg_list[0].length
-        stats.write_msgs += 1
-        run.state = State.RDMA_WRITE_COMPLETE
-
-
-def _received(run: Progress, completion: Wc, resources: Resources) -> None:
-    """Take the peer's SEND: an advertisement, or on a pinging client the go-ahead."""
-    if completion.byte_len != ADVERTISEMENT.size:
-        run.log.note(f"Received bogus data, size {completion.byte_len}")
-        run.fail(f"the peer sent {completion.byte_len} bytes where krping sends 16")
-        return
-    if run.options.server or run.options.test is not Test.PING:
-        run.remote = resources.received()
-        if run.log.debugging:
-            address, key, size = run.remote
-            run.log.line(f"Received rkey {key:x} addr {address:x} len {size} from peer")
-        run.state = after_advertisement(run.state)
-    else:
-        run.state = after_go_ahead(run.state)
-    resources.qp.post_recv(resources.recv_wr)
-
-
-def _failed(run: Progress, completion: Wc) -> None:
-    """Take a failed completion; a flushed one only says that the connection ended."""
-    if completion.status is _FLUSHED:
-        if run.log.debugging:
-            run.log.line("cq flushed")
-        return
-    run.log.note(
-        f"cq completion failed with wr_id {completion.wr_id:x} status {completion.status:d} "
-        f"opcode {completion.opcode:d} vender_err {completion.vendor_err:x}"
-    )
-    run.fail(f"a work request failed with status {completion.status.name}")
-
-
 GRACE_SECONDS = 3.0
 """The seconds that a cancelled thread may take to finish the iteration it is in."""
 PARTING_SECONDS = 5.0
@@ -106,13 +40,25 @@ BATCH = 16
 CONN_PARAM = ConnParam(responder_resources=1, initiator_depth=1)
 
 
-class KrpingThread(Progress, ABC):
-    """One krping run: `run` is for one thread, `cancel` may be called by any."""
+class KrpingThread(ABC):
+    """One krping run: `run` is for one thread, `cancel` may be called by any.
+
+    `remote` is the peer's buffer as it was advertised last: address, rkey, length.
+    """
 
     def __init__(
         self, device: Device, manager: ConnectionManager, options: Options, log: Log
     ) -> None:
-        super().__init__(options, log)
+        self.options = options
+        self.log = log
+        self.state = State.IDLE
+        self.stats = Stats()
+        self.latencies = Latencies()
+        self.iterations = 0
+        self.validated = 0
+        self.failure = ""
+        self.disconnected = False
+        self.remote = (0, 0, 0)
         self.device = device
         self.number = 0
         self.cm_id = manager.create_id()
@@ -135,6 +81,11 @@ class KrpingThread(Progress, ABC):
     @abstractmethod
     def run(self) -> None:
         """Connect and carry out the test; raises `KrpingError` or `Cancelled`."""
+
+    def fail(self, reason: str) -> None:
+        """Enter ERROR, which ends every wait; the first reason is kept."""
+        self.state = State.ERROR
+        self.failure = self.failure or reason
 
     def cancel(self) -> None:
         """End the run soon: at the end of an iteration if that comes within `GRACE_SECONDS`."""
@@ -337,5 +288,61 @@ class KrpingThread(Progress, ABC):
         if not completions:
             return False
         for completion in completions:
-            completed(self, completion, resources)
+            self._completed(completion, resources)
         return True
+
+    def _completed(self, completion: Wc, resources: Resources) -> None:
+        """Count one completion and set the next state (krping.c: krping_cq_event_handler)."""
+        if self.state is State.ERROR:
+            self.log.debug(f"{PREFIX}cq completion in ERROR state")
+            return
+        if completion.status is not _SUCCESS:
+            self._failed(completion)
+            return
+        opcode, stats = completion.opcode, self.stats
+        if opcode is _RECV:
+            self.log.debug("recv completion")
+            stats.recv_bytes += ADVERTISEMENT.size
+            stats.recv_msgs += 1
+            self._received(completion, resources)
+        elif opcode is _SEND:
+            self.log.debug("send completion")
+            stats.send_bytes += ADVERTISEMENT.size
+            stats.send_msgs += 1
+        elif opcode is _READ:
+            self.log.debug("rdma read completion")
+            stats.read_bytes += resources.rdma_wr.sg_list[0].length
+            stats.read_msgs += 1
+            self.state = State.RDMA_READ_COMPLETE
+        elif opcode is _WRITE:
+            self.log.debug("rdma write completion")
+            stats.write_bytes += resources.rdma_wr.sg_list[0].length
+            stats.write_msgs += 1
+            self.state = State.RDMA_WRITE_COMPLETE
+
+    def _received(self, completion: Wc, resources: Resources) -> None:
+        """Take the peer's SEND: an advertisement, or on a pinging client the go-ahead."""
+        if completion.byte_len != ADVERTISEMENT.size:
+            self.log.note(f"Received bogus data, size {completion.byte_len}")
+            self.fail(f"the peer sent {completion.byte_len} bytes where krping sends 16")
+            return
+        if self.options.server or self.options.test is not Test.PING:
+            self.remote = resources.received()
+            if self.log.debugging:
+                address, key, size = self.remote
+                self.log.line(f"Received rkey {key:x} addr {address:x} len {size} from peer")
+            self.state = after_advertisement(self.state)
+        else:
+            self.state = after_go_ahead(self.state)
+        resources.qp.post_recv(resources.recv_wr)
+
+    def _failed(self, completion: Wc) -> None:
+        """Take a failed completion; a flushed one only says that the connection ended."""
+        if completion.status is _FLUSHED:
+            self.log.debug("cq flushed")
+            return
+        self.log.note(
+            f"cq completion failed with wr_id {completion.wr_id:x} status {completion.status:d} "
+            f"opcode {completion.opcode:d} vender_err {completion.vendor_err:x}"
+        )
+        self.fail(f"a work request failed with status {completion.status.name}")

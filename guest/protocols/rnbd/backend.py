@@ -16,6 +16,7 @@ from bluebridge.guest.protocols.rnbd.engine.exports import Export
 from bluebridge.guest.protocols.rnbd.engine.messages import Geometry
 
 _ALL_SECTORS = 0xFFFFFFFF // SECTOR
+"""The most sectors that one request without data can name: its length has 32 bits."""
 _PAGE = 4096
 _KEEP_SIZE, _PUNCH_HOLE, _ZERO_RANGE = 1, 2, 16
 _BLKSSZGET = 0x1268
@@ -122,10 +123,6 @@ class FileBackend:
         )
 
 
-ALL_SECTORS = 0xFFFFFFFF // SECTOR
-"""The most sectors that one request without data can name: its length has 32 bits."""
-
-
 class RamBackend:
     """A RAM disk of `size` zero bytes.
 
@@ -143,9 +140,9 @@ class RamBackend:
         self._view = memoryview(self._memory)
         self.geometry = Geometry(
             sectors=size // SECTOR,
-            max_hw_sectors=ALL_SECTORS,
-            max_write_zeroes_sectors=ALL_SECTORS,
-            max_discard_sectors=ALL_SECTORS,
+            max_hw_sectors=_ALL_SECTORS,
+            max_write_zeroes_sectors=_ALL_SECTORS,
+            max_discard_sectors=_ALL_SECTORS,
             discard_granularity=mmap.PAGESIZE,
             physical_block_size=mmap.PAGESIZE,
             logical_block_size=SECTOR,

@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple
 
 from bluebridge.device.layout.net.rnbd import SECTOR, AccessMode
 from bluebridge.guest.protocols.rnbd.engine.actions import (
@@ -26,24 +26,19 @@ from bluebridge.guest.protocols.rnbd.engine.actions import (
 )
 from bluebridge.guest.protocols.rnbd.engine.client import RnbdClient
 from bluebridge.guest.protocols.rnbd.nbd import kernel
-from bluebridge.guest.protocols.rnbd.nbd.device import Loop, NbdDevice
+from bluebridge.guest.protocols.rnbd.nbd.device import NbdDevice
 from bluebridge.guest.protocols.rnbd.nbd.kernel import KernelDevice
+from bluebridge.guest.protocols.rtrs.transport.loop import Loop
 
 MOUNTS = Path("/proc/self/mounts")
 SYS_BLOCK = Path("/sys/block")
 
 
-class Block:
-    """An RNBD device, its block device in the kernel, and the `NbdDevice` between them."""
+class Block(NamedTuple):
+    """A block device in the kernel, and the `NbdDevice` between it and its RNBD device."""
 
-    def __init__(self, kernel: KernelDevice, server: NbdDevice) -> None:
-        self.kernel = kernel
-        self.server = server
-
-    @property
-    def device(self) -> ClientDevice:
-        """The RNBD device behind the block device."""
-        return self.server.device
+    kernel: KernelDevice
+    server: NbdDevice
 
     def holder(self) -> str | None:
         """Return in words who uses the block device; None if no user is known."""
@@ -64,20 +59,6 @@ def _nothing(errno: int) -> None:
     """Do nothing at the end of an action that nobody waits for."""
 
 
-class Clock(Protocol):
-    """The loop's clock."""
-
-    def now(self) -> float:
-        """Return the time in seconds."""
-
-
-class WorkLoop(Loop, Clock, Protocol):
-    """The methods of a loop that block devices need."""
-
-    def call_at(self, when: float, action: Callable[[], None]) -> object:
-        """Call `action` at `when`."""
-
-
 class BlockDevices:
     """Gives each mapped device a block device, and takes it away.
 
@@ -85,7 +66,7 @@ class BlockDevices:
     """
 
     def __init__(
-        self, client: RnbdClient, loop: WorkLoop, perform: Callable[[], None], log: Log
+        self, client: RnbdClient, loop: Loop, perform: Callable[[], None], log: Log
     ) -> None:
         self.client = client
         self.blocks: dict[ClientDevice, Block] = {}

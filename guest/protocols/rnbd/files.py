@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from bluebridge.device.layout.net.rnbd import NAME_BYTES, AccessMode
-from bluebridge.guest.fuse import tree
 from bluebridge.guest.fuse.tree import (
     Answer,
     Directory,
@@ -18,6 +17,7 @@ from bluebridge.guest.fuse.tree import (
     Node,
     command,
     directory,
+    is_word,
     parse_unsigned,
     text,
 )
@@ -178,7 +178,7 @@ class ClientFiles:
             answer.done()
 
         def remap(data: bytes, answer: Answer) -> None:
-            if not tree.is_word(data.strip(), "1"):
+            if not is_word(data.strip(), "1"):
                 raise OSError(errno.EINVAL, "not 1")
             self._devices.remap(device, answer.done)
 

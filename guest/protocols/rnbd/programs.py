@@ -62,7 +62,7 @@ class ClientProgram:
             lambda memory: ClientSession(given.session, memory, random.Random(), settings),
             self._take,
         )
-        self.client = RnbdClient(self.side.engine, self.side.slots, log)
+        self.client = RnbdClient(self.side.engine, self.side.slots.data, log)
         self.devices = BlockDevices(self.client, loop, self.side.transport.perform, log)
         cpus = os.cpu_count() or 1
         self._files = RtrsClientFiles(self.side.engine, self.side.transport.call, cpus)
@@ -153,7 +153,7 @@ class ServerProgram:
         self.side = ServerSide(
             interfaces, loop, lambda memory: Server(memory, settings), self._take, given.port
         )
-        self.server = RnbdServer(self.side.engine, self.side.chunks, exports, log)
+        self.server = RnbdServer(self.side.engine.respond, self.side.chunks.view, exports, log)
         self._trees = {
             "rtrs-server": RtrsServerFiles(self.side.engine, self.side.transport.call).tree,
             "rnbd-server": ServerFiles(self.server).tree,

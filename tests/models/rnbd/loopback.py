@@ -136,8 +136,10 @@ class Loopback:
     ) -> None:
         self.lines: list[str] = []
         self.transport = Transport(queue_depth, size, seed)
-        self.server = RnbdServer(self.transport, self.transport, exports, self.lines.append)
-        self.client = RnbdClient(self.transport, self.transport, self.lines.append)
+        self.server = RnbdServer(
+            self.transport.respond, self.transport.view, exports, self.lines.append
+        )
+        self.client = RnbdClient(self.transport, self.transport.data, self.lines.append)
         self.now = 0.0
         self.server.handle(SessionUp(SESSION, "loop"), self.now)
 

@@ -124,20 +124,6 @@ ClientAction = (
 )
 
 
-class SlotMemory(Protocol):
-    """The memory for the data of a client's requests."""
-
-    def data(self, slot: int) -> memoryview:
-        """Return all data of one slot, `max_io_size` bytes or more, writable."""
-
-
-class ChunkMemory(Protocol):
-    """The memory that the clients of a server write to."""
-
-    def view(self, session: int, chunk: int) -> memoryview:
-        """Return all bytes of one chunk, writable."""
-
-
 class Requester(Protocol):
     """The part of RTRS's `ClientSession` that a client uses."""
 
@@ -159,13 +145,6 @@ class Requester(Protocol):
         self, direction: Direction, permit: Permit, user: bytes, length: int, now: float
     ) -> int:
         """Start a request as `ClientSession.request`."""
-
-
-class Responder(Protocol):
-    """The part of RTRS's `Server` that a server uses."""
-
-    def respond(self, operation: int, errno: int, now: float) -> None:
-        """End an operation as `Server.respond`."""
 
 
 class Backend(Protocol):

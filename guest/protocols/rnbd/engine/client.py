@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from bluebridge.device.layout.net import rnbd
 from bluebridge.device.layout.net.rnbd import AccessMode, MessageType
@@ -24,7 +24,6 @@ from bluebridge.guest.protocols.rnbd.engine.actions import (
     Resized,
     SessionClosed,
     SessionReady,
-    SlotMemory,
     Unmapped,
 )
 from bluebridge.guest.protocols.rnbd.engine.flights import Flights, IoFlight, Mailbox
@@ -36,80 +35,22 @@ MAX_SECTORS = 1 << 54
 """The largest size in sectors, beyond which the size in bytes exceeds 63 bits."""
 
 
-class DeviceTable:
-    """The devices in the order of mapping; `tell` takes the actions about them."""
-
-    def __init__(self, tell: Callable[[ClientAction], None]) -> None:
-        self.devices: list[ClientDevice] = []
-        self._tell = tell
-
-    def add(self, name: str, access: AccessMode) -> ClientDevice:
-        """Add a device; raises `FileExistsError`, `ValueError` for a name that does not fit."""
-        messages.pack_open(name, access)
-        if any(device.name == name for device in self.devices):
-            raise FileExistsError(errno.EEXIST, f"{name} is mapped")
-        device = ClientDevice(name, access)
-        self.devices.append(device)
-        return device
-
-    def remove(self, device: ClientDevice) -> None:
-        """Forget a device. Raises `OSError` with EALREADY the second time."""
-        if device.state == DeviceState.UNMAPPED:
-            raise OSError(errno.EALREADY, f"{device.name} is unmapped")
-        device.state = DeviceState.UNMAPPED
-        self.devices.remove(device)
-
-    def map_failed(self, device: ClientDevice, error: int) -> None:
-        """Note that the server does not open the device."""
-        self.remove(device)
-        self._tell(Mapped(device, error))
-
-    def all_offline(self) -> None:
-        """Note that no path is connected."""
-        for device in self.devices:
-            if device.state == DeviceState.MAPPED:
-                device.state = DeviceState.DISCONNECTED
-                self._tell(Offline(device))
-
-    def resize(self, device: ClientDevice, sectors: int) -> None:
-        """Change the size of a device; raises `OSError` with ENOENT unless it is mapped."""
-        if device.state != DeviceState.MAPPED:
-            raise OSError(errno.ENOENT, f"{device.name} is not open")
-        if device.geometry.sectors != sectors:
-            device.geometry = device.geometry._replace(sectors=sectors)
-            self._tell(Resized(device))
-
-    def opened(self, device: ClientDevice, number: int, geometry: Geometry) -> int:
-        """Note that the server has opened a device; returns 0 or an errno.
-
-        An errno says that the device is not wanted any more or cannot be used.
-        """
-        if device.state == DeviceState.UNMAPPED:
-            return errno.ENOENT
-        if not geometry.logical_block_size or geometry.sectors >= MAX_SECTORS:
-            return errno.EINVAL
-        before, old = device.state, device.geometry
-        device.number, device.geometry = number, geometry
-        device.state = DeviceState.MAPPED
-        if before != DeviceState.INIT and old.sectors != geometry.sectors:
-            self._tell(Resized(device))
-        return 0
-
-
 class RnbdClient:
     """The devices of one session; `handle` takes the RTRS client's actions for this layer.
 
-    While no path is connected requests fail with EIO, as those of rnbd_client do.
+    While no path is connected requests fail with EIO, as those of rnbd_client do. `data` returns
+    all data of a slot, `max_io_size` bytes or more, writable.
     """
 
-    def __init__(self, rtrs: Requester, slots: SlotMemory, log: Log) -> None:
+    def __init__(self, rtrs: Requester, data: Callable[[int], memoryview], log: Log) -> None:
         self._rtrs = rtrs
-        self._slots = slots
+        self._data = data
         self._log = log
         self._flights = Flights(rtrs)
         self._actions: list[ClientAction] = []
-        self._table = DeviceTable(self._tell)
-        self._mailbox = Mailbox(rtrs, slots, self._flights, self.release)
+        self.devices: list[ClientDevice] = []
+        """All devices that are mapped or being mapped, in the order of mapping."""
+        self._mailbox = Mailbox(rtrs, data, self._flights, self.release)
         self._refused: deque[ClientDevice] = deque()
         self._ready = False
         self._ended = False
@@ -122,11 +63,6 @@ class RnbdClient:
     def name(self) -> str:
         """The name of the session."""
         return self._rtrs.name
-
-    @property
-    def devices(self) -> Sequence[ClientDevice]:
-        """All devices that are mapped or being mapped."""
-        return self._table.devices
 
     @property
     def max_io_size(self) -> int:
@@ -165,7 +101,11 @@ class RnbdClient:
 
         Raises `FileExistsError` for one that is mapped, `ValueError` for a bad name.
         """
-        device = self._table.add(name, access)
+        messages.pack_open(name, access)
+        if any(device.name == name for device in self.devices):
+            raise FileExistsError(errno.EEXIST, f"{name} is mapped")
+        device = ClientDevice(name, access)
+        self.devices.append(device)
         if self._ready:
             self._open(device, now)
         return device
@@ -182,7 +122,7 @@ class RnbdClient:
     def unmap(self, device: ClientDevice, now: float) -> None:
         """Unmap a device; `Unmapped` follows. Raises `OSError` with EALREADY the second time."""
         was_mapped = device.state == DeviceState.MAPPED
-        self._table.remove(device)
+        self._remove(device)
 
         def over(error: int, answer: bytes, now: float) -> None:
             self.unmapping -= 1
@@ -196,7 +136,11 @@ class RnbdClient:
 
     def resize(self, device: ClientDevice, sectors: int) -> None:
         """Change the size of a device; raises `OSError` with ENOENT unless it is mapped."""
-        self._table.resize(device, sectors)
+        if device.state != DeviceState.MAPPED:
+            raise OSError(errno.ENOENT, f"{device.name} is not open")
+        if device.geometry.sectors != sectors:
+            device.geometry = device.geometry._replace(sectors=sectors)
+            self._actions.append(Resized(device))
 
     # -- requests of the block layer ----------------------------------------------------------
 
@@ -209,7 +153,7 @@ class RnbdClient:
 
     def data(self, permit: Permit) -> memoryview:
         """Return a request's memory, which for a write is filled before `submit`."""
-        return self._slots.data(permit.slot)
+        return self._data(permit.slot)
 
     def submit(
         self, device: ClientDevice, permit: Permit, request: BlockRequest, tag: int, now: float
@@ -248,9 +192,9 @@ class RnbdClient:
         error = error or self._take_version(answer)
         self._actions.append(SessionReady(error))
         self._ready = not error
-        for device in list(self._table.devices):
+        for device in list(self.devices):
             if error:
-                self._table.map_failed(device, error)
+                self._map_failed(device, error)
             else:
                 self._open(device, now)
 
@@ -259,10 +203,10 @@ class RnbdClient:
         if not self._ready:
             return
         if not up:
-            self._table.all_offline()
+            self._all_offline()
             return
         self._mailbox.introduce(self._introduced_again, now)
-        for device in self._table.devices:
+        for device in self.devices:
             if device.state != DeviceState.INIT:
                 self._open(device, now)
 
@@ -285,7 +229,7 @@ class RnbdClient:
         self._ended = True
         self._ready = False
         self._mailbox.clear()
-        self._table.all_offline()
+        self._all_offline()
         self._actions.append(SessionClosed())
 
     def _open(self, device: ClientDevice, now: float) -> None:
@@ -302,7 +246,7 @@ class RnbdClient:
         if not first:
             self._actions.append(Remapped(device, error))
         elif error:
-            self._table.map_failed(device, error)
+            self._map_failed(device, error)
         else:
             self._actions.append(Mapped(device, 0))
 
@@ -315,10 +259,45 @@ class RnbdClient:
             number, geometry = messages.parse_opened(answer)
         except MessageError:
             return errno.EINVAL
-        wrong = self._table.opened(device, number, geometry)
+        wrong = self._opened_as(device, number, geometry)
         if wrong:
             self._mailbox.close(number, _nobody_waits, now)
         return wrong
+
+    def _opened_as(self, device: ClientDevice, number: int, geometry: Geometry) -> int:
+        """Take number and sizes of a device that the server has opened; returns 0 or an errno.
+
+        An errno says that the device is not wanted any more or cannot be used.
+        """
+        if device.state == DeviceState.UNMAPPED:
+            return errno.ENOENT
+        if not geometry.logical_block_size or geometry.sectors >= MAX_SECTORS:
+            return errno.EINVAL
+        before, old = device.state, device.geometry
+        device.number, device.geometry = number, geometry
+        device.state = DeviceState.MAPPED
+        if before != DeviceState.INIT and old.sectors != geometry.sectors:
+            self._actions.append(Resized(device))
+        return 0
+
+    # -- the list of devices ------------------------------------------------------------------
+
+    def _remove(self, device: ClientDevice) -> None:
+        """Forget a device. Raises `OSError` with EALREADY the second time."""
+        if device.state == DeviceState.UNMAPPED:
+            raise OSError(errno.EALREADY, f"{device.name} is unmapped")
+        device.state = DeviceState.UNMAPPED
+        self.devices.remove(device)
+
+    def _map_failed(self, device: ClientDevice, error: int) -> None:
+        self._remove(device)
+        self._actions.append(Mapped(device, error))
+
+    def _all_offline(self) -> None:
+        for device in self.devices:
+            if device.state == DeviceState.MAPPED:
+                device.state = DeviceState.DISCONNECTED
+                self._actions.append(Offline(device))
 
     def _tell(self, action: ClientAction) -> None:
         self._actions.append(action)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from bluebridge.device.layout.net import rnbd
@@ -16,7 +15,6 @@ from bluebridge.guest.protocols.rnbd.engine.actions import (
     ClientDevice,
     Done,
     Requester,
-    SlotMemory,
 )
 from bluebridge.guest.protocols.rtrs.engine.actions import Direction
 from bluebridge.guest.protocols.rtrs.engine.interface import Permit
@@ -51,9 +49,6 @@ class Flights:
         self._by_slot: dict[int, Flight] = {}
         self._again: deque[tuple[float, Flight]] = deque()
 
-    def __len__(self) -> int:
-        return len(self._by_slot) + len(self._again)
-
     @property
     def deadline(self) -> float | None:
         """Return the time at which `expire` has something to do, None for never."""
@@ -86,39 +81,6 @@ class Flights:
                 return
             self._again.popleft()
             self.start(flight, now)
-
-
-@dataclass(slots=True)
-class AdminFlight:
-    """A message about session or device, on connection 0; `length` bytes are the answer's."""
-
-    permit: Permit
-    direction: Direction
-    length: int
-    user: bytes
-    answered: Callable[[AdminFlight, int, float], None]
-
-    def message(self) -> bytes:
-        """Return the user message."""
-        return self.user
-
-    def finished(self, errno: int, now: float) -> None:
-        """Give the answer to the function that waits for it."""
-        self.answered(self, errno, now)
-
-
-@dataclass(slots=True)
-class WaitingMessage:
-    """A message about session or device that waits for a permit."""
-
-    direction: Direction
-    length: int
-    user: bytes
-    answered: Callable[[AdminFlight, int, float], None]
-
-    def with_permit(self, permit: Permit) -> AdminFlight:
-        """Return the flight of this message, which has its permit now."""
-        return AdminFlight(permit, self.direction, self.length, self.user, self.answered)
 
 
 _DIRECTION = {
@@ -187,35 +149,63 @@ Answered = Callable[[int, bytes, float], None]
 """The type of a call that takes errno (0 or positive), the answer, and the time."""
 
 
+class AdminFlight:
+    """A message about session or device; `length` bytes of its slot are the answer's."""
+
+    permit: Permit
+
+    def __init__(
+        self, mailbox: Mailbox, direction: Direction, length: int, user: bytes, answered: Answered
+    ) -> None:
+        self.direction = direction
+        self.length = length
+        self.answered = answered
+        self._mailbox = mailbox
+        self._user = user
+
+    def message(self) -> bytes:
+        """Return the user message."""
+        return self._user
+
+    def finished(self, errno: int, now: float) -> None:
+        """Give the answer to the function that waits for it."""
+        self._mailbox.finished(self, errno, now)
+
+
 class Mailbox:
-    """Sends messages in the order in which they come; `release` gives a permit back."""
+    """Sends messages about session and devices, in their order, over connection 0.
+
+    Each waits for a permit, which `release` gives back; `data` returns a slot's memory. As in the
+    kernel's rnbd-clt.c: send_msg_sess_info, send_msg_open, send_msg_close.
+    """
 
     def __init__(
         self,
         rtrs: Requester,
-        slots: SlotMemory,
+        data: Callable[[int], memoryview],
         flights: Flights,
         release: Callable[[Permit, float], None],
     ) -> None:
         self._rtrs = rtrs
-        self._slots = slots
+        self._data = data
         self._flights = flights
         self._release = release
-        self._waiting: deque[WaitingMessage] = deque()
+        self._waiting: deque[AdminFlight] = deque()
 
     def introduce(self, answered: Answered, now: float) -> None:
         """Send SESS_INFO."""
         user = messages.pack_session(MessageType.SESS_INFO, rnbd.VERSION_MAJOR)
-        self._send(Direction.READ, rnbd.SESS_INFO.size, user, answered, now)
+        self._send(AdminFlight(self, Direction.READ, rnbd.SESS_INFO.size, user, answered), now)
 
     def open(self, device: ClientDevice, answered: Answered, now: float) -> None:
         """Send OPEN for a device."""
         user = messages.pack_open(device.name, device.access)
-        self._send(Direction.READ, rnbd.OPEN_RSP.size, user, answered, now)
+        self._send(AdminFlight(self, Direction.READ, rnbd.OPEN_RSP.size, user, answered), now)
 
     def close(self, number: int, answered: Answered, now: float) -> None:
         """Send CLOSE for a device."""
-        self._send(Direction.WRITE, 0, messages.pack_close(number), answered, now)
+        user = messages.pack_close(number)
+        self._send(AdminFlight(self, Direction.WRITE, 0, user, answered), now)
 
     def clear(self) -> None:
         """Forget the waiting messages of a session that is over."""
@@ -226,16 +216,17 @@ class Mailbox:
         permit = self._rtrs.get_permit(admin=True) if self._waiting else None
         if permit is None:
             return False
-        self._flights.start(self._waiting.popleft().with_permit(permit), now)
+        flight = self._waiting.popleft()
+        flight.permit = permit
+        self._flights.start(flight, now)
         return True
 
-    def _send(
-        self, direction: Direction, length: int, user: bytes, answered: Answered, now: float
-    ) -> None:
-        def over(flight: AdminFlight, error: int, now: float) -> None:
-            answer = b"" if error else bytes(self._slots.data(flight.permit.slot)[:length])
-            self._release(flight.permit, now)
-            answered(error, answer, now)
+    def finished(self, flight: AdminFlight, errno: int, now: float) -> None:
+        """Take the end of a message, whose slot has the answer."""
+        answer = b"" if errno else bytes(self._data(flight.permit.slot)[: flight.length])
+        self._release(flight.permit, now)
+        flight.answered(errno, answer, now)
 
-        self._waiting.append(WaitingMessage(direction, length, user, over))
+    def _send(self, flight: AdminFlight, now: float) -> None:
+        self._waiting.append(flight)
         self.send_next(now)

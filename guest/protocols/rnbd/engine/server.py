@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from bluebridge.device.layout.net.rnbd import OPEN_RSP, VERSION_MAJOR, AccessMode, MessageType
 from bluebridge.guest.protocols.rnbd.engine import messages
-from bluebridge.guest.protocols.rnbd.engine.actions import ChunkMemory, Log, Responder
+from bluebridge.guest.protocols.rnbd.engine.actions import Log
 from bluebridge.guest.protocols.rnbd.engine.exports import (
     Export,
     OpenDevice,
@@ -26,15 +26,20 @@ from bluebridge.guest.protocols.rtrs.engine.actions import Direction, Serve, Ses
 class RnbdServer:
     """A server of exports that answers each `Serve` within `handle`; backends may block it.
 
+    `respond` ends an operation of the RTRS server, `view` returns all bytes of a chunk.
     `log` gets a line for each refusal that is the client's doing. Raises `ValueError` and `OSError`
     for exports that cannot be told apart or found.
     """
 
     def __init__(
-        self, rtrs: Responder, chunks: ChunkMemory, exports: Iterable[Export], log: Log
+        self,
+        respond: Callable[[int, int, float], None],
+        view: Callable[[int, int], memoryview],
+        exports: Iterable[Export],
+        log: Log,
     ) -> None:
-        self._rtrs = rtrs
-        self._chunks = chunks
+        self._respond = respond
+        self._view = view
         self._log = log
         self._exports: Mapping[str, Export] = by_path(exports)
         self._sessions: dict[int, SessionDevices] = {}
@@ -57,7 +62,7 @@ class RnbdServer:
     def handle(self, action: Serve | SessionUp | SessionDown, now: float) -> None:
         """Take an action of the RTRS server."""
         if isinstance(action, Serve):
-            self._rtrs.respond(action.operation, self._serve(action), now)
+            self._respond(action.operation, self._serve(action), now)
         elif isinstance(action, SessionUp):
             self._sessions[action.session] = SessionDevices(action.name)
         else:
@@ -97,7 +102,7 @@ class RnbdServer:
         device = session.devices.get(message.device)
         if device is None:
             raise OSError(errno.ENOTCONN, f"I/O for the unknown device {message.device}")
-        data = self._chunks.view(action.session, action.chunk)[: action.length]
+        data = self._view(action.session, action.chunk)[: action.length]
         carry_out(device, message, action.direction, data)
 
     def _introduce(self, session: SessionDevices, action: Serve) -> None:
@@ -136,7 +141,7 @@ class RnbdServer:
     def _answer(self, action: Serve, answer: bytes) -> None:
         """Put an answer where the client reads it; raises `MessageError` if it has no room."""
         _need_room(action, len(answer))
-        self._chunks.view(action.session, action.chunk)[: len(answer)] = answer
+        self._view(action.session, action.chunk)[: len(answer)] = answer
 
     def _end(self, number: int) -> None:
         """Close the devices of a session that is gone."""

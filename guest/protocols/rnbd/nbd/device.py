@@ -6,6 +6,7 @@ read, so requests wait in the kernel.
 
 from __future__ import annotations
 
+import errno
 import select
 import socket
 from collections import deque
@@ -43,7 +44,6 @@ class Loop(Protocol):
         """Forget a descriptor."""
 
 
-EINVAL = 22
 _OPERATION = {
     Command.READ: Operation.READ,
     Command.WRITE: Operation.WRITE,
@@ -87,11 +87,6 @@ class NbdDevice:
         self._open = True
         connection.setblocking(False)
         self._listen()
-
-    @property
-    def device(self) -> ClientDevice:
-        """The RNBD device that the block device shows."""
-        return self._device
 
     @property
     def idle(self) -> bool:
@@ -197,7 +192,7 @@ class NbdDevice:
     def _refuse(self, request: NbdRequest) -> None:
         if request.command == Command.WRITE:
             self._stream.skip_data(request.length)
-        self._output.append((memoryview(pack_reply(request.cookie, EINVAL)), None))
+        self._output.append((memoryview(pack_reply(request.cookie, errno.EINVAL)), None))
         self._send()
 
     def _submit(self, request: NbdRequest, permit: Permit) -> None:

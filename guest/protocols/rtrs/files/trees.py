@@ -80,6 +80,16 @@ def statistics(counts: Statistics, migrations: str) -> Directory:
     )
 
 
+def _ends(path: PathStatus) -> dict[str, Node]:
+    """Return the files that say where a path is."""
+    return {
+        "hca_name": text(lambda: path.hca),
+        "hca_port": text(lambda: path.port),
+        "src_addr": text(lambda: address_text(path.addresses.source)),
+        "dst_addr": text(lambda: address_text(path.addresses.destination)),
+    }
+
+
 def resettable(read: Callable[[], str], reset: Callable[[], None]) -> File:
     """Return a file of counts, which a write of "1" sets to zero."""
 
@@ -213,13 +223,9 @@ class ClientFiles:
         }
 
     def _path(self, path: PathStatus) -> Directory:
-        addresses: AddressPair = path.addresses
         return directory(
             {
-                "hca_name": text(lambda: path.hca),
-                "hca_port": text(lambda: path.port),
-                "src_addr": text(lambda: address_text(addresses.source)),
-                "dst_addr": text(lambda: address_text(addresses.destination)),
+                **_ends(path),
                 "state": text(lambda: "connected" if path.state == "connected" else "disconnected"),
                 "reconnect": command("reconnect", lambda answer: self._reconnect(path, answer)),
                 "disconnect": command("disconnect", lambda answer: self._disconnect(path, answer)),
@@ -298,10 +304,7 @@ class ServerFiles:
     def _path(self, path: PathStatus) -> Directory:
         return directory(
             {
-                "hca_name": text(lambda: path.hca),
-                "hca_port": text(lambda: path.port),
-                "src_addr": text(lambda: address_text(path.addresses.source)),
-                "dst_addr": text(lambda: address_text(path.addresses.destination)),
+                **_ends(path),
                 "disconnect": command("disconnect", lambda answer: self._disconnect(path, answer)),
                 "stats": _statistics(path.statistics),
             }
