@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from bluebridge.device.server.options import ServerOptions
 from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
@@ -16,43 +15,18 @@ from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.config import PYTHON, LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.progress import Progress
-from bluebridge.host_tools.rtrs.kernel_side import KernelClient, KernelServer
-from bluebridge.host_tools.rtrs.paths import PathState, Route, routes
-from bluebridge.host_tools.rtrs.python_side import Given, PythonClient, PythonServer
+from bluebridge.host_tools.rtrs.paths import Route, routes
+from bluebridge.host_tools.rtrs.sides import (
+    Client,
+    Given,
+    KernelClient,
+    KernelServer,
+    PythonClient,
+    PythonServer,
+    Server,
+)
 
 SESSION = "lab"
-
-
-class Server(Protocol):
-    """A server of RNBD, which exports a disk. Every method raises `LabError`."""
-
-    def start(self, routes: Sequence[Route]) -> str:
-        """Export a disk at the targets of `routes`; return the name by which clients map it."""
-
-    def statistics(self) -> list[PathState]:
-        """Return the statistics of each path of the session."""
-
-    def stop(self) -> None:
-        """End the export of a session that the client has closed."""
-
-
-class Client(Protocol):
-    """A client of RNBD, which maps a disk. Every method raises `LabError`."""
-
-    def map(self, disk: str, routes: Sequence[Route]) -> str:
-        """Map `disk` over paths along `routes`; return the block device that it becomes."""
-
-    def statistics(self) -> list[PathState]:
-        """Return the statistics of each path of the session."""
-
-    def reconnect(self, route: Route) -> None:
-        """Reconnect a path now, without the reconnect delay; a failure is not reported."""
-
-    def disconnect(self, route: Route) -> None:
-        """Disconnect a path until it is asked to reconnect."""
-
-    def unmap(self) -> None:
-        """Unmap the block device, and close the session."""
 
 
 def client_of(pair: Pair, back_end: str) -> Client:
@@ -107,7 +81,7 @@ def mapped(
     """
     ways = routes(pair.config) if chosen is None else chosen
     client, server = client_of(pair, back_end), server_of(pair, back_end)
-    disk = server.start(ways)
+    disk = server.start()
     device = client.map(disk, ways)
     try:
         yield Mapped(pair, client, server, ways, device)

@@ -1,0 +1,245 @@
+"""Who speaks RNBD in a guest: the kernel's modules, or the guest's Python."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
+from bluebridge.guest.providers import NTRDMA
+from bluebridge.host_tools.agent.guest_command import Command
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab.config import NTRDMA_ADDRESSES, LabConfig
+from bluebridge.host_tools.lab.guest_drivers import RAM_DISK_MIB, function, port_addresses
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.programs.perftest import wait_until
+from bluebridge.host_tools.rtrs import paths
+from bluebridge.host_tools.rtrs.paths import PathState, Route
+
+DISK = "/dev/ram0"
+CLIENT_ROOT = "/sys/devices/virtual/rtrs-client"
+SERVER_ROOT = "/sys/devices/virtual/rtrs-server"
+MAP = "/sys/devices/virtual/rnbd-client/ctl/map_device"
+_SECONDS = 120.0
+_FIND = "grep -lx {session} /sys/block/rnbd*/rnbd/session"
+
+
+class Side:
+    """A side in a guest, whose sessions have their files below `root`."""
+
+    def __init__(self, machine: Vm, session: str, root: str) -> None:
+        self._machine = machine
+        self._session = session
+        self._root = root
+
+    def statistics(self) -> list[PathState]:
+        """Return the statistics of each path of the session."""
+        return paths.read(self._machine, self._root, self._session)
+
+
+class Server(Side, ABC):
+    """A server of RNBD in a guest, which exports a disk. Every method raises `LabError`."""
+
+    @abstractmethod
+    def start(self) -> str:
+        """Export a disk at all addresses; return the name by which clients map it."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End the export of a session that the client has closed."""
+
+
+class Client(Side, ABC):
+    """A client of RNBD in a guest, which maps a disk. Every method raises `LabError`."""
+
+    @abstractmethod
+    def map(self, disk: str, routes: Sequence[Route]) -> str:
+        """Map `disk` over paths along `routes`; return the block device that it becomes."""
+
+    @abstractmethod
+    def unmap(self) -> None:
+        """Unmap the block device, and close the session."""
+
+    def reconnect(self, route: Route) -> None:
+        """Reconnect a path now, without the reconnect delay; a failure is not reported.
+
+        It fails while the server still has the old path, or cannot be reached.
+        """
+        self._machine.run(
+            f"echo 1 > {self._file(route, 'reconnect')}", timeout=_SECONDS, check=False
+        )
+
+    def disconnect(self, route: Route) -> None:
+        """Disconnect a path until it is asked to reconnect; return when it is disconnected."""
+        self._machine.run(f"echo 1 > {self._file(route, 'disconnect')}", timeout=_SECONDS)
+
+    def _file(self, route: Route, name: str) -> str:
+        return f"{self._root}/{self._session}/paths/{route.name}/{name}"
+
+
+class KernelServer(Server):
+    """The kernel's rnbd-server in a guest; once loaded, it exports every block device."""
+
+    def __init__(self, machine: Vm, session: str) -> None:
+        super().__init__(machine, session, SERVER_ROOT)
+
+    def start(self) -> str:
+        """Do nothing: the kernel's server listens on all addresses."""
+        return DISK
+
+    def stop(self) -> None:
+        """Wait until the server has forgotten the session.
+
+        Before that it refuses another one of that name.
+        """
+        gone = wait_until(f"[ ! -e {SERVER_ROOT}/{self._session} ]")
+        self._machine.run(gone, timeout=_SECONDS)
+
+
+class KernelClient(Client):
+    """The kernel's rnbd-client in a guest."""
+
+    def __init__(self, machine: Vm, session: str) -> None:
+        super().__init__(machine, session, CLIENT_ROOT)
+        self._folder = ""
+        """The folder of the mapped device's files."""
+
+    def map(self, disk: str, routes: Sequence[Route]) -> str:
+        for route in routes:
+            # The kernel's rdma_resolve_addr asks ARP and then begins to wait for the answer: one
+            # that comes in between is seen only after the whole time limit, 30 s (core/addr.c:
+            # queue_req). A neighbour that is known is not asked for.
+            know = f"ping -c 1 -W 1 {route.target} > /dev/null"
+            self._machine.run(know, timeout=_SECONDS, check=False)
+        paths = " ".join(f"path={route.name}" for route in routes)
+        words = f"sessname={self._session} {paths} device_path={disk}"
+        if self._machine.run(f"echo '{words}' > {MAP}", timeout=_SECONDS, check=False).status:
+            raise self._refused(disk)
+        found = self._machine.run(_FIND.format(session=self._session), timeout=_SECONDS).text
+        self._folder = found.splitlines()[-1].removesuffix("/session")
+        return f"/dev/{self._folder.split('/')[3]}"
+
+    def _refused(self, disk: str) -> LabError:
+        said = self._machine.run("dmesg | grep -E 'rnbd|rtrs' | tail -n 20", check=False).text
+        last = said.rpartition("\n")[2].partition("] ")[2]
+        what = f"guest {self._machine.name}: {disk} cannot be mapped: {last}"
+        return LabError(what, "read dmesg in both guests", said)
+
+    def unmap(self) -> None:
+        """Unmap the block device, which closes the session if it is the last one."""
+        self._machine.run(f"echo normal > {self._folder}/unmap_device", timeout=_SECONDS)
+
+
+_EXPORT = "disk"
+_ROOT = "/run/bluebridge"
+_PROGRAM = ("python3", "-m", "bluebridge.guest.protocols.rnbd")
+_MAPPED = re.compile(r"rnbd: mapped (/dev/nbd\d+) size \d+")
+_READY = """
+until grep -q "$2" $1; do [ -e $1.end ] && exit 1; sleep 0.1; done
+"""
+
+
+@dataclass(frozen=True)
+class Given:
+    """The configuration that determines the interfaces of the guest's programs."""
+
+    config: LabConfig
+    back_end: str = BACK_END
+
+    def interfaces(self, machine: Vm) -> list[str]:
+        """Return the values of `--interface` for the program in a guest."""
+        config = self.config
+        found = [
+            f"{function(machine, address)}/{address.port}={address.bits}"
+            for address in port_addresses(config, machine.name)
+        ]
+        if config.bridge is None:
+            return found
+        address = NTRDMA_ADDRESSES[config.names.index(machine.name)]
+        return [f"{NTRDMA}:{self.back_end}={address}", *found]
+
+
+class Program:
+    """One run of the program in a guest, its output in a file there."""
+
+    def __init__(self, machine: Vm, given: Given, role: str) -> None:
+        self._machine = machine
+        self._given = given
+        self._role = role
+        self._log = f"/run/rnbd-{role}.log"
+        self._command: Command | None = None
+
+    def start(self, words: Sequence[str], ready: str) -> str:
+        """Start the program; return its output once that has the text `ready`.
+
+        Raises `LabError` with the output when the program ends before.
+        """
+        line = shlex.join([*_PROGRAM, self._role, *words, *self._interfaces()])
+        self._machine.run(f"rm -f {self._log}.end; : > {self._log}", timeout=_SECONDS)
+        log = self._log
+        # The shell outlives the signal that ends the program, so its end is the program's.
+        whole = f"trap '' TERM; {line} > {log} 2>&1; touch {log}.end"
+        self._command = self._machine.agent.start(whole)
+        done = self._machine.run(
+            ["sh", "-c", _READY, "ready", log, ready], timeout=_SECONDS, check=False
+        )
+        said = self._machine.run(f"cat {log}", timeout=_SECONDS).text
+        if done.status:
+            last = next((line for line in reversed(said.splitlines()) if line.strip()), "nothing")
+            what = f"guest {self._machine.name}: the RNBD {self._role} ended: {last}"
+            raise LabError(what, "", said)
+        return said
+
+    def stop(self) -> None:
+        """End the program by SIGTERM, and wait for its end."""
+        if self._command is not None:
+            self._command.signal(signal.SIGTERM)
+            self._command.wait()
+            self._command = None
+
+    def _interfaces(self) -> list[str]:
+        found = self._given.interfaces(self._machine)
+        return [word for each in found for word in ("--interface", each)]
+
+
+class PythonServer(Server):
+    """The guest's Python as server; it exports a RAM disk of its own memory."""
+
+    def __init__(self, machine: Vm, given: Given, session: str) -> None:
+        super().__init__(machine, session, f"{_ROOT}/rtrs-server")
+        self._program = Program(machine, given, "server")
+
+    def start(self) -> str:
+        """Export the disk at all addresses of the guest; return its name."""
+        self._program.start(["--export", f"{_EXPORT}=ram:{RAM_DISK_MIB}M"], "rnbd: serving")
+        return _EXPORT
+
+    def stop(self) -> None:
+        """End the program."""
+        self._program.stop()
+
+
+class PythonClient(Client):
+    """The guest's Python as client; it gives the guest a block device through nbd."""
+
+    def __init__(self, machine: Vm, given: Given, session: str) -> None:
+        super().__init__(machine, session, f"{_ROOT}/rtrs-client")
+        self._program = Program(machine, given, "client")
+
+    def map(self, disk: str, routes: Sequence[Route]) -> str:
+        words = ["--session", self._session, "--device", disk]
+        for route in routes:
+            words += ["--path", route.words]
+        said = self._program.start(words, "rnbd: mapped")
+        found = _MAPPED.search(said)
+        if found is None:
+            raise LabError(f"guest {self._machine.name}: no device was mapped", "", said)
+        return found[1]
+
+    def unmap(self) -> None:
+        """End the program, which unmaps its device and closes the session."""
+        self._program.stop()
