@@ -6,9 +6,9 @@ from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from bluebridge.host_tools.campaigns.conformance import page
-from bluebridge.host_tools.campaigns.conformance.journal import Entry, Journal
+from bluebridge.host_tools.campaigns.conformance import results
 from bluebridge.host_tools.campaigns.conformance.program import FAILED, PASSED
+from bluebridge.host_tools.campaigns.conformance.results import Entry, Journal
 from bluebridge.host_tools.campaigns.conformance.suites import everything, in_short_run, key
 from tests.run.pytest_suite import ONE_TEST, SUITE, run_module
 from tests.run.turns import Outcome, Result, ended_by_limit
@@ -18,7 +18,7 @@ _COMPLETE = (0, 1)
 
 @dataclass(frozen=True)
 class Programs:
-    """Stock programs between two guests; a failure with a known cause counts as none."""
+    """Stock programs between two guests."""
 
     name: str = "conformance"
 
@@ -44,7 +44,7 @@ def read(journal: Journal, status: int | None, chosen: Set[str]) -> Outcome:
 
     It left `journal` and ended with exit status `status`.
     """
-    bad = [entry for entry in journal.entries if page.unexpected([entry])]
+    bad = [entry for entry in journal.entries if entry.failed]
     good = [entry for entry in journal.entries if not entry.failed and entry.counts()[PASSED]]
     return Outcome(
         tuple(_result(entry, journal) for entry in bad),
@@ -67,4 +67,4 @@ def _missing(left: Set[str], status: int | None, failed: bool) -> str:
 def _result(entry: Entry, journal: Journal) -> Result:
     reason = next((each.reason for each in entry.verdicts if each.status == FAILED), "")
     places = (journal.output(entry), journal.folder / "logs")
-    return Result(entry.key, reason, "\n".join(page.lines(entry)) + "\n", places)
+    return Result(entry.key, reason, "\n".join(results.lines(entry)) + "\n", places)

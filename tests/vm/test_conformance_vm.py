@@ -9,8 +9,7 @@ import pytest
 
 from bluebridge.host_tools.campaigns.conformance.program import FAILED, PASSED, Program
 from bluebridge.host_tools.campaigns.conformance.runner import Patience, Run
-from bluebridge.host_tools.campaigns.conformance.session import Session
-from bluebridge.host_tools.campaigns.conformance.setups import ROCE
+from bluebridge.host_tools.campaigns.conformance.session import ROCE, Session
 from bluebridge.host_tools.campaigns.conformance.suites import everything
 from tests.vm.conftest import BOOT_SECONDS
 

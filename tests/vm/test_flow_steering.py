@@ -8,8 +8,7 @@ import pytest
 
 from bluebridge.host_tools.campaigns.conformance.program import PASSED
 from bluebridge.host_tools.campaigns.conformance.runner import Run
-from bluebridge.host_tools.campaigns.conformance.session import Session
-from bluebridge.host_tools.campaigns.conformance.setups import DPDK, Setup
+from bluebridge.host_tools.campaigns.conformance.session import DPDK, Session, Setup
 from bluebridge.host_tools.campaigns.conformance.suites import steering
 from tests.vm.conftest import BOOT_SECONDS
 from tests.vm.network import complaints

@@ -10,7 +10,7 @@ import pytest
 from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools.campaigns.conformance.program import PASSED, Ended
 from bluebridge.host_tools.campaigns.conformance.session import link_local
-from bluebridge.host_tools.campaigns.conformance.suites.network import every_second_has_bytes
+from bluebridge.host_tools.campaigns.conformance.suites.hca import every_second_has_bytes
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm

@@ -14,8 +14,7 @@ from bluebridge.device.rdma.by_packets.congestion import LAB
 from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools.campaigns.conformance.program import PASSED
 from bluebridge.host_tools.campaigns.conformance.runner import Run
-from bluebridge.host_tools.campaigns.conformance.session import Session
-from bluebridge.host_tools.campaigns.conformance.setups import PACKETS
+from bluebridge.host_tools.campaigns.conformance.session import PACKETS, Session
 from bluebridge.host_tools.campaigns.conformance.suites import everything
 from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.lab.config import LabConfig

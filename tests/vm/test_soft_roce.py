@@ -9,8 +9,12 @@ import pytest
 
 from bluebridge.host_tools.campaigns.conformance.program import PASSED
 from bluebridge.host_tools.campaigns.conformance.runner import Run
-from bluebridge.host_tools.campaigns.conformance.session import Session
-from bluebridge.host_tools.campaigns.conformance.setups import RXE_CLIENT, RXE_SERVER, Setup
+from bluebridge.host_tools.campaigns.conformance.session import (
+    RXE_CLIENT,
+    RXE_SERVER,
+    Session,
+    Setup,
+)
 from bluebridge.host_tools.campaigns.conformance.suites import everything
 from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.lab.pair import Pair

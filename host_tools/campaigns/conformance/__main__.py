@@ -8,12 +8,11 @@ import time
 from collections.abc import Sequence, Set
 from pathlib import Path
 
-from bluebridge.host_tools.campaigns.conformance import ntb_page, page, soft_roce_page
-from bluebridge.host_tools.campaigns.conformance.journal import Entry, Journal
+from bluebridge.host_tools.campaigns.conformance import results
 from bluebridge.host_tools.campaigns.conformance.program import FAILED, Program, Verdict
+from bluebridge.host_tools.campaigns.conformance.results import Entry, Journal
 from bluebridge.host_tools.campaigns.conformance.runner import Run
 from bluebridge.host_tools.campaigns.conformance.session import NotUp, Session
-from bluebridge.host_tools.campaigns.conformance.setups import BRIDGES, RXE, SETUPS
 from bluebridge.host_tools.campaigns.conformance.suites import Choice, everything, in_short_run, key
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.progress import Progress, Reporter
@@ -25,7 +24,7 @@ _RUNS = HOME / "build" / "conformance"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; returns the exit status.
 
-    0: nothing failed but what is known to. 1: something did. 2: a wrong command line. 130: stopped.
+    0: nothing failed. 1: something did. 2: a wrong command line. 130: stopped.
     """
     options = _parser().parse_args(argv)
     try:
@@ -54,21 +53,16 @@ def _main(options: argparse.Namespace) -> int:
 
 def _report(entries: Sequence[Entry], chosen: Set[str]) -> int:
     """Print the table; write each page whose programs were all chosen."""
-    print(page.table(entries))
-    bridges = {key(choice) for choice in everything() if choice[0].bridge is not None}
-    judged = {key(choice) for choice in everything() if choice[0].rxe}
-    hcas = {key(choice) for choice in everything()} - bridges - judged
-    for keys, make, path in (
-        (hcas, page.page, page.PAGE),
-        (judged, soft_roce_page.page, soft_roce_page.PAGE),
-        (bridges, ntb_page.page, ntb_page.PAGE),
-    ):
+    print(results.table(entries))
+    for path, setups in results.PAGES.items():
+        keys = {key(choice) for choice in everything() if choice[0] in setups}
         if keys <= chosen:
-            path.write_text(make([entry for entry in entries if entry.key in keys]))
+            found = [entry for entry in entries if entry.key in keys]
+            path.write_text(results.page(path.read_text(), setups, found))
             print(f"written: {path}")
-    bad = page.unexpected(entries)
-    print(f"{len(entries)} programs, {len(bad)} failures without a known cause")
-    return 1 if bad else 0
+    failures = results.failures(entries)
+    print(f"{len(entries)} programs, {len(failures)} failures")
+    return 1 if failures else 0
 
 
 def _chosen(options: argparse.Namespace) -> list[Choice]:
@@ -110,7 +104,7 @@ def _one(session: Session, program: Program, journal: Journal, progress: Progres
     run = Run(session, program)
     entry = run.entry()
     journal.add(entry)
-    for line in page.lines(entry):
+    for line in results.lines(entry):
         progress(line)
     if entry.failed:
         progress(f"  its output: {journal.keep(entry, run.texts)}")
@@ -132,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--key", action="append", default=[], help="only the program that --list calls so"
     )
-    names = [setup.name for setup in (*SETUPS, *RXE, *BRIDGES.values())]
+    names = [setup.name for setups in results.PAGES.values() for setup in setups]
     parser.add_argument("--setup", action="append", choices=names, help="only these")
     parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR")
     parser.add_argument("--list", action="store_true", help="print the keys and end")

@@ -1,16 +1,13 @@
-"""The programs of the conformance run: commands, limits and the verdict over their output."""
+"""Programs of the conformance run, pairs they run on, and the verdict over their output."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from bluebridge.host_tools.campaigns.conformance.setups import INFINIBAND, ROCE, Setup
-
-if TYPE_CHECKING:
-    from bluebridge.host_tools.campaigns.conformance.session import Session
+from bluebridge.host_tools.campaigns.conformance.session import INFINIBAND, ROCE, Session, Setup
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
@@ -39,7 +36,7 @@ class Verdict:
 
 
 Judge = Callable[[Ended], Sequence[Verdict]]
-Steps = Callable[["Session"], Sequence[Verdict]]
+Steps = Callable[[Session], Sequence[Verdict]]
 
 
 @dataclass(frozen=True)
@@ -77,8 +74,8 @@ class Program:
     """Whether the short run has it too, under the setups of `QUICK`."""
     after: str = ""
     """Runs in both guests when the program has ended: puts back what it changed."""
-    files: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)
-    """Files that guest b gets first: path and content."""
+    files: tuple[tuple[str, Path | bytes], ...] = field(default=(), repr=False)
+    """Files that guest b gets first: path, and the file here or its content."""
     steps: Steps | None = field(default=None, repr=False)
     """A function that works with both guests in place of commands.
 

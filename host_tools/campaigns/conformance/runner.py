@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bluebridge.host_tools.agent import Agent, Command, CommandTimedOut
-from bluebridge.host_tools.campaigns.conformance.journal import Entry
 from bluebridge.host_tools.campaigns.conformance.program import (
     FAILED,
     Ended,
@@ -19,6 +18,7 @@ from bluebridge.host_tools.campaigns.conformance.program import (
     Verdict,
     verdict,
 )
+from bluebridge.host_tools.campaigns.conformance.results import Entry
 from bluebridge.host_tools.campaigns.conformance.session import Session
 from bluebridge.host_tools.errors import LabError
 

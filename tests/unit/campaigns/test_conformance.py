@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bluebridge.host_tools.campaigns.conformance import ntb_page, page
+from bluebridge.host_tools.campaigns.conformance import results
 from bluebridge.host_tools.campaigns.conformance.__main__ import main
-from bluebridge.host_tools.campaigns.conformance.journal import Entry, Journal
-from bluebridge.host_tools.campaigns.conformance.page import lacking
 from bluebridge.host_tools.campaigns.conformance.program import (
     FAILED,
     PASSED,
@@ -24,11 +22,11 @@ from bluebridge.host_tools.campaigns.conformance.program import (
     Verdict,
     verdict,
 )
-from bluebridge.host_tools.campaigns.conformance.session import Words
-from bluebridge.host_tools.campaigns.conformance.setups import QUICK
-from bluebridge.host_tools.campaigns.conformance.suites import everything, perftest
-from bluebridge.host_tools.campaigns.conformance.suites.network import every_second_has_bytes
-from bluebridge.host_tools.campaigns.conformance.suites.rdma_core import GENERIC, each_test
+from bluebridge.host_tools.campaigns.conformance.results import Entry, Journal, lacking
+from bluebridge.host_tools.campaigns.conformance.session import QUICK, SETUPS, Words
+from bluebridge.host_tools.campaigns.conformance.suites import everything
+from bluebridge.host_tools.campaigns.conformance.suites.hca import every_second_has_bytes
+from bluebridge.host_tools.campaigns.conformance.suites.verbs import GENERIC, each_test
 from bluebridge.host_tools.errors import UsageError
 
 PROGRAM = Program("suite", "name", "true", expect="^done$", unsupported="no XRC", limit=7)
@@ -115,37 +113,26 @@ def test_what_is_no_journal_is_named(tmp_path: Path, line: str) -> None:
         Journal(tmp_path)
 
 
-def test_the_page_hides_no_failure_and_no_skip(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(page.KNOWN, "roce/tests/t: b", "the fabric drops it")
-    verdicts = (Verdict(PASSED, "", "a"), Verdict(FAILED, "lost", "b"), Verdict(SKIPPED, "no DM"))
+def test_the_page_hides_no_failure_and_no_skip() -> None:
+    verdicts = (
+        *(Verdict(PASSED, "16 each way", "a"), Verdict(FAILED, "lost", "b")),
+        Verdict(SKIPPED, "Device memory is not there"),
+    )
     entries = [
-        Entry("roce", "rdma-core", "tests", 1.0, verdicts),
         Entry("roce", "tests", "t", 1.0, verdicts),
         Entry("infiniband", "tests", "t", 1.0, verdicts[:1]),
     ]
-    text = page.page(entries)
-    assert "- `roce/tests/t: b`: lost (the fabric drops it)" in text
-    assert "- no DM\n" in text
+    text = results.page("# Head\n\nWords.\n\n| old |\nAll this goes.\n", SETUPS[:2], entries)
+    assert text.startswith("# Head\n\nWords.\n\n| setup | what it is |") and "goes" not in text
     assert "| tests | 1 / 1 / 1 | 1 / 0 / 0 |" in text
-    assert "roce: 2 of 3 could run, 1 passed" in text
-    assert page.unexpected(entries) == ["roce/rdma-core/tests: b"]
-    assert "failed" in page.table(entries)
-
-
-def test_the_bridges_page_is_a_matrix() -> None:
-    client = "ntb_tool"
-    refusal = Verdict(SKIPPED, "no spare vectors")
-    failure = Verdict(FAILED, "0 instead of 1", "ports")
-    entries = [
-        Entry("ntb-intel-gen4", "ntb", client, 1.0, (Verdict(PASSED, "16 each way", "spads"),)),
-        Entry("ntb-intel-gen1", "ntb", client, 1.0, (refusal,)),
-        Entry("ntb-switchtec", "ntb", client, 1.0, (failure, Verdict(PASSED))),
-    ]
-    text = ntb_page.page(entries)
-    assert "| ntb_tool | passed | failed | refused |" in text
-    assert "- `ntb-switchtec/ntb/ntb_tool: ports`: 0 instead of 1" in text
-    assert "  - ntb-intel-gen4: spads: 16 each way" in text
-    assert "  - ntb-intel-gen1: no spare vectors" in text
+    assert "## Failed\n- `roce/tests/t: b`: lost\n" in text
+    assert (
+        "- Device memory is not there *(mlx4_ib has none (`alloc_dm`))*\n  - `tests/t` (roce)"
+        in text
+    )
+    assert "- `tests/t`\n  - roce: a: 16 each way\n  - infiniband: a: 16 each way\n" in text
+    assert "| tests: `t` | failed | passed |" in text
+    assert "failed" in results.table(entries)
 
 
 def test_programs_have_names_of_their_own_and_placeholders_that_exist() -> None:
@@ -168,7 +155,6 @@ def test_the_short_run_has_something_of_each_suite() -> None:
     assert {program.suite for program in quick} == {
         program.suite for _, program in everything()
     } - left_out
-    assert {program.name for program in quick} >= perftest.QUICK
 
 
 def test_the_command_line_lists_and_refuses(capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,7 +165,7 @@ def test_the_command_line_lists_and_refuses(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_every_skip_of_the_page_says_what_the_card_lacks() -> None:
-    text = page.PAGE.read_text().partition("## Skipped")[2].partition("## Programs")[0]
+    text = next(iter(results.PAGES)).read_text().partition("## Skipped")[2].partition("\n## ")[0]
     reasons = re.findall(r"^- (.*?)(?: \*\((.*)\)\*)?$", text, re.MULTILINE)
     assert reasons and all(lacking(reason) == why != "" for reason, why in reasons)
     assert lacking("the moon is full") == ""

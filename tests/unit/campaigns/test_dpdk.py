@@ -9,7 +9,7 @@ import pytest
 
 from bluebridge.host_tools.campaigns.conformance.in_guest_csum import COUNT, frame, is_right
 from bluebridge.host_tools.campaigns.conformance.in_guest_rss import aligned
-from bluebridge.host_tools.campaigns.conformance.setups import DPDK, ROCE_V2
+from bluebridge.host_tools.campaigns.conformance.session import DPDK, ROCE_V2
 from bluebridge.host_tools.campaigns.conformance.suites import everything
 from bluebridge.host_tools.campaigns.conformance.testpmd_steps import per_queue
 from bluebridge.host_tools.programs.testpmd import Counters, counters_of

@@ -15,8 +15,8 @@ from unittest import mock
 
 import pytest
 
-from bluebridge.host_tools.campaigns.conformance.journal import Entry, Journal
 from bluebridge.host_tools.campaigns.conformance.program import FAILED, PASSED, SKIPPED, Verdict
+from bluebridge.host_tools.campaigns.conformance.results import Entry, Journal
 from tests.run import __main__ as command
 from tests.run import programs, pytest_suite, turns
 from tests.run.pytest_suite import ROOT, PytestSuite, run_module

@@ -6,12 +6,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bluebridge.device.buslog.reader import Event, LogReader
-from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.host_tools.campaigns.conformance.bridge.engine import guests_of, passed, refused
+from bluebridge.host_tools.campaigns.conformance.bridge.load import guests_of, passed, refused
 from bluebridge.host_tools.campaigns.conformance.program import FAILED, Ended, Verdict
 from bluebridge.host_tools.campaigns.conformance.session import Session, link_local
-from bluebridge.host_tools.campaigns.conformance.suites.network import every_second_has_bytes
+from bluebridge.host_tools.campaigns.conformance.suites.hca import every_second_has_bytes
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs import ntb_clients as clients
@@ -45,31 +43,6 @@ def by_dma(session: Session) -> Sequence[Verdict]:
     guests = guests_of(session)
     client = clients.netdev("use_dma=1")
     return _network(guests, client, counters=("tx_async", "rx_async"))
-
-
-def addresses_in_the_log(session: Session) -> Sequence[Verdict]:
-    """Look, with use_dma=1, for the engine's copies and their addresses on the peer's side."""
-    guests = guests_of(session)
-    client = clients.netdev("use_dma=1")
-    clients.load_both(guests, client)
-    _pings(guests, f"-c 5 -i {pings.SELDOM} -s 20000")
-    copies, arrivals = _window_events(guests)
-    clients.unload_both(guests, client)
-    if not copies or not arrivals:
-        raise Unmet(f"the log has {len(copies)} copies by engines, {len(arrivals)} arrivals")
-    last = arrivals[-1]
-    return [passed(f"{len(arrivals)} arrivals, the last {last.device} at {last.address:#x}")]
-
-
-def _window_events(guests: Guests) -> tuple[list[Event], list[Event]]:
-    events = [
-        event for event in LogReader(guests.pair.logs) if event.what in (What.COPY, What.WINDOW)
-    ]
-    copies = [event for event in events if event.what == What.COPY]
-    arrivals = [
-        event for event in events if event.what == What.WINDOW and event.kind == Kind.DMA_WRITE
-    ]
-    return copies, arrivals
 
 
 def messages(session: Session) -> Sequence[Verdict]:

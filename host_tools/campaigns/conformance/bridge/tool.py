@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from bluebridge.host_tools.campaigns.conformance.bridge.engine import guests_of, passed, refused
+from bluebridge.host_tools.campaigns.conformance.bridge.load import guests_of, passed, refused
 from bluebridge.host_tools.campaigns.conformance.program import Verdict
 from bluebridge.host_tools.campaigns.conformance.session import Session
 from bluebridge.host_tools.machine.vm import Vm

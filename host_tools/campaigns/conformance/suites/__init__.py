@@ -3,45 +3,17 @@
 from __future__ import annotations
 
 from bluebridge.host_tools.campaigns.conformance.program import Program
-from bluebridge.host_tools.campaigns.conformance.setups import BRIDGES, QUICK, RXE, SETUPS, Setup
-from bluebridge.host_tools.campaigns.conformance.suites import (
-    connections,
-    devices,
-    dpdk,
-    firmware,
-    network,
-    ntb,
-    perftest,
-    pingpong,
-    qperf,
-    rdma_core,
-    soft_roce,
-    steering,
-    storage,
-)
+from bluebridge.host_tools.campaigns.conformance.session import BRIDGES, QUICK, RXE, SETUPS, Setup
+from bluebridge.host_tools.campaigns.conformance.suites import hca, ntb, soft_roce, steering, verbs
 
 Choice = tuple[Setup, Program]
-
-_SUITES = (
-    devices,
-    network,
-    pingpong,
-    connections,
-    perftest,
-    qperf,
-    rdma_core,
-    storage,
-    soft_roce,
-    steering,
-    dpdk,
-    ntb,
-    firmware,
-)
 
 
 def everything() -> list[Choice]:
     """Every program under every setup it belongs to, setup by setup."""
-    programs = [program for suite in _SUITES for program in suite.programs()]
+    programs = [
+        found for suite in (hca, verbs, soft_roce, steering, ntb) for found in suite.programs()
+    ]
     setups = (*SETUPS, *RXE, *BRIDGES.values())
     return [
         (setup, found)

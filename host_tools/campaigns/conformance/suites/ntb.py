@@ -2,47 +2,38 @@
 
 from __future__ import annotations
 
-from bluebridge.host_tools.campaigns.conformance.bridge import (
-    engine,
-    load_cycles,
-    network,
-    perf,
-    tool,
-)
-from bluebridge.host_tools.campaigns.conformance.program import Program, Steps
-from bluebridge.host_tools.campaigns.conformance.setups import BRIDGES, Setup
+from functools import partial
+
+from bluebridge.host_tools.campaigns.conformance.bridge import load, network, tool
+from bluebridge.host_tools.campaigns.conformance.program import Program
+from bluebridge.host_tools.campaigns.conformance.session import BRIDGES
 from bluebridge.host_tools.programs import ntb_clients as clients
 
-ALL = tuple(BRIDGES.values())
 SHARING = tuple(setup for model, setup in BRIDGES.items() if model.register_window)
 """Bridges whose driver can share one window between the registers and a client."""
+BY_DMA, BY_PROCESSOR = "use_dma=1 total_order=26", "chunk_order=16 total_order=17"
+"""64 MiB by the engine in each run of ntb_perf; 128 KiB by the processor: stores pile up."""
 
 
 def programs() -> list[Program]:
     """Engine, small clients, the network, throughput; then what breaks things."""
+    program = partial(Program, "ntb", setups=tuple(BRIDGES.values()))
     return [
-        _program("ioatdma: probe with its self-test", engine.self_test),
-        _program("dmatest, 1,000 iterations on a spare channel", engine.dmatest),
-        _program("ntb_tool", tool.tool, short=True),
-        _program("ntb_tool, b2b_mw_share=1", tool.shared, setups=SHARING),
-        _program("ntb_pingpong", tool.pace, short=True),
-        _program("ntb_msi_test", tool.interrupts, short=True),
-        _program("ntb_netdev use_dma=1: addresses in the bus log", network.addresses_in_the_log),
-        _program("ntb_netdev, copies by the processor", network.by_processor),
-        _program("ntb_netdev use_dma=1", network.by_dma),
-        _program("ntb_netdev use_msi=1", network.messages),
-        _program("ntb_perf use_dma=1, 100 runs", perf.by_dma),
-        _program("ntb_perf, 100 runs", perf.by_processor),
+        program("ioatdma: probe with its self-test", steps=load.self_test),
+        program("dmatest, 1,000 iterations on a spare channel", steps=load.dmatest),
+        program("ntb_tool", steps=tool.tool, short=True),
+        program("ntb_tool, b2b_mw_share=1", steps=tool.shared, setups=SHARING),
+        program("ntb_pingpong", steps=tool.pace, short=True),
+        program("ntb_msi_test", steps=tool.interrupts, short=True),
+        program("ntb_netdev, copies by the processor", steps=network.by_processor),
+        program("ntb_netdev use_dma=1", steps=network.by_dma),
+        program("ntb_netdev use_msi=1", steps=network.messages),
+        program("ntb_perf use_dma=1, 100 runs", steps=partial(load.perf, BY_DMA)),
+        program("ntb_perf, 100 runs", steps=partial(load.perf, BY_PROCESSOR)),
         *(
-            _program(f"50 times load and unload {client.name}", load_cycles.cycled(client))
-            for client in clients.CYCLED
+            program(f"50 times load and unload {each.name}", steps=partial(load.cycles, each))
+            for each in clients.CYCLED
         ),
-        _program("50 times load and unload all drivers", load_cycles.drivers),
-        _program("20 times a peer dies in traffic", load_cycles.peer_losses),
+        program("50 times load and unload all drivers", steps=load.drivers),
+        program("20 times a peer dies in traffic", steps=load.peer_losses),
     ]
-
-
-def _program(
-    name: str, steps: Steps, *, short: bool = False, setups: tuple[Setup, ...] = ALL
-) -> Program:
-    return Program("ntb", name, steps=steps, short=short, setups=setups)

@@ -6,16 +6,14 @@ import re
 from collections.abc import Sequence
 
 from bluebridge.host_tools.campaigns.conformance.program import FAILED, PASSED, Program, Verdict
-from bluebridge.host_tools.campaigns.conformance.session import Session
-from bluebridge.host_tools.campaigns.conformance.setups import RXE
-from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.programs.perftest import (
-    CM_LISTENING,
-    UNEVEN_CLOCK,
-    VERBS_PORT,
-    listening,
+from bluebridge.host_tools.campaigns.conformance.session import RXE, Session
+from bluebridge.host_tools.campaigns.conformance.suites.verbs import (
+    connection,
+    perftest,
+    pingpong,
 )
 
+_SUITE = "soft-roce"
 _DONE = "return status 0"
 _READS = "-o 16"
 """perftest asks for as many READs as the peer can answer: rxe says 128, of which
@@ -38,6 +36,15 @@ _UNCONNECTED = (
     "ib_send_lat -c UD -s 64 -n 200",
     "ib_send_bw -c UD -s 1000 -n 100",
 )
+_CONNECTIONS = (
+    *((f"rping -V -C 50 -S {size}", "-s -a {server}", "-c -a {server}", "", "")
+      for size in (64, 4096, 65535)),
+    ("rping -V -C 50", "-s -a ::", "-c -a {server6}%{netdev}", "", "rping over IPv6"),
+    ("ucmatose -c 4 -C 20 -S 4096", "-b {server}", "-s {server}", _DONE, ""),
+    ("udaddy -c 4 -C 20", "-b {server}", "-s {server}", _DONE, ""),
+    ("rstream -S 4096 -C 50 -I 10 -T v", "", "-s {server}", "custom", ""),
+)  # fmt: skip
+"""Words, those of the server, those of the client, what a passing client prints, another name."""
 
 
 def programs() -> list[Program]:
@@ -46,63 +53,21 @@ def programs() -> list[Program]:
     Behind it comes a program that ends while messages are under way: what arrives for its queue
     pairs once they are destroyed, rxe refuses (rxe_rcv, hdr_check).
     """
-    *connected, ends_early = _pingpong()
-    found = [*connected, *_connections()]
-    found += [_perftest(words) for words in _PERFTEST]
-    found += [_perftest(f"{words} -R") for words in _PERFTEST]
-    found += [_perftest(words) for words in _UNCONNECTED]
-    found.append(Program("soft-roce", "packets that rxe refused", steps=_refused, setups=RXE))
-    return [*found, ends_early]
-
-
-def _program(name: str, server: str, client: str, expect: str, ready: str) -> Program:
-    return Program("soft-roce", name, client, server, ready, expect=expect, limit=90, setups=RXE)
-
-
-def _pingpong() -> list[Program]:
-    found = []
-    for kind in ("rc", "uc", "ud", "srq"):
-        words = f"ibv_{kind}_pingpong -n 200 -c" + (" -s 1000" if kind == "ud" else "")
-        server = f"{words} {{g}}"
-        expect = r"200 iters in .* seconds"
-        ready = listening(VERBS_PORT)
-        found.append(_program(words, server, f"{server} {{server}}", expect, ready))
-    return found
-
-
-def _connections() -> list[Program]:
-    found = []
-    for size in (64, 4096, 65535):
-        words = f"-V -C 50 -S {size}"
-        server = f"rping -s {words} -a {{server}}"
-        client = f"rping -c {words} -a {{server}}"
-        found.append(_program(f"rping {words}", server, client, "", CM_LISTENING))
-    client = "rping -c -V -C 50 -a {server6}%{netdev}"
-    found.append(_program("rping over IPv6", "rping -s -V -C 50 -a ::", client, "", CM_LISTENING))
-    for words in ("ucmatose -c 4 -C 20 -S 4096", "udaddy -c 4 -C 20"):
-        server = f"{words} -b {{server}}"
-        client = f"{words} -s {{server}}"
-        found.append(_program(words, server, client, _DONE, CM_LISTENING))
-    words = "rstream -S 4096 -C 50 -I 10 -T v"
-    found.append(_program(words, words, f"{words} -s {{server}}", "custom", CM_LISTENING))
-    return found
-
-
-def _perftest(words: str) -> Program:
-    listens = listening(VERBS_PORT)
-    ready = f"{{ {CM_LISTENING}; }} || {listens}" if words.endswith("-R") else listens
-    server = f"{words} -F {{x}}"
-    return Program(
-        "soft-roce",
-        words,
-        f"{server} {{server}}",
-        server,
-        ready,
-        expect=r"^ *\d+ +\d+ +\d",
-        repeat=UNEVEN_CLOCK,
-        limit=120,
-        setups=RXE,
+    *connected, ends_early = (
+        pingpong(_SUITE, f"ibv_{kind}_pingpong -n 200 -c{size}", 200, RXE)
+        for kind, size in (("rc", ""), ("uc", ""), ("ud", " -s 1000"), ("srq", ""))
     )
+    by_cm = [f"{words} -R" for words in _PERFTEST]
+    return [
+        *connected,
+        *(
+            connection(_SUITE, words, server, client, expect, RXE, name=name)
+            for words, server, client, expect, name in _CONNECTIONS
+        ),
+        *(perftest(_SUITE, words, RXE, more="-F") for words in (*_PERFTEST, *by_cm, *_UNCONNECTED)),
+        Program(_SUITE, "packets that rxe refused", steps=_refused, setups=RXE),
+        ends_early,
+    ]
 
 
 _COUNTERS = (
@@ -118,14 +83,11 @@ def _refused(session: Session) -> Sequence[Verdict]:
     else in the guest receives UDP.
     """
     (judge,) = (each for each in session.pair.machines if session.pair.config.has_nic(each.name))
-    counts = _counts(judge)
+    text = judge.agent.run(_COUNTERS, check=True).text
+    found = re.findall(r"^(\w+) +(\d+)", text, re.MULTILINE)
+    counts = {name: int(count) for name, count in found}
     handed = counts["UdpInDatagrams"] + counts["Udp6InDatagrams"]
     refused = handed - counts["accepted"]
     wrong = counts["UdpInCsumErrors"] + counts["Udp6InCsumErrors"]
     told = f"{handed} packets, {refused} refused, {wrong} wrong UDP checksums"
     return [Verdict(FAILED if refused or wrong or not handed else PASSED, told)]
-
-
-def _counts(machine: Vm) -> dict[str, int]:
-    text = machine.agent.run(_COUNTERS, check=True).text
-    return {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)", text, re.MULTILINE)}

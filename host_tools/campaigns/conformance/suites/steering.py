@@ -1,9 +1,14 @@
-"""Device-managed flow steering: mlx4_en's ntuple rules, programs that call `ibv_create_flow`."""
+"""Device-managed flow steering: ntuple rules, `ibv_create_flow`, DPDK, receive side scaling."""
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
+
+from bluebridge.host_tools.campaigns.conformance import testpmd_steps as testpmd
 from bluebridge.host_tools.campaigns.conformance.program import Program
-from bluebridge.host_tools.campaigns.conformance.setups import DPDK
+from bluebridge.host_tools.campaigns.conformance.session import DPDK
+from bluebridge.host_tools.campaigns.conformance.suites.verbs import TESTS
 
 _ADDRESS = "/sys/class/net/{netdev}/address"
 _ADD = "ethtool -N {netdev} flow-type"
@@ -22,8 +27,8 @@ _PORTS = "-K 7000 -k 7001"
 
 
 def programs() -> list[Program]:
-    """Rules that name rings, that drop, that overlap; raw frames by MAC, IPv4, UDP and TCP."""
-    return [*_ntuple(), *_raw(), *_others()]
+    """Rules that name rings, that drop, that overlap; raw frames by MAC, IPv4, UDP, TCP; DPDK."""
+    return [*_ntuple(), *_raw(), *_others(), *_dpdk()]
 
 
 def _ntuple() -> list[Program]:
@@ -92,10 +97,32 @@ def _others() -> list[Program]:
         f"-E 02:aa:00:00:00:07 -J {{client}} -j {{server}} {_PORTS}"
     )
     tests = (
-        "cd /usr/share/doc/rdma-core && "
+        f"cd {TESTS} && "
         "python3 tests/run_tests.py -v --dev mlx4_0 --port 1 -k test_eth_spec_flow 2>&1"
     )
     return [
         Program("steering", "raw_ethernet_fs_rate", rate, expect="^300 ", setups=(DPDK,)),
         Program("steering", "rdma-core's flow test", tests, expect=r"\.\.\. ok$", setups=(DPDK,)),
+    ]
+
+
+_RSS = Path(__file__).parent.parent / "in_guest_rss.py"
+_PLACE = "/tmp/rss_test.py"
+
+
+def _dpdk() -> list[Program]:
+    """testpmd's forwarding modes, then its rules; rdma-core's test of RSS."""
+    program = partial(Program, "dpdk", setups=(DPDK,))
+    return [
+        program("testpmd txonly to rxonly, 64 bytes, one queue", steps=testpmd.one_queue),
+        program("testpmd flowgen to rxonly, four queues by RSS", steps=testpmd.spread),
+        program("testpmd icmpecho answers mlx4_en", steps=testpmd.echoes),
+        program("testpmd csum mends checksums of mlx4_en's guest", steps=testpmd.checksums),
+        program("testpmd rte_flow by UDP port", steps=testpmd.rules),
+        program(
+            "rdma-core's RSS test over aligned work queues",
+            f"python3 -W ignore {_PLACE} {TESTS}",
+            expect="^OK",
+            files=((_PLACE, _RSS),),
+        ),
     ]
