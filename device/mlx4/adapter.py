@@ -222,7 +222,6 @@ class Adapter:
 
 
 def _reader_of(role: Role) -> EntryReader:
-    """Return the reader of send entries for queue pairs with this role."""
     if role in CONNECTED:
         return ConnectedReader()
     if role is Role.UD:

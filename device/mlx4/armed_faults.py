@@ -167,7 +167,6 @@ class ArmedFaults:
 
 
 def _changed(fault: ArmedFault, cqe: bytes) -> list[tuple[float, bytes]]:
-    """Return what becomes of a completion that meets a fault."""
     effect = fault.effect
     if effect is Effect.CQE_LOST:
         return []

@@ -163,7 +163,6 @@ def rule_of(raw: bytes) -> Rule:
 
 
 def _match(raw: bytes) -> Match:
-    """Return the match that the headers behind the control segment ask for."""
     match, position = Match(), RULE_CONTROL.size
     while position < len(raw):
         word = raw[position : position + 4]

@@ -126,7 +126,6 @@ def unmap_auxiliary(adapter: Adapter, command: Command) -> None:
 
 
 def _pages(command: Command) -> int:
-    """Return the number of pages that the entries of a command lend."""
     entries = _map_entries(command)
     if any(log_pages > MAX_LOG_MAP_PAGES for _, _, log_pages in entries):
         raise CommandError(Status.BAD_PARAM, f"entries of more than 2**{MAX_LOG_MAP_PAGES} pages")

@@ -105,7 +105,6 @@ def _find(adapter: Adapter, command: Command) -> HcaPair:
 
 
 def _mailbox(command: Command) -> tuple[int, bytes]:
-    """Return the mask of optional parameters and the context in the mailbox."""
     raw = command.mailbox(QPC_MAILBOX_OFFSET + QPC_SIZE)
     return int.from_bytes(raw[:4], "big"), raw[QPC_MAILBOX_OFFSET:]
 

@@ -206,7 +206,6 @@ def _text(text: str, width: int) -> bytes:
 
 
 def _memory() -> bytes:
-    """Return the whole EEPROM, with its check sums."""
     memory = QSFP_EEPROM.pack(
         identifier=QSFP_PLUS,
         revision=7,

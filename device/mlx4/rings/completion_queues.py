@@ -181,7 +181,6 @@ class CompletionQueue:
             self._fire()
 
     def _page_entries(self, slot: int) -> int:
-        """Return the number of entries from `slot` on that lie in one page."""
         return self.buffer.contiguous(slot * self._stride) // self._stride
 
     def _write(self, slot: int, entries: list[bytes]) -> None:

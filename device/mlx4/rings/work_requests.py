@@ -224,7 +224,6 @@ def _control(raw: bytes) -> tuple[int, int, int, int]:
 
 
 def _flag(work: SendWork, word1: int, flags: int, immediate: int) -> None:
-    """Set the fields of a work request from the control segment that all entries have."""
     work.signalled = flags & _CQE_REQUEST == _CQE_REQUEST
     work.fence = word1 & _FENCE != 0
     work.solicited = flags & _SOLICITED != 0

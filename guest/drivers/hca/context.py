@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from random import Random
 from typing import Self
@@ -87,32 +86,23 @@ class Pd:
         self._adapter.numbers.protection_domains.free(self.pdn)
 
 
-class PortContext(ABC):
-    """The base class of the contexts of an adapter's ports.
+class PortContext:
+    """An open HCA bound to one of its ports; `Context.port` makes it.
 
     Besides the interface of verbs it has `adapter`, the common parts of the device, and
     `async_events` (`AsyncEvent`s of ports, queue pairs and queues). A completion channel is an
-    event queue of the device with an MSI-X vector of its own, whose eventfd is `fileno()`;
-    `_channels` holds the open ones, which all ports share.
+    event queue of the device with an MSI-X vector of its own, whose eventfd is `fileno()`.
     """
 
     def __init__(
-        self,
-        adapter: Adapter,
-        port: Port,
-        async_events: AsyncEventQueue,
-        blueflame: BlueFlame | None,
-        node_guid: int,
-        channels: list[CompChannel],
+        self, device: Context, adapter: Adapter, port: Port, async_events: AsyncEventQueue
     ) -> None:
+        self._device = device
         self.adapter = adapter
         self.health = adapter.health
         self.name = adapter.name
         self.ethernet_port = port
         self.async_events = async_events
-        self._blueflame = blueflame
-        self._node_guid = node_guid
-        self._channels = channels
 
     def allocate(self, length: int, align: int = 4096) -> DmaMemory:
         """Allocate contiguous zeroed DMA memory; raises `MemoryError`."""
@@ -120,12 +110,12 @@ class PortContext(ABC):
 
     def alloc_pd(self) -> Pd:
         """Make a protection domain."""
-        return Pd(self.adapter, self.ethernet_port, self._blueflame)
+        return Pd(self.adapter, self.ethernet_port, self._device.blueflame)
 
     def create_comp_channel(self) -> CompChannel:
         """Make a completion channel; raises `VerbsError` when no interrupt vector is left."""
         channel = CompChannel(self.adapter, self.adapter.vectors.allocate())
-        self._channels.append(channel)
+        self._device.channels.append(channel)
         return channel
 
     def create_cq(self, entries: int, channel: CompletionChannel | None = None) -> Cq:
@@ -141,7 +131,7 @@ class PortContext(ABC):
         return DeviceAttr(
             name=self.name,
             fw_version=self.adapter.firmware.version,
-            node_guid=self._node_guid,
+            node_guid=self._device.node_guid,
             max_qp_wr=limits.qp_wqes,
             max_cqe=(1 << limits.log_cqes) - 1,
             max_sge=QUERY_DEV_CAP.get(cap, "max_sq_sge"),
@@ -177,13 +167,13 @@ class PortContext(ABC):
             raise VerbsError(f"{address.hex()} is not the address of a RoCE device")
         return RoceAddress(address[:GID_BYTES], address[GID_BYTES:])
 
-    @abstractmethod
     def port(self, number: int) -> PortContext:
         """Return the HCA bound to port `number`, brought up if need be; raises `VerbsError`."""
+        return self._device.port(number)
 
-    @abstractmethod
     def close(self) -> None:
-        """Free what belongs to this port; a second call does nothing."""
+        """Take the port down and destroy its queue pairs; a second call does nothing."""
+        self._device.close_port(self.ethernet_port)
 
     def __enter__(self) -> Self:
         return self
@@ -197,27 +187,10 @@ INTERRUPT_SECONDS = 10.0
 _NOP_MODIFIER = 0x1F
 
 
-class OtherPort(PortContext):
-    """An open HCA bound to a port other than the first; `Context.port` makes it."""
-
-    def __init__(self, device: Context, port: Port, blueflame: BlueFlame | None) -> None:
-        events, channels = device.async_events, device.channels
-        super().__init__(device.adapter, port, events, blueflame, device.node_guid, channels)
-        self._device = device
-
-    def port(self, number: int) -> PortContext:
-        """Return the HCA bound to port `number`."""
-        return self._device.port(number)
-
-    def close(self) -> None:
-        """Take the port down and destroy its queue pairs; a second call does nothing."""
-        self._device.close_port(self.ethernet_port)
-
-
 class Context(PortContext):
     """An open HCA bound to its first port; implements `guest.verbs.interface.Device`.
 
-    `open_hca` makes one.
+    `open_hca` makes one. All ports share its `channels` and `blueflame`.
     """
 
     def __init__(
@@ -225,12 +198,13 @@ class Context(PortContext):
         blueflame: BlueFlame | None, mtu: int,
     ) -> None:  # fmt: skip
         port = ports[1]
+        super().__init__(self, adapter, port, events)
+        self.blueflame = blueflame
         self.node_guid = int.from_bytes(port.mac[:3] + b"\xff\xfe" + port.mac[3:], "big")
-        super().__init__(adapter, port, events, blueflame, self.node_guid, [])
-        self.channels = self._channels
+        self.channels: list[CompChannel] = []
         self._mtu = mtu
         self._ports = ports
-        self._others: dict[int, OtherPort] = {}
+        self._others: dict[int, PortContext] = {}
         self.opened = True
 
     def port(self, number: int) -> PortContext:
@@ -243,7 +217,7 @@ class Context(PortContext):
             port = Port(self.adapter.commands, None, self._mtu, number, self._ports[1].roce_v2)
             self._ports[number] = port
             port.start()
-            self._others[number] = OtherPort(self, port, self._blueflame)
+            self._others[number] = PortContext(self, self.adapter, port, self.async_events)
         return self._others[number]
 
     def close_port(self, port: Port) -> None:
@@ -272,7 +246,7 @@ class Context(PortContext):
         for port in sorted(self._ports.values(), key=lambda port: -port.number):
             self.close_port(port)
         self.adapter.commands.run(Opcode.CONF_SPECIAL_QP, 0)
-        for channel in list(self._channels):
+        for channel in list(self.channels):
             channel.close()
         self.async_events.close()
         self.adapter.stop()

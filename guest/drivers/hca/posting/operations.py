@@ -141,7 +141,6 @@ def _ipv4(to: RoceAddress, sgid: bytes, length: int) -> bytes:
 
 
 def _address(wr: SendWr) -> RoceAddress:
-    """Return the destination of a request; raises `VerbsError` when it has none."""
     if not isinstance(wr.address_vector, RoceAddress):
         raise VerbsError("a management datagram needs an address handle")
     return wr.address_vector

@@ -190,7 +190,6 @@ def _reg_mr(wr: SendWr, data: memoryview, offset: int) -> int:
 
 
 def _fast_reg_flags(access: int) -> int:
-    """Return the flags of a fast registration with the rights of `AccessFlags`."""
     flags = FastRegFlag.LOCAL_READ
     for wanted, flag in (
         (AccessFlags.LOCAL_WRITE, FastRegFlag.LOCAL_WRITE),

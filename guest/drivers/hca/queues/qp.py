@@ -15,7 +15,7 @@ from bluebridge.device.layout.net.roce import MTU_BYTES
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlame
 from bluebridge.guest.drivers.hca.queues.cq import Cq
 from bluebridge.guest.drivers.hca.queues.srq import Srq
-from bluebridge.guest.drivers.hca.queues.work_queues import Geometry, WorkQueues, log2
+from bluebridge.guest.drivers.hca.queues.work_queues import WorkQueues, log2
 from bluebridge.guest.drivers.hca.resources.adapter import Adapter
 from bluebridge.guest.verbs.enums import AccessFlags, QpState, QpType
 from bluebridge.guest.verbs.errors import VerbsError
@@ -109,7 +109,6 @@ def mailbox(
 
 
 def _of_port(port: int) -> int:
-    """Return the bit of the schedule queue that chooses the port."""
     return (port - 1) << _PORT_SHIFT
 
 
@@ -210,11 +209,11 @@ class Qp(WorkQueues):
         self.send_cq, self.recv_cq = _own_cq(init.send_cq), _own_cq(init.recv_cq)
         self.state = QpState.RESET
         self._adapter = adapter
-        geometry = Geometry.of(init, adapter.limits)
+        self._size(init, adapter.limits)
         qpn = _allocate_number(adapter, init.type, port.number)
         self.port_number = port.number
         self._port = port
-        super().__init__(adapter, qpn, pdn, init, geometry, port, blueflame, srq)
+        super().__init__(adapter, qpn, pdn, init, port, blueflame, srq)
         self._fixed = self._fixed_fields(pdn)
         self._clear()
         adapter.queue_pairs[qpn] = self
@@ -282,7 +281,6 @@ class Qp(WorkQueues):
         return values
 
     def _clear(self) -> None:
-        """Empty both queues, as they must be on leaving RESET."""
         self.recv_cq.discard(self.qpn)
         if self.send_cq is not self.recv_cq:
             self.send_cq.discard(self.qpn)
@@ -290,14 +288,12 @@ class Qp(WorkQueues):
 
 
 def _own_cq(cq: CompletionQueue) -> Cq:
-    """Return the completion queue of a new queue pair as a `Cq`; `VerbsError` if it is none."""
     if not isinstance(cq, Cq):
         raise VerbsError("the completion queue is not one of this device")
     return cq
 
 
 def _own_srq(srq: SharedReceiveQueue | None) -> Srq | None:
-    """Return the shared receive queue of a new queue pair as an `Srq`, or None if it has none."""
     if srq is not None and not isinstance(srq, Srq):
         raise VerbsError("the shared receive queue is not one of this device")
     return srq

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL
 from bluebridge.guest.drivers.bus.byte_order import swap32
@@ -35,50 +34,6 @@ def log2(value: int) -> int:
     return max(0, value - 1).bit_length()
 
 
-@dataclass(slots=True, frozen=True)
-class Geometry:
-    """The two queues of a queue pair: each has `count` entries of `1 << shift` bytes.
-
-    A queue begins `offset` bytes into their memory; its entries have room for `sges` pieces each.
-    """
-
-    sq_shift: int
-    sq_count: int
-    sq_offset: int
-    send_sges: int
-    rq_shift: int
-    rq_count: int
-    rq_offset: int
-    recv_sges: int
-
-    @classmethod
-    def of(cls, init: QpInit, limits: Limits) -> Geometry:
-        """Return the sizes that `init` asks for; `VerbsError` when the device cannot have them."""
-        if not 1 <= init.max_send_wr <= limits.qp_wqes or init.max_recv_wr > limits.qp_wqes:
-            raise VerbsError(f"queues hold 1 to {limits.qp_wqes} requests")
-        # Inline data loses four bytes at each 64-byte line and is padded at its end.
-        inline = init.max_inline + 4 * (init.max_inline // 60 + 2) + 12 if init.max_inline else 0
-        size = OVERHEAD[init.type] + max(16 * max(1, init.max_send_sge), inline)
-        if size > limits.send_bytes or init.max_recv_sge * 16 > limits.recv_bytes:
-            raise VerbsError("too many pieces or inline bytes for one queue entry")
-        sq_shift, sq_count = max(6, log2(size)), 1 << log2(init.max_send_wr)
-        has_receives = init.srq is None and init.max_recv_wr > 0
-        rq_shift = max(4, log2(16 * max(1, init.max_recv_sge)))
-        rq_count = 1 << log2(init.max_recv_wr) if has_receives else 0
-        # The queue with the larger entries comes first.
-        receives_first = rq_count and rq_shift > sq_shift
-        return cls(
-            sq_shift=sq_shift,
-            sq_count=sq_count,
-            sq_offset=rq_count << rq_shift if receives_first else 0,
-            send_sges=((1 << sq_shift) - OVERHEAD[init.type]) >> 4,
-            rq_shift=rq_shift,
-            rq_count=rq_count,
-            rq_offset=0 if receives_first else sq_count << sq_shift,
-            recv_sges=(1 << rq_shift) // 16,
-        )
-
-
 class WorkQueues(StateChanges):
     """Send and receive entries of queue pair `qpn`; receives may come from `srq` instead.
 
@@ -92,7 +47,6 @@ class WorkQueues(StateChanges):
         qpn: int,
         pdn: int,
         init: QpInit,
-        geometry: Geometry,
         port: EthernetPort,
         blueflame: BlueFlame | None,
         srq: Srq | None,
@@ -105,7 +59,6 @@ class WorkQueues(StateChanges):
         self._operations = operations(init.type, builders, init.signal_all)
         self._lock = threading.Lock()
         self._recv_lock = threading.Lock()
-        self._size(geometry)
         self._room = (1 << self.sq_shift) - OVERHEAD[init.type]
         length = (self._sq_count << self.sq_shift) + (self._rq_count << self._rq_shift)
         self._icm = adapter.icm
@@ -173,13 +126,30 @@ class WorkQueues(StateChanges):
         if self.srq is not None:
             self.srq.complete(index)
 
-    def _size(self, geometry: Geometry) -> None:
-        """Set the attributes that say where the queues lie in their memory."""
-        self.sq_shift, self._rq_shift = geometry.sq_shift, geometry.rq_shift
-        self._sq_count, self._rq_count = geometry.sq_count, geometry.rq_count
-        self._sq_offset, self._rq_offset = geometry.sq_offset, geometry.rq_offset
+    def _size(self, init: QpInit, limits: Limits) -> None:
+        """Set where the queues lie in their memory; `VerbsError` when the device cannot have them.
+
+        Each has 2^n entries of 2^m bytes; that with the larger ones comes first (ib/qp.c:
+        set_kernel_sq_size).
+        """
+        if not 1 <= init.max_send_wr <= limits.qp_wqes or init.max_recv_wr > limits.qp_wqes:
+            raise VerbsError(f"queues hold 1 to {limits.qp_wqes} requests")
+        # Inline data loses four bytes at each 64-byte line and is padded at its end.
+        inline = init.max_inline + 4 * (init.max_inline // 60 + 2) + 12 if init.max_inline else 0
+        overhead = OVERHEAD[init.type]
+        size = overhead + max(16 * max(1, init.max_send_sge), inline)
+        if size > limits.send_bytes or init.max_recv_sge * 16 > limits.recv_bytes:
+            raise VerbsError("too many pieces or inline bytes for one queue entry")
+        has_receives = init.srq is None and init.max_recv_wr > 0
+        self.sq_shift, self._sq_count = max(6, log2(size)), 1 << log2(init.max_send_wr)
+        self._rq_shift = max(4, log2(16 * max(1, init.max_recv_sge)))
+        self._rq_count = 1 << log2(init.max_recv_wr) if has_receives else 0
+        receives_first = self._rq_count > 0 and self._rq_shift > self.sq_shift
+        self._sq_offset = self._rq_count << self._rq_shift if receives_first else 0
+        self._rq_offset = 0 if receives_first else self._sq_count << self.sq_shift
         self._sq_mask = self._sq_count - 1
-        self._send_sges, self._max_recv_sge = geometry.send_sges, geometry.recv_sges
+        self._send_sges = ((1 << self.sq_shift) - overhead) >> 4
+        self._max_recv_sge = (1 << self._rq_shift) // 16
 
     def _empty(self) -> None:
         """Empty both queues, as they must be on leaving RESET."""

@@ -98,11 +98,6 @@ def reset_device(bus: Bus, health: HcaHealth) -> None:
     _wait(bus, health, HCR.at("control"), READY_SECONDS, after, HCR_GO)
 
 
-def release_device(bus: Bus) -> None:
-    """Give the ownership back (mlx4_free_ownership)."""
-    bus.write32(0, OWNERSHIP_OFFSET, 0)
-
-
 def _wait(
     bus: Bus, health: HcaHealth, offset: int, seconds: float, what: str, mask: int = ALL_ONES
 ) -> None:
@@ -219,5 +214,5 @@ class Adapter:
         self.commands.run(Opcode.CLOSE_HCA)
         self.icm.unmap()
         self.firmware.stop()
-        release_device(self.bus)
+        self.bus.write32(0, OWNERSHIP_OFFSET, 0)  # mlx4_free_ownership
         self.commands.close()

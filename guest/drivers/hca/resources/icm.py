@@ -141,10 +141,6 @@ class Icm:
         """Allocate MTT entries of 4 KiB pages for a contiguous, page-aligned buffer."""
         return self.allocate_mtt(range(address, address + length, PAGE))
 
-    def reserve_mtt(self, count: int) -> MttRange:
-        """Reserve `count` MTT entries without content for a fast registration."""
-        return self.allocate_mtt([0] * count)
-
     def free_mtt(self, mtt: MttRange) -> None:
         """Free the MTT entries of a range."""
         with self._lock:

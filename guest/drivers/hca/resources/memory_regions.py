@@ -24,11 +24,6 @@ def key_of(index: int) -> int:
     return (index << 8 | index >> 24) & 0xFFFFFFFF
 
 
-def number_of(key: int) -> int:
-    """Return the MPT number in a memory key, as the MPT's key field has it (key_to_hw_index)."""
-    return (key >> 8 | key << 24) & 0xFFFFFFFF
-
-
 def rights(access: AccessFlags | int) -> dict[str, int]:
     """Return the MPT bits for access flags."""
     flags = AccessFlags(access)
@@ -154,7 +149,7 @@ class FastRegMr(_Region):
         if not 1 <= max_pages <= MAX_FAST_REG_PAGES:
             raise VerbsError(f"{max_pages} pages: 1 to {MAX_FAST_REG_PAGES} are possible")
         self.max_pages = max_pages
-        mtt = adapter.icm.reserve_mtt(max_pages)
+        mtt = adapter.icm.allocate_mtt([0] * max_pages)
         # A page of its own: a list given to the device must not cross a page.
         self.page_list = adapter.bus.allocate(4096)
         entry = {
