@@ -19,18 +19,19 @@ from bluebridge.device.layout.net.ethernet import (
     HEADER_SIZE,
     MIN_FRAME,
 )
-from bluebridge.device.layout.net.ip import IPV6, ones_complement_sum
-from bluebridge.device.layout.net.neighbour import (
+from bluebridge.device.layout.net.ip import (
     ALL_NODES,
     HOP_LIMIT,
+    IPV6,
     LINK_OPTION,
     NEIGHBOUR,
     OVERRIDE,
     PROTOCOL_ICMPV6,
     SOLICITED,
-    Kind,
     LinkOption,
+    NeighbourType,
     group_mac,
+    ones_complement_sum,
     solicited_node,
 )
 
@@ -141,19 +142,19 @@ class NeighbourDiscovery:
     def question(self, target: bytes) -> bytes:
         """Return a solicitation to the group that the target is in."""
         group = solicited_node(target)
-        return self._frame(group_mac(group), group, Kind.SOLICITATION, 0, target)
+        return self._frame(group_mac(group), group, NeighbourType.SOLICITATION, 0, target)
 
     def answer(self, heard: Heard) -> bytes:
         """Return an advertisement, to all nodes where the sender has no address yet."""
         if not any(heard.sender):
             return self.announcement()
         flags = SOLICITED | OVERRIDE
-        return self._frame(heard.mac, heard.sender, Kind.ADVERTISEMENT, flags, self._own)
+        return self._frame(heard.mac, heard.sender, NeighbourType.ADVERTISEMENT, flags, self._own)
 
     def announcement(self) -> bytes:
         """Return an unsolicited advertisement."""
         mac = group_mac(ALL_NODES)
-        return self._frame(mac, ALL_NODES, Kind.ADVERTISEMENT, OVERRIDE, self._own)
+        return self._frame(mac, ALL_NODES, NeighbourType.ADVERTISEMENT, OVERRIDE, self._own)
 
     def heard(self, frame: bytes) -> Heard | None:
         """Return the sender of a valid solicitation or advertisement, else None.
@@ -169,17 +170,17 @@ class NeighbourDiscovery:
         if protocol != (PROTOCOL_ICMPV6, HOP_LIMIT) or not NEIGHBOUR.size <= length == len(body):
             return None
         kind = NEIGHBOUR.get(body, "type")
-        if kind not in tuple(Kind) or _checksum(header, body):
+        if kind not in tuple(NeighbourType) or _checksum(header, body):
             return None
         target, mac = NEIGHBOUR.get_raw(body, "target"), _link_address(body) or frame[6:12]
-        if kind == Kind.SOLICITATION:
+        if kind == NeighbourType.SOLICITATION:
             return Heard(IPV6.get_raw(header, "source"), mac, target == self._own, True)
         return Heard(target, mac, IPV6.get_raw(header, "destination") == self._own, False)
 
     def _frame(
-        self, dmac: bytes, destination: bytes, kind: Kind, flags: int, target: bytes
+        self, dmac: bytes, destination: bytes, kind: NeighbourType, flags: int, target: bytes
     ) -> bytes:
-        option = LinkOption.SOURCE if kind is Kind.SOLICITATION else LinkOption.TARGET
+        option = LinkOption.SOURCE if kind is NeighbourType.SOLICITATION else LinkOption.TARGET
         header = IPV6.pack(
             version=6,
             payload_length=_LENGTH,

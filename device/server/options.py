@@ -16,7 +16,7 @@ from typing import Final
 from bluebridge.device.buslog.packing import CAPTURE, WINDOW_CAPTURE
 from bluebridge.device.buslog.segments import TOTAL_BYTES
 from bluebridge.device.fabric.addresses import LinkLayer
-from bluebridge.device.layout.net.vxlan import MAX_VNI
+from bluebridge.device.layout.net.ip import MAX_VNI
 from bluebridge.device.layout.ntb.models import (
     ALIASING,
     BY_NAME,

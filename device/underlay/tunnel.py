@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from bluebridge.device.fabric.addresses import is_group
 from bluebridge.device.layout.net.ethernet import HEADER_SIZE
-from bluebridge.device.layout.net.vxlan import VNI_VALID, VXLAN
+from bluebridge.device.layout.net.ip import VNI_VALID, VXLAN
 
 MAC_SIZE: Final = 6
 LONGEST: Final = 9600

@@ -12,7 +12,8 @@ from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.layout import pci
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.fields import Field, Struct
-from bluebridge.device.layout.net import cm, ethernet, mad
+from bluebridge.device.layout.ib import mad
+from bluebridge.device.layout.net import cm, ethernet
 from bluebridge.device.layout.net.roce import GSI_QPN, Syndrome
 from bluebridge.device.packets.message import ATOMIC, READ, RELIABLE, XRC
 from bluebridge.host_tools.analyzer.devices.model import named

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bluebridge.device.layout.fields import Register, RegisterBlock
+from bluebridge.device.layout.ib.mad import PORT_INFO
 from bluebridge.device.layout.ioat import ChannelError, State
-from bluebridge.device.layout.net.mad import PORT_INFO
 from bluebridge.device.layout.net.roce import MTU_BYTES
 from bluebridge.device.layout.ntb.models import BY_NAME, BridgeModel
 from bluebridge.device.layout.ntb.uses import Use

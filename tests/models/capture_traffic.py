@@ -17,9 +17,9 @@ from bluebridge.device.fabric.messages import (
     Route,
     Train,
 )
+from bluebridge.device.layout.ib.mad import MAD, Method, MgmtClass
 from bluebridge.device.layout.net import cm
 from bluebridge.device.layout.net.ethernet import ARP, BROADCAST, ETHERNET, ETHERTYPE_ARP
-from bluebridge.device.layout.net.mad import MAD, Method, MgmtClass
 from bluebridge.device.layout.net.roce import GRH, GSI_QKEY, Op, Syndrome, ipv4_gid
 
 MTU = 1024

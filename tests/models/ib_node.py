@@ -6,11 +6,10 @@ from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
 from bluebridge.device.fabric.subnet.manager import SubnetManager, TrapSender
 from bluebridge.device.fabric.subnet.port import PortAgent
 from bluebridge.device.layout.ib.link import LRH
-from bluebridge.device.layout.ib.smp import SMP, SMP_SIZE
+from bluebridge.device.layout.ib.mad import MAD_SIZE, SMP, SMP_SIZE, Method, MgmtClass
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.layout.mlx4.wqe import AV, DATAGRAM, SendOpcode
-from bluebridge.device.layout.net.mad import MAD_SIZE, Method, MgmtClass
 from bluebridge.device.layout.net.roce import BTH, DETH, GRH, GSI_QKEY, BthOpcode
 from bluebridge.device.rdma.ports.infiniband_port import InfinibandPort
 from tests.models.fake_host import FakeHost

@@ -31,7 +31,7 @@ from bluebridge.device.layout.net.ethernet import (
     ETHERTYPE_VLAN,
     HEADER_SIZE,
 )
-from bluebridge.device.layout.net.ipoib import HEADER_SIZE as IPOIB_HEADER
+from bluebridge.device.layout.net.ip import IPOIB_HEADER_SIZE
 from bluebridge.device.rdma.work import WorkError
 
 ADDRESSES: Final = 12
@@ -125,7 +125,7 @@ class LargeSendHeaders:
         self._template = template = bytearray(header)
         self.size = len(header)
         if ipoib:
-            self._network, kind = IPOIB_HEADER, int.from_bytes(header[:2], "big")
+            self._network, kind = IPOIB_HEADER_SIZE, int.from_bytes(header[:2], "big")
         else:
             self._network, kind = _network(header)
         self._v4 = kind == ETHERTYPE_IPV4

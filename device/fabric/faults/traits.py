@@ -17,8 +17,8 @@ from bluebridge.device.fabric.messages import (
     Response,
     Train,
 )
+from bluebridge.device.layout.ib.mad import MAD, MgmtClass
 from bluebridge.device.layout.net.cm import CmAttribute
-from bluebridge.device.layout.net.mad import MAD, MgmtClass
 from bluebridge.device.layout.net.roce import GSI_QPN, Op, Syndrome
 
 NONE: Final = -1

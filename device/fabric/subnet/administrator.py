@@ -15,6 +15,7 @@ from bluebridge.device.fabric.subnet.port import PortAgent
 from bluebridge.device.fabric.subnet.records import TABLES, common_pkey, matches, named, path
 from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.ib.link import partitions_match
+from bluebridge.device.layout.ib.mad import CLASS_PORT_INFO, MAD_SIZE, Method
 from bluebridge.device.layout.ib.sa import (
     CAP2_SENDONLY_FULL_MEMBER,
     INFORM_INFO,
@@ -32,8 +33,6 @@ from bluebridge.device.layout.ib.sa import (
     SaMethod,
     SaStatus,
 )
-from bluebridge.device.layout.ib.smp import CLASS_PORT_INFO
-from bluebridge.device.layout.net.mad import MAD_SIZE, Method
 
 RESPONSE_TIME = 18
 MATCH_MASK = 1 << 31

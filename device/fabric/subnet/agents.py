@@ -13,28 +13,31 @@ from bluebridge.device.fabric.subnet.port import PortAgent, PortCounters
 from bluebridge.device.fabric.subnet.port_info import BadField
 from bluebridge.device.fabric.subnet.topology import Node
 from bluebridge.device.layout.ib.link import FIRST_GROUP_LID
-from bluebridge.device.layout.ib.smp import (
+from bluebridge.device.layout.ib.mad import (
     ALL_PORTS,
     CAP_ALL_PORT_SELECT,
     CAP_EXTENDED_WIDTH,
     CLASS_PORT_INFO,
     FORWARDING_BLOCK,
     GUID_BLOCK,
+    MAD,
+    MAD_SIZE,
     MULTICAST_BLOCK,
     NO_PORT,
     PERF_DATA_OFFSET,
     PKEY_BLOCK,
     PORT_COUNTERS,
     PORT_COUNTERS_EXTENDED,
+    PORT_INFO,
     SMP,
     SMP_DATA_OFFSET,
     SMP_DATA_SIZE,
     SWITCH_INFO,
+    Method,
     PerfAttribute,
+    SmpAttribute,
     SmpStatus,
-    SwitchAttribute,
 )
-from bluebridge.device.layout.net.mad import MAD, MAD_SIZE, PORT_INFO, Method, SmpAttribute
 
 PORTS_PER_MASK = 16
 REREGISTER = 0x80
@@ -226,9 +229,9 @@ _ATTRIBUTES: dict[int, Callable[[_Query], bytes]] = {
     SmpAttribute.PKEY_TABLE: _pkey_table,
     SmpAttribute.SL2VL_TABLE: _sl2vl,
     SmpAttribute.VL_ARB_TABLE: _arbitration,
-    SwitchAttribute.LINEAR_FORWARDING: _forwarding,
-    SwitchAttribute.MULTICAST_FORWARDING: _multicast,
-    SwitchAttribute.MLNX_EXTENDED_PORT_INFO: _mellanox,
+    SmpAttribute.LINEAR_FORWARDING: _forwarding,
+    SmpAttribute.MULTICAST_FORWARDING: _multicast,
+    SmpAttribute.MLNX_EXTENDED_PORT_INFO: _mellanox,
 }
 
 

@@ -13,7 +13,7 @@ from bluebridge.device.fabric.subnet.port import Change, PortAgent, PortCounters
 from bluebridge.device.fabric.subnet.switch import Switch, SwitchPort
 from bluebridge.device.fabric.subnet.topology import EndPort, Topology
 from bluebridge.device.layout.ib.link import FIRST_GROUP_LID
-from bluebridge.device.layout.ib.smp import NO_PORT, SWITCH_INFO
+from bluebridge.device.layout.ib.mad import NO_PORT, SWITCH_INFO
 from bluebridge.device.layout.net.roce import SMI_QPN
 
 SWITCH_GUID = 0x0002C90300BB0000

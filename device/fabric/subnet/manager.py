@@ -19,19 +19,21 @@ from bluebridge.device.fabric.subnet.fabric import InfinibandFabric, Later
 from bluebridge.device.fabric.subnet.packets import smp_to
 from bluebridge.device.fabric.subnet.port import DEFAULT_PREFIX, DEFAULT_TIMEOUT, Change, PortAgent
 from bluebridge.device.layout.ib.link import LINK_ACTIVE, LINK_ARMED, LINK_DOWN, LINK_INIT
-from bluebridge.device.layout.ib.smp import (
+from bluebridge.device.layout.ib.mad import (
     NOTICE,
     NOTICE_128_LID,
     NOTICE_URGENT,
+    PORT_INFO,
     SM_INFO,
     SM_MASTER,
     SMP,
     SWITCH_INFO,
     TRAP_LINK_STATE,
+    Method,
+    MgmtClass,
     PortCapability,
-    SwitchAttribute,
+    SmpAttribute,
 )
-from bluebridge.device.layout.net.mad import PORT_INFO, Method, MgmtClass
 from bluebridge.device.throttle import Throttle
 
 log: Final = logging.getLogger(__name__)
@@ -271,7 +273,7 @@ def _link_state(lid: int, tid: int) -> bytes:
             class_version=1,
             method=int(Method.TRAP),
             tid=tid,
-            attr_id=int(SwitchAttribute.NOTICE),
+            attr_id=int(SmpAttribute.NOTICE),
             data=bytes(notice),
         )
     )

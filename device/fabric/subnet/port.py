@@ -27,7 +27,7 @@ from bluebridge.device.layout.ib.link import (
     WIDTH_1X,
     WIDTH_4X,
 )
-from bluebridge.device.layout.net.mad import PORT_INFO
+from bluebridge.device.layout.ib.mad import PORT_INFO
 from bluebridge.device.layout.net.roce import Op
 
 PACKET_OVERHEAD = 30

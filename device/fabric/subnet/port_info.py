@@ -21,8 +21,7 @@ from bluebridge.device.layout.ib.link import (
     PHYSICAL_LINK_UP,
     PHYSICAL_POLLING,
 )
-from bluebridge.device.layout.ib.smp import SMP
-from bluebridge.device.layout.net.mad import PORT_INFO, Method
+from bluebridge.device.layout.ib.mad import PORT_INFO, SMP, Method
 
 _FREELY_SET = (
     "mkey",

@@ -9,6 +9,7 @@ from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
 from bluebridge.device.fabric.subnet.port import PortAgent
 from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.ib.link import RATE_40_GBPS, partitions_match
+from bluebridge.device.layout.ib.mad import FORWARDING_BLOCK, GUID_BLOCK, NO_PORT, PKEY_BLOCK
 from bluebridge.device.layout.ib.sa import (
     FORWARDING_RECORD,
     GUID_INFO_RECORD,
@@ -21,7 +22,6 @@ from bluebridge.device.layout.ib.sa import (
     SWITCH_INFO_RECORD,
     SaAttribute,
 )
-from bluebridge.device.layout.ib.smp import FORWARDING_BLOCK, GUID_BLOCK, NO_PORT, PKEY_BLOCK
 
 LIFE_TIME = 14  # 4.096 us * 2^14, 67 ms
 SUBNET_LOCAL_HOPS = 0

@@ -19,16 +19,19 @@ from bluebridge.device.fabric.subnet.packets import directed as directed_packet
 from bluebridge.device.fabric.subnet.port import PortAgent
 from bluebridge.device.fabric.subnet.topology import SWITCH, Node
 from bluebridge.device.layout.ib.link import FIRST_GROUP_LID, PERMISSIVE_LID
-from bluebridge.device.layout.ib.smp import (
+from bluebridge.device.layout.ib.mad import (
     DIRECTION,
+    MAD,
+    MAD_SIZE,
     MAX_HOPS,
     SMP,
     SMP_DATA_OFFSET,
     SMP_SIZE,
     SWITCH_INFO,
-    SwitchAttribute,
+    Method,
+    MgmtClass,
+    SmpAttribute,
 )
-from bluebridge.device.layout.net.mad import MAD, MAD_SIZE, Method, MgmtClass
 from bluebridge.device.layout.net.roce import GSI_QKEY, GSI_QPN, SMI_QPN
 
 _INITIAL = SMP.field("initial_path").offset
@@ -218,7 +221,7 @@ class Switch:
             if self.agent.management_key.admits(packet):
                 self.repressed()
             return None
-        if get(packet, "attr_id") == SwitchAttribute.SM_INFO:
+        if get(packet, "attr_id") == SmpAttribute.SM_INFO:
             if self.manager is None or get(packet, "method") != Method.GET:
                 return None
             response = bytearray(packet)

@@ -8,8 +8,7 @@ from typing import Protocol
 
 from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.subnet.port import PortAgent
-from bluebridge.device.layout.ib.smp import SWITCH_INFO
-from bluebridge.device.layout.net.mad import NODE_INFO
+from bluebridge.device.layout.ib.mad import NODE_INFO, SWITCH_INFO
 
 CHANNEL_ADAPTER, SWITCH = 1, 2
 VENDOR_MELLANOX = 0x0002C9

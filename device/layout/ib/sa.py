@@ -5,9 +5,11 @@ The fields of a record are in the order of its component mask: bit n of the mask
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import IntEnum, IntFlag
 
 from bluebridge.device.layout.fields import Struct, bits, raw, u8, u16, u32, u64
+from bluebridge.device.layout.ib.mad import NODE_INFO
 
 SA_CLASS_VERSION = 2
 SA_HEADER_SIZE = 56
@@ -168,26 +170,11 @@ MC_MEMBER_RECORD = Struct(
 )
 
 NODE_RECORD_SIZE = 108
+_NODE_INFO = [replace(item, offset=item.offset + 4) for item in NODE_INFO]
 NODE_RECORD = Struct(
     "NodeRecord",
     NODE_RECORD_SIZE,
-    [
-        u16("lid", 0),
-        u16("reserved", 2),
-        u8("base_version", 4),
-        u8("class_version", 5),
-        u8("node_type", 6),
-        u8("ports", 7),
-        u64("system_image_guid", 8),
-        u64("node_guid", 16),
-        u64("port_guid", 24),
-        u16("partition_cap", 32),
-        u16("device_id", 34),
-        u32("revision", 36),
-        u8("local_port", 40),
-        bits("vendor_id", 40, 4, 23, 0),
-        raw("description", 44, 64),
-    ],
+    [u16("lid", 0), u16("reserved", 2), *_NODE_INFO, raw("description", 44, 64)],
     source=_SOURCE,
 )
 

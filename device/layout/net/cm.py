@@ -1,6 +1,6 @@
 """Communication management messages, and the IP addressing header of rdma_cm in private data.
 
-All offsets count from the end of the 24-byte MAD header (`device.layout.net.mad.MAD`); every
+All offsets count from the end of the 24-byte MAD header (`device.layout.ib.mad.MAD`); every
 message fills the remaining 232 bytes of a MAD.
 """
 
@@ -73,124 +73,93 @@ def _path(prefix: str, base: int) -> list[Field]:
     ]
 
 
-REQ = Struct(
-    "CM_REQ",
-    CM_DATA_SIZE,
-    [
-        u32("local_comm_id", 0, "requester's"),
-        u64("service_id", 8),
-        u64("local_ca_guid", 16),
-        u32("local_qkey", 28),
-        bits("local_qpn", 32, 4, 31, 8),
-        u8("responder_resources", 35, "reads and atomics the requester takes at once"),
-        u8("initiator_depth", 39, "reads and atomics the requester sends at once"),
-        bits("remote_eecn", 40, 4, 31, 8),
-        bits("remote_cm_timeout", 43, 1, 7, 3, "4.096 us * 2^n for the listener to answer"),
-        bits("transport", 43, 1, 2, 1, "0 RC, 1 UC"),
-        bits("flow_control", 43, 1, 0),
-        bits("starting_psn", 44, 4, 31, 8, "the first that the requester expects"),
-        bits("local_cm_timeout", 47, 1, 7, 3, "4.096 us * 2^n for the requester to answer"),
-        bits("retry_count", 47, 1, 2, 0),
-        u16("pkey", 48),
-        bits("path_mtu", 50, 1, 7, 4, "3 = 1024"),
-        bits("rdc_exists", 50, 1, 3),
-        bits("rnr_retry_count", 50, 1, 2, 0),
-        bits("max_cm_retries", 51, 1, 7, 4),
-        bits("srq", 51, 1, 3),
-        bits("extended_transport", 51, 1, 2, 0),
-        *_path("primary", 52),
-        *_path("alternate", 96),
-        raw("private_data", 140, 92, "the IP addressing header, then 56 bytes of the consumer's"),
-    ],
-    source=f"{SOURCE}, table 106",
+def _message(name: str, table: int, *fields: Field) -> Struct:
+    return Struct(f"CM_{name}", CM_DATA_SIZE, list(fields), source=f"{SOURCE}, table {table}")
+
+
+_IDS = [u32("local_comm_id", 0, "sender's"), u32("remote_comm_id", 4, "receiver's")]
+
+REQ = _message(
+    "REQ",
+    106,
+    u32("local_comm_id", 0, "requester's"),
+    u64("service_id", 8),
+    u64("local_ca_guid", 16),
+    u32("local_qkey", 28),
+    bits("local_qpn", 32, 4, 31, 8),
+    u8("responder_resources", 35, "reads and atomics the requester takes at once"),
+    u8("initiator_depth", 39, "reads and atomics the requester sends at once"),
+    bits("remote_eecn", 40, 4, 31, 8),
+    bits("remote_cm_timeout", 43, 1, 7, 3, "4.096 us * 2^n for the listener to answer"),
+    bits("transport", 43, 1, 2, 1, "0 RC, 1 UC"),
+    bits("flow_control", 43, 1, 0),
+    bits("starting_psn", 44, 4, 31, 8, "the first that the requester expects"),
+    bits("local_cm_timeout", 47, 1, 7, 3, "4.096 us * 2^n for the requester to answer"),
+    bits("retry_count", 47, 1, 2, 0),
+    u16("pkey", 48),
+    bits("path_mtu", 50, 1, 7, 4, "3 = 1024"),
+    bits("rdc_exists", 50, 1, 3),
+    bits("rnr_retry_count", 50, 1, 2, 0),
+    bits("max_cm_retries", 51, 1, 7, 4),
+    bits("srq", 51, 1, 3),
+    bits("extended_transport", 51, 1, 2, 0),
+    *_path("primary", 52),
+    *_path("alternate", 96),
+    raw("private_data", 140, 92, "the IP addressing header, then 56 bytes of the consumer's"),
 )
 
-MRA = Struct(
-    "CM_MRA",
-    CM_DATA_SIZE,
-    [
-        u32("local_comm_id", 0),
-        u32("remote_comm_id", 4),
-        bits("answered", 8, 1, 7, 6, "Answered"),
-        bits("service_timeout", 9, 1, 7, 3, "4.096 us * 2^n until the answer comes"),
-        raw("private_data", 10, 222),
-    ],
-    source=f"{SOURCE}, table 107",
+MRA = _message(
+    "MRA",
+    107,
+    *_IDS,
+    bits("answered", 8, 1, 7, 6, "Answered"),
+    bits("service_timeout", 9, 1, 7, 3, "4.096 us * 2^n until the answer comes"),
+    raw("private_data", 10, 222),
 )
 
-REJ = Struct(
-    "CM_REJ",
-    CM_DATA_SIZE,
-    [
-        u32("local_comm_id", 0),
-        u32("remote_comm_id", 4),
-        bits("answered", 8, 1, 7, 6, "Answered"),
-        bits("info_length", 9, 1, 7, 1),
-        u16("reason", 10, "RejectReason"),
-        raw("info", 12, 72, "additional information, by reason"),
-        raw("private_data", 84, 148),
-    ],
-    source=f"{SOURCE}, table 108",
+REJ = _message(
+    "REJ",
+    108,
+    *_IDS,
+    bits("answered", 8, 1, 7, 6, "Answered"),
+    bits("info_length", 9, 1, 7, 1),
+    u16("reason", 10, "RejectReason"),
+    raw("info", 12, 72, "additional information, by reason"),
+    raw("private_data", 84, 148),
 )
 
-REP = Struct(
-    "CM_REP",
-    CM_DATA_SIZE,
-    [
-        u32("local_comm_id", 0, "listener's"),
-        u32("remote_comm_id", 4, "requester's"),
-        u32("local_qkey", 8),
-        bits("local_qpn", 12, 4, 31, 8),
-        bits("local_eecn", 16, 4, 31, 8),
-        bits("starting_psn", 20, 4, 31, 8, "the first that the listener expects"),
-        u8("responder_resources", 24),
-        u8("initiator_depth", 25),
-        bits("target_ack_delay", 26, 1, 7, 3),
-        bits("failover_accepted", 26, 1, 2, 1),
-        bits("flow_control", 26, 1, 0),
-        bits("rnr_retry_count", 27, 1, 7, 5),
-        bits("srq", 27, 1, 4),
-        u64("local_ca_guid", 28),
-        raw("private_data", 36, 196),
-    ],
-    source=f"{SOURCE}, table 110",
+REP = _message(
+    "REP",
+    110,
+    *_IDS,
+    u32("local_qkey", 8),
+    bits("local_qpn", 12, 4, 31, 8),
+    bits("local_eecn", 16, 4, 31, 8),
+    bits("starting_psn", 20, 4, 31, 8, "the first that the listener expects"),
+    u8("responder_resources", 24),
+    u8("initiator_depth", 25),
+    bits("target_ack_delay", 26, 1, 7, 3),
+    bits("failover_accepted", 26, 1, 2, 1),
+    bits("flow_control", 26, 1, 0),
+    bits("rnr_retry_count", 27, 1, 7, 5),
+    bits("srq", 27, 1, 4),
+    u64("local_ca_guid", 28),
+    raw("private_data", 36, 196),
 )
 
-RTU = Struct(
-    "CM_RTU",
-    CM_DATA_SIZE,
-    [u32("local_comm_id", 0), u32("remote_comm_id", 4), raw("private_data", 8, 224)],
-    source=f"{SOURCE}, table 111",
+RTU = _message("RTU", 111, *_IDS, raw("private_data", 8, 224))
+
+DREQ = _message(
+    "DREQ",
+    112,
+    *_IDS,
+    bits("remote_qpn", 8, 4, 31, 8, "the receiver's queue pair"),
+    raw("private_data", 12, 220),
 )
 
-DREQ = Struct(
-    "CM_DREQ",
-    CM_DATA_SIZE,
-    [
-        u32("local_comm_id", 0),
-        u32("remote_comm_id", 4),
-        bits("remote_qpn", 8, 4, 31, 8, "the receiver's queue pair"),
-        raw("private_data", 12, 220),
-    ],
-    source=f"{SOURCE}, table 112",
-)
+DREP = _message("DREP", 113, *_IDS, raw("private_data", 8, 224))
 
-DREP = Struct(
-    "CM_DREP",
-    CM_DATA_SIZE,
-    [u32("local_comm_id", 0), u32("remote_comm_id", 4), raw("private_data", 8, 224)],
-    source=f"{SOURCE}, table 113",
-)
-
-MESSAGES: dict[CmAttribute, Struct] = {
-    CmAttribute.REQ: REQ,
-    CmAttribute.MRA: MRA,
-    CmAttribute.REJ: REJ,
-    CmAttribute.REP: REP,
-    CmAttribute.RTU: RTU,
-    CmAttribute.DREQ: DREQ,
-    CmAttribute.DREP: DREP,
-}
+MESSAGES = dict(zip(CmAttribute, (REQ, MRA, REJ, REP, RTU, DREQ, DREP), strict=True))
 """The structure of each message by attribute id."""
 
 IP_HEADER_SIZE = 36

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum, IntFlag
+from functools import partial
 from typing import Final
 
 from bluebridge.device.layout.fields import Struct, raw, u8, u16, u32, u64
@@ -10,7 +11,7 @@ from bluebridge.device.layout.fields import Struct, raw, u8, u16, u32, u64
 VERSION_MAJOR: Final = 2
 NAME_BYTES: Final = 255
 SECTOR: Final = 512
-_SOURCE = "Linux 6.12 drivers/block/rnbd/rnbd-proto.h"
+_struct = partial(Struct, source="Linux 6.12 drivers/block/rnbd/rnbd-proto.h", order="little")
 
 
 class MessageType(IntEnum):
@@ -62,24 +63,20 @@ class IoFlag(IntFlag):
 
 OPERATION_MASK: Final = 0xFF
 
-HEADER = Struct("RNBD_HDR", 4, [u16("type", 0)], source=_SOURCE, order="little")
-SESS_INFO = Struct(
+HEADER = _struct("RNBD_HDR", 4, [u16("type", 0)])
+SESS_INFO = _struct(
     "RNBD_SESS_INFO",
     36,
     [u16("type", 0), u8("ver", 4, "major version")],
     doc="First message of a session, and its answer SESS_INFO_RSP.",
-    source=_SOURCE,
-    order="little",
 )
-OPEN = Struct(
+OPEN = _struct(
     "RNBD_OPEN",
     264,
     [u16("type", 0), u8("access_mode", 4), raw("dev_name", 6, NAME_BYTES, "zero-terminated")],
     doc="Map a device.",
-    source=_SOURCE,
-    order="little",
 )
-OPEN_RSP = Struct(
+OPEN_RSP = _struct(
     "RNBD_OPEN_RSP",
     56,
     [
@@ -99,10 +96,8 @@ OPEN_RSP = Struct(
         u8("cache_policy", 45),
     ],
     doc="The mapped device.",
-    source=_SOURCE,
-    order="little",
 )
-IO = Struct(
+IO = _struct(
     "RNBD_IO",
     32,
     [
@@ -114,14 +109,5 @@ IO = Struct(
         u16("prio", 24),
     ],
     doc="One request of the block layer.",
-    source=_SOURCE,
-    order="little",
 )
-CLOSE = Struct(
-    "RNBD_CLOSE",
-    8,
-    [u16("type", 0), u32("device_id", 4)],
-    doc="Unmap a device.",
-    source=_SOURCE,
-    order="little",
-)
+CLOSE = _struct("RNBD_CLOSE", 8, [u16("type", 0), u32("device_id", 4)], doc="Unmap a device.")

@@ -6,6 +6,7 @@ All structures are little-endian; immediates are sent big-endian, as for every p
 from __future__ import annotations
 
 from enum import IntEnum, IntFlag
+from functools import partial
 from typing import Final
 
 from bluebridge.device.layout.fields import Struct, bits, raw, u8, u16, u32, u64
@@ -25,9 +26,11 @@ MAX_PATHS: Final = 128
 MIN_CHUNK_SIZE: Final = 8192
 SERVICE_QUEUE_DEPTH: Final = 512
 """Receives that each side keeps on connection 0."""
-_SOURCE = "Linux 6.12 drivers/infiniband/ulp/rtrs/rtrs-pri.h"
+_struct = partial(
+    Struct, source="Linux 6.12 drivers/infiniband/ulp/rtrs/rtrs-pri.h", order="little"
+)
 
-CONN_REQ = Struct(
+CONN_REQ = _struct(
     "RTRS_CONN_REQ",
     56,
     [
@@ -43,10 +46,8 @@ CONN_REQ = Struct(
         bits("first_conn", 44, 1, 0, doc="the server may make a new session"),
     ],
     doc="Private data of a CM REQ.",
-    source=_SOURCE,
-    order="little",
 )
-CONN_RSP = Struct(
+CONN_RSP = _struct(
     "RTRS_CONN_RSP",
     56,
     [
@@ -59,8 +60,6 @@ CONN_RSP = Struct(
         u32("flags", 16, "RTRS_MSG_NEW_RKEY_F: the server invalidates a chunk before it reads it"),
     ],
     doc="Private data of a CM REP or REJ.",
-    source=_SOURCE,
-    order="little",
 )
 
 
@@ -81,39 +80,31 @@ class MessageFlag(IntFlag):
     NEW_RKEY = 2
 
 
-INFO_REQ = Struct(
+INFO_REQ = _struct(
     "RTRS_INFO_REQ",
     272,
     [u16("type", 0), raw("pathname", 2, NAME_BYTES, "session name, ends at the first zero byte")],
     doc="SEND on connection 0: the client has all connections of the path and asks for the chunks.",
-    source=_SOURCE,
-    order="little",
 )
-INFO_RSP = Struct(
+INFO_RSP = _struct(
     "RTRS_INFO_RSP",
     8,
     [u16("type", 0), u16("sg_cnt", 2, "how many RTRS_SG_DESC follow")],
     doc="SEND on connection 0: where the chunks are.",
-    source=_SOURCE,
-    order="little",
 )
-SG_DESC = Struct(
+SG_DESC = _struct(
     "RTRS_SG_DESC",
     16,
     [u64("addr", 0), u32("key", 8, "rkey"), u32("len", 12)],
     doc="A piece of memory that the peer may write.",
-    source=_SOURCE,
-    order="little",
 )
-RKEY_RSP = Struct(
+RKEY_RSP = _struct(
     "RTRS_RKEY_RSP",
     8,
     [u16("type", 0), u16("buf_id", 2, "the chunk"), u32("rkey", 4, "its new key")],
     doc="Payload of a response that is a SEND with immediate.",
-    source=_SOURCE,
-    order="little",
 )
-RDMA_READ = Struct(
+RDMA_READ = _struct(
     "RTRS_RDMA_READ",
     8,
     [
@@ -123,16 +114,12 @@ RDMA_READ = Struct(
         u16("sg_cnt", 6, "0 or 1 RTRS_SG_DESC follows: where the answer goes"),
     ],
     doc="In a chunk, behind the user message.",
-    source=_SOURCE,
-    order="little",
 )
-RDMA_WRITE = Struct(
+RDMA_WRITE = _struct(
     "RTRS_RDMA_WRITE",
     4,
     [u16("type", 0), u16("usr_len", 2, "bytes of the user message in front of this")],
     doc="In a chunk, behind data and user message.",
-    source=_SOURCE,
-    order="little",
 )
 
 
@@ -149,7 +136,6 @@ class ImmediateType(IntEnum):
 PAYLOAD_BITS: Final = 28
 PAYLOAD_MASK: Final = (1 << PAYLOAD_BITS) - 1
 MESSAGE_ID_BITS: Final = 19
-ERRNO_BITS: Final = 9
 
 
 def immediate(kind: int, payload: int) -> int:

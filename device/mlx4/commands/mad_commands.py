@@ -12,20 +12,20 @@ from bluebridge.device.layout.ib.link import (
     PHYSICAL_LINK_UP,
     PHYSICAL_POLLING,
 )
-from bluebridge.device.layout.ib.smp import PortCapability
-from bluebridge.device.layout.mlx4.commands import Opcode, Status
-from bluebridge.device.layout.mlx4.ports import CABLE_INFO_ATTRIBUTE
-from bluebridge.device.layout.net.mad import (
+from bluebridge.device.layout.ib.mad import (
     MAD,
     MAD_SIZE,
     NODE_INFO,
     PORT_INFO,
     SMP_DATA_OFFSET,
-    STATUS_UNSUPPORTED_ATTRIBUTE,
     Method,
     MgmtClass,
+    PortCapability,
     SmpAttribute,
+    SmpStatus,
 )
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.ports import CABLE_INFO_ATTRIBUTE
 from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
 from bluebridge.device.mlx4.ports.reports import CableError, read_cable
@@ -65,7 +65,7 @@ def mad_ifc(adapter: Adapter, command: Command) -> bytes:
     elif mgmt_class == MgmtClass.PERF:
         response[SMP_DATA_OFFSET:] = bytes(MAD_SIZE - SMP_DATA_OFFSET)
     else:
-        MAD.set(response, "status", STATUS_UNSUPPORTED_ATTRIBUTE)
+        MAD.set(response, "status", SmpStatus.BAD_ATTRIBUTE)
     return bytes(response)
 
 
@@ -81,7 +81,7 @@ def _subnet(adapter: Adapter, port: Port, response: bytearray) -> None:
         MAD.set(response, "status", int(error.status))
         return
     if data is None:
-        MAD.set(response, "status", STATUS_UNSUPPORTED_ATTRIBUTE)
+        MAD.set(response, "status", SmpStatus.BAD_ATTRIBUTE)
     else:
         response[SMP_DATA_OFFSET:end] = data.ljust(SMP_DATA_BYTES, b"\0")
 

@@ -12,7 +12,7 @@ from bluebridge.device.ethernet.rules import Member
 from bluebridge.device.fabric.addresses import LinkLayer, is_group
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.net.ipoib import HEADER_SIZE
+from bluebridge.device.layout.net.ip import IPOIB_HEADER_SIZE
 from bluebridge.device.layout.net.roce import GRH_SIZE, GSI_QKEY, GSI_QPN, SMI_QPN
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.rdma.datagrams.sender import MAX_PAYLOAD
@@ -36,7 +36,7 @@ def steered(port: Port, message: Datagram) -> Sequence[Member]:
 def number_of(message: Datagram) -> int:
     """Return a datagram's destination GID, queue pair, IPoIB addresses and ports as one number."""
     payload = message.payload
-    headers = FrameHeaders(payload, HEADER_SIZE)
+    headers = FrameHeaders(payload, IPOIB_HEADER_SIZE)
     return (
         rules.INFINIBAND
         | int.from_bytes(message.route.dgid, "big") << rules.DGID
@@ -110,7 +110,7 @@ class DatagramReceiver:
             found = None
             if self._settings.ipoib_checksums and port.link is LinkLayer.INFINIBAND:
                 packet = message.payload
-                found = findings(packet, FrameHeaders(packet, HEADER_SIZE), message.good)
+                found = findings(packet, FrameHeaders(packet, IPOIB_HEADER_SIZE), message.good)
             bits = port.path_bits(message)
             qp.completions.complete_datagram(
                 work.index, message, port.link, bits, pkey_index, found

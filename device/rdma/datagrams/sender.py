@@ -9,7 +9,7 @@ from bluebridge.device.ethernet.frames.sending import LargeSendHeaders, with_che
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.messages import Datagram, Route
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.net.ipoib import HEADER_SIZE
+from bluebridge.device.layout.net.ip import IPOIB_HEADER_SIZE
 from bluebridge.device.layout.net.roce import GSI_QPN, NO_GID, SMI_QPN
 from bluebridge.device.rdma.pairs.costs import COST_LIMIT, MESSAGE_COST
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
@@ -59,7 +59,7 @@ class DatagramSender(UnconnectedSender):
             payload = self._gather(work, What.PAYLOAD)
             good = False
             if work.checksums:
-                payload, good = with_checksums(payload, work.checksums, HEADER_SIZE)
+                payload, good = with_checksums(payload, work.checksums, IPOIB_HEADER_SIZE)
             (message,) = self._addressed(work, [payload], good)
         else:
             packet = self._gather(work, What.MAD)

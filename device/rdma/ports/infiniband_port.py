@@ -16,17 +16,19 @@ from bluebridge.device.fabric.subnet.packets import smp_to
 from bluebridge.device.fabric.subnet.port import Change, PortAgent
 from bluebridge.device.fabric.subnet.topology import Node
 from bluebridge.device.layout.ib.link import LINK_ACTIVE, LINK_DOWN, partitions_match
-from bluebridge.device.layout.ib.smp import (
+from bluebridge.device.layout.ib.mad import (
+    MAD,
     NOTICE,
     NOTICE_144_CAPABILITIES,
     NOTICE_144_LID,
     NOTICE_INFO,
     SMP,
     TRAP_CAPABILITY,
+    Method,
+    MgmtClass,
     PortCapability,
-    SwitchAttribute,
+    SmpAttribute,
 )
-from bluebridge.device.layout.net.mad import MAD, Method, MgmtClass
 from bluebridge.device.layout.net.roce import NO_GID
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.ports.datagram_headers import parse_ib_datagram
@@ -55,7 +57,7 @@ def capability_trap(agent: PortAgent) -> Datagram:
         mgmt_class=int(MgmtClass.SUBN_LID),
         class_version=1,
         method=int(Method.TRAP),
-        attr_id=int(SwitchAttribute.NOTICE),
+        attr_id=int(SmpAttribute.NOTICE),
         data=bytes(notice),
     )
     return smp_to(lid_bytes(agent.lid), lid_bytes(agent.get("sm_lid")), bytes(smp))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bluebridge.device.layout.fields import Struct, Value
+from bluebridge.device.layout.ib.mad import DATA_OFFSET, MAD, MAD_SIZE, Method, MgmtClass
 from bluebridge.device.layout.net.cm import (
     CM_CLASS_VERSION,
     IP_HEADER,
@@ -19,7 +20,6 @@ from bluebridge.device.layout.net.cm import (
     CmAttribute,
     service_id,
 )
-from bluebridge.device.layout.net.mad import DATA_OFFSET, MAD, MAD_SIZE, Method, MgmtClass
 from bluebridge.device.layout.net.roce import MTU_BYTES
 from bluebridge.guest.protocols.cm.events import ConnParam
 from bluebridge.guest.protocols.cm.transport import LocalPort, Peer

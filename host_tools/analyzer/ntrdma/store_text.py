@@ -7,8 +7,8 @@ from enum import IntEnum
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.fields import Struct
+from bluebridge.device.layout.ib.mad import MAD
 from bluebridge.device.layout.net.cm import CmAttribute
-from bluebridge.device.layout.net.mad import MAD
 from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma.commands import CommandCode, QueueState
 from bluebridge.device.layout.ntrdma.ethernet import DROPPED, FRAME_BUFFER, FRAME_COMPLETION

@@ -8,8 +8,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
+from bluebridge.device.layout.ib.mad import DATA_OFFSET, MAD, MAD_SIZE, MgmtClass
 from bluebridge.device.layout.net.cm import IP_HEADER_SIZE, REJ, REP, REQ, CmAttribute
-from bluebridge.device.layout.net.mad import DATA_OFFSET, MAD, MAD_SIZE, MgmtClass
 from bluebridge.device.layout.net.rtrs import CONN_REQ, CONN_RSP, MAGIC
 from bluebridge.device.packets.message import WireMessage
 

@@ -13,9 +13,9 @@ from bluebridge.device.fabric.capture import CapturedFabric
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Datagram, Request, Route
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.ib.mad import MAD, MgmtClass
 from bluebridge.device.layout.net import rnbd, rtrs
 from bluebridge.device.layout.net.cm import IP_HEADER_SIZE, REJ, REP, REQ, CmAttribute
-from bluebridge.device.layout.net.mad import MAD, MgmtClass
 from bluebridge.device.layout.net.roce import Op
 from bluebridge.host_tools.analyzer.views.table import VIEWS
 from bluebridge.host_tools.analyzer.views.view import Options

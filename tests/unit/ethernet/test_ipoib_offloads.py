@@ -12,7 +12,7 @@ from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, QUERY_DEV_CAP, 
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, CompletionStatus, FrameStatus
 from bluebridge.device.layout.mlx4.wqe import IP_CSUM, TCP_UDP_CSUM, SendOpcode
-from bluebridge.device.layout.net.ipoib import IPOIB
+from bluebridge.device.layout.net.ip import IPOIB
 from bluebridge.device.layout.net.roce import GRH_SIZE
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from tests.models.ethernet_pair import ip_frame

@@ -22,8 +22,8 @@ from bluebridge.device.fabric.messages import (
     Train,
 )
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.ib.mad import MAD, MAD_SIZE, MgmtClass, SmpAttribute
 from bluebridge.device.layout.net.cm import CmAttribute
-from bluebridge.device.layout.net.mad import MAD, MAD_SIZE, MgmtClass, SmpAttribute
 from bluebridge.device.layout.net.roce import Op, Syndrome
 from bluebridge.host_tools.analyzer.decode import decode
 from tests.models.fake_host import FakeHost

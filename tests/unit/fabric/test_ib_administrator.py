@@ -8,6 +8,7 @@ import pytest
 
 from bluebridge.device.fabric.subnet.packets import segments_of
 from bluebridge.device.layout.fields import Struct
+from bluebridge.device.layout.ib.mad import CLASS_PORT_INFO, MAD_SIZE, Method, MgmtClass
 from bluebridge.device.layout.ib.sa import (
     INFORM_INFO,
     LINK_RECORD,
@@ -23,8 +24,6 @@ from bluebridge.device.layout.ib.sa import (
     SaMethod,
     SaStatus,
 )
-from bluebridge.device.layout.ib.smp import CLASS_PORT_INFO
-from bluebridge.device.layout.net.mad import MAD_SIZE, Method, MgmtClass
 from tests.models.ib_node import IbNode, Subnet
 
 SA_LID = 1

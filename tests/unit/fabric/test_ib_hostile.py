@@ -13,14 +13,19 @@ from bluebridge.device.layout.ib.link import (
     PHYSICAL_DISABLED,
     PHYSICAL_POLLING,
 )
+from bluebridge.device.layout.ib.mad import (
+    PORT_INFO,
+    SMP,
+    Method,
+    MgmtClass,
+    SmpAttribute,
+)
 from bluebridge.device.layout.ib.sa import SA_MAD, SaAttribute, SaMethod
-from bluebridge.device.layout.ib.smp import SMP, SwitchAttribute
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
-from bluebridge.device.layout.net.mad import PORT_INFO, Method, MgmtClass, SmpAttribute
 from tests.models.ib_node import PERMISSIVE, Subnet, smp
 
 RELAXED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
-ATTRIBUTES = [int(each) for group in (SmpAttribute, SwitchAttribute) for each in group]
+ATTRIBUTES = [int(each) for group in (SmpAttribute, SmpAttribute) for each in group]
 bodies = st.binary(min_size=256, max_size=256)
 words = st.integers(0, 0xFFFFFFFF)
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import pytest
 
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.layout.ib.sa import SA_MAD, SaAttribute
-from bluebridge.device.layout.ib.smp import (
+from bluebridge.device.layout.ib.mad import (
     CLASS_PORT_INFO,
+    MAD,
+    NODE_INFO,
     PORT_COUNTERS,
     PORT_COUNTERS_EXTENDED,
+    PORT_INFO,
     SMP,
+    Method,
+    MgmtClass,
+    SmpAttribute,
     SmpStatus,
-    SwitchAttribute,
 )
+from bluebridge.device.layout.ib.sa import SA_MAD, SaAttribute
 from bluebridge.device.layout.mlx4.capabilities import QUERY_PORT
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.eqe import (
@@ -26,14 +31,6 @@ from bluebridge.device.layout.mlx4.eqe import (
     EventType,
 )
 from bluebridge.device.layout.mlx4.ports import SET_PORT_IB
-from bluebridge.device.layout.net.mad import (
-    MAD,
-    NODE_INFO,
-    PORT_INFO,
-    Method,
-    MgmtClass,
-    SmpAttribute,
-)
 from tests.models.ib_node import IbNode, Subnet, smp
 
 GID_PREFIX = 0xFE80 << 48
@@ -100,14 +97,14 @@ def test_what_the_agents_say_of_the_node(fresh: Subnet) -> None:
     assert ask(a, SmpAttribute.GUID_INFO)[:16] == (guid + 0x100).to_bytes(8, "big") + bytes(8)
     assert ask(a, SmpAttribute.PKEY_TABLE)[:4] == b"\xff\xff\0\0"
     assert not any(ask(a, SmpAttribute.SL2VL_TABLE))
-    assert not any(ask(a, SwitchAttribute.MLNX_EXTENDED_PORT_INFO))
+    assert not any(ask(a, SmpAttribute.MLNX_EXTENDED_PORT_INFO))
 
 
 @pytest.mark.parametrize(
     ("attribute", "modifier", "method", "status"),
     [
         (SmpAttribute.SWITCH_INFO, 0, Method.GET, SmpStatus.BAD_ATTRIBUTE),
-        (SwitchAttribute.LINEAR_FORWARDING, 0, Method.GET, SmpStatus.BAD_ATTRIBUTE),
+        (SmpAttribute.LINEAR_FORWARDING, 0, Method.GET, SmpStatus.BAD_ATTRIBUTE),
         (0x7777, 0, Method.GET, SmpStatus.BAD_ATTRIBUTE),
         (SmpAttribute.PORT_INFO, 7, Method.GET, SmpStatus.BAD_FIELD),
         (SmpAttribute.NODE_INFO, 0, Method.SET, SmpStatus.BAD_METHOD),
@@ -218,7 +215,7 @@ def test_a_reset_forgets_what_a_manager_said(fresh: Subnet) -> None:
 
 
 def test_trap_repress_needs_no_answer(fresh: Subnet) -> None:
-    request = smp(SwitchAttribute.NOTICE, method=Method.TRAP_REPRESS)
+    request = smp(SmpAttribute.NOTICE, method=Method.TRAP_REPRESS)
     assert fresh.a.try_command(Opcode.MAD_IFC, bytes(request), 1, 3, out=True)[0] == Status.OK
 
 

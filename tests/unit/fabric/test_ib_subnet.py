@@ -8,25 +8,22 @@ from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.messages import Datagram, Message
 from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
 from bluebridge.device.layout.ib.link import MTU_2048, MTU_4096
-from bluebridge.device.layout.ib.smp import (
+from bluebridge.device.layout.ib.mad import (
     DIRECTION,
+    MAD,
+    NODE_INFO,
     NOTICE,
     PORT_COUNTERS,
+    PORT_INFO,
     SM_INFO,
     SMP,
     SWITCH_INFO,
-    SwitchAttribute,
-)
-from bluebridge.device.layout.mlx4.commands import Opcode
-from bluebridge.device.layout.mlx4.ports import SET_PORT_IB
-from bluebridge.device.layout.net.mad import (
-    MAD,
-    NODE_INFO,
-    PORT_INFO,
     Method,
     MgmtClass,
     SmpAttribute,
 )
+from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.mlx4.ports import SET_PORT_IB
 from tests.models.ib_node import PERMISSIVE, IbNode, Subnet, smp
 
 SWITCH_LID = 1
@@ -152,7 +149,7 @@ def test_a_port_that_comes_back_has_its_lid_again(subnet: Subnet) -> None:
 def test_management_by_lid(subnet: Subnet) -> None:
     a = subnet.a
     a.send_mad(a.smi, SWITCH_LID, smp(SmpAttribute.NODE_INFO), 0)
-    a.send_mad(a.smi, SWITCH_LID, smp(SwitchAttribute.SM_INFO), 0)
+    a.send_mad(a.smi, SWITCH_LID, smp(SmpAttribute.SM_INFO), 0)
     (first, node), (_, manager) = a.mads(a.smi)
     assert NODE_INFO.get(SMP.get_raw(node, "data"), "node_type") == 2
     assert first.raw[14:16] == SWITCH_LID.to_bytes(2, "big")
@@ -195,7 +192,7 @@ def test_a_manager_elsewhere_sets_the_switch_and_gets_traps(wild: Subnet) -> Non
     _bring_up(a, b"\1", 1, 0)
     table = bytearray(b"\xff" * 64)
     table[5], table[6] = 0, 1
-    explore(a, smp(SwitchAttribute.LINEAR_FORWARDING, method=Method.SET, payload=table, path=b"\1"))
+    explore(a, smp(SmpAttribute.LINEAR_FORWARDING, method=Method.SET, payload=table, path=b"\1"))
     a.send_mad(a.smi, 5, smp(SmpAttribute.NODE_INFO), 0)
     assert len(a.mads(a.smi)) == 1
     wild.b.command(0x00A, modifier=1)
@@ -204,7 +201,7 @@ def test_a_manager_elsewhere_sets_the_switch_and_gets_traps(wild: Subnet) -> Non
     assert NOTICE.get(SMP.get_raw(trap, "data"), "trap") == 128
     wild.clock.run(1.5)
     assert len(a.mads(a.smi)) == 1  # again, as nobody said enough
-    a.send_mad(a.smi, 5, smp(SwitchAttribute.NOTICE, method=Method.TRAP_REPRESS), 0)
+    a.send_mad(a.smi, 5, smp(SmpAttribute.NOTICE, method=Method.TRAP_REPRESS), 0)
     wild.clock.run(10)
     assert a.mads(a.smi) == []
     assert SWITCH_INFO.get(switch.node.switch_info, "port_state_change") == 1
@@ -229,14 +226,14 @@ def test_the_multicast_table_of_the_switch(wild: Subnet) -> None:
     table = (0b110).to_bytes(2, "big").ljust(64, b"\0")
     explore(
         wild.a,
-        smp(SwitchAttribute.MULTICAST_FORWARDING, method=Method.SET, payload=table, path=b"\1"),
+        smp(SmpAttribute.MULTICAST_FORWARDING, method=Method.SET, payload=table, path=b"\1"),
     )
     assert wild.fabric.switch.node.multicast[0xC000] == 0b110
     second = (1 << 28) | 0
     explore(
         wild.a,
         smp(
-            SwitchAttribute.MULTICAST_FORWARDING,
+            SmpAttribute.MULTICAST_FORWARDING,
             second,
             method=Method.SET,
             payload=table,
@@ -270,7 +267,7 @@ def test_the_switch_has_only_so_many_ports() -> None:
 def test_the_manager_mends_what_somebody_else_set(subnet: Subnet) -> None:
     """Root in a guest can send any SMP; the next sweep puts things right."""
     table = bytes(64)
-    request = smp(SwitchAttribute.LINEAR_FORWARDING, method=Method.SET, payload=table, path=b"\1")
+    request = smp(SmpAttribute.LINEAR_FORWARDING, method=Method.SET, payload=table, path=b"\1")
     explore(subnet.a, request)
     info = PORT_INFO.pack(lid=77, sm_lid=5)
     explore(subnet.a, smp(SmpAttribute.PORT_INFO, 0, method=Method.SET, payload=info, path=b"\1"))

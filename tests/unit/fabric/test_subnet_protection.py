@@ -14,12 +14,11 @@ from bluebridge.device.fabric.messages import Frames, Response, Route, Train
 from bluebridge.device.fabric.subnet.port import Change, PortAgent
 from bluebridge.device.fabric.subnet.port_info import BadField, ManagementKey
 from bluebridge.device.layout.ib.link import LINK_ACTIVE, LRH, PHYSICAL_DISABLED
+from bluebridge.device.layout.ib.mad import CLASS_PORT_INFO, PORT_INFO, SMP, Method, SmpAttribute
 from bluebridge.device.layout.ib.sa import SaAttribute
-from bluebridge.device.layout.ib.smp import CLASS_PORT_INFO, SMP
 from bluebridge.device.layout.mlx4.commands import Opcode, SetPort, Status
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
-from bluebridge.device.layout.net.mad import PORT_INFO, Method, SmpAttribute
 from bluebridge.device.layout.net.roce import BTH, DETH, BthOpcode, ipv4_gid
 from bluebridge.device.server.control import ControlCommands
 from tests.models.ib_node import Subnet, datagram_segment, smp

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout.fields import Struct
+from bluebridge.device.layout.ib.mad import MAD
 from bluebridge.device.layout.mlx4.bar0 import RESET_OFFSET, RESET_VALUE
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, SET_PORT_GENERAL, SET_PORT_RQP_CALC
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
@@ -39,7 +40,6 @@ from bluebridge.device.layout.mlx4.wqe import (
     MASKED_ATOMIC,
     RADDR,
 )
-from bluebridge.device.layout.net.mad import MAD
 from bluebridge.device.mlx4.settings.config import Features
 from tests.models.rdma_node import LOG_SQ, SQ_SHIFT, Node, Pair, TestQp
 from tests.unit.rdma.test_qp_datagram import GSI, ready

@@ -4,6 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from bluebridge.device.layout.ib.mad import (
+    MAD,
+    MAD_SIZE,
+    NODE_INFO,
+    PORT_INFO,
+    SMP_DATA_OFFSET,
+    Method,
+    MgmtClass,
+    SmpAttribute,
+    SmpStatus,
+)
 from bluebridge.device.layout.mlx4.capabilities import (
     QUERY_PORT,
     SET_PORT_GENERAL,
@@ -12,17 +23,6 @@ from bluebridge.device.layout.mlx4.capabilities import (
 from bluebridge.device.layout.mlx4.commands import Opcode, SetPort, Status
 from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, PORT_DOWN, PORT_EQE, EventType
 from bluebridge.device.layout.mlx4.ports import ETH_STATS, MCG, ROCE_ADDRESS, SET_PORT_IB
-from bluebridge.device.layout.net.mad import (
-    MAD,
-    MAD_SIZE,
-    NODE_INFO,
-    PORT_INFO,
-    SMP_DATA_OFFSET,
-    STATUS_UNSUPPORTED_ATTRIBUTE,
-    Method,
-    MgmtClass,
-    SmpAttribute,
-)
 from bluebridge.device.rdma.ports.port import MAX_GROUP_ADDRESSES
 from tests.models.hca_commands import MAC
 from tests.models.hca_driver import Driver
@@ -237,7 +237,7 @@ def test_tables_of_the_subnet_agent(driver: Driver) -> None:
 
 def test_unknown_attributes_and_classes(driver: Driver) -> None:
     answer = mad(driver, SmpAttribute.SWITCH_INFO)
-    assert MAD.get(answer, "status") == STATUS_UNSUPPORTED_ATTRIBUTE
+    assert MAD.get(answer, "status") == SmpStatus.BAD_ATTRIBUTE
     request = bytes(MAD.pack(mgmt_class=MgmtClass.CM, method=Method.GET))
     assert driver.try_command(Opcode.MAD_IFC, request, 1, 3, out=True)[0] == Status.BAD_PKT
 

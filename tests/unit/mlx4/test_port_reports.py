@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bluebridge.device.layout.ib.mad import MAD, MAD_SIZE, SMP_DATA_OFFSET, Method, MgmtClass
 from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP, QUERY_PORT, DevFlag
 from bluebridge.device.layout.mlx4.commands import MODIFIER_RESET_COUNTER, Opcode, Status
 from bluebridge.device.layout.mlx4.ports import (
@@ -24,7 +25,6 @@ from bluebridge.device.layout.mlx4.ports import (
     CableStatus,
     LinkMode,
 )
-from bluebridge.device.layout.net.mad import MAD, MAD_SIZE, SMP_DATA_OFFSET, Method, MgmtClass
 from bluebridge.device.mlx4.ports.reports import HEADERS
 from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS
 from tests.models.hca_driver import Driver

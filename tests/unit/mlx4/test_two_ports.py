@@ -5,16 +5,10 @@ from __future__ import annotations
 import pytest
 
 from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.layout.ib.mad import MAD, NODE_INFO, SMP_DATA_OFFSET, MgmtClass, SmpAttribute
 from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP, QUERY_PORT
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, EventType
-from bluebridge.device.layout.net.mad import (
-    MAD,
-    NODE_INFO,
-    SMP_DATA_OFFSET,
-    MgmtClass,
-    SmpAttribute,
-)
 from bluebridge.device.layout.net.roce import ipv4_gid
 from tests.models.rdma_node import Node, SendOpcode, TestQp, inline, remote
 

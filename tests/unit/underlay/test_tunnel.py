@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from bluebridge.device.layout.net.vxlan import VXLAN
+from bluebridge.device.layout.net.ip import VXLAN
 from bluebridge.device.underlay.tunnel import (
     AGE_SECONDS,
     LONGEST,
