@@ -18,9 +18,14 @@ from bluebridge.host_tools.keeper import guests, record
 from bluebridge.host_tools.keeper.guests import Guest
 from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.show import text
-from bluebridge.host_tools.show.kinds import KINDS
-from bluebridge.host_tools.show.ports import DMA, NTB
+from bluebridge.host_tools.show.ports import DMA, ECN, NTB, PORTS
+from bluebridge.host_tools.show.queues import CQ, EQ, MR, QP, SRQ
+from bluebridge.host_tools.show.registers import CONFIG, REGS
 from bluebridge.host_tools.show.text import Item, Kind
+
+KINDS = {kind.name: kind for kind in (QP, CQ, SRQ, EQ, ECN, MR, PORTS, REGS, CONFIG, NTB, DMA)}
+"""The kinds of objects by their words on the command line."""
+
 
 Tell = Callable[[str], list[str]]
 """A function that has the server carry out a line, and returns the lines of its answer."""

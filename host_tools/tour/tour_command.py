@@ -4,23 +4,127 @@ from __future__ import annotations
 
 import argparse
 import secrets
+import shlex
+import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 
-from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.host_tools.analyzer.decode import decode
+from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.keeper import registry
 from bluebridge.host_tools.keeper.record import PairRecord
-from bluebridge.host_tools.tour.live import Stage, bluebridge
-from bluebridge.host_tools.tour.steps import STEPS, Step
+from bluebridge.host_tools.tour.steps import STEPS, Sight, Step
 from bluebridge.host_tools.web.app import Site, serve
 from bluebridge.host_tools.web.book import Book
 from bluebridge.host_tools.web.lab import Lab, find
 from bluebridge.host_tools.web.live import Live
+
+_PROGRAM = "/tmp/guest_program.py"
+_PATIENCE = 60.0
+"""The seconds that a step may take, and those in which its events must be in the log."""
+_LOG_SECONDS = 5.0
+_PAUSE = 0.1
+
+
+class Stage:
+    """A pair on which steps run: names of its two guests, and the folder of its log."""
+
+    def __init__(self, names: Sequence[str], folder: Path) -> None:
+        self._names = {"a": names[0], "b": names[1]}
+        self._folder = folder
+        program = str(files(__package__) / "guest_program.py")
+        for name in names:
+            self._good("cp", program, f"{name}:{_PROGRAM}")
+
+    def run(self, step: Step) -> list[tuple[Sight, Event]]:
+        """Do what a step says; return its sights with their events. Raises `LabError`."""
+        first = self._end()
+        for line in step.commands:
+            self._good(*shlex.split(line.format(**self._names)))
+        if step.program:
+            self._between(step.program, step.status)
+        deadline = time.monotonic() + _LOG_SECONDS
+        while True:
+            events = list(LogReader(self._folder).events(Filter(first=first)))
+            found = seen(step.sights, events)
+            if len(found) == len(step.sights):
+                break
+            if time.monotonic() > deadline:
+                missing = step.sights[len(found)]
+                raise LabError(f"{step.title}: the log has no {' '.join(missing.words)}")
+            time.sleep(_PAUSE)
+        if step.never is not None and seen((step.never,), events):
+            raise LabError(f"{step.title}: the log has {' '.join(step.never.words)}")
+        return found
+
+    def _end(self) -> int:
+        return 1 + max((event.number for event in LogReader(self._folder)), default=-1)
+
+    def _good(self, *words: str) -> None:
+        done = subprocess.run(_line(*words), capture_output=True, text=True, timeout=_PATIENCE)
+        if done.returncode:
+            raise LabError(f"bluebridge {shlex.join(words)}: {done.stderr.strip()}")
+
+    def _between(self, word: str, status: str) -> None:
+        """Run the program in both guests, the output of each being the input of the other."""
+        serve, ask = self._line("a", "serve", word), self._line("b", "ask", word)
+        pipe = subprocess.PIPE
+        with (
+            subprocess.Popen(serve, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as server,
+            subprocess.Popen(ask, stdin=server.stdout, stdout=server.stdin, stderr=pipe) as client,
+        ):
+            for end in (server.stdin, server.stdout):  # each is the client's now
+                assert end is not None
+                end.close()
+            server.stdin = server.stdout = None
+            try:
+                _, said = client.communicate(timeout=_PATIENCE)
+                _, told = server.communicate(timeout=_PATIENCE)
+            except subprocess.TimeoutExpired:
+                client.kill()
+                server.kill()
+                raise LabError(f"the program of step {word} does not end") from None
+        if f"RDMA_WRITE: {status}" not in said.decode():
+            raise LabError(f"{word}: {said.decode().strip() or told.strip()}")
+
+    def _line(self, guest: str, *words: str) -> list[str]:
+        return _line("run", self._names[guest], "--", "python3", _PROGRAM, *words)
+
+
+def bluebridge(*words: str) -> None:
+    """Run a command with our standard streams. Raises `LabError` if it fails."""
+    if subprocess.run(_line(*words)).returncode:
+        raise LabError(f"`bluebridge {shlex.join(words)}` failed")
+
+
+def _line(*words: str) -> list[str]:
+    return [sys.executable, "-m", "bluebridge.host_tools.cli", *words]
+
+
+def seen(sights: Sequence[Sight], events: Sequence[Event]) -> list[tuple[Sight, Event]]:
+    """Return the sights that are found one behind the other, up to the first that is not there."""
+    found: list[tuple[Sight, Event]] = []
+    left: Iterator[Event] = iter(events)
+    for sight in sights:
+        event = next((each for each in left if _is(sight, each)), None)
+        if event is None:
+            break
+        found.append((sight, event))
+    return found
+
+
+def _is(sight: Sight, event: Event) -> bool:
+    if event.kind is not sight.kind or event.device != sight.guest:
+        return False
+    text = decode(event)
+    return all(word in text for word in sight.words)
 
 
 def main(options: argparse.Namespace) -> int:

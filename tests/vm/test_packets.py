@@ -20,8 +20,7 @@ from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.programs.perftest import VERBS_PORT, listening, wait_until
-from bluebridge.host_tools.show.kinds import KINDS
-from bluebridge.host_tools.show.show_command import ask
+from bluebridge.host_tools.show.show_command import KINDS, ask
 
 LOSSY = "ucmatose -c 4 -C 100 -S 4096"
 LOSS = 0.02

@@ -11,8 +11,7 @@ from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.verbs import QpInit, QpType, WcStatus, WrOpcode
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab import hardware
-from bluebridge.host_tools.show.kinds import KINDS
-from bluebridge.host_tools.show.show_command import Answer, Tell, ask
+from bluebridge.host_tools.show.show_command import KINDS, Answer, Tell, ask
 from bluebridge.host_tools.show.text import Item
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.conftest import StartServer

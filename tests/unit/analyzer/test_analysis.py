@@ -17,7 +17,8 @@ from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL, UAR_AREA
 from bluebridge.host_tools.analyzer.analysis import PostedBy, Role, Tlp, Transfer, transfers
 from bluebridge.host_tools.analyzer.analysis.assembly import assembled
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of, transactions
-from bluebridge.host_tools.analyzer.transaction import pieces, split
+from bluebridge.host_tools.analyzer.analysis.triggers import BlueFlameStores, Trigger
+from bluebridge.host_tools.analyzer.transaction import Transaction, pieces, split
 from bluebridge.host_tools.analyzer.views import transactions as transaction_table
 from bluebridge.host_tools.analyzer.views.traffic import Traffic
 from bluebridge.host_tools.analyzer.views.work_requests import line, tree
@@ -264,3 +265,50 @@ def test_whatever_is_in_the_log_can_be_assembled(events: list[Event]) -> None:
     traffic = Traffic(["a", "b"])
     traffic.add(events)
     assert list(traffic.lines())
+
+
+PLACE = 0x882000
+
+
+def entry(place: int, qpn: int, index: int) -> list[Transaction]:
+    """The sixteen stores of an entry of 128 bytes."""
+    head = bytes((0, index >> 8, index & 0xFF, 8)) + (qpn << 8 | 8).to_bytes(4, "big")
+    return [
+        Transaction(
+            0, 0.0, "a", Tlp.MEMORY_WRITE, Role.BLUEFLAME, False, place + at, 8,
+            head if at == 0 else bytes(8),
+        )
+        for at in range(0, 128, 8)
+    ]  # fmt: skip
+
+
+def lines_of(found: list[Trigger]) -> dict[tuple[int, int | None], list[tuple[int, int, int]]]:
+    """Lines by queue pair and index: place, bytes, stores."""
+    return {
+        (each.qpn, each.index): [(line.address, line.length, line.stores) for line in each.writes]
+        for each in found
+    }
+
+
+def test_interleaved_stores_to_two_registers_of_a_page() -> None:
+    """mlx4_en has a register of one page for each of its rings."""
+    stores = BlueFlameStores()
+    found: list[Trigger] = []
+    for pair in zip(entry(PLACE, 0x208, 7), entry(PLACE + 512, 0x209, 3), strict=True):
+        for store in pair:
+            burst, begins, _ = stores.add(store)
+            if begins and store.address % 512 == 0:
+                found.append(burst)
+    assert lines_of(found) == {
+        (0x208, 7): [(PLACE, 64, 8), (PLACE + 64, 64, 8)],
+        (0x209, 3): [(PLACE + 512, 64, 8), (PLACE + 576, 64, 8)],
+    }
+
+
+def test_an_incomplete_entry_is_not_continued() -> None:
+    """Its sender stopped in the middle; the next entry begins at the same address."""
+    stores = BlueFlameStores()
+    for store in entry(PLACE, 0x208, 7)[:4]:
+        stores.add(store)
+    bursts = [stores.add(store)[0] for store in entry(PLACE, 0x208, 8)]
+    assert lines_of(bursts[-1:]) == {(0x208, 8): [(PLACE, 64, 8), (PLACE + 64, 64, 8)]}

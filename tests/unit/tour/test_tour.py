@@ -9,8 +9,8 @@ import pytest
 
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.host_tools.tour.live import seen
 from bluebridge.host_tools.tour.steps import STEPS, Sight, page
+from bluebridge.host_tools.tour.tour_command import seen
 from tests.models.analysis_log import Sender
 from tests.models.house import HOME
 
