@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,8 @@ from typing import Any
 import pytest
 
 from bluebridge.device.buslog.record import META_NAME
-from bluebridge.host_tools.analyzer import log_command as cli
 from tests.models.analysis_log import Sender
-
-Run = tuple[int, str, str]
+from tests.unit.analyzer.conftest import Run
 
 
 @pytest.fixture
@@ -27,16 +24,8 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
-def _run(capsys: pytest.CaptureFixture[str], *words: object) -> Run:
-    parser = argparse.ArgumentParser()
-    cli.add_arguments(parser)
-    status = cli.main(parser.parse_args(list(map(str, words))))
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
-
-
-def test_the_view_of_work_requests(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, _ = _run(capsys, log, "--view", "wr")
+def test_the_view_of_work_requests(log: Path, run: Run) -> None:
+    status, out, _ = run(log, "--view", "wr")
     rows = [line for line in out.splitlines() if " 0x48 " in line]
     assert (status, len(rows)) == (0, 9)
     assert "8 BlueFlame" in rows[3]
@@ -45,76 +34,74 @@ def test_the_view_of_work_requests(log: Path, capsys: pytest.CaptureFixture[str]
     assert "a   RDMA_WRITE    fallback           3" in out
 
 
-def test_modelled_time_has_its_own_columns(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, plain, _ = _run(capsys, log, "--view", "wr", "--tree")
-    _, both, _ = _run(capsys, log, "--view", "wr", "--tree", "--profile", "system-x")
+def test_modelled_time_has_its_own_columns(log: Path, run: Run) -> None:
+    _, plain, _ = run(log, "--view", "wr", "--tree")
+    _, both, _ = run(log, "--view", "wr", "--tree", "--profile", "system-x")
     assert "modelled us" not in plain
     assert both.count("modelled us") > 9
-    _, out, _ = _run(capsys, log, "--view", "traffic", "--profile", "system-x")
+    _, out, _ = run(log, "--view", "traffic", "--profile", "system-x")
     assert "modelled avg us" in out.splitlines()[0]
 
 
-def test_the_view_of_traffic_leads_to_events(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = _run(capsys, log, "--view", "traffic")
+def test_the_view_of_traffic_leads_to_events(log: Path, run: Run) -> None:
+    _, out, _ = run(log, "--view", "traffic")
     (row,) = [line for line in out.splitlines() if line.startswith("a   interrupt")]
     assert row.split()[1:5] == ["interrupt", "EQE", "3", "12"]
     number = row.split("#")[1]
-    _, table, _ = _run(capsys, log, "--view", "table", "--event", number, "--limit", 1)
+    _, table, _ = run(log, "--view", "table", "--event", number, "--limit", 1)
     assert table.splitlines()[1].endswith("interrupt, vector 1")
 
 
-def _rows(capsys: pytest.CaptureFixture[str], *words: object) -> list[dict[str, Any]]:
+def _rows(run: Run, *words: object) -> list[dict[str, Any]]:
     """What a view prints as JSON lines."""
-    status, out, _ = _run(capsys, *words, "--json")
+    status, out, _ = run(*words, "--json")
     assert status == 0
     return [json.loads(line) for line in out.splitlines()]
 
 
-def test_views_as_json(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_views_as_json(log: Path, run: Run) -> None:
     """The same facts as in the tables, a JSON object a line; --format jsonl is the same."""
-    requests = _rows(capsys, log, "--view", "wr", "--profile", "system-x", "--tree")
+    requests = _rows(run, log, "--view", "wr", "--profile", "system-x", "--tree")
     assert [row["bytes"] for row in requests] == [8, 100, 200] * 3
     assert {row["by"] for row in requests} == {"doorbell", "BlueFlame", "fallback"}
     assert all(row["modelled_us"] > 0 for row in requests)
     assert requests[0]["transactions"][1]["parent"] == 0
-    table = _rows(capsys, log, "--view", "table")
+    table = _rows(run, log, "--view", "table")
     assert {"type", "role", "upstream", "length", "data"} <= table[0].keys()
-    traffic = _rows(capsys, log, "--view", "traffic")
+    traffic = _rows(run, log, "--view", "traffic")
     (interrupts,) = [row for row in traffic if row["kind"] == "interrupt"]
     assert (interrupts["device"], interrupts["after"], interrupts["count"]) == ("a", "EQE", 3)
     assert interrupts["wall_us"]["max"] >= interrupts["wall_us"]["min"]
-    found = _rows(capsys, log, "--view", "all")
-    assert sum(row["events"] for row in found) == len(_rows(capsys, log))
+    found = _rows(run, log, "--view", "all")
+    assert sum(row["events"] for row in found) == len(_rows(run, log))
     assert [row["wr"] for row in found] == list(range(9))
-    _, lines, _ = _run(capsys, log, "--view", "all", "--format", "jsonl")
+    _, lines, _ = run(log, "--view", "all", "--format", "jsonl")
     assert list(map(json.loads, lines.splitlines())) == found
 
 
-def test_the_view_of_all(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_view_of_all(log: Path, run: Run) -> None:
     """In order of beginning, with --tree each transaction below its cause."""
-    status, out, _ = _run(capsys, log, "--view", "all")
+    status, out, _ = run(log, "--view", "all")
     numbers = [int(line.split()[0]) for line in out.splitlines()[1:]]
     assert (status, len(numbers)) == (0, 9)
     assert numbers == sorted(numbers)
-    _, tree, _ = _run(capsys, log, "--view", "all", "--tree", "--limit", 2)
+    _, tree, _ = run(log, "--view", "all", "--tree", "--limit", 2)
     depths = [len(line) - len(line[35:].lstrip()) for line in tree.splitlines()[2:]]
     assert len(set(depths)) > 3
     assert "write interrupt, vector 1, 4 bytes" in tree
 
 
-def test_filters_of_the_views(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, everything, _ = _run(capsys, log, "--view", "table")
-    _, some, _ = _run(capsys, log, "--view", "table", "--device", "b")
+def test_filters_of_the_views(log: Path, run: Run) -> None:
+    _, everything, _ = run(log, "--view", "table")
+    _, some, _ = run(log, "--view", "table", "--device", "b")
     assert 0 < len(some.splitlines()) < len(everything.splitlines())
-    assert _run(capsys, log, "--view", "wr", "--device", "b")[1].count("0x48") == 0
-    assert len(_run(capsys, log, "--view", "table", "--limit", 5)[1].splitlines()) == 6
+    assert run(log, "--view", "wr", "--device", "b")[1].count("0x48") == 0
+    assert len(run(log, "--view", "table", "--limit", 5)[1].splitlines()) == 6
 
 
-def test_a_tree_without_a_view_is_that_of_the_table(
-    log: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    table = _run(capsys, log, "--view", "table", "--tree", "--limit", 9)
-    assert _run(capsys, log, "--tree", "--decode", "--limit", 9) == table
+def test_a_tree_without_a_view_is_that_of_the_table(log: Path, run: Run) -> None:
+    table = run(log, "--view", "table", "--tree", "--limit", 9)
+    assert run(log, "--tree", "--decode", "--limit", 9) == table
     assert table[0] == 0 and "RADDR.va" in table[1]
 
 
@@ -132,38 +119,27 @@ def test_a_tree_without_a_view_is_that_of_the_table(
     ],
 )
 def test_bad_input_is_one_line(
-    log: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    words: list[str],
-    why: str,
+    log: Path, run: Run, monkeypatch: pytest.MonkeyPatch, words: list[str], why: str
 ) -> None:
     monkeypatch.chdir(log.parent)
     Path("taken").write_text("mine")
-    status, out, err = _run(capsys, log, *words)
-    assert (status, out) == (2, "")
-    assert why in err
-    assert err.count("\n") == 1
+    run(log, *words).refused(why)
     assert sorted(path.name for path in log.parent.iterdir()) == ["log", "taken"]
     assert Path("taken").read_text() == "mine"
 
 
-def test_a_log_of_another_version(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_of_another_version(log: Path, run: Run) -> None:
     meta = json.loads((log / META_NAME).read_text())
     (log / META_NAME).write_text(json.dumps(meta | {"version": 2}))
-    status, out, err = _run(capsys, log, "--view", "wr")
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert "version 2" in err
+    run(log, "--view", "wr").refused("version 2")
 
 
 @pytest.mark.parametrize("view", ["events", "table", "wr", "traffic"])
-def test_what_is_readable_of_a_cut_log_is_shown(
-    log: Path, capsys: pytest.CaptureFixture[str], view: str
-) -> None:
-    whole = _run(capsys, log, "--view", view)[1]
+def test_what_is_readable_of_a_cut_log_is_shown(log: Path, run: Run, view: str) -> None:
+    whole = run(log, "--view", view)[1]
     segment = next(log.glob("events-*.bin"))
     segment.write_bytes(segment.read_bytes()[:-7])
-    status, out, err = _run(capsys, log, "--view", view)
+    status, out, err = run(log, "--view", view)
     assert status == 1
     assert err == (
         "the log's last event is cut short: its writer was killed; all before it is shown\n"
@@ -171,17 +147,15 @@ def test_what_is_readable_of_a_cut_log_is_shown(
     assert len(out.splitlines()) >= len(whole.splitlines()) - 2
 
 
-def test_an_event_is_found_without_reading_all_before(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_event_is_found_without_reading_all_before(tmp_path: Path, run: Run) -> None:
     """Event numbers count from the beginning of the log, also of events that were deleted."""
     sender = Sender(tmp_path, total=1 << 20, segment=1 << 18)
     for _ in range(3000):
         sender.post()
     sender.log.close()
-    status, out, err = _run(capsys, tmp_path, "--view", "table", "--event", 17004, "--limit", 1)
+    status, out, err = run(tmp_path, "--view", "table", "--event", 17004, "--limit", 1)
     assert status == 0 and err.startswith("the oldest ") and err.count("\n") == 1
     assert out.splitlines()[1].split()[0] == "17004"
     first = sorted(tmp_path.glob("events-*.bin"))[0]
     first.write_bytes(b"\xee" * 900)  # earlier segments are not read
-    assert _run(capsys, tmp_path, "--view", "table", "--event", 17004, "--limit", 1)[1] == out
+    assert run(tmp_path, "--view", "table", "--event", 17004, "--limit", 1)[1] == out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from pathlib import Path
@@ -15,7 +14,6 @@ from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.server.control import ControlCommands
-from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer import output
 from bluebridge.host_tools.analyzer.conditions import Condition, LiveSearch
 from bluebridge.host_tools.analyzer.event_lines import table_line
@@ -23,6 +21,7 @@ from bluebridge.host_tools.analyzer.views.table import VIEWS
 from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.commands.copy import CopyProgress
 from tests.models.analysis_log import A, Sender
+from tests.unit.analyzer.conftest import Run
 
 ESCAPES = re.compile("\x1b\\[[0-9]*m")
 
@@ -33,14 +32,6 @@ def log(tmp_path: Path) -> Path:
     sender.post(64, by="doorbell")
     sender.log.close()
     return tmp_path / "log"
-
-
-def _run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[str, str]:
-    parser = argparse.ArgumentParser()
-    cli.add_arguments(parser)
-    assert cli.main(parser.parse_args(list(map(str, words)))) == 0
-    said = capsys.readouterr()
-    return said.out, said.err
 
 
 @pytest.fixture
@@ -54,37 +45,37 @@ def columns(monkeypatch: pytest.MonkeyPatch) -> int:
 
 @pytest.mark.parametrize("view", ["events", "table", "wr", "traffic"])
 def test_a_pipe_gets_whole_lines_without_colour(
-    log: Path, view: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    log: Path, view: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    out, err = _run(capsys, log, "--view", view)
+    _, out, err = run(log, "--view", view)
     assert "\x1b" not in out and "…" not in out
     assert max(map(len, out.splitlines())) > 40
     assert err == ""
 
 
 def test_a_terminal_gets_lines_of_its_width_and_a_word_about_the_rest(
-    log: Path, columns: int, capsys: pytest.CaptureFixture[str]
+    log: Path, columns: int, run: Run
 ) -> None:
-    out, err = _run(capsys, log, "--view", "table")
+    _, out, err = run(log, "--view", "table")
     lines = [ESCAPES.sub("", line) for line in out.splitlines()]
     assert max(map(len, lines)) == columns
     assert f"were cut at {columns} columns" in err
 
 
 def test_a_narrow_terminal_shows_the_words_rather_than_the_data(
-    log: Path, columns: int, capsys: pytest.CaptureFixture[str]
+    log: Path, columns: int, run: Run
 ) -> None:
-    out, _ = _run(capsys, log, "--decode")
+    _, out, _ = run(log, "--decode")
     doorbell = next(line for line in out.splitlines() if "].send qpn=" in line)
     assert "\x1b[36mhost->dev\x1b[0m" in doorbell
 
 
 def test_no_colour_where_it_is_not_wanted(
-    log: Path, columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    log: Path, columns: int, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    out, _ = _run(capsys, log)
+    _, out, _ = run(log)
     assert "\x1b" not in out
 
 
@@ -125,14 +116,14 @@ def test_texts_of_guests_and_users_move_no_cursor(
 
 
 def test_the_table_has_places_times_between_and_words(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sender = Sender(tmp_path / "log")
     sender.log.record(A, Kind.CONFIG_WRITE, 0, 4, 2, b"\6\0")
     sender.post(400, by="doorbell", inline=False, announced=True)
     sender.log.close()
     command = (tmp_path / "log", "--view", "table")
-    head, *lines = _run(capsys, *command)[0].splitlines()
+    head, *lines = run(*command).out.splitlines()
     starts = [head.index(name) for name in ("timestamp", "delta us", "bytes", "for", "decoded")]
     assert starts == sorted(starts)
     for line, parts in zip(
@@ -153,10 +144,10 @@ def test_the_table_has_places_times_between_and_words(
     times = [float(line.split()[2]) for line in lines]
     deltas = [float(line.split()[4]) for line in lines]
     assert sum(deltas) == pytest.approx(times[-1] - times[0], abs=0.1)
-    found = [json.loads(line) for line in _run(capsys, *command, "--json")[0].splitlines()]
+    found = [json.loads(line) for line in run(*command, "--json").out.splitlines()]
     assert found[1]["decoded"].endswith(".send qpn=0x48")
     assert (found[-1]["address"], found[-1]["vector"]) == (None, 1)
     monkeypatch.setattr(output, "width", lambda: 190)
     monkeypatch.setenv("NO_COLOR", "1")
-    narrow = _run(capsys, *command)[0].splitlines()
+    narrow = run(*command).out.splitlines()
     assert "Data=" not in "".join(narrow) and "qpn=0x48" in narrow[2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.ntrdma.port import Spad
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
-from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer.analysis import PostedBy, Role, transfers
 from bluebridge.host_tools.analyzer.model import load
 from bluebridge.host_tools.analyzer.ntrdma import batches as batches_module
@@ -21,17 +19,16 @@ from bluebridge.host_tools.analyzer.views.ntrdma import FORGOTTEN, UNSEEN
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.ntrdma import ntrdma_command
 from tests.models.ntrdma_log import CAPACITY, SEND_INDEX, SENDS, Machine, Pair
+from tests.unit.analyzer.conftest import Run
 
 WRITE, READ, SEND = WorkCode.WRITE, WorkCode.READ, WorkCode.SEND
 
 
-def shown(capsys: pytest.CaptureFixture[str], folder: Path, *words: str) -> list[str]:
+def shown(run: Run, folder: Path, *words: str) -> list[str]:
     """What `bluebridge log` prints."""
-    parser = argparse.ArgumentParser()
-    cli.add_arguments(parser)
-    capsys.readouterr()
-    assert cli.main(parser.parse_args([str(folder), *words])) == 0
-    return capsys.readouterr().out.splitlines()
+    said = run(folder, *words)
+    assert said.status == 0
+    return said.out.splitlines()
 
 
 def named(lines: list[str]) -> list[str]:
@@ -43,11 +40,9 @@ def named(lines: list[str]) -> list[str]:
     ]
 
 
-def test_everything_a_port_tells_has_a_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_everything_a_port_tells_has_a_name(tmp_path: Path, run: Run) -> None:
     Pair(tmp_path).log.close()
-    lines = named(shown(capsys, tmp_path, "--decode"))
+    lines = named(shown(run, tmp_path, "--decode"))
     assert lines[:4] == [
         "version = 0x10001",
         "address low = 0x10000000",
@@ -70,15 +65,13 @@ def test_everything_a_port_tells_has_a_name(
 
 
 @pytest.mark.parametrize("engine", [True, False], ids=["engine", "processor"])
-def test_a_write_in_the_lines_of_the_log(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], engine: bool
-) -> None:
+def test_a_write_in_the_lines_of_the_log(tmp_path: Path, run: Run, engine: bool) -> None:
     """The same by whichever way it is stored."""
     pair = Pair(tmp_path, engine=engine)
     pair.post(WRITE, [8])
     pair.answer(WRITE, [8])
     pair.log.close()
-    lines = shown(capsys, tmp_path, "--decode")
+    lines = shown(run, tmp_path, "--decode")
     assert named(lines)[-9:] == [
         "8 bytes of region 0x4400 of b at 0x70000100",
         "send 0 of QP 0x11 of a: WRITE bytes=8 address=0x70000100 key=0x4400",
@@ -106,9 +99,7 @@ def test_a_write_in_the_lines_of_the_log(
     ] * int(engine)
 
 
-def test_entries_that_a_processor_stores_in_parts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_entries_that_a_processor_stores_in_parts(tmp_path: Path, run: Run) -> None:
     """Its stores are cut anywhere: an entry has its name where its last byte comes."""
     pair = Pair(tmp_path, engine=False)
     entries = pair.entry(WRITE, 8) + pair.entry(WRITE, 9)
@@ -118,7 +109,7 @@ def test_entries_that_a_processor_stores_in_parts(
     pair.a.word(pair.a.there + SEND_INDEX, 2)
     pair.a.bell(9)
     pair.log.close()
-    assert named(shown(capsys, tmp_path, "--decode"))[-5:] == [
+    assert named(shown(run, tmp_path, "--decode"))[-5:] == [
         "part of send 0 of QP 0x11 of a",
         "send 0 of QP 0x11 of a: WRITE bytes=8 address=0x70000100 key=0x4400",
         "send 1 of QP 0x11 of a: WRITE bytes=9 address=0x70000100 key=0x4400",
@@ -131,26 +122,24 @@ def test_entries_that_a_processor_stores_in_parts(
     ]
 
 
-def test_a_part_of_a_log_is_named_by_what_was_before(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_part_of_a_log_is_named_by_what_was_before(tmp_path: Path, run: Run) -> None:
     pair = Pair(tmp_path)
     for _ in range(3):
         pair.post(WRITE, [8])
         pair.answer(WRITE, [8])
     pair.log.close()
-    everything = shown(capsys, tmp_path, "--decode")
+    everything = shown(run, tmp_path, "--decode")
     number = next(n for n, line in enumerate(everything) if "send 1 of QP" in line) - 1
-    part = shown(capsys, tmp_path, "--decode", "--event", str(number), "--device", "b.ntb4")
+    part = shown(run, tmp_path, "--decode", "--event", str(number), "--device", "b.ntb4")
     assert named(part)[0].startswith("send 1 of QP 0x11 of a: WRITE")
     (one,) = [line for line in part if "send 1 of" in line]
     assert one in everything
-    assert sum("WRITE" in line for line in shown(capsys, tmp_path, "--view", "wr")) == 3 + 1
-    later = shown(capsys, tmp_path, "--view", "wr", "--event", str(number))
+    assert sum("WRITE" in line for line in shown(run, tmp_path, "--view", "wr")) == 3 + 1
+    later = shown(run, tmp_path, "--view", "wr", "--event", str(number))
     assert sum("WRITE" in line for line in later) == 2 + 1
 
 
-def test_a_write_as_a_work_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_write_as_a_work_request(tmp_path: Path, run: Run) -> None:
     """From the doorbell to the interrupt of its completion, each step below its cause."""
     pair = Pair(tmp_path)
     pair.post(WRITE, [8])
@@ -164,7 +153,7 @@ def test_a_write_as_a_work_request(tmp_path: Path, capsys: pytest.CaptureFixture
     assert write.count(Role.INTERRUPT, remote=False) == 1
     assert write.count(Role.WINDOW, remote=True) == 4  # data, entry, index, bell
     assert write.count(Role.WINDOW, remote=False) == 3  # completion, index, bell
-    lines = shown(capsys, tmp_path, "--view", "wr", "--tree")
+    lines = shown(run, tmp_path, "--view", "wr", "--tree")
     tree = [
         line.partition("  ")[2].split(None, 1)[1] for line in lines[4:] if line.startswith("  ")
     ]
@@ -190,7 +179,7 @@ def only(folder: Path) -> list[Costs]:
 
 
 @pytest.mark.parametrize("size", [1, 4, 16])
-def test_what_a_batch_costs(tmp_path: Path, capsys: pytest.CaptureFixture[str], size: int) -> None:
+def test_what_a_batch_costs(tmp_path: Path, run: Run, size: int) -> None:
     """One index, one bell and one interrupt each way, however many requests there are."""
     pair = Pair(tmp_path)
     for _ in range(2):
@@ -203,7 +192,7 @@ def test_what_a_batch_costs(tmp_path: Path, capsys: pytest.CaptureFixture[str], 
     assert row.both.indices == row.both.bells == row.both.interrupts == 4
     assert row.sender.descriptors == row.sender.stores == 2 * (size + 4)
     assert row.per_request(row.both.interrupts) == pytest.approx(2 / size)
-    lines = shown(capsys, tmp_path, "--view", "ntrdma")
+    lines = shown(run, tmp_path, "--view", "ntrdma")
     batches = [line.split() for line in lines if " WRITE " in line and line.endswith("OK")]
     assert [words[3:6] for words in batches] == [["WRITE", str(size), str(100 * size)]] * 2
     (means,) = [line for line in lines if line.startswith("a   WRITE")]
@@ -231,9 +220,7 @@ def test_a_batch_at_the_end_of_the_ring(tmp_path: Path) -> None:
     assert row.sender.entries == 2
 
 
-def test_what_requests_share_is_counted_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_requests_share_is_counted_once(tmp_path: Path, run: Run) -> None:
     pair = Pair(tmp_path)
     pair.post(WRITE, [8, 8])
     pair.answer(WRITE, [8, 8])
@@ -245,12 +232,12 @@ def test_what_requests_share_is_counted_once(
         "descriptor, data, region 0x4400 of b",
         "8 bytes of region 0x4400 of b at 0x70000100",
     ]
-    lines = shown(capsys, tmp_path, "--view", "wr", "--tree")
+    lines = shown(run, tmp_path, "--view", "wr", "--tree")
     assert any(line.endswith("request 2 of a batch of 2") for line in lines)
     assert any(line.endswith("interrupts b *") for line in lines)
 
 
-def test_a_read_and_a_send(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_read_and_a_send(tmp_path: Path, run: Run) -> None:
     """A read's data come with the answer; a send names the receive that it takes."""
     pair = Pair(tmp_path)
     pair.receive(0)
@@ -265,7 +252,7 @@ def test_a_read_and_a_send(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert (send.opcode, send.status) == ("SEND", "RECV_OVERFLOW")
     (note,) = send.notes
     assert note.startswith("receive 0 was posted before, told with event ")
-    lines = shown(capsys, tmp_path, "--decode")
+    lines = shown(run, tmp_path, "--decode")
     event = int(note.rpartition(" ")[2])
     assert "receives produced of QP 0x11 of b = 1, 1 more" in lines[event + 1]
     assert any("receive 0 of QP 0x11 of b: pieces=1 4096 bytes at 0x70000000" in x for x in lines)
@@ -300,11 +287,11 @@ def test_modelled_times(tmp_path: Path) -> None:
     assert arrivals[0] > 0
 
 
-def test_ethernet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ethernet(tmp_path: Path, run: Run) -> None:
     pair = Pair(tmp_path, ethernet=True)
     pair.frame(98)
     pair.log.close()
-    lines = named(shown(capsys, tmp_path, "--decode"))
+    lines = named(shown(run, tmp_path, "--decode"))
     assert lines[-7:] == [
         "Ethernet buffer 0: 1514 bytes at 0x20020000",
         "Ethernet buffers produced = 1, 1 more",
@@ -316,30 +303,28 @@ def test_ethernet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_an_index_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_index_that_cannot_be(tmp_path: Path, run: Run) -> None:
     pair = Pair(tmp_path)
     pair.a.word(pair.a.there + SEND_INDEX, CAPACITY + 1)
     pair.log.close()
-    line = named(shown(capsys, tmp_path, "--decode"))[-1]
+    line = named(shown(run, tmp_path, "--decode"))[-1]
     assert line == f"sends produced of QP 0x11 of a = {CAPACITY + 1}, which cannot be"
     assert list(transfers(tmp_path)) == []
 
 
-def test_stores_that_no_device_sees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stores_that_no_device_sees(tmp_path: Path, run: Run) -> None:
     """A window that is the peer's memory itself."""
     pair = Pair(tmp_path / "seen")
     pair.log.close()
-    assert UNSEEN not in shown(capsys, tmp_path / "seen", "--view", "ntrdma")
+    assert UNSEEN not in shown(run, tmp_path / "seen", "--view", "ntrdma")
     log = FileLog(tmp_path / "unseen")
     for name, peer in (("a", "b"), ("b", "a")):
         Machine(log, name, peer, engine=False).tell_address()
     log.close()
-    assert shown(capsys, tmp_path / "unseen", "--view", "ntrdma")[-1] == UNSEEN
+    assert shown(run, tmp_path / "unseen", "--view", "ntrdma")[-1] == UNSEEN
 
 
-def test_a_log_that_has_lost_its_beginning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_that_has_lost_its_beginning(tmp_path: Path, run: Run) -> None:
     """Without what the ports told each other nothing can be named, which is said."""
     log = FileLog(tmp_path, total=8192, segment=4096)
     machines = [Machine(log, name, peer, engine=True) for name, peer in (("a", "b"), ("b", "a"))]
@@ -350,8 +335,8 @@ def test_a_log_that_has_lost_its_beginning(
         machines[0].word(machines[0].there + SEND_INDEX, number)
         log.flush()
     log.close()
-    assert "NTRDMA" not in "".join(shown(capsys, tmp_path, "--decode"))
-    assert shown(capsys, tmp_path, "--view", "ntrdma")[-1] == FORGOTTEN
+    assert "NTRDMA" not in "".join(shown(run, tmp_path, "--decode"))
+    assert shown(run, tmp_path, "--view", "ntrdma")[-1] == FORGOTTEN
 
 
 def test_one_write_of_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,12 +370,10 @@ def test_requests_that_nobody_answers_are_not_kept(
     assert len(given) >= 190
 
 
-def test_a_version_of_its_own_is_not_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_version_of_its_own_is_not_named(tmp_path: Path, run: Run) -> None:
     """Scratchpads of another protocol, such as ntb_transport's."""
     pair = Pair(tmp_path)
     pair.b.spad(Spad.VERSION, 4)
     pair.b.spad(Spad.PING, 77)
     pair.log.close()
-    assert "NTRDMA" not in shown(capsys, tmp_path, "--decode")[-1]
+    assert "NTRDMA" not in shown(run, tmp_path, "--decode")[-1]

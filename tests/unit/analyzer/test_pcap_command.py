@@ -18,16 +18,7 @@ from bluebridge.device.layout.net.roce import Op
 from bluebridge.host_tools.analyzer import log_command as cli
 from tests.models.capture_reader import Parsed, parse, read_file
 from tests.models.capture_traffic import MTU, content, everything, request, routes, write_log
-
-Run = tuple[int, str, str]
-
-
-def _run(capsys: pytest.CaptureFixture[str], *words: object) -> Run:
-    parser = argparse.ArgumentParser()
-    cli.add_arguments(parser)
-    status = cli.main(parser.parse_args([str(word) for word in words]))
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
+from tests.unit.analyzer.conftest import Run
 
 
 @pytest.fixture
@@ -37,23 +28,13 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
-def _refused(result: Run, why: str) -> None:
-    """Status 2 and one line that says `why`."""
-    status, out, err = result
-    assert (status, out) == (2, "")
-    assert why in err
-    assert err.count("\n") == 1
-
-
 def _parsed(path: Path) -> list[Parsed]:
     return [packet for frame in read_file(path) if (packet := parse(frame)) is not None]
 
 
-def test_a_capture_of_everything(
-    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_capture_of_everything(log: Path, tmp_path: Path, run: Run) -> None:
     file = tmp_path / "all.pcapng"
-    status, out, err = _run(capsys, log, "--pcap", file)
+    status, out, err = run(log, "--pcap", file)
     frames = read_file(file)
     assert (status, out) == (0, "")
     assert err == f"{file}: {len(frames)} frames of {len(everything())} messages\n"
@@ -62,10 +43,8 @@ def test_a_capture_of_everything(
     assert list(tmp_path.glob("all*")) == [file]
 
 
-def test_time_stamps_are_those_of_the_log(
-    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _run(capsys, log, "--pcap", tmp_path / "file")
+def test_time_stamps_are_those_of_the_log(log: Path, tmp_path: Path, run: Run) -> None:
+    run(log, "--pcap", tmp_path / "file")
     times = [frame.time_ns for frame in read_file(tmp_path / "file")]
     started = json.loads((log / META_NAME).read_text())["started_ns"]
     assert times == sorted(times)
@@ -75,69 +54,59 @@ def test_time_stamps_are_those_of_the_log(
 
 
 @pytest.mark.parametrize(("version", "other"), [("v1", "v2"), ("v2", "v1")])
-def test_a_version_of_roce(
-    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str, other: str
-) -> None:
-    assert _run(capsys, log, "--pcap", tmp_path / "file", "--roce", version)[0] == 0
+def test_a_version_of_roce(log: Path, tmp_path: Path, run: Run, version: str, other: str) -> None:
+    assert run(log, "--pcap", tmp_path / "file", "--roce", version)[0] == 0
     networks = {packet.network for packet in _parsed(tmp_path / "file")}
     assert any(name.startswith(version) for name in networks)
     assert not any(name.startswith(other) for name in networks)
 
 
-def test_a_device_and_a_time(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    nobody = _run(capsys, log, "--pcap", tmp_path / "file", "--from", "1000")
-    _refused(nobody, "holds no message of the fabric that passes the filters, without --tlp")
+def test_a_device_and_a_time(log: Path, tmp_path: Path, run: Run) -> None:
+    nobody = run(log, "--pcap", tmp_path / "file", "--from", "1000")
+    nobody.refused("holds no message of the fabric that passes the filters, without --tlp")
     assert not (tmp_path / "file").exists()
-    assert _run(capsys, log, "--pcap", tmp_path / "file", "--from", "0", "--to", "60")[0] == 0
+    assert run(log, "--pcap", tmp_path / "file", "--from", "0", "--to", "60")[0] == 0
 
 
-def test_payload_that_was_not_kept_is_zeros_or_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_payload_that_was_not_kept_is_zeros_or_left_out(tmp_path: Path, run: Run) -> None:
     messages = [request(routes()["v1"], op, 2 * MTU) for op in (Op.SEND, Op.READ)]
     write_log(tmp_path / "log", messages, capture=300)
-    _, _, err = _run(capsys, tmp_path / "log", "--pcap", tmp_path / "filled")
+    _, _, err = run(tmp_path / "log", "--pcap", tmp_path / "filled")
     assert "3 frames of 2 messages; of 1 the log kept the beginning only" in err
     filled = _parsed(tmp_path / "filled")
     assert [packet.whole for packet in filled] == [True] * 3
     assert filled[0].payload == content(300).ljust(MTU, b"\0")
     assert filled[1].payload == bytes(MTU)
-    _run(capsys, tmp_path / "log", "--pcap", tmp_path / "cut", "--cut")
+    run(tmp_path / "log", "--pcap", tmp_path / "cut", "--cut")
     assert [packet.payload for packet in _parsed(tmp_path / "cut")] == [content(300), b"", b""]
 
 
-def test_a_file_that_is_there(
-    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_there(log: Path, tmp_path: Path, run: Run) -> None:
     file = tmp_path / "mine"
     file.write_text("precious")
-    _refused(_run(capsys, log, "--pcap", file), "exists: name another file or add --force")
+    run(log, "--pcap", file).refused("exists: name another file or add --force")
     assert file.read_text() == "precious"
-    assert _run(capsys, log, "--pcap", file, "--force")[0] == 0
+    assert run(log, "--pcap", file, "--force")[0] == 0
     assert read_file(file)
 
 
-def test_places_that_cannot_be_written(
-    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_places_that_cannot_be_written(log: Path, tmp_path: Path, run: Run) -> None:
     gone = tmp_path / "none" / "file"
-    _refused(_run(capsys, log, "--pcap", gone), f"{gone}: No such file or directory; name a file")
-    _refused(_run(capsys, log, "--pcap", tmp_path), "is a folder: name a file")
+    run(log, "--pcap", gone).refused(f"{gone}: No such file or directory; name a file")
+    run(log, "--pcap", tmp_path).refused("is a folder: name a file")
 
 
-def test_a_full_disk(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _refused(_run(capsys, log, "--pcap", "/dev/full"), "No space left on device; free some space")
+def test_a_full_disk(log: Path, run: Run) -> None:
+    run(log, "--pcap", "/dev/full").refused("No space left on device; free some space")
 
 
-def test_a_pipe_is_written_to(
-    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pipe_is_written_to(log: Path, tmp_path: Path, run: Run) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     heard: list[bytes] = []
     reader = threading.Thread(target=lambda: heard.append(pipe.read_bytes()))
     reader.start()
-    assert _run(capsys, log, "--pcap", pipe)[0] == 0
+    assert run(log, "--pcap", pipe)[0] == 0
     reader.join()
     (tmp_path / "copy").write_bytes(heard[0])
     assert read_file(tmp_path / "copy")
@@ -155,35 +124,31 @@ def test_standard_output(
     assert b"standard output: " in captured.err
 
 
-def test_a_log_without_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_without_messages(tmp_path: Path, run: Run) -> None:
     log = FileLog(tmp_path / "log")
     log.record(log.device("a"), Kind.NOTE, 0, 0, 5, b"hello")
     log.close()
-    late = _run(capsys, tmp_path / "log", "--pcap", tmp_path / "file", "--from", "1000")
-    _refused(late, "holds no message of the fabric and no access that passes the filters")
-    _refused(_run(capsys, tmp_path / "none", "--pcap", tmp_path / "file"), "holds no bus log")
+    late = run(tmp_path / "log", "--pcap", tmp_path / "file", "--from", "1000")
+    late.refused("holds no message of the fabric and no access that passes the filters")
+    run(tmp_path / "none", "--pcap", tmp_path / "file").refused("holds no bus log")
     assert not (tmp_path / "file").exists()
 
 
-def test_a_log_whose_writer_was_killed(
-    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_whose_writer_was_killed(log: Path, tmp_path: Path, run: Run) -> None:
     """What is whole is written, and the rest is mentioned."""
     segment = next(log.glob("events-*.bin"))
     segment.write_bytes(segment.read_bytes()[:-1])
-    status, _, err = _run(capsys, log, "--pcap", tmp_path / "file")
+    status, _, err = run(log, "--pcap", tmp_path / "file")
     assert status == 1
     assert "the log's last event is cut short" in err
     assert len(_parsed(tmp_path / "file")) > 100
 
 
-def test_a_damaged_record_leaves_no_file(
-    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_record_leaves_no_file(log: Path, tmp_path: Path, run: Run) -> None:
     segment = next(log.glob("events-*.bin"))
     data = segment.read_bytes()
     segment.write_bytes(data[:2000] + b"\xee" * 2000 + data[4000:])
-    _refused(_run(capsys, log, "--pcap", tmp_path / "file"), "damaged")
+    run(log, "--pcap", tmp_path / "file").refused("damaged")
     assert list(tmp_path.iterdir()) == [log]
 
 
@@ -198,15 +163,13 @@ def test_a_damaged_record_leaves_no_file(
         (["--pcap", "x", "--decode"], "--decode chooses events to print"),
     ],
 )
-def test_options_that_do_not_go_together(
-    log: Path, capsys: pytest.CaptureFixture[str], words: list[str], why: str
-) -> None:
-    _refused(_run(capsys, log, *words), why)
+def test_options_that_do_not_go_together(log: Path, run: Run, words: list[str], why: str) -> None:
+    run(log, *words).refused(why)
     assert not Path("x").exists()
 
 
-def test_messages_have_words(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, _ = _run(capsys, log, "--kind", "wire", "--decode")
+def test_messages_have_words(log: Path, run: Run) -> None:
+    status, out, _ = run(log, "--kind", "wire", "--decode")
     assert status == 0
     assert "ARP who has 192.168.69.2? tell 192.168.69.1" in out
     assert "RC WRITE_IMM qpn=0x800240 > qpn=0x250 psn=0xfffffe bytes=2051" in out

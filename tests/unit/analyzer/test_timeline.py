@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer.activity import ActivityAssembler
 from bluebridge.host_tools.analyzer.timeline import picture, timeline
 from bluebridge.host_tools.analyzer.timeline.overview import (
@@ -29,6 +27,7 @@ from bluebridge.host_tools.analyzer.timeline.tracks import MOST_LANES, Drawing, 
 from bluebridge.host_tools.analyzer.views.traffic import Traffic
 from tests.models.analysis_log import Sender
 from tests.models.trace_reader import TraceReader
+from tests.unit.analyzer.conftest import Run
 from tests.unit.analyzer.test_analysis import EVENTS
 
 SQL = Path(timeline.__file__).with_name("response_times.sql")
@@ -53,26 +52,19 @@ def _log(folder: Path, rounds: int) -> Path:
     return folder
 
 
-def _run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str]:
-    parser = argparse.ArgumentParser()
-    cli.add_arguments(parser)
-    status = cli.main(parser.parse_args(list(map(str, words))))
-    return status, capsys.readouterr().err
-
-
-def _drawn(capsys: pytest.CaptureFixture[str], log: Path, *words: object) -> TraceReader:
+def _drawn(run: Run, log: Path, *words: object) -> TraceReader:
     path = log.parent / "t.pftrace"
-    assert _run(capsys, log, "--perfetto", path, "--force", *words)[0] == 0
+    assert run(log, "--perfetto", path, "--force", *words)[0] == 0
     return TraceReader.of(path)
 
 
-def test_every_event_is_shown(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trace = _drawn(capsys, log)
+def test_every_event_is_shown(log: Path, run: Run) -> None:
+    trace = _drawn(run, log)
     assert trace.events() == {event.number for event in LogReader(log)}
 
 
-def test_a_track_for_each_function_and_kind(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trace = _drawn(capsys, log)
+def test_a_track_for_each_function_and_kind(log: Path, run: Run) -> None:
+    trace = _drawn(run, log)
     paths = {tuple(trace.path(one.track)) for one in trace.slices}
     assert paths == {
         ("machine a", "HCA a", "work requests of QP 0x48"),
@@ -86,8 +78,8 @@ def test_a_track_for_each_function_and_kind(log: Path, capsys: pytest.CaptureFix
     assert {one.args.get("status") for one in whole} == {"OK", None}
 
 
-def test_arrows_lead_across_both_machines(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trace = _drawn(capsys, log)
+def test_arrows_lead_across_both_machines(log: Path, run: Run) -> None:
+    trace = _drawn(run, log)
     ends = [
         (trace.path(one.track)[0], one.category, trace.path(other.track)[0], other.category)
         for one, other in trace.arrows()
@@ -98,9 +90,9 @@ def test_arrows_lead_across_both_machines(log: Path, capsys: pytest.CaptureFixtu
     assert ends.count(("machine a", "BlueFlame write", "machine a", "interrupt")) == 2
 
 
-def test_counters(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_counters(log: Path, run: Run) -> None:
     """Bytes per second in each direction add up to the bytes of the log."""
-    trace = _drawn(capsys, log)
+    trace = _drawn(run, log)
     names = {track.name: track.number for track in trace.tracks.values() if track.counter}
     assert set(names) == {
         "bytes to the host", "bytes from the host", "bytes to the wire",
@@ -127,13 +119,13 @@ def test_bins_of_the_rates_widen_and_lose_nothing() -> None:
     assert [(time + rates.width) // 10**9 for time in times] == list(range(20))
 
 
-def test_a_long_log_is_cut_with_a_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_log_is_cut_with_a_word(tmp_path: Path, run: Run) -> None:
     log = _log(tmp_path / "long", 150)
     total = sum(1 for _ in LogReader(log))
     limit = 4 * BLOCK_EVENTS
     assert total > 2 * limit
     path = tmp_path / "t.pftrace"
-    status, err = _run(capsys, log, "--perfetto", path, "--limit", limit)
+    status, _, err = run(log, "--perfetto", path, "--limit", limit)
     assert (status, err.count("\n")) == (0, 1)
     assert f" of {total} events " in err
     assert "--limit for more" in err
@@ -144,31 +136,26 @@ def test_a_long_log_is_cut_with_a_word(tmp_path: Path, capsys: pytest.CaptureFix
     assert 0 < len(trace.events()) <= limit
 
 
-def test_one_machine_and_a_small_limit(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trace = _drawn(capsys, log, "--device", "b")
+def test_one_machine_and_a_small_limit(log: Path, run: Run) -> None:
+    trace = _drawn(run, log, "--device", "b")
     assert not [one for one in trace.slices if one.category == "work request"]
     total = sum(1 for _ in LogReader(log))
-    assert len(_drawn(capsys, log, "--limit", total).events()) == total
-    assert len(_drawn(capsys, log, "--limit", 12).events()) == 12
+    assert len(_drawn(run, log, "--limit", total).events()) == total
+    assert len(_drawn(run, log, "--limit", 12).events()) == 12
     path = log.parent / "t.pftrace"
-    assert (
-        f"12 of {total} events"
-        in _run(capsys, log, "--perfetto", path, "--force", "--limit", 12)[1]
-    )
+    assert f"12 of {total} events" in run(log, "--perfetto", path, "--force", "--limit", 12).err
 
 
-def test_a_compressed_timeline(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plain = _drawn(capsys, log)
+def test_a_compressed_timeline(log: Path, run: Run) -> None:
+    plain = _drawn(run, log)
     path = log.parent / "t.pftrace.gz"
-    assert _run(capsys, log, "--perfetto", path)[0] == 0
+    assert run(log, "--perfetto", path)[0] == 0
     assert TraceReader.of(path).slices == plain.slices
     assert path.stat().st_size < (log.parent / "t.pftrace").stat().st_size
 
 
-def test_modelled_time_is_in_processes_of_its_own(
-    log: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trace = _drawn(capsys, log, "--profile", "system-x")
+def test_modelled_time_is_in_processes_of_its_own(log: Path, run: Run) -> None:
+    trace = _drawn(run, log, "--profile", "system-x")
     modelled = [one for one in trace.slices if one.category == "modelled"]
     assert {tuple(trace.path(one.track)) for one in modelled} >= {
         ("machine a, modelled by system-x", "to the host"),
@@ -177,24 +164,20 @@ def test_modelled_time_is_in_processes_of_its_own(
     assert all(one.duration > 0 for one in modelled)
 
 
-def test_without_the_package(
-    log: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_package(log: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("perfetto")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "perfetto", None)
     for name in ("timeline", "trace_file"):
         monkeypatch.delitem(sys.modules, f"bluebridge.host_tools.analyzer.timeline.{name}", False)
-    status, err = _run(capsys, log, "--perfetto", log.parent / "t.pftrace")
+    status, _, err = run(log, "--perfetto", log.parent / "t.pftrace")
     assert (status, err.count("\n")) == (2, 1)
     assert "pip install 'bluebridge[timeline]'" in err
     assert not (log.parent / "t.pftrace").exists()
 
 
-def test_the_sql_gives_the_response_times_of_the_traffic_view(
-    log: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    base = _drawn(capsys, log).tables()
+def test_the_sql_gives_the_response_times_of_the_traffic_view(log: Path, run: Run) -> None:
+    base = _drawn(run, log).tables()
     base.executescript(SQL.read_text())
     rows = {
         (function.removeprefix("HCA "), kind, after): rest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import struct
 from contextlib import suppress
 from io import BytesIO
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 
 from bluebridge.device.buslog.reader import Filter, LogError, LogReader
 from bluebridge.device.layout.pcie import Flags, Purpose, TlpType
-from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer.analysis.classify import transactions
 from bluebridge.host_tools.analyzer.pcap.export import export
 from bluebridge.host_tools.analyzer.pcap.pcapng import PcapngWriter, packets
@@ -23,6 +21,7 @@ from bluebridge.host_tools.analyzer.pcap.tlp_reader import TlpPacket, read_trans
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 from bluebridge.host_tools.cli import main
 from tests.models import bus_traffic, capture_traffic
+from tests.unit.analyzer.conftest import Run
 
 
 def _captured(folder: Path, wanted: Filter | None = None, *, buses: bool = True) -> BytesIO:
@@ -39,13 +38,6 @@ def _on_buses(folder: Path) -> list[Transaction]:
         for one in transactions(LogReader(folder).events(Filter()))
         if one.tlp is not Tlp.MESSAGE and one.role is not Role.ENTRY
     ]
-
-
-def _main(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str]:
-    parser = argparse.ArgumentParser()
-    cli.add_arguments(parser)
-    status = cli.main(parser.parse_args([str(word) for word in words]))
-    return status, capsys.readouterr().err
 
 
 @pytest.fixture
@@ -145,42 +137,36 @@ def test_what_is_no_packet_is_a_text(log: Path) -> None:
     ]
 
 
-def test_a_log_without_a_wire_is_written_as_buses(
-    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_without_a_wire_is_written_as_buses(log: Path, tmp_path: Path, run: Run) -> None:
     file = tmp_path / "file"
-    status, said = _main(capsys, log, "--pcap", file)
+    status, _, said = run(log, "--pcap", file)
     accesses, found = len(_on_buses(log)), list(packets(BytesIO(file.read_bytes())))
     assert status == 0
     assert said.startswith(f"{file}: {len(found)} packets of {accesses} accesses of buses; of ")
 
 
-def test_buses_beside_wires_are_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_buses_beside_wires_are_asked_for(tmp_path: Path, run: Run) -> None:
     log, file = tmp_path / "log", tmp_path / "file"
     capture_traffic.write_log(log, capture_traffic.everything())
-    _main(capsys, log, "--pcap", file)
+    run(log, "--pcap", file)
     assert {one.link for one in packets(BytesIO(file.read_bytes()))} == {1, 197}
-    status, said = _main(capsys, log, "--pcap", file, "--tlp")
+    status, _, said = run(log, "--pcap", file, "--tlp")
     assert (status, said.count("\n")) == (2, 1)
-    assert _main(capsys, log, "--pcap", file, "--tlp", "--force")[0] == 0
+    assert run(log, "--pcap", file, "--tlp", "--force")[0] == 0
 
 
-def test_options_that_do_not_fit(
-    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert _main(capsys, log, "--tlp") == (2, "bluebridge log: --tlp needs --pcap FILE\n")
+def test_options_that_do_not_fit(log: Path, tmp_path: Path, run: Run) -> None:
+    assert run(log, "--tlp") == (2, "", "bluebridge log: --tlp needs --pcap FILE\n")
     for words, why in (
         (["--limit", "3"], "--limit bounds rows, --pcap writes packets: use --from, --to or"),
         (["--format", "jsonl"], "--format is for what is printed, --pcap writes packets: drop one"),
         (["--profile", "system-x"], "--profile is for what is printed, --pcap writes"),
         (["--dissector", tmp_path / "y"], "--dissector and --pcap: one file at a time"),
     ):
-        status, said = _main(capsys, log, "--pcap", tmp_path / "x", *words)
+        status, _, said = run(log, "--pcap", tmp_path / "x", *words)
         assert (status, said.count("\n")) == (2, 1)
         assert said.startswith(f"bluebridge log: {why}")
-    status, said = _main(capsys, log, "--pcap", tmp_path / "x", "--from", "1000")
+    status, _, said = run(log, "--pcap", tmp_path / "x", "--from", "1000")
     assert status == 2
     assert said.endswith("holds no message of the fabric and no access that passes the filters\n")
 
