@@ -145,7 +145,7 @@ class Difference:
 
 def compare(one: LogReader, other: LogReader) -> tuple[bool, Iterator[str]]:
     """Compare two logs: whether they are equal, and lines that tell so. Raises `LogError`."""
-    left, right = _streams(one), _streams(other)
+    left, right = (streams(iter(log), _words(log, Filter())) for log in (one, other))
     found = []
     for stream in sorted(left.keys() | right.keys()):
         pair = left.get(stream, _NOTHING), right.get(stream, _NOTHING)
@@ -157,10 +157,6 @@ def compare(one: LogReader, other: LogReader) -> tuple[bool, Iterator[str]]:
         return True, iter([f"alike: {lines} lines of {len(left)} kinds and functions"])
     found.sort(key=lambda each: each.place)
     return False, _report(one, other, found, len(left.keys() | right.keys()))
-
-
-def _streams(reader: LogReader) -> dict[Stream, Lines]:
-    return streams(iter(reader), _words(reader, Filter()))
 
 
 def _words(reader: LogReader, wanted: Filter) -> Describe:

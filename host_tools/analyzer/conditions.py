@@ -35,8 +35,7 @@ Describe = Callable[[Event], str]
 _PAIR: Final = re.compile(r"([A-Za-z_][\w.]*)=('[^']*'|[^\s,;]+)")
 _STATUS: Final = re.compile(r" ([A-Z][A-Z_]+) \d+ us(?::|$)")
 """Matches the status of a firmware command in its line."""
-_SYNDROME_AT: Final = 2
-"""Index of the syndrome in the values of `HEAD`."""
+_SYNDROME_AT: Final = 2  # Index of the syndrome in the values of `HEAD`
 
 
 def _kind(event: Event) -> list[Value]:

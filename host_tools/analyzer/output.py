@@ -70,6 +70,7 @@ _WORDS = (
     (r"dev->host", _GREEN),
 )
 _PATTERN = re.compile("|".join(f"({pattern})" for pattern, _ in _WORDS))
+_COLOURS = dict(enumerate((colour for _, colour in _WORDS), 1))  # by the group of the pattern
 
 
 def width() -> int | None:
@@ -87,7 +88,9 @@ def width() -> int | None:
 
 def fitted(lines: Iterator[str]) -> Iterator[str]:
     """Yield the lines cut for the terminal; a last line on standard error tells if any were cut."""
-    columns, colour, cut = width(), _coloured(), 0
+    columns, cut = width(), 0
+    # https://no-color.org, and the terminal's abilities
+    colour = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     for number, line in enumerate(lines):
         if columns is not None and len(line) > columns:
             cut += 1
@@ -98,16 +101,9 @@ def fitted(lines: Iterator[str]) -> Iterator[str]:
         print(text, file=sys.stderr)
 
 
-def _coloured() -> bool:
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
 def _painted(line: str, *, header: bool) -> str:
     if header:
         return f"\x1b[{_BOLD}m{line}\x1b[0m" if not line.startswith("{") else line
-    return _PATTERN.sub(_paint, line)
-
-
-def _paint(match: re.Match[str]) -> str:
-    colour = _WORDS[(match.lastindex or 1) - 1][1]
-    return f"\x1b[{colour}m{match[0]}\x1b[0m"
+    return _PATTERN.sub(
+        lambda found: f"\x1b[{_COLOURS[found.lastindex or 1]}m{found[0]}\x1b[0m", line
+    )

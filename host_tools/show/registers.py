@@ -114,8 +114,7 @@ _STATUS = {
     "<TAbort": 12, "<MAbort": 13, ">SERR": 14, "<PERR": 15,
 }  # fmt: skip
 _SPEEDS = ("unknown", "2.5GT/s", "5GT/s", "8GT/s", "16GT/s", "32GT/s")
-_ENTRIES = 64
-"""The most capabilities that are followed: a space of 256 bytes has room for fewer."""
+_ENTRIES = 64  # The most capabilities that are followed: a space of 256 bytes has room for fewer
 
 Entry = tuple[int, str, str]
 """The offset, name and decoded value of a register."""

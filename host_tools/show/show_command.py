@@ -107,10 +107,14 @@ def main(options: argparse.Namespace) -> int:
     tell = teller(guest, _mend(kind, name, number))
     before = _before(options, tell, kind, last=_ended(guest))
     answer = ask(tell, name, kind, number, last=_ended(guest))
-    document = _document(name, answer)
+    document = {
+        "name": name, "what": kind.name, "functions": answer.functions, "items": answer.items,
+    }  # fmt: skip
     if options.save is not None:
         options.save.write_text(json.dumps(document, indent=1))
-    _remark(guest)
+    if _ended(guest):
+        why = guest.record.why
+        print(f"bluebridge: guest {guest.name}: {why}; shown as it was then", file=sys.stderr)
     if before is not None:
         _print_since(options, kind, text.differences(kind, before, answer.items))
     elif options.json:
@@ -192,24 +196,9 @@ def _before(
     return items
 
 
-def _document(name: str, answer: Answer) -> dict[str, Any]:
-    return {
-        "name": name,
-        "what": answer.kind.name,
-        "functions": answer.functions,
-        "items": answer.items,
-    }
-
-
 def _ended(guest: Guest) -> bool:
     """Whether the guest's QEMU has ended: its devices were reset then."""
     return guest.record.state == record.ENDED
-
-
-def _remark(guest: Guest) -> None:
-    if _ended(guest):
-        why = guest.record.why
-        print(f"bluebridge: guest {guest.name}: {why}; shown as it was then", file=sys.stderr)
 
 
 def _print_since(options: argparse.Namespace, kind: Kind, found: list[text.Difference]) -> None:
@@ -234,7 +223,8 @@ def _lines(answer: Answer, *, one: bool) -> Iterator[str]:
     elif kind.name == "config":
         yield from text.names(items)
     elif kind.columns and (not one or kind.offsets):
-        yield from text.table(kind, items, _width())
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        yield from text.table(kind, items, columns)
     else:
         for position, item in enumerate(items):
             yield from [""] if position else []
@@ -245,7 +235,3 @@ def _empty(kind: Kind, function: dict[str, Any]) -> str:
     started = function.get("initialised", True) or function.get("failed")
     why = "" if started else ": no driver has started it"
     return f"{function['name']} has no {kind.title}{why}"
-
-
-def _width() -> int | None:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

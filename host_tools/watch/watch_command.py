@@ -24,15 +24,16 @@ from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import registry
 
 LATEST = 8
-_UNCUT = 1000
-"""Columns for a file or a pipe: more than any line has."""
-_FRAME = 5
-"""Lines of a table besides its rows."""
+_UNCUT = 1000  # Columns for a file or a pipe: more than any line has
+_FRAME = 5  # Lines of a table besides its rows
 
 
 def main(options: argparse.Namespace) -> int:
     """Show the log of a running pair, or of a folder, until Ctrl-C; return the exit status."""
-    condition = None if options.until is None else _condition(options.until)
+    try:
+        condition = None if options.until is None else Condition.parse(options.until)
+    except ConditionError as error:
+        raise UsageError(f"--until: {error}") from error
     folder = options.folder or _running()
     try:
         reader = LogReader(folder)
@@ -45,13 +46,6 @@ def main(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         pass
     return 0
-
-
-def _condition(text: str) -> Condition:
-    try:
-        return Condition.parse(text)
-    except ConditionError as error:
-        raise UsageError(f"--until: {error}") from error
 
 
 def _running() -> Path:
@@ -111,16 +105,13 @@ def picture(
         parts.append(_responses(interval))
         used += _FRAME + len(interval.responses)
     header = [_NARROW_HEADER] if narrow else [*work_requests.header(None)]
-    line = _narrow_line if narrow else _line
     most = LATEST if room is None else max(0, room - used - len(header))
-    latest = [line(transfer) for transfer in live.latest][-most:]
+    latest = [
+        _narrow_line(each) if narrow else work_requests.line(each, None) for each in live.latest
+    ][-most:]
     if latest and most:
         parts.append(Text("\n".join([*header, *latest]), no_wrap=True, overflow="crop"))
     return Group(*parts)
-
-
-def _line(transfer: Transfer) -> str:
-    return work_requests.line(transfer, None)
 
 
 _NARROW_HEADER = (
@@ -197,8 +188,7 @@ def _responses(interval: Interval) -> Table:
     return table
 
 
-_LOOK_SECONDS = 0.05
-"""Between two looks; the device server writes its log out as often."""
+_LOOK_SECONDS = 0.05  # Between two looks; the device server writes its log out as often
 BEFORE = 20
 """Events before the one that was found with which the command in the output begins."""
 

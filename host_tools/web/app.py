@@ -227,10 +227,8 @@ def answering(action: Callable[..., dict[str, Any]]) -> Callable[..., str]:
     return answer
 
 
-_LATEST = 1e9
-"""A bound on the seconds that a log may last."""
-_DIGITS = 18
-"""The most digits that the number of an event may have."""
+_LATEST = 1e9  # A bound on the seconds that a log may last
+_DIGITS = 18  # The most digits that the number of an event may have
 
 
 def _number(text: str) -> int:

@@ -33,10 +33,8 @@ OPENING = 0.25
 """The time limit of the search for the work request on which a page opens."""
 SECONDS = 0.4
 """The time limit of one page; a search that takes longer goes on with the next page."""
-_LEAST = 2048
-"""The least number of events of a page, however slow the machine."""
-_MOST = 16 * _LEAST
-"""The most events that are assembled at once when pages are turned back."""
+_LEAST = 2048  # The least number of events of a page, however slow the machine
+_MOST = 16 * _LEAST  # The most events that are assembled at once when pages are turned back
 _LOOKED_AT = 64
 
 

@@ -17,8 +17,7 @@ from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.progress import listed
 from bluebridge.host_tools.web.timeline import Function, hosts, peers
 
-_SECONDS = 2.0
-"""The seconds that the device server may take to answer."""
+_SECONDS = 2.0  # The seconds that the device server may take to answer
 
 
 class Lab:

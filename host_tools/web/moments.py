@@ -20,8 +20,7 @@ from bluebridge.host_tools.analyzer.transaction import Role
 
 SECONDS = 0.2
 """The time limit of one request; a later one goes on."""
-_APART = 4096
-"""The number of events between two copies, at first."""
+_APART = 4096  # The number of events between two copies, at first
 _MOST_KEPT = 1 << 20
 """The most queues in all copies together; beyond that every second copy is dropped."""
 

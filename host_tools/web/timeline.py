@@ -18,8 +18,7 @@ from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 
 PARTS = 120
 """The number of equal parts of the shown time for which events are counted."""
-_EXACT = 20_000
-"""The number of events up to which a time is counted event by event."""
+_EXACT = 20_000  # The number of events up to which a time is counted event by event
 _SAMPLE = 100
 """The number of events of a part that stand for all of it where there are more than `_EXACT`."""
 _MOST_MOMENTS = 500

@@ -24,8 +24,7 @@ from bluebridge.host_tools.web.save import page
 from bluebridge.host_tools.web.side_by_side import SideBySide
 from bluebridge.host_tools.web.web_options import SAVED
 
-_NICE = 10
-"""The niceness of the process, so that the guests come first."""
+_NICE = 10  # The niceness of the process, so that the guests come first
 
 
 def main(options: argparse.Namespace) -> int:

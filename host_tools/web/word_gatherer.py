@@ -18,8 +18,7 @@ from bluebridge.host_tools.analyzer.activity import Activity
 from bluebridge.host_tools.web.book import Gathered, read, said, words_of
 from bluebridge.host_tools.web.words import PART, WORKERS, KeptWords, pack, parts
 
-_NICE = 9
-"""The niceness of the process above that of the server, so that the page comes first."""
+_NICE = 9  # The niceness of the process above that of the server, so that the page comes first
 
 
 class _Words(Gathered):

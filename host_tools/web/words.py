@@ -101,8 +101,7 @@ AFTER = 4096
 WORKERS = 2
 _MOST_BYTES = 1 << 26
 """The most bytes of packed words that are kept: beyond that a search reads the log itself."""
-_FASTEST = 1
-"""The level of compression."""
+_FASTEST = 1  # The level of compression
 
 
 class Words:

@@ -103,7 +103,11 @@ def transactions(events: Iterable[Event]) -> Iterator[Transaction]:
         one = transaction_of(event)
         line = lines.pop(one.device, None)
         if one.role is Role.BLUEFLAME:
-            if line is not None and _extends(line, one):
+            if (
+                line is not None
+                and line.address + line.length == one.address
+                and same_line(line, one)
+            ):
                 line.extend(one)
                 one = line
             else:
@@ -116,7 +120,3 @@ def transactions(events: Iterable[Event]) -> Iterator[Transaction]:
             yield from held
             held.clear()
     yield from held
-
-
-def _extends(line: Transaction, store: Transaction) -> bool:
-    return line.address + line.length == store.address and same_line(line, store)

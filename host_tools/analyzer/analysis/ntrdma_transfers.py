@@ -57,7 +57,9 @@ def _transfer(work: Work, batch: Batch, place: int, number: int) -> Transfer:
         tree.answer([*work.read, *answer.told])
     entry = work.entry
     transfer = Transfer(batch.sent.sender, work.queue.key, work.index, number)
-    transfer.posted_by = _posted_by(batch, place)
+    if not place:  # the others of a batch have no write of their own
+        by_engine = batch.sent.index.store.carrier.is_descriptor
+        transfer.posted_by = PostedBy.DOORBELL if by_engine else PostedBy.STORES
     transfer.opcode = "" if entry is None else name(WorkCode, entry.op)
     transfer.length = 0 if entry is None else entry.length
     transfer.peer = batch.peer
@@ -65,13 +67,6 @@ def _transfer(work: Work, batch: Batch, place: int, number: int) -> Transfer:
     transfer.transactions = tree.transactions()
     transfer.notes += _notes(work, batch, transfer.transactions)
     return transfer
-
-
-def _posted_by(batch: Batch, place: int) -> PostedBy:
-    if place:
-        return PostedBy.FOUND
-    by_engine = batch.sent.index.store.carrier.is_descriptor
-    return PostedBy.DOORBELL if by_engine else PostedBy.STORES
 
 
 def _notes(work: Work, batch: Batch, transactions: list[Transaction]) -> Iterator[str]:
@@ -123,16 +118,19 @@ class _Tree:
         self._carriers.add(carrier)
         repeated, carrier.listed = carrier.listed, True
         first = self._put(carrier.events[0], self._begin(carrier.begin), repeated)
-        first.text = _carrier_text(carrier, stored)
+        what = "descriptor"
+        if not carrier.is_descriptor:
+            what = f"{carrier.events[0].length} bytes stored into the window"
+        first.text = f"{what}, {stored.purpose}"
         read = write = first
         for event in carrier.events[1:]:
-            what = event.what
-            cause = write if what is What.WINDOW else first if what is What.MESSAGE else read
-            if what is What.COPY and event.kind is Kind.DMA_READ:
+            kind = event.what
+            cause = write if kind is What.WINDOW else first if kind is What.MESSAGE else read
+            if kind is What.COPY and event.kind is Kind.DMA_READ:
                 one = read = write = self._put(event, first, repeated)
             else:
                 one = self._put(event, cause, repeated)
-                write = one if what is What.COPY else write
+                write = one if kind is What.COPY else write
             one.text = _text(event, stored)
 
     def _begin(self, begin: Begin | None) -> Transaction | None:
@@ -153,12 +151,6 @@ class _Tree:
         one.repeated = repeated
         self._parts.append((one, cause))
         return one
-
-
-def _carrier_text(carrier: Carrier, stored: Stored) -> str:
-    if carrier.is_descriptor:
-        return f"descriptor, {stored.purpose}"
-    return f"{carrier.events[0].length} bytes stored into the window, {stored.purpose}"
 
 
 def _text(event: Event, stored: Stored) -> str:

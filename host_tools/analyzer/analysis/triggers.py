@@ -50,9 +50,14 @@ class BlueFlameStores:
             burst = Trigger(store.device, 0, None, blueflame=True)
         self._bursts[store.device, store.address + store.length] = burst
         known = burst.index is not None
-        begins = _append(burst.writes, store)
-        if not known:
-            _read_head(burst)
+        begins = not burst.writes or not same_line(burst.writes[-1], store)
+        if begins:
+            burst.writes.append(store)
+        else:
+            burst.writes[-1].extend(store)
+        adapter, head = adapter_of(burst.device), burst.writes[0].data
+        if not known and len(head) >= adapter.head:
+            _, _, burst.index, burst.qpn = adapter.send_head(head)
         return burst, begins, burst.index is not None and not known
 
 
@@ -68,24 +73,10 @@ def _continues(burst: Trigger, store: Transaction) -> bool:
     return done < -(-adapter.send_head(first.data).size // adapter.line) * adapter.line
 
 
-def _append(lines: list[Transaction], store: Transaction) -> bool:
-    if lines and same_line(lines[-1], store):
-        lines[-1].extend(store)
-        return False
-    lines.append(store)
-    return True
-
-
 def same_line(one: Transaction, store: Transaction) -> bool:
     """Return whether a store goes into the line of an adapter that `one` begins or fills."""
     line = adapter_of(store.device).line
     return one.address // line == store.address // line
-
-
-def _read_head(burst: Trigger) -> None:
-    data, adapter = burst.writes[0].data, adapter_of(burst.device)
-    if len(data) >= adapter.head:
-        _, _, burst.index, burst.qpn = adapter.send_head(data)
 
 
 MAX_WAITING = 16

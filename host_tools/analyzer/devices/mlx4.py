@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from struct import Struct
 
 from bluebridge.device.buslog.reader import Event
@@ -41,10 +42,8 @@ from bluebridge.host_tools.analyzer.transaction import OK, Role
 _OPCODE = 0xFFF
 _SIZES_END = 0x0C
 """The bytes of a queue pair's context that have its service and the sizes of its rings."""
-_EVENT_SIZE_END = 0x10
-"""The bytes of an event queue's context that have the size of its ring."""
-_LOG_UNIT = 4
-"""The logarithm of the unit of strides."""
+_EVENT_SIZE_END = 0x10  # The bytes of an event queue's context that have the size of its ring
+_LOG_UNIT = 4  # The logarithm of the unit of strides
 _FLUSHING = (contexts.ServiceType.UC, contexts.ServiceType.UD, contexts.ServiceType.MLX)
 """Services whose send queue alone is flushed when a send fails."""
 _EQS_OF_PAGE = 4
@@ -115,9 +114,9 @@ def _failure(data: Data) -> int | None:
     return cqe.ERROR_CQE.get(entry, "syndrome")
 
 
-def _completed(data: Data) -> Completed | None:
+def _done(data: Data, *, send: bool) -> Completed | None:
     entry = bytes(data[-cqe.CQE_SIZE :])  # the second half of a large entry
-    if len(entry) < cqe.CQE_SIZE or not entry[cqe.OWNER_OFFSET] & cqe.IS_SEND_BIT:
+    if len(entry) < cqe.CQE_SIZE or bool(entry[cqe.OWNER_OFFSET] & cqe.IS_SEND_BIT) is not send:
         return None
     qpn, index = _COMPLETED.unpack_from(entry)
     syndrome = _failure(entry)
@@ -166,14 +165,6 @@ def _event_ring(data: Data) -> RingContext | None:
     if len(data) < _EVENT_SIZE_END:
         return None
     return RingContext(1 << contexts.EQC.get(data, "log_size"))
-
-
-def _received(data: Data) -> Completed | None:
-    entry = bytes(data[-cqe.CQE_SIZE :])
-    if len(entry) < cqe.CQE_SIZE or entry[cqe.OWNER_OFFSET] & cqe.IS_SEND_BIT:
-        return None
-    qpn, index = _COMPLETED.unpack_from(entry)
-    return Completed(qpn & 0xFFFFFF, index, "")
 
 
 def _consumed(event: Event) -> int | None:
@@ -263,7 +254,7 @@ MLX4 = DeviceModel(
         head=8,
         page=uar.blueflame_page,
         send_head=_send_head,
-        completed=_completed,
+        completed=partial(_done, send=True),
         failure=_failure,
         statuses=cqe.CompletionStatus,
         flushed=cqe.CompletionStatus.WR_FLUSH_ERR,
@@ -296,7 +287,7 @@ MLX4 = DeviceModel(
                 Opcode.SW2HW_CQ.name: (Role.CQE, _completion_ring),
                 Opcode.SW2HW_EQ.name: (Role.EQE, _event_ring),
             },
-            received=_received,
+            received=partial(_done, send=False),
             consumed=_consumed,
         ),
         reset=(0, bar0.RESET_OFFSET),

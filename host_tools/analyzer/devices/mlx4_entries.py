@@ -24,8 +24,7 @@ _IMMEDIATE = {
 }
 _ALONE = {SendOpcode.LOCAL_INVAL: wqe.LOCAL_INVAL, SendOpcode.FAST_REG_MR: wqe.FAST_REG}
 """The only segment of an entry with these opcodes."""
-_KEY_END = 12
-"""The bytes of LOCAL_INVAL up to its key."""
+_KEY_END = 12  # The bytes of LOCAL_INVAL up to its key
 
 
 def send_entry(data: bytes, length: int, *, datagram: bool = False) -> str:

@@ -14,8 +14,7 @@ from bluebridge.host_tools.analyzer.analysis import Role, Tlp, Transaction, Tran
 _FOLDER = Path(__file__).parent / "profiles"
 _TABLE = "microseconds"
 _KEYS = ("name", "stores", _TABLE)
-_MOST = 1e6
-"""Upper limit of a constant, in microseconds: a second."""
+_MOST = 1e6  # Upper limit of a constant, in microseconds: a second
 
 
 class ProfileError(ValueError):

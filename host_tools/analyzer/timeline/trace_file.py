@@ -24,8 +24,7 @@ _EVENTS: Final = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 KEYS: Final = "debug_annotation_names"
 WORDS: Final = "debug_annotation_string_values"
 """Names of the interned data for names of arguments and for repeated values."""
-_ADDRESSES: Final = frozenset(("address",))
-"""Arguments that are shown in hexadecimal."""
+_ADDRESSES: Final = frozenset(("address",))  # Arguments that are shown in hexadecimal
 _WORDS: Final = frozenset(("cause", "posted by", "status", "operation"))
 """Arguments whose values are interned, since they repeat."""
 

@@ -120,26 +120,21 @@ class Tracks:
         """`devices` are the names in the log's meta file, which set the order of functions."""
         self._writer = writer
         self._order = {function_of(name): place for place, name in enumerate(devices, 1)}
-        self._processes: dict[str, int] = {}
-        self._functions: dict[str, int] = {}
+        self._made: dict[tuple[str, ...], int] = {}
         self._lanes: dict[tuple[str, str], Lanes] = {}
-        self._counters: dict[tuple[str, str], int] = {}
-        self._overfull: dict[tuple[str, str], int] = {}
         self._queues: dict[str, set[str]] = {}
 
     def function(self, name: str) -> int:
         """Return the group of a function's tracks, below its machine."""
-        if name not in self._functions:
-            rank = self._order.setdefault(name, len(self._order) + 1)
-            process = self._process(host_of(name), rank)
-            title = f"{model_of(name).kind.value} {name}"
-            self._functions[name] = self._writer.track(title, process, rank)
-        return self._functions[name]
+        machine, make = host_of(name), self._writer
+        rank = self._order.setdefault(name, len(self._order) + 1)
+        process = self._once((machine,), lambda: make.process(f"machine {machine}", rank))
+        title = f"{model_of(name).kind.value} {name}"
+        return self._once((machine, name), lambda: make.track(title, process, rank))
 
     def lanes(self, function: str, activity: Activity) -> Lanes:
         """Return the lanes for what an activity does in a function."""
-        kind = activity.kind
-        return self.named(function, self._name(function, activity), RANKS[kind])
+        return self.named(function, self._name(function, activity), RANKS[activity.kind])
 
     def named(self, function: str, name: str, rank: int = AFTER) -> Lanes:
         """Return the lanes of a track of that name."""
@@ -151,24 +146,24 @@ class Tracks:
 
     def overfull(self, function: str, activity: Activity) -> int:
         """Return the track for activities that find no lane free."""
-        key = function, f"{self._name(function, activity)}, without duration"
-        if key not in self._overfull:
-            parent, rank = self.function(function), RANKS[activity.kind]
-            self._overfull[key] = self._writer.track(key[1], parent, rank)
-        return self._overfull[key]
+        name, parent = (
+            f"{self._name(function, activity)}, without duration",
+            self.function(function),
+        )
+        rank = RANKS[activity.kind]
+        return self._once((function, name), lambda: self._writer.track(name, parent, rank))
 
     def counter(self, function: str, name: str, unit: str) -> int:
         """Return the counter of that name of a function."""
-        key = function, name
-        if key not in self._counters:
-            parent = self.function(function)
-            self._counters[key] = self._writer.counter(name, parent, COUNTER_RANK, unit)
-        return self._counters[key]
+        parent, make = self.function(function), self._writer.counter
+        key = function, name, unit, "counter"
+        return self._once(key, lambda: make(name, parent, COUNTER_RANK, unit))
 
-    def _process(self, machine: str, pid: int) -> int:
-        if machine not in self._processes:
-            self._processes[machine] = self._writer.process(f"machine {machine}", pid)
-        return self._processes[machine]
+    def _once(self, key: tuple[str, ...], make: Callable[[], int]) -> int:
+        """Return the track of a key, which is made when it is first asked for."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
     def _name(self, function: str, activity: Activity) -> str:
         owner = function_of(activity.device)
@@ -252,7 +247,7 @@ class Drawing:
         if lone:
             arguments += _details(activity, parts[0])
             drawn[places[0]] = head
-            self._count(parts[0])
+            self.events += parts[0].stores
         else:
             self._instants(activity, places, track, marks, drawn)
         if shape is Shape.BEGIN:
@@ -272,12 +267,9 @@ class Drawing:
             )  # fmt: skip
             drawn[place] = mark
             found.append(mark)
-            self._count(one)
+            self.events += one.stores
         self.slices += len(found)
         marks += found
-
-    def _count(self, one: Transaction) -> None:
-        self.events += one.stores
 
     def _arrows(self, activity: Activity, drawn: Drawn) -> None:
         """Draw arrows to the first effect on another function, and to the interrupts."""

@@ -122,19 +122,18 @@ class _Decoder:
         event = self._first(one)
         return "" if event is None or one.is_vector else decode(event)
 
-    def fields(self, one: Transaction) -> list[NamedField]:
-        """Return the fields of the first event of a transaction by name."""
+    def fields(self, one: Transaction) -> dict[str, NamedField]:
+        """Return the fields of the first event of a transaction by table and name."""
         event = self._first(one)
-        return [] if event is None else list(named_fields(event))
+        found = () if event is None else named_fields(event)
+        return {f"{each.table.name}.{each.name}": each for each in found}
 
     def parts(self, one: Transaction) -> Iterator[str]:
         """Write a line for each field that is not 0: name, value, meaning, where it is told."""
-        for each in self.fields(one):
-            if each.value == "0":
-                continue
-            name = f"{each.table.name}.{each.name}"
+        for name, each in self.fields(one).items():
             page = reference.subjects()[id(each.table)]
-            yield f"{'':12} {name:28} {each.value:>18}  {each.meaning} (registers-{page}.html)"
+            if each.value != "0":
+                yield f"{'':12} {name:28} {each.value:>18}  {each.meaning} (registers-{page}.html)"
 
     def _first(self, one: Transaction) -> Event | None:
         for number in [each for each in self._events if each < one.number]:
@@ -146,14 +145,8 @@ def _lines(reader: LogReader, options: Options) -> Iterator[str]:
     decoder = _Decoder()
     found = transactions(decoder.seen(reader.events(options.wanted)))
     if options.json:
-        on_bus = (
-            view.transaction(one)
-            | {"decoded": decoder.words(one)}
-            | ({"fields": _values(decoder.fields(one))} if options.tree else {})
-            for one in found
-            if one.on_bus
-        )
-        yield from map(view.line, islice(on_bus, options.limit))
+        rows = (_row(one, decoder, tree=options.tree) for one in found if one.on_bus)
+        yield from map(view.line, islice(rows, options.limit))
         return
     shown_fields = decoder.parts if options.tree else lambda one: ()
     limited = islice(lines(found, decoder.words, shown_fields), options.limit)
@@ -163,8 +156,11 @@ def _lines(reader: LogReader, options: Options) -> Iterator[str]:
     yield from (each[:at] + each[at + len(DATA) :] for each in shown) if narrow else shown
 
 
-def _values(found: list[NamedField]) -> dict[str, str]:
-    return {f"{each.table.name}.{each.name}": each.value for each in found}
+def _row(one: Transaction, decoder: _Decoder, *, tree: bool) -> view.Row:
+    row = view.transaction(one) | {"decoded": decoder.words(one)}
+    if tree:
+        row["fields"] = {name: each.value for name, each in decoder.fields(one).items()}
+    return row
 
 
 VIEW = View("table", "a PCIe analyzer's table", _lines, event_filters=True, tree=True)

@@ -36,10 +36,8 @@ class Answers:
     _acknowledged: int | None = None
     _nak: int | None = None
     _rnr: int | None = None
-    _msn: tuple[int, int] | None = None
-    """PSN and MSN of the farthest answer."""
-    _cursor: int | None = None
-    """The PSN of the next answer to the READ that is being answered."""
+    _msn: tuple[int, int] | None = None  # PSN and MSN of the farthest answer
+    _cursor: int | None = None  # The PSN of the next answer to the READ that is being answered
     _read: Read | None = None
 
     def take(self, seen: Seen) -> Iterator[Violation]:
@@ -138,13 +136,10 @@ class Checker:
     flows: dict[Place, Requests] = field(default_factory=dict)
     unpaired: int = 0
     """Answers that came before anything showed to which requests."""
-    _ended: int = 0
-    """The number of connections that are over, since their queue pair began another."""
-    _before: list[GoBack] = field(default_factory=list)
-    """The retransmissions of those."""
+    _ended: int = 0  # The number of connections that are over, since their queue pair began another
+    _before: list[GoBack] = field(default_factory=list)  # The retransmissions of those
     _answers: dict[Place, Answers] = field(default_factory=dict)
-    _taken: set[Place] = field(default_factory=set)
-    """Flows of requests whose answers are known."""
+    _taken: set[Place] = field(default_factory=set)  # Flows of requests whose answers are known
     _marked: set[tuple[bytes, bytes]] = field(default_factory=set)
     _cnp: dict[Place, int] = field(default_factory=dict)
 

@@ -23,8 +23,7 @@ from bluebridge.host_tools.analyzer.wire_check.requests import Cause, GoBack
 from bluebridge.host_tools.analyzer.wire_check.rules import TOLERATED, Rule, Seen, Violation
 
 _ETHERNET: Final = 1
-_CONGESTION: Final = 3
-"""ECN bits of a packet that met congestion (RFC 3168)."""
+_CONGESTION: Final = 3  # ECN bits of a packet that met congestion (RFC 3168)
 _MARKS: Final = re.compile(r" marks \(.*> qpn=(0x[0-9a-f]+) psn=(0x[0-9a-f]+)")
 _DATAGRAMS: Final = (BthOpcode.UD_SEND_ONLY, BthOpcode.UD_SEND_ONLY_IMM)
 

@@ -22,8 +22,7 @@ from bluebridge.host_tools.analyzer.wire_check.rules import (
     later,
 )
 
-_KEPT: Final = 1 << 15
-"""The most packets of a flow that are remembered."""
+_KEPT: Final = 1 << 15  # The most packets of a flow that are remembered
 _READS: Final = 256
 
 
@@ -88,10 +87,8 @@ class Requests:
     answered: int = 0
     """The time of the last answer that has shown that a READ's answers go on, or are over."""
     _cursor: int = 0
-    _message: int | None = None
-    """The opcode that began the message that is being sent."""
-    _sure: bool = True
-    """False behind packets that were left out, until a message begins."""
+    _message: int | None = None  # The opcode that began the message that is being sent
+    _sure: bool = True  # False behind packets that were left out, until a message begins
     _bytes: int = 0
     _total: int = 0
     _open: Read | None = None
