@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,8 @@ class Follower:
         self._reader = reader
         self._segment: Path | None = None
         self._position = 0
-        self._number = 0
+        self.number = 0
+        """The number that the next event will have."""
         self.skipped = 0
         """Number of events so far that the log's limit deleted before they were read."""
         if at_end:
@@ -33,7 +35,7 @@ class Follower:
         index = read_index(paths[-1]) if paths else []
         if index and (paths[-1] != self._segment or index[-1][2] > self._position):
             self._segment = paths[-1]
-            self._number, _, self._position = index[-1]
+            self.number, _, self._position = index[-1]
         for _ in self.heads():
             pass
 
@@ -42,22 +44,41 @@ class Follower:
 
         Their numbers count from the first event of the log. Raises `LogError` on damaged segments.
         """
-        for path in sorted(self._reader.folder.glob(SEGMENT_GLOB)):
-            if self._segment is not None and path.name < self._segment.name:
-                continue
-            self._enter(path)
-            yield from self._rest(path)
+        for path, data in self._added():
+            for event in self._reader.records(path, data):
+                self._position += RECORD.size + len(event.data)
+                event.number = self.number
+                self.number += 1
+                yield event
 
     def heads(self) -> Iterator[tuple[int, int, int]]:
         """Yield device number, kind and length of the events since the last call.
 
         This is faster than `new`, since no data is read; `new` then continues behind these events.
         """
+        unpack, size = RECORD.unpack_from, RECORD.size
+        for _, data in self._added():
+            position = 0
+            while position + size <= len(data):
+                _, device, kind, _, _, _, _, length, kept, _ = unpack(data, position)
+                position += size + kept
+                if position > len(data):
+                    break
+                self._position += size + kept
+                self.number += 1
+                yield device, kind, length
+
+    def _added(self) -> Iterator[tuple[Path, bytes]]:
+        """Yield what was added to each segment; nothing of one that the writer has deleted."""
         for path in sorted(self._reader.folder.glob(SEGMENT_GLOB)):
             if self._segment is not None and path.name < self._segment.name:
                 continue
             self._enter(path)
-            yield from self._heads(path)
+            data = b""
+            with contextlib.suppress(FileNotFoundError), path.open("rb") as segment:
+                segment.seek(self._position)
+                data = segment.read()
+            yield path, data
 
     def _enter(self, path: Path) -> None:
         """Begin the segment that the writer has begun; segments in between may be deleted."""
@@ -68,38 +89,5 @@ class Follower:
         index = read_index(path)
         if index:
             if begun:
-                self.skipped += max(0, index[0][0] - self._number)
-            self._number = index[0][0]
-
-    def _heads(self, path: Path) -> Iterator[tuple[int, int, int]]:
-        data = self._read(path)
-        position, unpack, size = 0, RECORD.unpack_from, RECORD.size
-        while position + size <= len(data):
-            _, device, kind, _, _, _, _, length, kept, _ = unpack(data, position)
-            position += size + kept
-            if position > len(data):
-                return
-            self._position += size + kept
-            self._number += 1
-            yield device, kind, length
-
-    def _read(self, path: Path) -> bytes:
-        """Return what was added to a segment; nothing when the writer has deleted it."""
-        try:
-            with path.open("rb") as segment:
-                segment.seek(self._position)
-                return segment.read()
-        except FileNotFoundError:
-            return b""
-
-    @property
-    def number(self) -> int:
-        """The number that the next event will have."""
-        return self._number
-
-    def _rest(self, path: Path) -> Iterator[Event]:
-        for event in self._reader.records(path, self._read(path)):
-            self._position += RECORD.size + len(event.data)
-            event.number = self._number
-            self._number += 1
-            yield event
+                self.skipped += max(0, index[0][0] - self.number)
+            self.number = index[0][0]

@@ -37,132 +37,20 @@ _NOTE: Final = int(Kind.NOTE)
 
 
 class EventLog:
-    """The log that discards events, and the interface of all logs.
+    """A log of events; without `segments` it discards them.
 
     `capture` is the number of data bytes kept, `active` whether events are kept, `stopped` whether
     they are dropped from now on. `work` names the work request that the next events belong to
     (`bluebridge.device.buslog.record`).
     """
 
-    capture = 0
-    active = False
-    stopped = False
-    work = 0
-
-    def device(self, name: str) -> int:
-        """Return the number that records have for the device called `name`."""
-        return 0
-
-    def functions_of(self, guest: str) -> list[str]:
-        """Return the log's devices of a guest; the first is its HCA, named as the guest."""
-        return []
-
-    def record(
-        self,
-        device: int,
-        kind: int,
-        bar: int,
-        address: int,
-        length: int,
-        data: Data,
-        what: int = _OTHER,
-        obj: int = 0,
-    ) -> None:
-        """Record an event; `data` are its bytes, or the first of them."""
-
-    def keep(
-        self,
-        device: int,
-        kind: int,
-        bar: int,
-        address: int,
-        length: int,
-        data: bytes,
-        what: int = _OTHER,
-        obj: int = 0,
-    ) -> None:
-        """Record an event and keep all of `data`, whatever the log's limit."""
-
-    def transfers(
-        self,
-        device: int,
-        kind: int,
-        runs: Sequence[Run],
-        views: Sequence[memoryview],
-        count: int,
-        most: int,
-        what: int,
-        obj: int,
-    ) -> None:
-        """Record an event for each of the first `count` runs, at most `most` bytes of `views`."""
-
-    def message(
-        self,
-        device: int,
-        what: int,
-        target_qpn: int,
-        address: int,
-        length: int,
-        flags: int,
-        op: int,
-        syndrome: int,
-        source_qpn: int,
-        psn: int,
-        packets: int,
-        key: int,
-        immediate: int,
-        before: bytes,
-        payload: bytes,
-    ) -> None:
-        """Record a message that leaves a port (`bluebridge.device.buslog.wire`).
-
-        `before` are the bytes between `HEAD` and the payload; `before` and `payload` are kept
-        whole.
-        """
-
-    def when_noted(self, action: Callable[[], None]) -> None:
-        """Call `action` at the first event after each `hand_over` or `flush`."""
-
-    def write_behind(self) -> None:
-        """Let a thread write from now on, so that a slow disk delays nobody."""
-
-    def hand_over(self) -> None:
-        """Have all collected events written, by the thread if there is one."""
-
-    def flush(self) -> None:
-        """Write all collected events."""
-
-    def stop(self, why: str) -> bool:
-        """End the log with a note of the reason; return whether it had not ended yet."""
-        return False
-
-    def close(self) -> None:
-        """Write all collected events and end the log."""
-
-
-class FileLog(EventLog):
-    """A log in `folder`, which it makes; raises OSError when that is impossible.
-
-    An older log in the folder is replaced; other files with names of a log's files raise
-    FileExistsError.
-
-    `total` bounds the bytes on disk: the oldest segments are deleted. A full disk ends the log with
-    one warning and does not affect the device.
-    """
-
-    active = True
-
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        capture: int = CAPTURE,
-        total: int = TOTAL_BYTES,
-        segment: int = SEGMENT_BYTES,
-    ) -> None:
-        self._segments = Segments(folder, capture, total, segment)
-        self._behind: Background | None = None
+    def __init__(self, segments: Segments | None = None, capture: int = 0) -> None:
         self.capture = capture
+        self.active = segments is not None
+        self.stopped = segments is None
+        self.work = 0
+        self._segments = segments
+        self._behind: Background | None = None
         self._records = _new_records()
         self._when_noted: Callable[[], None] | None = None
         self._lost = 0  # events, without notes of lost events
@@ -171,10 +59,12 @@ class FileLog(EventLog):
 
     def device(self, name: str) -> int:
         """Return the number of the device called `name`; a new one is added to the meta file."""
-        return self._segments.device(name)
+        return 0 if self._segments is None else self._segments.device(name)
 
     def functions_of(self, guest: str) -> list[str]:
-        found = [name for name in self._segments.names if host_of(name) == guest]
+        """Return the log's devices of a guest; the first is its HCA, named as the guest."""
+        names = [] if self._segments is None else self._segments.names
+        found = [name for name in names if host_of(name) == guest]
         return sorted(found, key=lambda name: name != guest)
 
     def record(
@@ -189,6 +79,8 @@ class FileLog(EventLog):
         obj: int = 0,
     ) -> None:
         """Record an event; at most `capture` bytes of `data` are kept, of a text all."""
+        if self.stopped:
+            return
         kept: Data = data
         if len(data) > self.capture and kind not in TEXT_KINDS:
             kept = data[: self.capture]
@@ -207,6 +99,7 @@ class FileLog(EventLog):
         what: int = _OTHER,
         obj: int = 0,
     ) -> None:
+        """Record an event and keep all of `data`, whatever the log's limit."""
         if self.stopped:
             return
         records = self._records
@@ -224,6 +117,7 @@ class FileLog(EventLog):
         what: int,
         obj: int,
     ) -> None:
+        """Record an event for each of the first `count` runs, at most `most` bytes of `views`."""
         if self.stopped:
             return
         records, kept = self._records, min(most, self.capture)
@@ -248,7 +142,11 @@ class FileLog(EventLog):
         before: bytes,
         payload: bytes,
     ) -> None:
-        """Record a message that leaves a port; the caller has cut its payload to what is kept."""
+        """Record a message that leaves a port (`bluebridge.device.buslog.wire`).
+
+        `before` are the bytes between `HEAD` and the payload; `before` and `payload` are kept
+        whole: the caller has cut its payload to what is kept.
+        """
         if self.stopped:
             return
         records = self._records
@@ -259,6 +157,7 @@ class FileLog(EventLog):
         self._noted(records)
 
     def when_noted(self, action: Callable[[], None]) -> None:
+        """Call `action` at the first event after each `hand_over` or `flush`."""
         self._when_noted = action
 
     def _noted(self, records: Records, events: int = 1) -> None:
@@ -268,11 +167,11 @@ class FileLog(EventLog):
             self.hand_over()
 
     def write_behind(self) -> None:
-        """Let a thread write.
+        """Let a thread write from now on, so that a slow disk delays nobody.
 
         This must be called inside the sandbox, since a thread inherits the sandbox of its maker.
         """
-        if self._behind is None:
+        if self._behind is None and self._segments is not None:
             self.flush()
             self._behind = Background(self._segments.write)
 
@@ -281,12 +180,12 @@ class FileLog(EventLog):
 
         They are lost when the thread is too far behind; the log and the server's log then say so.
         """
-        count, first = self._records.count, self._records.first
-        if not count:
+        count, first, segments = self._records.count, self._records.first, self._segments
+        if not count or segments is None:
             return
         batch = Batch(self._records.take(), count, first)
         if self._behind is None:
-            self._segments.write(batch)
+            segments.write(batch)
         elif self._behind.put(batch):
             self._loss_notes = 0
         else:
@@ -302,6 +201,7 @@ class FileLog(EventLog):
         self.record(0, _NOTE, 0, 0, len(text), text.encode())
 
     def flush(self) -> None:
+        """Write all collected events."""
         self.hand_over()
         if self._behind is not None:
             self._behind.wait()
@@ -311,14 +211,15 @@ class FileLog(EventLog):
 
         Later events are dropped. Raises OSError when the meta file cannot be written.
         """
-        if self.stopped:
+        segments = self._segments
+        if self.stopped or segments is None:
             return False
         self.work = 0
         text = f"the log was stopped: {why}".encode()
         self.record(0, _NOTE, 0, 0, len(text), text)
         self.flush()
         self.stopped = True
-        self._segments.stop(why)
+        segments.stop(why)
         return True
 
     def close(self) -> None:
@@ -327,7 +228,29 @@ class FileLog(EventLog):
         if self._behind is not None:
             self._behind.close()
             self._behind = None
-        self._segments.close()
+        if self._segments is not None:
+            self._segments.close()
+
+
+class FileLog(EventLog):
+    """A log in `folder`, which it makes; raises OSError when that is impossible.
+
+    An older log in the folder is replaced; other files with names of a log's files raise
+    FileExistsError.
+
+    `total` bounds the bytes on disk: the oldest segments are deleted. A full disk ends the log with
+    one warning and does not affect the device.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        capture: int = CAPTURE,
+        total: int = TOTAL_BYTES,
+        segment: int = SEGMENT_BYTES,
+    ) -> None:
+        super().__init__(Segments(folder, capture, total, segment), capture)
 
 
 def _new_records() -> Records:
