@@ -23,10 +23,15 @@ a copy from the start. `Datagram.payload`, `Datagram.grh` and the frames of a `T
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Protocol
 
 from bluebridge.device.fabric.messages import ConnectedPacket, Message
+
+Later = Callable[[float, Callable[[], None]], object]
+"""Function that calls an action after so many seconds, in order if times are equal."""
+Soon = Callable[[Callable[[], None]], object]
+"""Function that calls an action before the loop sleeps."""
 
 
 class FabricPort(Protocol):

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.device.fabric.addresses import LinkLayer
-from bluebridge.device.fabric.interface import Fabric, StagedFabric
+from bluebridge.device.fabric.interface import Fabric, Later, StagedFabric
 from bluebridge.device.fabric.local import LocalFabric
-from bluebridge.device.fabric.subnet.fabric import SWITCH_GUID, InfinibandFabric, Later
+from bluebridge.device.fabric.subnet.fabric import SWITCH_GUID, InfinibandFabric
 from bluebridge.device.fabric.subnet.manager import SubnetManager, TrapSender
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.server.options import Hosts

@@ -6,11 +6,10 @@ import errno
 import logging
 import os
 from collections import deque
-from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-from bluebridge.device.fabric.interface import Fabric
+from bluebridge.device.fabric.interface import Fabric, Later, Soon
 from bluebridge.device.fabric.messages import Frames, Message, Train
 from bluebridge.device.throttle import Throttle
 from bluebridge.device.underlay.tunnel import (
@@ -30,11 +29,6 @@ MOST_WAITING: Final = 4 << 20
 """Most bytes that wait for one peer; a frame that finds no room is dropped and counted."""
 AGAIN_SECONDS: Final = 0.001
 """Seconds until a socket that had no room is tried again."""
-
-Later = Callable[[float, Callable[[], None]], object]
-"""Function that calls an action after so many seconds."""
-Soon = Callable[[Callable[[], None]], None]
-"""Function that calls an action before the loop sleeps."""
 
 
 class _Peer:

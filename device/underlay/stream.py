@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Final
 
-from bluebridge.device.fabric.interface import Fabric
+from bluebridge.device.fabric.interface import Fabric, Later, Soon
 from bluebridge.device.fabric.messages import Frames, Message, Train
 from bluebridge.device.layout.net.ethernet import HEADER_SIZE
-from bluebridge.device.underlay.port import AGAIN_SECONDS, MOST_WAITING, TURN_SECONDS, Later, Soon
+from bluebridge.device.underlay.port import AGAIN_SECONDS, MOST_WAITING, TURN_SECONDS
 from bluebridge.device.underlay.tunnel import LONGEST, MAC_SIZE
 
 LENGTH: Final = struct.Struct(">I")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from bluebridge.device.buslog.writer import EventLog
@@ -16,7 +16,7 @@ from bluebridge.device.fabric.faults.traits import (
     size_of,
     sort_of,
 )
-from bluebridge.device.fabric.interface import FabricPort, StagedFabric
+from bluebridge.device.fabric.interface import FabricPort, Later, StagedFabric
 from bluebridge.device.fabric.messages import Message
 from bluebridge.device.layout.buslog import Kind, What
 
@@ -31,9 +31,6 @@ _WHAT: Final = {
     "frames": int(What.FRAME),
     "packet": int(What.FRAME),
 }
-
-Later = Callable[[float, Callable[[], None]], object]
-"""Function that calls an action after so many seconds, in order if times are equal."""
 
 
 class LinkFaults:

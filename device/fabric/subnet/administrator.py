@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
-from bluebridge.device.fabric.subnet.groups import GroupError, Groups, Services
+from bluebridge.device.fabric.subnet.groups import Groups, SaError, Services
 from bluebridge.device.fabric.subnet.packets import RmppSender, answer_to
 from bluebridge.device.fabric.subnet.port import PortAgent
 from bluebridge.device.fabric.subnet.records import TABLES, common_pkey, matches, named, path
@@ -49,14 +49,6 @@ _RESPONSES: dict[int, int] = {
     SaMethod.DELETE: SaMethod.DELETE_RESP,
     SaMethod.GET_TABLE: SaMethod.GET_TABLE_RESP,
 }
-
-
-class SaError(Exception):
-    """A query of the subnet administrator is answered with a status other than OK."""
-
-    def __init__(self, status: SaStatus) -> None:
-        super().__init__(status.name)
-        self.status = status
 
 
 class _Query:
@@ -111,7 +103,7 @@ class Administrator:
             return
         try:
             self._answer(message, query)
-        except (SaError, GroupError) as error:
+        except SaError as error:
             header = self._header(message, query, error.status)
             self._send(message, header + mad[SA_HEADER_SIZE:])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bluebridge.device.fabric.subnet.port import PortAgent, PortCounters
+from bluebridge.device.fabric.subnet.port import Change, PortAgent, PortCounters, block_bytes
 from bluebridge.device.fabric.subnet.port_info import BadField
 from bluebridge.device.fabric.subnet.topology import Node
 from bluebridge.device.layout.ib.link import FIRST_GROUP_LID
@@ -158,8 +158,7 @@ def _guid_info(query: _Query) -> bytes:
     port, block = query.port(0), query.modifier
     if query.data is not None:
         port.set_guids(block, _numbers(query.data, 8))
-    values = port.guids[block * GUID_BLOCK : (block + 1) * GUID_BLOCK]
-    return b"".join(value.to_bytes(8, "big") for value in values)
+    return block_bytes(port.guids, block, GUID_BLOCK, 8)
 
 
 def _pkey_table(query: _Query) -> bytes:
@@ -167,8 +166,7 @@ def _pkey_table(query: _Query) -> bytes:
     block = query.modifier & 0xFFFF
     if query.data is not None:
         port.set_pkeys(block, _numbers(query.data, 2))
-    values = port.pkeys[block * PKEY_BLOCK : (block + 1) * PKEY_BLOCK]
-    return b"".join(value.to_bytes(2, "big") for value in values)
+    return block_bytes(port.pkeys, block, PKEY_BLOCK, 2)
 
 
 def _sl2vl(query: _Query) -> bytes:
@@ -193,7 +191,7 @@ def _forwarding(query: _Query) -> bytes:
         raise Refused(SmpStatus.BAD_FIELD)
     if query.data is not None:
         table.update(enumerate(query.data, first))
-        query.port(0).changed()
+        query.port(0).tell(Change.ROUTES)
     return bytes(table.get(lid, NO_PORT) for lid in range(first, first + FORWARDING_BLOCK))
 
 
@@ -205,7 +203,7 @@ def _multicast(query: _Query) -> bytes:
     if query.data is not None:
         for lid, mask in zip(lids, _numbers(query.data, 2), strict=True):
             table[lid] = table.get(lid, 0) & ~(0xFFFF << shift) | mask << shift
-        query.port(0).changed()
+        query.port(0).tell(Change.ROUTES)
     masks = (table.get(lid, 0) >> shift & 0xFFFF for lid in lids)
     return b"".join(mask.to_bytes(2, "big") for mask in masks)
 

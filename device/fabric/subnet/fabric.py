@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from typing import NamedTuple, Protocol, cast
 
 from bluebridge.device.fabric.addresses import PERMISSIVE, is_group, lid_of
@@ -12,7 +12,6 @@ from bluebridge.device.fabric.messages import Datagram, Frames, Message
 from bluebridge.device.fabric.subnet.port import Change, PortAgent, PortCounters, size_of
 from bluebridge.device.fabric.subnet.switch import Switch, SwitchPort
 from bluebridge.device.fabric.subnet.topology import EndPort, Topology
-from bluebridge.device.layout.ib.link import FIRST_GROUP_LID
 from bluebridge.device.layout.ib.mad import NO_PORT, SWITCH_INFO
 from bluebridge.device.layout.net.roce import SMI_QPN
 
@@ -185,10 +184,6 @@ class InfinibandFabric(LocalFabric):
         if not targets:
             _agent(source).counters.xmit_discards += packets
 
-    def by_lid(self, lid: int) -> PortAgent | None:
-        """Return the agent of the end port that has a LID, None without one."""
-        return None if lid >= FIRST_GROUP_LID else self.topology.by_lid(lid.to_bytes(2, "big"))
-
 
 def _passed(source: FabricPort, targets: Sequence[FabricPort]) -> list[Cable]:
     """Return the counters on the way: into the switch once, out of it to each target."""
@@ -211,7 +206,3 @@ def _agent(port: FabricPort) -> PortAgent:
 
 def _in_service(port: FabricPort) -> bool:
     return _agent(port).carries_data
-
-
-Later = Callable[[float, Callable[[], None]], object]
-"""Function that calls an action after so many seconds."""

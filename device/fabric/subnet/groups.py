@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from bluebridge.device.fabric.subnet.port import PortAgent
-from bluebridge.device.fabric.subnet.records import matches, named
+from bluebridge.device.fabric.subnet.records import BEST_LINK, matches, named
 from bluebridge.device.layout.ib.link import FIRST_GROUP_LID, LAST_GROUP_LID, MTU_4096, RATE_40_GBPS
 from bluebridge.device.layout.ib.sa import MC_MEMBER_RECORD, SERVICE_RECORD, SaStatus
 
@@ -23,7 +23,6 @@ IPOIB_QKEY = 0x0B1B
 IPOIB_SIGNATURES = (b"\x40\x1b", b"\x60\x1b")
 IPOIB_BROADCAST = bytes.fromhex("ff12401bffff000000000000ffffffff")
 SCOPE_LINK = 2
-LIFE_TIME = 14
 MAX_GROUPS = 1024
 _OWN_SIGNATURE = bytes.fromhex("ff12a01bfe80000000000000")
 """Beginning of the MGIDs that are made for groups requested without one."""
@@ -36,8 +35,8 @@ _NEEDED = frozenset(("qkey", "pkey", "service_level", "flow_label", "traffic_cla
 """Components that a request must have to create a group (o15-0.1.1)."""
 
 
-class GroupError(Exception):
-    """A join or leave is refused."""
+class SaError(Exception):
+    """A query of the subnet administrator is answered with a status other than OK."""
 
     def __init__(self, status: SaStatus) -> None:
         super().__init__(status.name)
@@ -74,30 +73,30 @@ class Groups:
         self._add(broadcast, lasting=True)
 
     def join(self, port: PortAgent, request: bytes, mask: int) -> bytes:
-        """Make `port` a member; returns the record of its membership. Raises `GroupError`."""
+        """Make `port` a member; returns the record of its membership. Raises `SaError`."""
         get = MC_MEMBER_RECORD.get
         names = named(MC_MEMBER_RECORD, mask)
         state = get(request, "join_state")
         if "join_state" not in names or not state:
-            raise GroupError(SaStatus.INSUFFICIENT_COMPONENTS)
+            raise SaError(SaStatus.INSUFFICIENT_COMPONENTS)
         mgid = MC_MEMBER_RECORD.get_raw(request, "mgid") if "mgid" in names else bytes(16)
         group = self._groups.get(mgid)
         if group is None:
             if not state & KEEPING:
-                raise GroupError(SaStatus.INVALID_REQUEST)
+                raise SaError(SaStatus.INVALID_REQUEST)
             group = self._create(mgid, request, names)
         elif not matches(MC_MEMBER_RECORD, request, group.record, names & _AGREED, frozenset()):
-            raise GroupError(SaStatus.INVALID_REQUEST)
+            raise SaError(SaStatus.INVALID_REQUEST)
         group.members[port] = group.members.get(port, 0) | state
         self._program(group)
         return group.member_record(port)
 
     def leave(self, port: PortAgent, request: bytes) -> bytes:
-        """End a membership or some of its kinds; returns the record before. Raises `GroupError`."""
+        """End a membership or some of its kinds; returns the record before. Raises `SaError`."""
         group = self._groups.get(MC_MEMBER_RECORD.get_raw(request, "mgid"))
         state = MC_MEMBER_RECORD.get(request, "join_state")
         if group is None or not group.members.get(port, 0) & state:
-            raise GroupError(SaStatus.INVALID_REQUEST)
+            raise SaError(SaStatus.INVALID_REQUEST)
         record = group.member_record(port)
         self._drop(group, port, state)
         return record
@@ -128,12 +127,12 @@ class Groups:
 
     def _create(self, mgid: bytes, request: bytes, names: set[str]) -> Group:
         if len(self._groups) >= MAX_GROUPS:
-            raise GroupError(SaStatus.NO_RESOURCES)
+            raise SaError(SaStatus.NO_RESOURCES)
         ipoib = mgid[2:4] in IPOIB_SIGNATURES
         if not ipoib and not names >= _NEEDED:
-            raise GroupError(SaStatus.INSUFFICIENT_COMPONENTS)
+            raise SaError(SaStatus.INSUFFICIENT_COMPONENTS)
         if any(mgid) and mgid[0] != 0xFF:
-            raise GroupError(SaStatus.INVALID_GID)
+            raise SaError(SaStatus.INVALID_GID)
         values = _defaults(IPOIB_QKEY if ipoib else 0)
         for name in names & _AGREED - {"mlid", "mtu_selector", "rate_selector", "life_selector"}:
             values[name] = MC_MEMBER_RECORD.get(request, name)
@@ -164,15 +163,7 @@ class Groups:
 
 
 def _defaults(qkey: int) -> dict[str, int]:
-    return {
-        "qkey": qkey,
-        "mtu_selector": 2,
-        "mtu": MTU_4096,
-        "rate_selector": 2,
-        "rate": RATE_40_GBPS,
-        "life_selector": 2,
-        "life": LIFE_TIME,
-    }
+    return {**BEST_LINK, "qkey": qkey, "mtu": MTU_4096}
 
 
 def _settle(request: bytes, names: set[str], name: str, best: int) -> int:
@@ -183,7 +174,7 @@ def _settle(request: bytes, names: set[str], name: str, best: int) -> int:
     how = MC_MEMBER_RECORD.get(request, f"{name}_selector") if f"{name}_selector" in names else 2
     value = {0: best, 1: wanted - 1, 2: wanted, 3: best}[how]
     if not 0 < value <= best or (how == 0 and best <= wanted):
-        raise GroupError(SaStatus.INVALID_REQUEST)
+        raise SaError(SaStatus.INVALID_REQUEST)
     return value
 
 

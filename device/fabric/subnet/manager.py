@@ -13,9 +13,10 @@ import logging
 from typing import Final
 
 from bluebridge.device.fabric.addresses import lid_bytes
+from bluebridge.device.fabric.interface import Later
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.fabric.subnet.administrator import Administrator
-from bluebridge.device.fabric.subnet.fabric import InfinibandFabric, Later
+from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
 from bluebridge.device.fabric.subnet.packets import smp_to
 from bluebridge.device.fabric.subnet.port import DEFAULT_PREFIX, DEFAULT_TIMEOUT, Change, PortAgent
 from bluebridge.device.layout.ib.link import LINK_ACTIVE, LINK_ARMED, LINK_DOWN, LINK_INIT
@@ -130,7 +131,7 @@ class SubnetManager:
         node.forwarding.update({SM_LID + number: number for number in node.ports})
         SWITCH_INFO.set(node.switch_info, "linear_top", max(node.forwarding))
         SWITCH_INFO.set(node.switch_info, "port_state_change", 0)
-        own.changed()
+        own.tell(Change.ROUTES)
 
     def _sweep(self) -> None:
         """Serve every port; one that fails is left as it is until it changes."""
@@ -181,7 +182,7 @@ class SubnetManager:
                 continue
             try:
                 if key in askers:
-                    end.confirm_pkeys()
+                    end.tell(Change.PKEYS)  # as after a Set that changed nothing
                 else:
                     end.set_info(_port_info(end, end.lid, 0))
             except Exception:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 
-from bluebridge.device.fabric.addresses import PERMISSIVE
 from bluebridge.device.fabric.messages import Datagram, Route
 from bluebridge.device.layout.ib.sa import (
     RMPP_OVERHEAD,
@@ -37,11 +36,6 @@ def smp_to(source: bytes, target: bytes, smp: bytes) -> Datagram:
     """Return a subnet management packet between two LIDs."""
     route = Route(source, target, NO_GID, NO_GID)
     return Datagram(route, SMI_QPN, SMI_QPN, 0, 0, b"", smp)
-
-
-def directed(smp: bytes) -> Datagram:
-    """Return a subnet management packet to the port at the other end of the cable."""
-    return smp_to(PERMISSIVE, PERMISSIVE, smp)
 
 
 def answer_to(request: Datagram, mad: bytes) -> Datagram:

@@ -5,7 +5,7 @@ Rules: InfiniBand vol. 1, 14.2.5.6 (PortInfo) and 7.2 (states of a link).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import IntFlag
 
@@ -217,7 +217,7 @@ class PortAgent:
         """Set the capability mask, where software says that it is a subnet manager, say."""
         if mask != self.capabilities:
             self.put("capabilities", mask)
-            self._tell(Change.CAPABILITIES)
+            self.tell(Change.CAPABILITIES)
 
     def gid(self, index: int) -> bytes:
         """Return GID number `index`, zeros where there is none."""
@@ -273,7 +273,7 @@ class PortAgent:
         self.put("state", LINK_INIT if up else LINK_DOWN)
         if not up:
             self.counters.link_downed += 1
-        self._tell(Change.STATE)
+        self.tell(Change.STATE)
 
     def _down_state(self) -> int:
         return PHYSICAL_DISABLED if self._disabled else PHYSICAL_POLLING
@@ -290,7 +290,7 @@ class PortAgent:
         if changes & Change.LID:
             self._address()
         if changes:
-            self._tell(changes)
+            self.tell(changes)
         self._set_state(PORT_INFO.get(data, "state"), PORT_INFO.get(data, "physical_state"))
 
     def _set_state(self, state: int, physical: int) -> None:
@@ -304,44 +304,26 @@ class PortAgent:
             self.train()
         elif state in (LINK_ARMED, LINK_ACTIVE) and state != self.state:
             self.put("state", state)
-            self._tell(Change.STATE)
+            self.tell(Change.STATE)
 
     # -- tables -------------------------------------------------------------------------------
 
     def set_pkeys(self, block: int, values: list[int]) -> None:
         """Carry out Set(P_KeyTable); what lies behind the table's end is ignored."""
-        start = block * len(values)
-        before = list(self.pkeys)
-        for index, value in enumerate(values, start):
-            if index < len(self.pkeys):
-                self.pkeys[index] = value
-        if self.pkeys != before:
-            self._tell(Change.PKEYS)
-
-    def confirm_pkeys(self) -> None:
-        """Report a Set(P_KeyTable) that changed nothing, after which the driver reads it again."""
-        self._tell(Change.PKEYS)
+        if _set_block(self.pkeys, block, values, 0):
+            self.tell(Change.PKEYS)
 
     def set_guids(self, block: int, values: list[int]) -> None:
         """Carry out Set(GUIDInfo), except for the first GUID, which is burned in."""
-        start = block * len(values)
-        before = list(self.guids)
-        for index, value in enumerate(values, start):
-            if 0 < index < len(self.guids):
-                self.guids[index] = value
-        if self.guids != before:
-            self._tell(Change.GUIDS)
+        if _set_block(self.guids, block, values, 1):
+            self.tell(Change.GUIDS)
 
     def set_sl2vl(self, entering: int, table: bytes) -> None:
         """Carry out Set(SLtoVLMappingTable) for packets that enter the node at port `entering`."""
         changed = self.sl2vl.get(entering) != table
         self.sl2vl[entering] = table
         if changed:
-            self._tell(Change.SL2VL)
-
-    def changed(self) -> None:
-        """Tell listeners that the node's forwarding tables changed."""
-        self._tell(Change.ROUTES)
+            self.tell(Change.SL2VL)
 
     def put(self, name: str, value: int) -> None:
         """Store a field of PortInfo without checks and without telling anybody."""
@@ -359,6 +341,22 @@ class PortAgent:
         count = (1 << self.get("lmc")) if lid else 0
         self.lids = frozenset(lid_bytes(lid + offset) for offset in range(count))
 
-    def _tell(self, change: Change) -> None:
+    def tell(self, change: Change) -> None:
+        """Tell listeners of a change, which may be one of the node's forwarding tables."""
         for listener in self.listeners:
             listener(self, change)
+
+
+def _set_block(table: list[int], block: int, values: list[int], first: int) -> bool:
+    """Set a block of a table from index `first` on, and return whether that changed it."""
+    before = list(table)
+    for index, value in enumerate(values, block * len(values)):
+        if first <= index < len(table):
+            table[index] = value
+    return table != before
+
+
+def block_bytes(table: Sequence[int], block: int, count: int, size: int) -> bytes:
+    """Return a block of `count` numbers of a table, `size` bytes each, to the table's end."""
+    values = table[block * count : (block + 1) * count]
+    return b"".join(value.to_bytes(size, "big") for value in values)

@@ -24,25 +24,14 @@ from bluebridge.device.layout.ib.link import (
 from bluebridge.device.layout.ib.mad import PORT_INFO, SMP, Method
 
 _FREELY_SET = (
-    "mkey",
-    "mkey_lease",
-    "mkey_protect",
-    "link_down_default",
-    "vl_high_limit",
-    "vl_stall_count",
-    "hoq_life",
-    "enforcement",
-    "mkey_violations",
-    "pkey_violations",
-    "qkey_violations",
-    "subnet_timeout",
-    "init_type",
-    "local_phy_errors",
-    "overrun_errors",
-)
+    "mkey", "mkey_lease", "mkey_protect", "link_down_default", "vl_high_limit", "vl_stall_count",
+    "hoq_life", "enforcement", "mkey_violations", "pkey_violations", "qkey_violations",
+    "subnet_timeout", "init_type", "local_phy_errors", "overrun_errors",
+)  # fmt: skip
 """Fields of PortInfo that take any value of a Set."""
 
 _SET_UNLESS_ZERO = ("width_enabled", "speed_enabled", "operational_vls", "neighbour_mtu")
+_PHYSICAL = (0, PHYSICAL_POLLING, PHYSICAL_DISABLED, PHYSICAL_LINK_UP)
 _END_PORT_ONLY = ("gid_prefix", "lid", "sm_lid", "sm_sl", "lmc")
 
 
@@ -62,12 +51,7 @@ def check(info: bytes | bytearray, data: bytes, *, end_port: bool) -> None:
     }
     if not allowed.get(state, False):
         raise BadField(f"state {state} from {now}")
-    if get(data, "physical_state") not in (
-        0,
-        PHYSICAL_POLLING,
-        PHYSICAL_DISABLED,
-        PHYSICAL_LINK_UP,
-    ):
+    if get(data, "physical_state") not in _PHYSICAL:
         raise BadField(f"physical state {get(data, 'physical_state')}")
     if end_port and get(data, "lid") + (1 << get(data, "lmc")) > FIRST_GROUP_LID:
         raise BadField(f"LID {get(data, 'lid'):#x}")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 
+from bluebridge.device.fabric.addresses import lid_bytes
 from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
-from bluebridge.device.fabric.subnet.port import PortAgent
+from bluebridge.device.fabric.subnet.port import PortAgent, block_bytes
 from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.ib.link import RATE_40_GBPS, partitions_match
 from bluebridge.device.layout.ib.mad import FORWARDING_BLOCK, GUID_BLOCK, NO_PORT, PKEY_BLOCK
@@ -23,21 +24,20 @@ from bluebridge.device.layout.ib.sa import (
     SaAttribute,
 )
 
-LIFE_TIME = 14  # 4.096 us * 2^14, 67 ms
+BEST_LINK = {
+    "mtu_selector": 2, "rate_selector": 2, "rate": RATE_40_GBPS, "life_selector": 2,
+    "life": 14,  # 4.096 us * 2^14, 67 ms
+}  # fmt: skip
 SUBNET_LOCAL_HOPS = 0
 BLOCK_SIZE = 64
 
 Rows = Callable[[InfinibandFabric], Iterator[bytes]]
 
 
-def _lid(value: int) -> bytes:
-    return value.to_bytes(2, "big")
-
-
 def nodes(fabric: InfinibandFabric) -> Iterator[bytes]:
     """Give a NodeRecord for each end port."""
     for node, port in fabric.topology.addressed():
-        yield _lid(port.lid) + bytes(2) + node.info(port.number) + node.described()
+        yield lid_bytes(port.lid) + bytes(2) + node.info(port.number) + node.described()
 
 
 def _ports(fabric: InfinibandFabric) -> Iterator[tuple[int, PortAgent]]:
@@ -50,31 +50,29 @@ def _ports(fabric: InfinibandFabric) -> Iterator[tuple[int, PortAgent]]:
 def port_infos(fabric: InfinibandFabric) -> Iterator[bytes]:
     """Give a PortInfoRecord for each port, of switches too."""
     for lid, port in _ports(fabric):
-        yield _lid(lid) + bytes((port.number, 0)) + bytes(port.info)
+        yield lid_bytes(lid) + bytes((port.number, 0)) + bytes(port.info)
 
 
 def pkey_tables(fabric: InfinibandFabric) -> Iterator[bytes]:
     """Give a PKeyTableRecord for each block of each port's table."""
     for lid, port in _ports(fabric):
         for block in range(-(-len(port.pkeys) // PKEY_BLOCK)):
-            keys = port.pkeys[block * PKEY_BLOCK : (block + 1) * PKEY_BLOCK]
-            data = b"".join(key.to_bytes(2, "big") for key in keys).ljust(BLOCK_SIZE, b"\0")
-            yield _lid(lid) + _lid(block) + bytes((port.number, 0, 0, 0)) + data
+            data = block_bytes(port.pkeys, block, PKEY_BLOCK, 2).ljust(BLOCK_SIZE, b"\0")
+            yield lid_bytes(lid) + lid_bytes(block) + bytes((port.number, 0, 0, 0)) + data
 
 
 def guid_infos(fabric: InfinibandFabric) -> Iterator[bytes]:
     """Give a GUIDInfoRecord for each block of each end port's table."""
     for _, port in fabric.topology.addressed():
         for block in range(-(-len(port.guids) // GUID_BLOCK)):
-            guids = port.guids[block * GUID_BLOCK : (block + 1) * GUID_BLOCK]
-            data = b"".join(guid.to_bytes(8, "big") for guid in guids).ljust(BLOCK_SIZE, b"\0")
-            yield _lid(port.lid) + bytes((block, 0)) + bytes(4) + data
+            data = block_bytes(port.guids, block, GUID_BLOCK, 8).ljust(BLOCK_SIZE, b"\0")
+            yield lid_bytes(port.lid) + bytes((block, 0)) + bytes(4) + data
 
 
 def switch_infos(fabric: InfinibandFabric) -> Iterator[bytes]:
     """Give the SwitchInfoRecord of the switch."""
     node = fabric.switch.node
-    yield _lid(node.ports[0].lid) + bytes(2) + bytes(node.switch_info)
+    yield lid_bytes(node.ports[0].lid) + bytes(2) + bytes(node.switch_info)
 
 
 def forwarding(fabric: InfinibandFabric) -> Iterator[bytes]:
@@ -84,7 +82,7 @@ def forwarding(fabric: InfinibandFabric) -> Iterator[bytes]:
         first = block * FORWARDING_BLOCK
         lids = range(first, first + FORWARDING_BLOCK)
         ports = bytes(node.forwarding.get(lid, NO_PORT) for lid in lids)
-        yield _lid(node.ports[0].lid) + _lid(block) + bytes(4) + ports
+        yield lid_bytes(node.ports[0].lid) + lid_bytes(block) + bytes(4) + ports
 
 
 def links(fabric: InfinibandFabric) -> Iterator[bytes]:
@@ -102,7 +100,7 @@ def links(fabric: InfinibandFabric) -> Iterator[bytes]:
 def sm_infos(fabric: InfinibandFabric) -> Iterator[bytes]:
     """Give the SMInfoRecord of the manager in the switch."""
     if fabric.switch.manager is not None:
-        yield _lid(fabric.switch.agent.lid) + bytes(2) + fabric.switch.manager.sm_info()
+        yield lid_bytes(fabric.switch.agent.lid) + bytes(2) + fabric.switch.manager.sm_info()
 
 
 def common_pkey(one: PortAgent, other: PortAgent) -> int:
@@ -125,12 +123,8 @@ def path(source: PortAgent, target: PortAgent, pkey: int) -> bytes:
             reversible=1,
             paths=1,
             pkey=pkey,
-            mtu_selector=2,
             mtu=min(source.get("neighbour_mtu"), target.get("neighbour_mtu")),
-            rate_selector=2,
-            rate=RATE_40_GBPS,
-            life_selector=2,
-            life=LIFE_TIME,
+            **BEST_LINK,
         )
     )
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
+from bluebridge.device.fabric.addresses import PERMISSIVE, lid_bytes
 from bluebridge.device.fabric.interface import Fabric, FabricPort
 from bluebridge.device.fabric.messages import Datagram, Message
 from bluebridge.device.fabric.subnet import agents
 from bluebridge.device.fabric.subnet.packets import answer_to, smp_to
-from bluebridge.device.fabric.subnet.packets import directed as directed_packet
 from bluebridge.device.fabric.subnet.port import PortAgent
 from bluebridge.device.fabric.subnet.topology import SWITCH, Node
 from bluebridge.device.layout.ib.link import FIRST_GROUP_LID, PERMISSIVE_LID
@@ -211,9 +211,9 @@ class Switch:
                 self._follow(reply(answer), ingress)
         elif step.fate is Fate.PORT:
             if step.where in self.ports and self.ports[step.where].agent.link_up:
-                self._send(self.ports[step.where], directed_packet(step.smp))
+                self._send(self.ports[step.where], smp_to(PERMISSIVE, PERMISSIVE, step.smp))
         elif step.fate is Fate.LID:
-            self.send(smp_to(own.to_bytes(2, "big"), step.where.to_bytes(2, "big"), step.smp))
+            self.send(smp_to(lid_bytes(own), lid_bytes(step.where), step.smp))
 
     def _answer(self, packet: bytes, ingress: int) -> bytes | None:
         get = SMP.get
