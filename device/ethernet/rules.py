@@ -10,6 +10,7 @@ field needs its flag.
 from __future__ import annotations
 
 from bisect import insort
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -70,6 +71,7 @@ class RuleMode(IntEnum):
     MULTICAST_SNIFFER = 6
 
 
+@dataclass(slots=True, eq=False)
 class Rule:
     """A rule by which queue pair `qpn` gets the packets that match it in this `mode`.
 
@@ -79,33 +81,15 @@ class Rule:
     sent itself is for it, too.
     """
 
-    __slots__ = (
-        "allow_loopback", "exclusive", "last_first", "mask", "mode", "port", "priority", "qpn",
-        "value",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        mode: RuleMode,
-        mask: int,
-        value: int,
-        *,
-        port: int,
-        qpn: int,
-        priority: int,
-        allow_loopback: bool,
-        exclusive: bool,
-        last_first: bool,
-    ) -> None:
-        self.mode = mode
-        self.mask = mask
-        self.value = value
-        self.port = port
-        self.qpn = qpn
-        self.priority = priority
-        self.allow_loopback = allow_loopback
-        self.exclusive = exclusive
-        self.last_first = last_first
+    mode: RuleMode
+    mask: int
+    value: int
+    port: int
+    qpn: int
+    priority: int
+    allow_loopback: bool
+    exclusive: bool
+    last_first: bool
 
 
 MAX_EQUAL_RULES: Final = 24
@@ -147,17 +131,8 @@ class Entry:
     def __lt__(self, other: Entry) -> bool:
         return self.order < other.order
 
-    def join(self, member: Member) -> None:
-        """Add a member, for one more rule."""
-        self.members.append(member)
-        self._count()
-
-    def quit(self, member: Member) -> None:
-        """Remove a member, for one rule less."""
-        self.members.remove(member)
-        self._count()
-
-    def _count(self) -> None:
+    def count(self) -> None:
+        """Name each queue pair of `members`, which have changed, once in `targets`."""
         self.targets = list(dict(self.members).items())
 
 
@@ -210,7 +185,8 @@ class RuleTable:
             self._add_mode(rule.mode, member)
             return None
         entry = self._entry(rule) or self._insert(rule)
-        entry.join(member)
+        entry.members.append(member)
+        entry.count()
         return entry
 
     def _add_mode(self, mode: RuleMode, member: Member) -> None:
@@ -226,7 +202,8 @@ class RuleTable:
         if entry is None:
             self._modes[rule.mode].remove(member)
         else:
-            entry.quit(member)
+            entry.members.remove(member)
+            entry.count()
             if not entry.members:
                 self._drop(entry)
         self._summarise()
@@ -272,10 +249,7 @@ class RuleTable:
             self._groups.remove(group)
 
     def _group(self, mask: int) -> _SameMask | None:
-        for group in self._groups:
-            if group.mask == mask:
-                return group
-        return None
+        return next((group for group in self._groups if group.mask == mask), None)
 
     def _summarise(self) -> None:
         self._groups.sort(key=_first_of)

@@ -2,7 +2,7 @@
 
 A `Fabric` carries whole messages (`bluebridge.device.fabric.messages`) between the ports attached
 to it. `CapturedFabric` is a decorator: a `Fabric` in front of another one for one port. A network
-of a server is a `StagedFabric`: it also lets a `Stage` in front of delivery drop, delay, duplicate
+of a server is a `LocalFabric`: it also lets a `Stage` in front of delivery drop, delay, duplicate
 or hold messages (`bluebridge.device.fabric.faults`), since a fault of a link concerns what comes
 in, too. A cable that is unplugged needs none: its port announces that its link is down. Which
 transport a network has is decided in one place, `bluebridge.device.server.networks`.
@@ -98,26 +98,4 @@ class Stage(Protocol):
         """Return the ports of `targets` that get a message now, and the copies made of it.
 
         A port that gets the message twice is named twice.
-        """
-
-
-class StagedFabric(Fabric, Protocol):
-    """A network of a server, which has more than a `Fabric` for fault rules and the control socket.
-
-    `stage`, unless it is None, decides what becomes of each message that has found its targets.
-    """
-
-    stage: Stage | None
-
-    def deliver_late(self, targets: Sequence[FabricPort], message: Message) -> None:
-        """Deliver a message that a stage kept to those of `targets` whose link is up.
-
-        Not while another delivery runs. The message owns its payload.
-        """
-
-    def trespasses(self, port: FabricPort) -> tuple[int, int]:
-        """Return two counts of a port's uses of addresses that belong to another port.
-
-        The first is of messages dropped since they came from such an address, the second of
-        announcements of one.
         """

@@ -174,7 +174,11 @@ class LocalFabric:
         return genuine
 
     def trespasses(self, port: FabricPort) -> tuple[int, int]:
-        """Return two counts of a port's uses of others' addresses: messages, announcements."""
+        """Return two counts of a port's uses of addresses that belong to another port.
+
+        The first is of messages dropped since they came from such an address, the second of
+        announcements of one.
+        """
         refused = self._ownership.refused if self._ownership is not None else {}
         return self._spoofed_by.get(port, 0), refused.get(port, 0)
 

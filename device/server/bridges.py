@@ -84,14 +84,11 @@ class BridgeSpec:
     """Seconds for which the link trains before it is up."""
 
 
-class Hosts:
+class Hosts(dict[str, Host]):
     """The buses of all guests by guest name; a bus is made when it is first asked for."""
 
-    def __init__(self) -> None:
-        self._hosts: dict[str, Host] = {}
-
-    def __getitem__(self, name: str) -> Host:
-        return self._hosts.setdefault(name, Host(name))
+    def __missing__(self, name: str) -> Host:
+        return self.setdefault(name, Host(name))
 
 
 class Bridges:

@@ -82,7 +82,7 @@ class ControlCommands:
     """Executes the lines of the control socket on the HCAs of a server, given by name.
 
     `trespassed` counts, by the names of links (`a/1`), a port's uses of addresses of others
-    (`StagedFabric.trespasses`), `show` answers what functions hold, `wires` what went to hosts and
+    (`LocalFabric.trespasses`), `show` answers what functions hold, `wires` what went to hosts and
     NICs; `bridges` are those of guests, by name; what the lines change is noted in `events`.
     """
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.device.fabric.addresses import LinkLayer
-from bluebridge.device.fabric.interface import Fabric, Later, StagedFabric
+from bluebridge.device.fabric.interface import Fabric, Later
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.subnet.fabric import SWITCH_GUID, InfinibandFabric
 from bluebridge.device.fabric.subnet.manager import SubnetManager, TrapSender
@@ -82,7 +82,7 @@ class Networks:
             for link, number in sorted(set(links))
         }
 
-    def decorate_switches(self, wrap: Callable[[StagedFabric, str], Fabric]) -> None:
+    def decorate_switches(self, wrap: Callable[[LocalFabric, str], Fabric]) -> None:
         """Let the switch of each network send through `wrap(network, name of the switch)`."""
         for (_, number), networks in self._networks.items():
             for port, network in enumerate(networks, 1):
@@ -90,14 +90,14 @@ class Networks:
                     name = log_name(f"switch.{number}" if number else "switch", port)
                     network.switch.send_through(wrap(network, name))
 
-    def of(self, link: LinkLayer, number: int = 0) -> list[StagedFabric]:
+    def of(self, link: LinkLayer, number: int = 0) -> list[LocalFabric]:
         """Return the networks that ports 1, 2… of an adapter with this link and number are on."""
         return self._networks[link, number]
 
 
 def _network(
     link: LinkLayer, number: int, later: Later, managed: bool, trusting: bool
-) -> StagedFabric:
+) -> LocalFabric:
     if link is LinkLayer.ETHERNET:
         return LocalFabric(trusting=trusting)
     fabric = InfinibandFabric(SWITCH_GUID + number)
@@ -209,7 +209,7 @@ class Underlay:
     """
 
     def __init__(
-        self, spec: UnderlaySpec, network: StagedFabric, cable: Fabric, loop: EventLoop
+        self, spec: UnderlaySpec, network: LocalFabric, cable: Fabric, loop: EventLoop
     ) -> None:
         own = spec.hosts.own
         try:

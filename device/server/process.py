@@ -14,7 +14,8 @@ from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.capture import CapturedFabric
 from bluebridge.device.fabric.faults.stage import FaultRules
-from bluebridge.device.fabric.interface import Fabric, StagedFabric
+from bluebridge.device.fabric.interface import Fabric
+from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.mlx4 import bar0, uar
 from bluebridge.device.mlx4.device import Hca
@@ -158,7 +159,7 @@ class Server:
         self._nics.append(nic)
         self._faults.add_link(f"{spec.name}/1", spec.name, nic.port, network)
 
-    def _captured(self, network: StagedFabric, name: str) -> Fabric:
+    def _captured(self, network: LocalFabric, name: str) -> Fabric:
         return CapturedFabric(network, self._events, name) if self._events.active else network
 
     def _wires(self) -> list[str]:
@@ -183,7 +184,7 @@ class Server:
         )  # fmt: skip
         return ControlSocket(path, commands, self.loop)
 
-    def _cables(self, spec: HcaSpec, networks: Sequence[StagedFabric]) -> list[Fabric]:
+    def _cables(self, spec: HcaSpec, networks: Sequence[LocalFabric]) -> list[Fabric]:
         """Return the fabrics of the ports of an HCA, which with a log are captured."""
         cables = [
             self._captured(fabric, log_name(spec.name, port))

@@ -69,6 +69,27 @@ def ones_complement(data: Frame, seed: int = 0) -> int:
     return checksum_of(total + seed)
 
 
+def network_of(frame: Frame, link_header: int) -> tuple[int, int]:
+    """Return the offset of the network header behind VLAN tags, and its Ethertype.
+
+    `link_header` is 4 (bytes) for a packet of IPoIB.
+    """
+    position, length = link_header, len(frame)
+    (kind,) = _U16(frame, _TYPE_OFFSET if link_header == HEADER_SIZE else 0)
+    while kind in _TAGS and position + _TAG <= length:
+        (kind,) = _U16(frame, position + 2)
+        position += _TAG
+    return position, kind
+
+
+def ipv6_payload(frame: Frame, start: int) -> tuple[int, int]:
+    """Return the protocol behind the options of an IPv6 header at `start`, and its offset."""
+    protocol, begin, length = frame[start + 6], start + IPV6_HEADER, len(frame)
+    while protocol in _IPV6_OPTIONS and begin + 8 <= length:
+        protocol, begin = frame[begin], begin + 8 * (frame[begin + 1] + 1)
+    return protocol, begin
+
+
 class FrameHeaders:
     """The places of the headers of one frame, and the values of some of their fields.
 
@@ -91,11 +112,8 @@ class FrameHeaders:
         length = len(frame)
         if length < link_header:
             return
-        (kind,) = _U16(frame, _TYPE_OFFSET if link_header == HEADER_SIZE else 0)
-        while kind in _TAGS and position + _TAG <= length:
-            (kind,) = _U16(frame, position + 2)
-            position += _TAG
-        self.network = position
+        self.network, kind = network_of(frame, link_header)
+        position = self.network
         if kind == ETHERTYPE_IPV4:
             self._ipv4(frame, position, length)
         elif kind == ETHERTYPE_IPV6:
@@ -119,10 +137,8 @@ class FrameHeaders:
         if length < start + IPV6_HEADER or frame[start] >> 4 != 6:
             return
         end = start + IPV6_HEADER + _U16(frame, start + 4)[0]
-        protocol, begin = frame[start + 6], start + IPV6_HEADER
-        while protocol in _IPV6_OPTIONS and begin + 8 <= length:
-            protocol, begin = frame[begin], begin + 8 * (frame[begin + 1] + 1)
-            self.options = True
+        protocol, begin = ipv6_payload(frame, start)
+        self.options = begin > start + IPV6_HEADER
         if not begin <= end <= length:
             return
         self.version = 6

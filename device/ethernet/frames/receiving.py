@@ -7,6 +7,7 @@ of the same bytes. Linux `en_rx.c: mlx4_en_config_rss_steer`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final
 from zlib import crc32
@@ -52,6 +53,7 @@ def xor_hash(data: bytes) -> int:
     return result
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Spreader:
     """The spreading of one RSS queue pair; `choose` returns the hash and QP number for a frame.
 
@@ -60,48 +62,36 @@ class Spreader:
     for UDP; `default` gets frames without a hash.
     """
 
-    __slots__ = ("_base", "_base_udp", "_default", "_flags", "_key", "_mask", "flows")
-
-    def __init__(
-        self,
-        *,
-        log_size: int,
-        base: int,
-        base_udp: int,
-        default: int,
-        hashed: int,
-        key: bytes | None,
-    ) -> None:
-        self._mask = (1 << log_size) - 1
-        self._base = base
-        self._base_udp = base_udp
-        self._default = default
-        self._flags = hashed
-        self._key = key
-        self.flows: dict[bytes, int] = {}
+    log_size: int
+    base: int
+    base_udp: int
+    default: int
+    hashed: int
+    key: bytes | None
+    flows: dict[bytes, int] = field(default_factory=dict)
 
     def choose(self, frame: Frame, headers: FrameHeaders) -> tuple[int, int]:
         """Return the hash of a frame (0 if it has none) and the queue pair that gets it."""
         flow = self._flow(frame, headers)
         if not flow:
-            return 0, self._default
+            return 0, self.default
         value = self.flows.get(flow)
         if value is None:
-            value = xor_hash(flow) if self._key is None else toeplitz(flow, self._key)
+            value = xor_hash(flow) if self.key is None else toeplitz(flow, self.key)
             if len(self.flows) >= MAX_FLOWS:
                 self.flows.clear()
             self.flows[flow] = value
-        base = self._base_udp if headers.whole and headers.protocol == UDP else self._base
-        return value, base + (value & self._mask)
+        base = self.base_udp if headers.whole and headers.protocol == UDP else self.base
+        return value, base + (value & (1 << self.log_size) - 1)
 
     def _flow(self, frame: Frame, headers: FrameHeaders) -> bytes:
         """Return the bytes to hash: addresses, with ports where the context asks for them."""
         if not headers.version:
             return b""
-        if headers.whole and self._flags & _PORT_FLAG[headers.version, headers.protocol]:
+        if headers.whole and self.hashed & _PORT_FLAG[headers.version, headers.protocol]:
             ports = frame[headers.transport : headers.transport + PORT_BYTES]
             return headers.addresses(frame) + bytes(ports)
-        if self._flags & _ADDRESS_FLAG[headers.version]:
+        if self.hashed & _ADDRESS_FLAG[headers.version]:
             return headers.addresses(frame)
         return b""
 

@@ -21,14 +21,14 @@ from bluebridge.device.ethernet.frames.frame import (
     UDP,
     FrameHeaders,
     checksum_of,
+    ipv6_payload,
+    network_of,
     ones_complement,
     ones_sum,
 )
 from bluebridge.device.layout.net.ethernet import (
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,
-    ETHERTYPE_SERVICE_VLAN,
-    ETHERTYPE_VLAN,
     HEADER_SIZE,
 )
 from bluebridge.device.layout.net.ip import IPOIB_HEADER_SIZE
@@ -101,8 +101,6 @@ _IPV4_LENGTH: Final = 2
 _IPV4_ID: Final = 4
 _IPV4_PROTOCOL: Final = 9
 _IPV6_LENGTH: Final = 4
-_IPV6_NEXT: Final = 6
-_IPV6_OPTIONS: Final = (0, 43, 60)  # hop by hop, routing, destination
 _U16: Final = Struct(">H")
 _U32: Final = Struct(">I")
 _LENGTH_ID: Final = Struct(">HH")
@@ -128,12 +126,16 @@ class LargeSendHeaders:
             self._network, kind = IPOIB_HEADER_SIZE, int.from_bytes(header[:2], "big")
         else:
             self._network, kind = _network(header)
+        link_header = IPOIB_HEADER if ipoib else HEADER_SIZE
+        if len(header) < link_header:
+            raise SegmentError(f"{len(header)} bytes of headers")
+        self._network, kind = network_of(header, link_header)
         self._v4 = kind == ETHERTYPE_IPV4
         if self._v4:
             self._tcp = self._begin_ipv4(template)
         elif kind == ETHERTYPE_IPV6:
             self.first_id, self._ip_sum = 0, 0
-            self._tcp = _transport_ipv6(header, self._network)
+            self._tcp = self._begin_ipv6(header)
         else:
             raise SegmentError(f"ethertype {kind:#06x} cannot be cut into segments")
         tcp = self._tcp
@@ -163,6 +165,15 @@ class LargeSendHeaders:
         _U16.pack_into(template, start + IPV4_CHECKSUM, 0)
         self._ip_sum = ones_sum(template[start : start + header])
         return start + header
+
+    def _begin_ipv6(self, header: bytes) -> int:
+        start = self._network
+        if start + IPV6_HEADER > self.size or header[start] >> 4 != 6:
+            raise SegmentError("no IPv6 header")
+        protocol, position = ipv6_payload(header, start)
+        if protocol != TCP:
+            raise SegmentError("only TCP can be cut into segments")
+        return position
 
     def _addresses(self) -> bytes:
         start = self._network
@@ -201,25 +212,3 @@ class LargeSendHeaders:
             if end >= total:
                 return frames
             sequence, start = sequence + size & 0xFFFFFFFF, end
-
-
-def _network(header: bytes) -> tuple[int, int]:
-    """Return the offset of the network header behind VLAN tags, and its Ethertype."""
-    if len(header) < HEADER_SIZE:
-        raise SegmentError(f"{len(header)} bytes of headers")
-    position, kind = HEADER_SIZE, _U16.unpack_from(header, HEADER_SIZE - 2)[0]
-    while kind in (ETHERTYPE_VLAN, ETHERTYPE_SERVICE_VLAN) and position + 4 <= len(header):
-        kind = _U16.unpack_from(header, position + 2)[0]
-        position += 4
-    return position, kind
-
-
-def _transport_ipv6(header: bytes, start: int) -> int:
-    if start + IPV6_HEADER > len(header) or header[start] >> 4 != 6:
-        raise SegmentError("no IPv6 header")
-    protocol, position = header[start + _IPV6_NEXT], start + IPV6_HEADER
-    while protocol in _IPV6_OPTIONS and position + 8 <= len(header):
-        protocol, position = header[position], position + 8 * (header[position + 1] + 1)
-    if protocol != TCP:
-        raise SegmentError("only TCP can be cut into segments")
-    return position

@@ -16,7 +16,8 @@ from bluebridge.device.fabric.faults.traits import (
     size_of,
     sort_of,
 )
-from bluebridge.device.fabric.interface import FabricPort, Later, StagedFabric
+from bluebridge.device.fabric.interface import FabricPort, Later
+from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Message
 from bluebridge.device.layout.buslog import Kind, What
 
@@ -58,14 +59,14 @@ class LinkFaults:
 
 
 class FaultStage:
-    """The stage of one network, which is set as its `StagedFabric.stage` while there are rules.
+    """The stage of one network, which is set as its `LocalFabric.stage` while there are rules.
 
     A message passes the rules of its sender's link, then those of each receiver's. The oldest rule
     that takes it decides; older ones that only change a packet let it go on. What a port sends to
     itself does not leave the adapter and meets none.
     """
 
-    def __init__(self, fabric: StagedFabric, later: Later, events: EventLog) -> None:
+    def __init__(self, fabric: LocalFabric, later: Later, events: EventLog) -> None:
         self._fabric = fabric
         self._later = later
         self._events = events
@@ -243,12 +244,12 @@ class FaultRules:
     def __init__(self, later: Later, events: EventLog) -> None:
         self._later = later
         self._events = events
-        self._stages: dict[StagedFabric, FaultStage] = {}
+        self._stages: dict[LocalFabric, FaultStage] = {}
         self._links: dict[str, tuple[LinkFaults, FaultStage]] = {}
         self._rules: dict[int, tuple[str, Rule]] = {}
         self._number = 0
 
-    def add_link(self, name: str, device: str, port: FabricPort, fabric: StagedFabric) -> None:
+    def add_link(self, name: str, device: str, port: FabricPort, fabric: LocalFabric) -> None:
         """Let `port` of `fabric` have rules, logged as what happens to `device`."""
         stage = self._stages.get(fabric)
         if stage is None:
