@@ -26,11 +26,7 @@ from bluebridge.device.ethernet.frames.frame import (
     ones_complement,
     ones_sum,
 )
-from bluebridge.device.layout.net.ethernet import (
-    ETHERTYPE_IPV4,
-    ETHERTYPE_IPV6,
-    HEADER_SIZE,
-)
+from bluebridge.device.layout.net.ethernet import ETHERTYPE_IPV4, ETHERTYPE_IPV6, HEADER_SIZE
 from bluebridge.device.layout.net.ip import IPOIB_HEADER_SIZE
 from bluebridge.device.rdma.work import WorkError
 
@@ -122,11 +118,7 @@ class LargeSendHeaders:
     def __init__(self, header: bytes, *, ipoib: bool = False) -> None:
         self._template = template = bytearray(header)
         self.size = len(header)
-        if ipoib:
-            self._network, kind = IPOIB_HEADER_SIZE, int.from_bytes(header[:2], "big")
-        else:
-            self._network, kind = _network(header)
-        link_header = IPOIB_HEADER if ipoib else HEADER_SIZE
+        link_header = IPOIB_HEADER_SIZE if ipoib else HEADER_SIZE
         if len(header) < link_header:
             raise SegmentError(f"{len(header)} bytes of headers")
         self._network, kind = network_of(header, link_header)
