@@ -107,15 +107,14 @@ class Struct:
         self,
         name: str,
         size: int,
-        fields: list[Field],
-        *,
+        *fields: Field,
         doc: str = "",
         source: str = "",
         order: ByteOrder = "big",
     ) -> None:
         self.name = name
         self.size = size
-        self.fields = tuple(fields)
+        self.fields = fields
         self.doc = doc
         self.source = source
         self.order: ByteOrder = order

@@ -11,15 +11,13 @@ NEXT_BTH, NEXT_GRH = 2, 3
 LRH = Struct(
     "LRH",
     LRH_SIZE,
-    [
-        bits("virtual_lane", 0, 1, 7, 4, "15 = subnet management"),
-        bits("link_version", 0, 1, 3, 0),
-        bits("service_level", 1, 1, 7, 4),
-        bits("next_header", 1, 1, 1, 0, "2 = BTH, 3 = GRH"),
-        u16("dlid", 2, "destination LID"),
-        bits("length", 4, 2, 10, 0, "4-byte words from the LRH to before the VCRC"),
-        u16("slid", 6, "source LID; software leaves all but its path bits to the adapter"),
-    ],
+    bits("virtual_lane", 0, 1, 7, 4, "15 = subnet management"),
+    bits("link_version", 0, 1, 3, 0),
+    bits("service_level", 1, 1, 7, 4),
+    bits("next_header", 1, 1, 1, 0, "2 = BTH, 3 = GRH"),
+    u16("dlid", 2, "destination LID"),
+    bits("length", 4, 2, 10, 0, "4-byte words from the LRH to before the VCRC"),
+    u16("slid", 6, "source LID; software leaves all but its path bits to the adapter"),
     source="InfiniBand vol. 1, 7.7; core/ud_header.c: lrh_table",
 )
 

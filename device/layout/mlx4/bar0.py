@@ -79,10 +79,8 @@ CONTROL = RegisterBlock(
 CATAS = Struct(
     "CATAS",
     CATAS_DWORDS * 4,
-    [
-        u32("code", 0, "0 = healthy; anything else is an internal error"),
-        raw("text", 4, CATAS_LETTERS, "why, for people; opaque to drivers"),
-    ],
+    u32("code", 0, "0 = healthy; anything else is an internal error"),
+    raw("text", 4, CATAS_LETTERS, "why, for people; opaque to drivers"),
     doc="catastrophic error buffer in BAR0, at the offset that QUERY_FW tells",
     source="core/catas.c: poll_catas, dump_err_buf",
 )

@@ -48,12 +48,10 @@ _SOURCE = "inc/device.h: struct mlx4_eqe; core/eq.c: mlx4_eq_int"
 EQE = Struct(
     "EQE",
     EQE_SIZE,
-    [
-        u8("type", 0x01, "event type"),
-        u8("subtype", 0x03, "event subtype"),
-        raw("data", DATA_OFFSET, DATA_SIZE, "event data"),
-        bits("owner", OWNER_OFFSET, 1, 7, doc="lap bit: valid when it equals !!(ci & size)"),
-    ],
+    u8("type", 0x01, "event type"),
+    u8("subtype", 0x03, "event subtype"),
+    raw("data", DATA_OFFSET, DATA_SIZE, "event data"),
+    bits("owner", OWNER_OFFSET, 1, 7, doc="lap bit: valid when it equals !!(ci & size)"),
     source=_SOURCE,
 )
 
@@ -61,7 +59,7 @@ _TYPE = (u8("type", 0x01), u8("subtype", 0x03))
 
 
 def _eqe(name: str, *own: Field, doc: str = "", source: str = _SOURCE) -> Struct:
-    return Struct(f"EQE.{name}", EQE_SIZE, [*_TYPE, *own], doc=doc, source=source)
+    return Struct(f"EQE.{name}", EQE_SIZE, *_TYPE, *own, doc=doc, source=source)
 
 
 COMP_EQE = _eqe("COMP", bits("cqn", 4, 4, 23, 0, "CQ number"))

@@ -74,7 +74,7 @@ def _path(prefix: str, base: int) -> list[Field]:
 
 
 def _message(name: str, table: int, *fields: Field) -> Struct:
-    return Struct(f"CM_{name}", CM_DATA_SIZE, list(fields), source=f"{SOURCE}, table {table}")
+    return Struct(f"CM_{name}", CM_DATA_SIZE, *fields, source=f"{SOURCE}, table {table}")
 
 
 _IDS = [u32("local_comm_id", 0, "sender's"), u32("remote_comm_id", 4, "receiver's")]
@@ -166,13 +166,11 @@ IP_HEADER_SIZE = 36
 IP_HEADER = Struct(
     "CMA_HDR",
     IP_HEADER_SIZE,
-    [
-        u8("cma_version", 0, "0"),
-        bits("ip_version", 1, 1, 7, 4, "4 or 6"),
-        u16("port", 2, "requester's port"),
-        raw("source", 4, 16, "requester's address; IPv4 in the last four bytes"),
-        raw("destination", 20, 16, "listener's address; IPv4 in the last four bytes"),
-    ],
+    u8("cma_version", 0, "0"),
+    bits("ip_version", 1, 1, 7, 4, "4 or 6"),
+    u16("port", 2, "requester's port"),
+    raw("source", 4, 16, "requester's address; IPv4 in the last four bytes"),
+    raw("destination", 20, 16, "listener's address; IPv4 in the last four bytes"),
     doc="RDMA IP CM service header, first in a REQ's private data",
     source="InfiniBand annex A11; core/cma.c: struct cma_hdr",
 )

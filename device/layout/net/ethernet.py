@@ -22,11 +22,9 @@ NO_VLAN = 0xFFFF
 ETHERNET = Struct(
     "ETH",
     HEADER_SIZE,
-    [
-        raw("dmac", 0, 6, "destination"),
-        raw("smac", 6, 6, "source"),
-        u16("ethertype", 12, "protocol"),
-    ],
+    raw("dmac", 0, 6, "destination"),
+    raw("smac", 6, 6, "source"),
+    u16("ethertype", 12, "protocol"),
     source="IEEE 802.3",
 )
 
@@ -35,13 +33,11 @@ PAUSE_OPCODE = 1
 PAUSE = Struct(
     "PAUSE",
     MIN_FRAME,
-    [
-        raw("dmac", 0, 6, "01:80:c2:00:00:01, never forwarded"),
-        raw("smac", 6, 6),
-        u16("ethertype", 12, "0x8808, MAC control"),
-        u16("opcode", 14, "1"),
-        u16("quanta", 16, "how long to send nothing, in times of 512 bits; 0 = go on"),
-    ],
+    raw("dmac", 0, 6, "01:80:c2:00:00:01, never forwarded"),
+    raw("smac", 6, 6),
+    u16("ethertype", 12, "0x8808, MAC control"),
+    u16("opcode", 14, "1"),
+    u16("quanta", 16, "how long to send nothing, in times of 512 bits; 0 = go on"),
     source="IEEE 802.3 annex 31B",
 )
 
@@ -50,16 +46,14 @@ ARP_REPLY = 2
 ARP = Struct(
     "ARP",
     28,
-    [
-        u16("hardware", 0, "1 = Ethernet"),
-        u16("protocol", 2, "0x0800"),
-        u8("hardware_size", 4),
-        u8("protocol_size", 5),
-        u16("operation", 6, "1 request, 2 reply"),
-        raw("sender_mac", 8, 6),
-        raw("sender_ip", 14, 4),
-        raw("target_mac", 18, 6),
-        raw("target_ip", 24, 4),
-    ],
+    u16("hardware", 0, "1 = Ethernet"),
+    u16("protocol", 2, "0x0800"),
+    u8("hardware_size", 4),
+    u8("protocol_size", 5),
+    u16("operation", 6, "1 request, 2 reply"),
+    raw("sender_mac", 8, 6),
+    raw("sender_ip", 14, 4),
+    raw("target_mac", 18, 6),
+    raw("target_ip", 24, 4),
     source="RFC 826",
 )

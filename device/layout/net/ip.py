@@ -27,49 +27,43 @@ CONGESTION_EXPERIENCED = 0b11
 IPV4 = Struct(
     "IPv4",
     20,
-    [
-        bits("version", 0, 1, 7, 4, "4"),
-        bits("header_words", 0, 1, 3, 0, "5: no options"),
-        u8("tos", 1, "traffic class of the GRH"),
-        u16("total_length", 2, "from the start of this header on"),
-        u16("identification", 4),
-        bits("dont_fragment", 6, 2, 14),
-        bits("more_fragments", 6, 2, 13),
-        bits("fragment_offset", 6, 2, 12, 0),
-        u8("ttl", 8, "hop limit of the GRH"),
-        u8("protocol", 9, "17 = UDP"),
-        u16("checksum", 10, "of this header"),
-        raw("source", 12, 4),
-        raw("destination", 16, 4),
-    ],
+    bits("version", 0, 1, 7, 4, "4"),
+    bits("header_words", 0, 1, 3, 0, "5: no options"),
+    u8("tos", 1, "traffic class of the GRH"),
+    u16("total_length", 2, "from the start of this header on"),
+    u16("identification", 4),
+    bits("dont_fragment", 6, 2, 14),
+    bits("more_fragments", 6, 2, 13),
+    bits("fragment_offset", 6, 2, 12, 0),
+    u8("ttl", 8, "hop limit of the GRH"),
+    u8("protocol", 9, "17 = UDP"),
+    u16("checksum", 10, "of this header"),
+    raw("source", 12, 4),
+    raw("destination", 16, 4),
     source="RFC 791",
 )
 
 IPV6 = Struct(
     "IPv6",
     40,
-    [
-        bits("version", 0, 4, 31, 28, "6"),
-        bits("traffic_class", 0, 4, 27, 20),
-        bits("flow_label", 0, 4, 19, 0),
-        u16("payload_length", 4, "from the end of this header on"),
-        u8("next_header", 6, "17 = UDP"),
-        u8("hop_limit", 7),
-        raw("source", 8, 16),
-        raw("destination", 24, 16),
-    ],
+    bits("version", 0, 4, 31, 28, "6"),
+    bits("traffic_class", 0, 4, 27, 20),
+    bits("flow_label", 0, 4, 19, 0),
+    u16("payload_length", 4, "from the end of this header on"),
+    u8("next_header", 6, "17 = UDP"),
+    u8("hop_limit", 7),
+    raw("source", 8, 16),
+    raw("destination", 24, 16),
     source="RFC 8200",
 )
 
 UDP = Struct(
     "UDP",
     8,
-    [
-        u16("source_port", 0),
-        u16("destination_port", 2),
-        u16("length", 4, "from the start of this header on"),
-        u16("checksum", 6, "0 = none"),
-    ],
+    u16("source_port", 0),
+    u16("destination_port", 2),
+    u16("length", 4, "from the start of this header on"),
+    u16("checksum", 6, "0 = none"),
     source="RFC 768",
 )
 
@@ -95,7 +89,7 @@ def _folded(qpn: int) -> int:
 
 
 IPOIB_HEADER_SIZE = 4
-IPOIB = Struct("IPOIB", IPOIB_HEADER_SIZE, [u16("ethertype", 0, "protocol")], source="RFC 4391, 6")
+IPOIB = Struct("IPOIB", IPOIB_HEADER_SIZE, u16("ethertype", 0, "protocol"), source="RFC 4391, 6")
 
 
 VXLAN_PORT = 4789
@@ -107,12 +101,10 @@ MAX_VNI = (1 << 24) - 1
 VXLAN = Struct(
     "VXLAN",
     8,
-    [
-        u8("flags", 0, "0x08: the VNI is valid"),
-        raw("reserved", 1, 3, "0"),
-        bits("vni", 4, 4, 31, 8, "network identifier"),
-        bits("reserved2", 4, 4, 7, 0, "0"),
-    ],
+    u8("flags", 0, "0x08: the VNI is valid"),
+    raw("reserved", 1, 3, "0"),
+    bits("vni", 4, 4, 31, 8, "network identifier"),
+    bits("reserved2", 4, 4, 7, 0, "0"),
     source="RFC 7348",
 )
 
@@ -142,23 +134,19 @@ class LinkOption(IntEnum):
 NEIGHBOUR = Struct(
     "NEIGHBOUR",
     24,
-    [
-        u8("type", 0, "135 solicitation, 136 advertisement"),
-        u8("code", 1),
-        u16("checksum", 2, "with the pseudo header of IPv6"),
-        u32("flags", 4, "of an advertisement: bit 30 solicited, bit 29 override"),
-        raw("target", 8, 16, "the address in question"),
-    ],
+    u8("type", 0, "135 solicitation, 136 advertisement"),
+    u8("code", 1),
+    u16("checksum", 2, "with the pseudo header of IPv6"),
+    u32("flags", 4, "of an advertisement: bit 30 solicited, bit 29 override"),
+    raw("target", 8, 16, "the address in question"),
     source="RFC 4861, 4.3 and 4.4",
 )
 LINK_OPTION = Struct(
     "LINK_OPTION",
     8,
-    [
-        u8("type", 0, "1 of the source, 2 of the target"),
-        u8("length", 1, "in 8 bytes: 1"),
-        raw("mac", 2, 6),
-    ],
+    u8("type", 0, "1 of the source, 2 of the target"),
+    u8("length", 1, "in 8 bytes: 1"),
+    raw("mac", 2, 6),
     source="RFC 4861, 4.6.1",
 )
 

@@ -15,16 +15,14 @@ GRH_NEXT_BTH = 0x1B
 GRH = Struct(
     "GRH",
     GRH_SIZE,
-    [
-        bits("version", 0, 4, 31, 28, "6"),
-        bits("traffic_class", 0, 4, 27, 20),
-        bits("flow_label", 0, 4, 19, 0),
-        u16("payload_length", 4, "bytes from after the GRH to the end of the ICRC"),
-        u8("next_header", 6, "0x1B"),
-        u8("hop_limit", 7),
-        raw("sgid", 8, 16),
-        raw("dgid", 24, 16),
-    ],
+    bits("version", 0, 4, 31, 28, "6"),
+    bits("traffic_class", 0, 4, 27, 20),
+    bits("flow_label", 0, 4, 19, 0),
+    u16("payload_length", 4, "bytes from after the GRH to the end of the ICRC"),
+    u8("next_header", 6, "0x1B"),
+    u8("hop_limit", 7),
+    raw("sgid", 8, 16),
+    raw("dgid", 24, 16),
     source="InfiniBand vol. 1, 8.3",
 )
 
@@ -73,19 +71,17 @@ BTH_SIZE = 12
 BTH = Struct(
     "BTH",
     BTH_SIZE,
-    [
-        u8("opcode", 0, "BthOpcode"),
-        bits("solicited", 1, 1, 7),
-        bits("migrated", 1, 1, 6),
-        bits("pad", 1, 1, 5, 4),
-        bits("version", 1, 1, 3, 0),
-        u16("pkey", 2),
-        bits("fecn", 4, 4, 31),
-        bits("becn", 4, 4, 30),
-        bits("dest_qpn", 4, 4, 23, 0),
-        bits("ack_request", 8, 4, 31),
-        bits("psn", 8, 4, 23, 0),
-    ],
+    u8("opcode", 0, "BthOpcode"),
+    bits("solicited", 1, 1, 7),
+    bits("migrated", 1, 1, 6),
+    bits("pad", 1, 1, 5, 4),
+    bits("version", 1, 1, 3, 0),
+    u16("pkey", 2),
+    bits("fecn", 4, 4, 31),
+    bits("becn", 4, 4, 30),
+    bits("dest_qpn", 4, 4, 23, 0),
+    bits("ack_request", 8, 4, 31),
+    bits("psn", 8, 4, 23, 0),
     source="InfiniBand vol. 1, 9.2",
 )
 
@@ -93,38 +89,38 @@ DETH_SIZE = 8
 DETH = Struct(
     "DETH",
     DETH_SIZE,
-    [u32("qkey", 0), bits("source_qpn", 4, 4, 23, 0)],
+    u32("qkey", 0),
+    bits("source_qpn", 4, 4, 23, 0),
     source="InfiniBand vol. 1, 9.3.3",
 )
 RETH = Struct(
-    "RETH", 16, [u64("va", 0), u32("rkey", 8), u32("length", 12)], source="InfiniBand vol. 1, 9.3.4"
+    "RETH", 16, u64("va", 0), u32("rkey", 8), u32("length", 12), source="InfiniBand vol. 1, 9.3.4"
 )
 AETH = Struct(
     "AETH",
     4,
-    [bits("syndrome", 0, 4, 31, 24), bits("msn", 0, 4, 23, 0)],
+    bits("syndrome", 0, 4, 31, 24),
+    bits("msn", 0, 4, 23, 0),
     source="InfiniBand vol. 1, 9.3.5",
 )
 XRC_ETH = Struct(
-    "XRCETH", 4, [bits("srqn", 0, 4, 23, 0, "target SRQ")], source="InfiniBand vol. 1, annex A14"
+    "XRCETH", 4, bits("srqn", 0, 4, 23, 0, "target SRQ"), source="InfiniBand vol. 1, annex A14"
 )
 ATOMIC_ETH = Struct(
     "AtomicETH",
     28,
-    [
-        u64("va", 0),
-        u32("rkey", 8),
-        u64("swap_or_add", 12),
-        u64("compare", 20),
-    ],
+    u64("va", 0),
+    u32("rkey", 8),
+    u64("swap_or_add", 12),
+    u64("compare", 20),
     source="InfiniBand vol. 1, 9.3.6",
 )
 ATOMIC_ACK_ETH = Struct(
-    "AtomicAckETH", 8, [u64("original", 0, "what was there")], source="InfiniBand vol. 1, 9.3.7"
+    "AtomicAckETH", 8, u64("original", 0, "what was there"), source="InfiniBand vol. 1, 9.3.7"
 )
-IMMEDIATE = Struct("ImmDt", 4, [u32("value", 0)], source="InfiniBand vol. 1, 9.3.8")
-IETH = Struct("IETH", 4, [u32("rkey", 0, "key to invalidate")], source="InfiniBand vol. 1, 9.3.9")
-CNP_REST = Struct("CNP", 16, [raw("reserved", 0, 16, "0")], source="InfiniBand annex A17.9.1")
+IMMEDIATE = Struct("ImmDt", 4, u32("value", 0), source="InfiniBand vol. 1, 9.3.8")
+IETH = Struct("IETH", 4, u32("rkey", 0, "key to invalidate"), source="InfiniBand vol. 1, 9.3.9")
+CNP_REST = Struct("CNP", 16, raw("reserved", 0, 16, "0"), source="InfiniBand annex A17.9.1")
 CNP_TRAFFIC_CLASS = 46 << 2
 """DSCP 46, which a ConnectX-3 Pro gives its CNPs; no mark can come upon them."""
 CNP_SERVICE_LEVEL = 7

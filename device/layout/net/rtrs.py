@@ -33,32 +33,28 @@ _struct = partial(
 CONN_REQ = _struct(
     "RTRS_CONN_REQ",
     56,
-    [
-        u8("cma_version", 0, "0: taken by rdma_cm on InfiniBand addresses"),
-        u8("ip_version", 1, "0"),
-        u16("magic", 2),
-        u16("version", 4),
-        u16("cid", 6, "number of this connection in its path"),
-        u16("cid_num", 8, "connections of the path"),
-        u16("recon_cnt", 10, "how often the path was connected"),
-        raw("sess_uuid", 12, 16, "the path's"),
-        raw("paths_uuid", 28, 16, "the session's"),
-        bits("first_conn", 44, 1, 0, doc="the server may make a new session"),
-    ],
+    u8("cma_version", 0, "0: taken by rdma_cm on InfiniBand addresses"),
+    u8("ip_version", 1, "0"),
+    u16("magic", 2),
+    u16("version", 4),
+    u16("cid", 6, "number of this connection in its path"),
+    u16("cid_num", 8, "connections of the path"),
+    u16("recon_cnt", 10, "how often the path was connected"),
+    raw("sess_uuid", 12, 16, "the path's"),
+    raw("paths_uuid", 28, 16, "the session's"),
+    bits("first_conn", 44, 1, 0, doc="the server may make a new session"),
     doc="Private data of a CM REQ.",
 )
 CONN_RSP = _struct(
     "RTRS_CONN_RSP",
     56,
-    [
-        u16("magic", 0),
-        u16("version", 2),
-        u16("errno", 4, "a negative number in a CM REJ, 0 in a CM REP"),
-        u16("queue_depth", 6, "chunks of the session"),
-        u32("max_io_size", 8, "bytes of data of one request"),
-        u32("max_hdr_size", 12, "bytes of user message and RTRS message of one request"),
-        u32("flags", 16, "RTRS_MSG_NEW_RKEY_F: the server invalidates a chunk before it reads it"),
-    ],
+    u16("magic", 0),
+    u16("version", 2),
+    u16("errno", 4, "a negative number in a CM REJ, 0 in a CM REP"),
+    u16("queue_depth", 6, "chunks of the session"),
+    u32("max_io_size", 8, "bytes of data of one request"),
+    u32("max_hdr_size", 12, "bytes of user message and RTRS message of one request"),
+    u32("flags", 16, "RTRS_MSG_NEW_RKEY_F: the server invalidates a chunk before it reads it"),
     doc="Private data of a CM REP or REJ.",
 )
 
@@ -83,42 +79,47 @@ class MessageFlag(IntFlag):
 INFO_REQ = _struct(
     "RTRS_INFO_REQ",
     272,
-    [u16("type", 0), raw("pathname", 2, NAME_BYTES, "session name, ends at the first zero byte")],
+    u16("type", 0),
+    raw("pathname", 2, NAME_BYTES, "session name, ends at the first zero byte"),
     doc="SEND on connection 0: the client has all connections of the path and asks for the chunks.",
 )
 INFO_RSP = _struct(
     "RTRS_INFO_RSP",
     8,
-    [u16("type", 0), u16("sg_cnt", 2, "how many RTRS_SG_DESC follow")],
+    u16("type", 0),
+    u16("sg_cnt", 2, "how many RTRS_SG_DESC follow"),
     doc="SEND on connection 0: where the chunks are.",
 )
 SG_DESC = _struct(
     "RTRS_SG_DESC",
     16,
-    [u64("addr", 0), u32("key", 8, "rkey"), u32("len", 12)],
+    u64("addr", 0),
+    u32("key", 8, "rkey"),
+    u32("len", 12),
     doc="A piece of memory that the peer may write.",
 )
 RKEY_RSP = _struct(
     "RTRS_RKEY_RSP",
     8,
-    [u16("type", 0), u16("buf_id", 2, "the chunk"), u32("rkey", 4, "its new key")],
+    u16("type", 0),
+    u16("buf_id", 2, "the chunk"),
+    u32("rkey", 4, "its new key"),
     doc="Payload of a response that is a SEND with immediate.",
 )
 RDMA_READ = _struct(
     "RTRS_RDMA_READ",
     8,
-    [
-        u16("type", 0),
-        u16("usr_len", 2, "bytes of the user message in front of this"),
-        u16("flags", 4),
-        u16("sg_cnt", 6, "0 or 1 RTRS_SG_DESC follows: where the answer goes"),
-    ],
+    u16("type", 0),
+    u16("usr_len", 2, "bytes of the user message in front of this"),
+    u16("flags", 4),
+    u16("sg_cnt", 6, "0 or 1 RTRS_SG_DESC follows: where the answer goes"),
     doc="In a chunk, behind the user message.",
 )
 RDMA_WRITE = _struct(
     "RTRS_RDMA_WRITE",
     4,
-    [u16("type", 0), u16("usr_len", 2, "bytes of the user message in front of this")],
+    u16("type", 0),
+    u16("usr_len", 2, "bytes of the user message in front of this"),
     doc="In a chunk, behind data and user message.",
 )
 

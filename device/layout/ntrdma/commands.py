@@ -56,7 +56,7 @@ class CommandCode(IntEnum):
 def _command(name: str, *fields: Field, doc: str = "") -> Struct:
     head = [u32("op", 0, "CommandCode"), u32("pd_key", 4, "protection domain")]
     return Struct(
-        f"NTRDMA_{name}", COMMAND_SIZE, [*head, *fields], doc=doc, source=_SOURCE, order="little"
+        f"NTRDMA_{name}", COMMAND_SIZE, *head, *fields, doc=doc, source=_SOURCE, order="little"
     )
 
 
@@ -83,7 +83,8 @@ MR_APPEND = _command(
 SEGMENT = Struct(
     "NTRDMA_SEGMENT",
     16,
-    [u64("address", 0, "on the owner's bus"), u64("length", 8)],
+    u64("address", 0, "on the owner's bus"),
+    u64("length", 8),
     doc="A piece of a memory region.",
     source=_SOURCE,
     order="little",
@@ -133,13 +134,11 @@ NONE = _command(
 RESPONSE = Struct(
     "NTRDMA_RESPONSE",
     RESPONSE_SIZE,
-    [
-        u32("op", 0),
-        u32("pd_key", 4),
-        u32("status", 8, "0 = ok, all ones = failed"),
-        u32("tag", 56, "NONE: 0x42425831. Ours"),
-        u32("extensions", 60, "NONE: as in the command. Ours"),
-    ],
+    u32("op", 0),
+    u32("pd_key", 4),
+    u32("status", 8, "0 = ok, all ones = failed"),
+    u32("tag", 56, "NONE: 0x42425831. Ours"),
+    u32("extensions", 60, "NONE: as in the command. Ours"),
     doc="The response to NONE, PD_CREATE, PD_DELETE, CM_MESSAGE and RESOLVE.",
     source=_SOURCE,
     order="little",
@@ -147,17 +146,15 @@ RESPONSE = Struct(
 KEYED_RESPONSE = Struct(
     "NTRDMA_KEYED_RESPONSE",
     RESPONSE_SIZE,
-    [
-        u32("op", 0),
-        u32("pd_key", 4),
-        u32("key", 8),
-        u32("status", 12, "0 = ok, all ones = failed"),
-        u64("recv_entries", 16, "QP_CREATE: where receives go"),
-        u64("recv_produced", 24, "where their index goes"),
-        u64("send_entries", 32, "where sends go"),
-        u64("send_produced", 40, "where their index goes"),
-        u32("send_bell", 48),
-    ],
+    u32("op", 0),
+    u32("pd_key", 4),
+    u32("key", 8),
+    u32("status", 12, "0 = ok, all ones = failed"),
+    u64("recv_entries", 16, "QP_CREATE: where receives go"),
+    u64("recv_produced", 24, "where their index goes"),
+    u64("send_entries", 32, "where sends go"),
+    u64("send_produced", 40, "where their index goes"),
+    u32("send_bell", 48),
     doc="The response to all other commands.",
     source=_SOURCE,
     order="little",

@@ -21,13 +21,11 @@ class MessageKind(IntEnum):
 MESSAGE = Struct(
     "NTRDMA_MESSAGE",
     32,
-    [
-        u64("tag", 0, "0xe4ee6eb8e653fa98"),
-        u32("kind", 8, "MessageKind"),
-        u32("length", 12, "bytes of data behind this header"),
-        u64("address", 16, "where they go, or what is signalled"),
-        u64("end_tag", 24, "as tag"),
-    ],
+    u64("tag", 0, "0xe4ee6eb8e653fa98"),
+    u32("kind", 8, "MessageKind"),
+    u32("length", 12, "bytes of data behind this header"),
+    u64("address", 16, "where they go, or what is signalled"),
+    u64("end_tag", 24, "as tag"),
     doc="A store, or an interrupt; the first 16 bytes of the receiver's memory are scratchpads.",
     source="NTRDMA v0.1 ntrdma_tcp.c",
     order="little",
