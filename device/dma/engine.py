@@ -10,11 +10,7 @@ from bluebridge.device.layout import ioat as layout
 from bluebridge.device.layout.ioat import ChannelCommand
 from bluebridge.device.pci.config_space import (
     Bar,
-    Capability,
-    Express,
     Identity,
-    MsiX,
-    PowerManagement,
 )
 from bluebridge.device.pci.host import MasterBus
 from bluebridge.device.pci.registers import LINE, RegisterFile, Slot
@@ -37,12 +33,6 @@ def identity(version: int = 0x34) -> Identity:
     """Return the PCI identity of an engine of `version`, such as 0x34 for 3.4."""
     device = layout.DEVICES[version]
     return Identity(layout.VENDOR, device, layout.CLASS_DMA, layout.VENDOR, 0)
-
-
-def capabilities(channels: int = layout.MOST_CHANNELS) -> tuple[Capability, ...]:
-    """Return the PCI capabilities of an engine, which has an MSI-X vector for each channel."""
-    msix = MsiX(channels, 0, layout.MSIX_TABLE, layout.MSIX_PENDING)
-    return (PowerManagement(), msix, Express())
 
 
 class DmaEngine:

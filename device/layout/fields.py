@@ -268,3 +268,17 @@ class RegisterBlock:
             if register.name == name:
                 return self.base + index * self.stride + register.offset
         raise KeyError(f"{self.name} has no register {name}")
+
+
+def bar0_block(
+    name: str,
+    base: int,
+    size: int,
+    registers: tuple[Register, ...],
+    doc: str,
+    source: str,
+    stride: int = 0,
+    count: int = 1,
+) -> RegisterBlock:
+    """Return a block of little-endian registers in BAR0."""
+    return RegisterBlock(name, 0, base, size, registers, doc, source, "little", stride, count)

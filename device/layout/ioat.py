@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from enum import IntEnum, IntFlag
 
-from bluebridge.device.layout.fields import Access, Register, RegisterBlock, Struct, bits, u32, u64
+from bluebridge.device.layout.fields import (
+    Access,
+    Register,
+    Struct,
+    bar0_block,
+    bits,
+    u32,
+    u64,
+)
 
 DESCRIPTOR_SIZE = 64
 
@@ -102,9 +110,8 @@ class ChannelError(IntFlag):
 _RO, _RW, _WO, _W1C = Access.RO, Access.RW, Access.WO, Access.W1C
 _SOURCE = "drivers/dma/ioat/registers.h"
 
-GLOBAL = RegisterBlock(
+GLOBAL = bar0_block(
     "IOAT",
-    0,
     0,
     0x80,
     (
@@ -122,11 +129,9 @@ GLOBAL = RegisterBlock(
     ),
     doc="what the engine has",
     source=_SOURCE,
-    order="little",
 )
-CHANNEL = RegisterBlock(
+CHANNEL = bar0_block(
     "CHANNEL",
-    0,
     CHANNEL_BASE,
     CHANNEL_SIZE,
     (
@@ -168,7 +173,6 @@ CHANNEL = RegisterBlock(
     ),
     doc="one channel",
     source=_SOURCE,
-    order="little",
     stride=CHANNEL_SIZE,
     count=MOST_CHANNELS,
 )

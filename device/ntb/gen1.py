@@ -15,7 +15,7 @@ from bluebridge.device.ntb.errata import Hazards
 from bluebridge.device.ntb.link import BridgeLink
 from bluebridge.device.ntb.shape import BridgeState, FaultPoints, Shape, Wanted, window_state
 from bluebridge.device.ntb.window import Portal, Window
-from bluebridge.device.pci.config_space import Bar, Express, MsiX, PowerManagement
+from bluebridge.device.pci.config_space import Bar, capabilities
 from bluebridge.device.pci.function import ConfigRegister
 from bluebridge.device.pci.host import CLOSED, MasterBus, Place, register_width
 from bluebridge.device.pci.registers import RegisterFile
@@ -27,13 +27,12 @@ EVERYTHING = 1 << 64
 def shape(wanted: Wanted) -> Shape:
     """Return the shape: registers in BAR0, both windows, four vectors, straps in config space."""
     windows = zip(layout.WINDOW_BARS, wanted.sizes, strict=True)
-    msix = MsiX(layout.VECTORS, 0, layout.MSIX_TABLE, layout.MSIX_PENDING)
     return Shape(
         (
             Bar(0, layout.BAR0_SIZE, prefetchable=True),
             *(Bar(index, size, prefetchable=True) for index, size in windows),
         ),
-        (PowerManagement(), msix, Express()),
+        capabilities(layout.VECTORS, layout.MSIX_TABLE, layout.MSIX_PENDING),
         layout.VECTORS,
         lambda bus, link: Gen1Bridge(bus, link, wanted.hang),
         (config_registers(wanted.sizes, False), config_registers(wanted.sizes, True)),
@@ -72,7 +71,6 @@ class Gen1Bridge:
         bus.watch_config(self._config_read)
 
     def join(self, peer: Gen1Bridge) -> None:
-        """Connect this bridge and `peer`, the one at the other end of the link, to each other."""
         self._peer, peer._peer = peer, self
 
     @property
@@ -81,7 +79,6 @@ class Gen1Bridge:
         return self._peer if self._link.up else None
 
     def state(self) -> BridgeState:
-        """Return what the bridge holds now, without changing it."""
         return BridgeState(
             link=self._link.up,
             lost=self._link.lost,
@@ -131,12 +128,10 @@ class Gen1Bridge:
                 self._program(slot.name)
 
     def store_run(self, bar: int, offset: int, data: bytes, width: int) -> None:
-        """Carry out joined stores of `width` bytes each into a window."""
         shown = None if self.hazards.hung else self._crossings[bar]
         self._portals[bar].write(shown, offset, data, width)
 
     def aperture(self, bar: int, offset: int, length: int) -> Place | None:
-        """Return the target of an access to a window; None for BAR0, which holds registers."""
         if bar and self.hazards.hung:
             return Place(length, fault=CLOSED)
         return self._crossings[bar].place(offset, length) if bar else None
@@ -173,7 +168,6 @@ class Gen1Bridge:
         self._set_doorbells(1 << layout.LINK_BIT)
 
     def ring(self, bits: int) -> None:
-        """Set doorbells that the peer rang."""
         if not self.fault_points.loses():
             self._set_doorbells(bits)
 

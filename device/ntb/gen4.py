@@ -8,7 +8,7 @@ from bluebridge.device.layout.ntb.models import WINDOW_BYTES, BarSizes
 from bluebridge.device.ntb.link import BridgeLink
 from bluebridge.device.ntb.shape import BridgeState, FaultPoints, Shape, Wanted, window_state
 from bluebridge.device.ntb.window import Portal, Window
-from bluebridge.device.pci.config_space import Bar, Express, MsiX, PowerManagement
+from bluebridge.device.pci.config_space import Bar, capabilities
 from bluebridge.device.pci.host import CLOSED, MasterBus, Place
 from bluebridge.device.pci.registers import RegisterFile
 
@@ -24,13 +24,12 @@ def shape(wanted: Wanted) -> Shape:
     """
     static = frozenset({WIDE_BAR} if wanted.alias else ())
     windows = zip(layout.WINDOW_BARS, wanted.sizes, strict=True)
-    msix = MsiX(layout.VECTORS, 0, layout.MSIX_TABLE, layout.MSIX_PENDING)
     return Shape(
         (
             Bar(0, layout.BAR0_SIZE, prefetchable=True),
             *(Bar(index, size, prefetchable=True) for index, size in windows),
         ),
-        (PowerManagement(), msix, Express(speed=4)),
+        capabilities(layout.VECTORS, layout.MSIX_TABLE, layout.MSIX_PENDING, 4),
         layout.VECTORS,
         lambda bus, link: Gen4Bridge(bus, link, wanted.sizes, static),
     )
@@ -65,7 +64,6 @@ class Gen4Bridge:
         self._strap()
 
     def join(self, peer: Gen4Bridge) -> None:
-        """Connect this bridge and `peer`, the one at the other end of the link, to each other."""
         self._peer, peer._peer = peer, self
 
     def _strap(self) -> None:
@@ -73,7 +71,6 @@ class Gen4Bridge:
         self._registers.set("LINK", "ppd1", side)
 
     def state(self) -> BridgeState:
-        """Return what the bridge holds now, without changing it."""
         return BridgeState(
             link=self._link.up,
             lost=self._link.lost,
@@ -119,7 +116,6 @@ class Gen4Bridge:
                 self._tell_link()
 
     def store_run(self, bar: int, offset: int, data: bytes, width: int) -> None:
-        """Carry out joined stores of `width` bytes each into a window."""
         self._portals[bar].write(self._outbound(bar), offset, data, width)
 
     def _store_spads(self, offset: int, data: bytes) -> None:
@@ -127,7 +123,6 @@ class Gen4Bridge:
             pass  # storage, and nothing else happens
 
     def aperture(self, bar: int, offset: int, length: int) -> Place | None:
-        """Return the target of an access to a window; None for BAR0, which holds registers."""
         if not bar:
             return None
         window = self._outbound(bar)
@@ -166,7 +161,6 @@ class Gen4Bridge:
         self._set_doorbells(1 << layout.LINK_BIT)
 
     def ring(self, bits: int) -> None:
-        """Set doorbells that the peer rang."""
         if not self.fault_points.loses():
             self._set_doorbells(bits)
 

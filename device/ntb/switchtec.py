@@ -12,7 +12,7 @@ from bluebridge.device.ntb.shape import BridgeState, FaultPoints, Shape, Wanted
 from bluebridge.device.ntb.switchtec_control import ControlBlocks
 from bluebridge.device.ntb.switchtec_messages import DoorbellGate, Inbox
 from bluebridge.device.ntb.window import Portal, Window
-from bluebridge.device.pci.config_space import Bar, Express, MsiX, PowerManagement
+from bluebridge.device.pci.config_space import Bar, capabilities
 from bluebridge.device.pci.host import MasterBus, Place
 from bluebridge.device.pci.registers import RegisterFile, Slot
 
@@ -26,14 +26,13 @@ def shape(wanted: Wanted) -> Shape:
     Look-up windows and the first direct window are in BAR2, the second direct window is in BAR4.
     """
     first, second = layout.WINDOW_BARS
-    msix = MsiX(layout.VECTORS, 0, layout.MSIX_TABLE, layout.MSIX_PENDING)
     return Shape(
         (
             Bar(0, layout.BAR0_SIZE),
             Bar(first, layout.LUTS * layout.LUT_SIZE + wanted.sizes[0], prefetchable=True),
             Bar(second, wanted.sizes[1], prefetchable=True),
         ),
-        (PowerManagement(), msix, Express()),
+        capabilities(layout.VECTORS, layout.MSIX_TABLE, layout.MSIX_PENDING),
         layout.VECTORS,
         SwitchtecBridge,
     )
@@ -60,7 +59,6 @@ class SwitchtecBridge:
         self._describe()
 
     def join(self, peer: SwitchtecBridge) -> None:
-        """Connect this bridge and `peer`, that of the other partition, to each other."""
         self._peer, peer._peer = peer, self
         peer._control = self._control
         for bridge in (self, peer):
@@ -79,7 +77,6 @@ class SwitchtecBridge:
             self._registers.set("PARTITION", "endpoint_port", partition, partition)
 
     def state(self) -> BridgeState:
-        """Return what the bridge holds now, without changing it."""
         return BridgeState(
             link=None,
             wanted=self._gate.wanted,
@@ -138,12 +135,10 @@ class SwitchtecBridge:
         self._registers.set(block, slot.name, value & 0x1E | count << 5, slot.index)
 
     def store_run(self, bar: int, offset: int, data: bytes, width: int) -> None:
-        """Carry out joined stores of `width` bytes each into a window."""
         shown = self._control.shown[self._partition][bar]
         self._portals[bar].write(shown, offset, data, width)
 
     def aperture(self, bar: int, offset: int, length: int) -> Place | None:
-        """Return the target of an access to a window; None for BAR0, which holds registers."""
         return self._control.shown[self._partition][bar].place(offset, length) if bar else None
 
     # -- doorbells and messages ---------------------------------------------------------------
@@ -162,7 +157,6 @@ class SwitchtecBridge:
             self._peer.ring(bits)
 
     def ring(self, bits: int) -> None:
-        """Set doorbells that the peer rang, or hold them until the driver knows of the link."""
         if not self.fault_points.loses():
             self._gate.ring(bits)
 

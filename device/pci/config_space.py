@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple
 
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.pyvfio_user import ConfigSpace
+
+LANES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,97 +42,66 @@ class Identity:
     revision: int = 0
 
 
-class Capability(Protocol):
-    """One capability: identifier, a byte for the link to the next one, registers."""
+class Capability(NamedTuple):
+    """One capability: identifier, a byte for the link to the next one, registers at reset."""
 
-    def body(self) -> bytes:
-        """The registers at reset."""
-
-    def writable(self) -> bytes:
-        """A mask of the bits of `body` that software may change."""
+    body: bytes
+    writable: bytes
+    """A mask of the bits of `body` that software may change."""
 
 
-@dataclass(frozen=True, slots=True)
-class PowerManagement:
-    """PCI power management 1.2 capability: states D0 and D3hot, without PME."""
+def capabilities(vectors: int, table: int, pending: int, speed: int = 3) -> tuple[Capability, ...]:
+    """Return what every function here has: power management, MSI-X, PCI Express.
 
-    def body(self) -> bytes:
-        """The 8 bytes at reset; the device does not lose its state in D3hot (No_Soft_Reset)."""
-        return bytes(layout.PM_CAPABILITY.pack(id=layout.CAP_ID_PM, version=3, no_soft_reset=1))
-
-    def writable(self) -> bytes:
-        """A mask of `body` in which only the power state is writable."""
-        return bytes(layout.PM_CAPABILITY.pack(power_state=3))
-
-
-@dataclass(frozen=True, slots=True)
-class Express:
-    """PCI Express capability version 2 of an endpoint: `speed` 3 = 8 GT/s, `width` in lanes."""
-
-    speed: int = 3
-    width: int = 8
-
-    def body(self) -> bytes:
-        """The 60 bytes at reset, which show a link that is up at its full speed and width."""
-        return bytes(
-            layout.EXPRESS_CAPABILITY.pack(
-                id=layout.CAP_ID_EXPRESS,
-                version=2,
-                max_payload_supported=1,
-                extended_tag_supported=1,
-                role_based_errors=1,
-                function_reset=1,
-                relaxed_ordering=1,
-                no_snoop=1,
-                max_read_request=2,
-                link_speed_max=self.speed,
-                link_width_max=self.width,
-                link_speed=self.speed,
-                link_width=self.width,
-                completion_timeout_disable_supported=1,
-                link_speeds=(1 << self.speed) - 1,
-                target_link_speed=self.speed,
-            )
-        )
-
-    def writable(self) -> bytes:
-        """A mask of `body` with device control 1 and 2 and link control 1 and 2 writable."""
-        return bytes(
-            layout.EXPRESS_CAPABILITY.pack(
-                device_control=0x7FFF,
-                link_control=0x0FFB,
-                device_control2=0x641F,
-                link_control2=0xFFFF,
-            )
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class MsiX:
-    """MSI-X capability with `vectors` entries: table and pending bits at offsets of BAR `bar`.
-
-    QEMU keeps table and pending bits itself; the device never sees accesses to them.
+    Power management 1.2 has the states D0 and D3hot, without PME and without a loss of state. MSI-X
+    has `vectors` entries; table and pending bits are at those offsets of BAR0, where QEMU keeps
+    them itself. The link is up at its full `speed` (3 = 8 GT/s) and 8 lanes.
     """
-
-    vectors: int
-    bar: int
-    table: int
-    pending: int
-
-    def body(self) -> bytes:
-        """The 12 bytes at reset."""
-        return bytes(
-            layout.MSIX_CAPABILITY.pack(
-                id=layout.CAP_ID_MSIX,
-                table_size=self.vectors - 1,
-                table=self.table | self.bar,
-                pending=self.pending | self.bar,
-            )
-        )
-
-    def writable(self) -> bytes:
-        """A mask of `body` in which MSI-X enable and function mask are writable."""
-        return bytes(layout.MSIX_CAPABILITY.pack(enable=1, function_mask=1))
+    power, msix, express = layout.PM_CAPABILITY, layout.MSIX_CAPABILITY, layout.EXPRESS_CAPABILITY
+    return (
+        Capability(
+            bytes(power.pack(id=layout.CAP_ID_PM, version=3, no_soft_reset=1)),
+            bytes(power.pack(power_state=3)),
+        ),
+        Capability(
+            bytes(
+                msix.pack(
+                    id=layout.CAP_ID_MSIX, table_size=vectors - 1, table=table, pending=pending
+                )
+            ),
+            bytes(msix.pack(enable=1, function_mask=1)),
+        ),
+        Capability(
+            bytes(
+                express.pack(
+                    id=layout.CAP_ID_EXPRESS,
+                    version=2,
+                    max_payload_supported=1,
+                    extended_tag_supported=1,
+                    role_based_errors=1,
+                    function_reset=1,
+                    relaxed_ordering=1,
+                    no_snoop=1,
+                    max_read_request=2,
+                    link_speed_max=speed,
+                    link_width_max=LANES,
+                    link_speed=speed,
+                    link_width=LANES,
+                    completion_timeout_disable_supported=1,
+                    link_speeds=(1 << speed) - 1,
+                    target_link_speed=speed,
+                )
+            ),
+            bytes(
+                express.pack(
+                    device_control=0x7FFF,
+                    link_control=0x0FFB,
+                    device_control2=0x641F,
+                    link_control2=0xFFFF,
+                )
+            ),
+        ),
+    )
 
 
 class EndpointConfig(ConfigSpace):
@@ -139,7 +110,8 @@ class EndpointConfig(ConfigSpace):
     def __init__(self) -> None:
         super().__init__(layout.CONFIG_SIZE)
         self._power_on = b""
-        self._reset_at = -1
+        self.reset_at = -1
+        """Offset of the byte whose highest bit initiates a function-level reset."""
 
     def freeze(self) -> None:
         """Take the present contents of the registers as their power-on state."""
@@ -157,28 +129,17 @@ class EndpointConfig(ConfigSpace):
         """Whether Bus Master Enable is set, so that the function may start accesses."""
         return bool(layout.HEADER.get(self.data, "command") & layout.COMMAND_BUS_MASTER)
 
-    def set_function_reset(self, offset: int) -> None:
-        """Set the offset of device control of the PCIe capability.
-
-        Bit 15 of that register initiates a function-level reset.
-        """
-        self._reset_at = offset + 1
-
     def initiates_reset(self, offset: int, data: bytes) -> bool:
         """Whether writing `data` at `offset` initiates a function-level reset."""
-        position = self._reset_at - offset
+        position = self.reset_at - offset
         return 0 <= position < len(data) and bool(data[position] & 0x80)
 
 
-def compose(
-    identity: Identity, bars: Sequence[Bar], capabilities: Sequence[Capability]
-) -> EndpointConfig:
+def compose(identity: Identity, bars: Sequence[Bar], chain: Sequence[Capability]) -> EndpointConfig:
     """Make the configuration space of a function from its identity, BARs and capabilities.
 
     The capabilities are in the order given. Raises `ValueError` when they do not fit into the first
     256 bytes.
-
-    Raises `ValueError` when the capabilities do not fit into the first 256 bytes.
     """
     config = EndpointConfig()
     config.set_identity(identity.vendor, identity.device, identity.class_code, identity.revision, 1)
@@ -186,20 +147,18 @@ def compose(
     config.set(0x2E, "<H", identity.subsystem)
     for bar in bars:
         _add_bar(config, bar)
-    for capability in capabilities:
-        offset = config.add_capability(capability.body(), capability.writable())
-        if isinstance(capability, Express):
-            config.set_function_reset(
-                offset + layout.EXPRESS_CAPABILITY.field("device_control").offset
-            )
+    for capability in chain:
+        offset = config.add_capability(*capability)
+        if capability.body[0] == layout.CAP_ID_EXPRESS:
+            # Bit 15 of device control initiates a function-level reset.
+            config.reset_at = offset + layout.EXPRESS_CAPABILITY.field("device_control").offset + 1
     config.freeze()
     return config
 
 
 def _add_bar(config: EndpointConfig, bar: Bar) -> None:
-    low = (layout.BAR_64BIT if bar.wide else 0) | (
-        layout.BAR_PREFETCHABLE if bar.prefetchable else 0
-    )
+    low = layout.BAR_64BIT if bar.wide else 0
+    low |= layout.BAR_PREFETCHABLE if bar.prefetchable else 0
     config.set_bar(bar.index, bar.size, low)
     if bar.wide:
         config.set(0x10 + 4 * (bar.index + 1), "<I", 0, writable=(-bar.size >> 32) & 0xFFFFFFFF)

@@ -216,11 +216,9 @@ class Endpoint:
 
     @property
     def name(self) -> str:
-        """Name of the device in the log."""
         return self._name
 
     def read(self, address: int, length: int, what: What, obj: int = 0) -> bytes:
-        """Return a copy of guest memory, with a log event; raises `DmaError`."""
         data = self._reach.read(address, length)
         self._events.record(self._device, _DMA_READ, 0, address, length, data, what, obj)
         return data
@@ -228,12 +226,10 @@ class Endpoint:
     def write(
         self, address: int, data: bytes | bytearray | memoryview, what: What, obj: int = 0
     ) -> None:
-        """Write guest memory, with a log event; raises `DmaError` before it writes a byte."""
         self._reach.write(address, data)
         self._events.record(self._device, _DMA_WRITE, 0, address, len(data), data, what, obj)
 
     def views(self, runs: Sequence[Run]) -> Sequence[memoryview]:
-        """Return writable views of the runs; raises `DmaError` if any byte is not guest memory."""
         return self._reach.views(runs)
 
     def note_dma(
@@ -245,7 +241,6 @@ class Endpoint:
         what: int,
         obj: int = 0,
     ) -> None:
-        """Log a transfer that was made through views; `data` are its first bytes."""
         events = self._events
         if what != _WINDOW:
             events.record(self._device, kind, 0, address, length, data, what, obj)
@@ -263,24 +258,19 @@ class Endpoint:
         what: int,
         obj: int,
     ) -> None:
-        """Log the first `count` runs as one transfer each, with at most `most` bytes of each."""
         self._events.transfers(self._device, kind, runs, views, count, most, what, obj)
 
     def note(self, kind: Kind, text: str, address: int = 0, obj: int = 0) -> None:
-        """Log a line of text."""
         data = text.encode()
         self._events.record(self._device, kind, 0, address, len(data), data, What.OTHER, obj)
 
     def concern(self, qpn: int, index: int) -> None:
-        """Attribute the following log events to send work request `index` of queue pair `qpn`."""
         self._events.work = self._work | qpn << WORK_QPN_SHIFT | index & INDEX_MASK
 
     def resume(self, work: int) -> None:
-        """Attribute the following log events to the work request that `work` of a message names."""
         self._events.work = work
 
     def interrupt(self, vector: int) -> None:
-        """Assert an MSI-X vector; one that the guest has not set up is dropped and noted."""
         if not self._master:
             self.note(Kind.NOTE, f"interrupt {vector} without bus master is lost", obj=vector)
         elif 0 <= vector < self._vectors and self._context.trigger(vector):
@@ -289,7 +279,6 @@ class Endpoint:
             self.note(Kind.NOTE, f"interrupt {vector} is not set up", obj=vector)
 
     def refuse(self, page: int, *, refused: bool) -> None:
-        """Let no access reach the page of 4 KiB at bus address `page`, or let them again."""
         self._memory.refuse(page, refused=refused)
 
     def set_presence(self, presence: Presence) -> None:
@@ -301,19 +290,15 @@ class Endpoint:
             self._reset(Reset.FUNCTION_LEVEL)
 
     def reset_function(self) -> None:
-        """Reset the function as a function-level reset does, without having been asked."""
         self._reset(Reset.FUNCTION_LEVEL)
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> LoopTimer:
-        """Run `action` in the loop after `seconds`."""
         return self._loop.call_later(seconds, action)
 
     def call_soon(self, action: Callable[[], None]) -> None:
-        """Run `action` in the loop after the current message."""
         self._loop.call_soon(action)
 
     def call_next_turn(self, action: Callable[[], None]) -> None:
-        """Run `action` in the next turn of the loop."""
         self._loop.call_next_turn(action)
 
 

@@ -135,14 +135,9 @@ class Function(Endpoint):
     # -- the bus's side -----------------------------------------------------------------------
 
     def stretch(self, address: int, length: int) -> memoryview | None:
-        """Return guest RAM from `address` on, clipped to its region.
-
-        None without guest RAM there or without Bus Master Enable.
-        """
         return self._reach.stretch(address, length)
 
     def ranges(self) -> Sequence[tuple[int, int, int]]:
-        """Return start address, end address and index of each decoded BAR."""
         return self._decoder.ranges
 
     def answer(self, bar: int, offset: int, length: int) -> Place:
@@ -224,25 +219,20 @@ class Function(Endpoint):
         return self._host.inward(self, address, length)
 
     def bar_base(self, index: int) -> int | None:
-        """Return the bus address of BAR `index`, or None while it is not decoded."""
         return self._decoder.base(index)
 
     def get_config(self, offset: int, length: int) -> bytes:
-        """Return `length` bytes of configuration space from `offset` on."""
         return self._config.read(offset, length)
 
     def set_config(self, offset: int, data: bytes) -> None:
-        """Change registers of configuration space, read-only ones included."""
         self._config.data[offset : offset + len(data)] = data
 
     def watch_config(self, read: Callable[[int, int], None]) -> None:
-        """Call `read(offset, length)` before the guest reads configuration space."""
         self._config_watcher = read
 
     # -- HostBus, with windows behind it ------------------------------------------------------
 
     def read(self, address: int, length: int, what: What, obj: int = 0) -> bytes:
-        """Return a copy of memory, with a log event; raises `DmaError`."""
         try:
             return super().read(address, length, what, obj)
         except DmaError:
@@ -253,7 +243,6 @@ class Function(Endpoint):
     def write(
         self, address: int, data: bytes | bytearray | memoryview, what: What, obj: int = 0
     ) -> None:
-        """Write memory, with a log event; raises `DmaError` before it writes a byte."""
         try:
             super().write(address, data, what, obj)
         except DmaError:
@@ -264,7 +253,6 @@ class Function(Endpoint):
             self.note_dma(Kind.DMA_WRITE, address, len(data), memoryview(data), what, obj)
 
     def views(self, runs: Sequence[Run]) -> Sequence[memoryview]:
-        """Return writable views of the runs; raises `DmaError` if any byte is not memory."""
         try:
             return super().views(runs)
         except DmaError:

@@ -17,13 +17,14 @@ from pathlib import Path
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.dma import engine
 from bluebridge.device.dma.engine import DmaEngine
-from bluebridge.device.layout.ioat import LOG_SUFFIX, MOST_CHANNELS
+from bluebridge.device.layout.ioat import LOG_SUFFIX, MOST_CHANNELS, MSIX_PENDING, MSIX_TABLE
 from bluebridge.device.layout.ntb.models import BarSizes, BridgeModel
 from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.ntb.link import TRAINING_SECONDS, BridgeLink
 from bluebridge.device.ntb.selection import shape_of
 from bluebridge.device.ntb.shape import Bridging, Shape, identity_of
+from bluebridge.device.pci.config_space import capabilities
 from bluebridge.device.pci.function import ConfigRegister, Function
 from bluebridge.device.pci.host import Host
 from bluebridge.device.pci.loop import EventLoop
@@ -179,7 +180,7 @@ class Bridges:
             spec.socket,
             engine.identity(version),
             engine.BARS,
-            engine.capabilities(),
+            capabilities(MOST_CHANNELS, MSIX_TABLE, MSIX_PENDING),
             MOST_CHANNELS,
             self._loop,
             self._events,

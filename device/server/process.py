@@ -20,7 +20,7 @@ from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.mlx4 import bar0, uar
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.mlx4.settings.config import PLAIN, Features, HcaConfig
-from bluebridge.device.pci.config_space import Bar, Express, Identity, MsiX, PowerManagement
+from bluebridge.device.pci.config_space import Bar, Identity, capabilities
 from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.pci.function import Function
 from bluebridge.device.pci.loop import EventLoop
@@ -121,13 +121,9 @@ class Server:
     def _add(self, spec: HcaSpec) -> None:
         config = HcaConfig.of_mac(spec.name, spec.mac, link=spec.link, features=self._features)
         vectors = config.msix_vectors
-        capabilities = (
-            PowerManagement(),
-            MsiX(vectors, 0, bar0.MSIX_TABLE_OFFSET, bar0.MSIX_PBA_OFFSET),
-            Express(),
-        )
+        chain = capabilities(vectors, bar0.MSIX_TABLE_OFFSET, bar0.MSIX_PBA_OFFSET)
         identity = replace(IDENTITIES[spec.link], device=config.device_id)
-        shape = (spec.name, spec.socket, identity, BARS, capabilities, vectors)
+        shape = (spec.name, spec.socket, identity, BARS, chain, vectors)
         endpoint = (
             Endpoint(*shape, self.loop, self._events)
             if self._hosts is None

@@ -70,7 +70,6 @@ class WireBus:
         return memory
 
     def enable_interrupts(self, vectors: int) -> list[int]:
-        """Enable MSI-X vectors and return an eventfd for each."""
         self._drop_interrupts()
         self._fds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(vectors)]
         with self._lock:

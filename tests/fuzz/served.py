@@ -14,7 +14,7 @@ from typing import TypeVar
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.layout.ntb.models import GEN1, GEN4, SWITCHTEC, BarSizes
 from bluebridge.device.pci.bus import DmaError
-from bluebridge.device.pci.config_space import Bar, Express, Identity, MsiX, PowerManagement
+from bluebridge.device.pci.config_space import Bar, Identity, capabilities
 from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.pyvfio_user import ENVIRONMENT
@@ -139,7 +139,7 @@ class Served:
             path,
             Identity(0x1B36, 0x0100, 0xFF0000, 0x1B36, 1),
             [Bar(0, 4096)],
-            [PowerManagement(), MsiX(VECTORS, 0, 0x800, 0xC00), Express()],
+            capabilities(VECTORS, 0x800, 0xC00),
             VECTORS,
             self.loop,
             EventLog(),

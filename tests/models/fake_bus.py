@@ -37,15 +37,12 @@ class FakeFunction(FakeHost):
     # -- Master -------------------------------------------------------------------------------
 
     def stretch(self, address: int, length: int) -> memoryview | None:
-        """Guest RAM."""
         return self._memory.stretch(address, length)
 
     def ranges(self) -> Sequence[tuple[int, int, int]]:
-        """Decoded BARs."""
         return [(base, base + size, index) for index, (base, size) in self._bars.items()]
 
     def answer(self, bar: int, offset: int, length: int) -> Place:
-        """What a master meets."""
         model = self.model
         assert model is not None
         if self.bridge is not None:
@@ -66,33 +63,26 @@ class FakeFunction(FakeHost):
         return Place(width, load=load, store=store)
 
     def message(self, address: int, data: bytes) -> None:
-        """An interrupt message."""
         self.messages.append((address, data))
 
     # -- MasterBus ----------------------------------------------------------------------------
 
     def place(self, address: int, length: int) -> Place:
-        """What answers at `address`."""
         return self.host.resolve(self, address, length)
 
     def inward(self, address: int, length: int) -> Place:
-        """What an access meets that came through a window."""
         return self.host.inward(self, address, length)
 
     def bar_base(self, index: int) -> int | None:
-        """Where a BAR is."""
         return self._bars[index][0] if index in self._bars else None
 
     def get_config(self, offset: int, length: int) -> bytes:
-        """Registers of config space."""
         return bytes(self.config[offset : offset + length])
 
     def set_config(self, offset: int, data: bytes) -> None:
-        """What the device changes."""
         self.config[offset : offset + len(data)] = data
 
     def watch_config(self, read: Callable[[int, int], None]) -> None:
-        """Who wants to know of reads; `read_config` tells."""
         self.watchers.append(read)
 
     def read_config(self, offset: int, length: int) -> int:

@@ -68,7 +68,6 @@ class FakeHost:
 
     @property
     def name(self) -> str:
-        """Name of the device on this host."""
         return self._name
 
     # -- the guest's side ---------------------------------------------------------------------
@@ -147,7 +146,6 @@ class FakeHost:
     # -- HostBus ------------------------------------------------------------------------------
 
     def read(self, address: int, length: int, what: What, obj: int = 0) -> bytes:
-        """Copy of guest memory."""
         data = self.peek(address, length)
         self.events.append(Event(Kind.DMA_READ, address, length, data[:64], what, obj))
         return data
@@ -155,12 +153,10 @@ class FakeHost:
     def write(
         self, address: int, data: bytes | bytearray | memoryview, what: What, obj: int = 0
     ) -> None:
-        """Store into guest memory."""
         self._memory.write(address, data)
         self.note_dma(Kind.DMA_WRITE, address, len(data), bytes(data[:64]), what, obj)
 
     def views(self, runs: Sequence[Run]) -> Sequence[memoryview]:
-        """Writable views; a run across regions becomes several, as in the server."""
         return self._memory.views(runs)
 
     def note_dma(
@@ -172,7 +168,6 @@ class FakeHost:
         what: What,
         obj: int = 0,
     ) -> None:
-        """Record a transfer."""
         self.events.append(Event(kind, address, length, bytes(data[:64]), what, obj))
 
     def note_transfers(
@@ -185,7 +180,6 @@ class FakeHost:
         what: What,
         obj: int,
     ) -> None:
-        """Record several, with what a log would keep of each."""
         packed = pieces.pack(runs, views, count, most, b"", b"")
         while packed:
             address, length, kept = _HEAD.unpack_from(packed)
@@ -194,7 +188,6 @@ class FakeHost:
             packed = packed[end:]
 
     def note(self, kind: Kind, text: str, address: int = 0, obj: int = 0) -> None:
-        """Record a remark."""
         self.notes.append((kind, text, obj))
 
     def concern(self, qpn: int, index: int) -> None:
@@ -204,32 +197,25 @@ class FakeHost:
         """The records have no place for it."""
 
     def interrupt(self, vector: int) -> None:
-        """Record an interrupt."""
         self.interrupts.append(vector)
 
     def refuse(self, page: int, *, refused: bool) -> None:
-        """Take a page of guest memory away, or give it back."""
         self._memory.refuse(page, refused=refused)
 
     def set_presence(self, presence: Presence) -> None:
-        """Record what of the function answers."""
         self.presence = presence
 
     def reset_function(self) -> None:
-        """Record a remark."""
         self.note(Kind.RESET, "function level")
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> FakeTimer:
-        """Wait for the clock."""
         self._number += 1
         timer = FakeTimer(self.now + seconds, self._number, action)
         heapq.heappush(self._timers, timer)
         return timer
 
     def call_soon(self, action: Callable[[], None]) -> None:
-        """Run at the next `run`."""
         self._soon.append(action)
 
     def call_next_turn(self, action: Callable[[], None]) -> None:
-        """Run at the next `run` or `turn`."""
         self._soon.append(action)

@@ -18,7 +18,7 @@ from pathlib import Path
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.pci.bus import DmaError, HostBus
-from bluebridge.device.pci.config_space import Bar, Express, Identity, MsiX, PowerManagement
+from bluebridge.device.pci.config_space import Bar, Identity, capabilities
 from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.pci.loop import EventLoop
 
@@ -84,7 +84,7 @@ def main() -> None:
         Path(sys.argv[1]),
         Identity(0x1B36, 0x0100, 0xFF0000, 0x1B36, 1),
         [Bar(0, 4096)],
-        [PowerManagement(), MsiX(VECTORS, 0, 0x800, 0xC00), Express()],
+        capabilities(VECTORS, 0x800, 0xC00),
         VECTORS,
         loop,
         events,

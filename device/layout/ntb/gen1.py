@@ -7,7 +7,7 @@ those of drivers/ntb/hw/intel/ntb_hw_gen1.h.
 
 from __future__ import annotations
 
-from bluebridge.device.layout.fields import Access, Register, RegisterBlock
+from bluebridge.device.layout.fields import Access, Register, bar0_block
 from bluebridge.device.layout.ntb.uses import RegisterUse, Use, Uses
 
 BAR0_SIZE = 0x10000
@@ -50,9 +50,8 @@ LINK_STATUS = 0x1A2
 _RO, _RW, _WO, _W1C = Access.RO, Access.RW, Access.WO, Access.W1C
 _SOURCE = "drivers/ntb/hw/intel/ntb_hw_gen1.h"
 
-CONTROL = RegisterBlock(
+CONTROL = bar0_block(
     "NTB1",
-    0,
     0,
     0x80,
     (
@@ -83,35 +82,29 @@ CONTROL = RegisterBlock(
     ),
     doc="windows, control, doorbells",
     source=_SOURCE,
-    order="little",
 )
-SPAD = RegisterBlock(
+SPAD = bar0_block(
     "SPAD",
-    0,
     0x80,
     4 * SPADS,
     (Register("spad", 0, 32, _RW, "scratchpad; the peer reaches it on the middle bus"),),
     doc="own scratchpads",
     source=f"{_SOURCE}, XEON_SPAD_OFFSET",
-    order="little",
     stride=4,
     count=SPADS,
 )
-PEER_SPAD = RegisterBlock(
+PEER_SPAD = bar0_block(
     "PEER_SPAD",
-    0,
     0x100,
     4 * SPADS,
     (Register("spad", 0, 32, _RW, "the peer's scratchpad"),),
     doc="the peer's scratchpads, for drivers without the work-around",
     source=f"{_SOURCE}, XEON_B2B_SPAD_OFFSET",
-    order="little",
     stride=4,
     count=SPADS,
 )
-CROSSING = RegisterBlock(
+CROSSING = bar0_block(
     "B2B",
-    0,
     0x140,
     0x10,
     (
@@ -121,17 +114,14 @@ CROSSING = RegisterBlock(
     ),
     doc="what reaches the peer without a window",
     source=f"{_SOURCE}, XEON_B2B_DOORBELL_OFFSET",
-    order="little",
 )
-SECONDARY = RegisterBlock(
+SECONDARY = bar0_block(
     "SECONDARY",
-    0,
     0x504,
     2,
     (Register("command", 0, 16, _RW, "memory decoding and bus master on the middle bus"),),
     doc="command register of the secondary side",
     source=f"{_SOURCE}, XEON_SPCICMD_OFFSET",
-    order="little",
 )
 
 BLOCKS = (CONTROL, SPAD, PEER_SPAD, CROSSING, SECONDARY)

@@ -7,7 +7,7 @@ rely on.
 
 from __future__ import annotations
 
-from bluebridge.device.layout.fields import Access, Register, RegisterBlock
+from bluebridge.device.layout.fields import Access, Register, bar0_block
 from bluebridge.device.layout.ntb.uses import RegisterUse, Use, Uses
 
 BAR0_SIZE = 0x10000
@@ -32,9 +32,8 @@ LINK_CHANGED = 1 << 8
 _RO, _RW, _WO, _W1C = Access.RO, Access.RW, Access.WO, Access.W1C
 _SOURCE = "drivers/ntb/hw/intel/ntb_hw_gen4.h"
 
-CONTROL = RegisterBlock(
+CONTROL = bar0_block(
     "NTB4",
-    0,
     0,
     0x80,
     (
@@ -64,47 +63,39 @@ CONTROL = RegisterBlock(
     ),
     doc="control, windows, interrupts",
     source=_SOURCE,
-    order="little",
 )
-INT_VECTORS = RegisterBlock(
+INT_VECTORS = bar0_block(
     "INTVEC",
-    0,
     0x50,
     0x21,
     (Register("vector", 0, 8, _RW, "MSI-X vector of this bit of int_status"),),
     doc="which vector tells of which bit",
     source=f"{_SOURCE}, GEN4_INTVEC_OFFSET",
-    order="little",
     stride=1,
     count=VECTORS,
 )
-SPAD = RegisterBlock(
+SPAD = bar0_block(
     "SPAD",
-    0,
     0x80,
     4 * SPADS,
     (Register("spad", 0, 32, _RW, "scratchpad, which the peer writes as PEER_SPAD"),),
     doc="own scratchpads",
     source=f"{_SOURCE}, GEN4_SPAD_OFFSET",
-    order="little",
     stride=4,
     count=SPADS,
 )
-DOORBELL = RegisterBlock(
+DOORBELL = bar0_block(
     "DOORBELL",
-    0,
     0x100,
     4 * DOORBELLS,
     (Register("ring", 0, 32, _WO, "bit 0 sets this bit of the peer's int_status"),),
     doc="doorbells of the peer",
     source="drivers/ntb/hw/intel/ntb_hw_gen3.c, intel_ntb3_peer_db_set",
-    order="little",
     stride=4,
     count=DOORBELLS,
 )
-LTR = RegisterBlock(
+LTR = bar0_block(
     "LTR",
-    0,
     0x30EC,
     12,
     (
@@ -114,23 +105,19 @@ LTR = RegisterBlock(
     ),
     doc="latency tolerance reporting",
     source=f"{_SOURCE}, GEN4_LTR_SWSEL_OFFSET",
-    order="little",
 )
-PEER_SPAD = RegisterBlock(
+PEER_SPAD = bar0_block(
     "PEER_SPAD",
-    0,
     0x8080,
     4 * SPADS,
     (Register("spad", 0, 32, _RW, "the peer's scratchpad; zero without a peer"),),
     doc="the peer's scratchpads",
     source=f"{_SOURCE}, GEN4_EM_SPAD_OFFSET",
-    order="little",
     stride=4,
     count=SPADS,
 )
-LINK = RegisterBlock(
+LINK = bar0_block(
     "LINK",
-    0,
     0xB050,
     0x474,
     (
@@ -149,7 +136,6 @@ LINK = RegisterBlock(
     ),
     doc="the PCI Express link between the bridges",
     source=f"{_SOURCE}, GEN4_LINK_CTRL_OFFSET to GEN4_PPD1_OFFSET",
-    order="little",
 )
 
 BLOCKS = (CONTROL, INT_VECTORS, SPAD, DOORBELL, LTR, PEER_SPAD, LINK)

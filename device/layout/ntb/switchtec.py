@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from bluebridge.device.layout.fields import Access, Register, RegisterBlock
+from bluebridge.device.layout.fields import Access, Register, RegisterBlock, bar0_block
 from bluebridge.device.layout.ntb.uses import RegisterUse, Use, Uses
 
 VENDOR = 0x11F8
@@ -74,9 +74,8 @@ class BlockStatus(IntEnum):
 _RO, _RW, _WO, _W1C = Access.RO, Access.RW, Access.WO, Access.W1C
 _SOURCE = "include/linux/switchtec.h"
 
-MANAGEMENT = RegisterBlock(
+MANAGEMENT = bar0_block(
     "MRPC",
-    0,
     0x800,
     0x20,
     (
@@ -88,11 +87,9 @@ MANAGEMENT = RegisterBlock(
     ),
     doc="management",
     source=f"{_SOURCE}, struct mrpc_regs",
-    order="little",
 )
-SYSTEM = RegisterBlock(
+SYSTEM = bar0_block(
     "SYSTEM",
-    0,
     0x2000,
     0x20,
     (
@@ -101,11 +98,9 @@ SYSTEM = RegisterBlock(
     ),
     doc="what the switch is",
     source=f"{_SOURCE}, struct sys_info_regs",
-    order="little",
 )
-PARTITION = RegisterBlock(
+PARTITION = bar0_block(
     "PARTITION",
-    0,
     0x4000,
     0x200,
     (
@@ -118,13 +113,11 @@ PARTITION = RegisterBlock(
     ),
     doc="configuration of a partition",
     source=f"{_SOURCE}, struct part_cfg_regs",
-    order="little",
     stride=0x400,
     count=PARTITIONS,
 )
-INFO = RegisterBlock(
+INFO = bar0_block(
     "NTB",
-    0,
     0x10000,
     0x20,
     (
@@ -135,11 +128,9 @@ INFO = RegisterBlock(
     ),
     doc="what the bridges are",
     source=f"{_SOURCE}, struct ntb_info_regs",
-    order="little",
 )
-CONTROL = RegisterBlock(
+CONTROL = bar0_block(
     "CONTROL",
-    0,
     CONTROL_START,
     0x100,
     (
@@ -189,7 +180,6 @@ CONTROL = RegisterBlock(
     ),
     doc="control block of a partition, shared by both guests",
     source=f"{_SOURCE}, struct ntb_ctrl_regs",
-    order="little",
     stride=CONTROL_STRIDE,
     count=PARTITIONS,
 )
@@ -199,21 +189,18 @@ def _tables(partition: int) -> tuple[RegisterBlock, ...]:
     """Return the requester and look-up tables of a partition's control block."""
     base = CONTROL_START + CONTROL_STRIDE * partition
     return (
-        RegisterBlock(
+        bar0_block(
             f"REQUESTER{partition}",
-            0,
             base + 0x400,
             0x800,
             (Register("entry", 0, 32, _RW, "who may use the windows; storage"),),
             doc="requester table",
             source=f"{_SOURCE}, req_id_table",
-            order="little",
             stride=4,
             count=512,
         ),
-        RegisterBlock(
+        bar0_block(
             f"LUT{partition}",
-            0,
             base + 0x1000,
             0x1000,
             (
@@ -229,7 +216,6 @@ def _tables(partition: int) -> tuple[RegisterBlock, ...]:
             ),
             doc="look-up windows",
             source=f"{_SOURCE}, lut_entry",
-            order="little",
             stride=8,
             count=512,
         ),
@@ -239,9 +225,8 @@ def _tables(partition: int) -> tuple[RegisterBlock, ...]:
 REQUESTER0, LUT0 = _tables(0)
 REQUESTER1, LUT1 = _tables(1)
 
-MESSAGING = RegisterBlock(
+MESSAGING = bar0_block(
     "MESSAGING",
-    0,
     0x75000,
     0x100,
     (
@@ -264,37 +249,24 @@ MESSAGING = RegisterBlock(
     ),
     doc="doorbells and messages of a partition",
     source=f"{_SOURCE}, struct ntb_dbmsg_regs",
-    order="little",
     stride=0x4000,
     count=PARTITIONS,
 )
-VECTOR0 = RegisterBlock(
-    "VECTOR0",
-    0,
-    0x75020,
-    64,
-    (Register("vector", 0, 8, _RW, "MSI-X vector; the last four are of messages"),),
-    doc="vectors of partition 0's doorbells",
-    source=f"{_SOURCE}, idb_vec_map",
-    order="little",
-    stride=1,
-    count=64,
+VECTOR0, VECTOR1 = (
+    bar0_block(
+        f"VECTOR{partition}",
+        0x75020 + 0x4000 * partition,
+        64,
+        (Register("vector", 0, 8, _RW, "MSI-X vector; the last four are of messages"),),
+        doc=f"vectors of partition {partition}'s doorbells",
+        source=f"{_SOURCE}, idb_vec_map",
+        stride=1,
+        count=64,
+    )
+    for partition in range(PARTITIONS)
 )
-VECTOR1 = RegisterBlock(
-    "VECTOR1",
-    0,
-    0x79020,
-    64,
-    (Register("vector", 0, 8, _RW, "MSI-X vector; the last four are of messages"),),
-    doc="vectors of partition 1's doorbells",
-    source=f"{_SOURCE}, idb_vec_map",
-    order="little",
-    stride=1,
-    count=64,
-)
-PORT = RegisterBlock(
+PORT = bar0_block(
     "PORT",
-    0,
     0x134000,
     0xE00,
     (
@@ -312,7 +284,6 @@ PORT = RegisterBlock(
     ),
     doc="a port function",
     source=f"{_SOURCE}, struct pff_csr_regs",
-    order="little",
     stride=0x1000,
     count=PARTITIONS,
 )

@@ -141,14 +141,12 @@ class VfioBus:
             raise
 
     def read32(self, bar: int, offset: int) -> int:
-        """Load 32 bits that are big-endian on the bus."""
         region = self._regions[bar]
         if region.words is not None:
             return swap32(region.words[offset >> 2])
         return int.from_bytes(os.pread(self._device, 4, region.offset + offset), "big")
 
     def write32(self, bar: int, offset: int, value: int) -> None:
-        """Store 32 bits, big-endian on the bus."""
         region = self._regions[bar]
         words = region.words
         if words is not None:
@@ -157,7 +155,6 @@ class VfioBus:
             os.pwrite(self._device, value.to_bytes(4, "big"), region.offset + offset)
 
     def write64(self, bar: int, offset: int, value: int) -> None:
-        """Store 64 bits, big-endian on the bus."""
         region = self._regions[bar]
         data = value.to_bytes(8, "big")
         if region.quads is not None:
@@ -166,11 +163,9 @@ class VfioBus:
             os.pwrite(self._device, data, region.offset + offset)
 
     def load(self, bar: int, offset: int, width: int) -> int:
-        """Load `width` bytes, little-endian, in a single access."""
         return self._regions[bar].load(offset, width)
 
     def store(self, bar: int, offset: int, width: int, value: int) -> None:
-        """Store `width` bytes, little-endian, in a single access."""
         views = self._regions[bar].views
         if views is not None:  # not through the region: this is the way of a doorbell
             views[width][offset // width] = value
@@ -178,11 +173,9 @@ class VfioBus:
             self._regions[bar].store(offset, width, value)
 
     def load_bytes(self, bar: int, offset: int, length: int) -> bytes:
-        """Load `length` bytes by accesses as wide as their alignment allows."""
         return load_bytes(self._regions[bar], offset, length)
 
     def store_bytes(self, bar: int, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """Store bytes by accesses as wide as their alignment allows, in ascending order."""
         store_bytes(self._regions[bar], offset, data)
 
     def mapping(self, bar: int) -> memoryview | None:
@@ -190,7 +183,6 @@ class VfioBus:
         return self._regions[bar].octets
 
     def load_config(self, offset: int, width: int) -> int:
-        """Load a register of config space, little-endian, `width` bytes wide."""
         where = self._region_info(abi.CONFIG_REGION)[2] + offset
         return int.from_bytes(os.pread(self._device, width, where), "little")
 

@@ -21,8 +21,7 @@ from __future__ import annotations
 from bluebridge.device.layout.ntb.models import BY_PCI_ID, GEN1, GEN4
 from bluebridge.guest.drivers.bus.interface import Function
 from bluebridge.guest.drivers.ntb.bridge import Bridge, LinkState
-from bluebridge.guest.drivers.ntb.gen1 import BARS, Gen1Bridge
-from bluebridge.guest.drivers.ntb.gen4 import Gen4Bridge
+from bluebridge.guest.drivers.ntb.intel import BARS, Gen1Bridge, Gen4Bridge
 from bluebridge.guest.drivers.ntb.window import NtbError, NtbTimeout, Window
 from bluebridge.guest.errors import DeviceError
 

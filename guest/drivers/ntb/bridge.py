@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.guest.drivers.bus.interface import RESET_SECONDS, DmaMemory, Function
 from bluebridge.guest.drivers.bus.vectors import Deadline, Vectors
-from bluebridge.guest.drivers.ntb.window import NtbError, NtbTimeout, Window
+from bluebridge.guest.drivers.ntb.window import NtbError, NtbTimeout, Program, Window
 from bluebridge.guest.errors import DeviceError
 
 _SPEEDS = {1: "2.5 GT/s", 2: "5 GT/s", 3: "8 GT/s", 4: "16 GT/s", 5: "32 GT/s"}
@@ -59,6 +59,8 @@ class Bridge(ABC):
     doorbells: int
     """The number of doorbells that the peer has."""
     spads: int
+    _control_at: int
+    """The offset in BAR0 of the control register."""
     _spads_at: int
     """The offset in BAR0 where the scratchpads begin; the peer's begin at `_peer_spads_at`."""
     _peer_spads_at: int
@@ -89,8 +91,27 @@ class Bridge(ABC):
         """Program every register but those of windows, link and doorbells' masks."""
 
     @abstractmethod
-    def _control(self) -> int:
-        """Read the control register."""
+    def _programmer(self, number: int, bar: int) -> Program:
+        """Return the call that sets the translation of window `number`, which is in BAR `bar`."""
+
+    def _begin(self, bars: Sequence[int], align: int = 0) -> None:
+        """Make the windows, all closed, and mask all doorbells.
+
+        Their translations are multiples of `align` bytes, for 0 of the window's size.
+        """
+        self.windows = tuple(
+            Window(
+                self.function,
+                number,
+                bar,
+                align or self.function.bar(bar)[1],
+                self._programmer(number, bar),
+            )
+            for number, bar in enumerate(bars)
+        )
+        for window in self.windows:
+            window.clear_translation()
+        self._set_mask(self.every_doorbell)
 
     def restore(self) -> bool:
         """Program the bridge anew if a reset has emptied it since `enable_link`.
@@ -100,7 +121,7 @@ class Bridge(ABC):
         """
         deadline = Deadline(RESET_SECONDS)
         was_reset = False
-        while (control := self._control()) != ENABLED:
+        while (control := self.function.load(0, self._control_at, 4)) != ENABLED:
             if deadline.over:
                 reason = "reads return all ones" if control == _NO_ANSWER else "it takes no value"
                 raise DeviceError(f"the bridge is gone ({reason})")

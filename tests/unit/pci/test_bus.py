@@ -13,9 +13,7 @@ from bluebridge.device.pci.config_space import (
     Bar,
     BarDecoder,
     EndpointConfig,
-    Express,
-    MsiX,
-    PowerManagement,
+    capabilities,
     compose,
 )
 from bluebridge.device.pci.host import Host
@@ -27,8 +25,8 @@ from tests.models.fake_bus import FakeFunction
 
 @pytest.fixture
 def config() -> EndpointConfig:
-    msix = MsiX(32, 0, bar0.MSIX_TABLE_OFFSET, bar0.MSIX_PBA_OFFSET)
-    return compose(CONNECTX3, HCA_BARS, (PowerManagement(), msix, Express()))
+    chain = capabilities(32, bar0.MSIX_TABLE_OFFSET, bar0.MSIX_PBA_OFFSET)
+    return compose(CONNECTX3, HCA_BARS, chain)
 
 
 def _capabilities(config: EndpointConfig) -> dict[int, int]:
