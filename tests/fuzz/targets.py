@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 
-from tests.fuzz import adapters, bridges, clients, crossings, fabrics, mutate, programs, sockets
+from tests.fuzz import adapters, clients, crossings, fabrics, mutate, programs, sockets
 from tests.fuzz.served import Requested
 
 STALL_SECONDS = 0.25
@@ -32,7 +32,6 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     **crossings.TARGETS,
     **programs.TARGETS,
     **fabrics.TARGETS,
-    **bridges.TARGETS,
     **clients.TARGETS,
     **sockets.TARGETS,
 }
