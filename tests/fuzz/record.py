@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from tests.fuzz import prologues
-from tests.fuzz.fabrics import ethernet_pair
 from tests.fuzz.recorder import Recorder
 from tests.models import ntb_pair
 from tests.models.hca_driver import Driver
@@ -44,6 +44,19 @@ def _started() -> object:
     return Driver().start()
 
 
+def _ethernet_frames() -> object:
+    """Two guests with a queue pair for frames each."""
+    pair = Pair()
+    for node, qpn in ((pair.a, 0x60), (pair.b, 0x61)):
+        qp = node.create_qp(qpn, ServiceType.MLX, mtu_msgmax=0xFF)
+        node.modify(qp, Opcode.INIT2RTR_QP, pri_sched_queue=0x83)
+        node.modify(qp, Opcode.RTR2RTS_QP)
+        address, key = node.memory(8192)
+        for _ in range(8):
+            node.post_recv(qp, [(key, address, 4096)])
+    return pair
+
+
 def _infiniband_unmanaged() -> object:
     return Subnet(managed=False)
 
@@ -66,7 +79,7 @@ BEGINNINGS: dict[str, Callable[[], object]] = {
     "started": _started,
     "infiniband": Subnet,
     "infiniband_unmanaged": _infiniband_unmanaged,
-    "ethernet_frames": ethernet_pair,
+    "ethernet_frames": _ethernet_frames,
     "gen4_up": _gen4_up,
     "gen1_up": test_ntb_gen1.Pair,
     "switchtec_up": _switchtec_up,

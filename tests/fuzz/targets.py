@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 
-from tests.fuzz import adapters, clients, crossings, fabrics, mutate, programs, sockets
+from tests.fuzz import adapters, clients, crossings, mutate, sockets
 from tests.fuzz.served import Requested
 
 STALL_SECONDS = 0.25
@@ -30,8 +30,6 @@ _ASKED_FOR = (Requested, PermissionError)
 TARGETS: dict[str, Callable[[bytes], None]] = {
     **adapters.TARGETS,
     **crossings.TARGETS,
-    **programs.TARGETS,
-    **fabrics.TARGETS,
     **clients.TARGETS,
     **sockets.TARGETS,
 }
