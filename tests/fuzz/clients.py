@@ -35,7 +35,7 @@ from bluebridge.device.pyvfio_user.constants import HEADER, VfioUserCommand
 from bluebridge.device.server.control import ControlCommands
 from bluebridge.guest.agent import frames
 from bluebridge.host_tools.analyzer.decode import decode
-from tests.fuzz.bytes_left import BytesLeft
+from tests.fuzz.steps import BytesLeft
 from tests.models.hca_driver import Driver
 from tests.models.ib_node import Subnet
 

@@ -5,14 +5,43 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 from bluebridge.device.pci.bus import DmaError
-from tests.fuzz.bytes_left import BytesLeft
-from tests.fuzz.prologues import parts
-from tests.fuzz.steps import Form, Forms, Step, decode
+from tests.fuzz.steps import BytesLeft, Form, Forms, Step, decode
 from tests.fuzz.timed_host import TimedHost, timed
+
+FOLDER = Path(__file__).with_name("prologues")
+MOST = 16
+"""Numbers there are; one without a file, such as 0, is the cold start."""
+HEADER = 2
+NAMES: dict[str, dict[int, str]] = {
+    "hca": {
+        1: "roce_nodes",
+        2: "roce_connected",
+        3: "started",
+        4: "infiniband",
+        5: "ethernet_frames",
+        6: "infiniband_unmanaged",
+    },
+    "ntb": {1: "gen4_up", 2: "gen1_up", 3: "switchtec_up"},
+}
+
+
+@cache
+def prologue(target: str, number: int) -> bytes:
+    """Its steps, none for the cold start."""
+    name = NAMES[target].get(number % MOST)
+    return (FOLDER / target / name).read_bytes() if name else b""
+
+
+def parts(target: str, data: bytes) -> tuple[bytes, bytes]:
+    """Header and all steps of an input."""
+    header = data[1 : 1 + HEADER].ljust(HEADER, b"\0")
+    return header, (prologue(target, data[0]) if data else b"") + data[1 + HEADER :]
+
 
 PAGE = 4096
 TICK = 10e-6

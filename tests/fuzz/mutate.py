@@ -6,8 +6,7 @@ import random
 from collections.abc import Callable
 
 from tests.fuzz import guests, sockets
-from tests.fuzz.bytes_left import BytesLeft
-from tests.fuzz.steps import Form, Forms, Step, decode, encode
+from tests.fuzz.steps import BytesLeft, Form, Forms, Step, decode, encode
 
 FORMS: dict[str, Forms] = {"hca": guests.FORMS, "ntb": guests.FORMS, "sockets": sockets.FORMS}
 """Of targets whose inputs are steps."""

@@ -18,7 +18,7 @@ import pytest
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import ServiceType
-from tests.fuzz import prologues
+from tests.fuzz import guests
 from tests.fuzz.recorder import Recorder
 from tests.models import ntb_pair
 from tests.models.hca_driver import Driver
@@ -93,11 +93,11 @@ LONGEST = 12_000
 def shortened(target: str, header: bytes, steps: bytes) -> bytes:
     """An input: what a prologue has done is not told again."""
     best = 0
-    for number in prologues.NAMES[target]:
-        before = prologues.prologue(target, number)
-        if steps.startswith(before) and len(before) > len(prologues.prologue(target, best)):
+    for number in guests.NAMES[target]:
+        before = guests.prologue(target, number)
+        if steps.startswith(before) and len(before) > len(guests.prologue(target, best)):
             best = number
-    return bytes((best,)) + header + steps[len(prologues.prologue(target, best)) :]
+    return bytes((best,)) + header + steps[len(guests.prologue(target, best)) :]
 
 
 class Plugin:
@@ -133,7 +133,7 @@ def main() -> int:
         for name, begin in BEGINNINGS.items():
             with recorder.taping() as tape:
                 begin()
-            path = prologues.FOLDER / tape.target / name
+            path = guests.FOLDER / tape.target / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(tape.content())
         return 0

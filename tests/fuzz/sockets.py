@@ -14,9 +14,8 @@ from pathlib import Path
 
 from bluebridge.device.pyvfio_user.constants import HEADER as HEADER_FORM
 from bluebridge.device.pyvfio_user.constants import VfioUserCommand
-from tests.fuzz.bytes_left import BytesLeft
 from tests.fuzz.served import Served
-from tests.fuzz.steps import Form, Forms, Step, decode
+from tests.fuzz.steps import BytesLeft, Form, Forms, Step, decode
 from tests.fuzz.timed_host import timed
 
 HEADER = 2

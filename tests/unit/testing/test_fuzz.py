@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.pci.memory import GuestMemory
 from tests.fuzz import __main__ as fuzz
-from tests.fuzz import mutate, prologues, record, sockets, targets, timed_host
-from tests.fuzz.bytes_left import BytesLeft
+from tests.fuzz import guests, mutate, record, sockets, targets, timed_host
 from tests.fuzz.guests import FORMS, Kind
 from tests.fuzz.keep import cover
-from tests.fuzz.steps import Step, decode, encode
-from tests.fuzz.tape import Tape
+from tests.fuzz.recorder import Tape
+from tests.fuzz.steps import BytesLeft, Step, decode, encode
 from tests.models.rdma_node import Pair
 
 CORPUS = Path(targets.__file__).with_name("corpus")
@@ -129,11 +128,11 @@ def test_what_is_stored_word_by_word_is_one_step_of_a_recording() -> None:
 
 
 def test_a_recording_does_not_repeat_what_its_prologue_does() -> None:
-    before = prologues.prologue("ntb", 1)
+    before = guests.prologue("ntb", 1)
     after = encode(FORMS, Step(Kind.TIME, 0, (3,)))
     short = record.shortened("ntb", b"\0\0", before + after)
     assert short == b"\1\0\0" + after
-    assert prologues.parts("ntb", short) == (b"\0\0", before + after)
+    assert guests.parts("ntb", short) == (b"\0\0", before + after)
     assert record.shortened("ntb", b"\0\0", after) == b"\0\0\0" + after
 
 
