@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.layout.mlx4 import uar
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA
 from bluebridge.device.layout.mlx4.commands import Opcode
@@ -13,8 +11,8 @@ from bluebridge.device.layout.mlx4.contexts import CQC, EQC, MAP_ENTRY, MPT, RIN
 from bluebridge.device.layout.mlx4.cqe import CQE_SIZE
 from bluebridge.device.layout.mlx4.eqe import EQE, EQE_SIZE, EventType
 from bluebridge.device.mlx4.memory.protection_table import hardware_key
-from bluebridge.device.mlx4.settings.config import Features
-from tests.models.hca_commands import MAC, CommandDriver
+from bluebridge.device.mlx4.rings.completion_queues import CompletionQueue
+from tests.models.hca_commands import CommandDriver
 
 MTT_BASE = 0x100000000
 DMPT_BASE = 0x140000000
@@ -42,28 +40,9 @@ class Driver(CommandDriver):
     """
 
     page_offset = 0
-
-    def __init__(
-        self,
-        name: str = "a",
-        *,
-        fabric: Fabric | None = None,
-        mac: bytes = MAC,
-        memory: int = 8 << 20,
-        features: Features | None = None,
-        more_fabrics: Sequence[Fabric] = (),
-    ) -> None:
-        super().__init__(
-            name,
-            fabric=fabric,
-            mac=mac,
-            memory=memory,
-            features=features,
-            more_fabrics=more_fabrics,
-        )
-        self.mtt_next = 0
-        self._mtt_table = 0
-        self.keys = 16
+    mtt_next = 0
+    keys = 16
+    _mtt_table = 0
 
     # -- bring-up -------------------------------------------------------------------------------
 
@@ -121,13 +100,11 @@ class Driver(CommandDriver):
 
     # -- event and completion queues ------------------------------------------------------------
 
-    def create_eq(self, eqn: int, vector: int, log_size: int) -> Ring:
+    def create_eq(self, eqn: int, vector: int, log_size: int, **more: int) -> Ring:
         """SW2HW_EQ."""
         address, mtt = self.buffer(EQE_SIZE << log_size)
-        start = self.page_offset // RING_UNIT
-        context = EQC.pack(
-            state=9, log_size=log_size, vector=vector, mtt_addr=mtt, page_offset=start
-        )
+        values = {"state": 9, "page_offset": self.page_offset // RING_UNIT, **more}
+        context = EQC.pack(values, log_size=log_size, vector=vector, mtt_addr=mtt)
         self.command(Opcode.SW2HW_EQ, bytes(context), eqn)
         return Ring(eqn, address, 1 << log_size)
 
@@ -153,20 +130,20 @@ class Driver(CommandDriver):
         self.eq_doorbell(self.async_eq)
         return found
 
-    def create_cq(self, cqn: int, log_size: int, *, eqn: int = COMP_EQN) -> Ring:
+    def create_cq(self, cqn: int, log_size: int, *, eqn: int = COMP_EQN, **more: int) -> Ring:
         """SW2HW_CQ."""
         address, mtt = self.buffer(CQE_SIZE << log_size)
         record = self.host.allocate(64, 64)
-        context = CQC.pack(
-            log_size=log_size,
-            uar=UAR_PAGE,
-            eqn=eqn,
-            mtt_addr=mtt,
-            doorbell_record=record,
-            page_offset=self.page_offset // RING_UNIT,
-        )
+        values = {"uar": UAR_PAGE, "page_offset": self.page_offset // RING_UNIT, **more}
+        context = CQC.pack(values, log_size=log_size, eqn=eqn, mtt_addr=mtt, doorbell_record=record)
         self.command(Opcode.SW2HW_CQ, bytes(context), cqn)
         return Ring(cqn, address, 1 << log_size, record=record)
+
+    def completion_queue(self, cqn: int) -> CompletionQueue:
+        """The device's side of a queue that it owns."""
+        queue = self.adapter.cqs.get(cqn)
+        assert queue is not None
+        return queue
 
     def poll_cq(self, ring: Ring) -> list[bytes]:
         """Entries that are there; the doorbell record follows."""
@@ -237,18 +214,7 @@ class Driver(CommandDriver):
         self.keys += 1
         key = self.keys << 8
         mtt = self.mtt([0] * max_pages, present=False)
-        entry = self.mpt(
-            key,
-            0,
-            0,
-            mtt,
-            pd=pd,
-            rights=0,
-            shift=0,
-            status=3,
-            fast_reg=1,
-            en_inv=3,
-            mtt_sz=max_pages,
-        )
+        values = {"status": 3, "fast_reg": 1, "en_inv": 3, "mtt_sz": max_pages}
+        entry = self.mpt(key, 0, 0, mtt, pd=pd, rights=0, shift=0, **values)
         self.command(Opcode.SW2HW_MPT, bytes(entry), self.keys)
         return key

@@ -12,8 +12,22 @@ from bluebridge.device.layout.mlx4.wqe import SendOpcode
 from bluebridge.device.layout.net.ethernet import PAUSE, PAUSE_ADDRESS
 from tests.models.ethernet_pair import ip_frame
 from tests.models.rdma_node import inline
-from tests.models.steering_rings import FIRST, GROUP, NOBODY, OTHER, SECOND, THIRD, Rings
-from tests.models.steering_rules import ETHTOOL, USER, RuleNode, infiniband, ipv4, ports, to
+from tests.models.steering_rules import (
+    ETHTOOL,
+    FIRST,
+    GROUP,
+    NOBODY,
+    OTHER,
+    SECOND,
+    THIRD,
+    USER,
+    Rings,
+    RuleNode,
+    infiniband,
+    ipv4,
+    ports,
+    to,
+)
 
 
 class EntriesNode(RuleNode):

@@ -8,22 +8,20 @@ from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.steering import RuleHeader
 from tests.models.ethernet_pair import BROADCAST, ip_frame
-from tests.models.steering_rings import (
+from tests.models.steering_rules import (
     DESTINATION,
+    ETHTOOL,
     FIRST,
     GROUP,
+    NIC,
     NOBODY,
     OTHER,
     SECOND,
     SOURCE,
     THIRD,
+    USER,
     Headers,
     Rings,
-)
-from tests.models.steering_rules import (
-    ETHTOOL,
-    NIC,
-    USER,
     ethernet,
     infiniband,
     ipv4,

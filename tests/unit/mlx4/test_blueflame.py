@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from struct import pack
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP
@@ -21,6 +23,7 @@ from bluebridge.device.layout.mlx4.uar import (
     send_doorbell,
 )
 from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST
+from bluebridge.device.mlx4.registers.blueflame import Line, OpenLine
 from bluebridge.device.mlx4.settings.config import Features
 from tests.models.hca_driver import UAR_PAGE, Driver
 from tests.models.rdma_node import LOG_SQ, SQ_SHIFT, Pair, SendOpcode, inline, remote
@@ -328,3 +331,22 @@ def test_a_flood_of_oddities_does_not_fill_the_log() -> None:
     for _ in range(500):
         sender.store(bytes(64))
     assert len(sender.a.host.notes) - before < 50
+
+
+def test_the_rest_comes_when_it_is_asked_for() -> None:
+    gathered = OpenLine()
+    assert list(gathered.store(8, b"12345678")) == []
+    assert gathered.close("a read") == Line(8, b"12345678", "a read")
+    assert gathered.close("a read").data == b""
+
+
+@given(st.lists(st.tuples(st.integers(0, 511), st.binary(min_size=1, max_size=130)), max_size=30))
+def test_no_byte_is_lost_or_made_up(stores: list[tuple[int, bytes]]) -> None:
+    """Whatever is stored leaves in its order, in lines that do not cross a border."""
+    gathered = OpenLine()
+    found = [line for place, data in stores for line in gathered.store(place, data)]
+    found.append(gathered.close("the end"))
+    sent = [(line.place + at, byte) for line in found for at, byte in enumerate(line.data)]
+    assert sent == [(place + at, byte) for place, data in stores for at, byte in enumerate(data)]
+    for line in found:
+        assert (line.place & 63) + len(line.data) <= BLUEFLAME_LINE

@@ -17,6 +17,7 @@ from bluebridge.device.pci.memory import PAGE_BYTES, GuestMemory
 from bluebridge.device.server.control import ControlCommands
 from tests.models.hca_driver import Driver
 from tests.models.rdma_node import Pair, SendOpcode, data, remote
+from tests.unit.mlx4.test_named_faults import arm, of
 
 RETRY = CompletionStatus.TRANSPORT_RETRY_EXC_ERR
 
@@ -33,11 +34,9 @@ class Lab:
         self.target, self.rkey = self.pair.b.memory(PAGE_BYTES)
         self.pair.a.host.poke(self.source, b"bluebridge")
 
-    def arm(self, line: str) -> str:
+    def arm(self, line: str) -> int:
         """Arm a fault of adapter a and return its number."""
-        number, ok = self.commands.execute(f"arm a {line}")
-        assert ok == "ok"
-        return number
+        return arm(self.commands, line)
 
     def write(self, seconds: float = 0.01) -> list[int]:
         """Write ten bytes from a to b; return the statuses that came within the time."""
@@ -184,7 +183,7 @@ def answer(driver: Driver) -> bytes:
 
 def test_a_command_is_answered_wrongly() -> None:
     driver = Driver().start()
-    commands = ControlCommands({"a": driver.hca}, FaultRules(driver.host.call_later, EventLog()))
+    commands = of(driver)
     before = answer(driver)
     assert commands.execute("arm a short-cqs") == ["1", "ok"]
     after = answer(driver)
@@ -197,7 +196,7 @@ def test_a_command_is_answered_wrongly() -> None:
 
 def test_every_answer_of_the_catalogue_fits() -> None:
     driver = Driver().start()
-    commands = ControlCommands({"a": driver.hca}, FaultRules(driver.host.call_later, EventLog()))
+    commands = of(driver)
     for fault in FAULTS:
         if fault.effect is Effect.COMMAND_WRONG and not fault.needs:
             assert commands.execute(f"arm a {fault.name}")[-1] == "ok", fault.name

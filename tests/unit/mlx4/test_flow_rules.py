@@ -17,8 +17,24 @@ from bluebridge.device.layout.mlx4.steering import RULE_CONTROL, RuleHeader
 from bluebridge.device.mlx4.settings.parameters import CommandError
 from bluebridge.device.mlx4.steering import rule_of
 from tests.models.rdma_node import Pair
-from tests.models.steering_rings import FIRST, GROUP, NOBODY, OTHER, SECOND, THIRD, Headers, Rings
-from tests.models.steering_rules import NIC, RuleNode, ethernet, infiniband, ipv4, ports, to, vxlan
+from tests.models.steering_rules import (
+    FIRST,
+    GROUP,
+    NIC,
+    NOBODY,
+    OTHER,
+    SECOND,
+    THIRD,
+    Headers,
+    Rings,
+    RuleNode,
+    ethernet,
+    infiniband,
+    ipv4,
+    ports,
+    to,
+    vxlan,
+)
 
 HEADERS = (ethernet(), infiniband(), ipv4(), ports(RuleHeader.TCP), ports(RuleHeader.UDP), vxlan(0))
 MASKS = (0, 1, 2, 3, 1 << 40, 1 << 40 | 1)

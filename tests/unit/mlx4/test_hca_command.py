@@ -98,6 +98,7 @@ def test_init_hca_once(driver: Driver) -> None:
         ("flags", 2, Status.BAD_PARAM),
         ("eqe_cqe_size", 1 << 29, Status.BAD_PARAM),
         ("uar_page_size", 1, Status.BAD_PARAM),
+        ("mc_hash_fn", 1, Status.BAD_PARAM),
         ("log_mpts", 63, Status.EXCEED_LIM),
         ("log_mpts", 20, Status.EXCEED_LIM),
         ("log_qps", 19, Status.EXCEED_LIM),
@@ -125,12 +126,14 @@ def test_mailboxes_without_memory(driver: Driver) -> None:
     assert driver.try_command(Opcode.INIT_HCA, driver.mailbox_in + 4)[0] == Status.BAD_PARAM
 
 
+def broken(adapter: Adapter, command: Command) -> None:
+    """A handler with a bug."""
+    raise ZeroDivisionError("a bug")
+
+
 def test_a_fault_of_the_emulator_is_an_internal_error(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(adapter: Adapter, command: Command) -> None:
-        raise ZeroDivisionError("a bug")
-
     monkeypatch.setitem(register.RULES, Opcode.NOP, Rule(broken, before_init=True))
     assert driver.try_command(Opcode.NOP)[0] == Status.INTERNAL_ERR
     monkeypatch.undo()
@@ -140,9 +143,6 @@ def test_a_fault_of_the_emulator_is_an_internal_error(
 def test_faults_that_a_guest_repeats_are_not_all_logged(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(adapter: Adapter, command: Command) -> None:
-        raise ZeroDivisionError("a bug")
-
     monkeypatch.setitem(register.RULES, Opcode.NOP, Rule(broken, before_init=True))
     for _ in range(600):
         driver.try_command(Opcode.NOP)

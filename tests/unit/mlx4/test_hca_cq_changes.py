@@ -29,8 +29,7 @@ def moderate(driver: Driver, period: int, count: int) -> None:
 
 def post_at_once(driver: Driver, count: int) -> None:
     """Entries in one go."""
-    queue = driver.adapter.cqs.get(CQN)
-    assert queue is not None
+    queue = driver.completion_queue(CQN)
     queue.post_many([bytes(CQE.pack(qpn=5, wqe_index=index)) for index in range(count)])
 
 
@@ -99,14 +98,18 @@ def test_a_queue_that_goes_takes_its_timer_along(driver: Driver, armed: Ring) ->
     assert armed.consumer == 0
 
 
-def test_bursts_wrap_around_the_ring(driver: Driver, armed: Ring) -> None:
+@pytest.mark.parametrize("offset", [0, 0xFC0])
+def test_bursts_wrap_around_the_ring(driver: Driver, offset: int) -> None:
+    """Also in one that begins within a page, so that it has a border of pages."""
+    driver.page_offset = offset
+    ring = driver.create_cq(CQN, 4)
     for _ in range(9):
         post_at_once(driver, 7)
-        assert [CQE.get(raw, "wqe_index") for raw in driver.poll_cq(armed)] == list(range(7))
+        assert [CQE.get(raw, "wqe_index") for raw in driver.poll_cq(ring)] == list(range(7))
     post_at_once(driver, 16)
     post_at_once(driver, 1)  # one too many
     assert driver.adapter.cqs.get(CQN).broken  # type: ignore[union-attr]
-    assert len(driver.poll_cq(armed)) == 16
+    assert len(driver.poll_cq(ring)) == 16
 
 
 @pytest.fixture
@@ -176,8 +179,8 @@ def test_resize_out_of_vanished_memory(driver: Driver) -> None:
     _, mtt = driver.buffer(CQE_SIZE << 6)
     moved = bytes(CQC.pack(log_size=6, mtt_addr=mtt))
     assert driver.try_command(Opcode.MODIFY_CQ, moved, CQN)[0] == Status.BAD_PARAM
-    queue = driver.adapter.cqs.get(CQN)
-    assert queue is not None and (queue.size, queue.producer) == (16, 0)
+    queue = driver.completion_queue(CQN)
+    assert (queue.size, queue.producer) == (16, 0)
     post(driver)
     assert len(driver.events(EventType.CQ_ERROR)) == 1
     assert driver.try_command(Opcode.MODIFY_CQ, moved, CQN)[0] == Status.BAD_RES_STATE

@@ -13,26 +13,8 @@ from bluebridge.device.rdma.memory.region import AccessError, Rights
 from bluebridge.device.rdma.memory.regions import Registration
 from tests.models.hca_driver import ALL_RIGHTS, Driver
 from tests.models.rdma_node import Pair, SendOpcode
+from tests.unit.mlx4.test_hca_mpt import LENGTH, PAGES, PD, START, resolve
 from tests.unit.rdma.test_qp_protection import statuses
-
-PD = 1
-START = 0x7F0000000123
-LENGTH = 0x2EDD
-PAGES = [0x200000, 0x201000, 0x500000]  # the first two are neighbours
-
-
-@pytest.fixture
-def key(driver: Driver) -> int:
-    """A region of three pages that starts within its first one."""
-    return driver.create_mr(START, LENGTH, PAGES)
-
-
-def resolve(
-    driver: Driver, key: int, va: int, length: int, access: int = 0
-) -> list[tuple[int, int]]:
-    """Access by a queue pair of the right PD."""
-    return list(driver.adapter.regions.resolve(key, va, length, access, PD))
-
 
 FAST_PAGES = [0x300000, 0x301000]
 
@@ -114,8 +96,9 @@ def test_a_queue_pair_registers_only_where_it_was_allowed_to() -> None:
 
 
 def test_ordinary_regions_are_neither_registered_nor_invalidated_by_work_requests(
-    driver: Driver, key: int
+    driver: Driver,
 ) -> None:
+    key = driver.create_mr(START, LENGTH, PAGES)
     with pytest.raises(AccessError):
         register(driver, key)
     with pytest.raises(AccessError):

@@ -44,12 +44,12 @@ def fill_mtt(driver: Driver, pages: list[int]) -> None:
     driver.host.poke(address, b"".join((page | 1).to_bytes(8, "big") for page in pages))
 
 
-def post_region(driver: Driver, pages: int) -> None:
-    """SW2HW_MPT of so many pages, which lie the other way round; the command may go on."""
-    fill_mtt(driver, [PAGE * page for page in reversed(range(pages))])
+def post_region(driver: Driver, pages: int, *, step: int = -1, out_param: int = 0) -> None:
+    """SW2HW_MPT of so many pages, by default the other way round; the command may go on."""
+    fill_mtt(driver, [PAGE * page for page in range(pages)[::step]])
     entry = driver.mpt(0x100, 0, pages * PAGE)
     driver.host.poke(driver.mailbox_in, bytes(entry).ljust(PAGE, b"\0"))
-    driver.post(Opcode.SW2HW_MPT, driver.mailbox_in, 1)
+    driver.post(Opcode.SW2HW_MPT, driver.mailbox_in, 1, out_param=out_param)
 
 
 def give_back(driver: Driver, count: int, pages: int, **changes: int) -> None:
@@ -101,10 +101,7 @@ def test_a_region_of_many_pages_takes_turns(driver: Driver) -> None:
 
 def test_neighbours_are_joined_across_turns(driver: Driver) -> None:
     pages = 2 * PORTION_PAGES
-    fill_mtt(driver, [PAGE * page for page in range(pages)])
-    entry = driver.mpt(0x100, 0, pages * PAGE)
-    driver.host.poke(driver.mailbox_in, bytes(entry).ljust(PAGE, b"\0"))
-    driver.post(Opcode.SW2HW_MPT, driver.mailbox_in, 1)
+    post_region(driver, pages, step=1)
     assert turns(driver) == 1
     resolved = driver.adapter.regions.resolve(0x100, 5, pages * PAGE - 5, 0, 1)
     assert resolved == [(5, pages * PAGE - 5)]
@@ -205,10 +202,7 @@ def test_the_output_is_the_same_for_few_portions_and_for_many(driver: Driver) ->
     """There is none."""
     outputs = []
     for pages in (1, PORTIONS * PORTION_PAGES):
-        fill_mtt(driver, [PAGE * page for page in range(pages)])
-        entry = driver.mpt(0x100, 0, pages * PAGE)
-        driver.host.poke(driver.mailbox_in, bytes(entry).ljust(PAGE, b"\0"))
-        driver.post(Opcode.SW2HW_MPT, driver.mailbox_in, 1, out_param=driver.mailbox_out)
+        post_region(driver, pages, out_param=driver.mailbox_out)
         turns(driver)
         assert status(driver) == Status.OK
         outputs.append([driver.read32(bar0.HCR_BASE + word) for word in (0x0C, 0x10)])

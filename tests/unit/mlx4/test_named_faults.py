@@ -28,14 +28,7 @@ CONTROL = bar0.HCR_BASE + 0x18
 @pytest.fixture
 def pair() -> Pair:
     """Two adapters with a connected queue pair each."""
-    pair = Pair()
-    pair.connect()
-    return pair
-
-
-def control(pair: Pair) -> ControlCommands:
-    """Return the commands of the control socket of adapter a."""
-    return of(pair.a)
+    return Pair().connect()
 
 
 def of(driver: Driver) -> ControlCommands:
@@ -67,7 +60,7 @@ def test_names_are_said_once_and_their_parameters_are_known() -> None:
 
 
 def test_the_nth_completion_is_lost(pair: Pair) -> None:
-    commands = control(pair)
+    commands = of(pair.a)
     number = arm(commands, f"cqe-lost qpn={pair.qa.qpn:#x} nth=2")
     assert len(sends(pair, 3)) == 2
     assert commands.execute("armed a")[0] == (
@@ -77,7 +70,7 @@ def test_the_nth_completion_is_lost(pair: Pair) -> None:
 
 
 def test_work_hangs_until_the_fault_is_cleared(pair: Pair) -> None:
-    commands = control(pair)
+    commands = of(pair.a)
     number = arm(commands, f"hung-wr qpn={pair.qa.qpn}")
     assert sends(pair, 3) == []
     assert commands.execute(f"disarm a {number}") == ["ok"]
@@ -87,7 +80,7 @@ def test_work_hangs_until_the_fault_is_cleared(pair: Pair) -> None:
 
 
 def test_a_completion_comes_twice_or_late(pair: Pair) -> None:
-    commands = control(pair)
+    commands = of(pair.a)
     arm(commands, f"cqe-doubled qpn={pair.qa.qpn}")
     assert sends(pair) == [0, 0]
     arm(commands, f"cqe-late qpn={pair.qa.qpn} ms=500")
@@ -97,7 +90,7 @@ def test_a_completion_comes_twice_or_late(pair: Pair) -> None:
 
 
 def test_a_late_completion_of_a_queue_pair_that_is_gone_is_not_written(pair: Pair) -> None:
-    arm(control(pair), f"slow-drain qpn={pair.qa.qpn} ms=500")
+    arm(of(pair.a), f"slow-drain qpn={pair.qa.qpn} ms=500")
     assert sends(pair) == []
     pair.a.command(Opcode.TORST_QP, 3, pair.qa.qpn)
     pair.run(0.6)
@@ -111,12 +104,12 @@ def test_a_completion_says_each_status(pair: Pair, status: CompletionStatus) -> 
         for fault in FAULTS
         if fault.effect is Effect.CQE_STATUS and fault.fixed["status"] == status.name
     )
-    arm(control(pair), f"{name} qpn={pair.qa.qpn}")
+    arm(of(pair.a), f"{name} qpn={pair.qa.qpn}")
     assert sends(pair, 2) == [status, 0]
 
 
 def test_an_unknown_status_and_a_foreign_queue_pair(pair: Pair) -> None:
-    commands = control(pair)
+    commands = of(pair.a)
     arm(commands, f"wc-general-err qpn={pair.qa.qpn}")
     assert sends(pair) == [0x7F]
     arm(commands, f"cqe-foreign qpn={pair.qa.qpn}")
@@ -129,12 +122,12 @@ def test_an_unknown_status_and_a_foreign_queue_pair(pair: Pair) -> None:
 
 def test_the_other_queue_pair_is_not_disturbed(pair: Pair) -> None:
     other = pair.a.create_qp(0x800241)
-    arm(control(pair), f"hung-wr qpn={other.qpn}")
+    arm(of(pair.a), f"hung-wr qpn={other.qpn}")
     assert sends(pair, 2) == [0, 0]
 
 
 def test_doorbells_are_ignored_until_the_fault_is_cleared(pair: Pair) -> None:
-    commands = control(pair)
+    commands = of(pair.a)
     number = arm(commands, f"doorbell-ignored qpn={pair.qa.qpn}")
     assert commands.execute(f"arm a doorbell-ignored qpn={pair.qa.qpn}")[0].startswith("error")
     assert sends(pair, 2) == []
@@ -146,7 +139,7 @@ def test_doorbells_are_ignored_until_the_fault_is_cleared(pair: Pair) -> None:
 
 def test_a_broken_queue_tells_of_itself(pair: Pair) -> None:
     cqn = pair.a.hca.adapter.cqs.numbers()[0]
-    assert control(pair).execute(f"arm a cq-overrun cqn={cqn}") == ["ok"]
+    assert of(pair.a).execute(f"arm a cq-overrun cqn={cqn}") == ["ok"]
     assert pair.a.events(EventType.CQ_ERROR)
     assert sends(pair) == []
 
@@ -155,14 +148,14 @@ def test_an_event_that_nothing_caused(pair: Pair) -> None:
     for fault in FAULTS:
         if fault.effect is Effect.EVENT and fault.needs == ("qpn",):
             line = f"arm a {fault.name} qpn={pair.qa.qpn}"
-            assert control(pair).execute(line) == ["ok"]
+            assert of(pair.a).execute(line) == ["ok"]
             assert pair.a.events(EventType[fault.fixed["event"]]), fault.name
 
 
 def test_events_of_management_name_the_port_and_what_changed(pair: Pair) -> None:
     for fault in FAULTS:
         if fault.effect is Effect.PORT_EVENT:
-            assert control(pair).execute(f"arm a {fault.name}") == ["ok"]
+            assert of(pair.a).execute(f"arm a {fault.name}") == ["ok"]
             (event,) = pair.a.events(EventType.PORT_MNG_CHG)
             assert isinstance(event["data"], bytes)
             found = PORT_MNG_EQE.unpack(bytes(4) + event["data"] + bytes(4))
