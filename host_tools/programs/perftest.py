@@ -113,20 +113,30 @@ print(len(data), hashlib.md5(data).hexdigest(), time.monotonic() - begin)
 """
 
 
-def transfer(pair: Pair, address: str, mib: int, say: Callable[[str], None]) -> float:
+def transfer(
+    pair: Pair,
+    address: str,
+    mib: int,
+    say: Callable[[str], None] = lambda _: None,
+    *,
+    backwards: bool = False,
+    limit: float = _LIMIT,
+) -> float:
     """Send `mib` MiB to `address` on guest b; return the rate in MB/s. Raises `LabError`.
 
-    `say` is called with the number of bytes and the checksum on each side.
+    `say` is called with the number of bytes and the checksum on each side. With `backwards` the
+    address is on guest a, and b sends.
     """
     said: dict[str, list[str]] = {}
+    sender, receiver = (pair.b, pair.a) if backwards else (pair.a, pair.b)
 
     def run(guest: Vm, *words: str) -> None:
-        said[guest.name] = guest.run(["python3", "-c", *words], timeout=_LIMIT).text.split()
+        said[guest.name] = guest.run(["python3", "-c", *words], timeout=limit).text.split()
 
-    pair.together(lambda: run(pair.b, _RECEIVE), lambda: run(pair.a, _SEND, address, str(mib)))
-    (sent, told, seconds), (taken, seen) = said[pair.a.name], said[pair.b.name]
-    say(f"a sent     {sent} bytes, md5 {told}")
-    say(f"b received {taken} bytes, md5 {seen}")
+    pair.together(lambda: run(receiver, _RECEIVE), lambda: run(sender, _SEND, address, str(mib)))
+    (sent, told, seconds), (taken, seen) = said[sender.name], said[receiver.name]
+    say(f"{sender.name} sent     {sent} bytes, md5 {told}")
+    say(f"{receiver.name} received {taken} bytes, md5 {seen}")
     if (sent, told) != (taken, seen):
         other = "the bytes that arrived are not those that were sent"
         raise LabError(other, f"read {pair.logs}")
