@@ -7,8 +7,8 @@ import json
 
 from bluebridge.device.fabric.fault_words import DRIVEN
 from bluebridge.device.layout.mlx4.faults import BY_NAME, FAULTS, ONCE, PARAMETERS, Layer
-from bluebridge.host_tools.commands import device_server
 from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.keeper import guests
 from bluebridge.host_tools.keeper.guests import Guest
 
 LIST = "list"
@@ -46,7 +46,7 @@ def main(options: argparse.Namespace) -> int:
     ]
     if options.number and options.name != CLEAR:
         raise UsageError(f"{options.number}: one word too many", "see `bluebridge fault --help`")
-    for line in _act(device_server.find(options.guest), options, words):
+    for line in _act(guests.find_up(options.guest), options, words):
         print(line)
     return 0
 
@@ -87,16 +87,16 @@ def _act(guest: Guest, options: argparse.Namespace, words: list[str]) -> list[st
         if words:
             raise UsageError(f"{name} takes no parameters", f"leave {words[0]} out")
         if name == ARMED:
-            armed = device_server.tell(guest, f"armed {hca}")
+            armed = guest.tell(f"armed {hca}")
             return [json.dumps(armed)] if options.json else armed or [f"{hca}: no fault is armed"]
-        device_server.tell(guest, f"disarm {hca} {options.number}".rstrip())
+        guest.tell(f"disarm {hca} {options.number}".rstrip())
         which = f"fault {options.number} is" if options.number else "all faults are"
         return [f"{hca}: {which} over"]
     if name in ("", "device-fatal"):
         return _fatal(guest, options, words)
     if name not in BY_NAME:
         raise UsageError(f"there is no fault {name[:40]!r}", "`bluebridge fault list` shows all")
-    answer = device_server.tell(guest, " ".join(["arm", hca, name, *words]))
+    answer = guest.tell(" ".join(["arm", hca, name, *words]))
     if BY_NAME[name].effect in ONCE:
         return [f"{hca}: {name}: done"]
     over = f"bluebridge fault {hca} clear {answer[0]}"
@@ -106,7 +106,7 @@ def _act(guest: Guest, options: argparse.Namespace, words: list[str]) -> list[st
 def _fatal(guest: Guest, options: argparse.Namespace, words: list[str]) -> list[str]:
     if [word for word in words if not word.startswith("text=")]:
         raise UsageError("device-fatal takes --text only", f"leave {words[0]} out")
-    (driver,) = device_server.tell(guest, f"fault {options.guest} {options.text or ''}".rstrip())
+    (driver,) = guest.tell(f"fault {options.guest} {options.text or ''}".rstrip())
     lines = [f"guest {guest.name}: its HCA has failed until it is reset; {driver}"]
     if driver == DRIVEN:
         lines += [

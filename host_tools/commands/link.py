@@ -6,8 +6,8 @@ import argparse
 import json
 
 from bluebridge.device.fabric.fault_words import ACTIONS, VALUED, WORDS
-from bluebridge.host_tools.commands import device_server
 from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.keeper import guests
 from bluebridge.host_tools.keeper.guests import Guest
 
 _CABLE = {"up": "plugged in", "down": "pulled out"}
@@ -53,7 +53,7 @@ def main(options: argparse.Namespace) -> int:
     name, _, port = options.guest.partition("/")
     if port and options.port is not None:
         raise UsageError("the port is said twice", f"write {options.guest} or --port, not both")
-    guest = device_server.find(name)
+    guest = guests.find_up(name)
     for line in _act(guest, f"{name}/{port or options.port or 1}", options):
         print(line)
     return 0
@@ -70,20 +70,20 @@ def _act(guest: Guest, link: str, options: argparse.Namespace) -> list[str]:
     if value is not None and action not in (*VALUED, *_NUMBERED):
         raise UsageError(f"{action} {value}: one word too many", "see `bluebridge link --help`")
     if action in _CABLE:
-        device_server.tell(guest, f"link {link} {action}")
+        guest.tell(f"link {link} {action}")
         return [f"guest {guest.name}: port {link.partition('/')[2]}: cable {_CABLE[action]}"]
     if action == "rules":
-        lines = device_server.tell(guest, "rules")
+        lines = guest.tell("rules")
         rules = [line for line in lines if _guest_of(line.split()[1]) == guest.name]
         return [json.dumps(rules)] if options.json else rules
     if action == "restore":
-        device_server.tell(guest, f"remove {link}")
+        guest.tell(f"remove {link}")
         return [f"link {link}: no rules any more"]
     if action in _NUMBERED:
-        device_server.tell(guest, f"{action} {value or ''}")
+        guest.tell(f"{action} {value or ''}")
         return [f"rule {value}: {'released' if action == 'release' else 'removed'}"]
     timed = [] if value is None else [value]
-    (number,) = device_server.tell(guest, " ".join([action, link, *timed, *words]))
+    (number,) = guest.tell(" ".join([action, link, *timed, *words]))
     return [f"link {link}: rule {number}: {' '.join([action, *timed, *words])}"]
 
 

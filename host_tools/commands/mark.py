@@ -6,9 +6,8 @@ import argparse
 
 from bluebridge.device.buslog.marks import MAX_TEXT
 from bluebridge.device.buslog.record import printable
-from bluebridge.host_tools.commands import device_server
 from bluebridge.host_tools.errors import UsageError
-from bluebridge.host_tools.keeper import registry
+from bluebridge.host_tools.keeper import guests, registry
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,8 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Put the mark into the log; returns 0 when it is there. Raises `LabError`."""
     name, text = split(options.given)
-    guest = device_server.find(name or _newest())
-    device_server.tell(guest, f"mark @{name} {text}" if name else f"mark {text}")
+    guest = guests.find_up(name or _newest())
+    guest.tell(f"mark @{name} {text}" if name else f"mark {text}")
     print(f"marked: {printable(text)}")
     return 0
 

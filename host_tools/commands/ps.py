@@ -127,12 +127,9 @@ def _ports(pair: PairRecord) -> list[str]:
 
 def _asked(pair: PairRecord, line: str) -> list[str]:
     """Return the answer of the device server's control socket; empty if there is none."""
-    agents = [agent for guest in pair.guests for agent in guest.agents]
-    if not pair.server or not agents:
-        return []
-    socket = Path(agents[0]).parent / hardware.SOCKET
     with contextlib.suppress(LabError):
-        return hardware.tell(socket, line, _ANSWER_SECONDS)
+        if pair.server and pair.control is not None:
+            return hardware.tell(pair.control, line, _ANSWER_SECONDS)
     return []
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from bluebridge.host_tools.commands import device_server
 from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.keeper import guests
 
 _KINDS = {
     "mark": "packets that arrive marked as having met congestion, of those that know of ECN",
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Add weather to the link, or end it; returns 0. Raises `LabError`."""
     link, _, other = options.link.partition("-")
-    guest = device_server.find(link.partition("/")[0])
+    guest = guests.find_up(link.partition("/")[0])
     if other and len(guest.pair.guests) > 2:
         raise UsageError(
             f"{options.link} is no cable: each guest's leads to a switch", f"write {link}"
@@ -61,13 +61,13 @@ def main(options: argparse.Namespace) -> int:
     if options.clear:
         if lines:
             raise UsageError("clear ends the weather", "leave the other options out")
-        device_server.tell(guest, f"remove {link}")
+        guest.tell(f"remove {link}")
         print(f"link {link}: clear")
         return 0
     if not lines:
         raise UsageError("which weather?", f"give one of --{', --'.join(_KINDS)}, or `clear`")
     for line in lines:
-        (number,) = device_server.tell(guest, line)
+        (number,) = guest.tell(line)
         print(f"link {link}: rule {number}: {line}")
     return 0
 

@@ -9,6 +9,7 @@ from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import record, registry
 from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
 from bluebridge.host_tools.keeper.registry import Entry
+from bluebridge.host_tools.lab import hardware
 
 _CONNECT_SECONDS = 30.0
 
@@ -48,6 +49,14 @@ class Guest:
             return LabError(f"guest {self.name} is not up yet", "wait for `bluebridge up`")
         return None
 
+    def tell(self, line: str) -> list[str]:
+        """Have the pair's server carry out a line of `bluebridge.device.server.control`.
+
+        Returns the lines of its answer. Raises `LabError`, `UsageError` with its objection.
+        """
+        assert self.pair.control is not None, "the guest is not up"
+        return hardware.tell(self.pair.control, line)
+
     def check(self) -> None:
         """Raise `LabError` when the guest cannot be used now."""
         if (trouble := self.trouble()) is not None:
@@ -61,6 +70,18 @@ class Guest:
         self.check()
         sockets = [Path(path) for path in self.record.agents]
         return Agent.connect(self.name, sockets, timeout, alarms=[self.trouble])
+
+
+def find_up(name: str) -> Guest:
+    """Return the guest called `name`, or the one that has the HCA `name`, once it is up.
+
+    Raises `LabError` when there is none or it is not up.
+    """
+    guest = find(name.partition(".")[0])
+    guest.check()
+    if not guest.record.agents:
+        raise LabError(f"guest {guest.name} is not up yet", "wait for `bluebridge up`")
+    return guest
 
 
 def find(name: str) -> Guest:

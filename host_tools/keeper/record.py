@@ -13,6 +13,7 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
+from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.lab.roots import runtime_root, state_root
 
 if TYPE_CHECKING:
@@ -79,6 +80,12 @@ class PairRecord:
     def names(self) -> Iterator[str]:
         """Return the names of the pair's guests."""
         return (guest.name for guest in self.guests)
+
+    @property
+    def control(self) -> Path | None:
+        """The path of the device server's control socket; None while there is none."""
+        agents = [agent for guest in self.guests for agent in guest.agents]
+        return Path(agents[0]).parent / hardware.SOCKET if agents else None
 
     def write(self, path: Path) -> None:
         """Replace the file at `path`; a reader sees the old one or the new one.

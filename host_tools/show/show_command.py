@@ -16,7 +16,6 @@ from typing import Any
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import guests, record
 from bluebridge.host_tools.keeper.guests import Guest
-from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.show import text
 from bluebridge.host_tools.show.ports import DMA, ECN, NTB, PORTS
 from bluebridge.host_tools.show.queues import CQ, EQ, MR, QP, SRQ
@@ -157,13 +156,12 @@ def _mend(kind: Kind, name: str, number: str | None) -> str:
 
 def teller(guest: Guest, mend: str) -> Tell:
     """Return what asks the guest's device server; `mend` is the advice when that refuses."""
-    path = Path(guest.record.agents[0]).parent / hardware.SOCKET
-    if not path.exists():
+    if guest.pair.control is None or not guest.pair.control.exists():
         raise UsageError(f"guest {guest.name} has no devices", "`bluebridge up` without --bare")
 
     def tell(line: str) -> list[str]:
         try:
-            return hardware.tell(path, line)
+            return guest.tell(line)
         except UsageError as error:
             raise UsageError(error.what, mend) from None
 

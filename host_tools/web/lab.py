@@ -101,19 +101,14 @@ def find(folder: Path | None) -> tuple[Path, str, Path | None]:
                 "nothing runs", "start a pair with `bluebridge up`, or name a log's folder"
             )
         pair = running[-1]
-        return Path(pair.logs), _title(pair), _socket(pair)
+        return Path(pair.logs), _title(pair), pair.control
     real = folder.resolve()
     for pair in running:
         if real in (Path(pair.logs).resolve(), (Path(pair.logs) / "bus").resolve()):
-            return folder, _title(pair), _socket(pair)
+            return folder, _title(pair), pair.control
     parent = real.parent if real.name == "bus" else real
     return folder, f"log {parent.name}", None
 
 
 def _title(pair: PairRecord) -> str:
     return f"pair {pair.number}: guests {listed(pair.names())}"
-
-
-def _socket(pair: PairRecord) -> Path | None:
-    agents = [agent for guest in pair.guests for agent in guest.agents]
-    return Path(agents[0]).parent / hardware.SOCKET if agents else None

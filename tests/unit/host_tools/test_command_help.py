@@ -80,7 +80,7 @@ def test_the_list_of_faults_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_json_is_for_what_is_shown(
     line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bluebridge.host_tools.commands.device_server.find", lambda name: None)
+    monkeypatch.setattr("bluebridge.host_tools.keeper.guests.find_up", lambda name: None)
     assert main(line.split()) == 2
     assert "--json is for what is shown" in capsys.readouterr().err
 

@@ -11,8 +11,9 @@ from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.fault_words import ACTIONS, WORDS
 from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.server.control import ControlCommands
-from bluebridge.host_tools.commands import device_server, link, weather
+from bluebridge.host_tools.commands import link, weather
 from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.keeper import guests
 from bluebridge.host_tools.keeper.guests import Guest
 from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
 from bluebridge.host_tools.keeper.registry import Entry
@@ -117,17 +118,14 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What `bluebridge link` tells the server of a guest `a`, which has rules on both guests."""
     lines: list[str] = []
 
-    class Named:
-        name = "a"
-
     def tell(guest: Guest, line: str) -> list[str]:
         lines.append(line)
         if line == "rules":
             return ["1 a/1 drop: matched 0", "2 a.1/2 drop: matched 0", "3 b/1 drop: matched 0"]
         return ["7"] if line.split()[0] in ACTIONS else []
 
-    monkeypatch.setattr(device_server, "find", lambda name: Named())
-    monkeypatch.setattr(device_server, "tell", tell)
+    monkeypatch.setattr(guests, "find_up", lambda name: found("ab"))
+    monkeypatch.setattr(Guest, "tell", tell)
     return lines
 
 
@@ -206,13 +204,13 @@ def test_weather_is_rules(
     monkeypatch: pytest.MonkeyPatch, words: list[str], lines: list[str]
 ) -> None:
     told: list[str] = []
-    monkeypatch.setattr(device_server, "find", lambda name: found("ab"))
+    monkeypatch.setattr(guests, "find_up", lambda name: found("ab"))
 
     def tell(_: Guest, line: str) -> list[str]:
         told.append(line)
         return ["1"]
 
-    monkeypatch.setattr(device_server, "tell", tell)
+    monkeypatch.setattr(Guest, "tell", tell)
     assert weather.main(parse_weather("a/2-b", *words)) == 0
     assert told == lines
 
@@ -230,13 +228,13 @@ def test_weather_is_rules(
     ],
 )
 def test_weather_that_makes_no_sense(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
-    monkeypatch.setattr(device_server, "find", lambda name: found("ab"))
+    monkeypatch.setattr(guests, "find_up", lambda name: found("ab"))
     with pytest.raises(UsageError):
         weather.main(parse_weather("a-b", *words))
 
 
 def test_weather_between_two_of_four_guests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_server, "find", lambda name: found("abcd"))
+    monkeypatch.setattr(guests, "find_up", lambda name: found("abcd"))
     with pytest.raises(UsageError, match="leads to a switch"):
         weather.main(parse_weather("a-b", "--drop", "1%"))
 
