@@ -136,23 +136,6 @@ def test_each_fault_runs_by_default_and_few_run_under_every_program() -> None:
     assert len(atlas_command.chosen("hung-wr", None, every=False)) == len(programs.PROGRAMS) - 1
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--only", "frob"],
-        ["--only", "ntb-*"],
-        ["--programs", "frob"],
-        ["--times", "0"],
-        ["--pairs", "0"],
-        ["--minutes", "0"],
-        ["--page", "/no/x.md"],
-    ],
-)
-def test_bad_input_starts_nothing(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["atlas", *words]) == UsageError.status
-    assert len(capsys.readouterr().err.splitlines()) == 1
-
-
 def test_rows_are_objects(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,27 +46,6 @@ def test_without_options_it_is_the_study_s_script() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--min", "0"], "no payload from 0 to 1024"),
-        (["--min", "9", "--max", "8"], "no payload from 9 to 8 bytes; give 1 <= --min <= --max"),
-        (["--max", "70000"], "no payload"),
-        (["--step", "0"], "--step 0 leads nowhere"),
-        (["--iterations", "4"], "give 5 to 5000"),
-        (["--inline", "913"], "give 0 to 912"),
-        (["--blueflame", "on,on"], "at most once"),
-        (["--blueflame", "perhaps"], "give each of on, off at"),
-        (["--blueflame", "wrong-page"], "give each of on, off at"),
-        (["--profile", "x", "--profile", "x"], "given twice"),
-    ],
-)
-def test_what_cannot_be_is_one_line(words: list[str], said: str) -> None:
-    with pytest.raises(UsageError, match=said) as caught:
-        asked(*words)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
         (["--plot", "x.gif"], "no plot ends in .gif; end it in .png, .svg or .html"),
         (["--plot", "x"], "no plot ends in nothing"),
         (["-o", "there.dat"], "there.dat exists; name another file, or replace it with --force"),
