@@ -15,6 +15,7 @@ USAGE, FAILED, RUN_FAILED = 2, 1, 125
 """Statuses: of a wrong command line, of what cannot be done, of `run` that reached no command."""
 SERVER = "server,addr=192.168.69.127,port=9999"
 CLIENT = "client,addr=192.168.69.127,port=9999,count=3"
+MIXED = "--sides python --sides python:kernel"
 ANYWHERE = "server,addr=0.0.0.0,port=9999"
 
 BAD = [
@@ -54,6 +55,13 @@ BAD = [
     ("up --link infiniband", USAGE, "add --driver kernel"),
     ("up --link token-ring", USAGE, "choose from"),
     ("up --window-alias", USAGE, "add --ntb"),
+    ("up --ntb switchtec --window-alias", USAGE, "intel-gen4"),
+    ("up --ntb --window-alias --cold", USAGE, "leave out --cold"),
+    ("up --rtrs kernel --driver kernel", USAGE, "leave out --driver"),
+    ("up --rtrs python:kernel --ntb", USAGE, "leave out --ntb"),
+    ("up --rtrs kernel --link infiniband", USAGE, "leave out --link"),
+    ("up --bare --rtrs kernel", USAGE, "leave out --bare, or --rtrs"),
+    ("up --bare --hcas 2", USAGE, "leave out --bare, or --hcas"),
     ("up --bar-sizes ntrdma", USAGE, "add --ntb"),
     ("up --rtrs frob", USAGE, "write kernel, python"),
     ("up --module nothing.ko", USAGE, "kmod"),
@@ -136,6 +144,20 @@ BAD = [
     ("completion fish", USAGE, "choose from bash, zsh"),
     ("ntrdma frob", USAGE, "choose from demo"),
     ("ntrdma perf frob", USAGE, "one of"),
+    ("ntrdma perf ud_lat", USAGE, "no such test: ud_lat"),
+    ("ntrdma perf --count 0", USAGE, "is less than 1"),
+    ("ntrdma perf --size 0", USAGE, "is less than 1"),
+    ("ntrdma survive --times 0", USAGE, "is less than 1"),
+    ("ntrdma survive --times -1", USAGE, "is less than 1"),
+    ("ntrdma ethernet --rounds 0", USAGE, "is less than 1"),
+    ("ntrdma ethernet --mtu 1500 67", USAGE, "is not from 68 to 65521"),
+    ("ntrdma ethernet --mtu 65522", USAGE, "is not from 68 to 65521"),
+    ("ntrdma perf --no-guests --backend ntb+cpu", USAGE, "a bridge stands between guests"),
+    ("ntrdma perf --backend tcp --window registered", USAGE, "over TCP"),
+    ("ntrdma survive --model intel-gen1 --window registered", USAGE, "multiples of their size"),
+    ("rtrs demo --sides kernel --provider ntrdma", USAGE, "use --sides python"),
+    ("rtrs demo --hcas 2 --provider ntrdma", USAGE, "leave it out"),
+    (f"rtrs matrix {MIXED} --provider ntrdma", USAGE, "use --sides python"),
     ("ntrdma perf --size 22x", USAGE, "'22x' is not a whole number"),
     ("ntrdma ethernet --mtu 22x", USAGE, "'22x' is not a number of bytes"),
     ("web --port 22x", USAGE, "'22x' is not a TCP port"),

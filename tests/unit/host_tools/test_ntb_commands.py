@@ -14,7 +14,6 @@ from bluebridge.device.ntb.selection import shape_of
 from bluebridge.device.server.bridges import FunctionSpec, parse_function
 from bluebridge.device.server.options import BridgeOptions
 from bluebridge.host_tools.arguments import parse
-from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.keeper.record import Plan
 from bluebridge.host_tools.lab import root_ports
 from bluebridge.host_tools.lab.config import LabConfig
@@ -42,23 +41,6 @@ def test_up_takes_a_model_or_none() -> None:
     assert parse(["up"]).ntb == ""
     assert parse(["up", "--ntb"]).ntb == "intel-gen4"
     assert parse(["up", "--ntb", "intel-gen4", "--bar-sizes", "ntrdma"]).bar_sizes == "ntrdma"
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--bare", "--ntb"], "bare guests have no hardware"),
-        (["--bar-sizes", "ntrdma"], "add --ntb"),
-        (["--window-alias"], "add --ntb"),
-        (["--ntb", "switchtec", "--window-alias"], "intel-gen4"),
-        (["--ntb", "--window-alias", "--cold"], "leave out --cold"),
-    ],
-)
-def test_up_refuses_what_makes_no_sense(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["up", *words]) == 2
-    assert said in capsys.readouterr().err
 
 
 def test_the_description_names_devices_and_drivers() -> None:

@@ -12,7 +12,6 @@ from bluebridge.device.__main__ import parse_hca
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.server.networks import Networks
 from bluebridge.device.server.options import ServerOptions
-from bluebridge.host_tools import cli
 from bluebridge.host_tools.commands.up_options import sides
 from bluebridge.host_tools.keeper.record import Plan
 from bluebridge.host_tools.lab import root_ports
@@ -31,23 +30,6 @@ def test_one_side_is_for_both_guests() -> None:
     for wrong in ("", "rust", "kernel:python:kernel"):
         with pytest.raises(argparse.ArgumentTypeError):
             sides(wrong)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--rtrs", "kernel", "--driver", "kernel"], "leave out --driver"),
-        (["--rtrs", "python:kernel", "--ntb"], "leave out --ntb"),
-        (["--rtrs", "kernel", "--link", "infiniband"], "leave out --link"),
-        (["--bare", "--rtrs", "kernel"], "leave out --bare, or --rtrs"),
-        (["--bare", "--hcas", "2"], "leave out --bare, or --hcas"),
-    ],
-)
-def test_what_cannot_be_together(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["up", *words]) == 2
-    assert said in capsys.readouterr().err
 
 
 def test_each_guest_has_the_driver_of_its_side() -> None:
@@ -75,21 +57,6 @@ def test_ntrdma_is_a_route_beside_the_port() -> None:
     assert (over_port.words, over_port.port) == ("10.9.0.1@10.9.0.2", "a/1")
     alone = routes(replace(config, hca=False))
     assert alone == [over_bridge]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["matrix", "--sides", "python", "--sides", "python:kernel"], "use --sides python"),
-        (["demo", "--sides", "kernel"], "use --sides python"),
-        (["demo", "--hcas", "2"], "leave it out"),
-    ],
-)
-def test_what_ntrdma_has_no_part_in(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["rtrs", *words, "--provider", "ntrdma"]) == 2
-    assert said in capsys.readouterr().err
 
 
 def test_second_hcas_have_a_network_of_their_own() -> None:
