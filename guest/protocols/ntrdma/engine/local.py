@@ -10,7 +10,6 @@ from bluebridge.guest.protocols.ntrdma.engine.own_commands import (
     LocalWork,
     OwnCommands,
     Register,
-    Undo,
 )
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import QueuePair
 from bluebridge.guest.protocols.ntrdma.engine.regions import Domain, FastRegion, Region
@@ -39,42 +38,26 @@ class LocalResources:
         key = next((n for n in range(MOST_DOMAINS) if n not in self.domains), None)
         if key is None:
             raise VerbsError(f"there are {MOST_DOMAINS} protection domains already")
-        self.domains[key] = Domain(key)
-        operation = CreateDomain(self.domains[key])
-        self._tell_domain(operation.domain, operation)
-        return operation
-
-    def _tell_domain(self, domain: Domain, operation: Operation) -> None:
-        command = layout.PD.pack(op=CommandCode.PD_CREATE, pd_key=domain.key)
-        self._commands.post(command, operation)
+        domain = self.domains[key] = Domain(key)
+        return self._commands.post(_command(CommandCode.PD_CREATE, domain), CreateDomain(domain))
 
     def delete_domain(self, domain: Domain) -> Operation:
         """Delete a protection domain whose regions and queue pairs are gone."""
         self.domains.pop(domain.key, None)
-        operation = Undo()
-        command = layout.PD.pack(op=CommandCode.PD_DELETE, pd_key=domain.key)
-        self._commands.post(command, operation)
-        return operation
+        return self._commands.post(_command(CommandCode.PD_DELETE, domain), Operation(lenient=True))
 
     # -- regions --------------------------------------------------------------------------------
 
     def register(self, domain: Domain, region: Region) -> Operation:
         """Let own work requests and the peer use a region; no one may if the peer refuses."""
         domain.regions[region.key] = region
-        operation = Register(domain, region)
-        self._commands.post_region(domain.key, region, operation)
-        return operation
+        return self._commands.post_region(domain, region, Register(domain, region))
 
-    def deregister(self, domain: Domain, key: int) -> Operation:
+    def deregister(self, domain: Domain, key: int, operation: Operation | None = None) -> Operation:
         """Take a region away from the peer; when that has ended nothing uses it any more."""
-        operation = Undo()
-        self._deregister(domain, key, operation)
-        return operation
-
-    def _deregister(self, domain: Domain, key: int, operation: Operation) -> None:
         domain.regions.pop(key, None)
-        op = CommandCode.MR_DELETE
-        self._commands.post(layout.MR_DELETE.pack(op=op, pd_key=domain.key, key=key), operation)
+        command = layout.MR_DELETE.pack(op=CommandCode.MR_DELETE, pd_key=domain.key, key=key)
+        return self._commands.post(command, operation or Operation(lenient=True))
 
     def ended(self, operation: Operation) -> None:
         """Undo what the peer has refused; complete a request that it has carried out."""
@@ -89,9 +72,9 @@ class LocalResources:
     def enabled(self) -> None:
         """Make twins of everything at a peer that has none."""
         for domain in self.domains.values():
-            self._tell_domain(domain, Operation())
+            self._commands.post(_command(CommandCode.PD_CREATE, domain), Operation())
             for region in domain.regions.values():
-                self._commands.post_region(domain.key, region, Operation())
+                self._commands.post_region(domain, region, Operation())
 
     # -- registration by work requests ------------------------------------------------------------
 
@@ -105,7 +88,7 @@ class LocalResources:
         valid = region.invalidate()
         if valid is not None:
             return self.deregister(region.domain, valid.key)
-        operation = Undo()
+        operation = Operation()
         operation.good = True  # the peer knows of nothing
         return operation
 
@@ -125,11 +108,11 @@ class LocalResources:
             fast = wr.mr if isinstance(wr.mr, FastRegion) else None
             region = fast.register(pair.domain, wr) if fast is not None else None
             if region is not None:
-                self._commands.post_region(pair.domain.key, region, operation)
+                self._commands.post_region(pair.domain, region, operation)
         else:
-            region = self._invalidated(pair.domain, wr.invalidate_rkey)
+            region = self.invalidate(pair.domain, wr.invalidate_rkey)
             if region is not None:
-                self._deregister(pair.domain, region.key, operation)
+                self.deregister(pair.domain, region.key, operation)
         if region is None:
             self._end_work(pair, request, WcStatus.MW_BIND_ERR)
         elif not self._commands.ahead(now):
@@ -150,7 +133,7 @@ class LocalResources:
         pair.stopped = pair.stopped or status is not WcStatus.SUCCESS
         pair.sends.end_local(request, status)
 
-    def _invalidated(self, domain: Domain, key: int) -> Region | None:
+    def invalidate(self, domain: Domain, key: int) -> Region | None:
         """End a registration by work request and return its region, None if it is not valid."""
         fast = self._fast.get(key >> 8)
         if fast is None or fast.domain is not domain:
@@ -159,6 +142,6 @@ class LocalResources:
             return None
         return fast.invalidate()
 
-    def invalidate(self, domain: Domain, key: int) -> bool:
-        """Note that the peer has invalidated a registration; returns False if it may not."""
-        return self._invalidated(domain, key) is not None
+
+def _command(code: CommandCode, domain: Domain) -> bytearray:
+    return layout.PD.pack(op=code, pd_key=domain.key)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma.commands import CommandCode, QueueState
 from bluebridge.guest.protocols.ntrdma.engine.actions import Actions, Event, Happened, Operation
@@ -9,10 +11,10 @@ from bluebridge.guest.protocols.ntrdma.engine.own_commands import (
     CreatePair,
     CreateTwin,
     OwnCommands,
+    PairOperation,
     RemovePair,
     ResetPair,
     StopPair,
-    attributes,
 )
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import RECEIVING, QueuePair, Rings
@@ -20,6 +22,7 @@ from bluebridge.guest.protocols.ntrdma.engine.schedule import Schedule
 
 FIRST_PAIR = 0x10
 _PAIR_NUMBERS = 1 << 24
+Twin = TypeVar("Twin", bound=CreateTwin)
 
 
 class OwnPairs:
@@ -44,31 +47,21 @@ class OwnPairs:
         self._next_pair = max(FIRST_PAIR, (number + 1) % _PAIR_NUMBERS)
         return number
 
-    def pair(self, key: int) -> QueuePair | None:
-        """Return the queue pair with number `key`, None if there is none."""
-        return self.pairs.get(key)
-
     # -- what users do --------------------------------------------------------------------------
 
     def add(self, pair: QueuePair) -> CreatePair:
         """Add a queue pair in state RESET; it is removed again when the peer refuses."""
         self.pairs[pair.key] = pair
-        operation = CreatePair(pair)
-        self._create_twin(operation)
-        return operation
+        return self._create_twin(CreatePair(pair))
 
     def modify(self, pair: QueuePair) -> Operation:
         """Tell the peer of a queue pair's state, rights and peer."""
-        operation = Operation()
-        self._tell_state(pair, operation)
-        return operation
+        return self._tell_state(Operation(), pair)
 
     def stop(self, pair: QueuePair) -> Operation:
         """Bring a pair to the error state; what is posted is flushed once the peer has stopped."""
         pair.state = QueueState.ERROR
-        operation = StopPair(pair)
-        self._tell_state(pair, operation)
-        return operation
+        return self._tell_state(StopPair(pair, lenient=True), pair)
 
     def fail(self, pair: QueuePair) -> None:
         """Bring a pair to the error state after a failure, with an event."""
@@ -78,34 +71,39 @@ class OwnPairs:
 
     def reset(self, pair: QueuePair) -> Operation:
         """Bring a pair back to RESET with empty rings, here and at the peer."""
-        operation = ResetPair(pair)
-        self._delete_twin(pair, operation)
-        return operation
+        return self._delete_twin(ResetPair(pair, lenient=True))
 
     def remove(self, pair: QueuePair) -> Operation:
         """Free a queue pair; one that is gone already stays so."""
-        operation = RemovePair(pair)
+        operation = RemovePair(pair, lenient=True)
         if self.pairs.pop(pair.key, None) is pair:
-            self._delete_twin(pair, operation)
-        else:
-            operation.good = True
+            return self._delete_twin(operation)
+        operation.good = True
         return operation
 
     # -- commands and their answers ---------------------------------------------------------------
 
-    def _tell_state(self, pair: QueuePair, operation: Operation) -> None:
-        values = attributes(pair)
-        self._commands.post(layout.QP_MODIFY.pack(values, op=CommandCode.QP_MODIFY), operation)
+    def _tell_state(self, operation: Operation, pair: QueuePair) -> Operation:
+        command = layout.QP_MODIFY.pack(
+            op=CommandCode.QP_MODIFY,
+            pd_key=pair.domain.key,
+            key=pair.key,
+            state=int(pair.state),
+            access=pair.access | layout.ACCESS_TOLD,
+            peer_key=pair.peer_key,
+        )
+        return self._commands.post(command, operation)
 
-    def _delete_twin(self, pair: QueuePair, operation: Operation) -> None:
+    def _delete_twin(self, operation: PairOperation) -> Operation:
         """Delete a twin: nothing is stored any more into its rings, which the peer frees."""
+        pair = operation.pair
         pair.state, pair.rings = QueueState.RESET, None
         pair.epoch += 1
         op = CommandCode.QP_DELETE
         command = layout.QP_DELETE.pack(op=op, pd_key=pair.domain.key, key=pair.key)
-        self._commands.post(command, operation)
+        return self._commands.post(command, operation)
 
-    def _create_twin(self, operation: CreateTwin) -> None:
+    def _create_twin(self, operation: Twin) -> Twin:
         pair = operation.pair
         pair.twin_is_new()
         operation.epoch = pair.epoch
@@ -121,7 +119,7 @@ class OwnPairs:
             send_consumed=pair.sends.consumed_word.address,
             completion_bell=pair.send_cq.bell,
         )
-        self._commands.post(command, operation)
+        return self._commands.post(command, operation)
 
     def ended(self, operation: Operation, response: bytes | None) -> bool:
         """Go on with a queue pair after an answer; False if the operation waits for another."""

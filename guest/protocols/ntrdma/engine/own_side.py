@@ -201,7 +201,7 @@ class OwnSide:
             if self.commands.unsent:
                 self._answered(self.commands.unsent.popleft(), None)
             else:
-                pair = self.pairs.pair(self.schedule.failed.popleft())
+                pair = self.pairs.pairs.get(self.schedule.failed.popleft())
                 if pair is not None:
                     self.pairs.fail(pair)
 

@@ -187,7 +187,7 @@ class Requester:
         for _ in range(len(runnable)):
             if self.throttled():
                 return False
-            pair = self._pairs.pair(runnable.popleft())
+            pair = self._pairs.pairs.get(runnable.popleft())
             if pair is None:
                 continue
             if self.work(pair, now):

@@ -48,7 +48,7 @@ class Responder:
 
     def serve(self, twin: RemotePair, produced: int) -> bool:
         """Serve a batch of the sends up to index `produced`; returns True if more is left."""
-        pair = self._pairs.pair(twin.peer_key)
+        pair = self._pairs.pairs.get(twin.peer_key)
         try:
             left = twin.arrived(produced)
         except CorruptRing:
@@ -100,9 +100,8 @@ class Responder:
         return status
 
     def _receive(self, pair: QueuePair, code: WorkCode, entry: SendEntry) -> WorkStatus:
-        if code is WorkCode.SEND_INVALIDATE and not self._local.invalidate(
-            pair.domain, entry.immediate
-        ):
+        ends, key = code is WorkCode.SEND_INVALIDATE, entry.immediate
+        if ends and self._local.invalidate(pair.domain, key) is None:
             return WorkStatus.INVALIDATION
         right = pair.receives.complete(
             entry.recv_key,
