@@ -3,54 +3,35 @@
 from __future__ import annotations
 
 from bluebridge.device.layout.ntrdma import port as layout
-from bluebridge.device.layout.ntrdma.port import BELL_COMMAND, BELL_RESPONSE, PortState, Spad
+from bluebridge.device.layout.ntrdma.port import (
+    BELL_COMMAND,
+    BELL_ETHERNET,
+    BELL_RESPONSE,
+    PortState,
+    Spad,
+)
 from bluebridge.guest.protocols.ntrdma.engine.command_ring import CommandExecution, CommandRequests
 from bluebridge.guest.protocols.ntrdma.engine.ethernet import Ethernet
 from bluebridge.guest.protocols.ntrdma.engine.memory import Bells
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
-from bluebridge.guest.protocols.ntrdma.engine.transport import Message, Transport
+from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 
-
-def init_block(
-    message: Message, bells: Bells, requests: CommandRequests, ethernet: Ethernet | None
-) -> bytes:
-    """Return the init block, which the peer needs of this side first."""
-    values = {
-        "version_tag": layout.VERSION_TAG,
-        "msi_address": message.address,
-        "msi_data": message.data,
-        "msi_count": 1,
-        "bells": bells.address,
-        "bell_count": layout.DOORBELLS,
-        "command_capacity": layout.COMMAND_CAPACITY,
-        "responses": requests.responses.address,
-        "response_index": requests.index.address,
-        "bell_response": BELL_RESPONSE,
-        "bell_command": BELL_COMMAND,
-        "init_tag": layout.VERSION_TAG,
-    }
-    if ethernet is not None:
-        values |= ethernet.init_values()
-    return bytes(layout.PEER_INFO.pack(values))
-
-
-def conf_block(execution: CommandExecution, ethernet: Ethernet | None) -> bytes:
-    """Return the conf block, which the peer needs of this side after the init block."""
-    values = {
-        "commands": execution.commands.address,
-        "command_produced": execution.index.address,
-        "conf_tag": layout.VERSION_TAG,
-    }
-    if ethernet is not None:
-        values |= ethernet.conf_values()
-    return bytes(layout.PEER_INFO.pack(values))
+_OFFSET = layout.PEER_INFO.field("ping").offset
 
 
 class Blocks:
-    """This side's PEER_INFO, into which the peer stores, and the address of the peer's."""
+    """This side's PEER_INFO, into which the peer stores, and what is stored into the peer's."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+    def __init__(
+        self,
+        transport: Transport,
+        bells: Bells,
+        requests: CommandRequests,
+        execution: CommandExecution,
+        ethernet: Ethernet | None,
+    ) -> None:
+        self._transport, self._bells = transport, bells
+        self._requests, self._execution, self._ethernet = requests, execution, ethernet
         self._memory = transport.map(layout.PEER_INFO.size, 64)
         self.view = self._memory.view
         self.words = self._memory.view.cast("I")
@@ -82,15 +63,55 @@ class Blocks:
         self.peer = address
         return ""
 
-    def store(self, part: slice, block: bytes, *, tag: bool = False) -> None:
-        """Write a block into the peer's memory, its tag last."""
-        self._transport.write(self.peer + part.start, block[part])
-        if tag:
-            self._transport.write(self.peer, block[:4])
+    def store_init(self) -> None:
+        """Store the init block, which the peer needs of this side first, and then its tag."""
+        message, requests = self._transport.message, self._requests
+        values = {
+            "version_tag": layout.VERSION_TAG,
+            "msi_address": message.address,
+            "msi_data": message.data,
+            "msi_count": 1,
+            "bells": self._bells.address,
+            "bell_count": layout.DOORBELLS,
+            "command_capacity": layout.COMMAND_CAPACITY,
+            "responses": requests.responses.address,
+            "response_index": requests.index.address,
+            "bell_response": BELL_RESPONSE,
+            "bell_command": BELL_COMMAND,
+            "init_tag": layout.VERSION_TAG,
+        }
+        if self._ethernet is not None:
+            receiver = self._ethernet.receiver
+            values |= {
+                "ethernet_capacity": layout.ETHERNET_CAPACITY,
+                "ethernet_completions": receiver.lengths.address,
+                "ethernet_consumed": receiver.consumed.address,
+                "ethernet_bell": BELL_ETHERNET,
+            }
+        self._store(layout.INIT_BLOCK, values)
+        self._transport.write(self.peer, layout.VERSION_TAG.to_bytes(4, "little"))
         self._transport.fence()
 
+    def store_conf(self) -> None:
+        """Store the conf block, which the peer needs of this side after the init block."""
+        values = {
+            "commands": self._execution.commands.address,
+            "command_produced": self._execution.index.address,
+            "conf_tag": layout.VERSION_TAG,
+        }
+        if self._ethernet is not None:
+            sender = self._ethernet.sender
+            values |= {
+                "ethernet_buffers": sender.buffers.address,
+                "ethernet_produced": sender.produced.address,
+                "ethernet_send_bell": BELL_ETHERNET,
+            }
+        self._store(layout.CONF_BLOCK, values)
+        self._transport.fence()
 
-_OFFSET = layout.PEER_INFO.field("ping").offset
+    def _store(self, part: slice, values: dict[str, int]) -> None:
+        block = bytes(layout.PEER_INFO.pack(values))
+        self._transport.write(self.peer + part.start, block[part])
 
 
 class PingWord:

@@ -6,7 +6,7 @@ from collections import deque
 
 from bluebridge.device.layout.ntrdma.port import BELL_COMMAND, BELL_ETHERNET, BELL_RESPONSE
 from bluebridge.guest.protocols.ntrdma.engine.actions import Action, Event, Happened
-from bluebridge.guest.protocols.ntrdma.engine.blocks import conf_block, init_block
+from bluebridge.guest.protocols.ntrdma.engine.blocks import Blocks
 from bluebridge.guest.protocols.ntrdma.engine.command_ring import CommandExecution
 from bluebridge.guest.protocols.ntrdma.engine.ethernet import Ethernet, Network
 from bluebridge.guest.protocols.ntrdma.engine.memory import Bells, Words
@@ -49,7 +49,8 @@ class Engine:
         if network is not None:
             self.bells.observe(BELL_ETHERNET)
             self.ethernet = Ethernet(transport, words, self.peer, network)
-        self.port = Port(transport, self.peer, self, host)
+        blocks = Blocks(transport, self.bells, own.requests, execution, self.ethernet)
+        self.port = Port(transport, self.peer, blocks, self, host)
         self._broken = ""
 
     # -- events ---------------------------------------------------------------------------------
@@ -117,7 +118,10 @@ class Engine:
                 self._transport.flush()
                 self._serve_bells()
             if self._reason:
-                self._quiesce_broken(now)
+                self.port.quiesce(self._reason, now)
+                self._broken = self.theirs.broken = ""
+                if self.ethernet is not None:
+                    self.ethernet.broken = ""
             if self.theirs.rung:
                 busy |= self.theirs.serve()
             if self.ethernet is not None:
@@ -135,12 +139,6 @@ class Engine:
     @property
     def _reason(self) -> str:
         return self._broken or self.theirs.broken or (self.ethernet and self.ethernet.broken) or ""
-
-    def _quiesce_broken(self, now: float) -> None:
-        self.port.quiesce(self._reason, now)
-        self._broken = self.theirs.broken = ""
-        if self.ethernet is not None:
-            self.ethernet.broken = ""
 
     def _serve_bells(self) -> None:
         for bell in self.bells.take():
@@ -166,19 +164,11 @@ class Engine:
         if self.ethernet is not None:
             self.ethernet.restart()
 
-    def init_block(self) -> bytes:
-        """Return the init block, which the peer needs of this side first."""
-        return init_block(self._transport.message, self.bells, self.own.requests, self.ethernet)
-
     def introduced(self) -> None:
         """Begin the rings where the peer's stand: those of version 0.1 run on at a new meeting."""
         self.theirs.execution.restart(self.peer.command_index)
         if self.ethernet is not None:
             self.ethernet.sender.restart(self.peer.ethernet.index)
-
-    def conf_block(self) -> bytes:
-        """Return the conf block, which the peer needs of this side after the init block."""
-        return conf_block(self.theirs.execution, self.ethernet)
 
     def enabled(self) -> None:
         """Ask the peer for its extensions, and make twins there: it is ready now."""

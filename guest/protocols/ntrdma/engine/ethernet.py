@@ -6,7 +6,7 @@ import struct
 from typing import Protocol
 
 from bluebridge.device.layout.ntrdma.ethernet import DROPPED
-from bluebridge.device.layout.ntrdma.port import BELL_ETHERNET, ETHERNET_CAPACITY
+from bluebridge.device.layout.ntrdma.port import ETHERNET_CAPACITY
 from bluebridge.guest.protocols.ntrdma.engine.memory import Ring, Words, advanced, distance, valid
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.remote_pair import CorruptRing
@@ -52,11 +52,7 @@ class FrameReceiver:
     """
 
     def __init__(
-        self,
-        transport: Transport,
-        words: Words,
-        peer: Peer,
-        buffers: FrameMemory,
+        self, transport: Transport, words: Words, peer: Peer, buffers: FrameMemory
     ) -> None:
         self.lengths = Ring(transport, ETHERNET_CAPACITY, LENGTH.size)
         self.consumed = words.allocate()
@@ -214,13 +210,7 @@ class Ethernet:
     A frame is sent by `space` and `send`; `tell` ends a burst of them.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        words: Words,
-        peer: Peer,
-        network: Network,
-    ) -> None:
+    def __init__(self, transport: Transport, words: Words, peer: Peer, network: Network) -> None:
         size, count = network.frame_bytes, network.frame_count
         assert count & count - 1 == 0 and 4 <= count <= ETHERNET_CAPACITY
         self.receiver = FrameReceiver(transport, words, peer, FrameMemory(transport, size, count))
@@ -304,20 +294,3 @@ class Ethernet:
         """Switch the carrier off, since the peer is being parted from."""
         self._rung = self.sender.throttled = False
         self._network.set_carrier(False)
-
-    def init_values(self) -> dict[str, int]:
-        """Return the fields of the init block that are about Ethernet."""
-        return {
-            "ethernet_capacity": ETHERNET_CAPACITY,
-            "ethernet_completions": self.receiver.lengths.address,
-            "ethernet_consumed": self.receiver.consumed.address,
-            "ethernet_bell": BELL_ETHERNET,
-        }
-
-    def conf_values(self) -> dict[str, int]:
-        """Return the fields of the conf block that are about Ethernet."""
-        return {
-            "ethernet_buffers": self.sender.buffers.address,
-            "ethernet_produced": self.sender.produced.address,
-            "ethernet_send_bell": BELL_ETHERNET,
-        }

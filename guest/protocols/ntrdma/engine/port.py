@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from bluebridge.device.layout.ntrdma.port import CONF_BLOCK, INIT_BLOCK, PortState
+from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.protocols.ntrdma.engine.blocks import Blocks, PingWord
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.transport import Host, Transport
@@ -40,14 +40,8 @@ class PortOwner(Protocol):
     def restart(self) -> None:
         """Forget everything of the peer and start own rings anew; its stores land no more."""
 
-    def init_block(self) -> bytes:
-        """Return a PEER_INFO with the init values of this side."""
-
     def introduced(self) -> None:
         """Begin the rings where the peer's stand, as its init block says."""
-
-    def conf_block(self) -> bytes:
-        """Return a PEER_INFO with the conf values of this side."""
 
     def enabled(self) -> None:
         """Make twins of all resources at the peer, which is ready."""
@@ -73,7 +67,9 @@ DRAIN_SECONDS = 1.0
 class Port:
     """The port's state machine, which fills in `peer` as the blocks of the other side come."""
 
-    def __init__(self, transport: Transport, peer: Peer, owner: PortOwner, host: Host) -> None:
+    def __init__(
+        self, transport: Transport, peer: Peer, blocks: Blocks, owner: PortOwner, host: Host
+    ) -> None:
         self.state = PortState.RESET_REQUESTED
         self.silent = False
         """True while the peer's word has not changed for `SILENT_SECONDS`."""
@@ -81,9 +77,9 @@ class Port:
         """The reason for which the port was last quiesced."""
         self.up = False
         self._transport, self._peer, self._owner, self._host = transport, peer, owner, host
-        self._blocks = Blocks(transport)
-        self.block, self.words = self._blocks.view, self._blocks.words
-        self._ping_word = PingWord(transport, peer, self._blocks)
+        self._blocks = blocks
+        self.block, self.words = blocks.view, blocks.words
+        self._ping_word = PingWord(transport, peer, blocks)
         self._seen = 0
         self._word = 0
         self._last_change = self._next_ping = self._next_poll = 0.0
@@ -220,26 +216,22 @@ class Port:
         """Leave a state for the next; returns the reason if that fails, else ""."""
         match mine:
             case PortState.RESET_REQUESTED:
-                self._begin()
+                self._owner.restart()  # nobody stores into the memory now; then the peer may
+                self._blocks.clear()
+                self._transport.open()
             case PortState.RESET_ACKNOWLEDGED:
                 self._blocks.store_spads()
             case PortState.SPADS_READY:
                 if problem := self._blocks.take_spads():
                     return problem
-                self._blocks.store(INIT_BLOCK, self._owner.init_block(), tag=True)
+                self._blocks.store_init()
             case PortState.INIT_READY:
                 if not self._peer.take_init(bytes(self.block)):
                     return "the peer's init block makes no sense"
                 self._owner.introduced()
-                self._blocks.store(CONF_BLOCK, self._owner.conf_block())
+                self._blocks.store_conf()
             case PortState.CONF_READY:
                 if not self._peer.take_conf(bytes(self.block)):
                     return "the peer's conf block makes no sense"
         self._enter(PortState(mine + 1), now)
         return ""
-
-    def _begin(self) -> None:
-        """Clear the memory, into which nobody stores now, then let the peer in."""
-        self._owner.restart()
-        self._blocks.clear()
-        self._transport.open()
