@@ -49,7 +49,9 @@ class SendEntry(NamedTuple):
 
     def pack(self) -> bytes:
         """Return the entry's bytes."""
-        return pack_send(*self)
+        pieces = self.pieces
+        head = SEND.pack(*self[:8], len(pieces))
+        return head + b"".join([PIECE.pack(*piece) for piece in pieces]) if pieces else head
 
     @classmethod
     def unpack(cls, data: bytes, most_pieces: int) -> SendEntry | None:
@@ -59,24 +61,6 @@ class SendEntry(NamedTuple):
         if count > most_pieces:
             return None
         return cls._make((*words[:8], unpack_pieces(data, SEND.size, count)))
-
-
-def pack_send(
-    handle: int,
-    op: int,
-    status: int,
-    recv_key: int,
-    rdma_key: int,
-    rdma_length: int,
-    rdma_address: int,
-    immediate: int,
-    pieces: Sequence[Sge],
-) -> bytes:
-    """Pack a send entry; a `SendEntry` has the same fields."""
-    head = SEND.pack(
-        handle, op, status, recv_key, rdma_key, rdma_length, rdma_address, immediate, len(pieces)
-    )
-    return head + b"".join([PIECE.pack(*piece) for piece in pieces]) if pieces else head
 
 
 def pack_receive(pieces: Sequence[Sge]) -> bytes:

@@ -11,7 +11,7 @@ from bluebridge.guest.protocols.ntrdma.engine.actions import Actions, CmArrived
 from bluebridge.guest.protocols.ntrdma.engine.entries import COMPLETION, SEGMENT
 from bluebridge.guest.protocols.ntrdma.engine.memory import Bells, Words
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
-from bluebridge.guest.protocols.ntrdma.engine.regions import Region, Regions, Segment
+from bluebridge.guest.protocols.ntrdma.engine.regions import Region, Segment
 from bluebridge.guest.protocols.ntrdma.engine.remote_pair import (
     MOST_ENTRIES,
     MOST_PIECES,
@@ -22,6 +22,7 @@ from bluebridge.guest.protocols.ntrdma.engine.transport import Host, Transport
 MOST_DOMAINS = 0x100
 MOST_REGIONS = 1 << 16
 MOST_SEGMENTS = 1 << 20
+MOST_PAIRS = 0x1000
 
 
 class CommandRefused(Exception):
@@ -34,119 +35,11 @@ def keyless(command: bytes) -> bytes:
     return bytes(layout.RESPONSE.pack(op=op, pd_key=pd_key, status=layout.OK))
 
 
-def keyed(command: bytes, **more: int) -> bytes:
-    """Return the response OK to a command with a key, with further fields."""
+def keyed(command: bytes, status: int = layout.OK, **more: int) -> bytes:
+    """Return the response to a command with a key, with further fields."""
     form = layout.KEYED_RESPONSE
     head = {name: form.get(command, name) for name in ("op", "pd_key", "key")}
-    return bytes(form.pack({**head, **more}, status=layout.OK))
-
-
-class RemoteRegions:
-    """The twins of the peer's protection domains, and of the regions in each."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-        self._domains: dict[int, dict[int, Region]] = {}
-        self._regions = self._segments = 0
-
-    @property
-    def count(self) -> int:
-        """The number of twins of both kinds."""
-        return len(self._domains) + self._regions
-
-    def clear(self) -> None:
-        """Delete the twins of all protection domains and regions."""
-        self._domains.clear()
-        self._regions = self._segments = 0
-
-    def create_domain(self, command: bytes) -> bytes:
-        """Make a protection domain."""
-        key = layout.PD.get(command, "pd_key")
-        if key in self._domains or key >= MOST_DOMAINS:
-            raise CommandRefused
-        self._domains[key] = {}
-        return keyless(command)
-
-    def delete_domain(self, command: bytes) -> bytes:
-        """Delete a protection domain, which has no regions."""
-        if self.domain(command):
-            raise CommandRefused
-        del self._domains[layout.PD.get(command, "pd_key")]
-        return keyless(command)
-
-    def domain(self, command: bytes) -> dict[int, Region]:
-        """Return the regions of the protection domain that a command names."""
-        found = self._domains.get(layout.PD.get(command, "pd_key"))
-        if found is None:
-            raise CommandRefused
-        return found
-
-    def create_region(self, command: bytes) -> bytes:
-        """Make a region with its first segments."""
-        get = layout.MR_CREATE.get
-        regions = self.domain(command)
-        count, capacity = get(command, "count"), get(command, "capacity")
-        if (
-            get(command, "key") in regions
-            or not 0 < count <= min(capacity, layout.CREATE_SEGMENTS)
-            or self._regions >= MOST_REGIONS
-            or self._segments + capacity > MOST_SEGMENTS
-        ):
-            raise CommandRefused
-        region = Region(
-            get(command, "key"),
-            get(command, "access"),
-            get(command, "address"),
-            get(command, "length"),
-            capacity,
-        )
-        if not region.append(self._segments_of(command, layout.CREATE_LIST, count)):
-            raise CommandRefused
-        regions[region.key] = region
-        self._regions += 1
-        self._segments += capacity
-        return keyed(command)
-
-    def append_region(self, command: bytes) -> bytes:
-        """Append segments to a region that is not complete."""
-        get = layout.MR_APPEND.get
-        region = self.domain(command).get(get(command, "key"))
-        count = get(command, "count")
-        if (
-            region is None
-            or get(command, "capacity") != region.capacity
-            or get(command, "position") != len(region.segments)
-            or not 0 < count <= layout.APPEND_SEGMENTS
-            or not region.append(self._segments_of(command, layout.APPEND_LIST, count))
-        ):
-            raise CommandRefused
-        return keyed(command)
-
-    def delete_region(self, command: bytes) -> bytes:
-        """Delete a region."""
-        region = self.domain(command).pop(layout.MR_DELETE.get(command, "key"), None)
-        if region is None:
-            raise CommandRefused
-        self._regions -= 1
-        self._segments -= region.capacity
-        return keyed(command)
-
-    def drop(self, regions: Regions, key: int) -> None:
-        """Delete a region, of the domain with these, that this side has invalidated."""
-        for each in self._domains.values():
-            if each is regions and (region := each.pop(key, None)) is not None:
-                self._regions -= 1
-                self._segments -= region.capacity
-
-    def _segments_of(self, command: bytes, start: int, count: int) -> list[Segment]:
-        end = start + count * SEGMENT.size
-        found = [SEGMENT.unpack_from(command, at) for at in range(start, end, SEGMENT.size)]
-        if not all(length and self._transport.reaches(at, length) for at, length in found):
-            raise CommandRefused
-        return found
-
-
-MOST_PAIRS = 0x1000
+    return bytes(form.pack({**head, **more}, status=status))
 
 
 class RemoteResources:
@@ -163,18 +56,19 @@ class RemoteResources:
     ) -> None:
         self._transport, self._words, self._bells = transport, words, bells
         self._peer, self._host, self._actions = peer, host, actions
-        self.regions = RemoteRegions(transport)
+        self._domains: dict[int, dict[int, Region]] = {}
+        self._region_count = self._segment_count = 0
         self.pairs: dict[int, RemotePair] = {}
         self.by_bell: dict[int, RemotePair] = {}
         self._asker = bytes(16)
         """The peer's IPv6 address, once it has asked for one of this side's."""
         self._handlers: dict[int, Callable[[bytes], bytes]] = {
             CommandCode.NONE: _extensions,
-            CommandCode.PD_CREATE: self.regions.create_domain,
+            CommandCode.PD_CREATE: self._create_domain,
             CommandCode.PD_DELETE: self._delete_domain,
-            CommandCode.MR_CREATE: self.regions.create_region,
-            CommandCode.MR_DELETE: self.regions.delete_region,
-            CommandCode.MR_APPEND: self.regions.append_region,
+            CommandCode.MR_CREATE: self._create_region,
+            CommandCode.MR_DELETE: self._delete_region,
+            CommandCode.MR_APPEND: self._append_region,
             CommandCode.QP_CREATE: self._create_pair,
             CommandCode.QP_DELETE: self._delete_pair,
             CommandCode.QP_MODIFY: self._modify_pair,
@@ -189,42 +83,114 @@ class RemoteResources:
     @property
     def count(self) -> int:
         """The number of twins of any kind."""
-        return len(self.pairs) + self.regions.count
+        return len(self.pairs) + len(self._domains) + self._region_count
 
     def execute(self, command: bytes) -> bytes:
         """Carry out a command of the peer and return the response."""
         op, pd_key = layout.RESPONSE.get(command, "op"), layout.RESPONSE.get(command, "pd_key")
         handler = self._handlers.get(op)
-        keyless = op in (CommandCode.PD_CREATE, CommandCode.PD_DELETE) or op > CommandCode.QP_MODIFY
         try:
             if handler is None:
                 raise CommandRefused
             return handler(command)
         except (CommandRefused, MemoryError):
-            if keyless or handler is None:
+            if handler is None or not CommandCode.MR_CREATE <= op <= CommandCode.QP_MODIFY:
                 return bytes(layout.RESPONSE.pack(op=op, pd_key=pd_key, status=layout.FAILED))
-            key = layout.KEYED_RESPONSE.get(command, "key")
-            form = layout.KEYED_RESPONSE
-            return bytes(form.pack(op=op, pd_key=pd_key, key=key, status=layout.FAILED))
+            return keyed(command, layout.FAILED)
 
     def clear(self) -> None:
         """Delete all twins for a peer that begins anew."""
         for key in list(self.pairs):
             self._close_pair(key)
-        self.regions.clear()
+        self._domains.clear()
+        self._region_count = self._segment_count = 0
         self._asker = bytes(16)
 
-    def _delete_domain(self, command: bytes) -> bytes:
-        regions = self.regions.domain(command)
-        if any(twin.regions is regions for twin in self.pairs.values()):
+    # -- protection domains and regions ---------------------------------------------------------
+
+    def _create_domain(self, command: bytes) -> bytes:
+        key = layout.PD.get(command, "pd_key")
+        if key in self._domains or key >= MOST_DOMAINS:
             raise CommandRefused
-        return self.regions.delete_domain(command)
+        self._domains[key] = {}
+        return keyless(command)
+
+    def _delete_domain(self, command: bytes) -> bytes:
+        regions = self._domain(command)
+        if regions or any(twin.regions is regions for twin in self.pairs.values()):
+            raise CommandRefused
+        del self._domains[layout.PD.get(command, "pd_key")]
+        return keyless(command)
+
+    def _domain(self, command: bytes) -> dict[int, Region]:
+        found = self._domains.get(layout.PD.get(command, "pd_key"))
+        if found is None:
+            raise CommandRefused
+        return found
+
+    def _create_region(self, command: bytes) -> bytes:
+        get = layout.MR_CREATE.get
+        regions = self._domain(command)
+        count, capacity = get(command, "count"), get(command, "capacity")
+        if (
+            get(command, "key") in regions
+            or not 0 < count <= min(capacity, layout.CREATE_SEGMENTS)
+            or self._region_count >= MOST_REGIONS
+            or self._segment_count + capacity > MOST_SEGMENTS
+        ):
+            raise CommandRefused
+        region = Region(
+            get(command, "key"),
+            get(command, "access"),
+            get(command, "address"),
+            get(command, "length"),
+            capacity,
+        )
+        if not region.append(self._segments_of(command, layout.CREATE_LIST, count)):
+            raise CommandRefused
+        regions[region.key] = region
+        self._region_count += 1
+        self._segment_count += capacity
+        return keyed(command)
+
+    def _append_region(self, command: bytes) -> bytes:
+        get = layout.MR_APPEND.get
+        region = self._domain(command).get(get(command, "key"))
+        count = get(command, "count")
+        if (
+            region is None
+            or get(command, "capacity") != region.capacity
+            or get(command, "position") != len(region.segments)
+            or not 0 < count <= layout.APPEND_SEGMENTS
+            or not region.append(self._segments_of(command, layout.APPEND_LIST, count))
+        ):
+            raise CommandRefused
+        return keyed(command)
+
+    def _delete_region(self, command: bytes) -> bytes:
+        regions, key = self._domain(command), layout.MR_DELETE.get(command, "key")
+        if key not in regions:
+            raise CommandRefused
+        self.drop_region(regions, key)
+        return keyed(command)
+
+    def drop_region(self, regions: dict[int, Region], key: int) -> None:
+        """Delete a region of the protection domain with these."""
+        self._segment_count -= regions.pop(key).capacity
+        self._region_count -= 1
+
+    def _segments_of(self, command: bytes, start: int, count: int) -> list[Segment]:
+        end = start + count * SEGMENT.size
+        found = [SEGMENT.unpack_from(command, at) for at in range(start, end, SEGMENT.size)]
+        if not all(length and self._transport.reaches(at, length) for at, length in found):
+            raise CommandRefused
+        return found
 
     # -- queue pairs ----------------------------------------------------------------------------
 
     def _create_pair(self, command: bytes) -> bytes:
         get = layout.QP_CREATE.get
-        key, regions = get(command, "key"), self.regions.domain(command)
+        key, regions = get(command, "key"), self._domain(command)
         receives = get(command, "recv_capacity"), get(command, "recv_pieces")
         sends = get(command, "send_capacity"), get(command, "send_pieces")
         if (

@@ -14,7 +14,7 @@ from bluebridge.guest.protocols.ntrdma.engine.entries import (
 from bluebridge.guest.protocols.ntrdma.engine.memory import Words, advanced, distance, rings, valid
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import RECEIVING
-from bluebridge.guest.protocols.ntrdma.engine.regions import Regions
+from bluebridge.guest.protocols.ntrdma.engine.regions import Region
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 from bluebridge.guest.verbs.values import Sge
 
@@ -34,7 +34,7 @@ class RemotePair:
         transport: Transport,
         words: Words,
         key: int,
-        regions: Regions,
+        regions: dict[int, Region],
         receives: tuple[int, int],
         sends: tuple[int, int],
         starts: tuple[int, int] = (0, 0),

@@ -7,8 +7,8 @@ from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.guest.protocols.ntrdma.engine.entries import (
     IMMEDIATE,
     SOLICITED,
+    SendEntry,
     network_order,
-    pack_send,
 )
 from bluebridge.guest.protocols.ntrdma.engine.local import LocalResources
 from bluebridge.guest.protocols.ntrdma.engine.memory import distance
@@ -123,12 +123,12 @@ class Placement:
         region = twin.regions.get(key)
         if region is None or not region.access & INVALIDATABLE:
             raise Refused(WorkStatus.INVALIDATION)
-        self._remote.regions.drop(twin.regions, key)
+        self._remote.drop_region(twin.regions, key)
 
     def _entry(self, request: SendRequest, status: WorkStatus, receive_key: int) -> bytes:
         code = request.code
         assert code is not None
-        return pack_send(
+        return SendEntry(
             request.sequence | (SOLICITED if request.solicited else 0),
             code,
             status,
@@ -138,7 +138,7 @@ class Placement:
             request.rdma_address,
             network_order(request.immediate) if code in IMMEDIATE else request.immediate,
             request.pieces if code is WorkCode.READ else (),
-        )
+        ).pack()
 
 
 BATCH = 16
@@ -194,7 +194,7 @@ class Requester:
                 runnable.append(pair.key)
                 more = True
             elif pair.resume_at > now and pair.sends.queue:
-                self._schedule.stall(pair.key, pair.resume_at)
+                self._schedule.stalled[pair.key] = pair.resume_at
         return more
 
     def work(self, pair: QueuePair, now: float) -> bool:

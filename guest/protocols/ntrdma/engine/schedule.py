@@ -20,14 +20,6 @@ class Schedule:
         if key not in self.runnable:
             self.runnable.append(key)
 
-    def fail(self, key: int) -> None:
-        """Note that a completion of a queue pair is an error."""
-        self.failed.append(key)
-
-    def stall(self, key: int, until: float) -> None:
-        """Try a queue pair again at a time."""
-        self.stalled[key] = until
-
     def resume(self, now: float) -> None:
         """Let those go on whose time has come."""
         for key in [key for key, at in self.stalled.items() if at <= now]:

@@ -16,28 +16,18 @@ from bluebridge.guest.verbs.enums import SendFlags, WcOpcode, WcStatus, WrOpcode
 from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.values import SendWr, Sge, Wc
 
-CODES = {
-    WrOpcode.SEND: WorkCode.SEND,
-    WrOpcode.SEND_WITH_INV: WorkCode.SEND_INVALIDATE,
-    WrOpcode.SEND_WITH_IMM: WorkCode.SEND_IMMEDIATE,
-    WrOpcode.RDMA_WRITE_WITH_IMM: WorkCode.WRITE_IMMEDIATE,
-    WrOpcode.RDMA_WRITE: WorkCode.WRITE,
-    WrOpcode.RDMA_READ: WorkCode.READ,
+_OPCODES: dict[WrOpcode, tuple[WorkCode | None, WcOpcode]] = {
+    WrOpcode.SEND: (WorkCode.SEND, WcOpcode.SEND),
+    WrOpcode.SEND_WITH_INV: (WorkCode.SEND_INVALIDATE, WcOpcode.SEND),
+    WrOpcode.SEND_WITH_IMM: (WorkCode.SEND_IMMEDIATE, WcOpcode.SEND),
+    WrOpcode.RDMA_WRITE_WITH_IMM: (WorkCode.WRITE_IMMEDIATE, WcOpcode.RDMA_WRITE),
+    WrOpcode.RDMA_WRITE: (WorkCode.WRITE, WcOpcode.RDMA_WRITE),
+    WrOpcode.RDMA_READ: (WorkCode.READ, WcOpcode.RDMA_READ),
+    WrOpcode.REG_MR: (None, WcOpcode.REG_MR),
+    WrOpcode.LOCAL_INV: (None, WcOpcode.LOCAL_INV),
+    WrOpcode.NOP: (None, WcOpcode.NOP),
 }
-"""The opcodes of requests that cross the bridge; all others are carried out by commands."""
-LOCAL = {
-    WrOpcode.REG_MR: WcOpcode.REG_MR,
-    WrOpcode.LOCAL_INV: WcOpcode.LOCAL_INV,
-    WrOpcode.NOP: WcOpcode.NOP,
-}
-_OPCODES = {
-    WorkCode.SEND: WcOpcode.SEND,
-    WorkCode.SEND_INVALIDATE: WcOpcode.SEND,
-    WorkCode.SEND_IMMEDIATE: WcOpcode.SEND,
-    WorkCode.WRITE_IMMEDIATE: WcOpcode.RDMA_WRITE,
-    WorkCode.WRITE: WcOpcode.RDMA_WRITE,
-    WorkCode.READ: WcOpcode.RDMA_READ,
-}
+"""The opcodes of a request's entry, None if it is carried out by commands, and completion."""
 _SIGNALED, _SOLICITED = int(SendFlags.SIGNALED), int(SendFlags.SOLICITED)
 _FENCE = int(SendFlags.FENCE)
 
@@ -50,7 +40,12 @@ class SendRequest:
     wr_id: int
     code: WorkCode | None
     """The opcode of its entry; None for one that is carried out here, which is `local`."""
-    flags: int
+    opcode: WcOpcode
+    """The opcode of its completion."""
+    signaled: bool
+    solicited: bool
+    fenced: bool
+    """True if it leaves when all reads before it have ended."""
     pieces: tuple[Sge, ...]
     length: int
     staged: list[Segment] | None
@@ -59,47 +54,28 @@ class SendRequest:
     rdma_key: int
     immediate: int
     """The immediate, or the key to invalidate of a SEND_WITH_INV."""
-    local: SendWr | None = None
+    local: SendWr | None
     ending: WcStatus | None = None
     """The way it has ended, while requests before it have not."""
-
-    @property
-    def opcode(self) -> WcOpcode:
-        """The opcode of its completion."""
-        if self.code is not None:
-            return _OPCODES[self.code]
-        assert self.local is not None
-        return LOCAL[self.local.opcode]
-
-    @property
-    def signaled(self) -> bool:
-        """Return True if it completes also when it succeeds."""
-        return self.flags & _SIGNALED != 0
-
-    @property
-    def solicited(self) -> bool:
-        """Return True if the peer's completion of it is a solicited one."""
-        return self.flags & _SOLICITED != 0
-
-    @property
-    def fenced(self) -> bool:
-        """Return True if it leaves when all reads before it have ended."""
-        return self.flags & _FENCE != 0
 
 
 def send_request(
     wr: SendWr, sequence: int, signal_all: bool, staged: list[Segment] | None
 ) -> SendRequest:
     """Return the record of a request; `staged` is its inline data's place. Raises `VerbsError`."""
-    code = CODES.get(wr.opcode)
-    if code is None and wr.opcode not in LOCAL:
+    if wr.opcode not in _OPCODES:
         raise VerbsError(f"NTRDMA has no {wr.opcode.name}")
+    code, opcode = _OPCODES[wr.opcode]
     pieces = () if staged is not None else tuple(wr.sg_list)
+    flags = int(wr.send_flags)
     return SendRequest(
         sequence,
         wr.wr_id,
         code,
-        int(wr.send_flags) | (_SIGNALED if signal_all else 0),
+        opcode,
+        signal_all or flags & _SIGNALED != 0,
+        flags & _SOLICITED != 0,
+        flags & _FENCE != 0,
         pieces,
         staged[0][1] if staged else sum(piece[1] for piece in pieces),
         staged,
@@ -168,8 +144,8 @@ class SendQueue:
         self._schedule = schedule
         self._most, self._most_inline = capacity, inline
         self._qpn, self._cq = qpn, cq
-        sizes = send_size(pieces), COMPLETION.size, *((inline,) if inline else ())
-        made = rings(transport, *((self.capacity, size) for size in sizes))
+        sizes = send_size(pieces), COMPLETION.size, inline
+        made = rings(transport, *((self.capacity, size) for size in sizes if size))
         self.ring, self.completions = made[:2]
         self._inline_ring: Ring | None = made[2] if inline else None
         self.consumed = 0
@@ -266,18 +242,16 @@ class SendQueue:
 
     def _break(self) -> None:
         self._broken = True
-        self._schedule.fail(self._qpn)
+        self._schedule.failed.append(self._qpn)
 
     def _complete(self, request: SendRequest, status: WcStatus, length: int = 0) -> None:
-        if status is WcStatus.SUCCESS:
-            if not request.signaled:
-                return
-            opcode = request.opcode
-        else:
-            opcode = WcOpcode.SEND
+        good = status is WcStatus.SUCCESS
+        if good and not request.signaled:
+            return
+        opcode = request.opcode if good else WcOpcode.SEND
         wc = Wc(request.wr_id, status, opcode, self._qpn, length)
         self._done.append((wc, request.sequence + 1))
-        self._cq.added(solicited=status is not WcStatus.SUCCESS)
+        self._cq.added(solicited=not good)
 
     def clear(self) -> None:
         """Forget everything, completions too; the rings begin anew."""
