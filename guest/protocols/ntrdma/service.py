@@ -7,6 +7,7 @@ import os
 import select
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -30,6 +31,7 @@ REST_SECONDS = 0.02
 """The time that the thread leaves the peer to somebody who polls, at first; it doubles."""
 MOST_REST_SECONDS = 0.08
 _THROTTLE_SECONDS = 0.0002
+MOST_EVENTS = 1024
 _clock = time.monotonic
 Started = TypeVar("Started", bound=Operation)
 
@@ -61,7 +63,7 @@ class Health:
 
 
 class Service:
-    """An engine with the lock that guards it. Event listeners are called under the lock.
+    """An engine with the lock that guards it.
 
     Frames of `network` cross as well; it is closed with the service.
     """
@@ -77,7 +79,8 @@ class Service:
         self.lock = threading.RLock()
         self.health = Health(name)
         self.watchers = watchers
-        self.listeners: list[Callable[[Event, int], None]] = []
+        self.events: deque[tuple[Event, int]] = deque(maxlen=MOST_EVENTS)
+        """Port up and down, queue pairs that failed with their number, oldest first; the last."""
         self.notified: dict[int, Callable[[], None]] = {}
         """The receivers of the events of completion queues, by the queues' numbers."""
         self.cm_receiver: Callable[[bytes, bytes], None] | None = None
@@ -121,8 +124,7 @@ class Service:
                 if action.cqn in self.notified:
                     self.notified[action.cqn]()
             elif isinstance(action, Happened):
-                for listener in tuple(self.listeners):
-                    listener(action.event, action.key)
+                self.events.append((action.event, action.key))
             elif isinstance(action, CmArrived) and self.cm_receiver is not None:
                 self.cm_receiver(action.mad, action.sender)
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.drivers.bus.interface import DmaMemory
-from bluebridge.guest.protocols.ntrdma.engine.actions import Event
 from bluebridge.guest.protocols.ntrdma.engine.regions import MOST_PAGES
 from bluebridge.guest.protocols.ntrdma.ethernet.interface import Interface
 from bluebridge.guest.protocols.ntrdma.provider.completions import NtrdmaChannel, NtrdmaCq
@@ -33,27 +30,11 @@ from bluebridge.guest.verbs.values import (
     QpInit,
 )
 
-FIRST_INDEX = 0x10
-_INDICES = 1 << 24
-
-
-class Numbers:
-    """Keys that were not used before: an index, and a low byte that fast registration counts."""
-
-    def __init__(self) -> None:
-        self._indices = itertools.count(FIRST_INDEX)
-        self._lock = threading.Lock()
-
-    def key(self) -> int:
-        """A key with a low byte of 0."""
-        with self._lock:
-            return next(self._indices) % _INDICES << 8
-
-
+FIRST_KEY, KEYS_APART, KEY_BITS = 0x1000, 0x100, 32
+"""Keys that were not used before: an index, and a low byte that fast registration counts."""
 NAME = "ntrdma0"
 RESERVED_KEY = 1
 """The key, in every protection domain, of a region over all memory that only its owner may use."""
-MOST_EVENTS = 1024
 _ADDRESS_TAG = b"ntrd"
 _ADDRESS_BYTES = 12
 _MTU = 4096
@@ -64,8 +45,8 @@ _LOCAL_WRITE = AccessFlags.LOCAL_WRITE
 class NtrdmaPd:
     """A protection domain."""
 
-    def __init__(self, service: Service, numbers: Numbers) -> None:
-        self._service, self._numbers = service, numbers
+    def __init__(self, service: Service, keys: Iterator[int]) -> None:
+        self._service, self._keys = service, keys
         made = service.call(service.engine.own.local.create_domain, "protection domain")
         self._domain = made.domain
         self.pdn = self._domain.key
@@ -73,9 +54,12 @@ class NtrdmaPd:
         self._all = NtrdmaMr(service, self._domain, all_memory(RESERVED_KEY, span, _LOCAL_WRITE))
         self._open = True
 
+    def _new_key(self) -> int:
+        return next(self._keys) % (1 << KEY_BITS)
+
     def get_dma_mr(self, access: AccessFlags | int = _LOCAL_WRITE) -> NtrdmaMr:
         """A region over all of memory; addresses in it are DMA addresses."""
-        region = all_memory(self._numbers.key(), self._service.back_end.span, access)
+        region = all_memory(self._new_key(), self._service.back_end.span, access)
         return NtrdmaMr(self._service, self._domain, region)
 
     def reg_mr(
@@ -87,12 +71,12 @@ class NtrdmaPd:
         page_shift: int = 12,
     ) -> NtrdmaMr:
         """Register contiguous memory, or pages; see `ProtectionDomain.reg_mr`."""
-        region = region_of(self._numbers.key(), memory, length, iova, access, page_shift)
+        region = region_of(self._new_key(), memory, length, iova, access, page_shift)
         return NtrdmaMr(self._service, self._domain, region)
 
     def alloc_fast_reg_mr(self, max_pages: int) -> NtrdmaFastMr:
         """A region for REG_MR work requests."""
-        index = self._numbers.key() >> 8
+        index = self._new_key() >> 8
         return NtrdmaFastMr(self._service, self._domain, index, max_pages)
 
     def create_qp(self, init: QpInit) -> NtrdmaQp:
@@ -101,7 +85,7 @@ class NtrdmaPd:
 
     def create_srq(self, max_wr: int, max_sge: int = 1) -> NtrdmaSrq:
         """A shared receive queue."""
-        return NtrdmaSrq(self._service, self._numbers.key() >> 8, max_wr, max_sge)
+        return NtrdmaSrq(self._service, self._new_key() >> 8, max_wr, max_sge)
 
     def close(self) -> None:
         """Give the number back; everything in the domain must be gone."""
@@ -134,15 +118,10 @@ class NtrdmaDevice:
         self.health = self.service.health
         self.address = _ADDRESS_TAG + os.urandom(_ADDRESS_BYTES - len(_ADDRESS_TAG))
         self.local_dma_lkey: int | None = RESERVED_KEY
-        self.async_events: deque[tuple[Event, int]] = deque(maxlen=MOST_EVENTS)
-        """Port up and down, queue pairs that failed with their number, oldest first; the last."""
-        self._numbers = Numbers()
+        self.async_events = self.service.events
+        self._keys = itertools.count(FIRST_KEY, KEYS_APART)
         self._back_end = back_end
         self._open = True
-        self.service.listeners.append(self._event)
-
-    def _event(self, event: Event, key: int) -> None:
-        self.async_events.append((event, key))
 
     def wait_ready(self, timeout: float | None = None) -> None:
         """Wait until the peer is there. Raises `VerbsError` when the time has passed."""
@@ -177,7 +156,7 @@ class NtrdmaDevice:
 
     def alloc_pd(self) -> NtrdmaPd:
         """A protection domain."""
-        return NtrdmaPd(self.service, self._numbers)
+        return NtrdmaPd(self.service, self._keys)
 
     def create_comp_channel(self) -> NtrdmaChannel:
         """A completion channel."""

@@ -144,9 +144,7 @@ class NtrdmaQp(StateChanges):
         check_step(self.state, target)
         service, pairs = self._service, self._service.engine.own.pairs
         if target is QpState.RESET:
-            with service.lock:
-                if self._srq is not None:
-                    self._srq.take_back(self.pair)
+            self._take_back()
             service.call(lambda: pairs.reset(self.pair), "RESET")
             self.pair.access = self.pair.peer_key = 0
         elif target is QpState.ERR:

@@ -64,6 +64,8 @@ class NtbTransport(ABC):
         message = None if registered else message_of(bridge.function, self._vector)
         self.message = message or Message(0, 0)
         self._up = False
+        self._at_once = 0
+        """Stores that did not wait, and are not counted as posted."""
         self._rested = 0
         """Own stores when registers were last touched."""
         self._was_reset = False
@@ -153,9 +155,9 @@ class NtbTransport(ABC):
             self._rested = stores
 
     @property
-    @abstractmethod
     def _stores(self) -> int:
         """A number that changes with each store."""
+        return self.posted + self._at_once
 
     @property
     @abstractmethod
@@ -172,20 +174,8 @@ class NtbTransport(ABC):
         """Store bytes."""
 
     @abstractmethod
-    def copy(self, source: int, target: int, length: int) -> None:
-        """Copy from this side's memory."""
-
-    @abstractmethod
-    def fence(self) -> None:
-        """Make every later store land behind all stores that were made before."""
-
-    @abstractmethod
     def flush(self) -> None:
         """Begin with everything that was asked for."""
-
-    @abstractmethod
-    def abandon(self) -> None:
-        """Give up all stores that are not carried out yet."""
 
     def imm32(self, target: int, value: int) -> None:
         """Store a word."""
@@ -239,6 +229,7 @@ class NtbTransport(ABC):
         deadline = time.monotonic() + DRAIN_SECONDS
         while self.done < self.posted and time.monotonic() < deadline:
             time.sleep(0.001)
+            self.flush()
 
     def close(self) -> None:
         """Let what was asked for leave, then give the bridge back."""
@@ -271,11 +262,6 @@ class DmaTransport(NtbTransport):
         self._behind = 0 if self._shown is None else self._shown.address - origin
         """From an own address to that on the bus."""
         self._bounce_start = self._bounce.address - self._behind
-
-    @property
-    def _stores(self) -> int:
-        """Descriptors so far."""
-        return self.posted
 
     @property
     def posted(self) -> int:
@@ -367,13 +353,7 @@ class CpuTransport(NtbTransport):
         self._waiting: deque[tuple[int, bytes | memoryview]] = deque()
         """Targets, each with the bytes that belong there."""
         self._done = 0
-        self._ahead = 0
-        """Stores that did not wait."""
         super().__init__(bridge, origin, registered=registered)
-
-    @property
-    def _stores(self) -> int:
-        return self.posted + self._ahead
 
     @property
     def posted(self) -> int:
@@ -400,7 +380,7 @@ class CpuTransport(NtbTransport):
 
     def word(self, target: int, value: int) -> None:
         """Store a word ahead of all that waits."""
-        self._ahead += 1
+        self._at_once += 1
         self._window.store(target - self._origin, value.to_bytes(4, "little"))
 
     def copy(self, source: int, target: int, length: int) -> None:
@@ -423,12 +403,6 @@ class CpuTransport(NtbTransport):
             self._window.store(target - self._origin, data)
             if time.monotonic() >= until:
                 return
-
-    def drain(self) -> None:
-        """Store all that waits, for a second at most."""
-        deadline = time.monotonic() + DRAIN_SECONDS
-        while self._waiting and time.monotonic() < deadline:
-            self.flush()
 
     def abandon(self) -> None:
         """Give up what waits."""

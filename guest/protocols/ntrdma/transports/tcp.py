@@ -14,6 +14,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 
 from bluebridge.device.layout.ntrdma.stream import TAG, MessageKind
 from bluebridge.guest.drivers.bus.dma_memory import Arena
@@ -52,23 +53,20 @@ class Receiver:
         """Take what has come, up to `MOST_RECEIVED` bytes. Raises `OSError` at the stream's end."""
         taken = 0
         while taken < MOST_RECEIVED:
-            direct = self._missing >= BUFFER_BYTES and self._target is not None
+            target = self._target if self._missing >= BUFFER_BYTES else None
             try:
-                if direct and self._target is not None:
-                    count = stream.recv_into(self._target)
-                else:
-                    count = stream.recv_into(self._buffer[self._end :])
+                count = stream.recv_into(self._buffer[self._end :] if target is None else target)
             except BlockingIOError:
                 return
             if not count:
                 raise ConnectionError("the peer has closed the connection")
             taken += count
-            if direct and self._target is not None:
-                self._missing -= count
-                self._target = self._target[count:]
-            else:
+            if target is None:
                 self._end += count
                 self._parse()
+            else:
+                self._missing -= count
+                self._target = target[count:]
 
     def _parse(self) -> None:
         """Take whole headers, and data as far as it is there."""
@@ -218,7 +216,7 @@ class TcpTransport:
     def flush(self) -> None:
         """Send what can be sent now."""
         while self._out and self._stream is not None:
-            pieces = [piece for piece, _ in _first(self._out, _MOST_IOVECS)]
+            pieces = [piece for piece, _ in islice(self._out, _MOST_IOVECS)]
             try:
                 sent = self._stream.sendmsg(pieces)
             except BlockingIOError:
@@ -328,9 +326,3 @@ class TcpTransport:
             self._listener.close()
             self._listener = None
         self._place = None
-
-
-def _first(
-    out: deque[tuple[bytes | memoryview, bool]], count: int
-) -> list[tuple[bytes | memoryview, bool]]:
-    return [out[index] for index in range(min(count, len(out)))]
