@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from pathlib import Path
+from typing import NamedTuple
 
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.ntrdma.work import WorkCode
@@ -13,8 +16,7 @@ from bluebridge.host_tools.analyzer.ntrdma.requests import Batch, Publication
 from bluebridge.host_tools.analyzer.ntrdma.store_text import name
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(NamedTuple):
     """The number of stores of one machine by use; `descriptors` are those by a DMA engine.
 
     An interrupt for several publications is counted with the first of them.
@@ -27,43 +29,29 @@ class Counts:
     bells: int = 0
     interrupts: int = 0
 
-    @classmethod
-    def of(cls, publications: Iterable[Publication]) -> Counts:
-        """Count the stores of some publications."""
-        return sum((_of(each) for each in publications), cls())
-
-    def __add__(self, other: Counts) -> Counts:
-        pairs = zip(astuple(self), astuple(other), strict=True)
-        return Counts(*(one + two for one, two in pairs))
+    def plus(self, other: Counts) -> Counts:
+        """Return the sums of both."""
+        return Counts(*map(add, self, other))
 
     @property
     def stores(self) -> int:
         """Number of stores of all kinds."""
-        return self.data + self.entries + self.indices + self.bells + self.interrupts
+        return sum(self[1:])
+
+
+_NONE = Counts()
+
+
+def counts_of(publications: Iterable[Publication]) -> Counts:
+    """Count the stores of some publications."""
+    return reduce(Counts.plus, map(_of, publications), _NONE)
 
 
 def _of(each: Publication) -> Counts:
-    message = each.message if each.first_of_message else None
-    last = [] if message is None else [message]
+    last = [each.message] if each.message is not None and each.first_of_message else []
     stored = [*each.data, *each.entries, each.index, *each.bells, *last]
-    return Counts(
-        sum(one.store.carrier.is_descriptor for one in stored),
-        len(each.data),
-        len(each.entries),
-        1,
-        len(each.bells),
-        len(last),
-    )
-
-
-def sender_counts(batch: Batch) -> Counts:
-    """Count the stores of the machine that made the requests."""
-    return Counts.of([batch.sent])
-
-
-def peer_counts(batch: Batch) -> Counts:
-    """Count the stores of the answers; an answer to several batches is counted with the first."""
-    return Counts.of(batch.own_answers)
+    descriptors = sum(one.store.carrier.is_descriptor for one in stored)
+    return Counts(descriptors, len(each.data), len(each.entries), 1, len(each.bells), len(last))
 
 
 def operation(batch: Batch) -> str:
@@ -80,8 +68,8 @@ class Costs:
     operation: str
     size: int
     batches: int = 0
-    sender: Counts = field(default_factory=Counts)
-    peer: Counts = field(default_factory=Counts)
+    sender: Counts = _NONE
+    peer: Counts = _NONE
 
     @property
     def requests(self) -> int:
@@ -91,7 +79,7 @@ class Costs:
     @property
     def both(self) -> Counts:
         """Counts of the stores of both machines."""
-        return self.sender + self.peer
+        return self.sender.plus(self.peer)
 
     def per_request(self, count: int) -> float:
         """Return a count of this row divided by its number of requests."""
@@ -111,8 +99,8 @@ class CostTable:
         if row is None:
             row = self._rows[key] = Costs(*key)
         row.batches += 1
-        row.sender += sender_counts(batch)
-        row.peer += peer_counts(batch)
+        row.sender = row.sender.plus(counts_of([batch.sent]))
+        row.peer = row.peer.plus(counts_of(batch.own_answers))
 
     def rows(self) -> list[Costs]:
         """Return the rows in the order of machine, operation and size."""

@@ -48,23 +48,24 @@ INDEX_OF = {
 RINGS = frozenset(INDEX_OF.values())
 
 
+@dataclass(slots=True, eq=False)
 class Queue:
     """Queue pair `key` of machine `owner`; capacities and piece counts are from its QP_CREATE."""
 
-    def __init__(
-        self, owner: str, key: int, sends: Sequence[int], receives: Sequence[int], bell: int
-    ) -> None:
-        self.owner, self.key = owner, key
-        self.sends, self.send_pieces = sends
-        self.receives, self.recv_pieces = receives
-        self.bell = bell
-        """The bell of its completions."""
-        self.peer_key = 0
-        """The number of the peer's queue pair, once it is connected."""
-        self.sent = 0
-        """Number of requests so far."""
-        self.receive_events: dict[int, int] = {}
-        """Number of the event that told of each receive, by its place in the ring."""
+    owner: str
+    key: int
+    sends: int
+    send_pieces: int
+    receives: int
+    recv_pieces: int
+    bell: int
+    """The bell of its completions."""
+    peer_key: int = 0
+    """The number of the peer's queue pair, once it is connected."""
+    sent: int = 0
+    """Number of requests so far."""
+    receive_events: dict[int, int] = field(default_factory=dict)
+    """Number of the event that told of each receive, by its place in the ring."""
 
     def __str__(self) -> str:
         return f"QP {self.key:#x} of {self.owner}"

@@ -23,10 +23,6 @@ from bluebridge.host_tools.analyzer.ntrdma.memory import RINGS, Area, Memory, Qu
 from bluebridge.host_tools.analyzer.ntrdma.resources import Entry, taken
 from bluebridge.host_tools.analyzer.ntrdma.stores import Store
 
-MOST_QUEUES = 1 << 12
-MOST_PIECES = 1 << 10
-WORD = 4
-
 
 @cache
 def _scratchpads(model: DeviceModel) -> dict[int, int]:
@@ -114,7 +110,7 @@ class Ports:
     def scratchpad(self, event: Event, machine: str) -> int | None:
         """Take a register write; return its number if it is to one of NTRDMA's peer scratchpads."""
         index = _scratchpads(model_of(event.device)).get(event.address)
-        if event.bar or index is None or len(event.data) != WORD:
+        if event.bar or index is None or len(event.data) != resources.WORD:
             return None
         memory, value = self.memory(machine), int.from_bytes(event.data, "little")
         if index == Spad.VERSION:
@@ -146,8 +142,8 @@ class Ports:
             self._responses(sender, receiver, place.entries)
         elif place.use is Use.BUFFERS:
             resources.post_buffers(sender, place.entries)
-        elif area.ring and len(data) >= WORD:
-            area.last = int.from_bytes(data[:WORD], "little")
+        elif area.ring and len(data) >= resources.WORD:
+            area.last = int.from_bytes(data[: resources.WORD], "little")
 
     def _block(self, sender: Memory, receiver: Memory, offset: int, data: bytes) -> None:
         """Take a part of the sender's block, which describes the sender's memory."""
@@ -156,7 +152,7 @@ class Ports:
         info[offset:end] = data[: end - offset]
         get = PEER_INFO.get
         tagged = get(info, "version_tag") == get(info, "init_tag") == port.VERSION_TAG
-        is_ping = offset == PEER_INFO.field("ping").offset and end - offset <= WORD
+        is_ping = offset == PEER_INFO.field("ping").offset and end - offset <= resources.WORD
         if not tagged or is_ping:
             return
         if offset < INIT_BLOCK.stop:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
@@ -157,36 +156,23 @@ class Batch:
 
 def deal_sent(data: list[Stored], works: list[Work]) -> None:
     """Assign the data that preceded the entries to the requests."""
-    _deal(data, works, _carries_data, lambda work: work.data)
+    good = (each for each in works if each.entry is not None and each.entry.status == WorkStatus.OK)
+    _deal(data, [(work, work.data) for work in good if work.op != WorkCode.READ])
 
 
 def deal_read(data: list[Stored], works: list[Work]) -> None:
     """Assign the data that preceded the completions to the reads."""
-    _deal(data, works, _is_read, lambda work: work.read)
+    _deal(data, [(work, work.read) for work in works if work.op == WorkCode.READ])
 
 
-def _carries_data(work: Work) -> bool:
-    return work.entry is not None and work.entry.status == WorkStatus.OK and not _is_read(work)
-
-
-def _is_read(work: Work) -> bool:
-    return work.op == WorkCode.READ
-
-
-def _deal(
-    data: list[Stored],
-    works: list[Work],
-    takes: Callable[[Work], bool],
-    part: Callable[[Work], list[Stored]],
-) -> None:
+def _deal(data: list[Stored], takers: list[tuple[Work, list[Stored]]]) -> None:
     """Assign each request, in order, as many stores as it has bytes; the last gets the rest."""
-    takers = [work for work in works if takes(work)]
     waiting = deque(data)
-    for work in takers:
+    for work, taken in takers:
         left = work.entry.length if work.entry is not None else 0
         while waiting and left > 0:
             stored = waiting.popleft()
             left -= stored.store.event.length
-            part(work).append(stored)
+            taken.append(stored)
     if takers:
-        part(takers[-1]).extend(waiting)
+        takers[-1][1].extend(waiting)

@@ -204,7 +204,7 @@ def create_queue(sender: Memory, command: bytes) -> None:
     known = len(sender.queues) < MOST_QUEUES or key in sender.queues
     if not known or max(sends[1], receives[1]) > MOST_PIECES:
         return
-    queue = sender.queues[key] = Queue(sender.name, key, sends, receives, bell)
+    queue = sender.queues[key] = Queue(sender.name, key, *sends, *receives, bell)
     sender.claim(Area(value("send_completions"), COMPLETION.size, sends[0], Use.COMPLETIONS, queue))
     sender.claim(_index(value("send_consumed"), Use.CONSUMED, sends[0], queue))
     sender.name_bell(bell, "completions")

@@ -5,6 +5,8 @@ They are made by DMA descriptors or by a processor.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout import ioat
@@ -22,17 +24,15 @@ A copy into registers has one for each register.
 _COUNTS = {ioat.CHANNEL.at("dma_count", number): number for number in range(ioat.MOST_CHANNELS)}
 
 
+@dataclass(slots=True, eq=False)
 class Begin:
     """The register write after which a DMA engine fetched descriptors."""
 
-    __slots__ = ("descriptors", "event", "listed")
-
-    def __init__(self, event: Event) -> None:
-        self.event = event
-        self.descriptors = 0
-        """Number of descriptors that were carried out since this write."""
-        self.listed = False
-        """Whether this write is among the transactions of a work request."""
+    event: Event
+    descriptors: int = 0
+    """Number of descriptors that were carried out since this write."""
+    listed: bool = False
+    """Whether this write is among the transactions of a work request."""
 
 
 class Carrier:
@@ -44,9 +44,7 @@ class Carrier:
     __slots__ = ("begin", "events", "listed", "machine")
 
     def __init__(self, machine: str, event: Event, begin: Begin | None = None) -> None:
-        self.machine = machine
-        self.events = [event]
-        self.begin = begin
+        self.machine, self.events, self.begin = machine, [event], begin
         self.listed = False
         """Whether the carrier is among the transactions of a work request."""
 
@@ -61,16 +59,18 @@ class Carrier:
         return self.events[0].what is What.DESCRIPTOR
 
 
+@dataclass(slots=True, eq=False)
 class Store:
     """Bytes that arrive in the memory of machine `receiver`, or an interrupt message."""
 
-    __slots__ = ("carrier", "event", "is_message", "receiver")
+    carrier: Carrier
+    event: Event
+    receiver: str
 
-    def __init__(self, carrier: Carrier, event: Event, receiver: str) -> None:
-        self.carrier = carrier
-        self.event = event
-        self.receiver = receiver
-        self.is_message = event.what is What.MESSAGE
+    @property
+    def is_message(self) -> bool:
+        """Whether it is an interrupt message."""
+        return self.event.what is What.MESSAGE
 
     @property
     def sender(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, astuple
 from itertools import islice
 
 from bluebridge.device.buslog.reader import LogError, LogReader
@@ -14,11 +13,10 @@ from bluebridge.host_tools.analyzer.ntrdma.counts import (
     Costs,
     CostTable,
     Counts,
+    counts_of,
     operation,
-    peer_counts,
-    sender_counts,
 )
-from bluebridge.host_tools.analyzer.ntrdma.requests import Batch
+from bluebridge.host_tools.analyzer.ntrdma.requests import Batch, Publication
 from bluebridge.host_tools.analyzer.ntrdma.store_text import name
 from bluebridge.host_tools.analyzer.views import view
 from bluebridge.host_tools.analyzer.views.view import Options, View, before_wanted, wanted_events
@@ -46,7 +44,7 @@ def line(batch: Batch) -> str:
     return (
         f"{batch.sent.index.store.event.number:8} {batch.sent.sender:3} {batch.queue.key:#8x} "
         f"{operation(batch):15} {len(batch.works):5} {length:9} | {'':7}"
-        f"{_counts(sender_counts(batch))} | {'':5}{_counts(peer_counts(batch))} | {_status(batch)}"
+        f"{_counts([batch.sent])} | {'':5}{_counts(batch.own_answers)} | {_status(batch)}"
     )
 
 
@@ -58,14 +56,14 @@ def _row(batch: Batch) -> view.Row:
         "operation": operation(batch),
         "batch": len(batch.works),
         "bytes": sum(work.entry.length for work in batch.works if work.entry is not None),
-        "sender": asdict(sender_counts(batch)),
-        "peer": asdict(peer_counts(batch)),
+        "sender": counts_of([batch.sent])._asdict(),
+        "peer": counts_of(batch.own_answers)._asdict(),
         "status": _status(batch),
     }
 
 
-def _counts(counts: Counts) -> str:
-    return " ".join(f"{each:7}" for each in astuple(counts))
+def _counts(publications: list[Publication]) -> str:
+    return " ".join(f"{each:7}" for each in counts_of(publications))
 
 
 def _status(batch: Batch) -> str:
