@@ -32,26 +32,13 @@ class Interruption:
         self._cut()
         self.say(f"{self._what} is cut")
         try:
-            given_up = self._until(connected=False, deadline=begin + seconds)
+            given_up = self._lost_before(begin + seconds)
             if given_up:
                 self.say(f"{self.route.name} is given up")
             time.sleep(max(0.0, begin + seconds - time.monotonic()))
         finally:
             self._restore()
         self.say(f"{self._what} is restored")
-        self._come_back(deadline)
-        return given_up
-
-    def run_until_given_up(self, longest: float, deadline: float) -> bool:
-        """Cut the route until its path is given up, for `longest` seconds at most.
-
-        Returns whether the path was given up.
-        """
-        self._cut()
-        try:
-            given_up = self._until(connected=False, deadline=time.monotonic() + longest)
-        finally:
-            self._restore()
         self._come_back(deadline)
         return given_up
 
@@ -80,8 +67,8 @@ class Interruption:
         if self._state().connected:
             self.say(f"{self.route.name} is connected")
 
-    def _until(self, connected: bool, deadline: float) -> bool:
-        while self._state().connected != connected:
+    def _lost_before(self, deadline: float) -> bool:
+        while self._state().connected:
             if time.monotonic() > deadline:
                 return False
             time.sleep(_LOOK_SECONDS)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bluebridge.guest.protocols.krping.host import open_host
+from bluebridge.guest.protocols.krping.host import host_of, open_hca
 from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.models.verbs.krping_contract import Output, Side
@@ -18,7 +18,7 @@ def opened(socket: Path, ip: str, *, debugging: bool = False) -> Iterator[Side]:
     output = Output()
     bus = WireBus(socket)
     try:
-        host = open_host(bus, ip, Log(output, debugging=debugging))
+        host = host_of(open_hca(bus), ip, Log(output, debugging=debugging))
         try:
             yield Side(host, output)
         finally:

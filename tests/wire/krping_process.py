@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from bluebridge.guest.protocols.krping.host import open_host
+from bluebridge.guest.protocols.krping.host import host_of, open_hca
 from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.host_tools.vfio_user.bus import WireBus
 
@@ -18,7 +18,7 @@ from bluebridge.host_tools.vfio_user.bus import WireBus
 def main() -> int:
     """Run the command; 0 when the run was right."""
     path, ip, command = sys.argv[1:]
-    host = open_host(WireBus(Path(path)), ip, Log())
+    host = host_of(open_hca(WireBus(Path(path))), ip, Log())
     result = host.run(command)
     host.close()
     return 0 if result.ok else 1

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.guest.drivers.hca.context import open_hca
-from bluebridge.guest.protocols.krping.host import open_host
+from bluebridge.guest.protocols.krping import host as krping
 from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.guest.verbs import DeviceLost, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
@@ -46,7 +46,7 @@ def mortal(server: ServerProcess, tmp_path: Path) -> Iterator[tuple[Side, Side]]
     buses = [WireBus(tmp_path / name) for name in "ab"]
     outputs = Output(), Output()
     sides = [
-        Side(open_host(bus, ip, Log(output)), output)
+        Side(krping.host_of(krping.open_hca(bus), ip, Log(output)), output)
         for bus, ip, output in zip(buses, (SERVER_IP, CLIENT_IP), outputs, strict=True)
     ]
     yield sides[0], sides[1]

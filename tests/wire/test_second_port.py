@@ -14,7 +14,7 @@ from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.netif import NetInterface
 from bluebridge.guest.protocols.cm import ConnParam, open_cm
 from bluebridge.guest.protocols.cm import EventType as CmEventType
-from bluebridge.guest.protocols.krping.host import open_host
+from bluebridge.guest.protocols.krping import host as krping
 from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.guest.verbs import QpInit, QpType, SendFlags, SendWr, VerbsError, WcStatus, WrOpcode
 from bluebridge.host_tools.lab import hardware
@@ -180,7 +180,7 @@ def test_krping_over_the_second_port(folder: Path) -> None:
         for number, name in enumerate(FOLDER_NAMES, 1):
             bus = WireBus(folder / name)
             stack.callback(bus.close)
-            host = open_host(bus, f"10.1.2.{number}", Log(Output()), port=2)
+            host = krping.host_of(krping.open_hca(bus), f"10.1.2.{number}", Log(Output()), port=2)
             stack.callback(host.close)
             hosts.append(host)
         results = []

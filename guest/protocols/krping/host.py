@@ -165,15 +165,6 @@ class Host:
         )
 
 
-def open_host(bus: Bus, ip: str, log: Log, blueflame: str = "off", port: int = 1) -> Host:
-    """Open a host on a port of the RoCE device behind `bus` with the address `ip`.
-
-    `blueflame` is one of `guest.providers.BLUEFLAME_USES`. Raises `DeviceError`, `OSError`,
-    `MemoryError`.
-    """
-    return host_of(open_hca(bus, blueflame), ip, log, port)
-
-
 def open_hca(bus: Bus, blueflame: str = "off") -> Device:
     """Open the HCA behind `bus` with as many interrupts as krping may use.
 

@@ -14,6 +14,7 @@ from bluebridge.device.layout.net.rtrs import DEFAULT_PORT
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
 from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair
+from bluebridge.guest.protocols.rtrs.engine.client.dispatch import POLICIES
 from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings, ServerSettings
 from bluebridge.guest.protocols.rtrs.files.served import run_file_command
 from bluebridge.guest.protocols.rtrs.transport.interfaces import (
@@ -26,7 +27,6 @@ from bluebridge.guest.protocols.rtrs.transport.loop import Loop
 
 CLOSE_SECONDS = 40.0
 """The seconds that a program waits for the peer when it ends."""
-POLICIES = ("round-robin", "min-inflight", "min-latency")
 
 
 def add_interface_options(parser: argparse.ArgumentParser) -> None:

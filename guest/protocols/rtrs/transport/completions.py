@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable
-from typing import Protocol
 
 from bluebridge.guest.protocols.rtrs.engine.interface import Engine
 from bluebridge.guest.protocols.rtrs.transport.connection import RECEIVE, VerbsConnection
@@ -17,20 +16,17 @@ BATCH = 32
 _SUCCESS, _FLUSHED = WcStatus.SUCCESS, WcStatus.WR_FLUSH_ERR
 
 
-class Told(Protocol):
-    """The part of the transport that carries out actions after completions."""
-
-    engine: Engine
-
-    def perform(self) -> None:
-        """Carry out the engine's actions."""
-
-
 class Completions:
-    """A `loop.Source` of the completion queues; all of them are armed before the loop waits."""
+    """A `loop.Source` of the completion queues; all of them are armed before the loop waits.
 
-    def __init__(self, told: Told, interfaces: Interfaces, loop: Loop) -> None:
-        self._told = told
+    `perform` carries out the engine's actions after it was told of completions.
+    """
+
+    def __init__(
+        self, engine: Engine, perform: Callable[[], None], interfaces: Interfaces, loop: Loop
+    ) -> None:
+        self._engine = engine
+        self._perform = perform
         self._now: Callable[[], float] = loop.now
         self._unarmed: dict[int, VerbsConnection] = {}
         self._by_queue: dict[CompletionQueue, VerbsConnection] = {}
@@ -56,7 +52,7 @@ class Completions:
         for connection in list(self._unarmed.values()):
             worked |= self.take(connection)
         if worked:
-            self._told.perform()
+            self._perform()
         return worked
 
     def arm(self) -> None:
@@ -78,7 +74,7 @@ class Completions:
         return bool(completions)
 
     def _tell(self, connection: VerbsConnection, wc: Wc) -> None:
-        engine, number = self._told.engine, connection.number
+        engine, number = self._engine, connection.number
         if wc.status is not _SUCCESS:
             if wc.status is not _FLUSHED:
                 engine.failed(number, wc.status.name, self._now())

@@ -7,7 +7,6 @@ import itertools
 import select
 import threading
 from collections.abc import Callable
-from typing import Protocol
 
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.protocols.cm import CmEvent, CmId, ConnParam, EventType
@@ -45,10 +44,8 @@ _FAILURES = (OSError, DeviceError, MemoryError, ValueError)
 """The errors that verbs and CM raise for a connection that cannot be made or used."""
 
 
-class Upper(Protocol):
-    """The layer above the transport, which gets all actions that are not the transport's."""
-
-    def __call__(self, action: Action) -> None: ...
+Upper = Callable[[Action], None]
+"""The layer above the transport, which gets all actions that are not the transport's."""
 
 
 class Transport:
@@ -75,7 +72,7 @@ class Transport:
         self._connections: dict[int, VerbsConnection] = {}
         self._numbers: dict[CmId, int] = {}
         self._opening: dict[int, Open] = {}
-        self._completions = Completions(self, interfaces, loop)
+        self._completions = Completions(engine, self.perform, interfaces, loop)
         self._requested: Callable[[CmEvent], None] | None = None
         self._timer: Timer | None = None
         self._performing = False
@@ -108,10 +105,6 @@ class Transport:
         """Return the interface of a connection that exists."""
         return self._connections[connection].interface
 
-    def connection(self, number: int) -> VerbsConnection | None:
-        """Return the connection with this number, None if it does not exist."""
-        return self._connections.get(number)
-
     def call(self, event: Callable[[float], object]) -> None:
         """Call `event` with the time, then carry out the engine's actions."""
         event(self._loop.now())
@@ -143,7 +136,7 @@ class Transport:
             self._loop.unregister(interface.events.fileno())
             self._loop.unregister(interface.channel.fileno())
         for number in list(self._connections):
-            self._destroy(Destroy(number))
+            self._destroy(number)
 
     # -- actions -----------------------------------------------------------------------------
 
@@ -160,20 +153,21 @@ class Transport:
             self._perform_seldom(action)
 
     def _perform_seldom(self, action: Action) -> None:
-        if isinstance(action, Open):
-            self._open(action)
-        elif isinstance(action, Prepare):
-            self._prepare(action)
-        elif isinstance(action, Accept):
-            self._accept(action)
-        elif isinstance(action, Reject):
-            self._reject(action)
-        elif isinstance(action, Disconnect):
-            self._disconnect(action)
-        elif isinstance(action, Destroy):
-            self._destroy(action)
-        else:
-            self.upper(action)
+        match action:
+            case Open():
+                self._open(action)
+            case Prepare():
+                self._prepare(action)
+            case Accept():
+                self._accept(action)
+            case Reject():
+                self._reject(action)
+            case Disconnect():
+                self._disconnect(action.connection)
+            case Destroy():
+                self._destroy(action.connection)
+            case _:
+                self.upper(action)
 
     def _post_all(self) -> None:
         """Post the collected work requests, receives first, with one doorbell per connection."""
@@ -216,10 +210,9 @@ class Transport:
         self._connections[number] = VerbsConnection(number, interface, cm_id)
         self._numbers[cm_id] = number
         self._opening[number] = action
-        resolve = threading.Thread(
-            target=_resolve, args=(cm_id, action.addresses.destination, action.port), daemon=True
-        )
-        resolve.start()
+        # In a thread, since it waits for the neighbour's answer; the event says how it ended.
+        way = action.addresses.destination, action.port, RESOLVE_SECONDS
+        threading.Thread(target=cm_id.resolve_addr, args=way, daemon=True).start()
 
     def _prepare(self, action: Prepare) -> None:
         connection = self._connections[action.connection]
@@ -247,10 +240,9 @@ class Transport:
             return
         with contextlib.suppress(*_FAILURES):
             connection.cm_id.reject(action.private_data)
-        self._destroy(Destroy(action.connection))
+        self._destroy(action.connection)
 
-    def _disconnect(self, action: Disconnect) -> None:
-        number = action.connection
+    def _disconnect(self, number: int) -> None:
         connection = self._connections.get(number)
         if connection is not None and not connection.closing:
             self._completions.take(connection)
@@ -261,12 +253,12 @@ class Transport:
             connection.stop()
         self.engine.drained(number, self._loop.now())
 
-    def _destroy(self, action: Destroy) -> None:
-        connection = self._connections.pop(action.connection, None)
+    def _destroy(self, number: int) -> None:
+        connection = self._connections.pop(number, None)
         if connection is not None:
             self._completions.remove(connection)
             self._numbers.pop(connection.cm_id, None)
-            self._opening.pop(action.connection, None)
+            self._opening.pop(number, None)
             connection.close()
 
     # -- events ------------------------------------------------------------------------------
@@ -336,14 +328,6 @@ class Transport:
 
     def _expire(self) -> None:
         self.call(self.engine.expire)
-
-
-def _resolve(cm_id: CmId, destination: str, port: int) -> None:
-    """Resolve the destination in a thread, since it waits for the neighbour's answer.
-
-    The event says how it ended.
-    """
-    cm_id.resolve_addr(destination, port, RESOLVE_SECONDS)
 
 
 class ClientSide:
