@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import struct
-from typing import TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from bluebridge.device.layout.net.rtrs import ImmediateType, immediate
 from bluebridge.guest.protocols.rtrs.engine.actions import (
@@ -23,6 +25,7 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     WriteImmediate,
 )
 from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
+from bluebridge.guest.protocols.rtrs.engine.interface import Engine
 from bluebridge.guest.protocols.rtrs.engine.server.server import Server
 from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings, ServerSettings
 from tests.models.rtrs_world.memory import Chunks, Slots
@@ -87,12 +90,36 @@ def heartbeat() -> Received:
     return a_write(immediate(ImmediateType.HB_MSG, 0))
 
 
-class Peer:
+class Peer(ABC):
     """Collects what an engine asks for."""
+
+    engine: Engine
 
     def __init__(self) -> None:
         self.actions: list[Action] = []
         self.now = 0.0
+
+    @abstractmethod
+    def take(self) -> None:
+        """Collect actions; what is disconnected drains at once."""
+
+    def tell(self, event: Callable[..., Any], *values: object) -> Any:
+        """An event, or an order of the layer above, and what the engine asks for then."""
+        told = event(*values, self.now)
+        self.take()
+        return told
+
+    def receive(self, connection: int, received: Received) -> None:
+        self.tell(self.engine.received, connection, received)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, alarm by alarm."""
+        end = self.now + seconds
+        while (deadline := self.engine.deadline) is not None and deadline <= end:
+            self.now = deadline
+            self.engine.expire(self.now)
+            self.take()
+        self.now = end
 
     def of(self, kind: type[Kind]) -> list[Kind]:
         """Actions of one kind, since the last `forget`."""
@@ -123,10 +150,9 @@ class ServerPeer(Peer):
         super().__init__()
         self.chunks = Chunks()
         self.settings = settings or ServerSettings(queue_depth=4, max_chunk_size=CHUNK)
-        self.server = Server(self.chunks, self.settings)
+        self.engine = self.server = Server(self.chunks, self.settings)
 
     def take(self) -> None:
-        """Collect actions; what is disconnected drains at once."""
         while actions := self.server.take_actions():
             self.actions += actions
             for action in actions:
@@ -138,8 +164,7 @@ class ServerPeer(Peer):
     def ask(self, connection: int, data: bytes, addresses: AddressPair = ADDRESSES) -> int | None:
         """Ask for a connection: None if it is accepted, else the errno of the refusal."""
         before = len(self.of(Reject))
-        self.server.requested(connection, data, addresses, self.now)
-        self.take()
+        self.tell(self.server.requested, connection, data, addresses)
         refused = self.of(Reject)[before:]
         if not refused:
             return None
@@ -153,18 +178,6 @@ class ServerPeer(Peer):
             assert self.ask(cid + 1, conn_req(cid, total)) is None
             self.server.established(cid + 1, b"", LINK, self.now)
         self.receive(1, a_send(info_req(name)))
-
-    def receive(self, connection: int, received: Received) -> None:
-        self.server.received(connection, received, self.now)
-        self.take()
-
-    def advance(self, seconds: float) -> None:
-        end = self.now + seconds
-        while (deadline := self.server.deadline) is not None and deadline <= end:
-            self.now = deadline
-            self.server.expire(self.now)
-            self.take()
-        self.now = end
 
     def put(self, chunk: int, offset: int, data: bytes, session: int = 1) -> None:
         """Write into a chunk as an RDMA WRITE would."""
@@ -184,26 +197,24 @@ class ServerPeer(Peer):
 
 
 class ClientPeer(Peer):
-    """A client's session, and the server that a test plays."""
+    """A client's session that is being opened over `paths`, and the server that a test plays."""
 
-    def __init__(self, settings: ClientSettings | None = None) -> None:
+    def __init__(self, settings: ClientSettings | None = None, *paths: AddressPair) -> None:
         super().__init__()
         self.slots = Slots()
         self.settings = settings or ClientSettings(cpus=1, reconnect_delay=2.0)
-        self.session = ClientSession("blk", self.slots, random.Random(1), self.settings)
+        self.engine = self.session = ClientSession(
+            "blk", self.slots, random.Random(1), self.settings
+        )
+        self.tell(self.session.open, paths or [ADDRESSES])
 
     def take(self) -> None:
-        """Collect actions; what is disconnected drains at once."""
         while actions := self.session.take_actions():
             self.actions += actions
             for action in actions:
                 if isinstance(action, Disconnect):
                     self.session.drained(action.connection, self.now)
                     self.session.disconnected(action.connection, self.now)
-
-    def open(self, paths: list[AddressPair] | None = None) -> None:
-        self.session.open(paths or [ADDRESSES], self.now)
-        self.take()
 
     @property
     def opening(self) -> Open:
@@ -213,8 +224,7 @@ class ClientPeer(Peer):
     def establish(self, response: bytes | None = None) -> int:
         """The connection that was asked for last is accepted; its number."""
         number = self.opening.connection
-        self.session.established(number, response or conn_rsp(), LINK, self.now)
-        self.take()
+        self.tell(self.session.established, number, response or conn_rsp(), LINK)
         return number
 
     def connect(self, *, flags: int = 0, depth: int = 4) -> list[int]:
@@ -225,10 +235,6 @@ class ClientPeer(Peer):
         self.receive(numbers[0], a_send(info_rsp(_pieces(depth))))
         return numbers
 
-    def receive(self, connection: int, received: Received) -> None:
-        self.session.received(connection, received, self.now)
-        self.take()
-
     def request(self, direction: Direction, length: int = 512, cpu: int = 0) -> int:
         """Start a request; its slot."""
         permit = self.session.get_permit(cpu=cpu)
@@ -236,14 +242,6 @@ class ClientPeer(Peer):
         assert self.session.request(direction, permit, b"user", length, self.now) == 0
         self.take()
         return permit.slot
-
-    def advance(self, seconds: float) -> None:
-        end = self.now + seconds
-        while (deadline := self.session.deadline) is not None and deadline <= end:
-            self.now = deadline
-            self.session.expire(self.now)
-            self.take()
-        self.now = end
 
     def gone(self) -> set[int]:
         """Connections that were given back."""

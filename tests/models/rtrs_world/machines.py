@@ -67,6 +67,8 @@ class Network:
 class Machine(ABC):
     """What client and server have in common. `upper` gets the actions for the layer above."""
 
+    engine: Engine
+
     def __init__(self, network: Network, upper: Callable[[Action], None], keys: Keys) -> None:
         self.network = network
         self.keys = keys
@@ -84,10 +86,6 @@ class Machine(ABC):
         self._left = 0
         self._die: Callable[[], None] = self.die
         self._slow = network.random.choice((0.0, 0.0, 0.002, 0.05))
-
-    @property
-    @abstractmethod
-    def engine(self) -> Engine: ...
 
     def perform(self) -> None:
         if self._performing or not self.alive:
@@ -248,15 +246,11 @@ class ClientMachine(Machine):
     ) -> None:
         self.slots = Slots()
         super().__init__(network, upper, self.slots.keys)
-        self.session = ClientSession(name, self.slots, network.random, settings)
+        self.engine = self.session = ClientSession(name, self.slots, network.random, settings)
         self.sends: Counter[bytes] = Counter()
         """How often each request was sent, by the first 4 bytes of its user message."""
         self.before_info: Callable[[End], None] | None = None
         """Called once, in front of the next INFO_REQ, with its connection."""
-
-    @property
-    def engine(self) -> Engine:
-        return self.session
 
     def source(self, request: WriteRequest | WriteChunk) -> bytes:
         assert isinstance(request, WriteRequest)
@@ -291,14 +285,10 @@ class ServerMachine(Machine):
     ) -> None:
         self.chunks = Chunks()
         super().__init__(network, upper, self.chunks.keys)
-        self.server = Server(self.chunks, settings)
+        self.engine = self.server = Server(self.chunks, settings)
         self.asking: dict[int, Connecting] = {}
         self._last = 0
         network.server = self
-
-    @property
-    def engine(self) -> Engine:
-        return self.server
 
     def source(self, request: WriteRequest | WriteChunk) -> bytes:
         assert isinstance(request, WriteChunk)

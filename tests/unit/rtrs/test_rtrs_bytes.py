@@ -27,7 +27,6 @@ CONN_RSP = "bd1b 0002 0000 0400 00100000 00100000 02000000"
 
 def test_the_first_request_of_a_client() -> None:
     client = ClientPeer()
-    client.open()
     data = client.opening.private_data
     assert len(data) == 56
     assert data[:12] == bytes.fromhex(CONN_REQ)
@@ -38,7 +37,6 @@ def test_the_first_request_of_a_client() -> None:
 
 def test_later_requests_of_a_client_name_the_same_path_and_session() -> None:
     client = ClientPeer()
-    client.open()
     first = client.opening.private_data
     client.establish()
     second = client.opening.private_data
@@ -48,11 +46,9 @@ def test_later_requests_of_a_client_name_the_same_path_and_session() -> None:
 
 def test_every_attempt_counts_up() -> None:
     client = ClientPeer()
-    client.open()
     numbers = client.connect()
     for attempt in (2, 3):
-        client.session.failed(numbers[0], "broken", client.now)
-        client.take()
+        client.tell(client.session.failed, numbers[0], "broken")
         client.advance(10.0)
         assert struct.unpack_from("<H", client.opening.private_data, 10) == (attempt,)
         numbers = client.connect()
@@ -81,7 +77,6 @@ def test_a_refusal() -> None:
 
 def test_the_info_request() -> None:
     client = ClientPeer()
-    client.open()
     first = client.establish()
     client.establish()
     (send,) = client.posted(first)
@@ -105,7 +100,6 @@ def test_the_info_response() -> None:
 def test_a_write() -> None:
     """512 bytes of data, 4 of the user, then type 2 and the user's length; 26 bits of offset."""
     client = ClientPeer()
-    client.open()
     numbers = client.connect()
     client.request(Direction.WRITE)
     client.request(Direction.WRITE)
@@ -120,7 +114,6 @@ def test_a_read() -> None:
     """Only messages go to the server, behind the room for the data: type 3, the user's length,
     flag for the end of the key, one descriptor."""
     client = ClientPeer()
-    client.open()
     numbers = client.connect()
     client.request(Direction.READ)
     register, write = client.posted(numbers[1])
@@ -147,8 +140,7 @@ def test_a_response_with_a_new_key() -> None:
     server.put(2, 512, b"user" + bytes.fromhex("0200 0400"))
     server.request(2, 516)
     server.forget()
-    server.server.respond(1, 5, 0.0)
-    server.take()
+    server.tell(server.server.respond, 1, 5)
     register, send = server.posted(2)
     assert isinstance(register, Register) and isinstance(send, Send)
     assert register.key & 0xFF == 2

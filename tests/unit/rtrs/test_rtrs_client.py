@@ -49,7 +49,6 @@ def answer(slot: int, failed: int = 0, *, ended: bool = False) -> int:
 @pytest.fixture
 def client() -> ClientPeer:
     peer = ClientPeer()
-    peer.open()
     peer.connect()
     return peer
 
@@ -57,8 +56,7 @@ def client() -> ClientPeer:
 @pytest.fixture
 def two() -> ClientPeer:
     """A client with two connected paths: connections 1 and 2, 3 and 4."""
-    peer = ClientPeer()
-    peer.open([ADDRESSES, OTHER])
+    peer = ClientPeer(None, ADDRESSES, OTHER)
     peer.connect()
     peer.connect()
     return peer
@@ -82,7 +80,6 @@ def test_sizes_of_queue_pairs_and_receives(client: ClientPeer) -> None:
 
 def test_receives_have_room_for_keys_if_the_server_sends_them() -> None:
     peer = ClientPeer()
-    peer.open()
     peer.connect(flags=NEW_RKEY)
     assert [one.length for one in peer.of(PostReceive)[1:]] == [8, 8]
 
@@ -100,7 +97,6 @@ def test_receives_have_room_for_keys_if_the_server_sends_them() -> None:
 )
 def test_a_response_that_cannot_be(response: bytes) -> None:
     peer = ClientPeer()
-    peer.open()
     peer.establish(response)
     assert peer.of(Opened) == [Opened(None, errno.ECONNRESET)]
     assert peer.gone() == {1} and nothing_left(peer)
@@ -123,7 +119,6 @@ def test_a_response_that_cannot_be(response: bytes) -> None:
 )
 def test_an_info_response_that_cannot_be(data: bytes) -> None:
     peer = ClientPeer()
-    peer.open()
     peer.establish()
     peer.establish()
     peer.receive(1, a_send(data))
@@ -133,7 +128,6 @@ def test_an_info_response_that_cannot_be(data: bytes) -> None:
 
 def test_a_request_instead_of_the_info_response() -> None:
     peer = ClientPeer()
-    peer.open()
     peer.establish()
     peer.establish()
     peer.receive(1, a_write(0))
@@ -149,11 +143,9 @@ def test_a_request_instead_of_the_info_response() -> None:
     ],
 )
 def test_open_tells_why_the_server_refused(data: bytes, expected: int) -> None:
-    peer = ClientPeer()
-    peer.open([ADDRESSES, OTHER])
+    peer = ClientPeer(None, ADDRESSES, OTHER)
     peer.connect()
-    peer.session.rejected(peer.opening.connection, data, 0.0)
-    peer.take()
+    peer.tell(peer.session.rejected, peer.opening.connection, data)
     assert peer.of(Opened) == [Opened(None, expected)]
     assert peer.gone() == {1, 2, 3} and nothing_left(peer)
 
@@ -161,7 +153,6 @@ def test_open_tells_why_the_server_refused(data: bytes, expected: int) -> None:
 @pytest.mark.parametrize("established", [0, 1, 2])
 def test_a_server_that_falls_silent_while_it_is_opened(established: int) -> None:
     peer = ClientPeer()
-    peer.open()
     for _connection in range(established):
         peer.establish()
     peer.advance(29.9)
@@ -179,7 +170,6 @@ def test_no_memory_for_slots() -> None:
             raise MemoryError
 
     peer.slots.__class__ = Poor
-    peer.open()
     peer.establish()
     peer.establish()
     assert peer.of(Opened) == [Opened(None, errno.ENOMEM)]
@@ -193,14 +183,12 @@ def test_names_that_no_session_can_have(name: str) -> None:
 
 
 def test_another_queue_depth_ends_attempts_until_somebody_asks(client: ClientPeer) -> None:
-    client.session.failed(1, "broken", 0.0)
-    client.take()
+    client.tell(client.session.failed, 1, "broken")
     client.advance(10.0)
     client.establish(conn_rsp(depth=8))
     client.advance(100.0)
     assert states(client) == ["closed"]
-    client.session.reconnect_path(1, client.now)
-    client.take()
+    client.tell(client.session.reconnect_path, 1)
     client.advance(2.0)
     client.connect()
     assert states(client) == ["connected"]
@@ -228,7 +216,6 @@ def test_permits_are_the_slots_and_the_lowest_comes_first(client: ClientPeer) ->
 
 def test_the_cpu_chooses_the_connection_and_admin_is_connection_0() -> None:
     peer = ClientPeer(ClientSettings(cpus=2))
-    peer.open()
     numbers = peer.connect()
     peer.forget()
     for cpu, number in ((0, numbers[1]), (1, numbers[2]), (2, numbers[1])):
@@ -237,8 +224,7 @@ def test_the_cpu_chooses_the_connection_and_admin_is_connection_0() -> None:
         assert len(peer.posted(number)) == before + 1
     permit = peer.session.get_permit(admin=True)
     assert permit is not None
-    peer.session.request(Direction.WRITE, permit, b"", 0, 0.0)
-    peer.take()
+    peer.tell(peer.session.request, Direction.WRITE, permit, b"", 0)
     assert len(peer.posted(numbers[0])) == 1
 
 
@@ -268,14 +254,12 @@ def test_the_client_ends_the_key_if_the_server_does_not(client: ClientPeer) -> N
     assert not client.of(Finished)
     end = client.posted(2)[-1]
     assert isinstance(end, Invalidate) and end.token
-    client.session.sent(2, end.token, 0.0)
-    client.take()
+    client.tell(client.session.sent, 2, end.token)
     assert client.of(Finished) == [Finished(slot, 7)]
 
 
 def test_keys_that_stay_are_registered_once() -> None:
     peer = ClientPeer(ClientSettings(cpus=1, need_inval=False))
-    peer.open()
     peer.connect()
     for _time in range(3):
         slot = peer.request(Direction.READ)
@@ -288,7 +272,6 @@ def test_keys_that_stay_are_registered_once() -> None:
 
 def test_a_new_key_is_used_for_the_next_request() -> None:
     peer = ClientPeer()
-    peer.open()
     peer.connect(flags=NEW_RKEY)
     slot = peer.request(Direction.WRITE)
     peer.receive(2, a_send(struct.pack("<HHI", 4, slot, 0xBEEF01), answer(slot)))
@@ -312,7 +295,6 @@ def test_a_new_key_is_used_for_the_next_request() -> None:
 )
 def test_answers_that_break_their_path(received: Received) -> None:
     peer = ClientPeer()
-    peer.open()
     peer.connect(flags=NEW_RKEY)
     peer.request(Direction.WRITE)
     peer.receive(2, received)
@@ -351,8 +333,7 @@ def test_requests_fail_over_in_the_order_of_their_slots(two: ClientPeer) -> None
     assert slots == [0, 1, 2, 3]
     two.receive(2, a_write(answer(0)))
     two.forget()
-    two.session.failed(2, "broken", 0.0)
-    two.take()
+    two.tell(two.session.failed, 2, "broken")
     assert [getattr(one, "slot", None) for one in two.posted(4)] == [2]
     assert not two.posted(2) and not two.of(Finished) and not two.of(LinkChanged)
     for slot in (1, 2, 3):
@@ -365,8 +346,7 @@ def test_requests_fail_over_in_the_order_of_their_slots(two: ClientPeer) -> None
 def test_without_another_path_requests_fail(client: ClientPeer) -> None:
     client.request(Direction.WRITE)
     client.request(Direction.READ)
-    client.session.disconnected(1, 0.0)
-    client.take()
+    client.tell(client.session.disconnected, 1)
     aborted = errno.ECONNABORTED
     assert client.of(Finished) == [Finished(0, aborted), Finished(1, aborted)]
     permit = client.session.get_permit()
@@ -376,14 +356,12 @@ def test_without_another_path_requests_fail(client: ClientPeer) -> None:
 
 def stranded(two: ClientPeer) -> tuple[int, int]:
     """Slot of a request on no path, last connection of a path that has sent INFO_REQ."""
-    two.session.failed(4, "broken", 0.0)
-    two.take()
+    two.tell(two.session.failed, 4, "broken")
     two.advance(4.0)
     two.establish()
     number = two.establish()
     slot = two.request(Direction.WRITE)
-    two.session.failed(2, "broken", two.now)
-    two.take()
+    two.tell(two.session.failed, 2, "broken")
     return slot, number
 
 
@@ -398,8 +376,7 @@ def test_requests_wait_for_a_path_that_has_sent_its_info_request(two: ClientPeer
 
 def test_requests_do_not_wait_longer_than_that_path(two: ClientPeer) -> None:
     slot, number = stranded(two)
-    two.session.failed(number, "broken", two.now)
-    two.take()
+    two.tell(two.session.failed, number, "broken")
     assert two.of(Finished) == [Finished(slot, errno.ECONNABORTED)]
 
 
@@ -407,15 +384,13 @@ def test_attempts_and_pauses(client: ClientPeer) -> None:
     """2 s between attempts and 1 s in front of each."""
     client.session.max_reconnect_attempts = 2
     client.forget()
-    client.session.failed(1, "broken", 0.0)
-    client.take()
+    client.tell(client.session.failed, 1, "broken")
     client.advance(2.9)
     assert not client.of(Open)
     for attempt in (1, 2):
         client.advance(0.2)
         assert len(client.of(Open)) == attempt
-        client.session.connect_failed(client.opening.connection, errno.EHOSTUNREACH, client.now)
-        client.take()
+        client.tell(client.session.connect_failed, client.opening.connection, errno.EHOSTUNREACH)
         client.advance(2.9)
     client.advance(100.0)
     assert len(client.of(Open)) == 2 and states(client) == ["closed"]
@@ -424,8 +399,7 @@ def test_attempts_and_pauses(client: ClientPeer) -> None:
 
 
 def test_a_path_that_comes_back_brings_the_link_back(client: ClientPeer) -> None:
-    client.session.failed(1, "broken", 0.0)
-    client.take()
+    client.tell(client.session.failed, 1, "broken")
     client.advance(4.0)
     client.connect()
     assert client.of(LinkChanged) == [LinkChanged(False), LinkChanged(True)]
@@ -434,7 +408,6 @@ def test_a_path_that_comes_back_brings_the_link_back(client: ClientPeer) -> None
 
 def test_the_connections_are_kept_until_the_peer_knows_of_their_end() -> None:
     peer = ClientPeer()
-    peer.open()
     peer.connect()
     peer.session.failed(1, "broken", 0.0)
     for _time in range(3):
@@ -450,8 +423,7 @@ def test_the_connections_are_kept_until_the_peer_knows_of_their_end() -> None:
 
 
 def test_round_robin_takes_turns_for_each_cpu() -> None:
-    peer = ClientPeer(ClientSettings(cpus=1, mp_policy="round-robin"))
-    peer.open([ADDRESSES, OTHER])
+    peer = ClientPeer(ClientSettings(cpus=1, mp_policy="round-robin"), ADDRESSES, OTHER)
     peer.connect()
     peer.connect()
     for cpu in (0, 1, 0, 1):
@@ -484,15 +456,12 @@ def test_min_latency(two: ClientPeer) -> None:
 
 
 def test_paths_come_and_go(client: ClientPeer) -> None:
-    number = client.session.add_path(OTHER, 0.0)
-    client.take()
+    number = client.tell(client.session.add_path, OTHER)
     client.connect()
     assert client.of(Opened)[-1] == Opened(number, 0)
-    client.session.remove_path(1, 0.0)
-    client.take()
+    client.tell(client.session.remove_path, 1)
     assert [path.addresses.destination for path in client.session.paths] == [OTHER.destination]
-    client.session.disconnect_path(number, 0.0)
-    client.take()
+    client.tell(client.session.disconnect_path, number)
     client.advance(100.0)
     assert states(client) == ["closed"]
     for call in (client.session.remove_path, client.session.disconnect_path):
@@ -501,17 +470,14 @@ def test_paths_come_and_go(client: ClientPeer) -> None:
 
 
 def test_a_path_that_cannot_be_added_is_forgotten(client: ClientPeer) -> None:
-    number = client.session.add_path(OTHER, 0.0)
-    client.take()
-    client.session.connect_failed(client.opening.connection, errno.EHOSTUNREACH, 0.0)
-    client.take()
+    number = client.tell(client.session.add_path, OTHER)
+    client.tell(client.session.connect_failed, client.opening.connection, errno.EHOSTUNREACH)
     assert client.of(Opened)[-1] == Opened(number, errno.EHOSTUNREACH)
     assert len(client.session.paths) == 1
 
 
 def test_only_the_first_path_may_make_a_session_until_it_is_known_to_the_server() -> None:
-    peer = ClientPeer()
-    peer.open([ADDRESSES, OTHER])
+    peer = ClientPeer(None, ADDRESSES, OTHER)
     peer.connect()
     peer.connect()
     first = [one.private_data[44] for one in peer.of(Open)]
@@ -520,8 +486,7 @@ def test_only_the_first_path_may_make_a_session_until_it_is_known_to_the_server(
 
 def test_close_gives_everything_back(two: ClientPeer) -> None:
     slot = two.request(Direction.WRITE)
-    two.session.close(0.0)
-    two.take()
+    two.tell(two.session.close)
     assert two.of(Finished) == [Finished(slot, errno.ECONNABORTED)]
     assert not two.of(Closed), "a permit is still out"
     two.session.put_permit(permit_of(slot))
@@ -530,8 +495,7 @@ def test_close_gives_everything_back(two: ClientPeer) -> None:
 
 
 def test_a_device_that_goes_closes_its_path(two: ClientPeer) -> None:
-    two.session.device_removed(2, 0.0)
-    two.take()
+    two.tell(two.session.device_removed, 2)
     assert states(two) == ["closed", "connected"]
 
 

@@ -241,8 +241,7 @@ def test_a_second_request_for_a_chunk_in_use_closes_the_path(server: ServerPeer)
     server.request(1, 516)
     server.request(1, 516)
     assert states(server) == ["closing"]
-    server.server.respond(1, 0, 0.0)
-    server.take()
+    server.tell(server.server.respond, 1, 0)
     assert server.empty
 
 
@@ -254,8 +253,7 @@ def test_a_write_is_served_and_answered() -> None:
     (serve,) = peer.of(Serve)
     assert serve == Serve(1, 1, 1, Direction.WRITE, 512, b"user")
     peer.forget()
-    peer.server.respond(1, 0, 0.0)
-    peer.take()
+    peer.tell(peer.server.respond, 1, 0)
     (response,) = peer.posted(2)
     assert isinstance(response, WriteImmediate)
     assert response.immediate == immediate(ImmediateType.IO_RSP, 1)
@@ -276,8 +274,7 @@ def test_order_of_a_read_answer(server: ServerPeer) -> None:
     (serve,) = server.of(Serve)
     assert (serve.direction, serve.length) == (Direction.READ, 512)
     server.forget()
-    server.server.respond(1, 0, 0.0)
-    server.take()
+    server.tell(server.server.respond, 1, 0)
     data, register, end, response = server.posted(2)
     assert data == WriteChunk(1, 1, 512, 0xABC000, 0x77)
     assert isinstance(register, Register) and end == SendInvalidate(0x77)
@@ -289,8 +286,7 @@ def test_order_of_a_read_that_fails(server: ServerPeer) -> None:
     server.put(1, 512, read())
     server.request(1, 516)
     server.forget()
-    server.server.respond(1, errno.EIO, 0.0)
-    server.take()
+    server.tell(server.server.respond, 1, errno.EIO)
     end, register, response = server.posted(2)
     assert end == SendInvalidate(0x77) and isinstance(register, Register)
     assert isinstance(response, Send)
@@ -301,8 +297,7 @@ def test_a_read_whose_key_the_client_keeps(server: ServerPeer) -> None:
     server.put(1, 512, read(flags=0))
     server.request(1, 516)
     server.forget()
-    server.server.respond(1, 0, 0.0)
-    server.take()
+    server.tell(server.server.respond, 1, 0)
     assert not [one for one in server.posted(2) if isinstance(one, SendInvalidate)]
     assert server.immediates() == [immediate(ImmediateType.IO_RSP, 1)]
 
@@ -317,12 +312,10 @@ def test_a_repeated_request_is_served_after_the_first_and_both_are_answered_then
     server.request(1, 516, connection=12)
     assert [one.operation for one in server.of(Serve)] == [1]
     server.forget()
-    server.server.respond(1, errno.EIO, 0.0)
-    server.take()
+    server.tell(server.server.respond, 1, errno.EIO)
     assert [one.operation for one in server.of(Serve)] == [2]
     assert server.immediates() == []
-    server.server.respond(2, 0, 0.0)
-    server.take()
+    server.tell(server.server.respond, 2, 0)
     assert server.immediates() == 2 * [immediate(ImmediateType.IO_RSP, 1)], "as the last one ended"
 
 
@@ -331,10 +324,8 @@ def test_a_repeated_request_whose_path_dies_is_not_served(server: ServerPeer) ->
     server.put(1, 512, WRITE)
     server.request(1, 516)
     server.request(1, 516, connection=12)
-    server.server.disconnected(11, 0.0)
-    server.take()
-    server.server.respond(1, 0, 0.0)
-    server.take()
+    server.tell(server.server.disconnected, 11)
+    server.tell(server.server.respond, 1, 0)
     assert [one.operation for one in server.of(Serve)] == [1]
     assert states(server) == ["connected"]
 
@@ -344,8 +335,7 @@ def test_a_path_is_let_in_when_older_operations_are_over(server: ServerPeer) -> 
     server.request(1, 516)
     second_path(server)
     assert states(server) == ["connected", "connecting"]
-    server.server.respond(1, 0, 0.0)
-    server.take()
+    server.tell(server.server.respond, 1, 0)
     assert states(server) == ["connected", "connected"]
 
 
@@ -367,18 +357,15 @@ def test_any_request_is_a_sign_of_life(server: ServerPeer) -> None:
 def test_a_path_waits_for_its_operations_before_it_ends(server: ServerPeer) -> None:
     server.put(1, 512, WRITE)
     server.request(1, 516)
-    server.server.disconnected(2, 0.0)
-    server.take()
+    server.tell(server.server.disconnected, 2)
     assert states(server) == ["closing"] and not server.of(SessionDown)
     assert server.ask(9, conn_req()) == errno.ECONNRESET
-    server.server.respond(1, 0, 0.0)
-    server.take()
+    server.tell(server.server.respond, 1, 0)
     assert server.empty and server.of(SessionDown) == [SessionDown(1)]
 
 
 def test_close_ends_all_sessions(server: ServerPeer) -> None:
-    server.server.close(0.0)
-    server.take()
+    server.tell(server.server.close)
     assert server.empty and server.of(Closed)
 
 
