@@ -1,26 +1,176 @@
-"""The kernel's side of a FUSE connection, over a socket pair: needs no device and no privilege.
-
-Programs that open, read and write a control file come down to these messages. Each call blocks as
-the system call would; calls may come from several threads, and a signal is `interrupt`.
-"""
+"""The kernel's side of a FUSE connection, over a socket pair: needs no device and no privilege."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import socket
-import struct
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bluebridge.guest.fuse import messages as wire
-from bluebridge.guest.fuse.connection import ROOT as ROOT_NODE
+from bluebridge.guest.fuse.connection import ROOT, FuseConnection
 from bluebridge.guest.fuse.messages import Opcode
+from bluebridge.guest.fuse.tree import Directory
 from bluebridge.guest.protocols.krping.control import Commands, ControlFile
 
 TIMEOUT = 20.0
 NAME = "control"
+
+
+def packed(unique: int, opcode: int, node: int, body: bytes) -> bytes:
+    """A request."""
+    size = wire.IN_HEADER.size + len(body)
+    return wire.IN_HEADER.pack(size, opcode, unique, node, 0, 0, os.getpid(), 0) + body
+
+
+def io(handle: int, offset: int, size: int) -> bytes:
+    """What reads and writes begin with."""
+    return wire.RW_IN.pack(handle, offset, size, 0, 0, 0, 0)
+
+
+class FusePeer(ABC):
+    """Looks files up by path, opens, reads and closes them as programs do; raises `OSError`."""
+
+    @abstractmethod
+    def ask(self, opcode: int, node: int, body: bytes = b"") -> bytes:
+        """A request, and the data of its answer."""
+
+    def lookup(self, path: str) -> int:
+        """The inode of a path."""
+        node = ROOT
+        for name in path.split("/") if path else ():
+            entry = self.ask(Opcode.LOOKUP, node, os.fsencode(name) + b"\0")
+            node = wire.ENTRY_OUT.unpack_from(entry)[0]
+        return node
+
+    def mode(self, path: str) -> int:
+        answer = self.ask(Opcode.GETATTR, self.lookup(path), bytes(16))
+        return int(wire.ATTR.unpack_from(answer, wire.ATTR_OUT.size)[9])
+
+    def open(self, path: str, flags: int) -> tuple[int, int]:
+        """Inode and handle."""
+        node = self.lookup(path)
+        answer = self.ask(Opcode.OPEN, node, wire.OPEN_IN.pack(flags, 0))
+        handle, direct, _ = wire.OPEN_OUT.unpack(answer)
+        assert direct == wire.OPEN_DIRECT_IO
+        return node, int(handle)
+
+    def read(self, path: str, piece: int = 4096) -> str:
+        """Everything in a file, in pieces."""
+        node, handle = self.open(path, os.O_RDONLY)
+        text = b""
+        while part := self.read_part(node, handle, len(text), piece):
+            assert len(part) <= piece
+            text += part
+        self.ask(Opcode.RELEASE, node, wire.RELEASE_IN.pack(handle, 0, 0, 0))
+        return text.decode()
+
+    def read_part(self, node: int, handle: int, offset: int, size: int) -> bytes:
+        return self.ask(Opcode.READ, node, io(handle, offset, size))
+
+    def names(self, path: str, size: int = 4096) -> list[str]:
+        """What a directory lists besides itself and the one above."""
+        node = self.lookup(path)
+        handle = wire.OPEN_OUT.unpack(self.ask(Opcode.OPENDIR, node, bytes(8)))[0]
+        found: list[str] = []
+        offset = 0
+        while entries := self.ask(Opcode.READDIR, node, io(handle, offset, size)):
+            assert len(entries) <= size
+            while entries:
+                _, offset, length, _ = wire.DIRENT.unpack_from(entries)
+                start = wire.DIRENT.size
+                found.append(os.fsdecode(entries[start : start + length]))
+                entries = entries[start + ((length + 7) & ~7) :]
+        assert found[:2] == [".", ".."]
+        return found[2:]
+
+    def readlink(self, path: str) -> str:
+        return os.fsdecode(self.ask(Opcode.READLINK, self.lookup(path)))
+
+
+class TreePeer(FusePeer):
+    """The kernel in front of a tree, in one thread.
+
+    A call sends a request, lets the connection handle it, and takes the answer if there is one.
+    """
+
+    def __init__(self, root: Directory) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.setblocking(False)
+        theirs.setblocking(False)
+        self.connection = FuseConnection(theirs.detach(), root)
+        self._unique = 0
+        self._answers: dict[int, tuple[int, bytes]] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """End the connection; answers that come with its end are taken."""
+        if not self._closed:
+            self._closed = True
+            self.connection.close()
+            self._take()
+            self._socket.close()
+
+    def send(self, opcode: int, node: int, body: bytes = b"") -> int:
+        """A request, handled at once; the number to take its answer by."""
+        self._unique += 2
+        self._socket.send(packed(self._unique, opcode, node, body))
+        assert self.connection.on_readable()
+        return self._unique
+
+    def answered(self, unique: int) -> bool:
+        if not self._closed:
+            self._take()
+        return unique in self._answers
+
+    def answer(self, unique: int) -> bytes:
+        """The answer's data; raises the `OSError` that it carries."""
+        assert self.answered(unique), "no answer"
+        error, data = self._answers.pop(unique)
+        if error:
+            raise OSError(error, os.strerror(error))
+        return data
+
+    def ask(self, opcode: int, node: int, body: bytes = b"") -> bytes:
+        return self.answer(self.send(opcode, node, body))
+
+    def begin_write(self, path: str, text: str) -> int:
+        """Write a line to a file; the number to take the answer by."""
+        node, handle = self.open(path, os.O_WRONLY)
+        data = text.encode()
+        return self.send(Opcode.WRITE, node, io(handle, 0, len(data)) + data)
+
+    def write(self, path: str, text: str) -> int:
+        """Write a line that is answered at once: 0 or the errno."""
+        unique = self.begin_write(path, text)
+        try:
+            (count, _) = wire.WRITE_OUT.unpack(self.answer(unique))
+        except OSError as error:
+            return error.errno or -1
+        assert count == len(text.encode())
+        return 0
+
+    def _take(self) -> None:
+        while True:
+            try:
+                message = self._socket.recv(1 << 17)
+            except BlockingIOError:
+                return
+            if not message:
+                return
+            size, error, unique = wire.OUT_HEADER.unpack_from(message)
+            assert size == len(message) and unique not in self._answers
+            self._answers[unique] = -error, message[wire.OUT_HEADER.size :]
+
+
+@contextmanager
+def peer_of(root: Directory) -> Iterator[TreePeer]:
+    peer = TreePeer(root)
+    yield peer
+    peer.close()
 
 
 class Pending:
@@ -40,8 +190,11 @@ class Pending:
         return self.data
 
 
-class Kernel:
-    """Sends requests and sorts the answers."""
+class Kernel(FusePeer):
+    """The kernel in front of a control file: calls block as the system call would.
+
+    They may come from several threads; a signal is `interrupt`.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -49,88 +202,37 @@ class Kernel:
         self._pending: dict[int, Pending] = {}
         self._listener = threading.Thread(target=self._answers, daemon=True)
         self._listener.start()
-        self.init = self.ask(Opcode.INIT, 0, wire.INIT_IN.pack(wire.MAJOR, 38, 1 << 17, 0)).wait()
+        self.init = self.ask(Opcode.INIT, 0, wire.INIT_IN.pack(wire.MAJOR, 38, 1 << 17, 0))
 
-    def ask(self, opcode: int, node: int, body: bytes = b"", *, answered: bool = True) -> Pending:
-        """Send one request; not `answered` are those the protocol leaves without an answer."""
+    def send(self, opcode: int, node: int, body: bytes = b"") -> Pending:
+        """A request; who waits for it gets the answer."""
         pending = Pending(next(self._numbers))
-        if answered:
-            self._pending[pending.unique] = pending
-        size = wire.IN_HEADER.size + len(body)
-        header = wire.IN_HEADER.pack(size, opcode, pending.unique, node, 0, 0, os.getpid(), 0)
-        self._socket.send(header + body)
+        self._pending[pending.unique] = pending
+        self._socket.send(packed(pending.unique, opcode, node, body))
         return pending
 
-    def lookup(self, name: str = NAME) -> int:
-        """The inode of a name; `FileNotFoundError`."""
-        answer = self.ask(Opcode.LOOKUP, ROOT_NODE, name.encode() + b"\0").wait()
-        return int(wire.ENTRY_OUT.unpack_from(answer)[0])
-
-    def attributes(self, node: int) -> tuple[int, ...]:
-        """stat, in the order of `bluebridge.guest.fuse.messages.ATTR`."""
-        answer = self.ask(Opcode.GETATTR, node, bytes(16)).wait()
-        return wire.ATTR.unpack_from(answer, wire.ATTR_OUT.size)
-
-    def open(self) -> tuple[int, int]:
-        """Look the file up and open it: inode and handle."""
-        node = self.lookup()
-        answer = self.ask(Opcode.OPEN, node, struct.pack("=II", os.O_RDWR, 0)).wait()
-        handle, flags, _ = wire.OPEN_OUT.unpack(answer)
-        assert flags == wire.OPEN_DIRECT_IO
-        return node, handle
+    def ask(self, opcode: int, node: int, body: bytes = b"") -> bytes:
+        return self.send(opcode, node, body).wait()
 
     def begin_write(self, text: str) -> Pending:
         """A program writes one line; it goes on when the answer comes."""
-        node, handle = self.open()
+        node, handle = self.open(NAME, os.O_RDWR)
         data = text.encode() + b"\n"
-        body = wire.RW_IN.pack(handle, 0, len(data), 0, 0, os.O_WRONLY, 0) + data
-        return self.ask(Opcode.WRITE, node, body)
+        return self.send(Opcode.WRITE, node, io(handle, 0, len(data)) + data)
 
     def write(self, text: str) -> int:
         """Write one line and wait; the count of bytes taken, or `OSError`."""
         return int(wire.WRITE_OUT.unpack(self.begin_write(text).wait())[0])
 
     def interrupt(self, pending: Pending) -> None:
-        """A signal for the program that waits for this answer."""
-        body = wire.INTERRUPT_IN.pack(pending.unique)
-        self.ask(Opcode.INTERRUPT, 0, body, answered=False)
-
-    def read(self, piece: int = 4096) -> str:
-        """Open, read to the end in pieces, close."""
-        node, handle = self.open()
-        text = b""
-        while True:
-            body = wire.RW_IN.pack(handle, len(text), piece, 0, 0, os.O_RDONLY, 0)
-            part = self.ask(Opcode.READ, node, body).wait()
-            assert len(part) <= piece
-            text += part
-            if not part:
-                break
-        self.ask(Opcode.RELEASE, node, wire.RELEASE_IN.pack(handle, 0, 0, 0)).wait()
-        return text.decode()
-
-    def names(self) -> list[str]:
-        answer = self.ask(Opcode.OPENDIR, ROOT_NODE, bytes(8)).wait()
-        handle = wire.OPEN_OUT.unpack(answer)[0]
-        found: list[str] = []
-        offset = 0
-        while entries := self._entries(handle, offset):
-            while entries:
-                _, offset, length, _ = wire.DIRENT.unpack_from(entries)
-                start = wire.DIRENT.size
-                found.append(entries[start : start + length].decode())
-                entries = entries[start + ((length + 7) & ~7) :]
-        return found
+        """A signal for the program that waits for this answer; has none of its own."""
+        self.send(Opcode.INTERRUPT, 0, wire.INTERRUPT_IN.pack(pending.unique))
 
     def close(self) -> None:
         """Take the last answers of a file that is closed by now."""
         self._listener.join(5)
         self._socket.close()
         assert not self._listener.is_alive()
-
-    def _entries(self, handle: int, offset: int) -> bytes:
-        body = wire.RW_IN.pack(handle, offset, 4096, 0, 0, 0, 0)
-        return self.ask(Opcode.READDIR, ROOT_NODE, body).wait()
 
     def _answers(self) -> None:
         """A thread: answers as they come, until the file's side hangs up."""

@@ -14,7 +14,7 @@ from bluebridge.guest.protocols.krping.control import KrpingCommands
 from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.models.capture_reader import parse, read_file
-from tests.models.fuse_peer import Kernel, connected
+from tests.models.fuse_peer import NAME, Kernel, connected
 from tests.models.verbs.krping_contract import SERVER_IP, KrpingContract, Side, both, start, until
 from tests.wire.krping_pair import opened
 from tests.wire.server import serving
@@ -215,7 +215,7 @@ def files(sides: tuple[Side, Side]) -> Iterator[Files]:
 
 def reads(kernel: Kernel) -> int:
     """RDMA READs of the one thread: the last of the nine columns."""
-    columns = kernel.read().split()
+    columns = kernel.read(NAME).split()
     return int(columns[8]) if len(columns) == 9 and columns[0] == "1-mlx4_0" else 0
 
 
@@ -229,7 +229,7 @@ def test_commands_statistics_and_ctrl_c(files: Files) -> None:
         client = second.begin_write(f"client,{ADDRESS},{options}")
         if "count" not in options:
             until(lambda: reads(first) > 5)
-            columns = second.read().split()
+            columns = second.read(NAME).split()
             assert len(columns) == 9 and columns[0] == "1-mlx4_0"
             second.interrupt(client)
             with pytest.raises(InterruptedError):
@@ -237,7 +237,7 @@ def test_commands_statistics_and_ctrl_c(files: Files) -> None:
         else:
             client.wait()
         server.wait()
-    assert first.read() == second.read() == ""
+    assert first.read(NAME) == second.read(NAME) == ""
 
 
 def test_a_client_that_fails_is_told(files: Files) -> None:

@@ -67,7 +67,7 @@ def test_the_introduction(control: Control) -> None:
     assert (major, minor) == (7, 31)
     old = wire.INIT_IN.pack(6, 0, 0, 0)
     with pytest.raises(OSError, match="Protocol error"):
-        control[0].ask(Opcode.INIT, 0, old).wait()
+        control[0].ask(Opcode.INIT, 0, old)
 
 
 def test_writers_get_the_outcome(control: Control) -> None:
@@ -83,7 +83,7 @@ def test_readers_see_what_runs_and_ctrl_c_ends_one(control: Control) -> None:
     kernel, commands = control
     first, second = kernel.begin_write("one"), kernel.begin_write("two")
     until(lambda: len(commands.running) == 2)
-    assert sorted(kernel.read().split()) == ["one", "two"]
+    assert sorted(kernel.read(NAME).split()) == ["one", "two"]
     kernel.interrupt(first)
     with pytest.raises(InterruptedError):
         first.wait()
@@ -103,7 +103,7 @@ def test_an_interrupt_that_comes_late_or_for_nobody(control: Control) -> None:
     kernel.interrupt(done)
     until(lambda: commands.running == ["one"])
     kernel.interrupt(done)
-    assert kernel.read() == "one\n"
+    assert kernel.read(NAME) == "one\n"
     assert not running.answered.is_set()
     kernel.interrupt(running)
     with pytest.raises(InterruptedError):
@@ -114,18 +114,17 @@ def test_a_reader_in_pieces_sees_whole_lines(control: Control) -> None:
     """What runs is looked at once, when the reading begins."""
     kernel, commands = control
     commands.running = [f"thread {number}" for number in range(9)]
-    assert kernel.read(piece=7) == commands.read()
+    assert kernel.read(NAME, piece=7) == commands.read()
     commands.running = []
-    assert kernel.read() == ""
+    assert kernel.read(NAME) == ""
 
 
 def test_what_is_and_is_not_there(control: Control) -> None:
     """One regular file that cannot be removed or joined by another."""
     kernel, _ = control
-    node = kernel.lookup()
-    assert stat.S_ISREG(kernel.attributes(node)[9])
-    assert stat.S_ISDIR(kernel.attributes(ROOT_NODE)[9])
-    assert kernel.names() == [".", "..", NAME]
+    assert stat.S_ISREG(kernel.mode(NAME))
+    assert stat.S_ISDIR(kernel.mode(""))
+    assert kernel.names("") == [NAME]
     with pytest.raises(FileNotFoundError):
         kernel.lookup("other")
     unlink, create = 10, 35
@@ -134,13 +133,13 @@ def test_what_is_and_is_not_there(control: Control) -> None:
         (create, struct.pack("=IIII", 0, 0o644, 0, 0) + b"other\0"),
     ):
         with pytest.raises(OSError, match="not implemented"):
-            kernel.ask(opcode, ROOT_NODE, body).wait()
+            kernel.ask(opcode, ROOT_NODE, body)
 
 
 def test_each_look_up_is_an_inode_of_its_own(control: Control) -> None:
     """The kernel locks an inode for as long as a write to it takes."""
     kernel, _ = control
-    assert len({kernel.lookup() for _ in range(5)}) == 5
+    assert len({kernel.lookup(NAME) for _ in range(5)}) == 5
 
 
 def test_closing_ends_what_runs() -> None:

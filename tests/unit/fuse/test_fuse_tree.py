@@ -14,7 +14,7 @@ from bluebridge.guest.fuse import tree
 from bluebridge.guest.fuse.connection import ROOT, Inodes
 from bluebridge.guest.fuse.messages import Opcode
 from bluebridge.guest.fuse.tree import Answer, Directory, File, Link, Node, directory
-from tests.models.fuse_tree import TreePeer, peer_of
+from tests.models.fuse_peer import TreePeer, peer_of
 
 
 class Things:

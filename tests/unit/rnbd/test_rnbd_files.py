@@ -18,7 +18,7 @@ from bluebridge.guest.protocols.rnbd.files import (
     parse_map_options,
 )
 from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair
-from tests.models.fuse_tree import TreePeer, peer_of
+from tests.models.fuse_peer import TreePeer, peer_of
 from tests.models.rnbd.loopback import Loopback
 
 DEVICE = "block/nbd3/rnbd"

@@ -11,7 +11,7 @@ from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair, Opened, 
 from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
 from bluebridge.guest.protocols.rtrs.engine.interface import PathStatus, SessionStatus, Statistics
 from bluebridge.guest.protocols.rtrs.files.trees import ClientFiles, ServerFiles
-from tests.models.fuse_tree import TreePeer, peer_of
+from tests.models.fuse_peer import TreePeer, peer_of
 
 PATH = "paths/ip:10.9.0.2@ip:10.9.0.1"
 
