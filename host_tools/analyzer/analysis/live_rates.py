@@ -11,7 +11,7 @@ from bluebridge.device.buslog.reader import Event
 from bluebridge.host_tools.analyzer.analysis.assembly import TransferAssembler
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
 from bluebridge.host_tools.analyzer.analysis.transfer import Transfer
-from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
+from bluebridge.host_tools.analyzer.transaction import Role, Tlp
 
 _CLASS = math.log(1.02)
 P99 = 0.99
@@ -56,6 +56,13 @@ class Times:
 
 WAYS = ("writes to the adapter", "reads of registers", "reads of memory", "writes to memory",
         "interrupts", "messages")  # fmt: skip
+_WAYS = {
+    (Tlp.MEMORY_WRITE, False): WAYS[0],
+    (Tlp.MEMORY_READ, False): WAYS[1],
+    (Tlp.MEMORY_READ, True): WAYS[2],
+    (Tlp.MEMORY_WRITE, True): WAYS[3],
+    (Tlp.MESSAGE, True): WAYS[5],
+}
 
 
 @dataclass(slots=True)
@@ -93,7 +100,14 @@ class LiveRates:
         interval = self._interval
         for event in events:
             interval.events += 1
-            self._count(transaction_of(event))
+            one = transaction_of(event)
+            way = _WAYS.get((one.tlp, one.upstream))
+            if one.role is Role.INTERRUPT:
+                way = WAYS[4]
+            if way is not None:
+                rate = interval.rates.setdefault((one.device, way), Rate())
+                rate.count += 1
+                rate.bytes += one.length
             for transfer in self._assembler.feed(event):
                 self._request(transfer)
         for transfer in self._assembler.done():
@@ -104,13 +118,6 @@ class LiveRates:
         interval, self._interval = self._interval, Interval()
         return interval
 
-    def _count(self, one: Transaction) -> None:
-        way = _way(one)
-        if way:
-            rate = self._interval.rates.setdefault((one.device, way), Rate())
-            rate.count += 1
-            rate.bytes += one.length
-
     def _request(self, transfer: Transfer) -> None:
         interval = self._interval
         interval.requests += 1
@@ -120,16 +127,3 @@ class LiveRates:
             key = transfer.device, transfer.opcode, transfer.posted_by.value
             times = interval.responses.setdefault(key, Times())
             times.add((ends[0].time - transfer.start) * 1e6, ends[0].number)
-
-
-def _way(one: Transaction) -> str:
-    """Return the one of `WAYS` that a transaction belongs to; empty for an event that is none."""
-    if one.role is Role.INTERRUPT:
-        return WAYS[4]
-    if one.tlp is Tlp.MESSAGE:
-        return WAYS[5]
-    if one.tlp is Tlp.MEMORY_READ:
-        return WAYS[2] if one.upstream else WAYS[1]
-    if one.tlp is Tlp.MEMORY_WRITE:
-        return WAYS[3] if one.upstream else WAYS[0]
-    return ""

@@ -84,36 +84,22 @@ class Rates:
         values.extend([0] * (time // self.width + 1 - len(values)))
 
 
-@dataclass(slots=True)
-class Overview:
-    """The blocks of a log and its rates."""
-
-    blocks: list[Block] = field(default_factory=list)
-    rates: Rates = field(default_factory=Rates)
-
-    @property
-    def events(self) -> int:
-        """Number of events in the log."""
-        return sum(block.events for block in self.blocks)
-
-
-def overview(heads: Iterable[Head]) -> Overview:
-    """Make the overview of a log from the heads of all events."""
-    found = Overview()
-    add = found.rates.add
-    block = None
+def overview(heads: Iterable[Head]) -> tuple[list[Block], Rates]:
+    """Return the blocks of a log and its rates from the heads of all events."""
+    blocks: list[Block] = []
+    rates = Rates()
     for number, when, device, kind, length in heads:
-        if block is None or block.events == BLOCK_EVENTS:
-            block = Block(number, when)
-            found.blocks.append(block)
+        if not blocks or blocks[-1].events == BLOCK_EVENTS:
+            blocks.append(Block(number, when))
+        block = blocks[-1]
         block.events += 1
         block.end = when
         block.counts[kind] += 1
         if kind in _RARE:
             block.rare = True
         elif kind in _MOVING:
-            add((device, kind), when, length)
-    return found
+            rates.add((device, kind), when, length)
+    return blocks, rates
 
 
 DEFAULT_LIMIT: Final = 120_000

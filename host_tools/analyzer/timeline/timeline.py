@@ -133,19 +133,20 @@ class Written:
 def write(reader: LogReader, options: Options, out: Callable[[bytes], object]) -> Written:
     """Write the timeline of the wanted events; raises `LogError`."""
     limit = DEFAULT_LIMIT if options.limit is None else options.limit
-    whole = overview(reader.heads(options.wanted))
+    blocks, moved = overview(reader.heads(options.wanted))
+    events = sum(block.events for block in blocks)
     writer = _Writer(reader, options, out)
-    levels = rates(whole.rates, reader.meta["devices"], writer.tracks)
+    levels = rates(moved, reader.meta["devices"], writer.tracks)
     notes = reader.events(replace(options.wanted, kinds=frozenset((Kind.NOTE,)), bar=None))
     levels += paces(notes, writer.tracks)
     marks = deque(sorted(levels, key=attrgetter("time")))
-    found = stretches(whole.blocks, limit)
+    found = stretches(blocks, limit)
     for stretch in found:
         writer.add(stretch, _until(marks, stretch), limit)
     writer.trace.add(marks)
     writer.trace.close()
-    cut = sum(stretch.drawn for stretch in found) if whole.events > limit else 0
-    return Written(whole.events, writer.drawing.events, writer.drawing.slices, cut)
+    cut = sum(stretch.drawn for stretch in found) if events > limit else 0
+    return Written(events, writer.drawing.events, writer.drawing.slices, cut)
 
 
 class _Writer:

@@ -61,11 +61,15 @@ def bridge_row(activity: Activity) -> BridgeRow | None:
         and (len(activity.transactions) > 1 or activity.title.startswith(SCRATCHPAD))
     ):
         return None
-    if kind is ActivityKind.STORE:
-        return _of_window(activity)
-    if kind is ActivityKind.DESCRIPTOR:
-        return _of_descriptor(activity)
-    return _of_registers(activity)
+    make = _MAKERS.get(kind, _of_registers)
+    what, length, source, target, translated, answer = make(activity)
+    until = ANSWERS.get(kind, "") if what != "load" else ""  # which is logged when it is answered
+    answer_us = None if answer is None else (answer.time - activity.begin) * 1e6
+    return BridgeRow(activity, what, length, source, target, translated, until, answer_us)
+
+
+_Parts = tuple[str, int, str, str, str, Transaction | None]
+"""The fields of a row from `what` to `translated`, and the first answer."""
 
 
 def _place(one: Transaction) -> str:
@@ -74,29 +78,19 @@ def _place(one: Transaction) -> str:
     return f"{host_of(one.device)} {one.address:#x}"
 
 
-def _since(activity: Activity, one: Transaction | None) -> float | None:
-    return None if one is None else (one.time - activity.begin) * 1e6
-
-
-def _of_window(activity: Activity) -> BridgeRow:
+def _of_window(activity: Activity) -> _Parts:
     parts = activity.transactions
     root = next(one for one in parts if one.role in (Role.WINDOW_STORE, Role.WINDOW_LOAD))
     arrivals = [one for one in parts if one.parent is not None]
     store = root.role is Role.WINDOW_STORE
-    answer = arrivals[0] if arrivals and store else None  # a load is logged when it is answered
-    return BridgeRow(
-        activity,
-        "store" if store else "load",
-        root.length,
-        host_of(root.device),
-        f"BAR{root.bar}+{root.address:#x}",
-        _place(arrivals[0]) if arrivals else "-",
-        ANSWERS[ActivityKind.STORE] if store else "",
-        _since(activity, answer),
-    )
+    return (
+        "store" if store else "load", root.length, host_of(root.device),
+        f"BAR{root.bar}+{root.address:#x}", _place(arrivals[0]) if arrivals else "-",
+        arrivals[0] if arrivals and store else None,
+    )  # fmt: skip
 
 
-def _of_descriptor(activity: Activity) -> BridgeRow:
+def _of_descriptor(activity: Activity) -> _Parts:
     parts = activity.transactions
     reads = [one for one in parts if one.role is Role.COPY_READ]
     writes = [one for one in parts if one.role is Role.COPY_WRITE]
@@ -104,16 +98,10 @@ def _of_descriptor(activity: Activity) -> BridgeRow:
     source = _place(reads[0]) if reads else host_of(activity.device)
     if beyond := _beyond(parts, Tlp.MEMORY_READ):
         source += f" ({beyond})"
-    return BridgeRow(
-        activity,
-        "descriptor",
-        sum(one.length for one in writes),
-        source,
-        f"{writes[0].address:#x}" if writes else "-",
-        _beyond(parts, Tlp.MEMORY_WRITE) or "-",
-        ANSWERS[ActivityKind.DESCRIPTOR],
-        _since(activity, done),
-    )
+    return (
+        "descriptor", sum(one.length for one in writes), source,
+        f"{writes[0].address:#x}" if writes else "-", _beyond(parts, Tlp.MEMORY_WRITE) or "-", done,
+    )  # fmt: skip
 
 
 def _beyond(parts: list[Transaction], tlp: Tlp) -> str:
@@ -121,33 +109,22 @@ def _beyond(parts: list[Transaction], tlp: Tlp) -> str:
     return next((_place(one) for one in parts if one.remote and one.tlp is tlp), "")
 
 
-def _of_registers(activity: Activity) -> BridgeRow:
-    root = activity.transactions[0]
-    doorbell = activity.kind is ActivityKind.DOORBELL
-    interrupt = None
-    if doorbell:
-        rung = (one for one in activity.transactions if one.role is Role.INTERRUPT)
-        interrupt = next(rung, None)
+def _of_registers(activity: Activity) -> _Parts:
+    root, kind = activity.transactions[0], activity.kind
+    rung = (one for one in activity.transactions if one.role is Role.INTERRUPT)
+    interrupt = next(rung, None) if kind is ActivityKind.DOORBELL else None
     notes = [one.text for one in activity.transactions[1:] if one.role is Role.NOTE]
     effect = ", ".join(notes[:3]) or "-"
     if interrupt is not None:
         effect = f"{host_of(interrupt.device)} vector {interrupt.address}"
-    return BridgeRow(
-        activity,
-        _what(activity),
-        root.length if root.tlp is not Tlp.NONE else 0,
-        host_of(activity.device),
-        activity.title,
-        effect,
-        ANSWERS[activity.kind] if doorbell else "",
-        _since(activity, interrupt),
-    )
+    what = str(kind.value)
+    if kind is ActivityKind.ACCESS:
+        what = SCRATCHPAD.strip() if activity.title.startswith(SCRATCHPAD) else "set-up"
+    length = root.length if root.tlp is not Tlp.NONE else 0
+    return what, length, host_of(activity.device), activity.title, effect, interrupt
 
 
-def _what(activity: Activity) -> str:
-    if activity.kind is not ActivityKind.ACCESS:
-        return str(activity.kind.value)
-    return SCRATCHPAD.strip() if activity.title.startswith(SCRATCHPAD) else "set-up"
+_MAKERS = {ActivityKind.STORE: _of_window, ActivityKind.DESCRIPTOR: _of_descriptor}
 
 
 HEADER = (
@@ -194,36 +171,29 @@ class Totals:
     answer_us: float = 0.0
     failed: int = 0
 
-
-class Summary:
-    """Sums up counts and means by function and kind."""
-
-    def __init__(self) -> None:
-        self._totals: dict[tuple[str, str, str], Totals] = {}
-
     def add(self, row: BridgeRow) -> None:
-        """Count a row into its function and kind."""
-        totals = self._totals.setdefault((row.activity.device, row.what, row.until), Totals())
-        totals.rows += 1
-        totals.bytes += row.bytes
-        totals.wall_us += row.activity.duration_us
-        totals.failed += row.activity.status not in ("", "OK")
+        """Count a row."""
+        self.rows += 1
+        self.bytes += row.bytes
+        self.wall_us += row.activity.duration_us
+        self.failed += row.activity.status not in ("", "OK")
         if row.answer_us is not None:
-            totals.answered += 1
-            totals.answer_us += row.answer_us
+            self.answered += 1
+            self.answer_us += row.answer_us
 
-    def lines(self) -> Iterator[str]:
-        """Write the table of means."""
+
+def summary_lines(totals: dict[tuple[str, str, str], Totals]) -> Iterator[str]:
+    """Write the table of means, by function, kind, and kind of answer."""
+    yield (
+        f"{'means by kind':22} {'count':>8} {'not OK':>8} {'bytes':>12} {'wall us':>10} "
+        f"{'answer us':>10}  from what to what"
+    )
+    for (device, what, until), each in sorted(totals.items()):
+        answer = f"{each.answer_us / each.answered:.1f}" if each.answered else "-"
         yield (
-            f"{'means by kind':22} {'count':>8} {'not OK':>8} {'bytes':>12} {'wall us':>10} "
-            f"{'answer us':>10}  from what to what"
-        )
-        for (device, what, until), each in sorted(self._totals.items()):
-            answer = f"{each.answer_us / each.answered:.1f}" if each.answered else "-"
-            yield (
-                f"{device:6} {what:15} {each.rows:8} {each.failed:8} {each.bytes:12} "
-                f"{each.wall_us / each.rows:10.1f} {answer:>10}  {until}"
-            ).rstrip()
+            f"{device:6} {what:15} {each.rows:8} {each.failed:8} {each.bytes:12} "
+            f"{each.wall_us / each.rows:10.1f} {answer:>10}  {until}"
+        ).rstrip()
 
 
 def _rows(reader: LogReader, options: Options) -> Iterator[BridgeRow]:
@@ -241,15 +211,15 @@ def _lines(reader: LogReader, options: Options) -> Iterator[str]:
         for row in found:
             yield view.line(json_row(row, transactions=options.tree))
         return
-    summary = Summary()
+    totals: dict[tuple[str, str, str], Totals] = {}
     yield HEADER
     for row in found:
-        summary.add(row)
+        totals.setdefault((row.activity.device, row.what, row.until), Totals()).add(row)
         yield line(row)
         if options.tree:
             yield from tree(row.activity)
     yield ""
-    yield from summary.lines()
+    yield from summary_lines(totals)
 
 
 VIEW = View("bridge", "stores, descriptors and doorbells of bridges", _lines, tree=True)

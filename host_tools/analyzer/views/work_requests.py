@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
+from operator import add
 
 from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel, Transfer, modelled
@@ -17,34 +18,33 @@ Tally = tuple[int, int]
 """A number of transactions and their total bytes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BusCounts:
     """Counts of transactions on one side of a work request; `completions` are of its reads."""
 
-    down: Tally
-    reads: Tally
-    completions: Tally
-    up: Tally
-    interrupts: int
+    down: Tally = (0, 0)
+    reads: Tally = (0, 0)
+    completions: Tally = (0, 0)
+    up: Tally = (0, 0)
+    interrupts: int = 0
 
     @classmethod
-    def of(cls, transactions: Iterable[Transaction]) -> BusCounts:
-        """Count the transactions that crossed the bus."""
-        down = reads = completions = up = (0, 0)
-        interrupts = 0
-        for one in transactions:
-            if one.repeated:
+    def of(cls, transfer: Transfer, *, remote: bool) -> BusCounts:
+        """Count the transactions that crossed the bus of one side."""
+        found = cls()
+        for one in transfer.transactions:
+            if one.repeated or one.remote is not remote:
                 continue
             if one.role is Role.INTERRUPT:
-                interrupts += 1
+                found.interrupts += 1
             elif one.tlp is Tlp.MEMORY_READ and one.upstream:
-                reads = _plus(reads, one.requests, one.length)
-                completions = _plus(completions, one.completions, one.length)
+                found.reads = _plus(found.reads, one.requests, one.length)
+                found.completions = _plus(found.completions, one.completions, one.length)
             elif one.tlp is Tlp.MEMORY_WRITE and one.upstream:
-                up = _plus(up, one.requests, one.length)
+                found.up = _plus(found.up, one.requests, one.length)
             elif one.tlp is Tlp.MEMORY_WRITE:
-                down = _plus(down, one.requests, one.length)
-        return cls(down, reads, completions, up, interrupts)
+                found.down = _plus(found.down, one.requests, one.length)
+        return found
 
 
 def _plus(tally: Tally, count: int, length: int) -> Tally:
@@ -68,8 +68,7 @@ def header(model: TimeModel | None) -> list[str]:
 
 def line(transfer: Transfer, model: TimeModel | None) -> str:
     """Write a work request as a line of the table."""
-    own = BusCounts.of(each for each in transfer.transactions if not each.remote)
-    peer = BusCounts.of(each for each in transfer.transactions if each.remote)
+    own, peer = (BusCounts.of(transfer, remote=remote) for remote in (False, True))
     sides = "  ".join(f"{_tally(each):>11}" for each in (own.down, own.reads, own.completions))
     sides += f"  {_tally(own.up):>11}  {own.interrupts:3}"
     theirs = f"{_tally(peer.reads):>11}  {_tally(peer.up):>11}  {peer.interrupts:3}"
@@ -150,11 +149,10 @@ class Summary:
         totals.requests += 1
         totals.wall_us += transfer.wall_us
         for remote, sums in zip((False, True), totals.sides, strict=True):
-            counts = BusCounts.of(each for each in transfer.transactions if each.remote is remote)
+            counts = BusCounts.of(transfer, remote=remote)
             tallies = (counts.down, counts.reads, counts.completions, counts.up)
-            for place, (count, _) in enumerate(tallies):
-                sums[place] += count
-            sums[4] += counts.interrupts
+            added = (*(count for count, _ in tallies), counts.interrupts)
+            sums[:] = map(add, sums, added)
         if self._model is not None:
             totals.modelled_us += modelled(transfer, self._model) or 0.0
             totals.cpu_us += self._model.cpu(transfer)
