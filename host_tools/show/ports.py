@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from bluebridge.device.layout.fields import Register, RegisterBlock
 from bluebridge.device.layout.ib.mad import PORT_INFO
@@ -22,25 +22,22 @@ _LANE_GBITS = {1: 2.5, 2: 5.0, 4: 10.0}
 _RDMA = ("rx_packets", "rx_bytes", "tx_packets", "tx_bytes")
 
 
-def port(row: Row) -> Sequence[Item]:
+def port(row: Row) -> Item:
     """Return the item of a port."""
     subnet = bytes.fromhex(row["port_info"]) if "port_info" in row else None
     rdma = row["rdma_counters"].values()
-    return [
-        {
-            "function": row["function"],
-            "port": row["port"],
-            "link_layer": _LAYERS[row["link_layer"]],
-            "cable": "in" if row["cable"] else "out",
-            **(_ethernet(row) if subnet is None else _infiniband(subnet)),
-            "gid": {index: gid_text(bytes.fromhex(gid)) for index, gid in row["gids"].items()},
-            "roce": {} if subnet else {i: f"v{v}" for i, v in row["roce_versions"].items()},
-            "pkey": {index: f"{pkey:#06x}" for index, pkey in row.get("pkeys", {}).items()},
-            "qp0": row["special_qpn"] or None,
-            "counters": row["counters"],
-            "rdma": {name: sum(each[name] for each in rdma) for name in _RDMA},
-        }
-    ]
+    return {
+        "port": row["port"],
+        "link_layer": _LAYERS[row["link_layer"]],
+        "cable": "in" if row["cable"] else "out",
+        **(_ethernet(row) if subnet is None else _infiniband(subnet)),
+        "gid": {index: gid_text(bytes.fromhex(gid)) for index, gid in row["gids"].items()},
+        "roce": {} if subnet else {i: f"v{v}" for i, v in row["roce_versions"].items()},
+        "pkey": {index: f"{pkey:#06x}" for index, pkey in row.get("pkeys", {}).items()},
+        "qp0": row["special_qpn"] or None,
+        "counters": row["counters"],
+        "rdma": {name: sum(each[name] for each in rdma) for name in _RDMA},
+    }
 
 
 def _ethernet(row: Row) -> Item:
@@ -75,26 +72,13 @@ def _infiniband(info: bytes) -> Item:
 
 
 PORTS = Kind(
-    "ports",
-    "ports",
-    "a port, from 1 on",
-    port,
-    ("port",),
+    "ports", "ports", "a port, from 1 on", port, ("port",),
     hexadecimal=frozenset(("qp0", "steering")),
-)
-
-
-def congestion(row: Row) -> Sequence[Item]:
-    """Return the item of a queue pair, which the device server tells as it is shown."""
-    return [{"function": row["function"], **row}]
+)  # fmt: skip
 
 
 ECN = Kind(
-    "ecn",
-    "queue pairs on a wire of packets",
-    "a QPN",
-    congestion,
-    ("lqpn",),
+    "ecn", "queue pairs on a wire of packets", "a QPN", dict, ("lqpn",),
     (
         "lqpn", "rqpn", "ce-seen", "cnps-sent", "cnps-received", "rate", "target", "alpha",
         "limited",
@@ -106,25 +90,22 @@ ECN = Kind(
 _LINKS = {True: "up", False: "down", None: "kept by software"}
 
 
-def bridge(row: Row) -> Sequence[Item]:
+def bridge(row: Row) -> Item:
     """Return the item of one side of a bridge."""
     registers = _Registers(BY_NAME[row["model"]], lines_of(row), row["partition"] or 0)
-    return [
-        {
-            "function": row["function"],
-            "model": row["model"],
-            "link": _LINKS[row["link"]],
-            "link-wanted": row["wanted"],
-            "partition": row["partition"],
-            "locked-up": row["hung"],
-            "window": {_name(each): _window(each, registers) for each in row["windows"]},
-            "doorbell": f"{registers.value(Use.PENDING):#x}",
-            "doorbell-mask": f"{registers.value(Use.MASK):#x}",
-            "doorbells-lost": row["lost"],
-            "scratchpad": registers.scratchpads(),
-            "message": registers.messages(),
-        }
-    ]
+    return {
+        "model": row["model"],
+        "link": _LINKS[row["link"]],
+        "link-wanted": row["wanted"],
+        "partition": row["partition"],
+        "locked-up": row["hung"],
+        "window": {_name(each): _window(each, registers) for each in row["windows"]},
+        "doorbell": f"{registers.value(Use.PENDING):#x}",
+        "doorbell-mask": f"{registers.value(Use.MASK):#x}",
+        "doorbells-lost": row["lost"],
+        "scratchpad": registers.scratchpads(),
+        "message": registers.messages(),
+    }
 
 
 class _Registers:
@@ -185,35 +166,28 @@ def _window(window: Row, registers: _Registers) -> Item:
     }
 
 
-def channel(row: Row) -> Sequence[Item]:
+def channel(row: Row) -> Item:
     """Return the item of a channel of a DMA engine."""
-    return [
-        {
-            "function": row["function"],
-            "channel": row["channel"],
-            "state": State(row["state"]).name.lower(),
-            "error": ChannelError(row["error"]).name or "none",
-            "chain": row["chain"],
-            "next": row["next"],
-            "last-done": row["last"],
-            "done": row["done"],
-            "wanted": row["wanted"],
-            "bytes-left": row["copying"],
-            "completion": row["completion"],
-            "interrupts": bool(row["interrupts"]),
-            "interrupt-armed": bool(row["armed"]),
-            "suspending": bool(row["suspending"]),
-        }
-    ]
+    return {
+        "channel": row["channel"],
+        "state": State(row["state"]).name.lower(),
+        "error": ChannelError(row["error"]).name or "none",
+        "chain": row["chain"],
+        "next": row["next"],
+        "last-done": row["last"],
+        "done": row["done"],
+        "wanted": row["wanted"],
+        "bytes-left": row["copying"],
+        "completion": row["completion"],
+        "interrupts": bool(row["interrupts"]),
+        "interrupt-armed": bool(row["armed"]),
+        "suspending": bool(row["suspending"]),
+    }
 
 
 NTB = Kind("ntb", "bridges", "nothing: a guest has one bridge", bridge, ())
 DMA = Kind(
-    "dma",
-    "channels",
-    "a channel, from 0 on",
-    channel,
-    ("channel",),
+    "dma", "channels", "a channel, from 0 on", channel, ("channel",),
     (
         "channel", "state", "error", "chain", "next", "last-done", "done", "wanted", "bytes-left",
         "completion",

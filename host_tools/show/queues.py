@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from bluebridge.device.layout.mlx4.contexts import (
     CQC,
     EQ_STATE_ALWAYS_ARMED,
@@ -31,7 +28,7 @@ _EQ_STATES = {
 }
 
 
-def queue_pair(row: Row) -> Sequence[Item]:
+def queue_pair(row: Row) -> Item:
     """Return the item of a queue pair."""
     context = bytes.fromhex(row["context"])
 
@@ -39,7 +36,6 @@ def queue_pair(row: Row) -> Sequence[Item]:
         return QPC.get(context, name)
 
     item: Item = {
-        "function": row["function"],
         "lqpn": row["lqpn"],
         "rqpn": get("remote_qpn") if row["type"] in CONNECTED else None,
         "type": row["type"],
@@ -74,7 +70,7 @@ def queue_pair(row: Row) -> Sequence[Item]:
         "fast-reg": bool(get("fast_reg_enable")),
         "rq-record": get("doorbell_record") if "rq" in row else None,
     }
-    return [item | _unacked(row)]
+    return item | _unacked(row)
 
 
 def _rings(row: Row) -> Item:
@@ -117,70 +113,58 @@ def _mac(address: bytes) -> str | None:
     return address.hex(":") if any(address) else None
 
 
-def completion_queue(row: Row) -> Sequence[Item]:
+def completion_queue(row: Row) -> Item:
     """Return the item of a completion queue."""
     context = bytes.fromhex(row["context"])
     fields = ("eqn", "uar", "period", "max_count", "doorbell_record")
-    return [
-        {
-            **_ring(row, "cqn", "cqe"),
-            "armed": _ARMED[row["armed"]],
-            "state": "broken" if row["broken"] else "valid",
-            **{name.replace("_", "-"): CQC.get(context, name) for name in fields},
-            "overrun-ignore": bool(CQC.get(context, "overrun_ignore")),
-            "timestamps": bool(CQC.get(context, "timestamps")),
-            "last-notified": CQC.get(context, "last_notified"),
-        }
-    ]
+    return {
+        **_ring(row, "cqn", "cqe"),
+        "armed": _ARMED[row["armed"]],
+        "state": "broken" if row["broken"] else "valid",
+        **{name.replace("_", "-"): CQC.get(context, name) for name in fields},
+        "overrun-ignore": bool(CQC.get(context, "overrun_ignore")),
+        "timestamps": bool(CQC.get(context, "timestamps")),
+        "last-notified": CQC.get(context, "last_notified"),
+    }
 
 
 def _ring(row: Row, number: str, size: str) -> Item:
-    names = {"function": "function", number: number, size: "size"}
-    found: dict[str, Any] = {name: row[told] for name, told in names.items()}
+    found = {number: row[number], size: row["size"]}
     return {**found, "producer": row["producer"], "consumer": row["consumer"]}
 
 
-def shared_receive_queue(row: Row) -> Sequence[Item]:
+def shared_receive_queue(row: Row) -> Item:
     """Return the item of a shared receive queue."""
     context = bytes.fromhex(row["context"])
-    return [
-        {
-            "function": row["function"],
-            "srqn": row["srqn"],
-            "pdn": SRQC.get(context, "pd"),
-            "cqn": SRQC.get(context, "cqn"),
-            "size": row["size"],
-            "posted": row["producer"],
-            "taken": row["consumer"],
-            "next-entry": row["next_entry"],
-            "limit": SRQC.get(context, "limit_watermark"),
-            "xrcdn": SRQC.get(context, "xrcd"),
-            "doorbell-record": SRQC.get(context, "doorbell_record"),
-        }
-    ]
+    return {
+        "srqn": row["srqn"],
+        "pdn": SRQC.get(context, "pd"),
+        "cqn": SRQC.get(context, "cqn"),
+        "size": row["size"],
+        "posted": row["producer"],
+        "taken": row["consumer"],
+        "next-entry": row["next_entry"],
+        "limit": SRQC.get(context, "limit_watermark"),
+        "xrcdn": SRQC.get(context, "xrcd"),
+        "doorbell-record": SRQC.get(context, "doorbell_record"),
+    }
 
 
-def event_queue(row: Row) -> Sequence[Item]:
+def event_queue(row: Row) -> Item:
     """Return the item of an event queue."""
     context = bytes.fromhex(row["context"])
-    return [
-        {
-            **_ring(row, "eqn", "eqe"),
-            "vector": EQC.get(context, "vector"),
-            "state": _EQ_STATES.get(EQC.get(context, "state"), "armed"),
-            "backlog": row["backlog"],
-            "overflowed": row["overflowed"],
-            "overrun-ignore": bool(EQC.get(context, "overrun_ignore")),
-        }
-    ]
+    return {
+        **_ring(row, "eqn", "eqe"),
+        "vector": EQC.get(context, "vector"),
+        "state": _EQ_STATES.get(EQC.get(context, "state"), "armed"),
+        "backlog": row["backlog"],
+        "overflowed": row["overflowed"],
+        "overrun-ignore": bool(EQC.get(context, "overrun_ignore")),
+    }
 
 
 QP = Kind(
-    "qp",
-    "queue pairs",
-    "a QPN",
-    queue_pair,
-    ("lqpn",),
+    "qp", "queue pairs", "a QPN", queue_pair, ("lqpn",),
     (
         "lqpn", "rqpn", "type", "state", "path-mtu", "rq-psn", "sq-psn", "unacked", "pdn", "scqn",
         "rcqn", "srqn", "sq-size", "sq-next", "rq-size", "rq-posted", "rq-taken", "timeout",
@@ -191,31 +175,19 @@ QP = Kind(
     ),
 )  # fmt: skip
 CQ = Kind(
-    "cq",
-    "completion queues",
-    "a CQN",
-    completion_queue,
-    ("cqn",),
+    "cq", "completion queues", "a CQN", completion_queue, ("cqn",),
     ("cqn", "cqe", "producer", "consumer", "armed", "state", "eqn", "uar", "period", "max-count"),
     frozenset(("cqn", "doorbell-record")),
-)
+)  # fmt: skip
 SRQ = Kind(
-    "srq",
-    "shared receive queues",
-    "an SRQN",
-    shared_receive_queue,
-    ("srqn",),
+    "srq", "shared receive queues", "an SRQN", shared_receive_queue, ("srqn",),
     ("srqn", "pdn", "cqn", "size", "posted", "taken", "next-entry", "limit"),
     frozenset(("srqn", "cqn", "doorbell-record")),
-)
+)  # fmt: skip
 EQ = Kind(
-    "eq",
-    "event queues",
-    "an EQN",
-    event_queue,
-    ("eqn",),
+    "eq", "event queues", "an EQN", event_queue, ("eqn",),
     ("eqn", "eqe", "producer", "consumer", "vector", "state", "backlog", "overflowed"),
-)
+)  # fmt: skip
 
 
 _RIGHTS = ("local_read", "local_write", "remote_read", "remote_write", "remote_atomic")
@@ -224,28 +196,25 @@ _ADDRESS_BITS = 64
 _ALL_MEMORY = (1 << _ADDRESS_BITS) - 1
 
 
-def region(row: Row) -> Sequence[Item]:
+def region(row: Row) -> Item:
     """Return the item of an entry of the protection table, whose key is both lkey and rkey."""
     everything = row["length"] == _ALL_MEMORY
-    return [
-        {
-            "function": row["function"],
-            "rkey": row["lkey"],
-            "lkey": None if row["window"] else row["lkey"],
-            "type": _type(row),
-            "state": _state(row),
-            "iova": row["iova"],
-            "mrlen": "all memory" if everything else row["length"],
-            "pdn": row["pd"],
-            "access": _access(row["rights"]),
-            "page-size": _page_size(row),
-            "pieces": row["pieces"],
-            "windows": row["windows"],
-            "window-of": row["parent"],
-            "lqpn": row["qpn"] or None,
-            "mtt-addr": MPT.get(bytes.fromhex(row["entry"]), "mtt_addr"),
-        }
-    ]
+    return {
+        "rkey": row["lkey"],
+        "lkey": None if row["window"] else row["lkey"],
+        "type": _type(row),
+        "state": _state(row),
+        "iova": row["iova"],
+        "mrlen": "all memory" if everything else row["length"],
+        "pdn": row["pd"],
+        "access": _access(row["rights"]),
+        "page-size": _page_size(row),
+        "pieces": row["pieces"],
+        "windows": row["windows"],
+        "window-of": row["parent"],
+        "lqpn": row["qpn"] or None,
+        "mtt-addr": MPT.get(bytes.fromhex(row["entry"]), "mtt_addr"),
+    }
 
 
 def _page_size(row: Row) -> int | None:
@@ -274,11 +243,7 @@ def _access(rights: int) -> list[str]:
 
 
 MR = Kind(
-    "mr",
-    "memory regions",
-    "an lkey or rkey",
-    region,
-    ("rkey",),
+    "mr", "memory regions", "an lkey or rkey", region, ("rkey",),
     ("rkey", "lkey", "type", "state", "iova", "mrlen", "pdn", "access", "page-size", "windows"),
     frozenset(("rkey", "lkey", "iova", "window-of", "lqpn", "mtt-addr")),
-)
+)  # fmt: skip

@@ -39,15 +39,15 @@ def value_at(
     return int.from_bytes(lines[start][at : at + register.width // 8], block.order)
 
 
-def registers(row: Row) -> Sequence[Item]:
+def registers(row: Row) -> list[Item]:
     """Return the registers that can be read; of repeated ones only those changed since reset."""
     lines = lines_of(row)
     found = [
-        _item(row["function"], block, register, index, value)
+        _item(block, register, index, value)
         for block in blocks_of(row["model"])
         for register, index, value in _values(lines, block)
     ]
-    return [*found, _error_buffer(row, lines)] if row["model"] == "hca" else found
+    return [*found, _error_buffer(lines)] if row["model"] == "hca" else found
 
 
 def _values(
@@ -62,7 +62,7 @@ def _values(
                 yield register, index, value
 
 
-def _item(function: str, block: RegisterBlock, register: Register, index: int, value: int) -> Item:
+def _item(block: RegisterBlock, register: Register, index: int, value: int) -> Item:
     place = f"[{index}]" if block.count > 1 else ""
     name = f"{block.name}{place}.{register.name}"
     fields = register.decode(value) if register.fields or register.values else ""
@@ -70,7 +70,6 @@ def _item(function: str, block: RegisterBlock, register: Register, index: int, v
     if block is bar0.HCR and register.name == "control":
         meaning = f"{meaning} {name_of(value & _OPCODE)}" if value else meaning
     return {
-        "function": function,
         "offset": block.base + index * block.stride + register.offset,
         "register": name,
         "value": f"{value:#0{2 + register.width // 4}x}",
@@ -79,12 +78,11 @@ def _item(function: str, block: RegisterBlock, register: Register, index: int, v
     }
 
 
-def _error_buffer(row: Row, lines: Mapping[int, bytes]) -> Item:
+def _error_buffer(lines: Mapping[int, bytes]) -> Item:
     buffer = lines[bar0.CATAS_OFFSET]
     code = bar0.CATAS.get(buffer, "code")
     text = bar0.CATAS.get_raw(buffer, "text").rstrip(b"\0").decode("ascii", "replace")
     return {
-        "function": row["function"],
         "offset": bar0.CATAS_OFFSET,
         "register": "CATAS",
         "value": f"{code:#010x}",
@@ -94,15 +92,11 @@ def _error_buffer(row: Row, lines: Mapping[int, bytes]) -> Item:
 
 
 REGS = Kind(
-    "regs",
-    "registers",
-    "an offset in BAR0",
-    registers,
-    ("offset",),
+    "regs", "registers", "an offset in BAR0", registers, ("offset",),
     ("offset", "register", "value", "fields", "meaning"),
     frozenset(("offset",)),
     offsets=True,
-)
+)  # fmt: skip
 
 
 _COMMAND = {
@@ -223,22 +217,18 @@ def _capabilities(config: bytes) -> Iterator[Entry]:
         at = config[at + 1]
 
 
-def config_space(row: Row) -> Sequence[Item]:
+def config_space(row: Row) -> list[Item]:
     """Return an item for every register of config space, by its name."""
     config = bytes.fromhex(row["config"]).ljust(pci.CONFIG_SIZE, b"\0")
     return [
-        {"function": row["function"], "offset": offset, "register": name, "value": text}
+        {"offset": offset, "register": name, "value": text}
         for offset, name, text in (*_header(config, row["bars"]), *_capabilities(config))
     ]
 
 
 CONFIG = Kind(
-    "config",
-    "registers",
-    "an offset in config space",
-    config_space,
-    ("offset", "register"),
+    "config", "registers", "an offset in config space", config_space, ("offset", "register"),
     ("offset", "register", "value"),
     frozenset(("offset",)),
     offsets=True,
-)
+)  # fmt: skip

@@ -22,7 +22,7 @@ Item = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of objects: `items` makes items of a row, `keys` are the fields that identify one.
+    """A kind of objects: `make` makes what is shown of a row, `keys` tell an item from others.
 
     `columns` are those of its table, the most wanted first; kinds without any are shown as lines.
     Numbers of the fields `hexadecimal` are addresses, keys, bit masks, and the numbers of queues
@@ -34,12 +34,18 @@ class Kind:
     """The plural of the kind for use in a sentence."""
     number: str
     """The meaning of the argument NUMBER, in words."""
-    items: Callable[[Row], Sequence[Item]]
+    make: Callable[[Row], Item | list[Item]]
     keys: tuple[str, ...]
     columns: tuple[str, ...] = ()
     hexadecimal: frozenset[str] = frozenset()
     offsets: bool = False
     """Whether the argument NUMBER is an offset, which is looked up here, not in the server."""
+
+    def items(self, row: Row) -> list[Item]:
+        """Return the items of a row, each with its function in front."""
+        made = self.make(row)
+        found = made if isinstance(made, list) else [made]
+        return [{"function": row["function"], **item} for item in found]
 
     def key(self, item: Item) -> tuple[Any, ...]:
         """Return the function and the values of `keys`, which tell an item from all others."""

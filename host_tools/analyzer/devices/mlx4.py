@@ -54,21 +54,12 @@ _EVENTS: dict[int, EventKind] = {
     EventType.CMD: EventKind.COMMAND,
     EventType.PORT_CHANGE: EventKind.PORT,
     EventType.PORT_MNG_CHG: EventKind.PORT,
-    **dict.fromkeys(
-        (
-            EventType.CQ_ERROR,
-            EventType.WQ_CATAS_ERROR,
-            EventType.LOCAL_CATAS_ERROR,
-            EventType.ECC_DETECT,
-            EventType.EQ_OVERFLOW,
-            EventType.WQ_INVALID_REQUEST,
-            EventType.WQ_ACCESS_ERROR,
-            EventType.SRQ_CATAS_ERROR,
-            EventType.RECOVERABLE_ERROR,
-        ),
-        EventKind.FAULT,
-    ),
-}
+    **dict.fromkeys((
+        EventType.CQ_ERROR, EventType.WQ_CATAS_ERROR, EventType.LOCAL_CATAS_ERROR,
+        EventType.ECC_DETECT, EventType.EQ_OVERFLOW, EventType.WQ_INVALID_REQUEST,
+        EventType.WQ_ACCESS_ERROR, EventType.SRQ_CATAS_ERROR, EventType.RECOVERABLE_ERROR,
+    ), EventKind.FAULT),
+}  # fmt: skip
 
 
 def _register_words(place: Place, value: int) -> str | None:

@@ -36,27 +36,20 @@ DEFAULT = "system-x"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument(
-        "folders", metavar="DIR", nargs="*", type=Path, help="folder of a run or of a bus log"
-    )
-    parser.add_argument(
-        "--table",
-        choices=tuple(TABLES),
+    add = parser.add_argument
+    add("folders", metavar="DIR", nargs="*", type=Path, help="folder of a run or of a bus log")
+    add(
+        "--table", choices=tuple(TABLES),
         help="this table or figure of the BlueFlame study beside the modelled one; the folders are "
         "sweeps with BlueFlame and without, of 4.3 one with entries in the wrong page",
-    )
-    parser.add_argument(
-        "--profile",
-        metavar="NAME|FILE",
-        help=f"{', '.join(built_in())}, or a TOML file like theirs (default: the table's, "
-        f"else {DEFAULT})",
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="one JSON object for each row, instead of a table"
-    )
-    parser.add_argument(
-        "--list", action="store_true", help="the built-in profiles with their constants"
-    )
+    )  # fmt: skip
+    names = ", ".join(built_in())
+    add(
+        "--profile", metavar="NAME|FILE",
+        help=f"{names}, or a TOML file like theirs (default: the table's, else {DEFAULT})",
+    )  # fmt: skip
+    add("--json", action="store_true", help="one JSON object for each row, instead of a table")
+    add("--list", action="store_true", help="the built-in profiles with their constants")
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -80,25 +80,15 @@ _HALF: Final = 1 << 23
 FIRSTS: Final = frozenset((BthOpcode.RC_SEND_FIRST, BthOpcode.RC_WRITE_FIRST))
 MIDDLES: Final = frozenset((BthOpcode.RC_SEND_MIDDLE, BthOpcode.RC_WRITE_MIDDLE))
 WRITES: Final = frozenset(range(BthOpcode.RC_WRITE_FIRST, BthOpcode.RC_WRITE_ONLY_IMM + 1))
-LASTS: Final = frozenset(
-    (
-        BthOpcode.RC_SEND_LAST,
-        BthOpcode.RC_SEND_LAST_IMM,
-        BthOpcode.RC_SEND_LAST_INV,
-        BthOpcode.RC_WRITE_LAST,
-        BthOpcode.RC_WRITE_LAST_IMM,
-    )
-)
+LASTS: Final = frozenset((
+    BthOpcode.RC_SEND_LAST, BthOpcode.RC_SEND_LAST_IMM, BthOpcode.RC_SEND_LAST_INV,
+    BthOpcode.RC_WRITE_LAST, BthOpcode.RC_WRITE_LAST_IMM,
+))  # fmt: skip
 ATOMICS: Final = frozenset((BthOpcode.RC_COMPARE_SWAP, BthOpcode.RC_FETCH_ADD))
-TAKES_RECEIVE: Final = frozenset(
-    (
-        *range(BthOpcode.RC_SEND_FIRST, BthOpcode.RC_SEND_ONLY_IMM + 1),
-        BthOpcode.RC_SEND_LAST_INV,
-        BthOpcode.RC_SEND_ONLY_INV,
-        BthOpcode.RC_WRITE_LAST_IMM,
-        BthOpcode.RC_WRITE_ONLY_IMM,
-    )
-)
+TAKES_RECEIVE: Final = frozenset((
+    *range(BthOpcode.RC_SEND_FIRST, BthOpcode.RC_SEND_ONLY_IMM + 1), BthOpcode.RC_SEND_LAST_INV,
+    BthOpcode.RC_SEND_ONLY_INV, BthOpcode.RC_WRITE_LAST_IMM, BthOpcode.RC_WRITE_ONLY_IMM,
+))  # fmt: skip
 RESPONSES: Final = frozenset(
     range(BthOpcode.RC_READ_RESPONSE_FIRST, BthOpcode.RC_READ_RESPONSE_ONLY + 1)
 )

@@ -32,7 +32,7 @@ from bluebridge.host_tools.analyzer.devices.model import (
 )
 from bluebridge.host_tools.analyzer.transaction import Role
 from bluebridge.host_tools.analyzer.views import activities as activity_view
-from bluebridge.host_tools.show.ports import bridge
+from bluebridge.host_tools.show.ports import NTB
 
 TOY_REGISTERS = RegisterBlock(
     "TOY",
@@ -147,7 +147,7 @@ def test_a_new_bridge_has_a_page() -> None:
         "function": "a.toy", "model": "toy-bridge", "link": True, "wanted": True, "lost": 0,
         "partition": None, "hung": False, "windows": [window], "lines": {"0": line.hex()},
     }  # fmt: skip
-    (item,) = bridge(row)
+    (item,) = NTB.items(row)
     assert (item["doorbell"], item["doorbell-mask"]) == ("0x40", "0x3")
     assert (item["scratchpad"], item["message"]) == ({"0": "0x00000005"}, {})
     assert item["window"]["bar2"]["limit"] == "0x1000"
