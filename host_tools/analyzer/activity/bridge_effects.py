@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.ntb.uses import Uses
 from bluebridge.host_tools.analyzer.activity.activity import MAX_PARTS, Activity, ActivityKind
@@ -11,36 +9,36 @@ from bluebridge.host_tools.analyzer.activity.commands import PAUSE_SECONDS
 from bluebridge.host_tools.analyzer.transaction import OK, Role, Tlp, Transaction
 
 
-class Cause(Protocol):
-    """An access, a store, a doorbell or a descriptor that is under way."""
-
-    def effect(self, one: Transaction) -> bool:
-        """List a transaction with its cause; return False if this cannot have caused it."""
-
-    def end(self) -> Activity | None:
-        """End the wait for immediate effects; return the activity if it is complete by that."""
-
-
 def mark_remote(activity: Activity, one: Transaction) -> None:
     """Note whether a transaction is on the bus of another machine than its activity."""
     one.remote = host_of(one.device) != host_of(activity.device)
 
 
-class Access:
+class Cause:
+    """An access, a store, a doorbell or a descriptor under way, with its `activity`."""
+
+    activity: Activity
+    place = 0  # of the transaction in it that effects follow from
+
+    def effect(self, one: Transaction) -> bool:
+        """List a transaction with its cause; return False if this cannot have caused it."""
+        if len(self.activity.transactions) >= MAX_PARTS:
+            return False
+        mark_remote(self.activity, one)
+        self.activity.add(one, self.place)
+        return True
+
+    def end(self) -> Activity | None:
+        """End the wait for immediate effects; return the activity if it is complete by that."""
+        return None
+
+
+class Access(Cause):
     """An access, a reset or a change of the link; `unmasks`: it lets doorbells interrupt."""
 
     def __init__(self, activity: Activity, *, unmasks: bool = False) -> None:
         self.activity = activity
         self.unmasks = unmasks
-        self._place = 0  # of the last access, if they are of config space
-
-    def effect(self, one: Transaction) -> bool:
-        """List a transaction that follows from the access."""
-        if len(self.activity.transactions) >= MAX_PARTS:
-            return False
-        mark_remote(self.activity, one)
-        self.activity.add(one, self._place)
-        return True
 
     def end(self) -> Activity:
         """Return the activity, which is then complete."""
@@ -58,7 +56,7 @@ class Access:
 
     def go_on(self, one: Transaction) -> None:
         """Add the next access of config space to the activity."""
-        self._place = self.activity.add(one)
+        self.place = self.activity.add(one)
 
     @property
     def changes_link(self) -> bool:
@@ -74,7 +72,7 @@ LOST = "nothing arrived"
 UNANSWERED = "all ones: the window shows nothing"
 
 
-class WindowAccess:
+class WindowAccess(Cause):
     """A run of stores, or of reads, of one processor at ascending addresses of a window."""
 
     def __init__(self, one: Transaction, arrivals: list[Transaction], words: str = "") -> None:
@@ -84,7 +82,7 @@ class WindowAccess:
         kind = ActivityKind.ACCESS if words else ActivityKind.STORE
         self.activity = Activity(first.number, kind, one.device, words, first.time, one.time)
         self._to_register = bool(words)
-        self._place = len(arrivals)
+        self.place = len(arrivals)
         for each in arrivals:
             self._arrive(each)
         way = "store into" if self.writes else "load from"
@@ -133,7 +131,7 @@ class WindowAccess:
 
     def _arrive(self, one: Transaction) -> None:
         mark_remote(self.activity, one)
-        self.activity.add(one, self._place)
+        self.activity.add(one, self.place)
 
     def end(self) -> Activity:
         """Return the complete activity with its title and status."""
@@ -186,10 +184,8 @@ MOST_PARTS = 32
 """Transactions of one doorbell at most, since a guest may poll it endlessly."""
 
 
-class Rung:
+class Rung(Cause):
     """A doorbell or a message under way; `bits` are those that the guest has not cleared."""
-
-    __slots__ = ("activity", "answered", "bits", "interrupted", "last", "parent")
 
     def __init__(self, activity: Activity, bits: int) -> None:
         self.activity = activity
@@ -220,17 +216,6 @@ class Rung:
         for effect in effects:
             self.activity.add(effect, place)
         return place
-
-    def effect(self, one: Transaction) -> bool:
-        """List an immediate effect of the ringing."""
-        if len(self.activity.transactions) >= MAX_PARTS:
-            return False
-        mark_remote(self.activity, one)
-        self.activity.add(one, 0)
-        return True
-
-    def end(self) -> None:
-        """Do nothing and return None, since a doorbell still waits for the guest."""
 
     def finished(self) -> Activity:
         """Return the activity with its status."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 
 from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout import ioat
 from bluebridge.device.layout.ioat import DESCRIPTOR, DESCRIPTOR_SIZE, State
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind, begun
-from bluebridge.host_tools.analyzer.activity.bridge_effects import mark_remote
+from bluebridge.host_tools.analyzer.activity.bridge_effects import Cause, mark_remote
 from bluebridge.host_tools.analyzer.transaction import OK, Role, Tlp, Transaction
 
 COUNT_BITS = 0xFFFF
@@ -21,30 +22,29 @@ A copy into registers has two for each 8 bytes.
 """
 
 
+@dataclass(slots=True, eq=False)
 class Ring:
     """A write of the count, by which software wants descriptors up to `wanted` executed."""
 
-    __slots__ = ("activity", "begun", "wanted")
-
-    def __init__(self, activity: Activity, wanted: int) -> None:
-        self.activity = activity
-        self.wanted = wanted
-        self.begun = False
+    activity: Activity
+    wanted: int
+    begun: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class Running:
     """A descriptor under way; `left` are its bytes to go, None if the log does not say."""
 
-    __slots__ = ("activity", "done", "entry", "last_read", "last_write", "left", "moving")
+    activity: Activity
+    last_read: int | None  # places of transactions; None for one that the log does not have
+    left: int | None
+    moving: list[int] | None = None  # between read and write: what the write caused
+    done: bool = False
+    entry: int | None = field(init=False)
+    last_write: int | None = field(init=False)
 
-    def __init__(self, activity: Activity, entry: int | None, left: int | None) -> None:
-        self.activity = activity
-        self.entry = entry  # places of transactions; None for one that the log does not have
-        self.last_read = entry
-        self.last_write = entry
-        self.left = left
-        self.moving: list[int] | None = None  # between read and write: what the write caused
-        self.done = False
+    def __post_init__(self) -> None:
+        self.entry = self.last_write = self.last_read
 
     @property
     def over(self) -> bool:
@@ -52,7 +52,7 @@ class Running:
         return self.done or self.left == 0
 
 
-class EngineChannel:
+class EngineChannel(Cause):
     """Assembles the transactions of one channel; complete activities are added to `given`."""
 
     def __init__(self, number: int, given: list[Activity]) -> None:
