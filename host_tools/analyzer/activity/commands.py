@@ -121,16 +121,14 @@ class CommandActivities:
     def stop(self) -> None:
         """End the running command, at a reset or at the end of the log."""
         self._close_done()
-        if self._running is not None:
-            if self._go is not None:
-                self._running.notes.append("not carried out to its end")
-            self._activities.complete(self._running)
-            self._running = None
+        if self._running is not None and self._go is not None:
+            self._running.notes.append("not carried out to its end")
+        self._end_running()
 
     def _write(self, event: Event, one: Transaction) -> None:
         register, running = self._register, self._running
         if running is None or (event.address == register.base and self._go is not None):
-            self.stop_running()
+            self._end_running()
             running = self._begun(event, one)
             place: int | None = len(running.transactions) - 1
         else:
@@ -145,8 +143,7 @@ class CommandActivities:
             self._go = place
             running.title = register.name(self._control)
 
-    def stop_running(self) -> None:
-        """End a command that was not carried out before the next one was written."""
+    def _end_running(self) -> None:
         if self._running is not None:
             self._activities.complete(self._running)
             self._running = None
@@ -165,11 +162,8 @@ class CommandActivities:
 
     def _before(self, event: Event) -> tuple[Event, Transaction] | None:
         """Return the last read before a store, unless it is the only one after a polled command."""
-        reads = self._reads
-        own = None
         waits = self._polled and self._activities.is_open(self._done)
-        if len(reads) > (1 if waits else 0):
-            own = reads.pop()
+        own = self._reads.pop() if len(self._reads) > (1 if waits else 0) else None
         self._close_done()
         return own
 

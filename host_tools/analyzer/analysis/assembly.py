@@ -121,7 +121,7 @@ class TransferAssembler:
         """Take a store into a BlueFlame page, whose entry the device may have fetched before."""
         burst, begins, known = self._stores.add(store)
         if known:
-            late = self._find(store.device, burst.qpn, burst.index)
+            late = self._ends.get((store.device, burst.qpn, burst.index or 0))
             if late is not None and late.posted_by in (PostedBy.FOUND, PostedBy.DOORBELL):
                 self._triggers.late(burst, late)
             else:
@@ -215,17 +215,15 @@ class TransferAssembler:
 
     def _answered(self, event: Event, transfer: Transfer) -> None:
         transfer.peer = transfer.peer or function_of(event.device)
-        if len(event.data) >= HEAD.size:
-            syndrome = HEAD.unpack_from(event.data)[2]
-            if syndrome == Syndrome.ACK:
-                self._settle_up_to(event.number, transfer)
+        if len(event.data) >= HEAD.size and HEAD.unpack_from(event.data)[2] == Syndrome.ACK:
+            self._settle_up_to(event.number, transfer)
 
     def _completed(self, event: Event, one: Transaction) -> None:
         adapter = adapter_of(event.device)
         known = adapter.completed(event.data)
         transfer = self._open.get(event.work)
         if known is not None:
-            found = self._find(event.device, known.qpn, known.slot)
+            found = self._ends.get((event.device, known.qpn, known.slot))
             if found is None and event.work:
                 found = self._begin(event.work)  # it failed before its entry was read
             if found is None:
@@ -241,9 +239,6 @@ class TransferAssembler:
         self._notifications.completion(one, transfer)
 
     # -- the end of a work request --------------------------------------------------------------
-
-    def _find(self, device: str, qpn: int, index: int | None) -> Transfer | None:
-        return None if index is None else self._ends.get((device, qpn, index))
 
     def _settle_up_to(self, number: int, transfer: Transfer) -> None:
         """Complete this work request and all before it in its queue pair, as they are in order."""
