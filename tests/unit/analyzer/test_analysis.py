@@ -219,11 +219,6 @@ def test_receives_that_are_flushed_later_belong_to_no_work_request(tmp_path: Pat
     assert found.count(Role.CQE) == 1
 
 
-def test_roles_are_counted_from_0() -> None:
-    """The tables of roles have an item for each `What`."""
-    assert [int(what) for what in What] == list(range(len(What)))
-
-
 @pytest.mark.parametrize(("device", "expected"), [("a", Role.DOORBELL), ("a.ntb4", Role.WINDOW)])
 def test_windows_of_bridges_are_no_doorbells(device: str, expected: Role) -> None:
     event = Event(0, 0.0, device, Kind.MMIO_WRITE, 2, What.OTHER, 0, SEND_DOORBELL, 4, DOORBELL)

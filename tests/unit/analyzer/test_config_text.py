@@ -48,14 +48,14 @@ def test_words_of_an_access(offset: int, data: str, text: str) -> None:
     assert config_text(offset, octets, len(octets)) == text
 
 
-def test_a_bridge_of_the_first_generation_has_more() -> None:
-    assert config_text(0xD4, b"\x11", 1, gen1_layout.USES.config) == "PPD=0x11"
-    assert (
-        config_text(0xD0, b"\x14\x20", 2, gen1_layout.USES.config)
-        == "primary BAR2 size=0x14, primary BAR4 size=0x20"
-    )
-    assert config_text(0x1A2, b"\0\x20", 2, gen1_layout.USES.config) == "NTB link status=0x2000"
-
-
-def test_a_read_of_all_of_it() -> None:
-    assert config_text(0, bytes(64), 4096) == "whole config space"
+@pytest.mark.parametrize(
+    ("offset", "data", "text"),
+    [
+        (0xD4, b"\x11", "PPD=0x11"),
+        (0xD0, b"\x14\x20", "primary BAR2 size=0x14, primary BAR4 size=0x20"),
+        (0x1A2, b"\0\x20", "NTB link status=0x2000"),
+        (0, bytes(4096), "whole config space"),
+    ],
+)
+def test_a_bridge_of_the_first_generation_has_more(offset: int, data: bytes, text: str) -> None:
+    assert config_text(offset, data, len(data), gen1_layout.USES.config) == text

@@ -15,7 +15,7 @@ from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.fabric.capture import CapturedFabric
 from bluebridge.device.fabric.local import LocalFabric
-from bluebridge.device.fabric.messages import Datagram, Message, Part, Request, Response, Route
+from bluebridge.device.fabric.messages import Datagram, Message, Part, Request, Response
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.net.roce import PSN_MASK, Op, Syndrome
 from bluebridge.device.packets.carriers import frames_of
@@ -328,10 +328,3 @@ def test_nonsense_in_a_record_is_named(tmp_path: Path) -> None:
     write_log(tmp_path, [nonsense])
     with pytest.raises(LogError, match=r"recorded at \d\.\d{6} s is damaged: 5000 bytes in"):
         export(LogReader(tmp_path), Filter(), BytesIO())
-
-
-def test_what_the_capture_makes_of_a_route_is_no_part_of_it(tmp_path: Path) -> None:
-    route = Route(MAC_A, MAC_B, LOCAL_A, LOCAL_B)
-    write_log(tmp_path, [request(route, Op.SEND, 1)])
-    assert route.image
-    assert route == Route(MAC_A, MAC_B, LOCAL_A, LOCAL_B)

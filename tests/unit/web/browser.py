@@ -26,14 +26,8 @@ CHROMIUM = (
 SECONDS = 40.0
 _PLAIN_DESCRIPTORS = 10
 KEYS = {
-    "ArrowRight": 39,
-    "ArrowLeft": 37,
-    "ArrowDown": 40,
-    " ": 32,
-    "Enter": 13,
-    "Tab": 9,
-    "+": 187,
-}
+    "ArrowRight": 39, "ArrowLeft": 37, "ArrowDown": 40, " ": 32, "Enter": 13, "Tab": 9, "+": 187,
+}  # fmt: skip
 
 
 class Browser:
@@ -109,20 +103,11 @@ class Browser:
         """Drag the middle of the first element that matches, by so many pixels to the right."""
         box = self.run(f"document.querySelector({selector!r}).getBoundingClientRect().toJSON()")
         x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-        for kind, at in (
-            ("mousePressed", x),
-            ("mouseMoved", x + right),
-            ("mouseReleased", x + right),
-        ):
+        for kind, at in (("Pressed", x), ("Moved", x + right), ("Released", x + right)):
             self._call(
                 "Input.dispatchMouseEvent",
-                type=kind,
-                x=at,
-                y=y,
-                button="left",
-                buttons=1,
-                clickCount=1,
-            )
+                type=f"mouse{kind}", x=at, y=y, button="left", buttons=1, clickCount=1,
+            )  # fmt: skip
 
     def scripts(self, *, on: bool) -> None:
         """From now on pages have scripts, or have none."""

@@ -21,7 +21,7 @@ from bluebridge.host_tools.web.save import page as page_of
 from tests.models.analysis_log import A, Sender
 from tests.models.queue_log import bring_up, command
 from tests.unit.web.browser import Browser, browser
-from tests.unit.web.web_site import POSTS, Control, served, written
+from tests.unit.web.web_site import POSTS, Control, served, shown, written
 
 SECOND = "#rows tr:nth-child(2)"
 
@@ -45,11 +45,9 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def page(chromium: Browser, log: Path) -> Iterator[Browser]:
     """The page of the log, with its first activity chosen; its scripts ran without an error."""
     chromium.errors.clear()
-    with served(log) as address:
-        chromium.open(address)
+    with shown(chromium, log):
         chromium.wait("document.querySelectorAll('#steps tr').length > 3")
         yield chromium
-        chromium.open("about:blank")
     assert chromium.errors == []
 
 
@@ -163,8 +161,7 @@ def test_what_went_wrong_stands_on_the_axis(chromium: Browser, tmp_path: Path) -
     sender.post(8)
     sender.log.close()
     number = next(e.number for e in LogReader(tmp_path / "log") if e.kind is Kind.FAULT)
-    with served(tmp_path / "log") as address:
-        chromium.open(address)
+    with shown(chromium, tmp_path / "log"):
         chromium.wait("document.querySelectorAll('#overview .wrong').length == 1")
         chromium.wait("document.querySelectorAll('#fields tr').length > 0")  # all is drawn
         assert "drop: rule 1" in chromium.run(
@@ -172,7 +169,6 @@ def test_what_went_wrong_stands_on_the_axis(chromium: Browser, tmp_path: Path) -
         )
         chromium.click("#overview .wrong")
         chromium.wait(f"document.querySelector('#rows tr').dataset.number >= {number}")
-        chromium.open("about:blank")
 
 
 @pytest.mark.parametrize("width", [390, 820])
@@ -180,12 +176,10 @@ def test_the_page_fits_a_small_screen(chromium: Browser, log: Path, width: int) 
     """Nothing is cut at the right; the list leaves room for what is below it."""
     chromium.size(width, 844)
     try:
-        with served(log) as address:
-            chromium.open(address)
+        with shown(chromium, log):
             chromium.wait("document.querySelectorAll('#fields tr').length > 0")
             assert chromium.run("document.documentElement.scrollWidth") <= width
             assert chromium.run("document.getElementById('list').clientHeight") < 844 / 2
-            chromium.open("about:blank")
     finally:
         chromium.size(1500, 950)
 
@@ -201,8 +195,7 @@ def test_the_states_of_a_queue_pair_stand_in_a_diagram(
     command(sender, "TOERR_QP")
     sender.log.close()
     chromium.size(width, 844)
-    with served(tmp_path / "log") as address:
-        chromium.open(address)
+    with shown(chromium, tmp_path / "log"):
         told = "document.getElementById('paired').innerText"
         chromium.wait(f"{told} === 'RTS since event 5; at the end of the log ERR since event 12'")
         assert chromium.run("$('pair').selectedOptions[0].text") == "a 0x48"
@@ -219,7 +212,6 @@ def test_the_states_of_a_queue_pair_stand_in_a_diagram(
         ]
         chromium.click("#rows tr:last-child")  # the command itself
         chromium.wait(f"{told}.startsWith('ERR since event 12')")
-        chromium.open("about:blank")
     chromium.size(1500, 950)
 
 
@@ -254,8 +246,7 @@ def test_search_and_pages(page: Browser) -> None:
 
 def test_buttons_of_a_running_lab(chromium: Browser, log: Path, tmp_path: Path) -> None:
     control = Control(tmp_path / "c")
-    with served(log, tmp_path / "c") as address:
-        chromium.open(address)
+    with shown(chromium, log, tmp_path / "c"):
         chromium.wait("document.querySelectorAll('#buttons button').length == 4")
         chromium.click("#buttons button")
         chromium.wait("document.querySelector('#buttons button').innerText == 'Plug in cable a/1'")
@@ -265,20 +256,17 @@ def test_buttons_of_a_running_lab(chromium: Browser, log: Path, tmp_path: Path) 
         assert control.lines == ["link a/1 down", "fault a"]
         control.close()
         chromium.wait("document.getElementById('said').innerText.includes('does not answer')")
-        chromium.open("about:blank")
 
 
 def test_new_activities_appear_while_a_page_is_open(chromium: Browser, tmp_path: Path) -> None:
     sender = written(tmp_path / "log", 1)
-    with served(tmp_path / "log") as address:
-        chromium.open(address)
+    with shown(chromium, tmp_path / "log"):
         chromium.wait("document.querySelectorAll('#rows tr').length == 3")
         chromium.run("document.getElementById('follow').checked = true")
         chromium.wait("document.querySelector('#drawing') && performance.now() > 1000")
         sender.post(432)
         sender.log.flush()
         chromium.wait("document.getElementById('rows').innerText.includes('432 bytes')")
-        chromium.open("about:blank")
     sender.log.close()
 
 
@@ -408,8 +396,7 @@ def test_the_page_opens_on_the_first_work_request(chromium: Browser, tmp_path: P
     """It is played with a sentence at each step; polling is one line, shown on demand."""
     _busy(tmp_path / "log").log.close()
     chromium.errors.clear()
-    with served(tmp_path / "log") as address:
-        chromium.open(address)
+    with shown(chromium, tmp_path / "log"):
         chromium.wait("document.getElementById('chosen').innerText.includes('RDMA_WRITE 8 bytes')")
         assert "stores 4 bytes in its UAR page: go on from entry 0" in chromium.text("step")
         assert "UAR[128].send qpn=0x48" in chromium.text("step")
@@ -423,7 +410,6 @@ def test_the_page_opens_on_the_first_work_request(chromium: Browser, tmp_path: P
         assert len(_rows(chromium)) == 4
         chromium.click("#routine")
         assert {cells[3] for cells in _rows(chromium)} == {"command"}  # three hundred of them
-        chromium.open("about:blank")
     assert chromium.errors == []
 
 

@@ -16,6 +16,7 @@ from bluebridge.host_tools.web.book import Book
 from bluebridge.host_tools.web.lab import Lab
 from bluebridge.host_tools.web.live import Live
 from tests.models.analysis_log import Sender
+from tests.unit.web.browser import Browser
 
 SECRET = "the-secret"
 POSTS = 200
@@ -74,6 +75,15 @@ def served(
     lab = Lab(LogReader(folder), title, control)
     with serving(Site(lab, Book(folder), Live(lab)).application()) as address:
         yield address
+
+
+@contextlib.contextmanager
+def shown(chromium: Browser, folder: Path, control: Path | None = None) -> Iterator[None]:
+    """The page of a log in a browser."""
+    with served(folder, control) as address:
+        chromium.open(address)
+        yield
+        chromium.open("about:blank")
 
 
 @contextlib.contextmanager
