@@ -21,7 +21,7 @@ def targets(port: Port, frame: bytes, groups: Groups, settings: Settings) -> Seq
     """Return the numbers of the queue pairs that get a copy of `frame` by A0 or B0, if any."""
     if settings.unicast_steering:
         return _targets_b0(port, frame, groups)
-    steering = port.steering
+    steering = port.tables.steering
     if steering.promiscuous is not None:
         return (steering.promiscuous,)
     if not port.admits(frame):

@@ -158,7 +158,7 @@ def port(port: Port, interface: InterfaceCounters) -> Row:
 
 def _addresses(port: Port) -> Row:
     tables = port.tables
-    gids = {index: gid for index, gid in enumerate(port.gids) if gid != NO_GID}
+    gids = {index: gid for index, gid in enumerate(port.tables.gids) if gid != NO_GID}
     return {
         "mac": port.burned_in.hex(":"),
         "macs": {str(index): mac.hex(":") for index, mac in enumerate(tables.macs) if mac},

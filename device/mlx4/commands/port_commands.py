@@ -168,7 +168,7 @@ def _general(port: Port, command: Command) -> None:
 def _rqp_calc(port: Port, command: Command) -> None:
     mailbox = command.mailbox(SET_PORT_RQP_CALC.size)
     get = SET_PORT_RQP_CALC.get
-    port.steering = Steering(
+    port.tables.steering = Steering(
         unicast=get(mailbox, "base_qpn") & 0xFFFFFF,
         multicast=get(mailbox, "mcast_qpn"),
         promiscuous=get(mailbox, "promisc_qpn") if get(mailbox, "promisc_enable") else None,
@@ -186,7 +186,7 @@ def _mac_table(port: Port, command: Command) -> None:
 def _vlan_table(port: Port, command: Command) -> None:
     mailbox = command.mailbox(VLAN_TABLE_ENTRIES * 4)
     words = (int.from_bytes(mailbox[at : at + 4], "big") for at in range(0, len(mailbox), 4))
-    port.set_vlans([word & 0xFFF if word & VLAN_VALID else None for word in words])
+    port.tables.vlans = [word & 0xFFF if word & VLAN_VALID else None for word in words]
 
 
 def _gid_table(port: Port, command: Command) -> None:

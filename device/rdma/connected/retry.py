@@ -10,7 +10,7 @@ from bluebridge.device.layout.net.roce import PSN_MASK, RNR_TIMER_US, Syndrome, 
 from bluebridge.device.pci.bus import Timer
 from bluebridge.device.rdma.pairs.costs import COST_LIMIT
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from bluebridge.device.rdma.ports.pacing import Pacing
+from bluebridge.device.rdma.ports.port import Port
 from bluebridge.device.rdma.vocabulary import CompletionStatus, PairState
 from bluebridge.device.rdma.work import SendWork
 
@@ -42,9 +42,14 @@ HOLD_SECONDS: Final = 0.001
 
 The code means 655.36 ms, far too long to stand for "no hurry", which is how the RDMA connection
 manager uses it. Such a request is offered again every millisecond, or as often as the port's
-pacing permits, and a retry counts as used only after the 655.36 ms.
+`OFFER_SECONDS` permit, and a retry counts as used only after the 655.36 ms.
 """
 
+OFFER_SECONDS: Final = 0.00025
+"""Seconds per repeated offer, on the average over all waiting queue pairs of a port.
+
+A receiver may ask for one every 10 us, and any number of queue pairs may meet such receivers.
+"""
 
 BATCH: Final = 16
 """Number of requests sent again in one turn, before other work of the server."""
@@ -90,7 +95,7 @@ class Retry:
     __slots__ = (
         "_held",
         "_next",
-        "_pacing",
+        "_not_ready",
         "_qp",
         "_requests",
         "_retries",
@@ -107,7 +112,7 @@ class Retry:
         self._retries = 0
         self._rnr = 0
         self._held = 0.0  # seconds of offers to a receiver with timer code 0
-        self._pacing: Pacing | None = None  # of the port, while a receiver is not ready
+        self._not_ready: Port | None = None  # the port, while a receiver is not ready
         self._next: int | None = None  # PSN where the next batch goes on
         self.waiting = False
         self.resending = False
@@ -127,7 +132,7 @@ class Retry:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._leave_pacing()
+        self._be_ready()
         self._retries = self._rnr = 0
         self._held = 0.0
         self._next = None
@@ -198,18 +203,19 @@ class Retry:
             text += ", offered every millisecond" if code == 0 else ""
             qp.bus.note(Kind.NOTE, text, obj=qp.qpn)
         self.waiting = True
-        self._pacing = qp.port.pacing
-        seconds = self._pacing.enter(seconds)
+        self._not_ready = qp.port
+        self._not_ready.not_ready += 1
+        seconds = max(seconds, self._not_ready.not_ready * OFFER_SECONDS)
         if code == 0:
             self._held += seconds
             if self._held >= RNR_TIMER_US[0] / 1e6:
                 self._held = 0.0
         self._timer = qp.bus.call_later(seconds, self._retransmit)
 
-    def _leave_pacing(self) -> None:
-        if self._pacing is not None:
-            self._pacing.leave()
-            self._pacing = None
+    def _be_ready(self) -> None:
+        if self._not_ready is not None:
+            self._not_ready.not_ready -= 1
+            self._not_ready = None
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -223,7 +229,7 @@ class Retry:
         """Send everything pending again, batch by batch, until one meets an obstacle."""
         qp = self._qp
         self._timer = None
-        self._leave_pacing()
+        self._be_ready()
         self.waiting = False
         qp.spent = 0
         self.resending = True

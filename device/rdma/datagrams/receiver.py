@@ -85,7 +85,7 @@ class DatagramReceiver:
             for qpn, _ in members:
                 self._deliver(port, qpn, message)
             return len(members)
-        special = {SMI_QPN: port.smi_qpn, GSI_QPN: port.gsi_qpn}
+        special = {SMI_QPN: port.tables.smi_qpn, GSI_QPN: port.tables.gsi_qpn}
         self._deliver(port, special.get(message.target_qpn, message.target_qpn), message)
         return 0
 

@@ -6,7 +6,6 @@ from collections import deque
 from typing import Final
 
 from bluebridge.device.ethernet.frames.sending import LargeSendHeaders, with_checksums
-from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.messages import Datagram, Route
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.net.ip import IPOIB_HEADER_SIZE
@@ -23,7 +22,6 @@ from bluebridge.device.rdma.vocabulary import LARGE_SEND, SEND_IMM, Role
 from bluebridge.device.rdma.work import DatagramWork, SendWork, TooLongError, WorkError
 
 _SPECIAL_QPNS: Final = {Role.SMI: SMI_QPN, Role.GSI: GSI_QPN}
-MAX_ROUTES: Final = 64
 MAX_PAYLOAD: Final = 4096
 """Largest payload of a datagram in bytes, which is the largest path MTU."""
 MAX_GSO_LOG: Final = 18
@@ -40,15 +38,12 @@ class DatagramSender(UnconnectedSender):
     They own their bytes, so the entry is complete before they left.
     """
 
-    __slots__ = ("_gids", "_macs", "_psn", "_rest", "_routes")
+    __slots__ = ("_psn", "_rest")
 
     def __init__(self, qp: QueuePair) -> None:
         super().__init__(qp)
         self._psn = 0
         self._rest: deque[Datagram] = deque()
-        self._routes: dict[bytes, Route] = {}
-        self._macs: object = None  # the tables that `_routes` were made with
-        self._gids: object = None
 
     def _send(self, work: SendWork) -> None:
         qp = self._qp
@@ -122,7 +117,10 @@ class DatagramSender(UnconnectedSender):
         qp = self._qp
         if work.address_pd != qp.pd:
             raise WorkError(f"an address vector of PD {work.address_pd}, not {qp.pd}")
-        route = self._route(work.address)
+        port, address = qp.port, work.address
+        route = port.known_route(address, qp.pkey_index)
+        if route is None:
+            route = port.learn_route(address, qp.read_path(address), qp.pkey_index)
         immediate = work.immediate if work.operation == SEND_IMM else None
         first = self._psn + 1
         self._psn = self._psn + len(payloads) & 0xFFFFFF
@@ -142,27 +140,6 @@ class DatagramSender(UnconnectedSender):
             )
             for psn, payload in enumerate(payloads, first)
         ]
-
-    def _route(self, address: bytes) -> Route:
-        """Return the route to an address; on Ethernet each queue pair remembers it."""
-        qp = self._qp
-        port, tables, routes = qp.port, qp.port.tables, self._routes
-        if port.link is not LinkLayer.ETHERNET:
-            known = port.known_route(address, qp.pkey_index)
-            if known is not None:
-                return known
-            return port.learn_route(address, qp.read_path(address), qp.pkey_index)
-        if tables.macs is not self._macs or tables.gids is not self._gids:
-            routes.clear()
-            self._macs, self._gids = tables.macs, tables.gids
-        route = routes.get(address)
-        if route is None:
-            if len(routes) >= MAX_ROUTES:
-                routes.clear()
-            route = routes[address] = port.learn_route(
-                address, qp.read_path(address), qp.pkey_index
-            )
-        return route
 
 
 def _header(route: Route, payload: int, immediate: bool) -> bytes:

@@ -20,7 +20,7 @@ from bluebridge.device.layout.net.ethernet import (
     PAUSE_OPCODE,
 )
 from bluebridge.device.pci.bus import HostBus, Timer
-from bluebridge.device.rdma.ports.counters import FrameCounters
+from bluebridge.device.rdma.ports.port_tables import Tables
 from bluebridge.device.rdma.vocabulary import RECEIVING, PairState
 
 POLL_SECONDS: Final = 0.001
@@ -40,12 +40,7 @@ ASK_AGAIN: Final = 8
 class FramePort(Protocol):
     """The part of a port that flow control uses."""
 
-    @property
-    def counters(self) -> FrameCounters:
-        """The frame and octet counters since their last reset."""
-
-    def mac(self, index: int) -> bytes:
-        """Return source address `index` of the port."""
+    tables: Tables
 
     def send(self, message: Message) -> int:
         """Hand a message to the fabric; returns the copies that receivers made."""
@@ -130,7 +125,7 @@ class FlowControl:
 
     def accept(self, batch: FrameBatch) -> None:
         """Deliver frames, or hold them while their ring is empty; lost ones are counted."""
-        counters = self._port.counters.rx
+        counters = self._port.tables.counters.rx
         qpn = batch.qp.qpn
         if qpn in self._held:
             counters.dropped += self._held[qpn].batch.append(batch, self._room())
@@ -172,7 +167,7 @@ class FlowControl:
 
     def _retry(self, held: Held) -> bool:
         """Deliver what can be delivered; returns True while something still waits."""
-        batch, counters = held.batch, self._port.counters.rx
+        batch, counters = held.batch, self._port.tables.counters.rx
         qp, before = batch.qp, len(batch)
         if qp.state not in RECEIVING:
             counters.dropped += before
@@ -190,7 +185,7 @@ class FlowControl:
     def _ask(self, quanta: int) -> None:
         frame = PAUSE.pack(
             dmac=PAUSE_ADDRESS,
-            smac=self._port.mac(0),
+            smac=self._port.tables.mac(0),
             ethertype=ETHERTYPE_MAC_CONTROL,
             opcode=PAUSE_OPCODE,
             quanta=quanta,

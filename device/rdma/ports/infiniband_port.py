@@ -73,7 +73,6 @@ CAPABILITIES: Final = (
 )
 LOG_GIDS: Final = 3
 LOG_PKEYS: Final = 4
-MAX_ROUTES: Final = 1024
 _REROUTING: Final = Change.LID | Change.GID_PREFIX | Change.GUIDS | Change.PKEYS
 
 
@@ -101,14 +100,12 @@ class InfinibandPort(Port):
             number, guid, guids=1 << LOG_GIDS, pkeys=1 << LOG_PKEYS, capabilities=int(CAPABILITIES)
         )
         self.agent.listeners.append(self._changed)
-        self._routes: dict[tuple[bytes, int], Route] = {}
         self.node.ports[number] = self.agent
         super().__init__(number, fabric, burned_in, bus, events)
 
     def reset(self) -> None:
         """Return to the state after power-on: no LID, link down."""
         super().reset()
-        self._routes.clear()
         self.agent.power_on()
         self._announce()
 
@@ -127,18 +124,18 @@ class InfinibandPort(Port):
 
     def open(self) -> None:
         """Let the link train; a port that is active already reports that again."""
-        self._tables.open = True
+        self.tables.open = True
         if self.agent.state == LINK_ACTIVE:
             self._events.link_changed(self.number, active=True)
-        self.agent.open(self._cable)
+        self.agent.open(self.cable)
 
     def close(self) -> None:
-        self._tables.open = False
+        self.tables.open = False
         self.agent.open(False)
 
     def plug(self, cable: bool) -> None:
-        self._cable = cable
-        self.agent.open(self._tables.open and cable)
+        self.cable = cable
+        self.agent.open(self.tables.open and cable)
         self._note_link()
 
     # -- management ---------------------------------------------------------------------------
@@ -194,9 +191,9 @@ class InfinibandPort(Port):
         return self.agent.pkeys[index] if index < len(self.agent.pkeys) else 0
 
     def connected_route(self, path: Path, pkey_index: int) -> Route:
-        return self._route(path, pkey_index)
+        return self._datagram_route(path, pkey_index)
 
-    def _route(self, path: Path, pkey_index: int) -> Route:
+    def _datagram_route(self, path: Path, pkey_index: int) -> Route:
         grh = path.global_route
         return Route(
             smac=self._source(path.source),
@@ -209,17 +206,6 @@ class InfinibandPort(Port):
             service_level=path.service_level,
             pkey=self._pkey(pkey_index),
         )
-
-    def known_route(self, address: bytes, pkey_index: int) -> Route | None:
-        """Return the route of datagrams to an address if it is remembered, else None."""
-        return self._routes.get((address, pkey_index))
-
-    def learn_route(self, address: bytes, path: Path, pkey_index: int) -> Route:
-        """Return the route of datagrams to an address with this `path`, and remember it."""
-        if len(self._routes) >= MAX_ROUTES:
-            self._routes.clear()
-        route = self._routes[address, pkey_index] = self._route(path, pkey_index)
-        return route
 
     def path_bits(self, message: Datagram) -> int:
         """Return the path bits of the own LID that a datagram was sent to; 0 for groups."""

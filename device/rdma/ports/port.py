@@ -20,12 +20,13 @@ from bluebridge.device.rdma.ports.counters import Diagnostics, FrameCounters
 from bluebridge.device.rdma.ports.datagram_headers import parse_datagram
 from bluebridge.device.rdma.ports.face import PortEvents
 from bluebridge.device.rdma.ports.flow_control import FlowControl
-from bluebridge.device.rdma.ports.pacing import Pacing
-from bluebridge.device.rdma.ports.port_tables import Path, Steering, Tables, roce_route
+from bluebridge.device.rdma.ports.port_tables import Path, Tables, roce_route
 from bluebridge.device.rdma.vocabulary import Reason, Refusal
 
 MAX_MTU: Final = 9600
 MAX_GROUP_ADDRESSES: Final = 4096
+MAX_ROUTES: Final = 1024
+"""Most routes of datagrams that a port remembers."""
 
 
 Deliver = Callable[["Port", Message | ConnectedPacket], int]
@@ -42,7 +43,9 @@ class Port(PacketPort):
 
     `cable` says whether the fabric is plugged in; the rest comes from the guest. `burned_in` is
     the MAC address of the port until its table has others. `rerouted` is called when addresses
-    that connections send from have changed. `rules` are those of device-managed flow steering.
+    that connections send from have changed. `rules` are those of device-managed flow steering,
+    `tables` what else software has programmed. `not_ready` counts the queue pairs that wait for
+    receivers.
     """
 
     link: ClassVar[LinkLayer] = LinkLayer.ETHERNET
@@ -58,10 +61,11 @@ class Port(PacketPort):
         self.rerouted: list[Callable[[Port], None]] = []
         self.number = number
         self.burned_in = burned_in
-        self._cable = True
-        self._tables = Tables(self.burned_in)
+        self.cable = True
+        self.tables = Tables(self.burned_in)
         self.flow = FlowControl(bus, self)
-        self.pacing = Pacing()
+        self.not_ready = 0
+        self._routes: dict[tuple[bytes, int], Route] = {}
         self.diagnostics = Diagnostics()
         self.rules = RuleTable()
         self._own: frozenset[bytes] = frozenset((self.burned_in,))
@@ -75,7 +79,8 @@ class Port(PacketPort):
 
     def reset(self) -> None:
         """Empty the tables and take the link down; the cable stays plugged in or out."""
-        self._tables = Tables(self.burned_in)
+        self.tables = Tables(self.burned_in)
+        self._routes.clear()
         self.rules.clear()
         self.flow.reset()
         self.diagnostics.counts.clear()
@@ -108,7 +113,7 @@ class Port(PacketPort):
 
         Returns the copies that receivers made.
         """
-        sent = self._tables.counters.tx
+        sent = self.tables.counters.tx
         for train in message.trains:
             if self.link_up or loop:
                 sent.count(train.frames)
@@ -127,7 +132,7 @@ class Port(PacketPort):
 
     def receive(self, message: Message) -> int:
         """Deliver a message from the fabric; returns the copies made, 0 while the link is down."""
-        if not (self._tables.open and self._cable):
+        if not (self.tables.open and self.cable):
             return 0
         self._bus.resume(message.work)
         return self._deliver(self, message)
@@ -137,24 +142,19 @@ class Port(PacketPort):
     @property
     def link_up(self) -> bool:
         """True while software has opened the port and the cable is in."""
-        return self._tables.open and self._cable
-
-    @property
-    def cable(self) -> bool:
-        """True while the fabric is plugged in."""
-        return self._cable
+        return self.tables.open and self.cable
 
     def open(self) -> None:
         """Bring the link up. Idempotent, but the event is sent each time: drivers wait for it."""
-        self._tables.open = True
+        self.tables.open = True
         self._announce()
-        if self._cable:
+        if self.cable:
             self._events.link_changed(self.number, active=True)
 
     def close(self) -> None:
         """Take the link down."""
         was_up = self.link_up
-        self._tables.open = False
+        self.tables.open = False
         self._announce()
         if was_up:
             self._events.link_changed(self.number, active=False)
@@ -162,7 +162,7 @@ class Port(PacketPort):
     def plug(self, cable: bool) -> None:
         """Put the cable in or pull it out."""
         was_up = self.link_up
-        self._cable = cable
+        self.cable = cable
         self._announce()
         if self.link_up != was_up:
             self._events.link_changed(self.number, active=cable)
@@ -170,12 +170,12 @@ class Port(PacketPort):
     def _announce(self) -> None:
         """Tell the fabric which addresses the port has and whether its link is up."""
         self._note_link()
-        gids = {gid for gid in self._tables.gids if gid != NO_GID}
+        gids = {gid for gid in self.tables.gids if gid != NO_GID}
         self._fabric.announce(self, self._own | gids, up=self.link_up)
 
     def _note_link(self) -> None:
         """Log changes of cable and link."""
-        state = (self._cable, self.link_up)
+        state = (self.cable, self.link_up)
         if state != self._noted:
             self._noted = state
             cable, link = "in" if state[0] else "out", "up" if state[1] else "down"
@@ -189,56 +189,48 @@ class Port(PacketPort):
         """The unicast addresses the port answers to: its table's, or the burned-in one."""
         return self._own
 
+    @property
+    def counters(self) -> FrameCounters:
+        """The frame and octet counters since the last reset."""
+        return self.tables.counters
+
     def set_macs(self, macs: list[bytes | None]) -> None:
         """Replace the MAC table; queue pairs name source addresses by its index."""
-        self._tables.macs = macs
+        self.tables.macs = macs
+        self._routes.clear()
         self._own = frozenset(mac for mac in macs if mac) or frozenset((self.burned_in,))
         self._announce()
 
-    def mac(self, index: int) -> bytes:
-        """Return source address `index` of the table; the burned-in one for an empty entry."""
-        return self._tables.mac(index)
-
     def set_gids(self, gids: list[bytes], versions: Sequence[int] = ()) -> None:
         """Replace the GID table; `versions` are the RoCE versions of its entries (1 if missing)."""
-        self._tables.gids = gids
-        self._tables.versions = versions
+        self.tables.gids = gids
+        self.tables.versions = versions
+        self._routes.clear()
         self._announce()
-
-    @property
-    def gids(self) -> Sequence[bytes]:
-        """The GID table; unused entries are 16 zero bytes."""
-        return self._tables.gids
-
-    @property
-    def gid_versions(self) -> Sequence[int]:
-        """The RoCE versions of the entries of the GID table; 1 for those it does not have."""
-        return self._tables.versions
-
-    def set_vlans(self, vlans: list[int | None]) -> None:
-        """Replace the VLAN table."""
-        self._tables.vlans = vlans
 
     # -- paths ------------------------------------------------------------------------------
 
     def connected_route(self, path: Path, pkey_index: int) -> Route:
         """Return the route of a connection; `pkey_index` is the place of its P_Key in the table."""
-        tables = self._tables
+        tables = self.tables
         vid = tables.vlan(path.vlan_index) if path.vlan_index >= 0 else None
         tag = NO_VLAN if vid is None else path.priority << 13 | vid
         return roce_route(tables, path, tag, path.roce)
 
+    def _datagram_route(self, path: Path, pkey_index: int) -> Route:
+        """Return the route of a datagram; its own GID determines the RoCE version."""
+        return roce_route(self.tables, path, path.tag, self.tables.roce_version(path.gid_index))
+
     def known_route(self, address: bytes, pkey_index: int) -> Route | None:
-        """Return None: an Ethernet port remembers no routes of datagrams."""
-        return None
+        """Return the route of datagrams to an address if it is remembered, else None."""
+        return self._routes.get((address, pkey_index))
 
     def learn_route(self, address: bytes, path: Path, pkey_index: int) -> Route:
-        """Return the route of datagrams to an address that names this `path`.
-
-        The own GID determines the RoCE version.
-        """
-        tables = self._tables
-        return roce_route(tables, path, path.tag, tables.roce_version(path.gid_index))
+        """Return the route of datagrams to an address with this `path`, and remember it."""
+        if len(self._routes) >= MAX_ROUTES:
+            self._routes.clear()
+        route = self._routes[address, pkey_index] = self._datagram_route(path, pkey_index)
+        return route
 
     def path_bits(self, message: Datagram) -> int:
         """Return the path bits of the own LID that a datagram was sent to: 0 on Ethernet."""
@@ -263,7 +255,7 @@ class Port(PacketPort):
 
     def filter_multicast(self, address: bytes) -> None:
         """Add a group address or broadcast; raises `Refusal` (LIMIT) when the list is full."""
-        wanted = self._tables.multicast_filter
+        wanted = self.tables.multicast_filter
         if len(wanted) >= MAX_GROUP_ADDRESSES and address not in wanted:
             raise Refusal(Reason.LIMIT, f"{MAX_GROUP_ADDRESSES} group addresses")
         wanted.add(address)
@@ -274,7 +266,7 @@ class Port(PacketPort):
         Each passes everything until it is programmed; untagged frames have no VLAN to filter by.
         Linux `en_netdev.c: mlx4_en_do_multicast` lists broadcast, too.
         """
-        tables = self._tables
+        tables = self.tables
         group = frame[0] & 1 and tables.multicast_filter_on
         if group and frame[:6] not in tables.multicast_filter:
             return False
@@ -282,39 +274,8 @@ class Port(PacketPort):
 
     def admits_tag(self, frame: bytes) -> bool:
         """Return True if a frame passes the VLAN filter."""
-        tables = self._tables
+        tables = self.tables
         if not tables.vlan_filter or frame[12:14] not in VLAN_TAG_TYPES or len(frame) < 16:
             return True
         vlan = int.from_bytes(frame[14:16], "big") & 0xFFF
         return bool(tables.vlan_filter[-1 - vlan // 8] >> vlan % 8 & 1)  # VLAN 0 comes last
-
-    # -- the rest of what the guest sets ----------------------------------------------------
-
-    @property
-    def steering(self) -> Steering:
-        """The queue pairs that Ethernet frames go to without groups and rules."""
-        return self._tables.steering
-
-    @steering.setter
-    def steering(self, value: Steering) -> None:
-        self._tables.steering = value
-
-    @property
-    def tables(self) -> Tables:
-        """The tables that software has programmed: filters, MTU, counters, capabilities."""
-        return self._tables
-
-    @property
-    def counters(self) -> FrameCounters:
-        """The frame and octet counters since the last reset."""
-        return self._tables.counters
-
-    @property
-    def gsi_qpn(self) -> int:
-        """The QP number behind QP1 on the wire; -1 where software chose none."""
-        return self._tables.gsi_qpn
-
-    @property
-    def smi_qpn(self) -> int:
-        """The QP number behind QP0 on the wire; -1 where software chose none."""
-        return self._tables.smi_qpn

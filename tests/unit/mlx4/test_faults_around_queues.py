@@ -147,16 +147,16 @@ def test_nothing_passes_an_active_port_for_a_while(lab: Lab) -> None:
 
 def test_a_gid_vanishes_and_comes_back(lab: Lab) -> None:
     port = lab.pair.a.hca.adapter.ports[0]
-    before = list(port.gids)
+    before = list(port.tables.gids)
     index = next(at for at, gid in enumerate(before) if gid != NO_GID)
     lab.arm(f"gid-vanishes index={index}")
-    assert port.gids[index] == NO_GID
+    assert port.tables.gids[index] == NO_GID
     assert lab.commands.execute("disarm a") == ["ok"]
-    assert list(port.gids) == before
+    assert list(port.tables.gids) == before
     lab.arm(f"gid-vanishes index={index}")
     port.set_gids([])
     assert lab.commands.execute("disarm a") == ["ok"]
-    assert list(port.gids) == [], "software has set the table anew"
+    assert list(port.tables.gids) == [], "software has set the table anew"
 
 
 def presence(lab: Lab) -> Presence:

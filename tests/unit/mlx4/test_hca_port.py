@@ -97,7 +97,7 @@ def test_the_mac_table(driver: Driver) -> None:
     assert set_port(driver, SetPort.MAC_TABLE, table) == Status.OK
     port = driver.port
     assert port.mac_addresses == {OTHER_MAC}
-    assert (port.mac(3), port.mac(0), port.mac(127)) == (OTHER_MAC, MAC, MAC)
+    assert (port.tables.mac(3), port.tables.mac(0), port.tables.mac(127)) == (OTHER_MAC, MAC, MAC)
     set_port(driver, SetPort.MAC_TABLE, bytes(1024))
     assert driver.port.mac_addresses == {MAC}
 
@@ -124,12 +124,12 @@ def test_the_vlan_table(driver: Driver) -> None:
 def test_steering(driver: Driver) -> None:
     data = SET_PORT_RQP_CALC.pack(base_qpn=0x40, log_macs=7, mcast_qpn=0x41, mcast_mode=1)
     assert set_port(driver, SetPort.RQP_CALC, data) == Status.OK
-    steering = driver.port.steering
+    steering = driver.port.tables.steering
     assert (steering.unicast, steering.multicast, steering.promiscuous) == (0x40, 0x41, None)
     SET_PORT_RQP_CALC.set(data, "promisc_enable", 1)
     SET_PORT_RQP_CALC.set(data, "promisc_qpn", 0x42)
     set_port(driver, SetPort.RQP_CALC, data)
-    assert driver.port.steering.promiscuous == 0x42
+    assert driver.port.tables.steering.promiscuous == 0x42
 
 
 def test_other_forms_of_set_port(driver: Driver) -> None:
@@ -177,13 +177,13 @@ def test_statistics(driver: Driver) -> None:
 
 
 def test_special_queue_pairs(driver: Driver) -> None:
-    assert driver.port.gsi_qpn == driver.port.smi_qpn == -1
+    assert driver.port.tables.gsi_qpn == driver.port.tables.smi_qpn == -1
     driver.command(Opcode.CONF_SPECIAL_QP, 0, 512)
-    assert (driver.port.smi_qpn, driver.port.gsi_qpn) == (512, 514)
+    assert (driver.port.tables.smi_qpn, driver.port.tables.gsi_qpn) == (512, 514)
     assert driver.try_command(Opcode.CONF_SPECIAL_QP, 0, 513)[0] == Status.BAD_PARAM
     assert driver.try_command(Opcode.CONF_SPECIAL_QP, 0, 1 << 20)[0] == Status.BAD_PARAM
     driver.command(Opcode.CONF_SPECIAL_QP, 0, 0)
-    assert driver.port.gsi_qpn == -1
+    assert driver.port.tables.gsi_qpn == -1
 
 
 # -- MADs ------------------------------------------------------------------------------------------

@@ -69,8 +69,8 @@ def test_events_and_special_queue_pairs_name_their_port(nodes: tuple[TwoPorts, T
         (PORT_ACTIVE, 1),
         (PORT_ACTIVE, 2),
     ]
-    assert [port.gsi_qpn for port in a.adapter.ports] == [514, 515]
-    assert [port.smi_qpn for port in a.adapter.ports] == [512, 513]
+    assert [port.tables.gsi_qpn for port in a.adapter.ports] == [514, 515]
+    assert [port.tables.smi_qpn for port in a.adapter.ports] == [512, 513]
 
 
 def test_traffic_of_the_second_port_stays_there(nodes: tuple[TwoPorts, TwoPorts]) -> None:
