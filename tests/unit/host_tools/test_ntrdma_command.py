@@ -19,17 +19,8 @@ from bluebridge.host_tools.ntrdma.survival import GROWTH, KILLED, REBOOTED, RELO
 
 def test_perf_over_tcp(capsys: pytest.CaptureFixture[str]) -> None:
     """Without guests, in qperf's format; as JSON and nothing else."""
-    words = [
-        "ntrdma",
-        "perf",
-        "--backend",
-        "tcp",
-        "--no-guests",
-        "--count",
-        "5",
-        "rc_rdma_write_lat",
-        "rc_bw",
-    ]
+    line = "ntrdma perf --backend tcp --no-guests --count 5 rc_rdma_write_lat rc_bw"
+    words = line.split()
     assert main(arguments.parse(words)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0::2] == ["rc_rdma_write_lat:", "rc_bw:"]
