@@ -50,7 +50,10 @@ def launch(count: int, plan: Callable[[int], Plan], progress: Progress) -> list[
     if a pair fails to start.
     """
     children: list[Child] = []
-    say = _labelled(progress) if count > 1 else _plain(progress)
+
+    def say(child: Child, text: str) -> None:
+        progress(f"pair {child.claim.number}: {text}" if count > 1 else text)
+
     try:
         while len(children) < count:
             fresh = [_fork(plan, children) for _ in range(min(_AT_ONCE, count - len(children)))]
@@ -67,14 +70,6 @@ def launch(count: int, plan: Callable[[int], Plan], progress: Progress) -> list[
     for child in children:
         child.socket.close()
     return records
-
-
-def _labelled(progress: Progress) -> Say:
-    return lambda child, text: progress(f"pair {child.claim.number}: {text}")
-
-
-def _plain(progress: Progress) -> Say:
-    return lambda _child, text: progress(text)
 
 
 def _fork(plan: Callable[[int], Plan], children: list[Child]) -> Child:

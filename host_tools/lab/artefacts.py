@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bluebridge.host_tools.errors import LabError
@@ -18,6 +19,7 @@ from bluebridge.images.artefacts import Artefacts, ModuleSet
 from bluebridge.images.recipes.guest_archives import (
     DebugToolsRecipe,
     DpdkRecipe,
+    GuestArchiveRecipe,
     MessageLibrariesRecipe,
     NfsRecipe,
 )
@@ -92,68 +94,29 @@ def network_boot_files(progress: Progress) -> NetworkBootFiles:
         return NetworkBootFiles(firmware, files / "vmlinuz", files / "root.zst")
 
 
-def ntb_modules(progress: Progress) -> Path:
-    """Return the folder of the NTB drivers and their clients, built if they are not cached.
-
-    Raises `LabError`.
-    """
-    return _modules(NtbRecipe, "the NTB drivers", progress)
-
-
-def rtrs_modules(progress: Progress) -> Path:
-    """Return the folder of the modules of RTRS and RNBD, built if they are not cached.
-
-    Raises `LabError`.
-    """
-    return _modules(RtrsRecipe, "RTRS and RNBD", progress)
-
-
-def dpdk_archive(progress: Progress) -> Path:
-    """Return the archive of DPDK's testpmd for guests, fetched if it is not cached.
-
-    Raises `LabError`.
-    """
-    progress("looking for DPDK's testpmd")
-    with image_errors():
-        return Artefacts().folder(DpdkRecipe.name) / DpdkRecipe.archive
-
-
-def message_libraries(progress: Progress) -> Path:
-    """Return the archive of UCX and libfabric for guests, fetched if it is not cached.
-
-    Raises `LabError`.
-    """
-    progress("looking for UCX and libfabric; fetched once")
-    with image_errors():
-        return Artefacts().folder(MessageLibrariesRecipe.name) / MessageLibrariesRecipe.archive
-
-
-def nfs_archive(progress: Progress) -> Path:
-    """Return the archive of NFS over RDMA for guests, fetched if it is not cached.
-
-    Raises `LabError`.
-    """
-    progress("looking for NFS over RDMA; fetched once")
-    with image_errors():
-        return Artefacts().folder(NfsRecipe.name) / NfsRecipe.archive
-
-
-def debug_archive(progress: Progress) -> Path:
-    """Return the archive of debugging tools for guests, fetched if it is not cached.
-
-    Raises `LabError`.
-    """
-    progress("looking for the debugging tools; fetched once")
-    with image_errors():
-        return Artefacts().folder(DebugToolsRecipe.name) / DebugToolsRecipe.archive
-
-
 def _modules(recipe: type[ModuleRecipe], what: str, progress: Progress) -> Path:
     with image_errors():
         modules = ModuleSet(recipe, Artefacts())
         if modules.present() is None:
             progress(f"building {what}, which Debian leaves out; once, a few minutes")
         return modules.folder()
+
+
+def _archive(recipe: type[GuestArchiveRecipe], what: str, progress: Progress) -> Path:
+    progress(f"looking for {what}; fetched once")
+    with image_errors():
+        return Artefacts().folder(recipe.name) / recipe.archive
+
+
+ntb_modules = partial(_modules, NtbRecipe, "the NTB drivers")
+"""Returns the folder of the NTB drivers and their clients, built if they are not cached."""
+rtrs_modules = partial(_modules, RtrsRecipe, "RTRS and RNBD")
+"""Returns the folder of the modules of RTRS and RNBD, built if they are not cached."""
+dpdk_archive = partial(_archive, DpdkRecipe, "DPDK's testpmd")
+message_libraries = partial(_archive, MessageLibrariesRecipe, "UCX and libfabric")
+nfs_archive = partial(_archive, NfsRecipe, "NFS over RDMA")
+debug_archive = partial(_archive, DebugToolsRecipe, "the debugging tools")
+"""Return the archive of such programs for guests, fetched if it is not cached."""
 
 
 @contextlib.contextmanager

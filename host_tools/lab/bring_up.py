@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -24,56 +25,46 @@ _RESTORE_SECONDS = 60.0
 _NETWORK_SECONDS = 300.0
 
 
+@dataclass
 class BringUp:
     """Starts the guests of a pair, the first time and again; for the main thread only."""
 
-    def __init__(
-        self,
-        config: LabConfig,
-        artefacts: LabArtefacts,
-        folder: Path,
-        server: DeviceServer,
-        drivers: GuestDrivers,
-        snapshot: Snapshot | None,
-        *,
-        together: RunTogether,
-        progress: Progress,
-        detail: Progress,
-        warnings: list[str],
-    ) -> None:
-        """`folder` gets initrds; `warnings` get a line when `snapshot` cannot be restored."""
-        self._config = config
-        self._artefacts = artefacts
-        self._folder = folder
-        self._server = server
-        self._drivers = drivers
-        self._together = together
-        self._progress = progress
-        self._detail = detail
-        self._warnings = warnings
-        self._snapshot = snapshot
+    config: LabConfig
+    artefacts: LabArtefacts
+    folder: Path
+    """The folder for initrds."""
+    server: DeviceServer
+    drivers: GuestDrivers
+    snapshot: Snapshot | None
+    together: RunTogether
+    progress: Progress
+    detail: Progress
+    warnings: list[str]
+    """Gets a line when `snapshot` cannot be restored."""
+
+    def __post_init__(self) -> None:
         self._server_lock = threading.Lock()
         self._server_ready = False
-        self._engines = threading.Barrier(len(config.names))
+        self._engines = threading.Barrier(len(self.config.names))
 
     @property
     def restores(self) -> bool:
         """Whether guests are restored rather than booted."""
-        return self._snapshot is not None
+        return self.snapshot is not None
 
     def bring_up(self, machines: Sequence[Vm]) -> None:
         """Start `machines` all at once, from the snapshot if there is one. Raises `LabError`."""
         everyone = machines
-        if self._snapshot is not None and (failed := self._restore(machines, self._snapshot)):
-            self._discard_snapshot(self._snapshot, failed[0][1])
+        if self.snapshot is not None and (failed := self._restore(machines, self.snapshot)):
+            self._discard_snapshot(self.snapshot, failed[0][1])
             machines = [machine for machine, _ in failed]
-        if self._snapshot is None:
+        if self.snapshot is None:
             self._boot(machines)
-        self._drivers.load_bridges(everyone)
+        self.drivers.load_bridges(everyone)
 
     def _spawn(self, machine: Vm, boot: Boot | None) -> None:
         machine.power_on(boot)
-        self._detail(f"guest {machine.name}: QEMU started (process {machine.pid})")
+        self.detail(f"guest {machine.name}: QEMU started (process {machine.pid})")
 
     # From a snapshot.
 
@@ -81,52 +72,52 @@ class BringUp:
         """Restore `machines`; returns those that could not be, and why."""
         for machine in machines:
             self._spawn(machine, None)
-        self._progress("restoring guests" if len(machines) > 1 else "restoring the guest")
+        self.progress("restoring guests" if len(machines) > 1 else "restoring the guest")
         failed: list[tuple[Vm, LabError]] = []
 
         def restore(machine: Vm) -> None:
             try:
                 self._load(machine, found)
             except LabError as error:
-                if machine.was_killed() or self._server.trouble():
+                if machine.was_killed() or self.server.trouble():
                     raise
                 machine.stop()
                 failed.append((machine, error))
             else:
                 machine.personalise()
-                self._detail(f"guest {machine.name}: has a name and randomness of its own")
+                self.detail(f"guest {machine.name}: has a name and randomness of its own")
                 self._plug_devices(machine)
 
-        self._together(*(partial(restore, machine) for machine in machines))
+        self.together(*(partial(restore, machine) for machine in machines))
         return failed
 
     def _load(self, machine: Vm, found: Snapshot) -> None:
         machine.attach()
-        self._detail(f"guest {machine.name}: loading the snapshot")
+        self.detail(f"guest {machine.name}: loading the snapshot")
         machine.load(found.state)
-        self._detail(f"guest {machine.name}: runs")
+        self.detail(f"guest {machine.name}: runs")
         machine.wait_for_agent(_RESTORE_SECONDS)
-        self._detail(f"guest {machine.name}: its agent answers")
+        self.detail(f"guest {machine.name}: its agent answers")
 
     def _discard_snapshot(self, found: Snapshot, why: LabError) -> None:
         done = "was thrown away" if found.discard() else "cannot be removed"
         line = f"the snapshot did not restore and {done}, cold boot ({why.what})"
-        self._snapshot = None
-        self._warnings.append(line)
-        self._progress(line)
+        self.snapshot = None
+        self.warnings.append(line)
+        self.progress(line)
 
     def _plug_devices(self, machine: Vm) -> None:
         """Plug in the guest's devices as soon as the server is there."""
         for port, path in machine.config.sockets.items():
             self._wait_for_server()
-            if port == root_ports.BRIDGE and self._config.window_alias:
+            if port == root_ports.BRIDGE and self.config.window_alias:
                 self._wait_for_engines(machine)
-            self._detail(f"guest {machine.name}: plugging in its device")
+            self.detail(f"guest {machine.name}: plugging in its device")
             machine.plug(port, path)
-            self._detail(f"guest {machine.name}: lists its device")
-            if self._config.binds(machine.name):
+            self.detail(f"guest {machine.name}: lists its device")
+            if self.config.binds(machine.name):
                 machine.bind(port, _DRIVER)
-                self._detail(f"guest {machine.name}: {_DRIVER} has its device")
+                self.detail(f"guest {machine.name}: {_DRIVER} has its device")
         self._load_drivers(machine)
 
     def _load_drivers(self, machine: Vm) -> None:
@@ -134,8 +125,8 @@ class BringUp:
         if machine.config.nic is not None:
             self._wait_for_server()
             machine.plug_nic(root_ports.NIC, machine.config.nic)
-            self._detail(f"guest {machine.name}: lists its NIC")
-        self._drivers.load(machine)
+            self.detail(f"guest {machine.name}: lists its NIC")
+        self.drivers.load(machine)
         machine.touched = False
 
     def _wait_for_engines(self, machine: Vm) -> None:
@@ -152,9 +143,9 @@ class BringUp:
     def _wait_for_server(self) -> None:
         with self._server_lock:
             if not self._server_ready:
-                self._server.wait()
+                self.server.wait()
                 self._server_ready = True
-                self._detail("device server: ready")
+                self.detail("device server: ready")
 
     # From power-on, over the network.
 
@@ -165,14 +156,14 @@ class BringUp:
         """
         machine.power_on(boot)
         machine.attach()
-        self._progress(f"guest {machine.name}: iPXE boots it over its HCA")
+        self.progress(f"guest {machine.name}: iPXE boots it over its HCA")
         with network_boot.watched(machine):
             begin = time.monotonic()
             machine.release()
             machine.wait_for_agent(_NETWORK_SECONDS)
             seconds = time.monotonic() - begin
-        self._detail(f"guest {machine.name}: its agent answers after {seconds:.1f} s")
-        self._drivers.load(machine)
+        self.detail(f"guest {machine.name}: its agent answers after {seconds:.1f} s")
+        self.drivers.load(machine)
         machine.touched = False
         return seconds
 
@@ -180,26 +171,26 @@ class BringUp:
 
     def _boot(self, machines: Sequence[Vm]) -> None:
         """Boot `machines` from power-on, their devices in place."""
-        if self._config.window_alias:
+        if self.config.window_alias:
             raise LabError(
                 "a window that is the peer's memory wants guests restored from a snapshot",
                 "leave out --window-alias, or see why the snapshot does not restore",
             )
-        if self._config.serves:
+        if self.config.serves:
             self._wait_for_server()
         for machine in machines:
-            size, binds = self._config.size, self._config.binds(machine.name)
-            self._spawn(machine, self._artefacts.boot(self._folder, machine.name, size, binds))
-        self._progress("booting guests")
-        self._together(*(partial(self._finish_boot, machine) for machine in machines))
+            size, binds = self.config.size, self.config.binds(machine.name)
+            self._spawn(machine, self.artefacts.boot(self.folder, machine.name, size, binds))
+        self.progress("booting guests")
+        self.together(*(partial(self._finish_boot, machine) for machine in machines))
 
     def _finish_boot(self, machine: Vm) -> None:
         machine.attach()
         machine.release()
-        self._detail(f"guest {machine.name}: booting")
+        self.detail(f"guest {machine.name}: booting")
         machine.wait_for_agent()
-        self._detail(f"guest {machine.name}: its agent answers")
-        binds = self._config.binds(machine.name)
+        self.detail(f"guest {machine.name}: its agent answers")
+        binds = self.config.binds(machine.name)
         for port in machine.config.sockets:
             if binds and port not in root_ports.HCAS:  # the guest's init binds HCAs
                 machine.bind(port, _DRIVER)

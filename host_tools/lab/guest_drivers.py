@@ -207,67 +207,60 @@ RunTogether = Callable[..., None]
 """Runs actions, `Callable[[], None]` each, side by side; raises the first failure."""
 
 
+@dataclass(frozen=True)
 class GuestDrivers:
     """Loads the kernel drivers that a `LabConfig` asks for; every method raises `LabError`."""
 
-    def __init__(
-        self,
-        config: LabConfig,
-        modules: Mapping[str, Path],
-        together: RunTogether,
-        progress: Progress,
-        detail: Progress,
-    ) -> None:
-        """`modules` are folders of modules that the guests get, by the name of the set."""
-        self._config = config
-        self._modules = modules
-        self._together = together
-        self._progress = progress
-        self._detail = detail
+    config: LabConfig
+    modules: Mapping[str, Path]
+    """Folders of modules that the guests get, by the name of the set."""
+    together: RunTogether
+    progress: Progress
+    detail: Progress
 
     def load(self, machine: Vm) -> None:
         """Load mlx4 if the kernel is to drive a guest's HCAs, or Soft-RoCE if it has a NIC instead.
 
         Sets of modules are copied to the guest.
         """
-        address = self._config.address(machine.name)
-        if self._config.has_nic(machine.name):
-            self._progress(f"guest {machine.name}: loading Soft-RoCE")
+        address = self.config.address(machine.name)
+        if self.config.has_nic(machine.name):
+            self.progress(f"guest {machine.name}: loading Soft-RoCE")
             machine.run(["bluebridge-rxe", address], timeout=_KERNEL_SECONDS)
-            self._detail(f"guest {machine.name}: rxe0 has the NIC, address {address}")
-        elif self._config.kernel_drives(machine.name) and self._config.hca:
-            self._progress(f"guest {machine.name}: loading the kernel's drivers")
+            self.detail(f"guest {machine.name}: rxe0 has the NIC, address {address}")
+        elif self.config.kernel_drives(machine.name) and self.config.hca:
+            self.progress(f"guest {machine.name}: loading the kernel's drivers")
             machine.run(["bluebridge-mlx4", address], timeout=_KERNEL_SECONDS)
-            self._detail(f"guest {machine.name}: mlx4 has its device, address {address}")
-        for name, folder in self._modules.items():
+            self.detail(f"guest {machine.name}: mlx4 has its device, address {address}")
+        for name, folder in self.modules.items():
             _install(machine, name, folder)
-            self._detail(f"guest {machine.name}: has the modules of {folder.name}")
-        if self._config.rtrs is not None:
-            self._progress(f"guest {machine.name}: making RTRS ready")
-            prepare(machine, self._config)
-            self._detail(f"guest {machine.name}: ready for RTRS")
+            self.detail(f"guest {machine.name}: has the modules of {folder.name}")
+        if self.config.rtrs is not None:
+            self.progress(f"guest {machine.name}: making RTRS ready")
+            prepare(machine, self.config)
+            self.detail(f"guest {machine.name}: ready for RTRS")
 
     def probe_bridges(self, machines: Sequence[Vm]) -> None:
         """Load the drivers of bridge and DMA engine in `machines`; clients can use bridges then.
 
         The pair must have a bridge.
         """
-        assert self._config.bridge is not None, "the pair has no bridge"
-        model = self._config.bridge.ntb_model
-        self._together(*(partial(probe, each, model) for each in machines))
-        self._together(*(partial(settle, each) for each in machines))
+        assert self.config.bridge is not None, "the pair has no bridge"
+        model = self.config.bridge.ntb_model
+        self.together(*(partial(probe, each, model) for each in machines))
+        self.together(*(partial(settle, each) for each in machines))
 
     def load_bridges(self, machines: Sequence[Vm]) -> None:
         """Load the drivers of bridge, transport and network device if the kernel drives the bridge.
 
         It returns when the NTB link is up.
         """
-        if not (self._config.bridge and self._config.kernel):
+        if not (self.config.bridge and self.config.kernel):
             return
-        self._progress("loading the NTB drivers")
+        self.progress("loading the NTB drivers")
         self.probe_bridges(machines)
-        addresses = dict(zip(self._config.names, NTB_ADDRESSES, strict=True))
-        self._together(*(partial(load, each, addresses[each.name]) for each in machines))
+        addresses = dict(zip(self.config.names, NTB_ADDRESSES, strict=True))
+        self.together(*(partial(load, each, addresses[each.name]) for each in machines))
         for machine in machines:
-            self._detail(f"guest {machine.name}: the NTB link is up")
+            self.detail(f"guest {machine.name}: the NTB link is up")
             machine.touched = False

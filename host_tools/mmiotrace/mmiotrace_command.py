@@ -16,9 +16,9 @@ from bluebridge.host_tools.lab.artefacts import image_errors
 from bluebridge.host_tools.lab.config import ADDRESSES, LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.mmiotrace.compare import Verdict, compare, logged
-from bluebridge.host_tools.mmiotrace.trace import parse
+from bluebridge.host_tools.mmiotrace.trace import Verdict, compare, logged, parse
 from bluebridge.host_tools.processes import termination_as_exception
+from bluebridge.host_tools.programs import perftest
 from bluebridge.host_tools.progress import Progress, Reporter
 
 TRACE = "mmiotrace.txt"
@@ -110,10 +110,7 @@ def life_of_a_driver(pair: Pair, modules: list[Path]) -> str:
     pair.both(_load)
     ping, verbs = TRAFFIC
     pair.b.run(ping.format(peer=_address(0)))
-    server = pair.a.agent.start(verbs, _UNLOAD_SECONDS)
-    pair.a.run("until ss -Hltn 'sport = :18515' | grep -q .; do sleep 0.05; done")
-    pair.b.run(f"{verbs} {_address(0)}")
-    server.wait()
+    perftest.run(pair, verbs, _address(0), _UNLOAD_SECONDS)
     pair.a.run("rmmod ib_ipoib mlx4_ib mlx4_en && rmmod mlx4_core", timeout=_UNLOAD_SECONDS)
     return stop(pair.a)
 

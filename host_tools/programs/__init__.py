@@ -1,5 +1,4 @@
 """Programs that run between the two guests of a pair, and the kernel's clients of a bridge.
 
-`readiness` has conditions for servers, `client_server` runs a server and its client, `perftest`
-knows what perftest prints, `ntb_guests` and `ntb_clients` load the bridge's clients.
+`perftest` runs a server and its client, `ntb_clients` loads the bridge's, `testpmd` is DPDK's.
 """

@@ -25,11 +25,17 @@ def save(request: SweepRequest, rows: Sequence[Row], path: Path) -> None:
     steps = "".join(
         f"<li>{step.payload} bytes: {escape(step.text)}</li>" for step in thresholds(request)
     )
+    wall = _table(request, rows, ("typical", "best", "worst"), _wall)
+    modelled = _table(
+        request,
+        rows,
+        ("way", *request.profiles),
+        lambda row: [row.path, *(f"{row.modelled[name]:.3f}" for name in request.profiles)],
+    )
     body = (
         f"<h1>{title}</h1>\n{plot.svg(request, rows)}\n"
         f"<h2>Largest payloads before each step of the driver</h2>\n<ul>{steps}</ul>\n"
-        f"<h2>Wall time, us</h2>\n{_wall(request, rows)}\n"
-        f"<h2>Modelled bus time, us</h2>\n{_modelled(request, rows)}\n"
+        f"<h2>Wall time, us</h2>\n{wall}\n<h2>Modelled bus time, us</h2>\n{modelled}\n"
     )
     path.write_text(
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
@@ -37,39 +43,19 @@ def save(request: SweepRequest, rows: Sequence[Row], path: Path) -> None:
     )
 
 
-def _wall(request: SweepRequest, rows: Sequence[Row]) -> str:
-    head = ["payload"] + [
-        f"{setting}: {word}"
-        for setting in request.settings
-        for word in ("typical", "best", "worst")
-    ]
-    return _table(
-        request,
-        rows,
-        head,
-        lambda row: [f"{each:.2f}" for each in (row.wall.typical, row.wall.best, row.wall.worst)],
-    )
-
-
-def _modelled(request: SweepRequest, rows: Sequence[Row]) -> str:
-    head = ["payload"] + [
-        f"{setting}: {word}" for setting in request.settings for word in ("way", *request.profiles)
-    ]
-    return _table(
-        request,
-        rows,
-        head,
-        lambda row: [row.path, *(f"{row.modelled[name]:.3f}" for name in request.profiles)],
-    )
+def _wall(row: Row) -> list[str]:
+    return [f"{each:.2f}" for each in (row.wall.typical, row.wall.best, row.wall.worst)]
 
 
 def _table(
     request: SweepRequest,
     rows: Sequence[Row],
-    head: Sequence[str],
+    words: Sequence[str],
     cells: Callable[[Row], list[str]],
 ) -> str:
+    """A line for each payload; each setting has a column for each of `words`."""
     by_place = {(row.setting, row.size): row for row in rows}
+    head = ["payload", *(f"{setting}: {word}" for setting in request.settings for word in words)]
     lines = []
     for size in request.sizes:
         values = [cell for each in request.settings for cell in cells(by_place[each, size])]

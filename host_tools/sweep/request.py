@@ -37,14 +37,7 @@ class Row:
 
     def as_json(self) -> dict[str, Any]:
         """Return the row as plain values."""
-        wall = {"typical": self.wall.typical, "best": self.wall.best, "worst": self.wall.worst}
-        return {
-            "setting": self.setting,
-            "size": self.size,
-            "wall": wall,
-            "path": self.path,
-            "modelled": dict(self.modelled),
-        }
+        return asdict(self)
 
     @classmethod
     def of_json(cls, values: Mapping[str, Any]) -> Row:

@@ -8,8 +8,7 @@ import pytest
 
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.mmiotrace.compare import compare
-from bluebridge.host_tools.mmiotrace.trace import Access, Window, parse
+from bluebridge.host_tools.mmiotrace.trace import Access, Window, compare, parse
 
 HEAD = """\
 VERSION 20070824
