@@ -64,7 +64,8 @@ def _tell(rows: Sequence[Row], options: argparse.Namespace) -> None:
     if rows and not options.json:
         print("\n".join(page.table(rows)))
     if rows and options.page is not None:
-        options.page.write_text(page.page(rows))
+        old = options.page.read_text() if options.page.exists() else ""
+        options.page.write_text(page.page(rows, old))
 
 
 def chosen(
@@ -220,7 +221,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="show the programs, and start nothing")
     parser.add_argument("--json", action="store_true", help="a JSON object for each row")
     parser.add_argument(
-        "--page", type=Path, metavar="FILE", help="also write the page docs/atlas.md into FILE"
+        "--page", type=Path, metavar="FILE", help="also write the tables of docs/atlas.md into FILE"
     )
     parser.add_argument("--log", type=Path, metavar="DIR", help="folder for bus log and consoles")
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")

@@ -1,57 +1,61 @@
-"""The table of the atlas on a terminal, and the page docs/atlas.md."""
+"""The table of the atlas on a terminal and the tables of docs/atlas.md: outcomes, statuses, events.
+
+Which statuses and events a driver of a ConnectX-3 can report: Linux `infiniband/hw/mlx4/cq.c:
+mlx4_ib_handle_error_cqe`, `mlx4/eq.c: mlx4_eq_int`, `ib/mad.c: handle_port_mgmt_change_event`.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from bluebridge.device.layout.mlx4.faults import FAULTS
-from bluebridge.host_tools.atlas import coverage
-from bluebridge.host_tools.atlas.outcome import CLEAN, CRASHED, HUNG, SURVIVED, Row
+from bluebridge.host_tools.atlas.outcome import CLEAN, CRASHED, EVENTS, HUNG, SURVIVED, WC, Row
+
+_RD = "of reliable datagrams (RD), which no adapter and no driver has"
+IMPOSSIBLE = {
+    "IBV_WC_LOC_EEC_OP_ERR": _RD,
+    "IBV_WC_LOC_RDD_VIOL_ERR": _RD,
+    "IBV_WC_REM_INV_RD_REQ_ERR": _RD,
+    "IBV_WC_INV_EECN_ERR": _RD,
+    "IBV_WC_INV_EEC_STATE_ERR": _RD,
+    "IBV_WC_FATAL_ERR": "the ConnectX-3 has no syndrome for it; libmlx4 never reports it",
+    "IBV_WC_RESP_TIMEOUT_ERR": "the kernel's MAD layer makes it up; no adapter reports it",
+    "IBV_EVENT_SM_CHANGE": "mlx4_ib never dispatches it",
+    "IBV_EVENT_WQ_FATAL": "of work queues of mlx5",
+}
+"""Statuses and events that this adapter cannot produce, with the reason."""
+NAMES = (*(f"IBV_WC_{name}" for name in WC[1:]), *(f"IBV_EVENT_{name}" for name in EVENTS))
+
+
+def produced_by(name: str) -> list[str]:
+    """Return the names of the faults that lead to a status or an event by themselves."""
+    words = {name, name.removeprefix("IBV_WC_")}
+    return [fault.name for fault in FAULTS if words & {*re.split(r"[ ,;]+", fault.seen)}]
+
+
+def statuses(rows: Sequence[Row]) -> list[tuple[str, str, str]]:
+    """Return name, faults or reason, and the programs that reported it, of all."""
+    found = []
+    for name in NAMES:
+        word = name.replace("IBV_WC_", "wc ").replace("IBV_EVENT_", "event ")
+        programs = dict.fromkeys(row.program for row in rows if word in row.seen.split(", "))
+        how = ", ".join(f"`{fault}`" for fault in produced_by(name))
+        reason = f"impossible: {IMPOSSIBLE[name]}" if name in IMPOSSIBLE else how
+        found.append((name, reason, ", ".join(programs) or "-"))
+    return found
+
 
 _HEAD = (
     "fault", "program", "produced", "seen as", "status", "outcome", "recovered", "kernel"
 )  # fmt: skip
 _KERNEL_LETTERS = 90
-_INTRODUCTION = """\
-# The atlas: what RDMA software makes of faults
-
-    bluebridge atlas                                  # every fault, where it shows most
-    bluebridge atlas --minutes 28 --page FILE.md      # begins nothing behind 28 minutes
-    bluebridge atlas --all --times 2                  # under all programs, twice: hours
-    bluebridge atlas --only 'wc-*' --programs ibv_rc_pingpong
-    bluebridge atlas --only 'hung-wr,cqe-*' --programs nvme-rdma --times 3 --json
-
-Each fault of `bluebridge fault list` ([faults.md](faults.md#faults-of-the-adapter-by-name)) is
-armed in guest a while an unmodified program runs there, the other side of it in guest b. Numbers of
-queue pairs and completion queues are those of the running program; faults of commands are armed
-before it starts. Each program has a pair of guests of its own, two of them at once (`--pairs`), and
-guests in which something of it stays behind are started anew. This page is made by
-`bluebridge atlas --page`; programs without a column were not run for it. Each cell was seen once,
-unless it says ×2 or more, or two outcomes. A column can be run apart, beside others, and joined to
-the page afterwards:
-
-    bluebridge atlas --programs rping --json > rping.jsonl
-    bluebridge atlas --rows rping.jsonl nvme-rdma.jsonl --page docs/atlas.md
-
-| word | meaning |
-|---|---|
-| produced | how much the fault took, or 1 if it does not count |
-| survived | the program ended with status 0 |
-| clean error | it ended by itself with another status |
-| hung | it had not ended when its time was over: 6 s, 15 s with fio, and then, \
-while anything goes over the buses, up to four times what it takes without a fault; 75 s under \
-`command-never` |
-| crashed | a signal ended the program, or the guest's kernel panicked; the guest is started anew |
-| - | not known: the run ended before this cell, or the machine was too busy to tell hung from \
-slow; or the fault is none for the program, such as one of loading |
-| not met | the program does nothing that the fault is about |
-| no such queue | the program has no such queue, or had ended before it could be armed |
-| recovered | messages passed between the guests after the fault was cleared, with the same guests |
-
-Faults that are armed and take nothing cost little: of a WRITE's 3,214 byte codes in an interpreted
-device server 64 faults of the adapter add none, 22 rules of the link 127.
-"""
+_HEADING = (
+    "# The atlas: what RDMA software makes of faults\n\nIts words: docs/atlas.md of bluebridge.\n"
+)
+_BEGINS = "## Survival"
+"""The first heading of what a run writes; what stands before it in the file stays."""
 
 
 def table(rows: Iterable[Row]) -> list[str]:
@@ -69,23 +73,24 @@ def cells(row: Row) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def page(rows: Sequence[Row]) -> str:
-    """Return the text of docs/atlas.md."""
+def page(rows: Sequence[Row], old: str = "") -> str:
+    """Return the text of docs/atlas.md; what the text `old` has before its tables stays."""
+    head = f"{old.partition(_BEGINS)[0].rstrip()}\n" if _BEGINS in old else _HEADING
     programs = list(dict.fromkeys(row.program for row in rows))
     parts = (_survival(rows, programs), _coverage(rows), _details(rows))
-    return "\n".join([_INTRODUCTION, *(line for part in parts for line in (*part, ""))])
+    return "\n".join([head, *(line for part in parts for line in (*part, ""))])
 
 
 def _coverage(rows: Sequence[Row]) -> list[str]:
     """Return a line for each status and event: how it is produced, which program reported it."""
     head = ("status or event", "produced by", "reported by")
     lines = [_line(head), _line(["---"] * len(head))]
-    return ["## Statuses and events", "", *lines, *map(_line, coverage.lines(rows))]
+    return ["## Statuses and events", "", *lines, *map(_line, statuses(rows))]
 
 
 def _survival(rows: Sequence[Row], programs: Sequence[str]) -> list[str]:
     """Return the table of outcomes: a line for each fault, a column for each program."""
-    lines = ["## Survival", "", _line(["fault", *programs]), _line(["---"] * (len(programs) + 1))]
+    lines = [_BEGINS, "", _line(["fault", *programs]), _line(["---"] * (len(programs) + 1))]
     met = {row.fault for row in rows}
     for fault in (each.name for each in FAULTS if each.name in met):
         found = []

@@ -12,7 +12,7 @@ import pytest
 
 from bluebridge.device.layout.mlx4.faults import BY_NAME, FAULTS, Effect, Layer
 from bluebridge.host_tools import cli
-from bluebridge.host_tools.atlas import atlas_command, coverage, outcome, page, programs, values
+from bluebridge.host_tools.atlas import atlas_command, outcome, page, programs, values
 from bluebridge.host_tools.atlas.outcome import Row
 from bluebridge.host_tools.errors import LabError, UsageError
 
@@ -102,7 +102,9 @@ def test_the_page_counts_outcomes_and_names_what_was_not_met_in_one_table_only()
         row("hung-wr", "pyverbs", outcome.CRASHED, "after a restart"),
         row("create-srq-fails", "rping", outcome.NOT_MET),
     ]
-    text = page.page(rows)
+    text = page.page(rows, "Words of ours.\n\n## Survival\nAn older run.\n")
+    assert text.startswith("Words of ours.\n\n## Survival\n") and "older" not in text
+    assert page.page(rows).startswith("# The atlas")
     assert "| `hung-wr` | hung ×2 | crashed |" in text
     assert "| `create-srq-fails` | not met | - |" in text
     assert "Runs: 4; recovered without a restart: 3." in text
@@ -173,17 +175,17 @@ def test_rows_that_came_out_of_order_are_told_in_that_of_programs_and_faults(
 
 
 def test_each_status_and_event_has_a_fault_or_a_reason_why_none() -> None:
-    assert len(coverage.NAMES) == 41
-    for name in coverage.NAMES:
-        assert bool(coverage.produced_by(name)) is not (name in coverage.IMPOSSIBLE), name
-    assert set(coverage.IMPOSSIBLE) <= set(coverage.NAMES)
-    assert "wire-dead" in coverage.produced_by("IBV_WC_RETRY_EXC_ERR")
-    assert coverage.produced_by("IBV_EVENT_PATH_MIG") == ["event-path-mig"]
+    assert len(page.NAMES) == 41
+    for name in page.NAMES:
+        assert bool(page.produced_by(name)) is not (name in page.IMPOSSIBLE), name
+    assert set(page.IMPOSSIBLE) <= set(page.NAMES)
+    assert "wire-dead" in page.produced_by("IBV_WC_RETRY_EXC_ERR")
+    assert page.produced_by("IBV_EVENT_PATH_MIG") == ["event-path-mig"]
 
 
 def test_the_page_says_which_program_reported_a_status() -> None:
     seen = Row("rping", "wire-dead", 1, "wc RETRY_EXC_ERR", "1", "", outcome.CLEAN, "yes")
-    said = {name: programs for name, _, programs in coverage.lines([seen])}
+    said = {name: programs for name, _, programs in page.statuses([seen])}
     assert said["IBV_WC_RETRY_EXC_ERR"] == "rping"
     assert said["IBV_WC_RNR_RETRY_EXC_ERR"] == "-"
     assert "| IBV_EVENT_WQ_FATAL | impossible: " in page.page([seen])
