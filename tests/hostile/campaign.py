@@ -12,8 +12,7 @@ from random import Random
 from bluebridge.guest.verbs import VerbsError
 from tests.hostile.attacks import LAST, SLICES, Attack
 from tests.hostile.bystander import Bystander, Report
-from tests.hostile.guest import HostileGuest
-from tests.hostile.server import attacked, exceptions, own_memory
+from tests.hostile.guest import HostileGuest, attacked, exceptions, own_memory
 from tests.wire.server import ServerProcess
 
 GIB = 1 << 30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.models.ethernet_pair import ethernet_pair
+from tests.models.ethernet import Rings, ethernet_pair
 from tests.models.rdma_node import Pair
 
 
@@ -12,3 +12,9 @@ from tests.models.rdma_node import Pair
 def pair() -> Pair:
     """Two guests with an Ethernet queue pair each."""
     return ethernet_pair()
+
+
+@pytest.fixture
+def rings() -> Rings:
+    """Rings without a rule."""
+    return Rings()

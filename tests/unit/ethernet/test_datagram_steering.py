@@ -9,10 +9,9 @@ from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.steering import RuleHeader
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
 from bluebridge.device.rdma.pairs.costs import MESSAGE_COST
-from tests.models.ethernet_pair import ip_frame
+from tests.models.ethernet import USER, RuleNode, infiniband, ip_frame, ipv4, ports
 from tests.models.ib_node import IbNode, Subnet, datagram_segment
 from tests.models.rdma_node import inline
-from tests.models.steering_rules import USER, RuleNode, infiniband, ipv4, ports
 from tests.unit.ethernet.test_ipoib_offloads import ipoib
 from tests.unit.fabric.test_ib_traffic import GROUP, GROUP_LID, QKEY, ud
 

@@ -10,7 +10,7 @@ from bluebridge.device.ethernet.frames.frame import ones_complement
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, CompletionStatus, FrameStatus
 from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST, FORCE_LOOPBACK, IP_CSUM, TCP_UDP_CSUM
-from tests.models.ethernet_pair import BROADCAST, ethernet_qp, ip_frame, steer
+from tests.models.ethernet import BROADCAST, ethernet_qp, ip_frame, steer
 from tests.models.hca_driver import ALL_RIGHTS
 from tests.models.rdma_node import (
     LOG_SQ,

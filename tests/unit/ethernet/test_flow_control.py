@@ -11,7 +11,7 @@ from bluebridge.device.layout.mlx4.commands import Opcode, SetPort
 from bluebridge.device.layout.mlx4.ports import FLOW_STATS
 from bluebridge.device.layout.net.ethernet import PAUSE, PAUSE_ADDRESS
 from bluebridge.device.rdma.ports.flow_control import MAX_HELD, MOST_LOOKS, POLL_SECONDS
-from tests.models.ethernet_pair import ethernet_pair
+from tests.models.ethernet import ethernet_pair
 from tests.models.rdma_node import Node, Pair, SendOpcode, inline
 
 VALID = 7

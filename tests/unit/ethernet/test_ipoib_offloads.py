@@ -15,7 +15,7 @@ from bluebridge.device.layout.mlx4.wqe import IP_CSUM, TCP_UDP_CSUM, SendOpcode
 from bluebridge.device.layout.net.ip import IPOIB
 from bluebridge.device.layout.net.roce import GRH_SIZE
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
-from tests.models.ethernet_pair import ip_frame
+from tests.models.ethernet import ip_frame
 from tests.models.ib_node import IbNode, Subnet, datagram_segment
 from tests.models.rdma_node import Wc, data
 from tests.unit.ethernet.test_large_sends import ipv4_headers, ipv6_headers

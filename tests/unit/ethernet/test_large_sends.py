@@ -12,7 +12,7 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, CompletionStatus, FrameStatus
 from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST, IP_CSUM, TCP_UDP_CSUM, SendOpcode
 from bluebridge.device.mlx4.ports.multicast_groups import SteerType
-from tests.models.ethernet_pair import ethernet_qp, steer
+from tests.models.ethernet import ethernet_qp, steer
 from tests.models.rdma_node import Node, Pair, TestQp, data
 from tests.unit.ethernet.test_steering import B0Node, default
 from tests.unit.rdma.test_qp_protection import statuses

@@ -15,7 +15,7 @@ from bluebridge.device.ethernet.frames.frame import FrameHeaders, ones_complemen
 from bluebridge.device.ethernet.frames.sending import fill_ip_checksum, fill_l4_checksum, tagged
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, FrameStatus
 from bluebridge.device.layout.net.ethernet import ETHERTYPE_SERVICE_VLAN, ETHERTYPE_VLAN
-from tests.models.ethernet_pair import ethernet_qp, ip_frame, steer
+from tests.models.ethernet import ethernet_qp, ip_frame, steer
 from tests.models.rdma_node import Pair, SendOpcode, data
 
 

@@ -16,8 +16,7 @@ from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.layout.mlx4.steering import RULE_CONTROL, RuleHeader
 from bluebridge.device.mlx4.settings.parameters import CommandError
 from bluebridge.device.mlx4.steering import rule_of
-from tests.models.rdma_node import Pair
-from tests.models.steering_rules import (
+from tests.models.ethernet import (
     FIRST,
     GROUP,
     NIC,
@@ -35,6 +34,7 @@ from tests.models.steering_rules import (
     to,
     vxlan,
 )
+from tests.models.rdma_node import Pair
 
 HEADERS = (ethernet(), infiniband(), ipv4(), ports(RuleHeader.TCP), ports(RuleHeader.UDP), vxlan(0))
 MASKS = (0, 1, 2, 3, 1 << 40, 1 << 40 | 1)

@@ -22,10 +22,10 @@ from bluebridge.device.layout.mlx4.contexts import (
     ServiceType,
 )
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, CompletionStatus
-from tests.models.ethernet_pair import ethernet_qp, ip_frame, steer
+from tests.models.ethernet import ethernet_qp, ip_frame, steer
 from tests.models.hca_driver import UAR_PAGE
 from tests.models.rdma_node import PD, Node, Pair, SendOpcode, TestQp, data, inline
-from tests.unit.ethernet.test_rss import KEY, PORTS, SOURCE, TARGET
+from tests.unit.ethernet.test_steering import KEY, PORTS, SOURCE, TARGET
 
 WQN, RSS_QPN = 0x400, 0x500
 DUMMY_SQ_SHIFT = 6
