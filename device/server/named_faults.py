@@ -7,10 +7,10 @@ disarm NAME [NUMBER]              end one, or all of an HCA
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
-from typing import Final
+from typing import Any, Final
 
 from bluebridge.device.dma.engine import DmaEngine
 from bluebridge.device.fabric.faults.parse import rule_of
@@ -28,7 +28,6 @@ from bluebridge.device.mlx4.armed_faults import ArmedFault, ArmedFaults
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.ntb.shape import FaultPoints
-from bluebridge.device.ntb.window import Window
 from bluebridge.device.pci.bus import Presence
 from bluebridge.device.pci.host import MasterBus
 from bluebridge.device.pci.memory import PAGE_BYTES
@@ -60,11 +59,11 @@ class GuestBridge:
         elif fault.effect is Effect.SCRATCHPAD_STUCK:
             _stick(self.own, fault)
         elif fault.effect is Effect.DOORBELL_LOST:
-            _lose(self.far, fault, self._taking(fault, "a doorbell"))
+            _set(fault, [self.far], "loses_ring", self._taking(fault, "a doorbell"))
         else:
             if self.mapped:
                 raise ValueError("with --window-alias no access through the window can be refused")
-            _refuse(list(self.far.windows()), fault, self._taking(fault, "an access"))
+            _set(fault, self.far.windows(), "refuses", self._taking(fault, "an access"))
 
     def _taking(self, fault: ArmedFault, what: str) -> Callable[[], bool]:
         """Return what decides of each thing whether the fault takes it, and logs that."""
@@ -82,14 +81,20 @@ class GuestBridge:
             raise ValueError("the guest has no DMA engine: start the pair with `--dma`")
         takes, error = self._taking(fault, "a descriptor"), ChannelError(fault.status)
         channels = [channel for engine in self.engines for channel in engine.channels]
+        _set(fault, channels, "refusal", lambda: error if takes() else None)
 
-        def undo() -> None:
-            for channel in channels:
-                channel.refusal = None
 
-        for channel in channels:
-            channel.refusal = lambda: error if takes() else None
-        fault.undo = undo
+def _set(fault: ArmedFault, things: Iterable[Any], name: str, value: object) -> None:
+    """Set an attribute of some things while a fault is in force."""
+    before = [(thing, getattr(thing, name)) for thing in things]
+    for thing, _ in before:
+        setattr(thing, name, value)
+
+    def undo() -> None:
+        for thing, old in before:
+            setattr(thing, name, old)
+
+    fault.undo = undo
 
 
 def _stick(points: FaultPoints, fault: ArmedFault) -> None:
@@ -100,24 +105,6 @@ def _stick(points: FaultPoints, fault: ArmedFault) -> None:
     offset, stuck = points.scratchpads[fault.target], points.registers.stuck
     stuck.add(offset)
     fault.undo = lambda: stuck.discard(offset)
-
-
-def _lose(points: FaultPoints, fault: ArmedFault, takes: Callable[[], bool]) -> None:
-    points.loses_ring = takes
-
-    def undo() -> None:
-        points.loses_ring = None
-
-    fault.undo = undo
-
-
-def _refuse(windows: Sequence[Window], fault: ArmedFault, takes: Callable[[], bool]) -> None:
-    def set_all(refuses: Callable[[], bool] | None) -> None:
-        for window in windows:
-            window.refuses = refuses
-
-    set_all(takes)
-    fault.undo = lambda: set_all(None)
 
 
 MOST_MILLISECONDS: Final = 600_000
@@ -349,12 +336,7 @@ def _lock(hca: Hca, fault: ArmedFault) -> None:
         raise ValueError(f"there is no key {fault.target:#x}: `bluebridge show GUEST mr`")
     if region.free:
         raise ValueError(f"key {fault.target:#x} is not registered")
-    region.free = True
-
-    def undo() -> None:
-        region.free = False
-
-    fault.undo = undo
+    _set(fault, [region], "free", True)
 
 
 def _target(hca: Hca, values: Mapping[str, str]) -> int:
