@@ -30,12 +30,6 @@ bodies = st.binary(min_size=256, max_size=256)
 words = st.integers(0, 0xFFFFFFFF)
 
 
-@pytest.fixture
-def subnet(caplog: pytest.LogCaptureFixture) -> Subnet:
-    """A subnet in service."""
-    return Subnet()
-
-
 def deliver(subnet: Subnet, payload: bytes, source: bytes, target: bytes, qpn: int) -> None:
     """A packet of guest a, past its driver; the receives of both guests may run out."""
     message = smp_to(source, target, payload)
@@ -55,16 +49,47 @@ def healthy(subnet: Subnet, caplog: pytest.LogCaptureFixture) -> None:
     assert subnet.a.mad_ifc(smp(SmpAttribute.NODE_INFO))[3] == Method.GET_RESP
 
 
-@RELAXED
-@given(
-    payload=bodies, mgmt_class=st.sampled_from((1, 0x81)), lid=st.sampled_from((1, 2, 3, 0xFFFF))
+def question(payload: bytes, **fields: int) -> bytes:
+    """A MAD for the administrator with these fields, and others of `payload`."""
+    mad = bytearray(payload)
+    mad[:3] = bytes((1, MgmtClass.SUBN_ADM, 2))
+    for name, value in fields.items():
+        SA_MAD.set(mad, name, int(value))
+    return bytes(mad)
+
+
+TARGETS = st.sampled_from((b"\0\1", b"\0\2", b"\0\3", b"\xff\xff", b"\xc0\0", b"\0\0"))
+QUESTIONS = st.builds(
+    question,
+    bodies,
+    method=st.sampled_from((1, 2, SaMethod.GET_TABLE, SaMethod.DELETE)) | st.integers(0, 255),
+    attr_id=st.sampled_from([int(each) for each in SaAttribute]) | st.integers(0, 0xFFFF),
+    component_mask=st.integers(0, (1 << 64) - 1) | st.integers(0, 0xFFFF),
+    rmpp_flags=st.just(0) | st.integers(0, 7),
+    rmpp_type=st.integers(0, 5),
+    segment=words,
+    length_or_window=words,
 )
-def test_random_smps(
-    subnet: Subnet, caplog: pytest.LogCaptureFixture, payload: bytes, mgmt_class: int, lid: int
+CLASSES = st.sampled_from((b"\1", b"\x81"))
+SMPS = st.builds(lambda body, kind: body[:1] + kind + body[2:], bodies, CLASSES)
+PACKETS = {
+    "smps": st.tuples(SMPS, TARGETS, st.just(0)),
+    "questions": st.tuples(QUESTIONS, st.just(b"\0\1"), st.just(1)),
+    "any length": st.tuples(st.binary(max_size=300), TARGETS, st.sampled_from((0, 1, 2))),
+}
+
+
+@pytest.mark.parametrize("kind", PACKETS)
+@RELAXED
+@given(data=st.data())
+def test_random_packets(
+    subnet: Subnet, caplog: pytest.LogCaptureFixture, kind: str, data: st.DataObject
 ) -> None:
-    packet = bytearray(payload)
-    packet[1] = mgmt_class
-    deliver(subnet, bytes(packet), b"\0\2", lid.to_bytes(2, "big"), 0)
+    """While an answer of several segments waits for acknowledgements."""
+    table = question(bytes(256), method=SaMethod.GET_TABLE, attr_id=SaAttribute.NODE)
+    deliver(subnet, table, b"\0\2", b"\0\1", 1)
+    payload, target, qpn = data.draw(PACKETS[kind])
+    deliver(subnet, payload, b"\0\2", target, qpn)
     healthy(subnet, caplog)
 
 
@@ -95,57 +120,6 @@ def test_smps_with_random_attributes(
     healthy(subnet, caplog)
 
 
-@RELAXED
-@given(
-    payload=bodies,
-    method=st.sampled_from((1, 2, SaMethod.GET_TABLE, SaMethod.DELETE)) | st.integers(0, 255),
-    attribute=st.sampled_from([int(each) for each in SaAttribute]) | st.integers(0, 0xFFFF),
-    mask=st.integers(0, (1 << 64) - 1) | st.integers(0, 0xFFFF),
-    plain=st.booleans(),
-)
-def test_random_questions_to_the_administrator(
-    subnet: Subnet,
-    caplog: pytest.LogCaptureFixture,
-    payload: bytes,
-    method: int,
-    attribute: int,
-    mask: int,
-    plain: bool,
-) -> None:
-    mad = bytearray(payload)
-    mad[:3] = bytes((1, MgmtClass.SUBN_ADM, 2))
-    SA_MAD.set(mad, "method", int(method))
-    SA_MAD.set(mad, "attr_id", attribute)
-    SA_MAD.set(mad, "component_mask", mask)
-    if plain:
-        SA_MAD.set(mad, "rmpp_flags", 0)
-    deliver(subnet, bytes(mad), b"\0\2", b"\0\1", 1)
-    healthy(subnet, caplog)
-
-
-@RELAXED
-@given(segment=words, window=words, kind=st.integers(0, 5), flags=st.integers(0, 7))
-def test_random_acknowledgements(
-    subnet: Subnet,
-    caplog: pytest.LogCaptureFixture,
-    segment: int,
-    window: int,
-    kind: int,
-    flags: int,
-) -> None:
-    mad = bytearray(256)
-    mad[:3] = bytes((1, MgmtClass.SUBN_ADM, 2))
-    SA_MAD.set(mad, "method", int(SaMethod.GET_TABLE))
-    SA_MAD.set(mad, "attr_id", int(SaAttribute.NODE))
-    deliver(subnet, bytes(mad), b"\0\2", b"\0\1", 1)
-    for name, value in {
-        "rmpp_type": kind, "rmpp_flags": flags, "segment": segment, "length_or_window": window,
-    }.items():  # fmt: skip
-        SA_MAD.set(mad, name, value)
-    deliver(subnet, bytes(mad), b"\0\2", b"\0\1", 1)
-    healthy(subnet, caplog)
-
-
 @pytest.mark.parametrize(
     ("state", "physical"),
     [(LINK_DOWN, 0), (0, PHYSICAL_POLLING), (0, PHYSICAL_DISABLED)],
@@ -166,16 +140,6 @@ def test_port_0_of_the_switch_cannot_be_taken_down(
     deliver(subnet, bytes(smp(SmpAttribute.NODE_INFO)), b"\0\2", lid, 0)
     answers = [mad for _, mad in subnet.a.mads(subnet.a.smi)]
     assert [answer[3] for answer in answers] == [Method.GET_RESP] * 2
-    healthy(subnet, caplog)
-
-
-@RELAXED
-@given(payload=st.binary(max_size=300), qpn=st.sampled_from((0, 1, 2)))
-def test_packets_of_any_length(
-    subnet: Subnet, caplog: pytest.LogCaptureFixture, payload: bytes, qpn: int
-) -> None:
-    for target in (b"\0\1", b"\0\3", b"\xff\xff", b"\xc0\0", b"\0\0"):
-        deliver(subnet, payload, b"\0\2", target, qpn)
     healthy(subnet, caplog)
 
 
