@@ -26,7 +26,6 @@ MIB = 1 << 20
 
 
 def main() -> int:
-    """Run once."""
     options = _options()
     if not os.environ.get(ENVIRONMENT):
         os.environ[ENVIRONMENT] = str(Artefacts().libvfio_user())
@@ -73,7 +72,6 @@ def _options() -> argparse.Namespace:
 
 
 def lines(outcome: Outcome) -> list[str]:
-    """The figures, one a line."""
     first, most, last = (size / MIB for size in outcome.memory)
     attacks = ", ".join(f"{name} {count}" for name, count in sorted(outcome.by_attack.items()))
     return [

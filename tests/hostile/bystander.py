@@ -119,7 +119,6 @@ class Bystander:
         return self._process.stdout.readline()
 
     def report(self) -> Report:
-        """What it found."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()

@@ -160,7 +160,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def events(folder: Path) -> list[Event]:
-    """All of its events."""
     return list(LogReader(folder))
 
 

@@ -41,11 +41,9 @@ class Server:
         self.socket = ControlSocket(self.path, self.commands, self.loop)
 
     def interrupt(self, vector: int) -> None:
-        """An event."""
         self.log.record(self.a, Kind.IRQ, 0, vector, 0, b"")
 
     def close(self) -> None:
-        """End."""
         self.socket.close()
         self.log.close()
         self.loop.close()

@@ -16,5 +16,4 @@ def pair() -> Pair:
 
 @pytest.fixture
 def rings() -> Rings:
-    """Rings without a rule."""
     return Rings()

@@ -54,7 +54,6 @@ class Link:
 
 @pytest.fixture
 def link() -> Link:
-    """Queue pairs without a rule."""
     return Link()
 
 

@@ -39,7 +39,6 @@ def send(pair: Pair, number: int) -> None:
 
 
 def numbers(pair: Pair, target: int, count: int) -> list[int]:
-    """Which frames came, in order."""
     return [
         int.from_bytes(pair.b.host.peek(target + 64 * slot + 14, 2), "big") for slot in range(count)
     ]

@@ -32,7 +32,6 @@ class IpoibNode(IbNode):
     """A guest whose driver enabled checksums of IPoIB, as mlx4_core does where it may."""
 
     def init_mailbox(self) -> bytearray:
-        """INIT_HCA with the flag."""
         mailbox = super().init_mailbox()
         INIT_HCA.set(mailbox, "flags", 1 | 1 << 3)
         return mailbox
@@ -70,7 +69,6 @@ class Link:
         return self.a.completions(self.qa)
 
     def segment(self) -> bytes:
-        """The address of the second guest."""
         return datagram_segment(self.b.agent.lid, self.qb.qpn, QKEY)
 
     def received(self) -> list[tuple[bytes, Wc]]:
@@ -102,7 +100,6 @@ def software_trusts(wc: Wc) -> bool:
 
 @pytest.fixture
 def link() -> Link:
-    """Two guests with the flag."""
     return Link(msg_max=18)
 
 

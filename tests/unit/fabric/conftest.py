@@ -9,5 +9,4 @@ from tests.models.ib_node import Subnet
 
 @pytest.fixture
 def subnet() -> Subnet:
-    """A subnet in service."""
     return Subnet()

@@ -37,12 +37,10 @@ GROUP = b"\x33\x33\0\0\0\1"
 
 
 def response(target: bytes, psn: int = 0) -> Response:
-    """A message to `target`."""
     return Response(Route(A, target, bytes(16), bytes(16)), 1, psn, 0)
 
 
 def datagram(target: bytes) -> Datagram:
-    """A datagram to `target`."""
     return Datagram(Route(A, target, bytes(16), bytes(16)), 1, 1, 0, 0, bytes(40), b"12345")
 
 

@@ -44,24 +44,20 @@ class Net:
             self.rules.add_link(f"{name}/1", name, port, self.fabric)
 
     def rule(self, link: str, words: str) -> Rule:
-        """Put a rule into force."""
         rule = parsed(words)
         self.rules.add(link, rule)
         return rule
 
     def send(self, message: Message) -> int:
-        """From A."""
         return self.fabric.send(self.a, message)
 
 
 @pytest.fixture
 def net() -> Net:
-    """Three ports."""
     return Net()
 
 
 def route(target: bytes = B) -> Route:
-    """From A."""
     return Route(A, target, bytes(16), bytes(16))
 
 
@@ -72,7 +68,6 @@ def request(op: Op = Op.SEND, text: bytes = b"12345", target: bytes = B, psn: in
 
 
 def response(syndrome: int = Syndrome.ACK, *, read: bool = False) -> Response:
-    """An answer for QP 0x50."""
     return Response(route(), 0x50, 3, syndrome, read=read)
 
 
@@ -82,13 +77,11 @@ def datagram(text: bytes = b"12345", target: bytes = B) -> Datagram:
 
 
 def mad(attribute: CmAttribute) -> Datagram:
-    """A MAD of the connection manager."""
     head = MAD.pack(base_version=1, mgmt_class=int(MgmtClass.CM), attr_id=int(attribute))
     return Datagram(route(), 1, 1, 0, 0, bytes(40), bytes(head).ljust(MAD_SIZE, b"\0"))
 
 
 def frames(*texts: bytes) -> Frames:
-    """A burst to B."""
     return Frames(B, [Train(list(texts))])
 
 

@@ -47,7 +47,6 @@ def query(
 
 
 def ask(node: IbNode, mad: bytes) -> bytes:
-    """The one MAD that answers."""
     node.send_mad(node.gsi, SA_LID, mad, 1)
     ((wc, answer),) = node.mads(node.gsi)
     assert (wc.remote_qpn, SA_MAD.get(answer, "tid")) == (1, SA_MAD.get(mad, "tid"))
@@ -56,7 +55,6 @@ def ask(node: IbNode, mad: bytes) -> bytes:
 
 
 def status_of(answer: bytes) -> int:
-    """The status of an answer."""
     return SA_MAD.get(answer, "status")
 
 
@@ -147,7 +145,6 @@ def test_paths(subnet: Subnet) -> None:
 
 
 def join(node: IbNode, mgid: bytes, state: int = 1, **more: int) -> bytes:
-    """A Set of an MCMemberRecord."""
     return ask(
         node,
         query(
@@ -158,7 +155,6 @@ def join(node: IbNode, mgid: bytes, state: int = 1, **more: int) -> bytes:
 
 
 def leave(node: IbNode, mgid: bytes, state: int = 1) -> int:
-    """The status of a Delete."""
     request = query(
         MC_MEMBER_RECORD, SaAttribute.MC_MEMBER, SaMethod.DELETE, mgid=mgid,
         port_gid=node.agent.gid(0), join_state=state,

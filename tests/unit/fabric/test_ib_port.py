@@ -43,14 +43,12 @@ def fresh() -> Subnet:
 
 
 def ask(node: IbNode, attribute: int, modifier: int = 0) -> bytes:
-    """What a Get says: 64 bytes."""
     answer = node.mad_ifc(smp(attribute, modifier))
     assert (SMP.get(answer, "status"), SMP.get(answer, "method")) == (0, Method.GET_RESP)
     return SMP.get_raw(answer, "data")
 
 
 def tell(node: IbNode, attribute: int, payload: bytes | bytearray, modifier: int = 0) -> int:
-    """The status of a Set."""
     answer = node.mad_ifc(smp(attribute, modifier, method=Method.SET, payload=payload))
     return SMP.get(answer, "status")
 

@@ -31,7 +31,6 @@ SWITCH_LID = 1
 
 @pytest.fixture
 def wild() -> Subnet:
-    """A subnet that nobody manages."""
     return Subnet(managed=False)
 
 

@@ -100,7 +100,6 @@ def test_a_change_of_lid_reaches_connections(subnet: Subnet) -> None:
 
 
 def ud(node: IbNode, qpn: int, **more: int) -> TestQp:
-    """A UD queue pair in RTS."""
     values = {"qkey": QKEY, "msg_max": 12, "mtu": 5, **more}
     qp = node.create_qp(qpn, ServiceType.UD, **values)
     node.modify(qp, Opcode.INIT2RTR_QP, pri_sched_queue=0x83, pri_counter_index=0xFF)

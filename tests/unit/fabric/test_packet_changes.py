@@ -162,5 +162,4 @@ def test_a_rewriting_that_makes_no_sense(words: str) -> None:
 
 @pytest.fixture
 def net() -> Net:
-    """Three ports."""
     return Net()

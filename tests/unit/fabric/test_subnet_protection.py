@@ -32,7 +32,6 @@ class TrustingPair(Pair):
     """A pair on a fabric that believes every address."""
 
     def make_fabric(self) -> LocalFabric:
-        """Trusting."""
         return LocalFabric(trusting=True)
 
 
@@ -193,7 +192,6 @@ def test_a_packet_on_the_wrong_lane_is_sent_and_lost(subnet: Subnet) -> None:
 
 
 def question(method: int = Method.GET, key: int = 0) -> bytes:
-    """An SMP with an M_Key."""
     packet = smp(SmpAttribute.PORT_INFO, method=method)
     SMP.set(packet, "mkey", key)
     return bytes(packet)
@@ -251,7 +249,6 @@ class Refusal:
         self.broken = True
 
     def __call__(self, agent: PortAgent, change: Change) -> None:
-        """A port changed."""
         if self.broken and change & Change.LID:
             raise BadField("a value that no port takes")
 

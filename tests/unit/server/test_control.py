@@ -31,7 +31,6 @@ from tests.models.rdma_node import Pair, SendOpcode
 
 @pytest.fixture
 def driver() -> Driver:
-    """A device whose port is open."""
     driver = Driver().start()
     driver.command(Opcode.INIT_PORT, 0, 1)
     driver.events(EventType.PORT_CHANGE)
@@ -40,7 +39,6 @@ def driver() -> Driver:
 
 @pytest.fixture
 def commands(driver: Driver) -> ControlCommands:
-    """Its commands."""
     return ControlCommands({"a": driver.hca}, FaultRules(driver.host.call_later, EventLog()))
 
 

@@ -27,7 +27,6 @@ class Space:
     bars = (Bar(0, 1 << 20),)
 
     def config_snapshot(self) -> bytes:
-        """A vendor, a device, zeros."""
         return bytes.fromhex("b3150310").ljust(4096, b"\0")
 
 
@@ -35,7 +34,6 @@ SPACE = cast(Endpoint, Space())
 
 
 def commands(hcas: dict[str, Hca], more: dict[str, Tables] | None = None) -> ShowCommands:
-    """`show` for these functions."""
     return ShowCommands({n: hca_tables(h, SPACE) for n, h in hcas.items()} | (more or {}), hcas)
 
 
@@ -51,7 +49,6 @@ def told(show: ShowCommands, line: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def pair() -> Pair:
-    """Two connected guests."""
     return Pair().connect()
 
 

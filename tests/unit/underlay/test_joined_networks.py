@@ -39,13 +39,11 @@ class Station:
         fabric.announce(self, {mac}, up=True)
 
     def receive(self, message: Message) -> int:
-        """Keep its frames."""
         assert isinstance(message, Frames)
         self.got += [bytes(frame) for train in message.trains for frame in train.frames]
         return 0
 
     def frame(self, destination: bytes, payload: bytes = bytes(46)) -> bytes:
-        """A frame of its own."""
         return destination + self.mac + b"\x08\x00" + payload
 
     def send(self, destination: bytes, *payloads: bytes) -> None:
@@ -71,7 +69,6 @@ class Network:
 
 
 def free_ports(count: int) -> list[Endpoint]:
-    """Addresses that nobody has."""
     taken = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
     for each in taken:
         each.bind(("127.0.0.1", 0))
@@ -83,7 +80,6 @@ def free_ports(count: int) -> list[Endpoint]:
 
 @pytest.fixture
 def loop() -> Iterator[EventLoop]:
-    """The loop of all networks."""
     loop = EventLoop()
     yield loop
     loop.close()
@@ -227,7 +223,6 @@ WIRE = bytes.fromhex("08000000 00004d00")
 
 @pytest.fixture
 def tunnel() -> Tunnel:
-    """A tunnel to two peers."""
     return Tunnel(77, [ONE, OTHER])
 
 

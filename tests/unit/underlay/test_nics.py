@@ -22,7 +22,6 @@ FRAME = MACS[0] + MAC + b"\x08\x06" + bytes(46)
 
 
 def packed(frame: bytes) -> bytes:
-    """A frame as QEMU's stream has it."""
     return len(frame).to_bytes(4, "big") + frame
 
 
@@ -37,7 +36,6 @@ class Wire:
         self.station = Station(self.fabric, MACS[0])
 
     def plug(self) -> socket.socket:
-        """Connect as QEMU does."""
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         client.connect(str(self.path))
         client.settimeout(0.05)
