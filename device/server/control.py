@@ -41,9 +41,9 @@ from bluebridge.device.fabric.faults.parse import rule_of
 from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.mlx4.device import Hca
-from bluebridge.device.pci.loop import EventLoop, LoopTimer
+from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.server.named_faults import GuestBridge, NamedFaultCommands, fail
-from bluebridge.device.server.networks import listener
+from bluebridge.device.server.networks import Listener
 from bluebridge.device.server.show_control import ShowCommands
 
 CHANGES = ("link", "fault", *ACTIONS, "release", "remove", "arm", "disarm")
@@ -51,8 +51,6 @@ CHANGES = ("link", "fault", *ACTIONS, "release", "remove", "arm", "disarm")
 MAX_LINE = 4096
 MAX_CLIENTS = 16
 BACKLOG = 16
-REST_SECONDS = 1.0
-"""Pause in seconds before clients are accepted again when no descriptor was free for one."""
 INTERVAL_SECONDS = 0.001
 MAX_DEPTH = 40
 """Of the profiler: seconds of processor time between samples, and functions of a stack."""
@@ -330,40 +328,21 @@ class ControlSocket:
     """A Unix socket at `path` whose lines are executed by `commands`. Raises `OSError`."""
 
     def __init__(self, path: Path, commands: ControlCommands, loop: EventLoop) -> None:
-        self._path = path
         self._commands = commands
         self._loop = loop
         self._clients: dict[int, tuple[socket.socket, bytearray]] = {}
-        self._socket = listener("control", path, BACKLOG)
-        self._resting: LoopTimer | None = None
-        self._listen()
-
-    def _listen(self) -> None:
-        self._loop.add_reader(self._socket.fileno(), self._accept)
+        self._listener = Listener("control", path, loop, self._take, BACKLOG)
 
     def close(self) -> None:
         """End listening and remove the socket."""
-        if self._resting is not None:
-            self._resting.cancel()
         for number in list(self._clients):
             self._drop(number)
-        self._loop.remove_reader(self._socket.fileno())
-        self._socket.close()
-        self._path.unlink(missing_ok=True)
+        self._listener.close()
 
-    def _accept(self) -> None:
-        try:
-            client, _ = self._socket.accept()
-        except BlockingIOError:
-            return
-        except OSError:  # no descriptor is left: the client waits, and the socket stays readable
-            self._loop.remove_reader(self._socket.fileno())
-            self._resting = self._loop.call_later(REST_SECONDS, self._listen)
-            return
+    def _take(self, client: socket.socket) -> None:
         if len(self._clients) >= MAX_CLIENTS:
             client.close()
             return
-        client.setblocking(False)
         number = client.fileno()
         self._clients[number] = client, bytearray()
         self._loop.add_reader(number, lambda: self._read(number))

@@ -15,7 +15,7 @@ from bluebridge.device.fabric.interface import Fabric, Later
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.subnet.fabric import SWITCH_GUID, InfinibandFabric
 from bluebridge.device.fabric.subnet.manager import SubnetManager, TrapSender
-from bluebridge.device.pci.loop import EventLoop
+from bluebridge.device.pci.loop import EventLoop, LoopTimer
 from bluebridge.device.server.options import Hosts
 from bluebridge.device.underlay.port import UnderlayPort
 from bluebridge.device.underlay.stream import NicPort
@@ -42,19 +42,67 @@ def log_name(name: str, port: int) -> str:
     return name if port == 1 else f"{name}/{port}"
 
 
-def listener(what: str, path: Path, backlog: int) -> socket.socket:
-    """Return a UNIX socket that listens, for `what` by the error; raises `OSError`."""
-    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    before = os.umask(0o177)  # never open to others, not even between bind and a chmod
-    try:
-        found.bind(str(path))
-        found.listen(backlog)
-    except OSError as error:
-        found.close()
-        raise OSError(error.errno, f"{what} socket {path}: {error.strerror}") from None
-    finally:
-        os.umask(before)
-    return found
+REST_SECONDS = 1.0
+"""Pause in seconds before a connection is taken that cannot be taken now."""
+
+
+class Listener:
+    """A UNIX socket that gives its connections to `take`, for `what` by its errors (`OSError`).
+
+    While there is no descriptor for one, or `take` is not `ready` for it, it rests: the client
+    waits, and the socket stays readable.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        path: Path,
+        loop: EventLoop,
+        take: Callable[[socket.socket], None],
+        backlog: int,
+        ready: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._path = path
+        self._loop = loop
+        self._take = take
+        self._ready = ready
+        self._resting: LoopTimer | None = None
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        before = os.umask(0o177)  # never open to others, not even between bind and a chmod
+        try:
+            self._socket.bind(str(path))
+            self._socket.listen(backlog)
+        except OSError as error:
+            self._socket.close()
+            raise OSError(error.errno, f"{what} socket {path}: {error.strerror}") from None
+        finally:
+            os.umask(before)
+        self._listen()
+
+    def _listen(self) -> None:
+        self._loop.add_reader(self._socket.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        try:
+            client = self._socket.accept()[0] if self._ready() else None
+        except BlockingIOError:
+            return
+        except OSError:
+            client = None
+        if client is None:
+            self._loop.remove_reader(self._socket.fileno())
+            self._resting = self._loop.call_later(REST_SECONDS, self._listen)
+        else:
+            client.setblocking(False)
+            self._take(client)
+
+    def close(self) -> None:
+        """End listening and remove the socket."""
+        if self._resting is not None:
+            self._resting.cancel()
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+        self._path.unlink(missing_ok=True)
 
 
 class Networks:
@@ -108,10 +156,6 @@ def _network(
     return fabric
 
 
-REST_SECONDS = 1.0
-"""Pause in seconds before a connection is taken that cannot be taken now."""
-
-
 class Nic:
     """The port of a NIC, and the socket at which its QEMU is awaited: one at a time, the newest.
 
@@ -125,32 +169,17 @@ class Nic:
         self._loop = loop
         self._watched = -1
         self._closer: threading.Thread | None = None
-        self._socket = listener("NIC", spec.socket, 1)
+        self._listener = Listener("NIC", spec.socket, loop, self._take, 1, self._is_ready)
         self.port = NicPort(cable, spec.mac, loop.call_soon, loop.call_later, self._drop)
-        self._listen()
 
-    def _listen(self) -> None:
-        self._loop.add_reader(self._socket.fileno(), self._accept)
-
-    def _accept(self) -> None:
-        try:
-            client = None if self._is_closing() else self._socket.accept()[0]
-        except BlockingIOError:
-            return
-        except OSError:  # there is no descriptor for it
-            client = None
-        if client is None:
-            self._loop.remove_reader(self._socket.fileno())
-            self._loop.call_later(REST_SECONDS, self._listen)
-            return
+    def _take(self, client: socket.socket) -> None:
         self._drop(())
-        client.setblocking(False)
         self._watched = client.fileno()
         self.port.connect(client)
         self._loop.add_reader(self._watched, self.port.receive_all)
 
-    def _is_closing(self) -> bool:
-        return self._closer is not None and self._closer.is_alive()
+    def _is_ready(self) -> bool:
+        return self._closer is None or not self._closer.is_alive()
 
     def _drop(self, descriptors: Sequence[int]) -> None:
         if self._watched >= 0:
@@ -177,9 +206,7 @@ class Nic:
     def close(self) -> None:
         """Leave the network, close and remove the socket."""
         self._drop(())
-        self._loop.remove_reader(self._socket.fileno())
-        self._socket.close()
-        self._spec.socket.unlink(missing_ok=True)
+        self._listener.close()
         self.port.leave()
 
 

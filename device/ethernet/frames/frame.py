@@ -61,14 +61,6 @@ def checksum_of(total: int) -> int:
     return ~(total % ONES or (ONES if total else 0)) & ONES
 
 
-def ones_complement(data: Frame, seed: int = 0) -> int:
-    """Return the Internet checksum (RFC 1071) of `data`, started with the sum `seed`."""
-    total = ones_sum(data)
-    if not total and any(data):
-        total = ONES
-    return checksum_of(total + seed)
-
-
 def network_of(frame: Frame, link_header: int) -> tuple[int, int]:
     """Return the offset of the network header behind VLAN tags, and its Ethertype.
 
@@ -168,7 +160,7 @@ class FrameHeaders:
     def header_is_good(self, frame: Frame) -> bool:
         """Return True if the checksum of the IPv4 header is right; IPv6 has none."""
         if self.version == 4:
-            return not ones_complement(frame[self.network : self.transport])
+            return not ones_sum(frame[self.network : self.transport])
         return self.version == 6
 
     def transport_is_good(self, frame: Frame) -> bool:

@@ -23,7 +23,6 @@ from bluebridge.device.ethernet.frames.frame import (
     checksum_of,
     ipv6_payload,
     network_of,
-    ones_complement,
     ones_sum,
 )
 from bluebridge.device.layout.net.ethernet import ETHERTYPE_IPV4, ETHERTYPE_IPV6, HEADER_SIZE
@@ -65,7 +64,7 @@ def fill_ip_checksum(frame: bytearray, headers: FrameHeaders) -> None:
     if headers.version == 4:
         field = headers.network + IPV4_CHECKSUM
         frame[field : field + 2] = b"\0\0"
-        value = ones_complement(frame[headers.network : headers.transport])
+        value = checksum_of(ones_sum(frame[headers.network : headers.transport]) or ONES)
         frame[field : field + 2] = value.to_bytes(2, "big")
 
 

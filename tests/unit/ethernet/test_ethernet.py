@@ -6,7 +6,7 @@ from struct import pack
 
 import pytest
 
-from bluebridge.device.ethernet.frames.frame import ones_complement
+from bluebridge.device.ethernet.frames.frame import ones_sum
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, CompletionStatus, FrameStatus
 from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST, FORCE_LOOPBACK, IP_CSUM, TCP_UDP_CSUM
@@ -110,7 +110,7 @@ def test_vlan_and_checksums_are_inserted_and_the_tag_is_stripped(pair: Pair) -> 
     assert FRAME_CQE.get(got.raw, "status") == status
     assert got.length == len(frame)
     received = pair.b.host.peek(target, len(frame))
-    assert ones_complement(received[14:34]) == 0
+    assert ones_sum(received[14:34]) == 0
     assert received[42:] == frame[42:]
 
 
