@@ -13,6 +13,7 @@ from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.subnet.topology import CHANNEL_ADAPTER, Node
 from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.mlx4.bar0 import MSIX_VECTORS
 from bluebridge.device.layout.mlx4.capabilities import RESERVED_LKEY
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import QPC, WORK_RING_UNIT
@@ -37,7 +38,7 @@ from bluebridge.device.mlx4.rings.work_requests import (
     PacketReader,
 )
 from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS
-from bluebridge.device.mlx4.settings.config import HcaConfig
+from bluebridge.device.mlx4.settings.config import NODE_DESCRIPTION, HcaConfig
 from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
 from bluebridge.device.mlx4.steering import Registrations
 from bluebridge.device.pci.bus import HostBus
@@ -74,9 +75,7 @@ class Adapter:
         self.ring_pages = RingPages(bus, self.icm)
         self.counters = InterfaceCounters(INTERFACE_COUNTERS)
         self.faults = ArmedFaults(bus)
-        self.eqs = EventQueues(
-            bus, self.ring_pages, self.parameters, config.msix_vectors, self.faults
-        )
+        self.eqs = EventQueues(bus, self.ring_pages, self.parameters, MSIX_VECTORS, self.faults)
         self.cqs = CompletionQueues(bus, self.ring_pages, self.eqs, self.parameters)
         self.srqs = SharedReceiveRings(bus, self.ring_pages, self.eqs, self.parameters)
         self.regions = MemoryRegions(self.parameters, reserved_lkey=RESERVED_LKEY, pd_bits=PD_BITS)
@@ -102,7 +101,7 @@ class Adapter:
         return Port(number, fabric, mac, self.bus, events)
 
     def _describe(self) -> None:
-        self.node.description = self.config.node_description.encode("utf-8")
+        self.node.description = NODE_DESCRIPTION.encode()
 
     @property
     def initialised(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
@@ -28,42 +29,33 @@ _ERROR: Final = Struct(">4s20x2sBB3xB")
 _VENDOR_SYNDROME: Final = 0x77
 
 
+def _nothing() -> None:
+    """Do nothing: most faults end without."""
+
+
+@dataclass(slots=True, eq=False)
 class ArmedFault:
     """One armed fault, the `number`-th of its HCA, of the kind `effect`.
 
     It is about one `target` (opcode, queue pair, type of event or vector), takes `count` of what
     matches (`NO_LIMIT`: all) from the `nth` on, and ends commands with `status`, or completions
-    with that syndrome, or delays them by `seconds`.
+    with that syndrome, or delays them by `seconds`. `change` returns the wrong answer of a command,
+    `undo` is called when the fault is cleared, `look` brings counts up to date that others keep.
     """
 
-    def __init__(
-        self,
-        number: int,
-        name: str,
-        effect: Effect,
-        target: int,
-        *,
-        status: int = 0,
-        seconds: float = 0.0,
-        nth: int = 1,
-        count: int = 1,
-    ) -> None:
-        self.number = number
-        self.name = name
-        self.effect = effect
-        self.target = target
-        self.status = status
-        self.seconds = seconds
-        self.nth = nth
-        self.count = count
-        self.matched = 0
-        self.taken = 0
-        self.change: Callable[[bytes], bytes] = bytes
-        """What becomes of the answer of a command that is answered wrongly."""
-        self.undo: Callable[[], None] = _nothing
-        """What is done when the fault is cleared."""
-        self.look: Callable[[], None] = _nothing
-        """Brings the counts up to date, where another part counts."""
+    number: int
+    name: str
+    effect: Effect
+    target: int
+    status: int = 0
+    seconds: float = 0.0
+    nth: int = 1
+    count: int = 1
+    matched: int = 0
+    taken: int = 0
+    change: Callable[[bytes], bytes] = bytes
+    undo: Callable[[], None] = _nothing
+    look: Callable[[], None] = _nothing
 
     def takes(self) -> bool:
         """Count one more that matches; return True if the fault takes it."""
@@ -72,10 +64,6 @@ class ArmedFault:
             return False
         self.taken += 1
         return True
-
-
-def _nothing() -> None:
-    """Do nothing: most faults end without."""
 
 
 class ArmedFaults:

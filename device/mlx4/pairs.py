@@ -45,8 +45,6 @@ PAGE_MASK: Final = ~7
 class HcaPair(QueuePair):
     """A queue pair of one HCA; `context` is the QPC as merged so far, `uar` its doorbell page."""
 
-    __slots__ = ("_counters", "_ports", "context", "uar")
-
     def __init__(
         self,
         qpn: int,
@@ -168,20 +166,23 @@ def _has_receive_queue(context: bytes | bytearray, role: Role) -> bool:
 ETHERNET_MTU_MSGMAX: Final = 0xFF
 
 
+_ROLES: Final = {
+    int(ServiceType.RC): Role.RC,
+    int(ServiceType.UC): Role.UC,
+    int(ServiceType.UD): Role.UD,
+    int(ServiceType.XRC): Role.XRC,
+}
+
+
 def role_of(qpn: int, context: bytes | bytearray, special_base: int) -> Role:
     """Return the role in a context; raises `CommandError` for services that are not offered.
 
     `special_base` is the first of the eight special QP numbers (CONF_SPECIAL_QP), 0 before.
     """
     service = QPC.get(context, "service")
-    if service == ServiceType.RC:
-        return Role.RC
-    if service == ServiceType.UC:
-        return Role.UC
-    if service == ServiceType.UD:
-        return Role.UD
-    if service == ServiceType.XRC:
-        return Role.XRC
+    role = _ROLES.get(service)
+    if role is not None:
+        return role
     if service != ServiceType.MLX:
         raise CommandError(Status.BAD_PARAM, f"service type {service}")
     if QPC.get(context, "rss"):

@@ -37,15 +37,7 @@ _LAYERS: Final = {
     RuleHeader.UDP: 3,
     RuleHeader.VXLAN: 4,
 }
-_MODES: Final = {
-    int(CardMode.REGULAR): RuleMode.REGULAR,
-    int(CardMode.ALL_DEFAULT): RuleMode.ALL_DEFAULT,
-    int(CardMode.MULTICAST_DEFAULT): RuleMode.MULTICAST_DEFAULT,
-    int(CardMode.MIRROR_RECEIVED): RuleMode.MIRROR_RECEIVED,
-    int(CardMode.MIRROR_SENT): RuleMode.MIRROR_SENT,
-    int(CardMode.UNICAST_SNIFFER): RuleMode.UNICAST_SNIFFER,
-    int(CardMode.MULTICAST_SNIFFER): RuleMode.MULTICAST_SNIFFER,
-}
+_MODES: Final = {int(mode): RuleMode[mode.name] for mode in CardMode}
 
 
 class Match:
@@ -53,8 +45,6 @@ class Match:
 
     Built header by header; raises `CommandError` (BAD_PARAM) for one that is out of order.
     """
-
-    __slots__ = ("_base", "_layer", "mask", "value")
 
     def __init__(self) -> None:
         self.mask = 0

@@ -17,7 +17,7 @@ from bluebridge.device.fabric.faults.parse import rule_of
 from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ioat import ChannelError
-from bluebridge.device.layout.mlx4.bar0 import CATAS_LETTERS
+from bluebridge.device.layout.mlx4.bar0 import CATAS_LETTERS, MSIX_VECTORS
 from bluebridge.device.layout.mlx4.capabilities import QUERY_ADAPTER, QUERY_DEV_CAP, QUERY_PORT
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
@@ -352,8 +352,8 @@ def _target(hca: Hca, values: Mapping[str, str]) -> int:
     if name == "event":
         return _named(EventType, name, values[name])
     number = _object(hca, name, values[name])
-    if name == "vector" and number >= hca.adapter.config.msix_vectors:
-        raise ValueError(f"the adapter has vectors 0 to {hca.adapter.config.msix_vectors - 1}")
+    if name == "vector" and number >= MSIX_VECTORS:
+        raise ValueError(f"the adapter has vectors 0 to {MSIX_VECTORS - 1}")
     return number & ~(PAGE_BYTES - 1) if name == "address" else number
 
 

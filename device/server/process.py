@@ -119,8 +119,8 @@ class Server:
             raise
 
     def _add(self, spec: HcaSpec) -> None:
-        config = HcaConfig.of_mac(spec.name, spec.mac, link=spec.link, features=self._features)
-        vectors = config.msix_vectors
+        config = HcaConfig(spec.name, spec.mac, link=spec.link, features=self._features)
+        vectors = bar0.MSIX_VECTORS
         chain = capabilities(vectors, bar0.MSIX_TABLE_OFFSET, bar0.MSIX_PBA_OFFSET)
         identity = replace(IDENTITIES[spec.link], device=config.device_id)
         shape = (spec.name, spec.socket, identity, BARS, chain, vectors)

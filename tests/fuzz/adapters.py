@@ -45,7 +45,7 @@ class Adapters(guests.Machine):
         link = LinkLayer.INFINIBAND if flags & INFINIBAND else LinkLayer.ETHERNET
         macs = [mac_of(number) for number in (1, 2, 3)[: 3 if header[1] & THIRD else 2]]
         self.functions = [
-            Hca(host, fabrics, HcaConfig.of_mac(host.name, mac, link=link, features=features))
+            Hca(host, fabrics, HcaConfig(host.name, mac, link=link, features=features))
             for host, mac in zip(self.hosts, macs, strict=False)
         ]
         self.sizes = [_SIZES] * len(macs)

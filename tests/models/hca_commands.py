@@ -37,7 +37,7 @@ class CommandDriver:
         cable = fabric.fabric if isinstance(fabric, WatchedFabric) else fabric
         infiniband = isinstance(cable, InfinibandFabric)
         link = LinkLayer.INFINIBAND if infiniband else LinkLayer.ETHERNET
-        config = HcaConfig.of_mac(name, mac, link=link, features=features or Features())
+        config = HcaConfig(name, mac, link=link, features=features or Features())
         self.hca = Hca(self.host, [self.fabric, *more_fabrics], config)
         self.adapter = self.hca.adapter
         self.mailbox_in = self.host.allocate(4096)

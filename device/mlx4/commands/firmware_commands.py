@@ -17,6 +17,7 @@ from bluebridge.device.mlx4.settings.capabilities import (
     RULE_LIMITS,
     device_capabilities,
 )
+from bluebridge.device.mlx4.settings.config import BOARD_ID, FIRMWARE
 from bluebridge.device.mlx4.settings.parameters import (
     LARGE_CQES,
     LARGE_EQES,
@@ -40,7 +41,7 @@ BIG_ENDIAN_HOST = 1 << 1
 
 def query_fw(adapter: Adapter, command: Command) -> bytes:
     """Return the firmware version, and the places of registers that have no fixed one."""
-    major, minor, subminor = adapter.config.firmware
+    major, minor, subminor = FIRMWARE
     return bytes(
         QUERY_FW.pack(
             fw_pages=adapter.firmware_pages.wanted,
@@ -64,7 +65,7 @@ def query_dev_cap(adapter: Adapter, command: Command) -> bytes:
 
 def query_adapter(adapter: Adapter, command: Command) -> bytes:
     """Return the board id: a string whose 32-bit words are byte-swapped."""
-    text = adapter.config.board_id.encode("ascii").ljust(BOARD_ID_BYTES, b"\0")[:BOARD_ID_BYTES]
+    text = BOARD_ID.encode("ascii").ljust(BOARD_ID_BYTES, b"\0")[:BOARD_ID_BYTES]
     swapped = b"".join(text[at : at + 4][::-1] for at in range(0, BOARD_ID_BYTES, 4))
     vsd = bytearray(0xE0)
     vsd[BOARD_ID_OFFSET : BOARD_ID_OFFSET + BOARD_ID_BYTES] = swapped

@@ -6,6 +6,7 @@ Linux `mlx4/port.c`, `en_port.c`, `mlx4/fw.c: mlx4_ACCESS_REG, mlx4_config_dev_r
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import unpack
 
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.layout.mlx4.capabilities import (
@@ -153,12 +154,12 @@ def set_port(adapter: Adapter, command: Command) -> None:
 
 def _general(port: Port, command: Command) -> None:
     mailbox = command.mailbox(SET_PORT_GENERAL.size)
-    if SET_PORT_GENERAL.get(mailbox, "flags") & GENERAL_MTU_VALID:
+    flags = SET_PORT_GENERAL.get(mailbox, "flags")
+    if flags & GENERAL_MTU_VALID:
         mtu = SET_PORT_GENERAL.get(mailbox, "mtu")
         if mtu > MAX_MTU + ETHERNET_OVERHEAD:
             raise CommandError(Status.BAD_PARAM, f"MTU {mtu}")
         port.tables.mtu = mtu
-    flags = SET_PORT_GENERAL.get(mailbox, "flags")
     if flags & GENERAL_PPRX_VALID:
         port.flow.obeys = bool(SET_PORT_GENERAL.get(mailbox, "pprx") & PAUSE_ON)
     if flags & GENERAL_PPTX_VALID:
@@ -176,16 +177,14 @@ def _rqp_calc(port: Port, command: Command) -> None:
 
 
 def _mac_table(port: Port, command: Command) -> None:
-    mailbox = command.mailbox(MAC_TABLE_ENTRIES * 8)
-    words = (int.from_bytes(mailbox[at : at + 8], "big") for at in range(0, len(mailbox), 8))
+    words = unpack(f">{MAC_TABLE_ENTRIES}Q", command.mailbox(MAC_TABLE_ENTRIES * 8))
     port.set_macs(
         [(word & (1 << 48) - 1).to_bytes(6, "big") if word & MAC_VALID else None for word in words]
     )
 
 
 def _vlan_table(port: Port, command: Command) -> None:
-    mailbox = command.mailbox(VLAN_TABLE_ENTRIES * 4)
-    words = (int.from_bytes(mailbox[at : at + 4], "big") for at in range(0, len(mailbox), 4))
+    words = unpack(f">{VLAN_TABLE_ENTRIES}I", command.mailbox(VLAN_TABLE_ENTRIES * 4))
     port.tables.vlans = [word & 0xFFF if word & VLAN_VALID else None for word in words]
 
 

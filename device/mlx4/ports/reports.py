@@ -264,8 +264,6 @@ _TABLE_EVENTS: Final = {Change.PKEYS: PORT_MNG_PKEY_TABLE, Change.GUIDS: PORT_MN
 class PortEventWriter(PortEvents):
     """The writer of the events of all ports of one HCA to event queues."""
 
-    __slots__ = ("_eqs",)
-
     def __init__(self, eqs: EventQueues) -> None:
         self._eqs = eqs
 

@@ -39,8 +39,6 @@ class Line(NamedTuple):
 class OpenLine:
     """The line that is being gathered, which may be empty; places count from the page's start."""
 
-    __slots__ = ("_data", "_end", "_place")
-
     def __init__(self) -> None:
         self._place = self._end = 0
         self._data = bytearray()
@@ -94,8 +92,6 @@ The time is long, since on a busy host a virtual processor may wait that long to
 
 class _Register:
     """The state of one register: an open line, and the entry made of its closed lines."""
-
-    __slots__ = ("buffer", "entry", "idle", "line", "page")
 
     def __init__(self, page: int) -> None:
         self.page = page

@@ -45,8 +45,6 @@ def clock() -> int:
 class CqeForm:
     """The form of a queue's completion entries, `size` bytes each."""
 
-    __slots__ = ("_lead", "_timestamps", "size")
-
     def __init__(self, *, large: bool, timestamps: bool) -> None:
         self.size = 2 * CQE_SIZE if large else CQE_SIZE
         self._lead = bytes(self.size - CQE_SIZE)

@@ -52,11 +52,6 @@ class CompletionWriter(Completions):
     `lost`, later, in the server's loop.
     """
 
-    __slots__ = (
-        "_bus", "_collected", "_cqs", "_eqs", "_faults", "_losing", "_qpn", "_recv_cqn",
-        "_send_cqn",
-    )  # fmt: skip
-
     def __init__(
         self,
         bus: HostBus,

@@ -30,19 +30,6 @@ class ReceiveRing(OwnReceiveQueue):
     The doorbell record is read only when the entries known of are used up.
     """
 
-    __slots__ = (
-        "_bus",
-        "_pd",
-        "_qpn",
-        "base",
-        "buffer",
-        "head",
-        "index",
-        "mask",
-        "record",
-        "shift",
-    )
-
     def __init__(
         self,
         bus: HostBus,
@@ -130,20 +117,6 @@ NEXT_SIZE: Final = 16
 
 class SharedReceiveRing(SharedReceiveQueue):
     """One SRQ; `current` is the next entry, `consumed` counts those taken, modulo 2**16."""
-
-    __slots__ = (
-        "_bus",
-        "_context",
-        "_eqs",
-        "_known",
-        "buffer",
-        "consumed",
-        "current",
-        "limit",
-        "log_size",
-        "record",
-        "shift",
-    )
 
     def __init__(
         self, bus: HostBus, eqs: EventQueues, pages: RingPages, srqn: int, context: bytes

@@ -25,8 +25,6 @@ MAX_PAGES = 1 << 20
 class PageAccount:
     """A count of the pages of one HCA's rings; many entries of the MTT may name one page."""
 
-    __slots__ = ("count",)
-
     def __init__(self) -> None:
         self.count = 0
 
@@ -52,8 +50,6 @@ class QueueBuffer:
     an entry whose offset is a multiple of its size lies within one region. Offsets beyond the
     buffer are a fault of the caller (`IndexError`); memory that vanished raises `DmaError`.
     """
-
-    __slots__ = ("_account", "_mask", "_shift", "_start", "bus", "length", "pages")
 
     def __init__(
         self,

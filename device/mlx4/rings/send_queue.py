@@ -32,11 +32,6 @@ class SendRing(SendQueue):
     its entries.
     """
 
-    __slots__ = (
-        "_bus", "_engine", "_given", "_owner", "_reader", "_rung", "_running", "_scheduled", "base",
-        "buffer", "deaf", "index", "log_size", "shift", "what",
-    )  # fmt: skip
-
     def __init__(
         self,
         bus: HostBus,

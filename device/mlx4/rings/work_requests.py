@@ -102,8 +102,6 @@ _TAG_TYPES: Final = {INSERT_CVLAN: ETHERTYPE_VLAN, INSERT_SVLAN: ETHERTYPE_SERVI
 class EntryReader(ABC):
     """The reader of the entries of one send queue; its class depends on the queue pair's role."""
 
-    __slots__ = ()
-
     @abstractmethod
     def read(self, raw: bytes, index: int) -> SendWork:
         """Return the work request of an entry; raises `WorkError` for garbage."""
@@ -111,8 +109,6 @@ class EntryReader(ABC):
 
 class ConnectedReader(EntryReader):
     """The reader of entries of RC, UC and XRC queue pairs."""
-
-    __slots__ = ()
 
     def read(self, raw: bytes, index: int) -> SendWork:
         word0, word1, flags, immediate = _control(raw)
@@ -140,8 +136,6 @@ class ConnectedReader(EntryReader):
 
 class DatagramReader(EntryReader):
     """The reader of entries of UD queue pairs."""
-
-    __slots__ = ()
 
     def read(self, raw: bytes, index: int) -> SendWork:
         word0, word1, flags, immediate = _control(raw)
@@ -171,8 +165,6 @@ class DatagramReader(EntryReader):
 class PacketReader(EntryReader):
     """The reader of entries of QP0 and QP1, whose software builds whole packets."""
 
-    __slots__ = ()
-
     def read(self, raw: bytes, index: int) -> SendWork:
         word0, word1, flags, immediate = _control(raw)
         operation = OPERATIONS[word0 & OPCODE_MASK]
@@ -190,8 +182,6 @@ class PacketReader(EntryReader):
 
 class FrameReader(EntryReader):
     """The reader of entries of Ethernet queue pairs (Linux `en_tx.c: mlx4_en_xmit`)."""
-
-    __slots__ = ()
 
     def read(self, raw: bytes, index: int) -> SendWork:
         word0, word1, flags, immediate = _control(raw)

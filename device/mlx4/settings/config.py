@@ -8,6 +8,9 @@ from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.layout.mlx4.uar import LOG_BLUEFLAME_REGISTER
 from bluebridge.device.layout.pci import DEVICE_CONNECTX3, DEVICE_CONNECTX3_PRO
 
+BOARD_ID = "BB_CX3_A1"
+FIRMWARE = (2, 42, 5000)
+NODE_DESCRIPTION = "bluebridge emulated ConnectX-3"
 MAC_STEP = 0x100
 MAX_PORTS = 2
 BLUEFLAME_REGISTERS = tuple(1 << log for log in range(7, 13))
@@ -57,40 +60,23 @@ PLAIN = Features()
 class HcaConfig:
     """The configuration of one HCA; survives every reset.
 
-    `mac` is the burned-in unicast address (6 bytes), `node_guid` the EUI-64 of the node as an
-    integer, `msix_vectors` the size of the MSI-X table. Raises `ValueError` on nonsense.
+    `mac` is the burned-in unicast address (6 bytes). Raises `ValueError` on nonsense.
     """
 
     name: str
     mac: bytes
-    node_guid: int
-    msix_vectors: int = 32
-    board_id: str = "BB_CX3_A1"
-    firmware: tuple[int, int, int] = (2, 42, 5000)
-    node_description: str = "bluebridge emulated ConnectX-3"
     link: LinkLayer = LinkLayer.ETHERNET
     features: Features = PLAIN
 
     def __post_init__(self) -> None:
         if len(self.mac) != 6 or self.mac[0] & 1 or not any(self.mac):
             raise ValueError(f"{self.mac.hex(':')} is no unicast MAC address")
-        if not 0 < self.node_guid < 1 << 64:
-            raise ValueError(f"node GUID {self.node_guid:#x} does not fit 64 bits")
-        if not 2 <= self.msix_vectors <= 128:
-            raise ValueError("an HCA has 2 to 128 MSI-X vectors")
 
-    @classmethod
-    def of_mac(
-        cls,
-        name: str,
-        mac: bytes,
-        *,
-        msix_vectors: int = 32,
-        link: LinkLayer = LinkLayer.ETHERNET,
-        features: Features = PLAIN,
-    ) -> HcaConfig:
-        """Return a configuration whose GUID is made from the MAC address, as adapters do."""
-        return cls(name, mac, guid_of_mac(mac), msix_vectors, link=link, features=features)
+    @property
+    def node_guid(self) -> int:
+        """The node's GUID: the MAC's halves around 03 00, the local bit flipped (Mellanox)."""
+        mac = self.mac
+        return int.from_bytes(bytes((mac[0] ^ 2,)) + mac[1:3] + b"\x03\x00" + mac[3:], "big")
 
     @property
     def device_id(self) -> int:
@@ -110,8 +96,3 @@ class HcaConfig:
         Other HCAs of the lab have the numbers in between.
         """
         return (int.from_bytes(self.mac, "big") + MAC_STEP * (number - 1)).to_bytes(6, "big")
-
-
-def guid_of_mac(mac: bytes) -> int:
-    """Return the node GUID of a MAC: its halves around 03 00, the local bit flipped (Mellanox)."""
-    return int.from_bytes(bytes((mac[0] ^ 2,)) + mac[1:3] + b"\x03\x00" + mac[3:], "big")

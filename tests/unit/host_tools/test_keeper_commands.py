@@ -274,7 +274,7 @@ def test_every_pair_has_addresses_of_its_own() -> None:
     assert (configs[0].mac(0), configs[0].mac(1)) == ("00:02:c9:bb:00:01", "00:02:c9:bb:00:02")
     seen: set[object] = set()
     for mac in (config.mac(index) for config in configs for index in (0, 1)):
-        hca = HcaConfig.of_mac("x", bytes.fromhex(mac.replace(":", "")), features=Features(ports=2))
+        hca = HcaConfig("x", bytes.fromhex(mac.replace(":", "")), features=Features(ports=2))
         assert mac.startswith("00:02:c9:")
         seen |= {
             hca.node_guid,
