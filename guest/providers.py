@@ -46,7 +46,7 @@ def open_ntrdma(back_end: str = BACK_END, wait: bool = True, ethernet: str = "")
     `OSError`, `ValueError` for an address that is none. Imported when it is chosen: start-up in a
     guest is slow.
     """
-    from bluebridge.guest.protocols.ntrdma.ethernet.interface import EthernetOptions
+    from bluebridge.guest.protocols.ntrdma.interface import EthernetOptions
     from bluebridge.guest.protocols.ntrdma.open import open_ntrdma
 
     return open_ntrdma(back_end, wait, EthernetOptions(ethernet) if ethernet else None)

@@ -19,7 +19,7 @@ from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.guest.protocols.ntrdma import back_ends
 from bluebridge.guest.protocols.ntrdma.back_ends import NTB_CPU
-from bluebridge.guest.protocols.ntrdma.ethernet.interface import DEFAULT_MTU
+from bluebridge.guest.protocols.ntrdma.interface import DEFAULT_MTU
 from bluebridge.guest.protocols.ntrdma.perf import TESTS
 from bluebridge.host_tools.analyzer.analysis import Transfer, transfers
 from bluebridge.host_tools.analyzer.views.work_requests import header, line, tree

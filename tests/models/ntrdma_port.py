@@ -11,7 +11,7 @@ import contextlib
 import socket
 import sys
 
-from bluebridge.guest.protocols.ntrdma.ethernet.interface import Interface
+from bluebridge.guest.protocols.ntrdma.interface import Interface, Tap
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.protocols.ntrdma.transports.tcp import TcpTransport
 
@@ -20,12 +20,11 @@ FRAME_COUNT = 64
 END = b"the last frame"
 
 
-class SocketPort:
-    """`FramePort`; what a kernel would have is at the other end of `user`."""
-
-    name = "test0"
+class SocketPort(Tap):
+    """A `Tap` without a kernel: what a kernel would have is at the other end of `user`."""
 
     def __init__(self, *addresses: bytes) -> None:
+        self.name = "test0"
         self.addresses = addresses
         self.carrier: list[bool] = []
         self.user, self._own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

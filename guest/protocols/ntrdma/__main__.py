@@ -12,7 +12,7 @@ import sys
 
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END, HELP
-from bluebridge.guest.protocols.ntrdma.ethernet.interface import (
+from bluebridge.guest.protocols.ntrdma.interface import (
     DEFAULT_MTU,
     DEFAULT_NAME,
     EthernetOptions,

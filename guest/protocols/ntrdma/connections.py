@@ -17,7 +17,7 @@ from collections import deque
 from bluebridge.device.layout.net.roce import ip_gid, ipv4_number
 from bluebridge.guest.protocols.cm.manager import ConnectionManager
 from bluebridge.guest.protocols.cm.transport import LocalPort, Peer, Received
-from bluebridge.guest.protocols.ntrdma.ethernet.tap import mac_of
+from bluebridge.guest.protocols.ntrdma.interface import mac_of
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.verbs import VerbsError
 
@@ -138,9 +138,9 @@ def open_ntrdma_cm(device: NtrdmaDevice, ip: str) -> ConnectionManager:
     address = ipaddress.ip_address(ip)
     gid = ip_gid(address.packed)
     network = device.network
-    if network is not None and not network.has_address(gid):
-        mend = f"ip addr add {ip}/{24 if address.version == 4 else 64} dev {network.name}"
-        raise VerbsError(f"{network.name} has no address {ip}: {mend}")
+    if network is not None and not network.port.has_address(gid):
+        mend = f"ip addr add {ip}/{24 if address.version == 4 else 64} dev {network.port.name}"
+        raise VerbsError(f"{network.port.name} has no address {ip}: {mend}")
     transport = CommandTransport(device, gid)
     guid = device.query_device().node_guid
     port = LocalPort(str(address), mac_of(gid), gid, 0, guid)

@@ -13,8 +13,7 @@ from bluebridge.guest.protocols.ntrdma.back_ends import (
     REGISTERED,
     WORDS,
 )
-from bluebridge.guest.protocols.ntrdma.ethernet.interface import EthernetOptions, Interface
-from bluebridge.guest.protocols.ntrdma.ethernet.tap import Tap
+from bluebridge.guest.protocols.ntrdma.interface import EthernetOptions, Interface, Tap
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.protocols.ntrdma.transports.back_end import BackEnd
 from bluebridge.guest.verbs.errors import VerbsError
@@ -38,7 +37,7 @@ def open_ntrdma(
     network = _interface(ethernet) if ethernet is not None else None
     with ExitStack() as undo:
         if network is not None:
-            undo.callback(network.close)
+            undo.callback(network.port.close)
         opened = _back_end(back_end)
         undo.callback(opened.close)
         device = NtrdmaDevice(opened, watchers, network)

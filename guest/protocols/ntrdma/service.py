@@ -21,7 +21,7 @@ from bluebridge.guest.protocols.ntrdma.engine.actions import (
     Operation,
 )
 from bluebridge.guest.protocols.ntrdma.engine.engine import Engine
-from bluebridge.guest.protocols.ntrdma.ethernet.interface import Interface
+from bluebridge.guest.protocols.ntrdma.interface import Interface
 from bluebridge.guest.protocols.ntrdma.transports.back_end import BackEnd
 from bluebridge.guest.verbs.errors import DeviceLost, VerbsError
 
@@ -113,7 +113,7 @@ class Service:
     def has_address(self, gid: bytes) -> bool:
         """Whether the IP address of a GID is this side's."""
         network = self.network
-        return gid in self.addresses or (network is not None and network.has_address(gid))
+        return gid in self.addresses or (network is not None and network.port.has_address(gid))
 
     def tell(self) -> None:
         """Carry out what the engine gives out; under the lock, after each call into the engine."""
@@ -238,7 +238,7 @@ class Service:
                 os.close(self._wake)
                 self._wake = -1
             if self.network is not None:
-                self.network.close()
+                self.network.port.close()
 
     # -- the thread -----------------------------------------------------------------------------
 

@@ -18,8 +18,7 @@ import pytest
 
 from bluebridge.device.layout.net.roce import ipv4_gid
 from bluebridge.guest.connections import open_connections
-from bluebridge.guest.protocols.ntrdma.ethernet.interface import EthernetOptions
-from bluebridge.guest.protocols.ntrdma.ethernet.tap import addresses_of, parse, parse6
+from bluebridge.guest.protocols.ntrdma.interface import EthernetOptions, addresses_of, parse, parse6
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.protocols.ntrdma.transports.tcp import TcpTransport
 from bluebridge.guest.verbs import VerbsError

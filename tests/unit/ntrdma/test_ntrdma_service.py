@@ -22,8 +22,7 @@ from bluebridge.guest.protocols.ntrdma import open as opening
 from bluebridge.guest.protocols.ntrdma.connections import MAD_HEAD, MOST_ARRIVED, CommandTransport
 from bluebridge.guest.protocols.ntrdma.engine.actions import CmArrived, Event
 from bluebridge.guest.protocols.ntrdma.engine.engine import Engine
-from bluebridge.guest.protocols.ntrdma.ethernet.interface import Interface
-from bluebridge.guest.protocols.ntrdma.ethernet.tap import Tap
+from bluebridge.guest.protocols.ntrdma.interface import Interface, Tap
 from bluebridge.guest.protocols.ntrdma.provider.completions import NtrdmaCq
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.protocols.ntrdma.transports import ntb as ntb_transports

@@ -1,21 +1,66 @@
-"""A TAP interface of the kernel: Ethernet frames by read and write (drivers/net/tun.c)."""
+"""A network interface of the guest on an engine's Ethernet device: a TAP interface of the kernel.
+
+Frames cross in bursts, by read and write (drivers/net/tun.c).
+"""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import errno
 import fcntl
 import ipaddress
 import os
+import select
 import socket
 import struct
 import subprocess
 from array import array
+from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.device.layout.net.roce import ip_gid, ipv4_gid, ipv4_number
+from bluebridge.device.layout.ntrdma.port import ETHERNET_CAPACITY
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.protocols.ntrdma.ethernet.interface import EthernetOptions
+from bluebridge.guest.protocols.ntrdma.engine.ethernet import SMALLEST_FRAME, Ethernet
+
+BURST = 32
+"""Frames that are sent to the peer at once, with one interrupt."""
+DEFAULT_NAME = "ntrdma0"
+DEFAULT_MTU = 65510
+"""The MTU of ntb_netdev: the fewer the frames, the less work there is for each byte."""
+SMALLEST_MTU, LARGEST_MTU = 68, 65521
+"""IPv4's least, and the most that the kernel's TAP devices take."""
+_MEMORY_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class EthernetOptions:
+    """`address` is IPv4 or IPv6 with the bits of its network: 10.9.2.1/24, fd00:9:2::1/64."""
+
+    address: str
+    mtu: int = DEFAULT_MTU
+    name: str = DEFAULT_NAME
+
+    @property
+    def frame_bytes(self) -> int:
+        """The longest frame, its header included."""
+        return self.mtu + SMALLEST_FRAME
+
+    @property
+    def frame_count(self) -> int:
+        """Buffers for each direction: what fits into 4 MiB, as a power of two."""
+        fitting = _MEMORY_BYTES // self.frame_bytes
+        return int(min(ETHERNET_CAPACITY, 1 << fitting.bit_length() - 1))
+
+
+def parse_mtu(text: str) -> int:
+    """An MTU, as an argument. Raises `argparse.ArgumentTypeError`."""
+    mtu = int(text)
+    if not SMALLEST_MTU <= mtu <= LARGEST_MTU:
+        raise argparse.ArgumentTypeError(f"{mtu} is not from {SMALLEST_MTU} to {LARGEST_MTU}")
+    return mtu
+
 
 _SIOCGIFCONF = 0x8912
 _NAME_BYTES = 16
@@ -33,22 +78,18 @@ def mac_of(gid: bytes) -> bytes:
 
 def addresses_of(name: str) -> set[bytes]:
     """Return the GIDs of all IP addresses of an interface; none without such an interface."""
-    return _ipv4_of(name) | (parse6(_IPV6.read_text(), name) if _IPV6.exists() else set())
+    entries = array("B", bytes(_MOST * _ENTRY_BYTES))
+    request = struct.pack("iP", len(entries), entries.buffer_info()[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        answer = fcntl.ioctl(control, _SIOCGIFCONF, request)
+    found = parse(bytes(entries[: struct.unpack_from("i", answer)[0]]), name)
+    return found | (parse6(_IPV6.read_text(), name) if _IPV6.exists() else set())
 
 
 def parse6(lines: str, name: str) -> set[bytes]:
     """Return one interface's addresses in the lines of /proc/net/if_inet6."""
     rows = [line.split() for line in lines.splitlines()]
     return {bytes.fromhex(row[0]) for row in rows if row[-1] == name}
-
-
-def _ipv4_of(name: str) -> set[bytes]:
-    entries = array("B", bytes(_MOST * _ENTRY_BYTES))
-    request = struct.pack("iP", len(entries), entries.buffer_info()[0])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        answer = fcntl.ioctl(control, _SIOCGIFCONF, request)
-    (length,) = struct.unpack_from("i", answer)
-    return parse(bytes(entries[:length]), name)
 
 
 def parse(entries: bytes, name: str) -> set[bytes]:
@@ -184,3 +225,71 @@ def _need_tun() -> None:
         subprocess.run(["modprobe", "tun"], check=False, capture_output=True)
     if not os.path.exists(DEVICE):
         raise OSError(errno.ENODEV, f"{DEVICE} does not exist: load the kernel module tun")
+
+
+class Interface:
+    """`Network` of an engine; its methods are called under the lock of the engine's service."""
+
+    def __init__(self, port: Tap, frame_bytes: int, frame_count: int) -> None:
+        self.port = port
+        self.frame_bytes = frame_bytes
+        self.frame_count = frame_count
+        self.refused = self.received_bytes = self.sent_bytes = 0
+        self._ethernet: Ethernet | None = None
+        self._delivered = False
+
+    def attach(self, ethernet: Ethernet | None) -> None:
+        """Set the Ethernet device that the interface is on."""
+        self._ethernet = ethernet
+
+    # -- from the peer --------------------------------------------------------------------------
+
+    def receive(self, frame: memoryview) -> None:
+        """Take a frame that has come."""
+        self._delivered = True
+        if self.port.write(frame):
+            self.received_bytes += len(frame)
+        else:
+            self.refused += 1
+
+    def set_carrier(self, up: bool) -> None:
+        """Set the carrier: True when the peer's interface is present."""
+        self.port.set_carrier(up)
+
+    # -- to the peer ----------------------------------------------------------------------------
+
+    @property
+    def wait_for(self) -> list[tuple[int, int]]:
+        """The port's descriptor with the events of `select.poll` that want `serve`, if any do."""
+        ethernet = self._ethernet
+        if ethernet is None or not ethernet.wants_frames:
+            return []
+        return [(self.port.fileno(), select.POLLIN)]
+
+    def serve(self, readable: bool) -> None:
+        """Send a burst of frames, if there may be some; it leaves when the engine runs.
+
+        A frame that was just delivered is answered by the kernel at once, often.
+        """
+        ethernet = self._ethernet
+        if ethernet is None or not (readable or self._delivered):
+            return
+        self._delivered = False
+        for _ in range(BURST):
+            space = ethernet.space()
+            length = 0 if space is None else self.port.read_into(space)
+            if not length:
+                return
+            self.sent_bytes += length
+            ethernet.send(length)
+
+    def counters(self) -> str:
+        """Return the counts of frames that have crossed, in one line."""
+        if self._ethernet is None:
+            return f"{self.port.name}: not connected to a device"
+        sender, receiver = self._ethernet.sender, self._ethernet.receiver
+        return (
+            f"{self.port.name}: sent {sender.frames} frames ({self.sent_bytes} bytes) in "
+            f"{sender.bursts} bursts, {sender.dropped} dropped; received {receiver.frames} "
+            f"({self.received_bytes} bytes), {receiver.dropped + self.refused} dropped"
+        )
