@@ -12,9 +12,16 @@ from bluebridge.device.layout.ntb import gen4
 from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma import port
 from bluebridge.device.layout.ntrdma.commands import CommandCode, QueueState
-from bluebridge.device.layout.ntrdma.ethernet import FRAME_BUFFER, FRAME_COMPLETION
 from bluebridge.device.layout.ntrdma.port import CONF_BLOCK, INIT_BLOCK, PEER_INFO, PortState, Spad
-from bluebridge.device.layout.ntrdma.work import COMPLETION, PIECE, RECV_ENTRY, SEND_ENTRY, WorkCode
+from bluebridge.device.layout.ntrdma.work import (
+    COMPLETION,
+    FRAME_BUFFER,
+    FRAME_COMPLETION,
+    PIECE,
+    RECV_ENTRY,
+    SEND_ENTRY,
+    WorkCode,
+)
 
 WINDOW = 0xF8_0000_0000
 MESSAGE = 0xFEE00000, 0x37

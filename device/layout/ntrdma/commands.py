@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import partial
 from typing import Final
 
 from bluebridge.device.layout.fields import Field, Struct, raw, u32, u64
@@ -31,7 +32,7 @@ IPV6: Final = 1 << 2
 """The extension of IPv6 addresses in commands 15 and 16."""
 EXTENSIONS: Final = CONNECTIONS | ORDERED | IPV6
 """The extensions of this project."""
-_SOURCE = "NTRDMA v0.1 ntrdma_cmd.h"
+_table = partial(Struct, source="NTRDMA v0.1 ntrdma_cmd.h", order="little")
 
 
 class CommandCode(IntEnum):
@@ -55,9 +56,7 @@ class CommandCode(IntEnum):
 
 def _command(name: str, *fields: Field, doc: str = "") -> Struct:
     head = [u32("op", 0, "CommandCode"), u32("pd_key", 4, "protection domain")]
-    return Struct(
-        f"NTRDMA_{name}", COMMAND_SIZE, *head, *fields, doc=doc, source=_SOURCE, order="little"
-    )
+    return _table(f"NTRDMA_{name}", COMMAND_SIZE, *head, *fields, doc=doc)
 
 
 PD = _command("PD", doc="PD_CREATE and PD_DELETE.")
@@ -80,14 +79,12 @@ MR_APPEND = _command(
     u32("count", 20, "segments in this command, 14 at most"),
     doc="More segments of a region, from 24 on.",
 )
-SEGMENT = Struct(
+SEGMENT = _table(
     "NTRDMA_SEGMENT",
     16,
     u64("address", 0, "on the owner's bus"),
     u64("length", 8),
     doc="A piece of a memory region.",
-    source=_SOURCE,
-    order="little",
 )
 QP_CREATE = _command(
     "QP_CREATE",
@@ -131,7 +128,7 @@ NONE = _command(
     doc="Nothing; version 0.1 sends it back.",
 )
 
-RESPONSE = Struct(
+RESPONSE = _table(
     "NTRDMA_RESPONSE",
     RESPONSE_SIZE,
     u32("op", 0),
@@ -140,10 +137,8 @@ RESPONSE = Struct(
     u32("tag", 56, "NONE: 0x42425831. Ours"),
     u32("extensions", 60, "NONE: as in the command. Ours"),
     doc="The response to NONE, PD_CREATE, PD_DELETE, CM_MESSAGE and RESOLVE.",
-    source=_SOURCE,
-    order="little",
 )
-KEYED_RESPONSE = Struct(
+KEYED_RESPONSE = _table(
     "NTRDMA_KEYED_RESPONSE",
     RESPONSE_SIZE,
     u32("op", 0),
@@ -156,8 +151,6 @@ KEYED_RESPONSE = Struct(
     u64("send_produced", 40, "where their index goes"),
     u32("send_bell", 48),
     doc="The response to all other commands.",
-    source=_SOURCE,
-    order="little",
 )
 
 

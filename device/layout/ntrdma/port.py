@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import partial
 from typing import Final
 
 from bluebridge.device.layout.fields import Struct, bits, u32, u64
@@ -19,7 +20,7 @@ BELL_RESPONSE: Final = 1
 """Number of the bell that announces a response."""
 BELL_ETHERNET: Final = 4
 FIRST_DYNAMIC_BELL: Final = 8
-_SOURCE = "NTRDMA v0.1 ntrdma_port.h, ntrdma_port_v1.c"
+_table = partial(Struct, source="NTRDMA v0.1 ntrdma_port.h, ntrdma_port_v1.c", order="little")
 
 
 class Spad(IntEnum):
@@ -43,25 +44,21 @@ class PortState(IntEnum):
     READY = 6
 
 
-PING = Struct(
+PING = _table(
     "NTRDMA_PING",
     4,
     bits("sequence", 0, 4, 15, 0, "one more at every write"),
     bits("state", 0, 4, 31, 16, "PortState"),
     doc="The ping word: in scratchpad 0 up to state 5, in the peer's block from state 4 on.",
-    source=_SOURCE,
-    order="little",
 )
-VERSIONS = Struct(
+VERSIONS = _table(
     "NTRDMA_VERSIONS",
     4,
     bits("highest", 0, 4, 15, 0),
     bits("lowest", 0, 4, 31, 16),
     doc="Scratchpad 1: the versions that a port speaks.",
-    source=_SOURCE,
-    order="little",
 )
-PEER_INFO = Struct(
+PEER_INFO = _table(
     "NTRDMA_PEER_INFO",
     144,
     u32("version_tag", 0, "0xec7b5719"),
@@ -91,8 +88,6 @@ PEER_INFO = Struct(
     u32("ethernet_send_bell", 136),
     u32("conf_tag", 140, "0xec7b5719: the conf block is complete"),
     doc="Written by the peer: the header, the init block from 8, the conf block from 104 on.",
-    source=_SOURCE,
-    order="little",
 )
 INIT_BLOCK: Final = slice(8, 104)
 CONF_BLOCK: Final = slice(104, 144)

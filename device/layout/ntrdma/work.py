@@ -1,14 +1,17 @@
-"""Entries of the rings of queue pairs: sends, receives, completions."""
+"""Entries of rings: sends, receives, completions of queue pairs, buffers and lengths of frames."""
 
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import partial
 from typing import Final
 
 from bluebridge.device.layout.fields import Struct, bits, u16, u32, u64
 
 PIECE_SIZE: Final = 16
-_SOURCE = "NTRDMA v0.1 ntrdma_qp.h"
+DROPPED: Final = 0
+"""Length that stands for a frame which did not fit into its buffer; the buffer stays empty."""
+_table = partial(Struct, source="NTRDMA v0.1 ntrdma_qp.h", order="little")
 
 
 class WorkCode(IntEnum):
@@ -49,7 +52,7 @@ class WorkStatus(IntEnum):
     INVALIDATION = 14
 
 
-SEND_ENTRY = Struct(
+SEND_ENTRY = _table(
     "NTRDMA_SEND_ENTRY",
     40,
     u64("handle", 0, "the requester's own; version 0.1 hands it back"),
@@ -63,10 +66,8 @@ SEND_ENTRY = Struct(
     u32("immediate", 32, "in network order; or the key to invalidate, as a number"),
     u32("piece_count", 36),
     doc="A send; pieces of memory follow from 40 on.",
-    source=_SOURCE,
-    order="little",
 )
-RECV_ENTRY = Struct(
+RECV_ENTRY = _table(
     "NTRDMA_RECV_ENTRY",
     16,
     u64("handle", 0),
@@ -74,20 +75,16 @@ RECV_ENTRY = Struct(
     u16("status", 10, "0"),
     u32("piece_count", 12),
     doc="A receive; pieces of memory follow from 16 on.",
-    source=_SOURCE,
-    order="little",
 )
-PIECE = Struct(
+PIECE = _table(
     "NTRDMA_PIECE",
     PIECE_SIZE,
     u64("address", 0, "in the region"),
     u32("length", 8),
     u32("key", 12),
     doc="A piece of a memory region.",
-    source=_SOURCE,
-    order="little",
 )
-COMPLETION = Struct(
+COMPLETION = _table(
     "NTRDMA_COMPLETION",
     24,
     u64("handle", 0),
@@ -96,6 +93,19 @@ COMPLETION = Struct(
     u32("length", 12),
     u32("immediate", 16, "in network order"),
     doc="The completion of the entry at the same place of the ring.",
-    source=_SOURCE,
-    order="little",
+)
+_frame_table = partial(Struct, source="NTRDMA v0.1 ntrdma_eth.c", order="little")
+
+FRAME_BUFFER = _frame_table(
+    "NTRDMA_FRAME_BUFFER",
+    16,
+    u64("address", 0, "on the receiver's bus"),
+    u64("length", 8, "bytes that fit"),
+    doc="An empty buffer, which the receiver of frames copies to the sender.",
+)
+FRAME_COMPLETION = _frame_table(
+    "NTRDMA_FRAME_COMPLETION",
+    8,
+    u64("length", 0, "of the frame in the buffer at the same place of the ring; 0 = dropped"),
+    doc="A buffer is used, which the sender of frames copies to the receiver.",
 )

@@ -10,10 +10,11 @@ from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma import port
 from bluebridge.device.layout.ntrdma.commands import SEGMENT
-from bluebridge.device.layout.ntrdma.ethernet import FRAME_BUFFER, FRAME_COMPLETION
 from bluebridge.device.layout.ntrdma.port import PEER_INFO
 from bluebridge.device.layout.ntrdma.work import (
     COMPLETION,
+    FRAME_BUFFER,
+    FRAME_COMPLETION,
     PIECE,
     PIECE_SIZE,
     RECV_ENTRY,

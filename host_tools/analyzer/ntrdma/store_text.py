@@ -11,9 +11,16 @@ from bluebridge.device.layout.ib.mad import MAD
 from bluebridge.device.layout.net.cm import CmAttribute
 from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma.commands import CommandCode, QueueState
-from bluebridge.device.layout.ntrdma.ethernet import DROPPED, FRAME_BUFFER, FRAME_COMPLETION
 from bluebridge.device.layout.ntrdma.port import PEER_INFO, PING, PortState, Spad
-from bluebridge.device.layout.ntrdma.work import COMPLETION, RECV_ENTRY, WorkCode, WorkStatus
+from bluebridge.device.layout.ntrdma.work import (
+    COMPLETION,
+    DROPPED,
+    FRAME_BUFFER,
+    FRAME_COMPLETION,
+    RECV_ENTRY,
+    WorkCode,
+    WorkStatus,
+)
 from bluebridge.host_tools.analyzer.ntrdma.memory import INDEX_OF, Area, Memory, Use
 from bluebridge.host_tools.analyzer.ntrdma.ports import Place
 from bluebridge.host_tools.analyzer.ntrdma.resources import WORD, pieces, send_of

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from bluebridge.device.layout.ntrdma import ethernet as layout
+from bluebridge.device.layout.ntrdma import work as layout
 from bluebridge.device.layout.ntrdma.port import BELL_ETHERNET, ETHERNET_CAPACITY, PEER_INFO
 from bluebridge.guest.protocols.ntrdma.engine.ethernet import BUFFER, LENGTH, Ethernet
 from tests.models.ntrdma_frames import FRAME_BYTES, FRAME_COUNT

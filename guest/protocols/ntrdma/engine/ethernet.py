@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from typing import Protocol
 
-from bluebridge.device.layout.ntrdma.ethernet import DROPPED
 from bluebridge.device.layout.ntrdma.port import ETHERNET_CAPACITY
+from bluebridge.device.layout.ntrdma.work import DROPPED
 from bluebridge.guest.protocols.ntrdma.engine.memory import Ring, Words, advanced, distance, valid
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.remote_pair import CorruptRing

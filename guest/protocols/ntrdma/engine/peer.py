@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bluebridge.device.layout.ntrdma import port as layout
 from bluebridge.device.layout.ntrdma.commands import ORDERED
-from bluebridge.device.layout.ntrdma.ethernet import FRAME_BUFFER, FRAME_COMPLETION
 from bluebridge.device.layout.ntrdma.port import ETHERNET_CAPACITY, PEER_INFO
+from bluebridge.device.layout.ntrdma.work import FRAME_BUFFER, FRAME_COMPLETION
 from bluebridge.guest.protocols.ntrdma.engine.transport import Message, Transport
 
 _BUFFER_BYTES = ETHERNET_CAPACITY * FRAME_BUFFER.size
