@@ -25,10 +25,9 @@ from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.fuse.connection import FuseConnection
 from bluebridge.guest.fuse.mount import mounted, need_fuse
 from bluebridge.guest.fuse.tree import Answer, File, directory
-from bluebridge.guest.protocols.krping.host import Result, host_of, open_hca
+from bluebridge.guest.protocols.krping.host import Host, host_of, open_hca
 from bluebridge.guest.protocols.krping.option_string import OptionError, parse
 from bluebridge.guest.protocols.krping.progress import Log
-from bluebridge.guest.protocols.krping.thread import KrpingThread
 from bluebridge.guest.providers import add_provider_options, open_chosen
 
 FILE_SIZE = 1 << 16
@@ -99,22 +98,10 @@ DEFAULT_PATH = "/run/krping"
 NAME = "control"
 
 
-class Runner(Protocol):
-    """The part of `Host` that the file needs."""
-
-    log: Log
-
-    def run(self, command: str, started: Callable[[KrpingThread], None] | None = None) -> Result:
-        """Run an option string, as `Host.run`."""
-
-    def statistics(self) -> str:
-        """Return the statistics of all threads, as `Host.statistics`."""
-
-
 class KrpingCommands:
-    """The `Commands` of `krping.control_file` that run on a host."""
+    """The `Commands` that run on a host."""
 
-    def __init__(self, host: Runner) -> None:
+    def __init__(self, host: Host) -> None:
         self._host = host
 
     def read(self) -> str:
@@ -138,7 +125,7 @@ class KrpingCommands:
 
 
 @contextlib.contextmanager
-def control_file(path: Path, host: Runner) -> Iterator[ControlFile]:
+def control_file(path: Path, host: Host) -> Iterator[ControlFile]:
     """Put the file in place at `path` and take it away afterwards; `OSError` when it cannot be.
 
     The file system is mounted on a hidden directory beside `path`, which becomes a link to the

@@ -105,9 +105,7 @@ def parse(command: str) -> Options:
         raise OptionError("a client needs the server's address: addr=A.B.C.D is missing")
     options = Options(
         server=server,
-        addr=_address6(given["addr6"] or "", server)
-        if "addr6" in given
-        else _address(given.get("addr") or "0.0.0.0", server),
+        addr=_address(given, server),
         port=numbers["port"],
         count=numbers.get("count", 0),
         size=numbers.get("size", DEFAULT_SIZE),
@@ -158,25 +156,21 @@ def _number(name: str, operand: str | None) -> int:
     return int(text)
 
 
-def _address(text: str, server: bool) -> str:
-    """Parse a dotted IPv4 address; 0.0.0.0 is for servers only."""
+def _address(given: dict[str, str | None], server: bool) -> str:
+    """Parse addr or addr6, whose scope is dropped; the unspecified address is for servers only."""
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address
+    text = given.get("addr6") or given.get("addr") or "0.0.0.0"
     try:
-        address = ipaddress.IPv4Address(text)
+        if "addr6" in given:
+            address = ipaddress.IPv6Address(text.partition("%")[0])
+        else:
+            address = ipaddress.IPv4Address(text)
     except ValueError as error:
+        if "addr6" in given:
+            raise OptionError(f"addr6={text} is no IPv6 address") from error
         raise OptionError(f"addr={text} is no IPv4 address in dotted decimal format") from error
     if not server and address.is_unspecified:
-        raise OptionError("a client cannot connect to 0.0.0.0")
-    return str(address)
-
-
-def _address6(text: str, server: bool) -> str:
-    """Parse an IPv6 address; its scope, the name of an interface, is dropped."""
-    try:
-        address = ipaddress.IPv6Address(text.partition("%")[0])
-    except ValueError as error:
-        raise OptionError(f"addr6={text} is no IPv6 address") from error
-    if not server and address.is_unspecified:
-        raise OptionError("a client cannot connect to ::")
+        raise OptionError(f"a client cannot connect to {address}")
     return str(address)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from bluebridge.device.layout.net.rnbd import OPERATION_MASK, SECTOR, AccessMode, IoFlag, Operation
@@ -98,6 +98,9 @@ def by_path(exports: Iterable[Export]) -> Mapping[str, Export]:
 _READ = int(Operation.READ)
 _WRITE = int(Operation.WRITE)
 _FLUSH = int(Operation.FLUSH)
+_DISCARD = int(Operation.DISCARD)
+_SECURE_ERASE = int(Operation.SECURE_ERASE)
+_WRITE_ZEROES = int(Operation.WRITE_ZEROES)
 _FUA = int(IoFlag.FUA)
 
 
@@ -132,41 +135,21 @@ def carry_out(
         backend.write(offset, data, fua=bool(message.rw & _FUA))
         return
     _need(not data, "data where none belongs")
-    _without_data(operation)(backend, offset, message)
+    if operation == _DISCARD:
+        _need_support(backend.geometry.max_discard_sectors, "discard")
+        backend.discard(offset, size)
+    elif operation == _WRITE_ZEROES:
+        _need_support(backend.geometry.max_write_zeroes_sectors, "write zeroes")
+        backend.write_zeroes(offset, size, fua=bool(message.rw & _FUA))
+    else:
+        _need(operation == _SECURE_ERASE, f"operation {operation}")
+        _need_support(0, "secure erase")
 
 
-Change = Callable[[Backend, int, IoMessage], None]
-
-
-def _without_data(operation: int) -> Change:
-    """Return the function for an operation that moves no data; raises `OSError`."""
-    change = _CHANGES.get(operation)
-    if change is None:
-        raise MessageError(f"operation {operation}")
-    return change
-
-
-def _discard(backend: Backend, offset: int, message: IoMessage) -> None:
-    if not backend.geometry.max_discard_sectors:
-        raise OSError(errno.EOPNOTSUPP, "discard")
-    backend.discard(offset, message.size)
-
-
-def _secure_erase(backend: Backend, offset: int, message: IoMessage) -> None:
-    raise OSError(errno.EOPNOTSUPP, "secure erase")
-
-
-def _write_zeroes(backend: Backend, offset: int, message: IoMessage) -> None:
-    if not backend.geometry.max_write_zeroes_sectors:
-        raise OSError(errno.EOPNOTSUPP, "write zeroes")
-    backend.write_zeroes(offset, message.size, fua=bool(message.rw & _FUA))
-
-
-_CHANGES: dict[int, Change] = {
-    Operation.DISCARD: _discard,
-    Operation.SECURE_ERASE: _secure_erase,
-    Operation.WRITE_ZEROES: _write_zeroes,
-}
+def _need_support(most_sectors: int, operation: str) -> None:
+    """Raise `OSError` with EOPNOTSUPP if a device takes no sector of an operation at a time."""
+    if not most_sectors:
+        raise OSError(errno.EOPNOTSUPP, operation)
 
 
 def _need(condition: bool, wrong: str) -> None:
