@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.rdma.memory.region import Rights
 from tests.models.verbs_model.hardware import Machine
+from tests.models.verbs_model.pair import PairModel
 from tests.models.verbs_model.values import PAGE, Place, Sge, State, Work
-from tests.models.verbs_model.world import PairModel, Side
+from tests.models.verbs_model.world import Side
 
 EVERY = frozenset(State)
 TRANSITIONS = {
@@ -103,13 +104,15 @@ class Guest:
 
     def pair(self, slot: int) -> PairModel | None:
         """The model's queue pair in a slot, None while it is in RESET."""
-        return self.side.pairs.get(slot)
+        pair = self.side.pairs.get(slot)
+        assert pair is None or isinstance(pair, PairModel)
+        return pair
 
     def open(self, slot: int) -> None:
         """RST2INIT, from whatever state."""
         self.close(slot)
         self.machine.open(slot)
-        self.side.open(slot)
+        self.side.pairs[slot] = PairModel(self.side, slot)
 
     def close(self, slot: int) -> None:
         """2RST."""
@@ -136,15 +139,15 @@ class Guest:
             pair.move(target)
 
     def post_send(self, slot: int, work: Work) -> None:
-        pair = self.side.pairs[slot]
-        if pair.send_room:
+        pair = self.pair(slot)
+        if pair is not None and pair.send_room:
             self.machine.post_send(slot, work)
             pair.post_send(work)
 
     def post_receive(self, slot: int, sges: Sequence[Sge]) -> None:
         """A receive, in the queue that the slot's queue pair takes from."""
-        pair = self.side.pairs[slot]
-        if not pair.receive_room:
+        pair = self.pair(slot)
+        if pair is None or not pair.receive_room:
             return
         if pair.shared:
             self.machine.post_shared(sges)
@@ -184,11 +187,11 @@ def apply(pair: PairModel, opcode: Opcode, values: dict[str, int]) -> None:
         if name in values:
             setattr(pair, name, bool(values[name]))
     if opcode is Opcode.INIT2RTR_QP:
-        pair.responder.psn = values["next_recv_psn"]
+        pair.expected_psn = values["next_recv_psn"]
         pair.rnr_timer = values["min_rnr_timer"]
         pair.longest = 1 << values["msg_max"]
     elif opcode is Opcode.RTR2RTS_QP:
-        pair.requester.psn = values["next_send_psn"]
+        pair.send_psn = values["next_send_psn"]
         pair.timeout = values["pri_ack_timeout"]
         pair.retry_count, pair.rnr_retry = values["retry_count"], values["rnr_retry"]
         pair.read_limit = 1 << values["sra_max"]

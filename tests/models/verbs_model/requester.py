@@ -25,7 +25,7 @@ from tests.models.verbs_model.values import (
     State,
     Work,
 )
-from tests.models.verbs_model.views import PairView
+from tests.models.verbs_model.world import QueuePair, Side
 
 LOCAL = (SendOpcode.NOP, SendOpcode.FAST_REG_MR, SendOpcode.LOCAL_INVAL, SendOpcode.BIND_MW)
 ALIVE = (State.RTS, State.SQD)
@@ -50,14 +50,14 @@ class Posted:
     status: int = 0
 
 
-class RequesterModel:
-    """`ring` was posted, `pending` was sent; both oldest first."""
+class Requester(QueuePair):
+    """The sending half: `ring` was posted, `pending` was sent; both oldest first."""
 
-    def __init__(self, pair: PairView) -> None:
-        self.pair = pair
+    def __init__(self, side: Side, slot: int) -> None:
+        super().__init__(side, slot)
         self.ring: deque[Posted] = deque()
         self.pending: deque[Posted] = deque()
-        self.psn = 0
+        self.send_psn = 0
         self._failing = self._waiting = self._running = False
         self._retries = self._rnr = 0
         self._timer: int | None = None
@@ -67,10 +67,10 @@ class RequesterModel:
         if self._running:
             return
         self._running = True
-        while self.ring and self.pair.state is State.RTS and not self._blocked(self.ring[0].work):
+        while self.ring and self.state is State.RTS and not self._blocked(self.ring[0].work):
             self._start(self.ring.popleft())
         self._running = False
-        if self.pair.state in FLUSHING:
+        if self.state in FLUSHING:
             self._flush(self.ring)
 
     def _flush(self, queue: deque[Posted]) -> None:
@@ -86,7 +86,6 @@ class RequesterModel:
         self._flush(self.ring)
 
     def forget(self) -> None:
-        """The queue pair is gone; nobody is told."""
         self._stop()
         self.pending.clear()
         self.ring.clear()
@@ -99,7 +98,7 @@ class RequesterModel:
         reads = sum(sent.work.opcode in RETURNING for sent in self.pending)
         if work.fence and reads:
             return True
-        return work.opcode in RETURNING and reads >= self.pair.read_limit
+        return work.opcode in RETURNING and reads >= self.read_limit
 
     def _start(self, posted: Posted) -> None:
         status = self._forbids(posted.work)
@@ -112,14 +111,14 @@ class RequesterModel:
             self._number(posted)
             self.pending.append(posted)
             self._transmit(posted)
-            if not self.pair.reliable and self.pending:
+            if not self.reliable and self.pending:
                 self._complete(self.pending.popleft())
             elif self.pending:
                 self._start_timer()
 
     def _number(self, posted: Posted) -> None:
-        posted.psn, posted.packets = self.psn, max(1, -(-posted.work.length // self.pair.mtu))
-        self.psn = (self.psn + posted.packets) & PSN_MASK
+        posted.psn, posted.packets = self.send_psn, max(1, -(-posted.work.length // self.mtu))
+        self.send_psn = (self.send_psn + posted.packets) & PSN_MASK
 
     def _forbids(self, work: Work) -> int:
         """Why a work request fails before anything is sent; 0 when it does not."""
@@ -127,42 +126,48 @@ class RequesterModel:
             return self._local(work)
         if work.opcode in RETURNING and work.inline:
             return CompletionStatus.LOCAL_QP_OP_ERR
-        if not self.pair.reliable and work.opcode not in UNRELIABLE:
+        if not self.reliable and work.opcode not in UNRELIABLE:
             return CompletionStatus.LOCAL_QP_OP_ERR
-        if work.length > self.pair.longest or (work.opcode in ATOMICS and work.length != 8):
+        if work.length > self.longest or (work.opcode in ATOMICS and work.length != 8):
             return CompletionStatus.LOCAL_LENGTH_ERR
         return 0
 
     def _local(self, work: Work) -> int:
-        pair, action = self.pair, work.action
-        protection = pair.side.protection
+        action, protection = work.action, self.side.protection
         try:
             if isinstance(action, Register):
-                protection.register(action, pair.pd)
+                protection.register(action, self.pd)
             elif isinstance(action, Bind):
-                protection.bind(action, pair.pd, pair.qpn)
+                protection.bind(action, self.pd, self.qpn)
             elif isinstance(action, Invalidate):
-                protection.invalidate(action.key, pair.pd, pair.qpn, remote=False)
+                protection.invalidate(action.key, self.pd, self.qpn, remote=False)
         except Fault:
             return CompletionStatus.MW_BIND_ERR
         return 0
 
     def _transmit(self, posted: Posted) -> None:
-        pair, work = self.pair, posted.work
+        work = posted.work
         payload = b""
         try:
             if work.opcode in RETURNING:
-                pair.scatter(work.sges, work.length)
+                self.scatter(work.sges, work.length)
             elif work.inline is not None:
                 payload = work.inline
             else:
-                payload = pair.gather(work.sges)
+                payload = self.gather(work.sges)
         except Fault:
             self._fail_in_turn(posted, CompletionStatus.LOCAL_PROT_ERR)
             return
-        answer = pair.ask(Request(work, posted.psn, posted.packets, payload))
+        answer = self._ask(Request(work, posted.psn, posted.packets, payload))
         if answer is not None:
             self._receive(answer)
+
+    def _ask(self, request: Request) -> Answer | None:
+        peer = self.side.peer.pairs.get(self.slot)
+        if peer is None or not (self.side.up and self.side.peer.up):
+            return None
+        answer = peer.respond(request)
+        return None if answer is None or self.side.world.loses_answer() else answer
 
     def _fail_in_turn(self, posted: Posted, status: int) -> None:
         posted.status = status
@@ -173,7 +178,7 @@ class RequesterModel:
     # -- answers --------------------------------------------------------------------------------
 
     def _receive(self, answer: Answer) -> None:
-        if self.pair.state not in ALIVE or not self._acknowledge_before(answer.psn):
+        if self.state not in ALIVE or not self._acknowledge_before(answer.psn):
             return
         syndrome = answer.syndrome
         if syndrome & KIND == Syndrome.RNR_NAK:
@@ -201,11 +206,11 @@ class RequesterModel:
         work = self.pending[0].work
         if work.opcode in RETURNING:
             try:
-                spans = self.pair.scatter(work.sges, work.length)
+                spans = self.scatter(work.sges, work.length)
             except Fault:
                 self._fail(CompletionStatus.LOCAL_PROT_ERR)
                 return
-            self.pair.side.memory.write(spans, answer.data)
+            self.side.memory.write(spans, answer.data)
         self._done()
 
     def _done(self) -> None:
@@ -219,43 +224,42 @@ class RequesterModel:
 
     def _fail(self, status: int) -> None:
         self._complete(self.pending.popleft(), status)
-        self.pair.fail_sends()
+        self.fail_sends()
 
     def _complete(self, posted: Posted, status: int = 0) -> None:
         work = posted.work
         if status:
-            self.pair.tell(Completion(True, posted.index, status))
+            self.tell(Completion(True, posted.index, status))
         elif work.signalled:
             length = 0 if work.opcode in LOCAL else work.length
-            self.pair.tell(Completion(True, posted.index, 0, work.opcode, length))
+            self.tell(Completion(True, posted.index, 0, work.opcode, length))
 
     def _go_on(self) -> None:
-        pair = self.pair
-        if pair.state is State.RTS:
+        if self.state is State.RTS:
             if self.pending:
                 self._start_timer()
             self.run()
-        elif pair.state is State.SQD and not self.pending and pair.drain_event:
-            pair.drain_event = False
-            pair.event(EventType.SQ_DRAINED)
+        elif self.state is State.SQD and not self.pending and self.drain_event:
+            self.drain_event = False
+            self.event(EventType.SQ_DRAINED)
 
     # -- time -----------------------------------------------------------------------------------
 
     def _stop(self) -> None:
         if self._timer is not None:
-            self.pair.side.world.cancel(self._timer)
+            self.side.world.cancel(self._timer)
             self._timer = None
 
     def _later(self, seconds: float, action: Callable[[], None]) -> None:
-        self._timer = self.pair.side.world.later(self.pair.side.name, seconds, action)
+        self._timer = self.side.world.later(self.side.name, seconds, action)
 
     def _start_timer(self) -> None:
         if self._timer is None and not self._waiting:
-            self._later(ack_timeout_us(self.pair.timeout) / 1e6, self._expired)
+            self._later(ack_timeout_us(self.timeout) / 1e6, self._expired)
 
     def _expired(self) -> None:
         self._timer = None
-        if self.pending and self.pair.state in ALIVE:
+        if self.pending and self.state in ALIVE:
             self._again()
 
     def _again(self) -> None:
@@ -263,7 +267,7 @@ class RequesterModel:
         if self._waiting:
             return
         self._stop()
-        if self._retries >= self.pair.retry_count:
+        if self._retries >= self.retry_count:
             self._fail(CompletionStatus.TRANSPORT_RETRY_EXC_ERR)
             return
         self._retries += 1
@@ -274,7 +278,7 @@ class RequesterModel:
         if self._waiting:
             return
         self._stop()
-        if self.pair.rnr_retry != FOREVER and self._rnr >= self.pair.rnr_retry:
+        if self.rnr_retry != FOREVER and self._rnr >= self.rnr_retry:
             self._fail(CompletionStatus.RNR_RETRY_EXC_ERR)
             return
         self._rnr += 1
@@ -286,11 +290,11 @@ class RequesterModel:
         self._timer = None
         self._waiting, self._running = False, True
         for posted in list(self.pending):
-            if self._waiting or self.pair.state not in ALIVE or posted.status:
+            if self._waiting or self.state not in ALIVE or posted.status:
                 break
             if posted in self.pending:
                 self._transmit(posted)
         self._running = False
-        if self.pair.state in ALIVE and self.pending:
+        if self.state in ALIVE and self.pending:
             self._start_timer()
         self.run()

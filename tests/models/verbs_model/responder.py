@@ -19,7 +19,7 @@ from tests.models.verbs_model.values import (
     Span,
     State,
 )
-from tests.models.verbs_model.views import PairView
+from tests.models.verbs_model.world import QueuePair, Side
 
 MASK = (1 << 64) - 1
 
@@ -74,36 +74,34 @@ def behind(psn: int, other: int) -> bool:
     return (psn - other) & PSN_MASK >= 1 << 23
 
 
-class ResponderModel:
-    """`psn` is the one expected next."""
+class Responder(QueuePair):
+    """The receiving half: `expected_psn` is that of the next request."""
 
-    def __init__(self, pair: PairView) -> None:
-        self.pair = pair
-        self.psn = 0
+    def __init__(self, side: Side, slot: int) -> None:
+        super().__init__(side, slot)
+        self.expected_psn = 0
         self.established = False
         self._told = False  # of a gap, or that no receive is there
         self._results: dict[int, bytes] = {}
 
     def respond(self, request: Request) -> Answer | None:
-        """Carry out a request of the peer; None when nothing is said."""
-        pair = self.pair
-        if pair.state not in RECEIVING:
+        if self.state not in RECEIVING:
             return None
         if not self.established:
             self.established = True
-            if pair.state is State.RTR:
-                pair.event(EventType.COMM_EST)
-        if not pair.reliable:
+            if self.state is State.RTR:
+                self.event(EventType.COMM_EST)
+        if not self.reliable:
             self._unreliable(request)
             return None
-        if request.psn == self.psn:
+        if request.psn == self.expected_psn:
             return self._expected(request)
-        if behind(request.psn, self.psn):
-            return self._again(request)
+        if behind(request.psn, self.expected_psn):
+            return self._repeat(request)
         if self._told:
             return None
         self._told = True
-        return Answer(self.psn, Syndrome.NAK_PSN)
+        return Answer(self.expected_psn, Syndrome.NAK_PSN)
 
     def _expected(self, request: Request) -> Answer:
         self._told = False
@@ -111,11 +109,11 @@ class ResponderModel:
             data = self._do(request)
         except Unready:
             self._told = True
-            return Answer(request.psn, Syndrome.RNR_NAK | self.pair.rnr_timer)
+            return Answer(request.psn, Syndrome.RNR_NAK | self.rnr_timer)
         except Refused as refused:
-            self.pair.enter_error(refused.event)
+            self.enter_error(refused.event)
             return Answer(request.psn, refused.syndrome)
-        self.psn = (self.psn + request.packets) & PSN_MASK
+        self.expected_psn = (self.expected_psn + request.packets) & PSN_MASK
         return Answer(request.psn, Syndrome.ACK, data)
 
     def _unreliable(self, request: Request) -> None:
@@ -127,9 +125,9 @@ class ResponderModel:
             return
         except Refused as refused:
             if refused.event is None:
-                self.pair.enter_error()
+                self.enter_error()
 
-    def _again(self, request: Request) -> Answer | None:
+    def _repeat(self, request: Request) -> Answer | None:
         """A duplicate: reads are read again, nothing is changed a second time."""
         opcode = request.work.opcode
         if opcode is SendOpcode.RDMA_READ:
@@ -151,39 +149,39 @@ class ResponderModel:
         elif opcode in ATOMICS:
             return self._atomic(request)
         elif opcode is SendOpcode.RDMA_READ:
-            flag = self.pair.remote_read
+            flag = self.remote_read
             spans = self._remote(request, flag, Rights.REMOTE_READ, request.work.length)
-            return self.pair.side.memory.read(spans)
+            return self.side.memory.read(spans)
         else:
             self._write(request)
         return b""
 
     def _remote(self, request: Request, permitted: bool, right: int, length: int) -> list[Span]:
-        pair, work = self.pair, request.work
+        work = request.work
         if not permitted:
             raise Refused(Syndrome.NAK_INVALID_REQUEST, EventType.WQ_INVALID_REQUEST)
         try:
             sge = (work.rkey, work.remote, length)
-            spans = pair.side.protection.resolve(sge, right, pair.pd, pair.qpn)
-            pair.side.memory.check(spans)
+            spans = self.side.protection.resolve(sge, right, self.pd, self.qpn)
+            self.side.memory.check(spans)
         except Fault as fault:
             raise Refused(Syndrome.NAK_REMOTE_ACCESS, EventType.WQ_ACCESS_ERROR) from fault
         return spans
 
     def _write(self, request: Request) -> None:
-        flag = self.pair.remote_write
+        flag = self.remote_write
         spans = self._remote(request, flag, Rights.REMOTE_WRITE, len(request.payload))
         immediate = request.work.opcode is SendOpcode.RDMA_WRITE_IMM
         receive = self._take() if immediate else None
-        self.pair.side.memory.write(spans, request.payload)
+        self.side.memory.write(spans, request.payload)
         if receive is not None:
             self._received(receive, request)
 
     def _atomic(self, request: Request) -> bytes:
         if request.work.remote % 8:
             raise Refused(Syndrome.NAK_INVALID_REQUEST, EventType.WQ_INVALID_REQUEST)
-        memory = self.pair.side.memory
-        spans = self._remote(request, self.pair.remote_atomic, Rights.REMOTE_ATOMIC, 8)
+        memory = self.side.memory
+        spans = self._remote(request, self.remote_atomic, Rights.REMOTE_ATOMIC, 8)
         found = memory.read(spans)
         value = atomic(request.work.opcode, int.from_bytes(found, "little"), request.work.operands)
         memory.write(spans, value.to_bytes(8, "little"))
@@ -191,38 +189,38 @@ class ResponderModel:
         return found
 
     def _send(self, request: Request) -> None:
-        pair, work = self.pair, request.work
+        work = request.work
         receive = self._take()
         if len(request.payload) > sum(sge[2] for sge in receive.sges):
             raise self._lost(receive, CompletionStatus.LOCAL_LENGTH_ERR)
         try:
-            spans = pair.scatter(receive.sges, len(request.payload))
+            spans = self.scatter(receive.sges, len(request.payload))
         except Fault as fault:
             raise self._lost(receive, CompletionStatus.LOCAL_PROT_ERR) from fault
         if work.opcode is SendOpcode.SEND_INVAL:
             try:
-                pair.side.protection.invalidate(work.immediate, pair.pd, pair.qpn, remote=True)
+                self.side.protection.invalidate(work.immediate, self.pd, self.qpn, remote=True)
             except Fault as fault:
                 self._lost(receive, CompletionStatus.LOCAL_ACCESS_ERR)
                 raise Refused(Syndrome.NAK_REMOTE_ACCESS, EventType.WQ_ACCESS_ERROR) from fault
-        pair.side.memory.write(spans, request.payload)
+        self.side.memory.write(spans, request.payload)
         self._received(receive, request)
 
     def _take(self) -> Receive:
-        if not self.pair.receives:
+        if not self.receives:
             raise Unready
-        return self.pair.receives.popleft()
+        return self.receives.popleft()
 
     def _lost(self, receive: Receive, status: CompletionStatus) -> Refused:
-        self.pair.tell(Completion(False, receive.index, status))
+        self.tell(Completion(False, receive.index, status))
         if status is CompletionStatus.LOCAL_LENGTH_ERR:
             return Refused(Syndrome.NAK_INVALID_REQUEST, None)
         return Refused(Syndrome.NAK_REMOTE_OPERATION, None)
 
     def _received(self, receive: Receive, request: Request) -> None:
-        work, pair = request.work, self.pair
+        work = request.work
         opcode, immediate = OPCODES[work.opcode], 0
         if work.opcode is not SendOpcode.SEND:
             immediate = work.immediate
-        length, source = len(request.payload), pair.peer_qpn
-        pair.tell(Completion(False, receive.index, 0, opcode, length, immediate, source))
+        length, source = len(request.payload), self.peer_qpn
+        self.tell(Completion(False, receive.index, 0, opcode, length, immediate, source))

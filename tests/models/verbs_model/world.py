@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import heapq
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.rdma.memory.region import Rights
-from tests.models.verbs_model.requester import Posted, RequesterModel
-from tests.models.verbs_model.responder import ResponderModel
 from tests.models.verbs_model.values import (
     Answer,
     Completion,
@@ -21,20 +19,20 @@ from tests.models.verbs_model.values import (
     Sge,
     Span,
     State,
-    Work,
 )
-from tests.models.verbs_model.views import SideView
 
 PD = 1
 ENTRIES = 16
 """Of each queue."""
-INDEX_MASK = 0xFFFF
 
 
-class PairModel:
-    """One queue pair; slot 0 has a receive queue, slot 1 the side's shared one, slot 2 is UC."""
+class QueuePair(ABC):
+    """What both halves of a queue pair know and do; slot 0 has a receive queue.
 
-    def __init__(self, side: SideView, slot: int) -> None:
+    Slot 1 has the side's shared one, slot 2 is UC.
+    """
+
+    def __init__(self, side: Side, slot: int) -> None:
         self.side = side
         self.slot = slot
         self.reliable, self.shared = slot != 2, slot == 1
@@ -44,12 +42,25 @@ class PairModel:
         self.remote_read = self.remote_write = self.remote_atomic = False
         self.rnr_timer = self.timeout = self.retry_count = self.rnr_retry = 0
         self.read_limit, self.mtu, self.longest = 1, 1024, 1 << 30
-        self.drain_event = self._last_told = False
-        self.sent = self.received = 0
+        self.drain_event = False
         self.receives: deque[Receive] = side.shared if self.shared else deque()
-        self.requester = RequesterModel(self)
-        self.responder = ResponderModel(self)
         self.completions: list[Completion] = []
+
+    @abstractmethod
+    def respond(self, request: Request) -> Answer | None:
+        """Carry out a request of the peer; None when nothing is said."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """The queue pair is gone; nobody is told."""
+
+    @abstractmethod
+    def fail_sends(self) -> None:
+        """A work request of the send queue failed: all fails, of UC only that queue (10.3.1)."""
+
+    @abstractmethod
+    def enter_error(self, event: EventType | None = None) -> None:
+        """ERR: everything is flushed."""
 
     def event(self, event: EventType) -> None:
         self.side.events.append((event, self.qpn))
@@ -78,84 +89,6 @@ class PairModel:
         self.side.memory.check(spans)
         return spans
 
-    # -- messages -------------------------------------------------------------------------------
-
-    def ask(self, request: Request) -> Answer | None:
-        peer = self.side.peer.pairs.get(self.slot)
-        if peer is None or not (self.side.up and self.side.peer.up):
-            return None
-        answer = peer.responder.respond(request)
-        return None if answer is None or self.side.world.loses_answer() else answer
-
-    # -- software -------------------------------------------------------------------------------
-
-    @property
-    def send_room(self) -> int:
-        """Work requests that the send queue still takes."""
-        return ENTRIES - 1 - len(self.requester.ring) - len(self.requester.pending)
-
-    @property
-    def receive_room(self) -> int:
-        """Receives that the queue still takes."""
-        return ENTRIES - 1 - len(self.receives)
-
-    def post_send(self, work: Work) -> None:
-        self.requester.ring.append(Posted(self.sent & INDEX_MASK, work))
-        self.sent += 1
-        self.requester.run()
-
-    def post_receive(self, sges: Sequence[Sge]) -> None:
-        """A receive; in ERR it is flushed at once."""
-        receive = Receive(self.received & INDEX_MASK, sges)
-        self.received += 1
-        self.receives.append(receive)
-        if self.state is State.ERR:
-            self._flush_receives()
-
-    # -- states ---------------------------------------------------------------------------------
-
-    def move(self, state: State) -> None:
-        """What a command that succeeds does."""
-        self.state = state
-        if state is State.SQD:
-            self.drain_event = False
-        if state is State.RTS:
-            self.requester.run()
-
-    def drain(self, *, event: bool) -> None:
-        """SQD; `event` asks for one once nothing is outstanding."""
-        self.move(State.SQD)
-        self.drain_event = event and bool(self.requester.pending)
-        if event and not self.requester.pending:
-            self.event(EventType.SQ_DRAINED)
-
-    def fail_sends(self) -> None:
-        """A work request of the send queue failed: all fails, of UC only that queue (10.3.1)."""
-        if self.reliable:
-            self.enter_error()
-        else:
-            self.state = State.SQER
-            self.requester.abort()
-
-    def enter_error(self, event: EventType | None = None) -> None:
-        """ERR: everything is flushed."""
-        if self.state is State.ERR:
-            return
-        self.state = State.ERR
-        if event is not None:
-            self.event(event)
-        self.requester.abort()
-        if not self.shared:
-            self._flush_receives()
-        elif not self._last_told:
-            self._last_told = True
-            self.event(EventType.SRQ_QP_LAST_WQE)
-
-    def _flush_receives(self) -> None:
-        while self.receives and not self.shared:
-            flushed = self.receives.popleft()
-            self.tell(Completion(False, flushed.index, CompletionStatus.WR_FLUSH_ERR))
-
 
 class Side:
     """One guest with its HCA. `alive`: a driver runs; `up`: its port's link is."""
@@ -173,7 +106,7 @@ class Side:
         """As after power-on, with the driver loaded; memory stays."""
         self.alive = self.up = True
         self.protection = Protection()
-        self.pairs: dict[int, PairModel] = {}
+        self.pairs: dict[int, QueuePair] = {}
         self.shared: deque[Receive] = deque()
         self.shared_posted = 0
         self.events: list[tuple[EventType, int]] = []
@@ -182,16 +115,11 @@ class Side:
         """Number of the queue pair in a slot."""
         return self._base + slot
 
-    def open(self, slot: int) -> PairModel:
-        """RST2INIT."""
-        self.pairs[slot] = PairModel(self, slot)
-        return self.pairs[slot]
-
     def close(self, slot: int) -> None:
         """2RST: no trace, and no completion of what was posted."""
         pair = self.pairs.pop(slot, None)
         if pair is not None:
-            pair.requester.forget()
+            pair.forget()
             self.protection.leave(pair.qpn)
 
     def die(self) -> None:
