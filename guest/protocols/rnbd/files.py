@@ -119,24 +119,18 @@ class Devices(Protocol):
     """The devices of a session, with the changes that the files make; all raise `OSError`."""
 
     @property
-    def session(self) -> str:
-        """The name of the session."""
+    def session(self) -> str: ...
 
     @property
-    def mapped(self) -> Sequence[tuple[str, ClientDevice]]:
-        """Return the name of the block device (nbd0) and the device of each mapping."""
+    def mapped(self) -> Sequence[tuple[str, ClientDevice]]: ...
 
-    def map(self, name: str, access: AccessMode, over: Over) -> None:
-        """Map a device."""
+    def map(self, name: str, access: AccessMode, over: Over) -> None: ...
 
-    def unmap(self, device: ClientDevice, *, force: bool, over: Over) -> None:
-        """Unmap a device; EBUSY if it is in use, unless `force`."""
+    def unmap(self, device: ClientDevice, *, force: bool, over: Over) -> None: ...
 
-    def remap(self, device: ClientDevice, over: Over) -> None:
-        """Open a device that is offline again."""
+    def remap(self, device: ClientDevice, over: Over) -> None: ...
 
-    def resize(self, device: ClientDevice, sectors: int) -> None:
-        """Change the size of a device."""
+    def resize(self, device: ClientDevice, sectors: int) -> None: ...
 
 
 class ClientFiles:

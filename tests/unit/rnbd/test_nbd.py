@@ -7,7 +7,7 @@ import random
 import select
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -155,9 +155,6 @@ class Kernel:
     def unregister(self, fd: int) -> None:
         """As `Loop.unregister`."""
         del self.handlers[fd]
-
-    def call_at(self, time: float, handler: Callable[[], None]) -> None:
-        """As `Loop.call_at`."""
 
     def end(self) -> None:
         self.ended += 1

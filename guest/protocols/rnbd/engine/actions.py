@@ -125,26 +125,21 @@ ClientAction = (
 
 
 class Requester(Protocol):
-    """The part of RTRS's `ClientSession` that a client uses."""
+    """The part of RTRS's `ClientSession` that a client uses, by the same names."""
 
     @property
-    def name(self) -> str:
-        """The name of the session."""
+    def name(self) -> str: ...
 
     @property
-    def max_io_size(self) -> int:
-        """The most bytes of data of one request."""
+    def max_io_size(self) -> int: ...
 
-    def get_permit(self, *, admin: bool = False, cpu: int = 0) -> Permit | None:
-        """Return a permit as `ClientSession.get_permit`."""
+    def get_permit(self, *, admin: bool = False, cpu: int = 0) -> Permit | None: ...
 
-    def put_permit(self, permit: Permit) -> None:
-        """Give a permit back as `ClientSession.put_permit`."""
+    def put_permit(self, permit: Permit) -> None: ...
 
     def request(
         self, direction: Direction, permit: Permit, user: bytes, length: int, now: float
-    ) -> int:
-        """Start a request as `ClientSession.request`."""
+    ) -> int: ...
 
 
 class Backend(Protocol):

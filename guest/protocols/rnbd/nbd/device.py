@@ -34,14 +34,9 @@ Handler = Callable[[int], None]
 class Loop(Protocol):
     """The part of `bluebridge.guest.protocols.rtrs.transport.loop.Loop` that a device needs."""
 
-    def register(self, fd: int, events: int, handler: Handler) -> None:
-        """Call `handler` when one of `events` (`select.POLLIN` and so on) comes.
+    def register(self, fd: int, events: int, handler: Handler) -> None: ...
 
-        A descriptor that is registered gets other events and another handler.
-        """
-
-    def unregister(self, fd: int) -> None:
-        """Forget a descriptor."""
+    def unregister(self, fd: int) -> None: ...
 
 
 _OPERATION = {

@@ -21,11 +21,9 @@ HOME = Path("/run/bluebridge")
 class Loop(Protocol):
     """The methods of `rtrs.transport.loop.Loop` that serving files needs."""
 
-    def register(self, fd: int, events: int, handler: Callable[[int], None]) -> None:
-        """Call `handler` when one of `events` comes."""
+    def register(self, fd: int, events: int, handler: Callable[[int], None]) -> None: ...
 
-    def unregister(self, fd: int) -> None:
-        """Forget a descriptor."""
+    def unregister(self, fd: int) -> None: ...
 
 
 @contextlib.contextmanager

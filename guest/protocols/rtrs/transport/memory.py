@@ -106,23 +106,19 @@ class Slots:
         self.data_size = 0
 
     def create_slots(self, count: int, data_size: int, header_size: int) -> None:
-        """Make a session's slots. Raises `MemoryError`."""
         self._pieces = Pieces(self._interfaces, count, data_size + header_size)
         self.data_size = data_size
 
     def free_slots(self) -> None:
-        """Give the slots back; a second call does nothing."""
         if self._pieces is not None:
             self._pieces.free()
             self._pieces = None
 
     def map_slots(self, path: int, connection: int) -> list[Region]:
-        """Make a registration over each slot."""
         assert self._pieces is not None
         return self.mappings.map(path, self.interface_of(connection), self._pieces, 1)
 
     def unmap_slots(self, path: int) -> None:
-        """Give the registrations of a path's slots back."""
         self.mappings.unmap(path)
 
     def data(self, slot: int) -> memoryview:
@@ -152,17 +148,14 @@ class Chunks:
         self._sessions: dict[int, Pieces] = {}
 
     def create_chunks(self, session: int, count: int, size: int) -> None:
-        """Make a session's chunks. Raises `MemoryError`."""
         self._sessions[session] = Pieces(self._interfaces, count, size)
 
     def free_chunks(self, session: int) -> None:
-        """Give the chunks back."""
         pieces = self._sessions.pop(session, None)
         if pieces is not None:
             pieces.free()
 
     def read(self, session: int, chunk: int, offset: int, length: int) -> bytes:
-        """Return a copy of bytes of a chunk."""
         return bytes(self._sessions[session].views[chunk][offset : offset + length])
 
     def view(self, session: int, chunk: int) -> memoryview:
@@ -174,12 +167,10 @@ class Chunks:
         return self._sessions[session].addresses[chunk]
 
     def map_chunks(self, path: int, connection: int, session: int, per_region: int) -> list[Region]:
-        """Make registrations of `per_region` chunks each."""
         interface = self.interface_of(connection)
         return self.mappings.map(path, interface, self._sessions[session], per_region)
 
     def unmap_chunks(self, path: int) -> None:
-        """Give the registrations of a path's chunks back."""
         self.mappings.unmap(path)
 
 
