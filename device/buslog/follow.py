@@ -27,10 +27,7 @@ class Follower:
             self.skip()
 
     def skip(self) -> None:
-        """Continue at the end of the log.
-
-        The number of the event there is found with the last entry of the index.
-        """
+        """Continue at the end of the log, whose number follows from the index's last entry."""
         paths = sorted(self._reader.folder.glob(SEGMENT_GLOB))
         index = read_index(paths[-1]) if paths else []
         if index and (paths[-1] != self._segment or index[-1][2] > self._position):
@@ -52,10 +49,7 @@ class Follower:
                 yield event
 
     def heads(self) -> Iterator[tuple[int, int, int]]:
-        """Yield device number, kind and length of the events since the last call.
-
-        This is faster than `new`, since no data is read; `new` then continues behind these events.
-        """
+        """Yield device number, kind and length of new events, faster than `new`: without data."""
         unpack, size = RECORD.unpack_from, RECORD.size
         for _, data in self._added():
             position = 0

@@ -103,10 +103,7 @@ class Records:
         obj: int,
         work: int,
     ) -> None:
-        """Record an event for each of the first `count` runs, with at most `most` bytes of each.
-
-        `views` have the bytes of all runs, in order.
-        """
+        """Record an event for each of the first `count` runs, with `most` bytes of `views` each."""
         if count:
             head = _pack_event(self._noted(count), device, kind, 0, what, obj, 0, 0, 0, work)
             self._add(pieces.pack(runs, views, count, most, head[:_ADDRESS], head[_WORK:]))

@@ -23,10 +23,7 @@ IndexEntry = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class SegmentPosition:
-    """A position at which reading a segment can begin.
-
-    It has the number of the event there if that is known.
-    """
+    """A position at which reading can begin, with the number of the event there if known."""
 
     path: Path
     offset: int
@@ -65,10 +62,7 @@ def positions(folder: Path, limit: int | None, first: int) -> Iterator[SegmentPo
 
 
 def read_index(path: Path) -> list[IndexEntry]:
-    """Return the entries of a segment's index, if it has one, for some of its events in order.
-
-    A damaged index counts as none: the log can be read without it.
-    """
+    """Return the entries of a segment's index, in order; none where it is damaged or missing."""
     entries = _entries(path, -1)
     return entries if _is_sound(entries, path) else []
 

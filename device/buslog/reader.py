@@ -42,10 +42,7 @@ class Filter:
     first: int = 0
 
     def raw(self, names: Sequence[str], started: int) -> RawFilter:
-        """Convert the filter to the numbers of records.
-
-        `names` and `started` are those of the meta file.
-        """
+        """Convert the filter to numbers of records; `names` and `started` are in the meta file."""
         kinds = frozenset(Kind) if self.kinds is None else self.kinds
         if self.bar is not None:
             kinds &= MMIO
@@ -70,10 +67,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class RawFilter:
-    """A `Filter` converted to the numbers of records; times are in monotonic ns.
-
-    `beside` are the devices of the same guest, whose marks pass.
-    """
+    """A `Filter` in numbers of records and monotonic ns; marks of devices `beside` pass, too."""
 
     kinds: frozenset[int]
     bars: frozenset[int]
@@ -164,10 +158,7 @@ class LogReader:
 
     @property
     def stopped(self) -> str:
-        """The reason for which the log was ended before its server; empty if it was not.
-
-        `up --stop-on` ends a log.
-        """
+        """The reason why `up --stop-on` ended the log before its server; empty if it did not."""
         return printable(str(self.meta.get("stopped", "")))
 
     def __iter__(self) -> Iterator[Event]:
@@ -218,10 +209,7 @@ class LogReader:
         return self._events(last, None, self._records)
 
     def records(self, path: Path, data: bytes) -> Iterator[Event]:
-        """Yield the complete records at the start of `data`, a part of segment `path`.
-
-        The events have the number 0.
-        """
+        """Yield the complete records of `data`, a part of segment `path`, all as number 0."""
         for event in self._records(path, 0, data, 0, None):
             event.number = 0
             yield event

@@ -40,10 +40,7 @@ LEAST_SEGMENTS: Final = 4
 
 
 class Batch(NamedTuple):
-    """Records that are written together.
-
-    It has their number, and the monotonic time of the first in ns.
-    """
+    """Records that are written together: their number, the monotonic time of the first in ns."""
 
     data: bytes
     events: int

@@ -68,10 +68,7 @@ class Batch:
         return max(0, len(other) - room)
 
     def deliver(self) -> int:
-        """Scatter frames and complete their receives; returns how many were lost.
-
-        Those for which no receive is posted stay in the batch.
-        """
+        """Scatter frames as far as receives are posted; returns how many of these were lost."""
         try:
             entries = self._take(len(self._frames))
         except DmaError:

@@ -95,7 +95,4 @@ class Stage(Protocol):
     def admit(
         self, source: FabricPort, targets: Sequence[FabricPort], message: Message
     ) -> tuple[Sequence[FabricPort], int]:
-        """Return the ports of `targets` that get a message now, and the copies made of it.
-
-        A port that gets the message twice is named twice.
-        """
+        """Return the `targets` that get a message now, once for each time, and the copies made."""

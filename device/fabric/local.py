@@ -23,10 +23,7 @@ _NOTHING: Final[frozenset[bytes]] = frozenset()
 
 
 class Ownership:
-    """The owners of a fabric's addresses.
-
-    `refused` counts, per port, announcements of an address that belongs to another port.
-    """
+    """The owners of a fabric's addresses; `refused` counts announcements of others', by port."""
 
     def __init__(self) -> None:
         self.refused: dict[FabricPort, int] = {}
@@ -174,11 +171,7 @@ class LocalFabric:
         return genuine
 
     def trespasses(self, port: FabricPort) -> tuple[int, int]:
-        """Return two counts of a port's uses of addresses that belong to another port.
-
-        The first is of messages dropped since they came from such an address, the second of
-        announcements of one.
-        """
+        """Count a port's messages dropped, and its claims refused, for addresses of other ports."""
         refused = self._ownership.refused if self._ownership is not None else {}
         return self._spoofed_by.get(port, 0), refused.get(port, 0)
 

@@ -18,10 +18,7 @@ from bluebridge.device.packets.transport import TransportPacket
 
 @dataclass(slots=True)
 class Route:
-    """The route of a message: link-layer addresses (`fabric.addresses`) and GIDs.
-
-    On InfiniBand the GIDs are zeros when the packet carries no GRH.
-    """
+    """The route of a message: link-layer addresses, and GIDs (zeros on InfiniBand without GRH)."""
 
     smac: bytes
     dmac: bytes

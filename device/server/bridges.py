@@ -93,10 +93,7 @@ class Hosts(dict[str, Host]):
 
 
 class Bridges:
-    """Serves the endpoints and bridges of `spec`.
-
-    Raises ValueError for a number of bridges other than 0 or 2.
-    """
+    """Serves endpoints and bridges; raises `ValueError` for other numbers of these than 0 or 2."""
 
     def __init__(self, spec: BridgeSpec, hosts: Hosts, loop: EventLoop, events: EventLog) -> None:
         if len(spec.bridges) not in (0, 2):
@@ -232,10 +229,7 @@ def parse_function(option: str, text: str) -> FunctionSpec:
 
 
 def bridge_spec(arguments: argparse.Namespace) -> BridgeSpec:
-    """Make the specification of the bridges and engines that the options ask for.
-
-    Raises `ValueError`.
-    """
+    """Return the bridges and engines that the options ask for; raises `ValueError`."""
     return BridgeSpec(
         [parse_function("--ntb", text) for text in arguments.ntb],
         [parse_function("--dma", text) for text in arguments.dma],

@@ -136,10 +136,7 @@ class ControlCommands:
             return [f"error: {error}"]
 
     def _note(self, words: Sequence[str], text: str) -> None:
-        """Note a line in the log under the HCA that it names, else under the first HCA.
-
-        It may name it by the number of a rule.
-        """
+        """Note a line under the HCA that it names, by a rule's number perhaps, else the first."""
         events = self._events
         if not events.active:
             return

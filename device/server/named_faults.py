@@ -340,10 +340,7 @@ def _lock(hca: Hca, fault: ArmedFault) -> None:
 
 
 def _target(hca: Hca, values: Mapping[str, str]) -> int:
-    """Return the number of what a fault is about, which must be there; raises `ValueError`.
-
-    It is 0 for one that is about the whole adapter.
-    """
+    """Return the number of what a fault is about, 0 for the adapter; raises `ValueError`."""
     name = next((name for name in _TARGETS if name in values), "")
     if not name:
         return 0

@@ -230,10 +230,7 @@ class UnderlaySpec:
 
 
 class Underlay:
-    """The port of `network` at which other hosts are, behind the decorators of `cable`.
-
-    Raises `OSError` when its address is taken.
-    """
+    """The port of `network` at which other hosts are, behind the decorators of `cable`."""
 
     def __init__(
         self, spec: UnderlaySpec, network: LocalFabric, cable: Fabric, loop: EventLoop

@@ -97,10 +97,7 @@ def _order(endpoint: Endpoint) -> tuple[int, int, int]:
 
 
 def wire(text: str) -> str:
-    """Check `messages`, `packets` or `HOST:PORT[,HOST:PORT...]`.
-
-    Raises `argparse.ArgumentTypeError`.
-    """
+    """Check `messages`, `packets` or hosts; raises `argparse.ArgumentTypeError`."""
     if text not in KINDS:
         for word in text.split(","):
             if not _is_endpoint(word):

@@ -127,11 +127,7 @@ def _restrict_files(removable: Sequence[Path], writable: Sequence[Path]) -> None
 
 
 def _sources() -> list[Path]:
-    """Return the folders of modules that Python may still load, and what they are linked to.
-
-    Python's module search path is not used, since it contains the folder where the server was
-    started.
-    """
+    """Return what Python may still load modules from: not from the folder where it started."""
     modules = [sysconfig.get_path(each) for each in ("stdlib", "platstdlib", "purelib", "platlib")]
     libraries = [sysconfig.get_config_var("LIBDIR"), "/usr/lib", "/lib", "/lib64"]
     names = [*modules, *libraries, "/etc/localtime", "/usr/share/zoneinfo"]
@@ -153,10 +149,7 @@ def _filter_supported() -> bool:
 
 
 def _restrict_calls() -> None:
-    """Make all system calls fail with EPERM but those permitted.
-
-    New threads are permitted, new processes are not.
-    """
+    """Make all system calls fail but those permitted: no new processes, but threads."""
     import pyseccomp
     from pyseccomp import ALLOW, EQ, ERRNO, MASKED_EQ, Arg
 

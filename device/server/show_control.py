@@ -93,10 +93,7 @@ class ShowCommands:
         return [_line({"functions": head}), *self._page(listing)]
 
     def _named(self, name: str, what: str) -> list[str]:
-        """Return the functions called `name` or in guest `name` that have a table `what`.
-
-        Raises `ValueError` when there are none.
-        """
+        """Return the functions called `name`, or in this guest, that have a table `what`."""
         named = [each for each in self._functions if each == name or each.startswith(f"{name}.")]
         if not named:
             raise ValueError(f"there is no {name!r}, but {', '.join(self._functions)}")

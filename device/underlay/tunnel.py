@@ -58,10 +58,7 @@ class _Learned(NamedTuple):
 
 
 class Tunnel:
-    """The tunnel of the network `vni` to `peers`; times are those of any steady clock.
-
-    `refused` counts dropped datagrams by reason.
-    """
+    """The tunnel of the network `vni` to `peers`; `refused` counts what was dropped, by reason."""
 
     def __init__(self, vni: int, peers: Sequence[Endpoint]) -> None:
         self.peers = tuple(peers)
@@ -73,10 +70,7 @@ class Tunnel:
         """Addresses and the peers they are behind, the one that was quiet longest first."""
 
     def peer(self, source: Endpoint) -> Endpoint | None:
-        """Return the peer that a datagram comes from; None, counted, for a stranger.
-
-        A peer may send from any port, as Linux does.
-        """
+        """Return the peer that a datagram is from, by any port; None, counted, for a stranger."""
         if source in self._known:
             return source
         found = self._by_host.get(source.host)
@@ -173,10 +167,7 @@ class BurstSocket:
         self._socket.close()
 
     def send(self, peer: Endpoint, datagrams: Sequence[bytes]) -> int:
-        """Send the first of `datagrams`, and those behind it that fit into the same call.
-
-        Returns how many were sent, 0 when the kernel has no room now. Raises `OSError`.
-        """
+        """Send those of `datagrams` that fit into one call; returns how many, 0 without room."""
         burst = datagrams[: self._alike(peer, datagrams)]
         ancillary = []
         if len(burst) > 1:

@@ -62,10 +62,7 @@ def checksum_of(total: int) -> int:
 
 
 def network_of(frame: Frame, link_header: int) -> tuple[int, int]:
-    """Return the offset of the network header behind VLAN tags, and its Ethertype.
-
-    `link_header` is 4 (bytes) for a packet of IPoIB.
-    """
+    """Return the offset of the network header behind VLAN tags (IPoIB: 4), and its Ethertype."""
     position, length = link_header, len(frame)
     (kind,) = _U16(frame, _TYPE_OFFSET if link_header == HEADER_SIZE else 0)
     while kind in _TAGS and position + _TAG <= length:

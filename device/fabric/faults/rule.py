@@ -224,10 +224,7 @@ class Rule:
         return next((n for n, kept in self.kept.items() if kept.direction == direction), None)
 
     def takes(self, it: Traits, direction: str, place: Place | None = None) -> bool:
-        """Return True if the rule acts on a message that moves in this direction, and count it.
-
-        `place` is that of a packet in the traffic of its connection.
-        """
+        """Return True if the rule acts on a message of this direction and place, and count it."""
         if self.direction not in (BOTH, direction) or not self.match.holds(it, place):
             return False
         if self.change is not None and (it.packet is None or not self.change.fits(it.packet)):

@@ -257,10 +257,7 @@ class FaultRules:
         self._links[name] = LinkFaults(port, device), stage
 
     def add(self, name: str, rule: Rule) -> int:
-        """Put a rule into force; returns its number.
-
-        Raises `ValueError` when there is no such link, or there are too many rules.
-        """
+        """Put a rule into force; returns its number. `ValueError`: no such link, too many rules."""
         if name not in self._links:
             raise ValueError(f"there is no link {name!r}, but {', '.join(self._links)}")
         if len(self._rules) >= MOST_RULES:

@@ -151,10 +151,7 @@ def _answer(message: Response) -> str:
 
 @dataclass(slots=True)
 class Kept:
-    """A waiting message from `source` to `targets`, in a `direction` through the rule's link.
-
-    `size` is the memory it takes, in bytes.
-    """
+    """A message that waits for `targets`, in a direction of the rule's link; `size` in bytes."""
 
     message: Message
     source: FabricPort

@@ -55,10 +55,7 @@ _OURS = Change.LID | Change.SM_LID | Change.GID_PREFIX | Change.ROUTES
 
 
 class SubnetManager:
-    """The master of the subnet, whose queries its administrator answers.
-
-    Port n of the switch leads to LID n + 1, whatever is there.
-    """
+    """The master of the subnet: port n of the switch leads to LID n + 1, whatever is there."""
 
     def __init__(self, fabric: InfinibandFabric, later: Later) -> None:
         self._fabric = fabric
