@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -90,30 +91,33 @@ class Server:
             trusting=features.trusting,
         )
         self._networks.decorate_switches(self._captured)
-        self._endpoints: list[Endpoint] = []
+        self._open = ExitStack()
+        """What is to be closed, the newest first."""
+        self._open.callback(self.loop.close)
+        self._open.callback(events.close)
         self._hcas: dict[str, Hca] = {}
         self._functions: dict[str, Tables] = {}
         self._remains: dict[str, Tables] = {}
         self._faults = FaultRules(self.loop.call_later, events)
         self._trespassed: dict[str, Callable[[], tuple[int, int]]] = {}
-        self._control: ControlSocket | None = None
+        self._wires: list[Callable[[], list[str]]] = []
+        """What tells of hosts on the other side of the wire, and of NICs, in lines."""
         self._hosts = Hosts() if bridges is not None else None
         self._bridges: Bridges | None = None
-        self._underlay: Underlay | None = None
-        self._nics: list[Nic] = []
         try:
             if self._hosts is not None and bridges is not None:
                 self._bridges = Bridges(bridges, self._hosts, self.loop, events)
+                self._open.callback(self._bridges.close)
                 for endpoint in self._bridges.endpoints:
                     self._show(endpoint, self._bridges.tables[endpoint.name])
             for spec in specs:
                 self._add(spec)
             if underlay is not None:
-                self._underlay = self._join(underlay)
+                self._join(underlay)
             for nic in nics:
                 self._add_nic(nic)
             if control is not None:
-                self._control = self._control_socket(control)
+                self._open.callback(self._control_socket(control).close)
         except BaseException:
             self.close()
             raise
@@ -129,7 +133,7 @@ class Server:
             if self._hosts is None
             else Function(*shape, self.loop, self._events, self._hosts[spec.name])
         )
-        self._endpoints.append(endpoint)
+        self._open.callback(endpoint.close)
         networks = self._networks.of(spec.link, spec.network)
         cables = self._cables(spec, networks)
         hca = Hca(endpoint, cables, config)
@@ -143,28 +147,23 @@ class Server:
         endpoint.plug(hca)
         self._show(endpoint, hca_tables(hca, endpoint))
 
-    def _join(self, spec: UnderlaySpec) -> Underlay:
+    def _join(self, spec: UnderlaySpec) -> None:
         """Put other hosts on the network of the first ports."""
         network = self._networks.of(LinkLayer.ETHERNET)[0]
-        return Underlay(spec, network, self._captured(network, NAME), self.loop)
+        underlay = Underlay(spec, network, self._captured(network, NAME), self.loop)
+        self._open.callback(underlay.close)
+        self._wires.append(underlay.report)
 
     def _add_nic(self, spec: HcaSpec) -> None:
         """Put the NIC of a guest on the network of the first ports."""
         network = self._networks.of(LinkLayer.ETHERNET)[0]
         nic = Nic(spec, self._captured(network, spec.name), self.loop)
-        self._nics.append(nic)
+        self._open.callback(nic.close)
+        self._wires.append(lambda: [nic.report(network.trespasses)])
         self._faults.add_link(f"{spec.name}/1", spec.name, nic.port, network)
 
     def _captured(self, network: LocalFabric, name: str) -> Fabric:
         return CapturedFabric(network, self._events, name) if self._events.active else network
-
-    def _wires(self) -> list[str]:
-        """Return a line for each host on the other side of the wire, and for each NIC."""
-        lines = [] if self._underlay is None else self._underlay.report()
-        if self._nics:
-            network = self._networks.of(LinkLayer.ETHERNET)[0]
-            lines += [nic.report(network.trespasses) for nic in self._nics]
-        return lines
 
     def _show(self, endpoint: Endpoint, tables: Tables) -> None:
         """Make the state of a function available to `show`; keep it when its client is lost."""
@@ -175,7 +174,8 @@ class Server:
     def _control_socket(self, path: Path) -> ControlSocket:
         show = ShowCommands(self._functions, self._hcas, self._remains)
         commands = ControlCommands(
-            self._hcas, self._faults, self._trespassed, self._events, show, self._wires,
+            self._hcas, self._faults, self._trespassed, self._events, show,
+            lambda: [line for report in self._wires for line in report()],
             {} if self._bridges is None else self._bridges.by_guest(self._hcas),
         )  # fmt: skip
         return ControlSocket(path, commands, self.loop)
@@ -204,16 +204,5 @@ class Server:
 
     def close(self) -> None:
         """Close the sockets and the log."""
-        if self._control is not None:
-            self._control.close()
-        for endpoint in self._endpoints:
-            endpoint.close()
-        if self._underlay is not None:
-            self._underlay.close()
-        for nic in self._nics:
-            nic.close()
-        if self._bridges is not None:
-            self._bridges.close()
-        self._events.close()
-        self.loop.close()
+        self._open.close()
         sys.stdout.flush()

@@ -34,8 +34,7 @@ BLOCK_SIZE = 64
 Rows = Callable[[InfinibandFabric], Iterator[bytes]]
 
 
-def nodes(fabric: InfinibandFabric) -> Iterator[bytes]:
-    """Give a NodeRecord for each end port."""
+def _nodes(fabric: InfinibandFabric) -> Iterator[bytes]:
     for node, port in fabric.topology.addressed():
         yield lid_bytes(port.lid) + bytes(2) + node.info(port.number) + node.described()
 
@@ -47,36 +46,31 @@ def _ports(fabric: InfinibandFabric) -> Iterator[tuple[int, PortAgent]]:
             yield port.lid, each
 
 
-def port_infos(fabric: InfinibandFabric) -> Iterator[bytes]:
-    """Give a PortInfoRecord for each port, of switches too."""
+def _port_infos(fabric: InfinibandFabric) -> Iterator[bytes]:
     for lid, port in _ports(fabric):
         yield lid_bytes(lid) + bytes((port.number, 0)) + bytes(port.info)
 
 
-def pkey_tables(fabric: InfinibandFabric) -> Iterator[bytes]:
-    """Give a PKeyTableRecord for each block of each port's table."""
+def _pkey_tables(fabric: InfinibandFabric) -> Iterator[bytes]:
     for lid, port in _ports(fabric):
         for block in range(-(-len(port.pkeys) // PKEY_BLOCK)):
             data = block_bytes(port.pkeys, block, PKEY_BLOCK, 2).ljust(BLOCK_SIZE, b"\0")
             yield lid_bytes(lid) + lid_bytes(block) + bytes((port.number, 0, 0, 0)) + data
 
 
-def guid_infos(fabric: InfinibandFabric) -> Iterator[bytes]:
-    """Give a GUIDInfoRecord for each block of each end port's table."""
+def _guid_infos(fabric: InfinibandFabric) -> Iterator[bytes]:
     for _, port in fabric.topology.addressed():
         for block in range(-(-len(port.guids) // GUID_BLOCK)):
             data = block_bytes(port.guids, block, GUID_BLOCK, 8).ljust(BLOCK_SIZE, b"\0")
             yield lid_bytes(port.lid) + bytes((block, 0)) + bytes(4) + data
 
 
-def switch_infos(fabric: InfinibandFabric) -> Iterator[bytes]:
-    """Give the SwitchInfoRecord of the switch."""
+def _switch_infos(fabric: InfinibandFabric) -> Iterator[bytes]:
     node = fabric.switch.node
     yield lid_bytes(node.ports[0].lid) + bytes(2) + bytes(node.switch_info)
 
 
-def forwarding(fabric: InfinibandFabric) -> Iterator[bytes]:
-    """Give a LinearForwardingTableRecord for each block that is in use."""
+def _forwarding(fabric: InfinibandFabric) -> Iterator[bytes]:
     node = fabric.switch.node
     for block in range(max(node.forwarding, default=0) // FORWARDING_BLOCK + 1):
         first = block * FORWARDING_BLOCK
@@ -85,8 +79,7 @@ def forwarding(fabric: InfinibandFabric) -> Iterator[bytes]:
         yield lid_bytes(node.ports[0].lid) + lid_bytes(block) + bytes(4) + ports
 
 
-def links(fabric: InfinibandFabric) -> Iterator[bytes]:
-    """Give a LinkRecord for each cable, seen from both ends."""
+def _links(fabric: InfinibandFabric) -> Iterator[bytes]:
     own = fabric.switch.agent.lid
     for port, end in fabric.topology.links():
         yield bytes(LINK_RECORD.pack(
@@ -97,8 +90,7 @@ def links(fabric: InfinibandFabric) -> Iterator[bytes]:
         ))  # fmt: skip
 
 
-def sm_infos(fabric: InfinibandFabric) -> Iterator[bytes]:
-    """Give the SMInfoRecord of the manager in the switch."""
+def _sm_infos(fabric: InfinibandFabric) -> Iterator[bytes]:
     if fabric.switch.manager is not None:
         yield lid_bytes(fabric.switch.agent.lid) + bytes(2) + fabric.switch.manager.sm_info()
 
@@ -129,8 +121,7 @@ def path(source: PortAgent, target: PortAgent, pkey: int) -> bytes:
     )
 
 
-def paths(fabric: InfinibandFabric) -> Iterator[bytes]:
-    """Give a PathRecord for each pair of end ports, both ways, and for each to itself."""
+def _paths(fabric: InfinibandFabric) -> Iterator[bytes]:
     ends = [port for _, port in fabric.topology.addressed()]
     for source, target in product(ends, ends):
         pkey = common_pkey(source, target)
@@ -139,15 +130,15 @@ def paths(fabric: InfinibandFabric) -> Iterator[bytes]:
 
 
 TABLES: dict[int, tuple[Struct, Rows]] = {
-    SaAttribute.NODE: (NODE_RECORD, nodes),
-    SaAttribute.PORT_INFO: (PORT_INFO_RECORD, port_infos),
-    SaAttribute.SWITCH_INFO: (SWITCH_INFO_RECORD, switch_infos),
-    SaAttribute.LINEAR_FORWARDING: (FORWARDING_RECORD, forwarding),
-    SaAttribute.SM_INFO: (SM_INFO_RECORD, sm_infos),
-    SaAttribute.LINK: (LINK_RECORD, links),
-    SaAttribute.GUID_INFO: (GUID_INFO_RECORD, guid_infos),
-    SaAttribute.PKEY_TABLE: (PKEY_TABLE_RECORD, pkey_tables),
-    SaAttribute.PATH: (PATH_RECORD, paths),
+    SaAttribute.NODE: (NODE_RECORD, _nodes),
+    SaAttribute.PORT_INFO: (PORT_INFO_RECORD, _port_infos),
+    SaAttribute.SWITCH_INFO: (SWITCH_INFO_RECORD, _switch_infos),
+    SaAttribute.LINEAR_FORWARDING: (FORWARDING_RECORD, _forwarding),
+    SaAttribute.SM_INFO: (SM_INFO_RECORD, _sm_infos),
+    SaAttribute.LINK: (LINK_RECORD, _links),
+    SaAttribute.GUID_INFO: (GUID_INFO_RECORD, _guid_infos),
+    SaAttribute.PKEY_TABLE: (PKEY_TABLE_RECORD, _pkey_tables),
+    SaAttribute.PATH: (PATH_RECORD, _paths),
 }
 """Read-only attributes, with the layout of the record and the function that yields all records."""
 
