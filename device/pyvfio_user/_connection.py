@@ -194,7 +194,7 @@ class Connection:
         gate = self.filter
         header = Header._make(HEADER.unpack_from(gate.message))
         message = gate.message
-        if header.command == VfioUserCommand.DEVICE_SET_IRQS:
+        if header.command == VfioUserCommand.SET_IRQS:
             loud = header._replace(flags=header.flags & ~FLAG_NO_REPLY)
             message = HEADER.pack(*loud) + message[HEADER.size :]
         try:

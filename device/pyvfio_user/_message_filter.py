@@ -188,7 +188,7 @@ class MessageFilter:
         if header.command == VfioUserCommand.DMA_UNMAP:
             _, flags, _, _ = DMA_UNMAP.unpack_from(message, HEADER.size)
             return errno.ENOTSUP if flags & UNMAP_GET_DIRTY_BITMAP else 0
-        if header.command == VfioUserCommand.DEVICE_SET_IRQS:
+        if header.command == VfioUserCommand.SET_IRQS:
             _, _, index, start, count = IRQ_SET.unpack_from(message, HEADER.size)
             if start + count > self._irq_count(index):
                 return errno.EINVAL

@@ -235,7 +235,7 @@ class RegionFilter(MessageFilter):
         number, command, size, flags, _, offset, index, length = _unpack(self._batch, start)
         if flags & TYPE_MASK or not _HEAD <= size <= end - start:
             return
-        if command == VfioUserCommand.DEVICE_GET_REGION_INFO and size == _INFO_SIZE:
+        if command == VfioUserCommand.GET_REGION_INFO and size == _INFO_SIZE:
             space, _, index = _INFO_START.unpack_from(self._batch, start + HEADER.size)
             region = self._windows.get(index)
             if region is not None:
@@ -268,7 +268,7 @@ class RegionFilter(MessageFilter):
                 fds = [file.fd]
         where = _INFO.size if capability else 0
         body = _INFO.pack(length, flags, index, where, region.size, 0) + capability
-        self._reply(number, VfioUserCommand.DEVICE_GET_REGION_INFO, body, fds)
+        self._reply(number, VfioUserCommand.GET_REGION_INFO, body, fds)
 
     def _access(
         self, region: BulkRegion, command: int, sent: bytes, offset: int, length: int

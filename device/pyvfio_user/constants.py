@@ -124,16 +124,16 @@ class VfioUserCommand(IntEnum):
     VERSION = 1
     DMA_MAP = 2
     DMA_UNMAP = 3
-    DEVICE_GET_INFO = 4
-    DEVICE_GET_REGION_INFO = 5
-    DEVICE_GET_REGION_IO_FDS = 6
-    DEVICE_GET_IRQ_INFO = 7
-    DEVICE_SET_IRQS = 8
+    GET_INFO = 4
+    GET_REGION_INFO = 5
+    GET_REGION_IO_FDS = 6
+    GET_IRQ_INFO = 7
+    SET_IRQS = 8
     REGION_READ = 9
     REGION_WRITE = 10
     DMA_READ = 11
     DMA_WRITE = 12
-    DEVICE_RESET = 13
+    RESET = 13
     DIRTY_PAGES = 14
 
 
@@ -145,15 +145,15 @@ MEMORY_WRITE: Final = Struct("<QQ")
 LARGEST_MEMORY_WRITE: Final = 1024
 IRQ_SET: Final = Struct("<IIIII")  # argsz, flags, index, start, count; data follows
 
-WITH_FILES: Final = (VfioUserCommand.DMA_MAP, VfioUserCommand.DEVICE_SET_IRQS)
+WITH_FILES: Final = (VfioUserCommand.DMA_MAP, VfioUserCommand.SET_IRQS)
 BODY_SIZES: dict[int, int] = {
     VfioUserCommand.DMA_MAP: DMA_MAP.size,
     VfioUserCommand.DMA_UNMAP: DMA_UNMAP.size,
-    VfioUserCommand.DEVICE_GET_INFO: 16,
-    VfioUserCommand.DEVICE_GET_REGION_INFO: 32,
-    VfioUserCommand.DEVICE_GET_REGION_IO_FDS: 16,
-    VfioUserCommand.DEVICE_GET_IRQ_INFO: 16,
-    VfioUserCommand.DEVICE_SET_IRQS: IRQ_SET.size,
+    VfioUserCommand.GET_INFO: 16,
+    VfioUserCommand.GET_REGION_INFO: 32,
+    VfioUserCommand.GET_REGION_IO_FDS: 16,
+    VfioUserCommand.GET_IRQ_INFO: 16,
+    VfioUserCommand.SET_IRQS: IRQ_SET.size,
     VfioUserCommand.REGION_READ: 16,
     VfioUserCommand.REGION_WRITE: 16,
     VfioUserCommand.DIRTY_PAGES: 8,

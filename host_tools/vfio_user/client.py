@@ -10,15 +10,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from mmap import mmap
 
-from bluebridge.host_tools.vfio_user.connection import ServerConnection
-from bluebridge.host_tools.vfio_user.messages import (
+from bluebridge.device.pyvfio_user.constants import VfioUserCommand
+from bluebridge.host_tools.vfio_user.connection import (
     DMA_RW,
     NO_REPLY,
     TIMEOUT,
     IrqFlag,
     RegionInfo,
+    ServerConnection,
     ServerError,
-    VfioUserCommand,
 )
 
 

@@ -13,19 +13,58 @@ import os
 import socket
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntFlag
 from mmap import mmap
 from pathlib import Path
 
-from bluebridge.host_tools.vfio_user.messages import (
-    ERROR,
-    HEADER,
-    NO_REPLY,
-    REPLY,
-    TIMEOUT,
-    Message,
-    ServerError,
-    VfioUserCommand,
-)
+from bluebridge.device.pyvfio_user.constants import HEADER, VfioUserCommand
+
+REPLY = 1
+NO_REPLY = 0x10
+ERROR = 0x20
+TIMEOUT = 10.0
+
+
+class IrqFlag(IntFlag):
+    """linux/vfio.h: VFIO_IRQ_SET_*."""
+
+    DATA_NONE = 1
+    DATA_BOOL = 2
+    DATA_EVENTFD = 4
+    MASK = 8
+    UNMASK = 16
+    TRIGGER = 32
+
+
+CONFIG = 7
+INTX, MSI, MSIX = 0, 1, 2
+DMA_RW = 3
+
+
+class ServerError(OSError):
+    """The server answered a request with an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message as received; `flags` and `error` as in the header."""
+
+    msg_id: int
+    command: int
+    flags: int
+    error: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RegionInfo:
+    """Answer to DEVICE_GET_REGION_INFO; flags: 1 readable, 2 writable, 4 mappable."""
+
+    index: int
+    flags: int
+    size: int
+    offset: int
 
 
 class ServerConnection:

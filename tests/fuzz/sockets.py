@@ -21,7 +21,7 @@ from tests.fuzz.timed_host import timed
 HEADER = 2
 VERSION = b"\0\0\1\0" + b'{"capabilities":{"max_msg_fds":8}}\0'
 INFO = (16).to_bytes(4, "little") + bytes(12)
-_INFO = VfioUserCommand.DEVICE_GET_INFO
+_INFO = VfioUserCommand.GET_INFO
 TURNS = 6
 """Looks of the loop at its sockets after each step."""
 LAST_TURNS = 40

@@ -29,7 +29,7 @@ from bluebridge.guest.verbs import (
     WrOpcode,
 )
 from bluebridge.host_tools.vfio_user.client import Client
-from bluebridge.host_tools.vfio_user.messages import CONFIG
+from bluebridge.host_tools.vfio_user.connection import CONFIG
 from tests.hostile import files
 from tests.hostile.guest import (
     BRIDGE_BARS,

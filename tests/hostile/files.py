@@ -13,8 +13,9 @@ from contextlib import suppress
 from random import Random
 from typing import Final
 
+from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.host_tools.vfio_user.client import Client, sealed_memory
-from bluebridge.host_tools.vfio_user.messages import CONFIG, MSIX, IrqFlag, VfioUserCommand
+from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX, IrqFlag
 from tests.hostile.guest import INFINIBAND, HostileGuest
 from tests.wire.lingering import LingeringSockets, send_last
 

@@ -13,7 +13,7 @@ from bluebridge.device.layout import pci as layout
 from bluebridge.guest.drivers.bus.dma_memory import Arena
 from bluebridge.guest.drivers.bus.interface import DmaMemory
 from bluebridge.host_tools.vfio_user.client import Client, sealed_memory
-from bluebridge.host_tools.vfio_user.messages import CONFIG, MSIX
+from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX
 
 RAM_BASE = 0x1_0000_0000
 RAM_SIZE = 16 << 20

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import pytest
 
 from bluebridge.device.pyvfio_user._files import MOST_LEFT, MOST_WAITING
+from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.host_tools.vfio_user.client import Client
-from bluebridge.host_tools.vfio_user.messages import CONFIG, MSIX, IrqFlag, VfioUserCommand
+from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX, IrqFlag
 from tests.wire.lingering import LingeringSockets, send_last
 from tests.wire.server import ServerProcess, serving
 

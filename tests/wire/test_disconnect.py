@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 import pytest
 
+from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.host_tools.vfio_user.client import Client, eventfds, sealed_memory
-from bluebridge.host_tools.vfio_user.messages import CONFIG, MSIX, IrqFlag, VfioUserCommand
+from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX, IrqFlag
 from tests.wire.server import ServerProcess, serving
 
 BAR0 = 0

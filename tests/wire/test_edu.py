@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.host_tools.vfio_user.client import Client, eventfds
-from bluebridge.host_tools.vfio_user.messages import CONFIG, INTX, MSI, IrqFlag
+from bluebridge.host_tools.vfio_user.connection import CONFIG, INTX, MSI, IrqFlag
 from tests.wire.conftest import StartServer
 from tests.wire.server import ROOT, ServerProcess
 

@@ -16,7 +16,7 @@ from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4 import bar0, uar
 from bluebridge.host_tools.vfio_user.client import Client
-from bluebridge.host_tools.vfio_user.messages import CONFIG, MSIX
+from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX
 from tests.wire.conftest import StartServer
 from tests.wire.server import ROOT, ServerProcess
 

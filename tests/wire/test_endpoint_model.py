@@ -14,7 +14,7 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.vfio_user.client import Client, eventfds
-from bluebridge.host_tools.vfio_user.messages import CONFIG, MSIX
+from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX
 from tests.wire.conftest import StartServer
 from tests.wire.endpoint_device import NOTHING, VECTORS
 from tests.wire.server import ServerProcess

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.pyvfio_user._message_filter import MESSAGE_SECONDS
+from bluebridge.device.pyvfio_user.constants import HEADER, VfioUserCommand
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from bluebridge.host_tools.vfio_user.client import Client
-from bluebridge.host_tools.vfio_user.messages import CONFIG, HEADER, VfioUserCommand
+from bluebridge.host_tools.vfio_user.connection import CONFIG
 from tests.hostile.__main__ import too_late
 from tests.hostile.attacks import LAST, SLICES
 from tests.hostile.bystander import Report
@@ -60,7 +61,13 @@ def test_bad_introductions(server: ServerProcess, path: Path, greeting: bytes) -
 
 
 @pytest.mark.parametrize(
-    "first", [VfioUserCommand.RESET, VfioUserCommand.GET_INFO, VfioUserCommand.REGION_READ, 999]
+    "first",
+    [
+        VfioUserCommand.RESET,
+        VfioUserCommand.GET_INFO,
+        VfioUserCommand.REGION_READ,
+        999,
+    ],
 )
 def test_anything_before_the_introduction(server: ServerProcess, path: Path, first: int) -> None:
     with Client(path, negotiate=False) as client:

@@ -14,9 +14,10 @@ import pytest
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.ioat import DESCRIPTOR, ChannelCommand, State
 from bluebridge.device.layout.ntb import gen4
+from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.vfio_user.client import Client, eventfds
-from bluebridge.host_tools.vfio_user.messages import CONFIG, MSIX, NO_REPLY, VfioUserCommand
+from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX, NO_REPLY
 from tests.wire.server import ServerProcess, serving
 
 RAM = 0x100000

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.host_tools.vfio_user.client import Client, eventfds, sealed_memory
-from bluebridge.host_tools.vfio_user.messages import CONFIG, MSIX, IrqFlag
+from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX, IrqFlag
 from tests.wire.conftest import StartServer
 from tests.wire.probe_device import VECTORS
 from tests.wire.server import ServerProcess

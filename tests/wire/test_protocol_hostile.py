@@ -12,14 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from bluebridge.device.pyvfio_user.constants import HEADER, VfioUserCommand
 from bluebridge.host_tools.vfio_user.client import Client, eventfds, sealed_memory
-from bluebridge.host_tools.vfio_user.messages import (
-    HEADER,
-    MSIX,
-    NO_REPLY,
-    IrqFlag,
-    VfioUserCommand,
-)
+from bluebridge.host_tools.vfio_user.connection import MSIX, NO_REPLY, IrqFlag
 from tests.wire.probe_device import VECTORS
 from tests.wire.server import ServerProcess, is_dropped, serving
 

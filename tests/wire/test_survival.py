@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.layout.mlx4 import bar0
+from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.verbs import QpState, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from bluebridge.host_tools.vfio_user.client import Client
-from bluebridge.host_tools.vfio_user.messages import CONFIG, VfioUserCommand
+from bluebridge.host_tools.vfio_user.connection import CONFIG
 from tests.models.verbs.krping_contract import until
 from tests.wire.guest_process import MAC, End, connect, writes
 from tests.wire.players import Player, connected

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from bluebridge.device.pyvfio_user.constants import HEADER, VfioUserCommand
 from bluebridge.host_tools.vfio_user.client import Client, sealed_memory
-from bluebridge.host_tools.vfio_user.messages import CONFIG, HEADER, VfioUserCommand
+from bluebridge.host_tools.vfio_user.connection import CONFIG
 from tests.wire.server import serving
 
 START, LENGTH = 0x100000, 4 << 20

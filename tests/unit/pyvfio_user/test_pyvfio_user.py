@@ -159,9 +159,7 @@ def test_filter_stops_vector_ranges_that_wrap(
 ) -> None:
     server, client = pair
     inspect = message_filter(server).inspect
-    client.send(
-        message(VfioUserCommand.DEVICE_SET_IRQS, struct.pack("<IIIII", 20, 33, 2, start, count))
-    )
+    client.send(message(VfioUserCommand.SET_IRQS, struct.pack("<IIIII", 20, 33, 2, start, count)))
     assert inspect() is verdict
     if verdict is Verdict.HANDLED:
         assert Header._make(HEADER.unpack(client.recv(100))).error == errno.EINVAL
