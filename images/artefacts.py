@@ -10,9 +10,9 @@ from pathlib import Path
 
 from bluebridge.images.apt import NotRemembered, Packages, StaleVersions
 from bluebridge.images.cache import Cache
-from bluebridge.images.recipes.boot_files import BootFilesRecipe
 from bluebridge.images.recipes.guest import GuestRecipe
 from bluebridge.images.recipes.guest_archives import (
+    BootFilesRecipe,
     DebugToolsRecipe,
     DpdkRecipe,
     MessageLibrariesRecipe,
@@ -22,8 +22,13 @@ from bluebridge.images.recipes.kernel import KernelRecipe
 from bluebridge.images.recipes.kernel_modules import VfioRecipe
 from bluebridge.images.recipes.libvfio_user import LibvfioUserRecipe
 from bluebridge.images.recipes.module_build import ModuleRecipe
-from bluebridge.images.recipes.recipe import Recipe
-from bluebridge.images.recipes.unpacked import PROGRAM, IpxeRecipe, PythonHeadersRecipe, QemuRecipe
+from bluebridge.images.recipes.recipe import (
+    PROGRAM,
+    IpxeRecipe,
+    PythonHeadersRecipe,
+    QemuRecipe,
+    Recipe,
+)
 from bluebridge.images.unpack import LIBRARIES, foreign
 
 CLIENT = 'name "vfio-user-pci"'

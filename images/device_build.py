@@ -1,6 +1,6 @@
 """Builds the compiled modules of this checkout: `python -m bluebridge.images.device_build`.
 
-mypyc writes C (`bluebridge.images.device_c`), one file for each module, which this compiles side
+mypyc writes C (`bluebridge.images.mypyc_code`), one file for each module, which this compiles side
 by side and links; object files of an earlier build are used again where the C did not change. The
 result is an artefact of the cache, found by `bluebridge.compiled`. Where it cannot be built, one
 line says why, and the same sources run interpreted.
@@ -50,7 +50,7 @@ def write_code(group: Group, folder: Path) -> None:
     """Write the C files of the group and `extensions.json` to the new folder `folder`."""
     folder.mkdir()
     run(
-        [sys.executable, "-m", "bluebridge.images.device_c", group.name, folder],
+        [sys.executable, "-m", "bluebridge.images.mypyc_code", group.name, folder],
         what="mypyc",
         cwd=HOME,
         env={"PYTHONPATH": str(HOME), "BLUEBRIDGE_PURE": "1"},

@@ -19,21 +19,19 @@ from pathlib import Path
 from bluebridge.compiled import wanted
 from bluebridge.images import extensions
 from bluebridge.images.cache import Cache, file_digest, key_of
-from bluebridge.images.recipes.unpacked import FOLDERS
+from bluebridge.images.recipes.recipe import FOLDERS
 from bluebridge.images.run import run
 from bluebridge.images.source import HOME
 
 NAME = "compiled-guest"
 SUFFIX = ".so"
 TOLD = "told.json"
-"""The name of the file that `guest_c` writes."""
+"""The name of the file that `mypyc_code` writes."""
 OWN = (
-    "enum_members.py",
     "extensions.py",
     "guest_build.py",
-    "guest_c.py",
-    "guest_modules.py",
-    "recipes/unpacked.py",
+    "mypyc_code.py",
+    "recipes/recipe.py",
 )
 COMPILE = ("-O1", "-fPIC", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE", "-DNDEBUG", "-w")
 LINK = ("-shared", "-nostdlib", "-Wl,-s", "-Wl,-z,noseparate-code")
@@ -66,7 +64,13 @@ def build(folder: Path, headers: Path) -> None:
     compiler = extensions.compiler()
     code = folder / "c"
     code.mkdir()
-    command: list[str | Path] = [sys.executable, "-m", "bluebridge.images.guest_c", code]
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "bluebridge.images.mypyc_code",
+        "guest",
+        code,
+    ]
     run(command, what="mypyc", cwd=HOME, env={"PYTHONPATH": str(HOME)})
     told = json.loads((code / TOLD).read_text())
     includes = [code, Path(told["headers"]), *(headers / name for name in FOLDERS)]
@@ -80,3 +84,76 @@ def _compile(words: Sequence[str], source: Path) -> Path:
     made = source.with_suffix(".o")
     run([*words, "-c", source, "-o", made], what=f"compile {source.name}")
     return made
+
+
+GROUP = "bluebridge_guest"
+# A module that runs seldom stays a source: importing native code takes a guest longer than
+# importing byte code, since each page of it must be translated by the emulator first. So do modules
+# that are started by `python3 -m`, and those that only declare constants or protocols.
+MODULES = tuple(
+    f"bluebridge.guest.{name}"
+    for name in (
+        "drivers.bus.byte_order",
+        "drivers.bus.vectors",
+        "drivers.bus.vfio",
+        "drivers.dma.channel",
+        "drivers.hca.posting.operations",
+        "drivers.hca.posting.wqe",
+        "drivers.hca.queues.cq",
+        "drivers.hca.queues.event_queues",
+        "drivers.hca.queues.qp",
+        "drivers.hca.queues.srq",
+        "drivers.hca.queues.work_queues",
+        "protocols.krping.benchmarks",
+        "protocols.krping.progress",
+        "protocols.krping.resources",
+        "protocols.krping.sides",
+        "protocols.krping.thread",
+        "protocols.ntrdma.engine.completions",
+        "protocols.ntrdma.engine.engine",
+        "protocols.ntrdma.engine.entries",
+        "protocols.ntrdma.engine.ethernet",
+        "protocols.ntrdma.engine.memory",
+        "protocols.ntrdma.engine.own_side",
+        "protocols.ntrdma.engine.peer",
+        "protocols.ntrdma.engine.queue_pair",
+        "protocols.ntrdma.engine.receives",
+        "protocols.ntrdma.engine.regions",
+        "protocols.ntrdma.engine.remote_pair",
+        "protocols.ntrdma.engine.requester",
+        "protocols.ntrdma.engine.responder",
+        "protocols.ntrdma.engine.schedule",
+        "protocols.ntrdma.engine.sends",
+        "protocols.ntrdma.interface",
+        "protocols.ntrdma.provider.completions",
+        "protocols.ntrdma.provider.queue_pair",
+        "protocols.ntrdma.provider.regions",
+        "protocols.ntrdma.service",
+        "protocols.ntrdma.transports.ntb",
+        "protocols.rtrs.engine.actions",
+        "protocols.rtrs.engine.client.dispatch",
+        "protocols.rtrs.engine.client.messages",
+        "protocols.rtrs.engine.client.path",
+        "protocols.rtrs.engine.client.session",
+        "protocols.rtrs.engine.client.shared",
+        "protocols.rtrs.engine.client.traffic",
+        "protocols.rtrs.engine.connection",
+        "protocols.rtrs.engine.formats",
+        "protocols.rtrs.engine.heartbeat",
+        "protocols.rtrs.engine.interface",
+        "protocols.rtrs.engine.server.messages",
+        "protocols.rtrs.engine.server.operations",
+        "protocols.rtrs.engine.server.path",
+        "protocols.rtrs.engine.server.server",
+        "protocols.rtrs.engine.server.shared",
+        "protocols.rtrs.engine.server.traffic",
+        "protocols.rtrs.traffic",
+        "protocols.rtrs.transport.completions",
+        "protocols.rtrs.transport.connection",
+        "protocols.rtrs.transport.loop",
+        "protocols.rtrs.transport.memory",
+        "protocols.rtrs.transport.transport",
+        "verbs.transitions",
+        "verbs.values",
+    )
+)

@@ -30,10 +30,7 @@ MOST_MESSAGES: Final = 1024
 
 
 class ConfigRegister(NamedTuple):
-    """A register of configuration space outside of capabilities.
-
-    `form` is a format of `struct`.
-    """
+    """A register of configuration space outside of capabilities. `form` is a format of `struct`."""
 
     offset: int
     form: str

@@ -14,8 +14,7 @@ from pathlib import Path
 from bluebridge.images import prune
 from bluebridge.images.apt import Packages
 from bluebridge.images.cache import Cache, file_digest
-from bluebridge.images.cpio import CpioWriter
-from bluebridge.images.overlay import compile_python
+from bluebridge.images.overlay import CpioWriter, compile_python
 from bluebridge.images.recipes import guest_contents
 from bluebridge.images.recipes.guest_contents import (
     FOLDERS,

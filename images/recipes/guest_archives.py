@@ -1,4 +1,4 @@
-"""Archives that are unpacked over `/` of a running guest: programs and libraries its root lacks.
+"""Archives for guests: what is unpacked over `/` of a running one, and what one boots from.
 
 Not part of `make setup`: fetched when one is first asked for, so that the root of all other guests
 stays small.
@@ -16,8 +16,9 @@ from bluebridge.images import prune
 from bluebridge.images.apt import Packages
 from bluebridge.images.cache import Cache, file_digest
 from bluebridge.images.recipes.guest import GuestRecipe
-from bluebridge.images.recipes.kernel import ModuleTree
+from bluebridge.images.recipes.kernel import KernelRecipe, ModuleTree
 from bluebridge.images.recipes.recipe import Recipe
+from bluebridge.images.run import run
 from bluebridge.images.unpack import LIBRARIES, unpack
 
 
@@ -167,3 +168,38 @@ class NfsRecipe(GuestArchiveRecipe):
         for path, content in tree.closure(("rpcrdma", "nfsd", "nfsv4")).items():
             (root / modules / path).parent.mkdir(parents=True, exist_ok=True)
             (root / modules / path).write_bytes(content)
+
+
+LEVEL = 10
+"""The level of zstd: a third of the size, in some seconds, once for each guest root."""
+
+
+class BootFilesRecipe(Recipe):
+    """`vmlinuz`, the kernel as boot loaders start it, and `root.zst`, the guest's root."""
+
+    name = "boot-files"
+
+    def __init__(
+        self, cache: Cache, packages: Packages, kernel: KernelRecipe, guest: GuestRecipe
+    ) -> None:
+        super().__init__(cache, packages)
+        self.kernel = kernel
+        self.guest = guest
+
+    def inputs(self) -> Sequence[object]:
+        return [self.kernel.key(), self.guest.key()]
+
+    def build(self, folder: Path) -> None:
+        image = f"root/boot/vmlinuz-{self.kernel.release()}"
+        shutil.copyfile(self.kernel.folder() / image, folder / "vmlinuz")
+        root = self.guest.folder() / "initrd.cpio"
+        words: list[str | Path] = [
+            "zstd",
+            "-q",
+            f"-{LEVEL}",
+            "-T0",
+            root,
+            "-o",
+            folder / "root.zst",
+        ]
+        run(words, what="compress the guest's root")

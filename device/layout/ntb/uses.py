@@ -30,10 +30,7 @@ class Use(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RegisterUse:
-    """The use of one register.
-
-    `number` is that of its message slot or BAR where it has one.
-    """
+    """The use of one register. `number` is that of its message slot or BAR where it has one."""
 
     use: Use
     number: int = 0

@@ -15,7 +15,7 @@ from bluebridge.compiled import CompiledFinder, Group
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.images import device_build, wheel
 from bluebridge.images.cache import Cache
-from bluebridge.images.enum_members import hoisted
+from bluebridge.images.extensions import hoisted
 from bluebridge.images.report import ImageError
 from bluebridge.images.source import HOME
 

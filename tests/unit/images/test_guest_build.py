@@ -13,7 +13,7 @@ from bluebridge.images import __main__ as images
 from bluebridge.images import guest_build
 from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.cache import Cache
-from bluebridge.images.guest_modules import MODULES
+from bluebridge.images.guest_build import MODULES
 from bluebridge.images.host import as_root
 from bluebridge.images.overlay import SINGLE, code_key, sources
 from bluebridge.images.report import ImageError

@@ -9,8 +9,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bluebridge.images.cpio import TRAILER, CpioWriter
-from bluebridge.images.overlay import archive_of, sources
+from bluebridge.images.overlay import TRAILER, CpioWriter, archive_of, sources
 
 ROOT = Path(__file__).parents[3]
 HEADER = 110
