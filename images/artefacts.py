@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from bluebridge.images.apt import NotRemembered, Packages, StaleVersions
 from bluebridge.images.cache import Cache
@@ -21,7 +22,6 @@ from bluebridge.images.recipes.guest_archives import (
 from bluebridge.images.recipes.kernel import KernelRecipe
 from bluebridge.images.recipes.kernel_modules import VfioRecipe
 from bluebridge.images.recipes.libvfio_user import LibvfioUserRecipe
-from bluebridge.images.recipes.module_build import ModuleRecipe
 from bluebridge.images.recipes.recipe import (
     PROGRAM,
     IpxeRecipe,
@@ -31,6 +31,7 @@ from bluebridge.images.recipes.recipe import (
 )
 from bluebridge.images.unpack import LIBRARIES, foreign
 
+Made = TypeVar("Made", bound=Recipe)
 CLIENT = 'name "vfio-user-pci"'
 
 
@@ -53,39 +54,35 @@ class Artefacts:
 
     def __init__(self, cache: Path | None = None) -> None:
         self.cache = Cache(cache)
-        self.packages = Packages(self.cache)
-
-    @cached_property
-    def recipes(self) -> dict[str, Recipe]:
-        """Return the recipes of the artefacts that `build` makes, by name and in its order."""
-        kernel = KernelRecipe(self.cache, self.packages)
-        vfio = VfioRecipe(self.cache, self.packages, kernel)
-        guest = GuestRecipe(self.cache, self.packages, kernel, vfio)
-        recipes: list[Recipe] = [
-            LibvfioUserRecipe(self.cache, self.packages),
-            kernel,
-            vfio,
-            guest,
-            QemuRecipe(self.cache, self.packages),
-            PythonHeadersRecipe(self.cache, self.packages),
-        ]
-        return {recipe.name: recipe for recipe in recipes}
-
-    @cached_property
-    def on_demand(self) -> dict[str, Recipe]:
-        """Return the recipes, by name, of artefacts that are built at their first use."""
-        kernel, guest = self.recipes["kernel"], self.recipes["guest"]
-        assert isinstance(kernel, KernelRecipe)
-        assert isinstance(guest, GuestRecipe)
-        recipes: list[Recipe] = [
-            DpdkRecipe(self.cache, self.packages, guest),
-            DebugToolsRecipe(self.cache, self.packages, guest),
-            MessageLibrariesRecipe(self.cache, self.packages, guest),
-            NfsRecipe(self.cache, self.packages, guest),
-            IpxeRecipe(self.cache, self.packages),
-            BootFilesRecipe(self.cache, self.packages, kernel, guest),
-        ]
-        return {recipe.name: recipe for recipe in recipes}
+        self.packages = packages = Packages(self.cache)
+        here = self.cache, packages
+        self._kernel = kernel = KernelRecipe(*here)
+        vfio = VfioRecipe(*here, kernel)
+        guest = GuestRecipe(*here, kernel, vfio)
+        self.recipes: dict[str, Recipe] = {
+            each.name: each
+            for each in (
+                LibvfioUserRecipe(*here),
+                kernel,
+                vfio,
+                guest,
+                QemuRecipe(*here),
+                PythonHeadersRecipe(*here),
+            )
+        }
+        """The recipes of the artefacts that `build` makes, by name and in its order."""
+        self.on_demand: dict[str, Recipe] = {
+            each.name: each
+            for each in (
+                DpdkRecipe(*here, guest),
+                DebugToolsRecipe(*here, guest),
+                MessageLibrariesRecipe(*here, guest),
+                NfsRecipe(*here, guest),
+                IpxeRecipe(*here),
+                BootFilesRecipe(*here, kernel, guest),
+            )
+        }
+        """The recipes, by name, of artefacts that are built at their first use."""
 
     def recipe(self, name: str) -> Recipe:
         """Return the recipe of that name, of `recipes` or `on_demand`; raises `KeyError`."""
@@ -101,9 +98,11 @@ class Artefacts:
 
     def kernel_release(self) -> str:
         """The guest kernel's release, as `uname -r` prints it."""
-        recipe = self.recipes["kernel"]
-        assert isinstance(recipe, KernelRecipe)
-        return recipe.release()
+        return self._kernel.release()
+
+    def for_kernel(self, kind: Callable[[Cache, Packages, KernelRecipe], Made]) -> Made:
+        """Return the recipe of that kind, such as a set of modules, for the guest's kernel."""
+        return kind(self.cache, self.packages, self._kernel)
 
     def initrd(self) -> Path:
         """Return the archive of the guest's root without this project's code.
@@ -121,7 +120,10 @@ class Artefacts:
 
     def folder(self, name: str) -> Path:
         """The finished folder of the artefact `name`."""
-        recipe = self.recipe(name)
+        return self.built(self.recipe(name))
+
+    def built(self, recipe: Recipe) -> Path:
+        """Return the finished folder of a recipe's artefact."""
         try:
             return recipe.folder()
         except StaleVersions:
@@ -131,9 +133,13 @@ class Artefacts:
 
     def present(self, name: str) -> Path | None:
         """The folder of the artefact `name` if it is in the cache; needs no network."""
+        return self.found(self.recipe(name))
+
+    def found(self, recipe: Recipe) -> Path | None:
+        """The folder of a recipe's artefact if it is in the cache; needs no network."""
         try:
             with self.packages.offline():
-                return self.recipe(name).present()
+                return recipe.present()
         except NotRemembered:
             return None
 
@@ -182,35 +188,3 @@ def _version(text: str) -> str:
     """Return `11.1.3` of `QEMU emulator version 11.1.3 (Debian ...)`."""
     words = text.split()
     return words[3] if len(words) > 3 else "unknown"
-
-
-class ModuleSet:
-    """The modules that a recipe of the kind `recipe` builds."""
-
-    def __init__(self, recipe: type[ModuleRecipe], artefacts: Artefacts) -> None:
-        self._recipe = recipe
-        self._artefacts = artefacts
-
-    def _made(self) -> ModuleRecipe:
-        kernel = self._artefacts.recipes["kernel"]
-        assert isinstance(kernel, KernelRecipe)
-        return self._recipe(self._artefacts.cache, self._artefacts.packages, kernel)
-
-    def folder(self) -> Path:
-        """Return the folder with the built modules `NAME.ko`, built now if missing.
-
-        Raises `ImageError`.
-        """
-        try:
-            return self._made().folder()
-        except StaleVersions:
-            self._artefacts.packages.refresh()
-            return self._made().folder()
-
-    def present(self) -> Path | None:
-        """Return the folder if it is in the cache, else None; needs no network."""
-        try:
-            with self._artefacts.packages.offline():
-                return self._made().present()
-        except NotRemembered:
-            return None

@@ -18,10 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.images import sandbox
-from bluebridge.images.apt import StaleVersions
 from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.cache import Cache
-from bluebridge.images.recipes.kernel import KernelRecipe
 from bluebridge.images.recipes.module_build import KbuildRecipe
 from bluebridge.images.report import ImageError, say
 from bluebridge.images.sandbox import copy_source, make_writable_by, plain_files, sandbox_path
@@ -78,7 +76,8 @@ def build(
     request = check(folder, make_arguments, symvers, readable)
     launcher = sandbox.choose_launcher()
     artefacts = artefacts or Artefacts()
-    recipe = toolchain(artefacts)
+    recipe = artefacts.for_kernel(KbuildRecipe)
+    compiler = artefacts.built(recipe)
     with scratch_folder(artefacts.cache) as root:
         sandbox.prepare(root)
         tree = _copy_in(request, root)
@@ -86,7 +85,7 @@ def build(
             if top.name not in sandbox.SYSTEM:
                 make_writable_by(top, launcher.uid)
         command = _command(request, recipe.headers(), f"/{tree.relative_to(root)}")
-        done, printed = sandbox.run(launcher, recipe.folder() / "root", root, command)
+        done, printed = sandbox.run(launcher, compiler / "root", root, command)
         files = plain_files(tree)
         modules = [path for path in files if path.suffix == ".ko"]
         _check_result(request, done, printed, modules)
@@ -135,22 +134,6 @@ def _existing_folder(path: Path) -> Path:
     if not path.is_dir():
         raise WrongRequest(f"there is no folder {path}", "name one that exists")
     return path.resolve()
-
-
-def toolchain(artefacts: Artefacts) -> KbuildRecipe:
-    """Return the recipe of headers and compiler, built now if it is not in the cache."""
-    for last in (False, True):
-        kernel = artefacts.recipes["kernel"]
-        assert isinstance(kernel, KernelRecipe)
-        recipe = KbuildRecipe(artefacts.cache, artefacts.packages, kernel)
-        try:
-            recipe.folder()
-            break
-        except StaleVersions:
-            if last:
-                raise
-            artefacts.packages.refresh()
-    return recipe
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.progress import Progress
 from bluebridge.images import overlay
 from bluebridge.images.accelerator import accelerator
-from bluebridge.images.artefacts import Artefacts, ModuleSet
+from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.recipes.guest_archives import (
     DebugToolsRecipe,
     DpdkRecipe,
@@ -94,12 +94,13 @@ def network_boot_files(progress: Progress) -> NetworkBootFiles:
         return NetworkBootFiles(firmware, files / "vmlinuz", files / "root.zst")
 
 
-def _modules(recipe: type[ModuleRecipe], what: str, progress: Progress) -> Path:
+def _modules(kind: type[ModuleRecipe], what: str, progress: Progress) -> Path:
     with image_errors():
-        modules = ModuleSet(recipe, Artefacts())
-        if modules.present() is None:
+        artefacts = Artefacts()
+        recipe = artefacts.for_kernel(kind)
+        if artefacts.found(recipe) is None:
             progress(f"building {what}, which Debian leaves out; once, a few minutes")
-        return modules.folder()
+        return artefacts.built(recipe)
 
 
 def _archive(recipe: type[GuestArchiveRecipe], what: str, progress: Progress) -> Path:
