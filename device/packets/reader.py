@@ -76,12 +76,6 @@ class WirePacket:
     from `start` to `end`, without padding. `network` are the bytes of GRH, IPv4 or IPv6 header.
     """
 
-    __slots__ = (
-        "ack", "destination", "dgid", "end", "extended", "flow_label", "form", "frame", "hop_limit",
-        "migrated", "network", "opcode", "pkey", "psn", "sgid", "solicited", "source",
-        "source_port", "start", "tag", "target_qpn", "traffic_class",
-    )  # fmt: skip
-
     def __init__(self, frame: bytes) -> None:
         self.frame = frame
         self.destination = frame[:6]

@@ -32,27 +32,6 @@ class SendWork:
     its turn.
     """
 
-    __slots__ = (
-        "atomic",
-        "binding",
-        "fence",
-        "immediate",
-        "index",
-        "length",
-        "operation",
-        "packets",
-        "parts",
-        "psn",
-        "registration",
-        "remote_address",
-        "rkey",
-        "signalled",
-        "solicited",
-        "srqn",
-        "status",
-        "whole",
-    )
-
     def __init__(self, index: int, operation: int) -> None:
         self.index = index
         self.operation = operation
@@ -86,8 +65,6 @@ class PacketWork(SendWork):
     bytes behind copies of `header`.
     """
 
-    __slots__ = ("checksums", "header", "mss")
-
     def __init__(self, index: int, operation: int) -> None:
         super().__init__(index, operation)
         self.checksums = 0
@@ -101,8 +78,6 @@ class DatagramWork(PacketWork):
     `address_pd` is the protection domain of that address. The own Q_Key of the queue pair is sent
     where `own_qkey` says so, else `qkey`.
     """
-
-    __slots__ = ("address", "address_pd", "own_qkey", "qkey", "target_qpn")
 
     def __init__(self, index: int, operation: int) -> None:
         super().__init__(index, operation)
@@ -120,8 +95,6 @@ class FrameWork(PacketWork):
     entry repeats it, for frames that may come back.
     """
 
-    __slots__ = ("loopback", "repeated", "tag", "tag_type")
-
     def __init__(self, index: int, operation: int) -> None:
         super().__init__(index, operation)
         self.loopback = False
@@ -132,8 +105,6 @@ class FrameWork(PacketWork):
 
 class ReceiveWork:
     """A receive request that was taken off its queue; `pd` is the domain of its keys."""
-
-    __slots__ = ("index", "pd", "sges")
 
     def __init__(self, index: int, sges: list[Sge], pd: int) -> None:
         self.index = index

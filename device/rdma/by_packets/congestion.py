@@ -81,17 +81,6 @@ class RateControl:
     It is `limited` from the first report until it has recovered.
     """
 
-    __slots__ = (
-        "_by_bytes",
-        "_by_time",
-        "_bytes",
-        "_parameters",
-        "alpha",
-        "limited",
-        "rate",
-        "target",
-    )  # fmt: skip
-
     def __init__(self, parameters: Parameters = LAB) -> None:
         self._parameters = parameters
         self.rate = self.target = parameters.line_rate
@@ -152,8 +141,6 @@ INTERVAL: Final = LAB.report_interval / 1e6
 class Congestion:
     """Counts of one queue pair: `marks` on packets that came, reports `sent` and `received`."""
 
-    __slots__ = ("_qp", "_quiet", "marks", "received", "sent")
-
     def __init__(self, qp: QueuePair) -> None:
         self._qp = qp
         self._quiet = False  # since a report was sent a moment ago
@@ -198,11 +185,6 @@ class Pacer:
     An answerer is called when its turn has come and sends what the pacer lets it. `sends` is the
     number of packets that wait.
     """
-
-    __slots__ = (
-        "_alpha", "_budget", "_bus", "_bytes", "_parameters", "_queue", "_release", "_side",
-        "_step", "control", "sends",
-    )  # fmt: skip
 
     def __init__(self, bus: HostBus, side: PacedSide, parameters: Parameters = LAB) -> None:
         self._bus = bus

@@ -241,8 +241,6 @@ class _Head:
     `route` is kept so that no other one gets its place in memory, which is in the key.
     """
 
-    __slots__ = ("_before", "_head", "route")
-
     def __init__(self, route: Route, head: bytes) -> None:
         self.route = route
         self._head = head

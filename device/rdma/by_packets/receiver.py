@@ -33,8 +33,6 @@ class PacketReceiver(Responder):
     That of an XRC queue pair is of the SRQ that a packet names.
     """
 
-    __slots__ = ("_area", "_event", "_packets", "_scheduled", "_spoiled")
-
     def __init__(self, qp: QueuePair) -> None:
         super().__init__(qp)
         self._spoiled = False

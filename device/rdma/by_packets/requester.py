@@ -102,11 +102,6 @@ class PacketRequester:
     rest of it.
     """
 
-    __slots__ = (
-        "_broken", "_cursor", "_limits", "_memory", "_resumed", "_running", "actions", "due",
-        "failed", "fresh", "next_psn", "oldest", "pending", "retries", "rnr_retries", "waiting",
-    )  # fmt: skip
-
     def __init__(self, limits: Limits, psn: int, memory: LocalMemory) -> None:
         self._limits = limits
         self._memory = memory

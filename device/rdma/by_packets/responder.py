@@ -100,11 +100,6 @@ class PacketResponder:
     `reliable` answers nothing: a message of which a packet is missing or refused is dropped.
     """
 
-    __slots__ = (
-        "_answers", "_asked", "_depth", "_kept", "_left", "_mtu", "_offset", "_op", "_reliable",
-        "_rkey", "_rnr_code", "_side", "_va", "expected", "failed", "msn",
-    )  # fmt: skip
-
     def __init__(
         self,
         mtu: int,

@@ -67,8 +67,6 @@ class PacketSender(ConnectedSender):
     complete.
     """
 
-    __slots__ = ("_delay", "_requester", "_timer", "_works", "congestion", "pacer")
-
     def __init__(self, qp: QueuePair) -> None:
         super().__init__(qp)
         self.congestion = Congestion(qp)

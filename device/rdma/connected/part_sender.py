@@ -34,8 +34,6 @@ class PartSender:
     is where the part began that was sent last: it is sent again when its answer does not come.
     """
 
-    __slots__ = ("_length", "_offset", "_packets", "_qp", "_sent", "_since", "_size")
-
     def __init__(self, qp: QueuePair) -> None:
         self._qp = qp
         self._offset = 0

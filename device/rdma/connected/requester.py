@@ -44,8 +44,6 @@ class Requester(ConnectedSender):
     answers at once, while an adapter sends the next read before it has the answer to the first.
     """
 
-    __slots__ = ("_burst", "_failing", "_parts", "_reads", "_xrc", "pending", "retry")
-
     def __init__(self, qp: QueuePair) -> None:
         super().__init__(qp)
         self._xrc = qp.role is Role.XRC

@@ -109,11 +109,6 @@ class Responder(ReceiveEngine):
     names none.
     """
 
-    __slots__ = (
-        "_following", "_misnamed", "_nak_sent", "_pd", "_qp", "_receive", "_reliable", "_results",
-        "_srq", "_xrc",
-    )  # fmt: skip
-
     def __init__(self, qp: QueuePair) -> None:
         super().__init__()
         self._qp = qp

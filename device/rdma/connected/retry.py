@@ -70,8 +70,6 @@ class Requests(Protocol):
 class NoRequests:
     """An empty `Requests` in place of those of a queue pair that is gone."""
 
-    __slots__ = ("pending",)
-
     def __init__(self) -> None:
         self.pending: deque[SendWork] = deque()
 
@@ -91,19 +89,6 @@ class Retry:
     `waiting` is true from the decision to send again, or to send a next part, until its turn comes,
     `resending` while requests go out again: nothing else is sent then.
     """
-
-    __slots__ = (
-        "_held",
-        "_next",
-        "_not_ready",
-        "_qp",
-        "_requests",
-        "_retries",
-        "_rnr",
-        "_timer",
-        "resending",
-        "waiting",
-    )
 
     def __init__(self, qp: QueuePair, requests: Requests) -> None:
         self._qp = qp

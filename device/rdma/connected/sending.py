@@ -35,8 +35,6 @@ class ConnectedSender(SendEngine):
     ring stopped because of this engine.
     """
 
-    __slots__ = ("_held", "_qp", "_reliable", "_stalled")
-
     def __init__(self, qp: QueuePair) -> None:
         super().__init__()
         self._qp = qp

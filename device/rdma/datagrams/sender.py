@@ -38,8 +38,6 @@ class DatagramSender(UnconnectedSender):
     They own their bytes, so the entry is complete before they left.
     """
 
-    __slots__ = ("_psn", "_rest")
-
     def __init__(self, qp: QueuePair) -> None:
         super().__init__(qp)
         self._psn = 0

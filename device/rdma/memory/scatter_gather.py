@@ -108,8 +108,6 @@ class LocalMemory:
     `reserved_lkey`: the queue pair may use the reserved lkey, which is all of guest memory.
     """
 
-    __slots__ = ("_bus", "_pd", "_qpn", "_reserved_lkey", "_resolve")
-
     def __init__(
         self, bus: HostBus, regions: MemoryRegions, pd: int, qpn: int, *, reserved_lkey: bool
     ) -> None:

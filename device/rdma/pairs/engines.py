@@ -14,8 +14,6 @@ class SendEngine:
     This one carries nothing out, as that of a queue pair that is gone.
     """
 
-    __slots__ = ("next_psn",)
-
     def __init__(self) -> None:
         self.next_psn = 0
 
@@ -59,8 +57,6 @@ class ReceiveEngine:
     This one answers nothing, as that of a queue pair without a connection; its `psn` is what
     software set, its `msn` stays 0.
     """
-
-    __slots__ = ("msn", "psn")
 
     def __init__(self) -> None:
         self.psn = 0

@@ -47,15 +47,6 @@ class QueuePair(ABC):
     counts what its messages cost, in bytes, until `costs.COST_LIMIT` is reached.
     """
 
-    __slots__ = (
-        "_failed", "ack_timeout", "answer_limit", "bus", "completions", "connected",
-        "engine", "established", "fast_register", "keep_fcs", "last_wqe_told", "max_message",
-        "memory", "min_rnr_timer", "mtu", "path", "pd", "pkey_index", "port", "qkey", "qpn",
-        "read_limit", "regions", "remote_atomic", "remote_qpn", "remote_read", "remote_write",
-        "responder", "retry_count", "rnr_retry", "role", "route", "rq", "spent", "sq", "sqd_event",
-        "srqn", "srqs", "state", "strip_vlan", "traffic", "xrcd",
-    )  # fmt: skip
-
     engine: SendEngine
     responder: ReceiveEngine
     route: Route

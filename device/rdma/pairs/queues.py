@@ -16,8 +16,6 @@ from bluebridge.device.rdma.work import ReceiveWork
 class SendQueue(ABC):
     """The send queue of a queue pair, which hands its entries to the engine one by one."""
 
-    __slots__ = ()
-
     @abstractmethod
     def run(self) -> None:
         """Carry out posted entries up to a budget; the rest follows soon."""
@@ -29,8 +27,6 @@ class SendQueue(ABC):
 
 class ReceiveQueue(ABC):
     """A queue that receives are taken from."""
-
-    __slots__ = ()
 
     @abstractmethod
     def waiting(self) -> bool:
@@ -48,8 +44,6 @@ class ReceiveQueue(ABC):
 class OwnReceiveQueue(ReceiveQueue):
     """The receive queue of one queue pair."""
 
-    __slots__ = ()
-
     @abstractmethod
     def drop(self) -> int:
         """Consume the next receive without reading it, to flush it; returns its index."""
@@ -57,8 +51,6 @@ class OwnReceiveQueue(ReceiveQueue):
 
 class SharedReceiveQueue(ReceiveQueue):
     """A receive queue of several queue pairs; XRC receives complete in the CQ number `cqn`."""
-
-    __slots__ = ("cqn", "pd", "srqn", "xrcd")
 
     srqn: int
     pd: int
@@ -68,8 +60,6 @@ class SharedReceiveQueue(ReceiveQueue):
 
 class SharedReceiveQueues(ABC):
     """The shared receive queues of one adapter."""
-
-    __slots__ = ()
 
     @abstractmethod
     def get(self, srqn: int) -> SharedReceiveQueue | None:
@@ -89,8 +79,6 @@ class Completions(ABC):
     `lost` is called, later, when a completion queue takes no more entries; `diagnostics` are the
     counters of the queue pair's port.
     """
-
-    __slots__ = ("diagnostics", "lost")
 
     lost: Callable[[], None]
     diagnostics: Diagnostics

@@ -14,8 +14,6 @@ from bluebridge.device.rdma.work import SendWork, WorkError
 class UnconnectedSender(SendEngine):
     """The base of send engines that await no answers; subclasses implement `_send`."""
 
-    __slots__ = ("_qp",)
-
     def __init__(self, qp: QueuePair) -> None:
         super().__init__()  # its PSN is told to software, not used
         self._qp = qp

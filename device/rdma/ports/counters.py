@@ -45,8 +45,6 @@ class Diagnostics:
     sent to, `sq_` of the side that sends.
     """
 
-    __slots__ = ("counts",)
-
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
 
@@ -96,8 +94,6 @@ def priority_of(frame: bytes) -> int:
 class Direction:
     """The counters of one direction of a port: a list per quantity, indexed by class."""
 
-    __slots__ = ("broadcast", "dropped", "frames", "multicast", "octets", "unicast")
-
     def __init__(self) -> None:
         self.frames = [0] * STAT_CLASSES
         self.octets = [0] * STAT_CLASSES
@@ -122,8 +118,6 @@ class Direction:
 
 class FrameCounters:
     """The counters of both directions; `filtered` counts frames that the filters rejected."""
-
-    __slots__ = ("filtered", "rx", "tx")
 
     def __init__(self) -> None:
         self.rx = Direction()

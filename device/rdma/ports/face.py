@@ -11,8 +11,6 @@ from bluebridge.device.fabric.subnet.port import Change, PortAgent
 class PortEvents(ABC):
     """The receiver of the events of all ports of one adapter."""
 
-    __slots__ = ()
-
     @abstractmethod
     def link_changed(self, number: int, *, active: bool) -> None:
         """Report that the link of port `number` came up or went down."""
@@ -24,8 +22,6 @@ class PortEvents(ABC):
 
 class Groups(ABC):
     """The multicast groups of one adapter, which flow steering rules may replace."""
-
-    __slots__ = ()
 
     @abstractmethod
     def members(self, gid: bytes) -> list[Member]:

@@ -77,8 +77,6 @@ class FrameBatch(Protocol):
 class Held:
     """Frames that wait for a ring; `looks` counts the looks since a receive was found last."""
 
-    __slots__ = ("batch", "looks")
-
     def __init__(self, batch: FrameBatch) -> None:
         self.batch = batch
         self.looks = 0
@@ -86,8 +84,6 @@ class Held:
 
 class PauseCounters:
     """Pause frames of one direction, the time they took, and how often they started one."""
-
-    __slots__ = ("duration", "frames", "transitions")
 
     def __init__(self) -> None:
         self.frames = 0

@@ -81,11 +81,6 @@ class Path:
     `roce` is the version of RoCE, 0 for that of the own GID.
     """
 
-    __slots__ = (
-        "flow_label", "gid", "gid_index", "global_route", "hop_limit", "lid", "mac", "priority",
-        "roce", "service_level", "source", "tag", "traffic_class", "vlan_index",
-    )  # fmt: skip
-
     def __init__(self) -> None:
         self.source = 0
         self.mac = bytes(6)
