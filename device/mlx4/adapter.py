@@ -103,11 +103,6 @@ class Adapter:
     def _describe(self) -> None:
         self.node.description = NODE_DESCRIPTION.encode()
 
-    @property
-    def initialised(self) -> bool:
-        """True while an INIT_HCA is in force, that is until the next reset or CLOSE_HCA."""
-        return self.parameters.initialised
-
     def port_of(self, number: int) -> Port:
         """Return the port that a command names, from 1 on; raises `CommandError` (BAD_INDEX)."""
         if not 1 <= number <= len(self.ports):

@@ -177,7 +177,7 @@ class ControlCommands:
 
     def _fault(self, words: Sequence[str]) -> list[str]:
         hca = self._hca(words[0])
-        driven = hca.adapter.initialised
+        driven = hca.adapter.parameters.initialised
         fail(hca, " ".join(words[1:]) or "injected")
         return [DRIVEN if driven else UNDRIVEN]
 

@@ -107,7 +107,7 @@ class ShowCommands:
         hca = self._hcas.get(name)
         head: Row = {"name": name, "count": count}
         if hca is not None:
-            head |= {"failed": hca.failed, "initialised": hca.adapter.initialised}
+            head |= {"failed": hca.failed, "initialised": hca.adapter.parameters.initialised}
         return head
 
     def _one(self, names: Sequence[str], what: str, text: str) -> list[str]:

@@ -165,7 +165,7 @@ def unmap_icm(adapter: Adapter, command: Command) -> None:
 
 def init_hca(adapter: Adapter, command: Command) -> None:
     """Start the HCA with table sizes, no larger than QUERY_DEV_CAP offers, and ICM bases."""
-    if adapter.initialised:
+    if adapter.parameters.initialised:
         raise CommandError(Status.BAD_SYS_STATE, "the HCA runs already")
     mailbox = command.mailbox(INIT_HCA.size)
     get = INIT_HCA.get

@@ -237,7 +237,7 @@ class CommandRegister:
         rule = RULES.get(command.opcode)
         if rule is None:
             raise CommandError(Status.BAD_OP, "unknown opcode")
-        if not self._adapter.initialised and not rule.before_init:
+        if not self._adapter.parameters.initialised and not rule.before_init:
             if rule.closing:
                 return 0
             raise CommandError(Status.BAD_SYS_STATE, "INIT_HCA comes first")

@@ -89,7 +89,7 @@ class CompletionQueue:
         self._overwrites = bool(CQC.get(context, "overrun_ignore"))
         self.buffer = buffer
         self.form = form
-        self._stride = CQE_SIZE if self.form is None else self.form.size
+        self._stride = CQE_SIZE if form is None else form.size
         self.size = 1 << CQC.get(context, "log_size")
         self.eqn = CQC.get(context, "eqn")
         self.uar = CQC.get(context, "uar")
@@ -98,8 +98,8 @@ class CompletionQueue:
         self.max_count = CQC.get(context, "max_count")
         self.producer = 0
         self.broken = False
-        self._consumer = 0  # last one seen in the doorbell record
-        self._armed = 0  # 0, CQ_ARM_SOLICITED, CQ_ARM_NEXT or CQ_ARM_COUNT
+        self.consumer = 0  # the one in the doorbell record at the last look
+        self.armed = 0  # the awaited event: CQ_ARM_SOLICITED, CQ_ARM_NEXT, CQ_ARM_COUNT, or 0
         self._target = 0  # index of the entry that CQ_ARM_COUNT waits for
         self._unreported = 0  # entries that moderation holds back
         self._delayed = False  # whether their time runs
@@ -110,16 +110,6 @@ class CompletionQueue:
         self._notified = 0  # producer index when the last event fired (last_notified_index)
         self._last_solicited: int | None = None  # producer index of the newest solicited entry
 
-    @property
-    def consumer(self) -> int:
-        """The consumer index that was in the doorbell record at the last look."""
-        return self._consumer
-
-    @property
-    def armed(self) -> int:
-        """The awaited event: `CQ_ARM_SOLICITED`, `CQ_ARM_NEXT`, `CQ_ARM_COUNT`, or 0."""
-        return self._armed
-
     def post(self, cqe: bytes | bytearray, solicited: bool = False, error: bool = False) -> None:
         """Append an entry; its owner bit is set here and its last byte is written last.
 
@@ -129,7 +119,7 @@ class CompletionQueue:
         if self.broken:
             return
         index = self.producer
-        if (index - self._consumer) & INDEX_MASK >= self.size and self._full():
+        if (index - self.consumer) & INDEX_MASK >= self.size and self._full():
             self._break(OVERRUN)
             return
         entry = bytearray(cqe)
@@ -141,18 +131,18 @@ class CompletionQueue:
             offset = (index & (self.size - 1)) * self._stride
             self.buffer.write_entry(offset, entry, What.CQE, self.cqn)
         except DmaError as fault:
-            self._bus.note(Kind.NOTE, f"CQ {self.cqn:#x}: {fault}", obj=self.cqn)
+            self._note(fault)
             self._break(ACCESS)
             return
         self.producer = (index + 1) & INDEX_MASK
         urgent = solicited or error
         if urgent:
             self._last_solicited = index
-        if urgent and self._armed:
+        if urgent and self.armed:
             self._fire()
-        elif self._armed == CQ_ARM_NEXT:
+        elif self.armed == CQ_ARM_NEXT:
             self._due(1)
-        elif self._armed == CQ_ARM_COUNT and self._reached():
+        elif self.armed == CQ_ARM_COUNT and self._reached():
             self._fire()
 
     def post_many(self, entries: list[bytes]) -> None:
@@ -164,7 +154,7 @@ class CompletionQueue:
         position = 0
         while position < len(entries) and not self.broken:
             index, slot = self.producer, self.producer & (self.size - 1)
-            room = self.size - ((index - self._consumer) & INDEX_MASK)
+            room = self.size - ((index - self.consumer) & INDEX_MASK)
             if room <= 0:
                 if self._full():
                     self._break(OVERRUN)
@@ -173,9 +163,9 @@ class CompletionQueue:
             count = min(room, self.size - slot, len(entries) - position, self._page_entries(slot))
             self._write(slot, entries[position : position + count])
             position += count
-        if self._armed == CQ_ARM_NEXT and entries and not self.broken:
+        if self.armed == CQ_ARM_NEXT and entries and not self.broken:
             self._due(len(entries))
-        elif self._armed == CQ_ARM_COUNT and not self.broken and self._reached():
+        elif self.armed == CQ_ARM_COUNT and not self.broken and self._reached():
             self._fire()
 
     def _page_entries(self, slot: int) -> int:
@@ -194,7 +184,7 @@ class CompletionQueue:
         try:
             self.buffer.write_entries(slot * stride, bytes(image), stride, What.CQE, self.cqn)
         except DmaError as fault:
-            self._bus.note(Kind.NOTE, f"CQ {self.cqn:#x}: {fault}", obj=self.cqn)
+            self._note(fault)
             self._break(ACCESS)
             return
         self.producer = (self.producer + len(entries)) & INDEX_MASK
@@ -227,11 +217,11 @@ class CompletionQueue:
         else:
             self._unseen = max(0, self._unseen - (sn - self._sn & _NUMBERS))
         self._sn = sn
-        self._armed = max(self._armed, command)
+        self.armed = max(self.armed, command)
         self._request = (sn, consumer)
         waiting = (self.producer - consumer) & INDEX_MASK
         fresh = min(waiting, (self.producer - self._notified) & INDEX_MASK)
-        if self._armed == CQ_ARM_NEXT:
+        if self.armed == CQ_ARM_NEXT:
             due = fresh != 0
         else:
             newest = self._last_solicited
@@ -241,7 +231,7 @@ class CompletionQueue:
 
     def _arm_for(self, target: int) -> None:
         """Ask for an event when the entry with index `target` is written, perhaps at once."""
-        self._armed, self._target = CQ_ARM_COUNT, target
+        self.armed, self._target = CQ_ARM_COUNT, target
         if self._reached():
             self._fire()
 
@@ -255,7 +245,7 @@ class CompletionQueue:
         CQC.set(context, "period", self.period)
         CQC.set(context, "max_count", self.max_count)
         CQC.set(context, "last_notified", self._notified)
-        CQC.set(context, "consumer_index", self._consumer)
+        CQC.set(context, "consumer_index", self.consumer)
         CQC.set(context, "producer_index", self.producer)
         return bytes(context)
 
@@ -289,7 +279,7 @@ class CompletionQueue:
         if self.broken:
             raise CommandError(Status.BAD_RES_STATE, f"CQ {self.cqn:#x} is broken")
         self._read_consumer()
-        unread = (self.producer - self._consumer) & INDEX_MASK
+        unread = (self.producer - self.consumer) & INDEX_MASK
         if unread >= 1 << log_size:
             raise CommandError(Status.BAD_PARAM, f"CQ {self.cqn:#x} holds more than 2**{log_size}")
         if unread >= self.size:
@@ -297,18 +287,18 @@ class CompletionQueue:
 
     def _full(self) -> bool:
         if self._overwrites:
-            self._consumer = self.producer
+            self.consumer = self.producer
             return False
         self._read_consumer()
-        return (self.producer - self._consumer) & INDEX_MASK >= self.size
+        return (self.producer - self.consumer) & INDEX_MASK >= self.size
 
     def _read_consumer(self) -> None:
         try:
             word = self._bus.read(self.record, 4, What.DOORBELL_RECORD, self.cqn)
         except DmaError as fault:
-            self._bus.note(Kind.NOTE, f"CQ {self.cqn:#x}: {fault}", obj=self.cqn)
+            self._note(fault)
             return
-        self._consumer = int.from_bytes(word, "big") & INDEX_MASK
+        self.consumer = int.from_bytes(word, "big") & INDEX_MASK
 
     def _due(self, entries: int) -> None:
         """Send an event for new entries, at once or moderated as MODIFY_CQ asked.
@@ -331,14 +321,17 @@ class CompletionQueue:
 
     def _expire(self) -> None:
         self._delayed = False
-        if self._unreported and self._armed == CQ_ARM_NEXT and not self.broken:
+        if self._unreported and self.armed == CQ_ARM_NEXT and not self.broken:
             self._fire()
 
     def _fire(self) -> None:
         self._unseen += 1
-        self._answered, self._armed, self._unreported = self._request, 0, 0
+        self._answered, self.armed, self._unreported = self._request, 0, 0
         self._notified = self.producer
         self._eqs.post(self.eqn, self._event)
+
+    def _note(self, fault: DmaError) -> None:
+        self._bus.note(Kind.NOTE, f"CQ {self.cqn:#x}: {fault}", obj=self.cqn)
 
     def _break(self, syndrome: int) -> None:
         self.broken = True

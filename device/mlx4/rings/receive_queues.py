@@ -116,7 +116,10 @@ NEXT_SIZE: Final = 16
 
 
 class SharedReceiveRing(SharedReceiveQueue):
-    """One SRQ; `current` is the next entry, `consumed` counts those taken, modulo 2**16."""
+    """One SRQ; `current` is the next entry.
+
+    `consumed` counts those taken, `known` those posted at the last look, both modulo 2**16.
+    """
 
     def __init__(
         self, bus: HostBus, eqs: EventQueues, pages: RingPages, srqn: int, context: bytes
@@ -135,7 +138,7 @@ class SharedReceiveRing(SharedReceiveQueue):
         self.limit = 0
         self.current = 0
         self.consumed = 0
-        self._known = 0
+        self.known = 0
         if 1 << self.shift <= NEXT_SIZE:
             raise CommandError(Status.BAD_PARAM, "an SRQ entry has room for a segment")
         self.buffer = pages.buffer(
@@ -144,11 +147,6 @@ class SharedReceiveRing(SharedReceiveQueue):
             1 << (self.log_size + self.shift),
             get(context, "page_offset") * WORK_RING_UNIT,
         )
-
-    @property
-    def known(self) -> int:
-        """The number of entries posted at the last look at the doorbell record, modulo 2**16."""
-        return self._known
 
     def query(self) -> bytes:
         """Return the present context (QUERY_SRQ)."""
@@ -160,7 +158,7 @@ class SharedReceiveRing(SharedReceiveQueue):
 
     def waiting(self) -> bool:
         """Return True if an entry is posted."""
-        return self._known != self.consumed or self._available() > 0
+        return self.known != self.consumed or self._available() > 0
 
     def take(self) -> ReceiveWork | None:
         """Consume and return the next entry of the list, or None. Raises `DmaError`."""
@@ -198,8 +196,8 @@ class SharedReceiveRing(SharedReceiveQueue):
         except DmaError:
             return 0
         known = int.from_bytes(word[2:], "big")
-        if known != self._known:
-            self._known = known
+        if known != self.known:
+            self.known = known
             self._bus.note_dma(Kind.DMA_READ, self.record, 4, word, What.DOORBELL_RECORD, self.srqn)
         return (known - self.consumed) & COUNTER_MASK
 

@@ -56,19 +56,14 @@ class SendRing(SendQueue):
         self.what = what
         self.index = 0
         self.deaf = False  # doorbells are ignored: a fault by name
-        self._rung = False
+        self.rung = False  # whether a doorbell ever rang
         self._running = False
         self._scheduled = False
         self._given: bytes | None = None  # the next entry, when it need not be fetched
 
-    @property
-    def rung(self) -> bool:
-        """True if a doorbell ever rang for this queue."""
-        return self._rung
-
     def ring(self) -> None:
         """Take a doorbell: carry out posted entries, now or when RTS comes."""
-        self._rung = True
+        self.rung = True
         self.run()
 
     def go_on(self) -> None:
@@ -78,7 +73,7 @@ class SendRing(SendQueue):
         leaves the ring of XRC targets zeroed, and zeros look valid (Linux `en_netdev.c:
         mlx4_en_start_port`, `ib/qp.c: __mlx4_ib_modify_qp`).
         """
-        if self._rung:
+        if self.rung:
             self.run()
 
     def run(self) -> None:

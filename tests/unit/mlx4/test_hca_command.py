@@ -115,7 +115,7 @@ def test_init_hca_refuses(driver: Driver, field: str, value: int, status: Status
     mailbox = driver.init_mailbox()
     INIT_HCA.set(mailbox, field, value)
     assert driver.try_command(Opcode.INIT_HCA, bytes(mailbox))[0] == status
-    assert not driver.adapter.initialised
+    assert not driver.adapter.parameters.initialised
 
 
 def test_mailboxes_without_memory(driver: Driver) -> None:
@@ -234,13 +234,13 @@ def test_probe_reads(driver: Driver) -> None:
 def test_the_lowest_bit_of_the_register_resets(driver: Driver, data: str, resets: bool) -> None:
     driver.start()
     driver.hca.bar_write(0, bar0.RESET_OFFSET, bytes.fromhex(data))
-    assert driver.adapter.initialised != resets
+    assert driver.adapter.parameters.initialised != resets
 
 
 def test_a_wide_store_over_the_register_resets(driver: Driver) -> None:
     driver.start()
     driver.hca.bar_write(0, bar0.RESET_OFFSET - 4, bytes.fromhex("0000000000000001"))
-    assert not driver.adapter.initialised
+    assert not driver.adapter.parameters.initialised
 
 
 def test_reset_forgets_everything_and_a_second_load_works(driver: Driver) -> None:
