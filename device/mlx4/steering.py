@@ -14,16 +14,7 @@ from bluebridge.device.ethernet.rules import (
     RuleTable,
 )
 from bluebridge.device.layout.mlx4.commands import Status
-from bluebridge.device.layout.mlx4.steering import (
-    RULE_CONTROL,
-    RULE_ETHERNET,
-    RULE_HEADERS,
-    RULE_INFINIBAND,
-    RULE_IPV4,
-    RULE_PORTS,
-    RULE_VXLAN,
-    RuleHeader,
-)
+from bluebridge.device.layout.mlx4.steering import RULE_CONTROL, RULE_HEADERS, RuleHeader
 from bluebridge.device.layout.mlx4.steering import RuleMode as CardMode
 from bluebridge.device.mlx4.settings.capabilities import HIGH_RATE_COUNT, HIGH_RATE_FIRST
 from bluebridge.device.mlx4.settings.parameters import CommandError, HighRate, Parameters
@@ -37,11 +28,25 @@ _LAYERS: Final = {
     RuleHeader.UDP: 3,
     RuleHeader.VXLAN: 4,
 }
+_PORTS: Final = {"destination": rules.DESTINATION_PORT, "source": rules.SOURCE_PORT}
+_WANTED: Final[dict[RuleHeader, tuple[int, dict[str, int]]]] = {
+    RuleHeader.ETHERNET: (0, {"dmac": rules.DMAC, "smac": rules.SMAC, "vlan": rules.VLAN}),
+    RuleHeader.INFINIBAND: (rules.INFINIBAND, {"dgid": rules.DGID, "qpn": rules.QPN}),
+    RuleHeader.IPV4: (
+        rules.IPV4,
+        {"destination": rules.DESTINATION, "source": rules.SOURCE},
+    ),
+    RuleHeader.TCP: (rules.TCP, _PORTS),
+    RuleHeader.UDP: (rules.UDP, _PORTS),
+    RuleHeader.VXLAN: (rules.VXLAN, {"vni": rules.VNI}),
+}
+"""A header's flag, and where its fields are that have a mask, `NAME_mask`, in a match's number."""
+_OUTER_ONLY: Final = frozenset((RuleHeader.INFINIBAND, RuleHeader.VXLAN))
 _MODES: Final = {int(mode): RuleMode[mode.name] for mode in CardMode}
 
 
 class Match:
-    """The match of a rule: packets whose number (`fields`) has `value` where `mask` is set.
+    """The match of a rule: packets whose number (`device.ethernet.rules`) has `value` in `mask`.
 
     Built header by header; raises `CommandError` (BAD_PARAM) for one that is out of order.
     """
@@ -63,67 +68,22 @@ class Match:
         if self._layer > least or (kind in _OUTER_ONLY and self._base):
             raise CommandError(Status.BAD_PARAM, f"{kind.name} header out of order")
         self._layer = layer
-        if kind is RuleHeader.ETHERNET:
-            self._ethernet(raw)
-        elif kind is RuleHeader.INFINIBAND:
-            self._infiniband(raw)
-        elif kind is RuleHeader.IPV4:
-            self._ipv4(raw)
-        elif kind is RuleHeader.VXLAN:
-            self._vxlan(raw)
-        else:
-            self._ports(raw, rules.TCP if kind is RuleHeader.TCP else rules.UDP)
+        get = RULE_HEADERS[kind].get
+        flag, fields = _WANTED[kind]
+        self._want(0, flag, flag)
+        for name, position in fields.items():
+            value = get(raw, name)
+            if value or name != "qpn":  # Linux says 0 with a full mask for any queue pair
+                self._want(position, value, get(raw, f"{name}_mask"))
+        if kind is RuleHeader.ETHERNET and get(raw, "match_type"):
+            self._want(rules.ETHERTYPE, get(raw, "ethertype"), FULL_TYPE)
+        if kind is RuleHeader.VXLAN:
+            self._base, self._layer = rules.INNER, 0
 
     def _want(self, position: int, value: int, mask: int) -> None:
         shift = position + self._base
         self.mask |= mask << shift
         self.value |= (value & mask) << shift
-
-    def _want_raw(self, position: int, value: bytes, mask: bytes) -> None:
-        self._want(position, int.from_bytes(value, "big"), int.from_bytes(mask, "big"))
-
-    def _want_flag(self, flag: int) -> None:
-        self._want(0, flag, flag)
-
-    def _ethernet(self, raw: bytes) -> None:
-        get, get_raw = RULE_ETHERNET.get, RULE_ETHERNET.get_raw
-        self._want_raw(rules.DMAC, get_raw(raw, "dmac"), get_raw(raw, "dmac_mask"))
-        self._want_raw(rules.SMAC, get_raw(raw, "smac"), get_raw(raw, "smac_mask"))
-        self._want(rules.VLAN, get(raw, "vlan"), get(raw, "vlan_mask"))
-        if get(raw, "match_type"):
-            self._want(rules.ETHERTYPE, get(raw, "ethertype"), FULL_TYPE)
-
-    def _infiniband(self, raw: bytes) -> None:
-        get, get_raw = RULE_INFINIBAND.get, RULE_INFINIBAND.get_raw
-        self._want_flag(rules.INFINIBAND)
-        self._want_raw(rules.DGID, get_raw(raw, "dgid"), get_raw(raw, "dgid_mask"))
-        qpn = get(raw, "qpn")
-        if qpn:  # Linux says 0 with a full mask for "any" (mlx4_ib's default rules)
-            self._want(rules.QPN, qpn, get(raw, "qpn_mask"))
-
-    def _ipv4(self, raw: bytes) -> None:
-        get_raw = RULE_IPV4.get_raw
-        self._want_flag(rules.IPV4)
-        for position, name in (rules.DESTINATION, "destination"), (rules.SOURCE, "source"):
-            self._want_raw(position, get_raw(raw, name), get_raw(raw, f"{name}_mask"))
-
-    def _ports(self, raw: bytes, protocol: int) -> None:
-        get = RULE_PORTS.get
-        self._want_flag(protocol)
-        for position, name in (
-            (rules.DESTINATION_PORT, "destination"),
-            (rules.SOURCE_PORT, "source"),
-        ):
-            self._want(position, get(raw, name), get(raw, f"{name}_mask"))
-
-    def _vxlan(self, raw: bytes) -> None:
-        get = RULE_VXLAN.get
-        self._want_flag(rules.VXLAN)
-        self._want(rules.VNI, get(raw, "vni"), get(raw, "vni_mask"))
-        self._base, self._layer = rules.INNER, 0
-
-
-_OUTER_ONLY: Final = frozenset((RuleHeader.INFINIBAND, RuleHeader.VXLAN))
 
 
 def rule_of(raw: bytes) -> Rule:

@@ -129,7 +129,6 @@ class IcmError(CommandError):
 
     def __init__(self, virtual: int) -> None:
         super().__init__(Status.ICM_ERROR, f"ICM {virtual:#x} is not mapped")
-        self.virtual = virtual
 
 
 class Icm:

@@ -45,8 +45,6 @@ BY_POSITION = {
     "INLINE": "byte_count",
     "MASKED_ATOMIC": "compare compare_mask swap_add swap_mask",
     "MPT": "bind_enable",
-    "RULE_IPV4": "destination_mask source_mask",
-    "RULE_PORTS": "destination_mask source_mask",
     "SRQ_NEXT": "next_wqe_index",
     "UAR": "cq_arm.ci eq0.ci eq1.ci eq2.ci eq3.ci",
 }
@@ -107,9 +105,9 @@ def _names_in(path: Path) -> set[str]:
 
 
 def _spellings(name: str) -> set[str]:
-    """A field as a structure has it, or a register's field and the register as constants."""
+    """A field as a structure has it, that of a mask, or a register's and the register's own."""
     register, _, field = name.rpartition(".")
-    return {name, field, field.upper(), register} - {""}
+    return {name, name.removesuffix("_mask"), field, field.upper(), register} - {""}
 
 
 def test_every_command_has_a_rule_or_a_word() -> None:
