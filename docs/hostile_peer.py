@@ -15,7 +15,6 @@ from bluebridge.device.layout.net import rnbd, rtrs
 from bluebridge.guest.protocols.rnbd.engine import messages as rnbd_messages
 from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair, Direction, Finished, Opened
 from bluebridge.guest.protocols.rtrs.engine.client import messages as rtrs_messages
-from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
 from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings
 from bluebridge.guest.protocols.rtrs.transport.interfaces import open_interfaces, parse_interface
 from bluebridge.guest.protocols.rtrs.transport.loop import Loop
@@ -43,12 +42,7 @@ def answer(kind: type) -> int:
 def session(name: str, attempts: int = 9) -> ClientSide:
     """Open a session, with slots of one page each; exit if the server does not answer."""
     settings = ClientSettings(max_segments=1)
-    client = ClientSide(
-        interfaces,
-        loop,
-        lambda memory: ClientSession(name, memory, random.Random(), settings),
-        told.append,
-    )
+    client = ClientSide(interfaces, loop, told.append, name, random.Random(), settings)
     path = AddressPair("10.9.0.1", "10.9.0.2")
     for _ in range(attempts):
         client.transport.call(lambda now: client.engine.open([path], now))

@@ -26,8 +26,6 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     SessionDown,
     SessionUp,
 )
-from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
-from bluebridge.guest.protocols.rtrs.engine.server.server import Server
 from bluebridge.guest.protocols.rtrs.files.served import served
 from bluebridge.guest.protocols.rtrs.files.trees import ClientFiles as RtrsClientFiles
 from bluebridge.guest.protocols.rtrs.files.trees import ServerFiles as RtrsServerFiles
@@ -57,10 +55,7 @@ class ClientProgram:
         self._signals = 0
         self._handled = 0
         self.side = ClientSide(
-            interfaces,
-            loop,
-            lambda memory: ClientSession(given.session, memory, random.Random(), settings),
-            self._take,
+            interfaces, loop, self._take, given.session, random.Random(), settings
         )
         self.client = RnbdClient(self.side.engine, self.side.slots.data, log)
         self.devices = BlockDevices(self.client, loop, self.side.transport.perform, log)
@@ -150,9 +145,7 @@ class ServerProgram:
         self._loop = loop
         self._closed = False
         self._names = [export.name for export in exports]
-        self.side = ServerSide(
-            interfaces, loop, lambda memory: Server(memory, settings), self._take, given.port
-        )
+        self.side = ServerSide(interfaces, loop, self._take, settings, given.port)
         self.server = RnbdServer(self.side.engine.respond, self.side.chunks.view, exports, log)
         self._trees = {
             "rtrs-server": RtrsServerFiles(self.side.engine, self.side.transport.call).tree,

@@ -13,8 +13,6 @@ import statistics
 import sys
 
 from bluebridge.guest.protocols.rtrs.engine.actions import Action, Closed, Finished, Opened, Serve
-from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
-from bluebridge.guest.protocols.rtrs.engine.server.server import Server
 from bluebridge.guest.protocols.rtrs.files.served import add_file_commands
 from bluebridge.guest.protocols.rtrs.program import (
     CLOSE_SECONDS,
@@ -52,8 +50,7 @@ def _serve(given: argparse.Namespace, interfaces: Interfaces, loop: Loop) -> int
         else:
             print(f"rtrs: {action}", flush=True)
 
-    settings = server_settings(given)
-    side = ServerSide(interfaces, loop, lambda memory: Server(memory, settings), upper, given.port)
+    side = ServerSide(interfaces, loop, upper, server_settings(given), given.port)
     try:
         with on_signals(loop.stop):
             print("rtrs: serving", flush=True)
@@ -81,11 +78,8 @@ def _client(given: argparse.Namespace, interfaces: Interfaces, loop: Loop) -> in
         elif not isinstance(action, Finished):
             print(f"rtrs: {action}", flush=True)
 
-    settings = client_settings(given)
-    rng = random.Random(given.seed)
-    side = ClientSide(
-        interfaces, loop, lambda memory: ClientSession(given.session, memory, rng, settings), upper
-    )
+    source = random.Random(given.seed)
+    side = ClientSide(interfaces, loop, upper, given.session, source, client_settings(given))
     engine = side.engine
     try:
         with on_signals(loop.stop):

@@ -20,8 +20,6 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     SessionDown,
     SessionUp,
 )
-from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
-from bluebridge.guest.protocols.rtrs.engine.server.server import Server
 from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings, ServerSettings, Timing
 from bluebridge.guest.protocols.rtrs.traffic import Store, Totals, Traffic
 from bluebridge.guest.protocols.rtrs.transport.interfaces import (
@@ -152,9 +150,7 @@ def rtrs_pair(
     with ExitStack() as stack:
         loop = stack.enter_context(Loop())
         user = ServerUser()
-        server = ServerSide(
-            server_on, loop, lambda memory: Server(memory, server_settings), user, PORT
-        )
+        server = ServerSide(server_on, loop, user, server_settings, PORT)
         user.side = server
         stack.callback(server.close)
         yield RtrsPair(loop, server, _client(stack, loop, client_on, client_settings))
@@ -169,12 +165,7 @@ def rtrs_client(on: Interfaces, settings: ClientSettings) -> Iterator[RtrsClient
 
 
 def _client(stack: ExitStack, loop: Loop, on: Interfaces, settings: ClientSettings) -> ClientSide:
-    client = ClientSide(
-        on,
-        loop,
-        lambda memory: ClientSession("clt", memory, random.Random(1), settings),
-        ClientUser(),
-    )
+    client = ClientSide(on, loop, ClientUser(), "clt", random.Random(1), settings)
     stack.callback(client.close)
     return client
 

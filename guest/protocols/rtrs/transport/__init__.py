@@ -2,9 +2,7 @@
 
     loop = Loop()
     with open_interfaces(words, wait) as interfaces:      # devices, addresses, connection managers
-        side = ClientSide(
-            interfaces, loop, lambda memory: ClientSession(name, memory, random, settings), upper
-        )
+        side = ClientSide(interfaces, loop, upper, name, random.Random(), settings)
         side.transport.call(lambda now: side.engine.open(paths, now))
         loop.run()
 

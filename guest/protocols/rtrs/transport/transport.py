@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import random
 import select
 import threading
 from collections.abc import Callable
@@ -14,7 +15,6 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     Accept,
     Action,
     AddressPair,
-    ClientMemory,
     Destroy,
     Disconnect,
     Finished,
@@ -25,12 +25,12 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     Prepare,
     Reject,
     Serve,
-    ServerMemory,
     WorkRequest,
 )
 from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
 from bluebridge.guest.protocols.rtrs.engine.interface import Engine
 from bluebridge.guest.protocols.rtrs.engine.server.server import Server
+from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings, ServerSettings
 from bluebridge.guest.protocols.rtrs.transport.completions import Completions
 from bluebridge.guest.protocols.rtrs.transport.connection import VerbsConnection, WorkRequests
 from bluebridge.guest.protocols.rtrs.transport.interfaces import AddressError, Interface, Interfaces
@@ -331,20 +331,19 @@ class Transport:
 
 
 class ClientSide:
-    """A client's session with its transport.
-
-    `make_engine` gets its memory. The data of requests is in `slots`.
-    """
+    """A client's session with its transport; the data of requests is in `slots`."""
 
     def __init__(
         self,
         interfaces: Interfaces,
         loop: Loop,
-        make_engine: Callable[[ClientMemory], ClientSession],
         upper: Upper,
+        name: str,
+        source: random.Random,
+        settings: ClientSettings,
     ) -> None:
         self.slots = Slots(interfaces)
-        self.engine = make_engine(self.slots)
+        self.engine = ClientSession(name, self.slots, source, settings)
         self.transport = Transport(
             self.engine, interfaces, loop, WorkRequests(self.slots, None), upper
         )
@@ -363,12 +362,12 @@ class ServerSide:
         self,
         interfaces: Interfaces,
         loop: Loop,
-        make_engine: Callable[[ServerMemory], Server],
         upper: Upper,
+        settings: ServerSettings,
         port: int,
     ) -> None:
         self.chunks = Chunks(interfaces)
-        self.engine = make_engine(self.chunks)
+        self.engine = Server(self.chunks, settings)
         self.transport = Transport(
             self.engine, interfaces, loop, WorkRequests(None, self.chunks), upper
         )
