@@ -164,7 +164,6 @@ class FuseConnection:
             os.write(self._fd, header + data)
 
     def _node(self, number: int) -> Node:
-        """Return the present node of an inode; raises `OSError`."""
         return find(self._root, self._path(number))
 
     def _path(self, number: int) -> TreePath:

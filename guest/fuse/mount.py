@@ -70,7 +70,6 @@ def unmount(directory: Path) -> None:
 
 
 def _mount(fd: int, directory: Path, name: str, check_modes: bool) -> None:
-    """Mount the connection `fd` on a directory; raises `OSError`."""
     options = f"fd={fd},rootmode={stat.S_IFDIR | 0o755:o},user_id=0,group_id=0,allow_other"
     if check_modes:
         options += ",default_permissions"

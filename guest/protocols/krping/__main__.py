@@ -118,7 +118,6 @@ def _cancel_on_signals(thread: KrpingThread) -> None:
 
 
 def _print(result: Result, as_json: bool) -> None:
-    """Print statistics and summary, then the JSON object when asked for."""
     print(result.stats_line)
     print(result.error or result.summary)
     if as_json:

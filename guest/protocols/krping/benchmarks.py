@@ -145,7 +145,6 @@ def _spin_memory(thread: KrpingThread, resources: Resources, index: int, turn: i
 
 
 def _spin_state(thread: KrpingThread, wanted: State) -> None:
-    """Poll completions until the state is `wanted`."""
     spins = 0
     while thread.state < wanted:
         if not thread.drain():
@@ -157,7 +156,6 @@ def _spin_state(thread: KrpingThread, wanted: State) -> None:
 
 
 def _wait_state(thread: KrpingThread, wanted: State) -> None:
-    """Sleep until the state is `wanted`."""
     thread.wait_for(wanted)
 
 

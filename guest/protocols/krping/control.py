@@ -184,7 +184,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _stop_on_signals(file: ControlFile) -> None:
-    """Let SIGINT and SIGTERM end the daemon."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         file.stop()

@@ -191,7 +191,6 @@ def _reason(error: Exception) -> str:
 
 
 def _echo(name: str, operand: str | None) -> str:
-    """Return the line that the module logs for an option it understood."""
     if name == "addr":
         return f"ipaddr ({operand})"
     if name == "addr6":

@@ -175,7 +175,6 @@ def _address(given: dict[str, str | None], server: bool) -> str:
 
 
 def _mem_mode(text: str) -> MemMode:
-    """Parse the memory mode: dma or reg."""
     try:
         return MemMode(text)
     except ValueError as error:
@@ -183,7 +182,6 @@ def _mem_mode(text: str) -> MemMode:
 
 
 def _test(given: dict[str, str | None]) -> Test:
-    """Return the one test that was chosen."""
     tests = (Test.FR, Test.WLAT, Test.RLAT, Test.BW)
     picked = [test for test in tests if test.value in given]
     if len(picked) > 1:
@@ -194,7 +192,6 @@ def _test(given: dict[str, str | None]) -> Test:
 
 
 def _check(options: Options) -> None:
-    """Raise `OptionError` for options that contradict each other."""
     if options.mem_mode is not MemMode.REG:
         for name in ("server_inv", "read_inv"):
             if getattr(options, name):

@@ -144,7 +144,6 @@ class BlockDevices:
         self.step()
 
     def _end_block(self, device: ClientDevice) -> None:
-        """End the block device, if there is one; raises `OSError`."""
         block = self.blocks.pop(device, None)
         if block is not None:
             if not block.server.idle:
@@ -171,7 +170,6 @@ class BlockDevices:
                 over(wrong)
 
     def _change(self, action: ClientAction) -> int:
-        """Follow a change of a device; returns 0 or an errno."""
         wrong = action.errno if isinstance(action, Mapped | Remapped) else 0
         if isinstance(action, Mapped) and not wrong:
             wrong = self._make(action.device)
@@ -241,7 +239,6 @@ def words_for(action: ClientAction) -> str | None:
 
 
 def _reason(error: int) -> str:
-    """Return the reason for which a server refuses a device."""
     return _REASONS.get(error, os.strerror(error))
 
 

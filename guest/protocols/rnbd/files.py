@@ -62,7 +62,6 @@ def parse_map_options(data: bytes, cpus: int) -> MapOptions:
 
 
 def _take(options: MapOptions, key: str, value: str, cpus: int) -> None:
-    """Parse one option and put it into `options`."""
     if not value:
         raise OSError(errno.EINVAL, f"{key} without a value")
     if key == "sessname":

@@ -116,7 +116,6 @@ class ClientProgram:
         self.devices.closed = True
 
     def _take(self, action: Action) -> None:
-        """Take an action of the RTRS client that is not its transport's."""
         if isinstance(action, Finished | LinkChanged | Opened | Closed):
             self.client.handle(action, self._loop.now())
             self.devices.drain()
@@ -167,7 +166,6 @@ class ServerProgram:
         return 0
 
     def _take(self, action: Action) -> None:
-        """Take an action of the RTRS server that is not its transport's."""
         if isinstance(action, Serve):
             self.server.handle(action, self._loop.now())
         elif isinstance(action, SessionUp | SessionDown):

@@ -153,6 +153,5 @@ def _need_support(most_sectors: int, operation: str) -> None:
 
 
 def _need(condition: bool, wrong: str) -> None:
-    """Raise `MessageError` with the text `wrong` unless a condition holds."""
     if not condition:
         raise MessageError(wrong)

@@ -76,7 +76,6 @@ class RnbdServer:
                 device.export.close(device.access)
 
     def _serve(self, action: Serve) -> int:
-        """Carry out one request; returns 0 or an errno."""
         session = self._sessions.get(action.session)
         if session is None:
             return errno.ENODEV
@@ -97,7 +96,6 @@ class RnbdServer:
         return 0
 
     def _io(self, session: SessionDevices, action: Serve) -> None:
-        """Read, write and the like; raises `OSError`."""
         message = messages.parse_io(action.user)
         device = session.devices.get(message.device)
         if device is None:
@@ -118,7 +116,6 @@ class RnbdServer:
         self._answer(action, messages.pack_opened(device.number, device.export.backend.geometry))
 
     def _opened(self, session: SessionDevices, name: str, mode: int) -> OpenDevice:
-        """Open a device for the first time; raises `OSError`."""
         export = self._exports.get(full_path(name))
         if export is None:
             raise OSError(errno.ENOENT, f"no export {name!r}")
@@ -144,7 +141,6 @@ class RnbdServer:
         self._view(action.session, action.chunk)[: len(answer)] = answer
 
     def _end(self, number: int) -> None:
-        """Close the devices of a session that is gone."""
         session = self._sessions.pop(number, None)
         for device in session.opened() if session else ():
             device.export.close(device.access)

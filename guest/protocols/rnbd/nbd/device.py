@@ -125,7 +125,6 @@ class NbdDevice:
             self._listen()
 
     def _ready(self, events: int) -> None:
-        """Read and write the socket, which has bytes or room."""
         if events & select.POLLOUT:
             self._send()
         if self._open and events & ~select.POLLOUT:
@@ -227,7 +226,6 @@ class NbdDevice:
             self._client.release(permit, now)
 
     def _listen(self) -> None:
-        """Register for the events of the socket that are waited for."""
         if not self._open:
             return
         events = 0 if self._waiting is not None else select.POLLIN

@@ -128,7 +128,6 @@ class RequestStream:
         self._drop()
 
     def _drop(self) -> None:
-        """Forget bytes that are not wanted."""
         count = min(self._skip, self._end - self._start)
         self._skip -= count
         self._start += count

@@ -81,7 +81,6 @@ def statistics(counts: Statistics, migrations: str) -> Directory:
 
 
 def _ends(path: PathStatus) -> dict[str, Node]:
-    """Return the files that say where a path is."""
     return {
         "hca_name": text(lambda: path.hca),
         "hca_port": text(lambda: path.port),

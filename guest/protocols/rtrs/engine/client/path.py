@@ -228,7 +228,6 @@ class Path(EnginePath):
         self._wait(Phase.OPENING, now + self._timing.connect)
 
     def _take_link(self, link: LinkInfo) -> None:
-        """Take over the HCA and the port of connection 0."""
         self.hca, self.port = link.hca, link.port
         self.addresses = AddressPair(link.source, self.addresses.destination)
 
