@@ -14,11 +14,10 @@
     qp.modify_init(access); qp.modify_rtr(there, peer_qpn, psn); qp.modify_rts(psn)
     qp.post_recv(RecvWr(1, [Sge(address, length, lkey)])); qp.post_send([SendWr(...), ...])
 
-Modules, ground first: `enums`, `errors`, `values`, `roce`, `objects` (queues and regions as
-protocols), `requests`, `transitions` (the base class of queue pairs), `interface` (device,
-protection domain and queue pair as protocols). A provider implements the protocols by structure;
-`guest.drivers.hca` is the first. Users import from here and from `guest.providers`, never a
-provider.
+Modules, ground first: `enums`, `errors`, `values` (with queues and regions as protocols),
+`transitions` (the base class of queue pairs), `interface` (device, protection domain and queue pair
+as protocols). A provider implements the protocols by structure; `guest.drivers.hca` is the first.
+Users import from here and from `guest.providers`, never a provider.
 
 **Events.** There is no hidden thread. A caller of `get_event` of a completion channel waits in its
 own thread, so a wake-up costs one thread switch. After `fileno()` became readable call
@@ -68,35 +67,9 @@ from bluebridge.guest.verbs.values import (
 )
 
 __all__ = [
-    "HEALTH_SECONDS",
-    "AccessFlags",
-    "AddressVector",
-    "CompletionChannel",
-    "CompletionQueue",
-    "Device",
-    "DeviceAttr",
-    "DeviceLost",
-    "EthernetPort",
-    "FastRegistration",
-    "Health",
-    "MemoryRegion",
-    "PortAttr",
-    "ProtectionDomain",
-    "QpAttr",
-    "QpInit",
-    "QpState",
-    "QpType",
-    "QueuePair",
-    "RecvWr",
-    "RoceAddress",
-    "SendFlags",
-    "SendWr",
-    "Sge",
-    "SharedReceiveQueue",
-    "VerbsError",
-    "Wc",
-    "WcFlags",
-    "WcOpcode",
-    "WcStatus",
-    "WrOpcode",
-]
+    "HEALTH_SECONDS", "AccessFlags", "AddressVector", "CompletionChannel", "CompletionQueue",
+    "Device", "DeviceAttr", "DeviceLost", "EthernetPort", "FastRegistration", "Health",
+    "MemoryRegion", "PortAttr", "ProtectionDomain", "QpAttr", "QpInit", "QpState", "QpType",
+    "QueuePair", "RecvWr", "RoceAddress", "SendFlags", "SendWr", "Sge", "SharedReceiveQueue",
+    "VerbsError", "Wc", "WcFlags", "WcOpcode", "WcStatus", "WrOpcode",
+]  # fmt: skip
