@@ -1,4 +1,4 @@
-"""The plain values that verbs take and give: pieces of memory, completions, attributes."""
+"""The values that verbs take and give, and the queues and regions that they name, as protocols."""
 
 from __future__ import annotations
 

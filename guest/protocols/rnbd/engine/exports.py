@@ -1,4 +1,4 @@
-"""The devices that a server exports, and the sessions that have opened them."""
+"""The devices that a server exports, the sessions that have opened them, and checks of requests."""
 
 from __future__ import annotations
 
