@@ -59,21 +59,42 @@ def test_a_run_without_a_failure_leaves_nothing(kept: Kept) -> None:
     assert not kept.list.exists()
 
 
-@pytest.mark.parametrize(("count", "passed"), [(1, True), (2, True), (3, False)])
-def test_at_most_two_tests_may_be_unsteady(kept: Kept, count: int, passed: bool) -> None:
-    suite = Scripted(first=("t1", "t2", "t3")[:count])
-    verdict = turns.run([suite], kept)
-    assert suite.alone == list(suite.first)
-    assert [each.test for each in verdict.unsteady] == suite.alone
-    assert verdict.passed is passed
-    assert not verdict.failed
-    last = turns.summary(verdict, kept)[-1]
-    assert last == f"{'passed' if passed else 'failed'}: {count} unsteady (2 allowed)"
+MANY = tuple(f"t{number}" for number in range(turns.MOST_AGAIN + 1))
 
 
-def test_unsteady_tests_of_all_suites_count_together(kept: Kept) -> None:
-    suites = [Scripted(first=("t1", "t2"), name="one"), Scripted(first=("t3",), name="other")]
-    assert not turns.run(suites, kept).passed
+@pytest.mark.parametrize(
+    ("suites", "last"),
+    [
+        ([Scripted(first=("t1",))], "passed: 1 unsteady (2 allowed)"),
+        ([Scripted(first=("t1", "t2"))], "passed: 2 unsteady (2 allowed)"),
+        ([Scripted(first=("t1", "t2", "t3"))], "failed: 3 unsteady (2 allowed)"),
+        (
+            [Scripted(first=("t1", "t2"), name="one"), Scripted(first=("t3",), name="other")],
+            "failed: 3 unsteady (2 allowed)",
+        ),
+        (
+            [Scripted(first=("t1", "t2"), second=("t2",))],
+            "failed: 1 failed twice, 1 unsteady (2 allowed)",
+        ),
+        ([Scripted(first=("t1",), silent=True)], "failed: 1 failed twice, 0 unsteady (2 allowed)"),
+        (
+            [Scripted(first=("t1",), second=("t1",)), Scripted(incomplete="stopped", name="other")],
+            "failed: 1 failed twice, 0 unsteady (2 allowed), 1 suite incomplete",
+        ),
+        (
+            [Scripted(first=MANY)],
+            "failed: 11 failed (more than 10: none was run again), 0 unsteady (2 allowed)",
+        ),
+    ],
+)
+def test_what_a_run_came_to(kept: Kept, suites: list[Scripted], last: str) -> None:
+    verdict = turns.run(suites, kept)
+    summary = turns.summary(verdict, kept)
+    assert (verdict.passed, summary[-1]) == (last.startswith("passed"), last)
+    for suite in suites:
+        assert suite.alone == ([] if suite.first == MANY else [*suite.first])
+        told = f"did not run to its end: {suite.name}: stopped"
+        assert (told in summary) is bool(suite.incomplete)
 
 
 def test_all_suites_run_before_any_second_turn(kept: Kept) -> None:
@@ -104,28 +125,6 @@ def test_what_fails_twice_fails_the_run(kept: Kept) -> None:
         assert (kept.folder(test) / turn / "report.txt").exists()
 
 
-def test_a_second_turn_that_says_nothing_is_no_pass(kept: Kept) -> None:
-    verdict = turns.run([Scripted(first=("t1",), silent=True)], kept)
-    assert not verdict.passed and [each.test for each in verdict.failed] == ["t1"]
-
-
-def test_a_suite_that_was_not_run_to_its_end_is_no_pass(kept: Kept) -> None:
-    verdict = turns.run([Scripted(incomplete="stopped")], kept)
-    assert not verdict.passed
-    assert turns.summary(verdict, kept)[0] == "did not run to its end: scripted: stopped"
-
-
-def test_many_failures_get_no_second_turn(kept: Kept) -> None:
-    tests = tuple(f"t{number}" for number in range(turns.MOST_AGAIN + 1))
-    suite = Scripted(first=tests)
-    verdict = turns.run([suite], kept)
-    assert not suite.alone and not verdict.passed
-    assert [each.test for each in verdict.failed] == list(tests)
-    assert turns.summary(verdict, kept)[-1] == (
-        "failed: 11 failed (more than 10: none was run again), 0 unsteady (2 allowed)"
-    )
-
-
 def test_the_list_shows_the_last_runs(kept: Kept, tmp_path: Path) -> None:
     turns.run([Scripted(first=("t1",))], kept)
     other = Kept(tmp_path / "unsteady", lambda: BEGAN)
@@ -150,16 +149,6 @@ def test_what_is_on_the_list_may_not_be_unsteady_again(kept: Kept, tmp_path: Pat
     assert last == "failed: 2 unsteady (2 allowed), 1 unsteady again (none allowed)"
     other.list.unlink()
     assert turns.run([Scripted(first=("t1",))], Kept(tmp_path / "unsteady")).passed
-
-
-def test_the_last_line_says_why_a_run_failed(kept: Kept) -> None:
-    suites = [
-        Scripted(first=("t1", "t2"), second=("t1", "t2")),
-        Scripted(incomplete="stopped", name="other"),
-    ]
-    verdict = turns.run(suites, kept)
-    last = turns.summary(verdict, kept)[-1]
-    assert last == "failed: 2 failed twice, 0 unsteady (2 allowed), 1 suite incomplete"
 
 
 def test_tests_with_similar_names_have_folders_of_their_own(kept: Kept) -> None:

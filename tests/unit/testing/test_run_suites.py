@@ -125,15 +125,12 @@ def test_what_keeps_tests_from_running_is_no_pass(
     assert why in outcome.incomplete
 
 
-def test_a_session_that_was_killed_has_no_end(tmp_path: Path) -> None:
+def test_a_record_that_does_not_explain_the_status(tmp_path: Path) -> None:
+    """That of a session that was killed has no end."""
     record = tmp_path / "record"
     record.write_text('{"passed": "test_it.py::test_it", "folders": []}\n')
     outcome = pytest_suite.read(record, -9)
     assert "interrupted or could not start (status -9)" in outcome.incomplete
-
-
-def test_a_record_that_does_not_explain_the_status(tmp_path: Path) -> None:
-    record = tmp_path / "record"
     record.write_text('{"end": 1, "stopped": "", "collected": 1, "ended": 1}\n')
     assert "do not explain" in pytest_suite.read(record, 1).incomplete
     assert "interrupted" in pytest_suite.read(record, 0).incomplete
