@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from string import ascii_lowercase
@@ -207,112 +207,79 @@ def bridge(options: argparse.Namespace) -> BridgeOptions | None:
 
 def check_together(options: argparse.Namespace) -> None:
     """Raise `UsageError` if one option takes away the object of another one."""
-    if options.bare:
-        _check_bare(options)
-    if options.guests > 2:
-        _check_guests(options)
-    if options.rxe:
-        _check_rxe(options)
-    if between_hosts(options.wire or MESSAGES):
-        _check_hosts(options)
-    elif options.underlay or options.vni:
-        raise UsageError("--underlay, --vni: the wire leads to no host", "add --wire HOST:PORT")
-    if options.image == DEBUG and options.memory_mib < DEBUG_LEAST_MIB:
-        raise UsageError(
-            f"guests of {options.memory_mib} MiB have no room for the debugging tools",
-            f"give --memory {DEBUG_LEAST_MIB} or more",
-        )
-    if options.bar_sizes not in (None, BarSizes.SMALL) and not options.ntb:
-        raise UsageError("--bar-sizes is about a bridge's windows", "add --ntb")
-    if options.window_alias:
-        _check_alias(options)
-    if options.rtrs:
-        _check_rtrs(options)
-    if options.stop_on is not None:
-        _check_stop_on(options)
-    if options.sm is not None and options.link != "infiniband":
-        raise UsageError("--sm is about InfiniBand", "add --link infiniband")
-    if options.sm == "none" and options.driver == "kernel":
-        raise UsageError(
-            "ports stay down until opensm runs in a guest",
-            "use --driver none, then `bluebridge-mlx4` and `opensm` there",
-        )
-    if options.link == "infiniband" and options.driver == "guest":
-        raise UsageError(
-            "the Python driver speaks RoCE, not InfiniBand", "add --driver kernel, or none"
-        )
+    for wrong, what, mend in _objections(options):
+        if wrong:
+            raise UsageError(what, mend)
 
 
-def _check_rxe(options: argparse.Namespace) -> None:
-    if not options.pro:
-        raise UsageError("Soft-RoCE speaks RoCE v2 only, this HCA does not", "add --pro")
-    guests = ascii_lowercase[: options.guests]
-    if not set(options.rxe) < set(guests):
-        raise UsageError(
-            f"--rxe {','.join(options.rxe)}: of guests {', '.join(guests)} one keeps its HCA",
-            "name fewer, or add --guests",
-        )
+def _objections(o: argparse.Namespace) -> Iterator[tuple[object, str, str]]:
+    """Yield what cannot go together: whether it was asked for, why it cannot be, the mend."""
+    if o.bare:
+        asked = [option_table.flag(n) for n in option_table.given(ServerOptions, o, _HARDWARE)]
+        about = [*(asked or o.words)[:1], *(word for on, word in _devices(o) if on)]
+        yield about, "bare guests have no hardware", f"leave out --bare, or {''.join(about[:1])}"
+    for asked, word in ((o.ntb, "--ntb"), (o.rtrs, "--rtrs")):
+        two = f"leave out --guests, or {word}"
+        yield o.guests > 2 and asked, f"{word} is about two guests", two
+    if o.rxe:
+        yield from _rxe_objections(o)
+    infiniband = o.link == "infiniband"
+    if between_hosts(o.wire or MESSAGES):
+        mend = "use --guests in place of --pairs"
+        yield o.pairs > 1, "one pair is joined to other hosts", mend
+        yield infiniband, "RoCE goes to other hosts, InfiniBand does not", "leave out --link"
+    elif o.underlay or o.vni:
+        yield True, "--underlay, --vni: the wire leads to no host", "add --wire HOST:PORT"
+    small = o.image == DEBUG and o.memory_mib < DEBUG_LEAST_MIB
+    what = f"guests of {o.memory_mib} MiB have no room for the debugging tools"
+    yield small, what, f"give --memory {DEBUG_LEAST_MIB} or more"
+    sizes = o.bar_sizes not in (None, BarSizes.SMALL)
+    yield sizes and not o.ntb, "--bar-sizes is about a bridge's windows", "add --ntb"
+    if o.window_alias:
+        other = o.ntb not in [model.name for model in ALIASING]
+        yield other, f"--window-alias is about the bridge {names(ALIASING)}", "add --ntb"
+        yield o.cold, "--window-alias wants restored guests", "leave out --cold"
+    if o.rtrs:
+        for guest, side in zip(NAMES, o.rtrs, strict=True):
+            lacks = guest in (o.rxe or "") and side != KERNEL
+            what = f"guest {guest} has no HCA for Python's RTRS"
+            yield lacks, what, "give it the side kernel"
+        yield o.driver != "guest", "--rtrs says who drives the HCAs", "leave out --driver"
+        unknown = o.ntb and KERNEL in o.rtrs
+        yield unknown, "the kernel's RTRS does not know NTRDMA", "leave out --ntb"
+        yield infiniband, "RTRS is made ready on Ethernet only", "leave out --link"
+    if o.stop_on is not None:
+        log_stopper.check(o.stop_on)
+        none = o.bare or "--no-log" in o.words
+        yield none, "--stop-on is about the bus log", "leave out --bare and --no-log"
+    about_it = o.sm is not None and not infiniband
+    yield about_it, "--sm is about InfiniBand", "add --link infiniband"
+    mend = "use --driver none, then `bluebridge-mlx4` and `opensm` there"
+    unmanaged = o.sm == "none" and o.driver == "kernel"
+    yield unmanaged, "ports stay down until opensm runs in a guest", mend
+    what, mend = "the Python driver speaks RoCE, not InfiniBand", "add --driver kernel, or none"
+    yield infiniband and o.driver == "guest", what, mend
+
+
+def _devices(o: argparse.Namespace) -> tuple[tuple[object, str], ...]:
+    """Options that give guests a device, each with whether it was given."""
+    kernel = o.driver == "kernel"
+    return (
+        *((o.ntb, "--ntb"), (kernel, "--driver kernel")),
+        *((o.rtrs, "--rtrs"), (o.hcas > 1, "--hcas")),
+    )
+
+
+def _rxe_objections(o: argparse.Namespace) -> Iterator[tuple[object, str, str]]:
+    yield not o.pro, "Soft-RoCE speaks RoCE v2 only, this HCA does not", "add --pro"
+    guests = ascii_lowercase[: o.guests]
+    all_of_them = not set(o.rxe) < set(guests)
+    what = f"--rxe {','.join(o.rxe)}: of guests {', '.join(guests)} one keeps its HCA"
+    yield all_of_them, what, "name fewer, or add --guests"
     for asked, word in (
-        (options.wire == MESSAGES, "--wire messages"),
-        (options.link == "infiniband", "--link infiniband"),
-        (options.ntb, "--ntb"),
-        (options.bare, "--bare"),
+        (o.wire == MESSAGES, "--wire messages"),
+        (o.link == "infiniband", "--link infiniband"),
+        (o.ntb, "--ntb"),
+        (o.bare, "--bare"),
     ):
-        if asked:
-            raise UsageError(f"--rxe and {word} exclude each other", "leave out one of them")
-
-
-def _check_hosts(options: argparse.Namespace) -> None:
-    if options.pairs > 1:
-        raise UsageError("one pair is joined to other hosts", "use --guests in place of --pairs")
-    if options.link == "infiniband":
-        raise UsageError("RoCE goes to other hosts, InfiniBand does not", "leave out --link")
-
-
-def _check_guests(options: argparse.Namespace) -> None:
-    for asked, word in ((options.ntb, "--ntb"), (options.rtrs, "--rtrs")):
-        if asked:
-            raise UsageError(f"{word} is about two guests", f"leave out --guests, or {word}")
-
-
-def _check_stop_on(options: argparse.Namespace) -> None:
-    log_stopper.check(options.stop_on)
-    if options.bare or "--no-log" in options.words:
-        raise UsageError("--stop-on is about the bus log", "leave out --bare and --no-log")
-
-
-def _check_alias(options: argparse.Namespace) -> None:
-    if options.ntb not in [model.name for model in ALIASING]:
-        raise UsageError(f"--window-alias is about the bridge {names(ALIASING)}", "add --ntb")
-    if options.cold:
-        raise UsageError("--window-alias wants restored guests", "leave out --cold")
-
-
-def _check_rtrs(options: argparse.Namespace) -> None:
-    for guest, side in zip(NAMES, options.rtrs, strict=True):
-        if guest in (options.rxe or "") and side != KERNEL:
-            raise UsageError(
-                f"guest {guest} has no HCA for Python's RTRS", "give it the side kernel"
-            )
-    if options.driver != "guest":
-        raise UsageError("--rtrs says who drives the HCAs", "leave out --driver")
-    if options.ntb and KERNEL in options.rtrs:
-        raise UsageError("the kernel's RTRS does not know NTRDMA", "leave out --ntb")
-    if options.link == "infiniband":
-        raise UsageError("RTRS is made ready on Ethernet only", "leave out --link")
-
-
-def _check_bare(options: argparse.Namespace) -> None:
-    asked = option_table.given(ServerOptions, options, _HARDWARE)
-    about = [option_table.flag(name) for name in asked]
-    about = (about or options.words)[:1]
-    if options.ntb:
-        about.append("--ntb")
-    if options.driver == "kernel":
-        about.append("--driver kernel")
-    if options.rtrs:
-        about.append("--rtrs")
-    if options.hcas > 1:
-        about.append("--hcas")
-    if about:
-        raise UsageError("bare guests have no hardware", f"leave out --bare, or {about[0]}")
+        yield asked, f"--rxe and {word} exclude each other", "leave out one of them"
