@@ -15,11 +15,10 @@ from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.device.server.options import DEFAULTS, BridgeOptions, ServerOptions
 from bluebridge.host_tools.agent import Command
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.lab.artefacts import dpdk_archive
+from bluebridge.host_tools.lab.artefacts import dpdk_archive, unpack
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.programs import testpmd
 from bluebridge.host_tools.progress import Reporter
 
 ADDRESSES = {"a": "10.9.0.1", "b": "10.9.0.2"}
@@ -203,7 +202,7 @@ class Session:
             stack.callback(_end, self.pair.a.agent.start(self.setup.service))
         if self.setup.dpdk:
             archive = dpdk_archive(Reporter(quiet=True))
-            self.pair.both(partial(testpmd.install, archive=archive))
+            self.pair.both(partial(unpack, archives=[archive]))
         if self.setup.before:
             self.run_in_both(self.setup.before)
         self.pair.together(

@@ -11,8 +11,11 @@ from bluebridge.host_tools.campaigns.conformance.in_guest_csum import COUNT, fra
 from bluebridge.host_tools.campaigns.conformance.in_guest_rss import aligned
 from bluebridge.host_tools.campaigns.conformance.session import DPDK, ROCE_V2
 from bluebridge.host_tools.campaigns.conformance.suites import everything
-from bluebridge.host_tools.campaigns.conformance.testpmd_steps import per_queue
-from bluebridge.host_tools.programs.testpmd import Counters, counters_of
+from bluebridge.host_tools.campaigns.conformance.testpmd_steps import (
+    Counters,
+    counters_of,
+    per_queue,
+)
 from bluebridge.images.recipes.guest_archives import PLUGINS, TESTPMD, DpdkRecipe, keep, lacking
 from bluebridge.images.unpack import LIBRARIES
 
