@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from bluebridge.device.buslog.reader import Event, LogError, LogReader
@@ -133,47 +133,50 @@ _DEVICES = "|".join(
 )
 """The PCI IDs of bridges and engines, as an extended regular expression."""
 PERF_CLIENT = clients.perf("use_dma=1 total_order=26")
-Say = Callable[[str], None]
 
 
-def link(guests: Guests, say: Say) -> None:
+def link(guests: Guests) -> None:
     """Print the devices that the guests have, and that the link is up."""
     for guest in guests.machines:
         names = guests.run(guest, f"lspci -nn | grep -E '{_DEVICES}'")
         for name in names.splitlines():
-            say(f"guest {guest.name}: {name}")
+            _say(f"guest {guest.name}: {name}")
         said = guests.run(guest, "dmesg | grep -o 'qp 0: Link Up' | tail -n 1")
         if not said:
             raise LabError(f"guest {guest.name}: ntb_transport has no link", "read its dmesg")
-        say(f"guest {guest.name}: ntb_transport says: {said}")
+        _say(f"guest {guest.name}: ntb_transport says: {said}")
 
 
-def ping(guests: Guests, say: Say) -> None:
+def ping(guests: Guests) -> None:
     """Send a few packets from one guest to the other."""
     said = pings.check(guests.machines[0], B_ADDRESS, "-c 3 -i 0.2")
     for line in said.splitlines():
         if "bytes from" in line or line == pings.ANSWERED:
-            say(line)
+            _say(line)
 
 
-def one_packet(guests: Guests, say: Say) -> None:
+def one_packet(guests: Guests) -> None:
     """Send a packet large enough for the DMA engine, and explain how it crosses the buses."""
     a, b = guests.machines
     guests.run(a, f"ping -c 1 -s {PAYLOAD} -w 30 {B_ADDRESS}")
-    say(f"An ICMP echo of {PAYLOAD} bytes, a frame of {FRAME}. a's processor stores the frame's")
-    say("length and number into b's memory, a's engine copies the frame there, a's processor marks")
-    say("it as done and rings a doorbell; b's engine copies it out of the window's buffer.")
+    _say(
+        f"An ICMP echo of {PAYLOAD} bytes, a frame of {FRAME}. a's processor stores the frame's\n"
+        "length and number into b's memory, a's engine copies the frame there, a's processor\n"
+        "marks it as done and rings a doorbell; b's engine copies it out of the window's buffer."
+    )
     for line in packet_lines(Path(guests.pair.logs), FRAME, a.name, b.name):
-        say(line)
+        _say(line)
 
 
-def transfer(guests: Guests, say: Say) -> None:
+def transfer(guests: Guests) -> None:
     """Send random bytes by TCP; print the checksum on both sides, and the engine's copies."""
-    rate = perftest.transfer(guests.pair, B_ADDRESS, TRANSFER_MIB, say)
+    rate = perftest.transfer(guests.pair, B_ADDRESS, TRANSFER_MIB, _say)
     copies = _async_copies(guests, guests.machines[0])
-    say(f"the same, {rate:.1f} MB/s; a's engine made {copies} copies")
+    _say(f"the same, {rate:.1f} MB/s; a's engine made {copies} copies")
     if not copies:
         raise LabError("the DMA engine copied nothing", f"read {guests.pair.logs}/console-a.log")
+    # Only one client at a time may have the bridge.
+    guests.both("rmmod ntb_netdev && rmmod ntb_transport")
 
 
 def _async_copies(guests: Guests, guest: Vm) -> int:
@@ -183,24 +186,19 @@ def _async_copies(guests: Guests, guest: Vm) -> int:
     return int(found[1])
 
 
-def unload_network(guests: Guests) -> None:
-    """Unload the network's drivers, since only one client at a time may have the bridge."""
-    guests.both("rmmod ntb_netdev && rmmod ntb_transport")
-
-
-def perf(guests: Guests, say: Say) -> None:
+def perf(guests: Guests) -> None:
     """Copy 64 MiB by the DMA engine through the window, each way, with ntb_perf."""
     clients.load_both(guests, PERF_CLIENT)
     for guest in guests.machines:
         guests.run(guest, f"{PERF} timeout 60 sh -c 'echo 0 > run'")
         result = guests.run(guest, f"{PERF} grep copied run || cat run")
-        say(f"guest {guest.name}: {result}")
+        _say(f"guest {guest.name}: {result}")
         if "copied 67108864 bytes" not in result:
             raise LabError(f"guest {guest.name}: ntb_perf did not copy its bytes", "read its dmesg")
     clients.unload_both(guests, PERF_CLIENT)
 
 
-def tool(guests: Guests, say: Say) -> None:
+def tool(guests: Guests) -> None:
     """Use doorbells and scratchpads directly, with ntb_tool."""
     guests.both(TOOL_CLIENT.load)
     guests.both(f"{TOOL} echo Y > peer0/link_event")
@@ -210,12 +208,12 @@ def tool(guests: Guests, say: Say) -> None:
             there,
             f"{TOOL} timeout 30 sh -c 'echo {RINGS:#x} > db_event'; cat db; echo c 0xff > db",
         )
-        say(f"{here.name} rings doorbells {RINGS:#x}: {there.name} finds {rung}")
+        _say(f"{here.name} rings doorbells {RINGS:#x}: {there.name} finds {rung}")
         wanted = [0x5A000000 + 256 * n + ord(here.name[0]) for n in range(4)]
         stores = "; ".join(f"echo {value} > peer0/spad{n}" for n, value in enumerate(wanted))
         guests.run(here, f"{TOOL} {stores}")
         seen = guests.run(there, f"{TOOL} cat spad0 spad1 spad2 spad3").split()
-        say(f"{here.name} writes scratchpads 0 to 3: {there.name} reads {' '.join(seen)}")
+        _say(f"{here.name} writes scratchpads 0 to 3: {there.name} reads {' '.join(seen)}")
         if int(rung, 16) != RINGS or [int(word, 16) for word in seen] != wanted:
             raise LabError("doorbells or scratchpads are not what the peer wrote", "read the log")
     guests.both("rmmod ntb_tool")
@@ -234,24 +232,17 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _show(guests: Guests) -> None:
-    _title("the bridge and the DMA engine, as the guests see them")
-    link(guests, _say)
-    _title("ping over ntb_netdev")
-    ping(guests, _say)
-    _title("one packet on the buses of both guests")
-    one_packet(guests, _say)
-    _title(f"{TRANSFER_MIB} MiB by TCP over ntb_netdev")
-    transfer(guests, _say)
-    unload_network(guests)
-    if guests.model in PERF_CLIENT.models:
-        _title("ntb_perf, 64 MiB by the DMA engine")
-        perf(guests, _say)
-    _title("doorbells and scratchpads, by ntb_tool")
-    tool(guests, _say)
-
-
-def _title(text: str) -> None:
-    _say(f"\n-- {text}")
+    can_perf = guests.model in PERF_CLIENT.models
+    for title, step in (
+        ("the bridge and the DMA engine, as the guests see them", link),
+        ("ping over ntb_netdev", ping),
+        ("one packet on the buses of both guests", one_packet),
+        (f"{TRANSFER_MIB} MiB by TCP over ntb_netdev", transfer),
+        *([("ntb_perf, 64 MiB by the DMA engine", perf)] if can_perf else []),
+        ("doorbells and scratchpads, by ntb_tool", tool),
+    ):
+        _say(f"\n-- {title}")
+        step(guests)
 
 
 def _say(text: str) -> None:

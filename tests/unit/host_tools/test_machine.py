@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import select
+import shlex
 import socket
 import subprocess
 import threading
@@ -33,7 +34,7 @@ def _pump(source: int, target: int, stop: threading.Event) -> None:
 
 
 @pytest.fixture
-def console(tmp_path: Path) -> Iterator[Console]:
+def loud(tmp_path: Path) -> Iterator[Console]:
     """A console joined to an interactive /bin/sh on a pseudo-terminal, echo on."""
     master, slave = pty.openpty()
     ours, theirs = socket.socketpair()
@@ -61,8 +62,14 @@ def console(tmp_path: Path) -> Iterator[Console]:
     os.close(master)
 
 
+@pytest.fixture
+def console(loud: Console) -> Console:
+    """The same with the echo off."""
+    loud.wait_for_prompt(timeout=20)
+    return loud
+
+
 def test_output_and_status(console: Console) -> None:
-    console.wait_for_prompt(timeout=20)
     assert console.run("echo one; echo two") == "one\ntwo"
     assert console.run("printf 'no newline'") == "no newline"
     with pytest.raises(CommandFailed) as caught:
@@ -72,41 +79,37 @@ def test_output_and_status(console: Console) -> None:
     assert console.run("false", check=False) == ""
 
 
-def test_works_while_the_terminal_echoes(console: Console) -> None:
-    console.expect("bluebridge# ", timeout=20)
-    assert console.run("echo loud") == "loud"
+def test_works_while_the_terminal_echoes(loud: Console) -> None:
+    loud.expect("bluebridge# ", timeout=20)
+    assert loud.run("echo loud") == "loud"
 
 
 def test_progress_then_finish(console: Console) -> None:
-    console.wait_for_prompt(timeout=20)
     console.begin("echo first; sleep 0.3; echo second")
     assert console.finish(20, progress="first\r?\n") == (-1, "")
     assert console.finish(20) == (0, "first\nsecond")
 
 
 def test_background_jobs_are_silent(console: Console) -> None:
-    console.wait_for_prompt(timeout=20)
     console.run("(sleep 0.1 &)")
     assert console.run("sleep 0.3; echo one") == "one"
     assert console.run("echo two") == "two"
 
 
-def test_status_of_a_program_that_handles_ctrl_c(console: Console) -> None:
-    console.wait_for_prompt(timeout=20)
-    console.begin("sh -c 'trap \"exit 0\" INT; echo started; while :; do sleep 0.1; done'")
+@pytest.mark.parametrize(
+    ("program", "status"),
+    [
+        ("trap 'exit 0' INT; echo started; while :; do sleep 0.1; done", 0),
+        # From a program of its own, so that it has the terminal before it says so.
+        ("echo started; exec sleep 100", 130),
+    ],
+)
+def test_interrupt(console: Console, program: str, status: int) -> None:
+    """Its status is that of a program that handles Ctrl-C, or of one that ends by it."""
+    console.begin(f"sh -c {shlex.quote(program)}")
     console.finish(20, progress="started\r?\n")
     console.interrupt()
-    assert console.finish(20)[0] == 0
-
-
-def test_interrupt(console: Console) -> None:
-    console.wait_for_prompt(timeout=20)
-    # From a program of its own, so that it has the terminal before it says so.
-    console.begin("sh -c 'echo started; exec sleep 100'")
-    console.finish(20, progress="started\r?\n")
-    console.interrupt()
-    status, _ = console.finish(20)
-    assert status == 130
+    assert console.finish(20)[0] == status
     assert console.run("echo alive") == "alive"
 
 
@@ -122,13 +125,11 @@ def test_interrupt(console: Console) -> None:
     ],
 )
 def test_bad_news_ends_a_wait(console: Console, line: str) -> None:
-    console.wait_for_prompt(timeout=20)
     with pytest.raises(LabError, match=r"guest t: (the|a) "):
         console.run(f"echo '{line[:5]}''{line[5:]}'; echo '---[ end trace'; sleep 60")
 
 
 def test_alarm_and_time_limit(console: Console) -> None:
-    console.wait_for_prompt(timeout=20)
     with pytest.raises(LabError, match="no sign of"):
         console.expect("never", timeout=0.5)
     console.alarms.append(lambda: LabError("the server is dead"))
@@ -137,7 +138,6 @@ def test_alarm_and_time_limit(console: Console) -> None:
 
 
 def test_end_of_the_guest(console: Console) -> None:
-    console.wait_for_prompt(timeout=20)
     console.begin("echo bye")
     with pytest.raises(LabError, match="QEMU ended"):
         _hang_up(console)
@@ -146,7 +146,6 @@ def test_end_of_the_guest(console: Console) -> None:
 
 def test_the_end_of_the_guest_is_explained(console: Console) -> None:
     """By an alarm that comes a little later: sockets close before processes are seen to end."""
-    console.wait_for_prompt(timeout=20)
     end: list[float] = []
 
     def alarm() -> LabError | None:
@@ -167,7 +166,6 @@ def _hang_up(console: Console) -> None:
 
 
 def test_misuse(console: Console) -> None:
-    console.wait_for_prompt(timeout=20)
     with pytest.raises(ValueError, match="one line"):
         console.begin("a\nb")
     console.begin("true")
