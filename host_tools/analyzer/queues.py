@@ -256,7 +256,9 @@ class Queues:
             if what is What.CQE:
                 self._completed(event)
             elif what is What.EQE:
-                self._announced(event)
+                found = adapter_of(event.device).event(event.data)
+                if found.kind is EventKind.FAULT and found.number is not None:
+                    self._fail(event, found.number, send=False)
             self.rings.feed(event)
 
     def _command(self, event: Event) -> None:
@@ -271,11 +273,12 @@ class Queues:
             return
         queue = function_of(event.device), int(found["in_mod"], 16) & QPN_MASK
         pair = self.pairs.get(queue, _UNKNOWN)
-        source = pair.state or (known.sources[0] if len(known.sources) == 1 else "")
-        if source == states.names[0] and known.target != source:
+        sources, target = known
+        source = pair.state or (sources[0] if len(sources) == 1 else "")
+        if source == states.names[0] and target != source:
             pair = Pair(source, context=states.context(mailbox))
             self.rings.pair_made(*queue, pair.context)
-        self._move(queue, pair, source, known.target, event.number)
+        self._move(queue, pair, source, target, event.number)
 
     def _completed(self, event: Event) -> None:
         """A send that failed closes its queue pair, or its send queue."""
@@ -285,11 +288,6 @@ class Queues:
         done = adapter.completed(event.data)
         if done is not None:
             self._fail(event, done.qpn, send=True)
-
-    def _announced(self, event: Event) -> None:
-        found = adapter_of(event.device).event(event.data)
-        if found.kind is EventKind.FAULT and found.number is not None:
-            self._fail(event, found.number, send=False)
 
     def _fail(self, event: Event, qpn: int, *, send: bool) -> None:
         states = adapter_of(event.device).states

@@ -100,7 +100,7 @@ def queue_answer(moments: Moments, number: int, wanted: Queue | None) -> dict[st
     if queue is None:
         return found
     states = adapter_of(queue[0]).states
-    edges = [(one, each.target) for each in states.transitions.values() for one in each.sources]
+    edges = [(one, to) for sources, to in states.transitions.values() for one in sources]
     found |= {
         "pair": queue,
         "states": states.names,

@@ -29,7 +29,6 @@ from bluebridge.host_tools.analyzer.devices.model import (
     EventKind,
     PairContext,
     PairStates,
-    PairTransition,
     Place,
     QueueEvent,
     RingContext,
@@ -263,9 +262,7 @@ MLX4 = DeviceModel(
         states=PairStates(
             names=tuple(state.name for state in (contexts.QpState.RST, *commands.OWNED)),
             transitions={
-                name_of(opcode): PairTransition(
-                    tuple(state.name for state in each.sources), each.target.name
-                )
+                name_of(opcode): (tuple(state.name for state in each.sources), each.target.name)
                 for opcode, each in commands.TRANSITIONS.items()
             },
             failures=tuple((one.name, other.name) for one, other in commands.FAILURES),

@@ -75,13 +75,6 @@ class QueueEvent(NamedTuple):
     state: str = ""
 
 
-class PairTransition(NamedTuple):
-    """The states in which a command may move a queue pair, and the state it leads to."""
-
-    sources: tuple[str, ...]
-    target: str
-
-
 class PairContext(NamedTuple):
     """What software says of a queue pair when it gives it to hardware.
 
@@ -123,8 +116,9 @@ class PairStates:
     """The states of a model's queue pairs, by name; the first one is that before and after use."""
 
     names: tuple[str, ...]
-    transitions: Mapping[str, PairTransition]
-    """By the name of the command, whose input modifier names the queue pair."""
+    transitions: Mapping[str, tuple[tuple[str, ...], str]]
+    """By the name of the command, whose input modifier names the queue pair: the states in which
+    it may be, and the one that it moves to."""
     failures: tuple[tuple[str, str], ...]
     """Transitions that hardware makes when work fails."""
     flushing: str

@@ -15,8 +15,8 @@ from typing import BinaryIO
 from bluebridge.device.buslog.reader import Event, Filter, LogError, LogReader
 from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.packets.carriers import Frame, frames_of
-from bluebridge.device.packets.message import PacketError, WireMessage
+from bluebridge.device.packets.carriers import frames_of
+from bluebridge.device.packets.message import PacketError
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of, transactions
 from bluebridge.host_tools.analyzer.output import STANDARD_OUTPUT, opened
 from bluebridge.host_tools.analyzer.pcap.pcapng import PcapngWriter
@@ -48,7 +48,8 @@ def run(reader: LogReader, wanted: Filter, arguments: argparse.Namespace) -> Non
     path: Path = arguments.pcap
     with opened(path, replace=arguments.force) as file:
         roce = ROCE.get(arguments.roce or "")
-        buses = arguments.tlp or not _has_messages(reader)
+        messages = reader.events(Filter(frozenset((Kind.WIRE,))))
+        buses = arguments.tlp or next(messages, None) is None
         summary = export(reader, wanted, file, roce=roce, cut=arguments.cut, buses=buses)
     if reader.cut:
         print("the log's last event is cut short: its writer was killed", file=sys.stderr)
@@ -80,19 +81,23 @@ def export(
             if cutter is not None:
                 _write_access(writer, cutter, item, when, summary)
             continue
-        summary.messages += 1
         message = read_message(item)
+        summary.messages += 1
         summary.partial += not message.complete
-        summary.frames += _write(writer, item, when, _frames(message, roce, cut=cut))
+        try:
+            if not cut:
+                message.fill()
+            for frame in frames_of(message, roce):
+                writer.write(item.device, when, frame)
+                summary.frames += 1
+        except PacketError as error:
+            at = f"the message recorded at {item.time:.6f} s"
+            raise LogError(f"{at} is damaged: {error}") from error
     if not summary.messages and not summary.packets:
         what = "message of the fabric" + (" and no access" if buses else "")
         mend = "" if buses else ", without --tlp"
         raise LogError(f"{reader.folder} holds no {what} that passes the filters{mend}")
     return summary
-
-
-def _has_messages(reader: LogReader) -> bool:
-    return next(reader.events(Filter(frozenset((Kind.WIRE,)))), None) is not None
 
 
 def _earlier_bases(reader: LogReader, wanted: Filter) -> BarBases:
@@ -127,31 +132,13 @@ def _items(events: Iterable[Event], *, buses: bool) -> Iterator[Event | Transact
 def _write_access(
     writer: PcapngWriter, cutter: BusPackets, one: Transaction, when: int, summary: Summary
 ) -> None:
-    before = summary.packets
-    for frame in cutter.packets(one):
+    frames = list(cutter.packets(one))
+    for frame in frames:
         writer.write(f"{one.device} PCIe", when, frame)
-        summary.packets += 1
-    if summary.packets > before:
+    summary.packets += len(frames)
+    if frames:
         summary.accesses += 1
         summary.partial_accesses += len(one.data) < one.length
-
-
-def _frames(message: WireMessage, roce: int | None, *, cut: bool) -> Iterator[Frame]:
-    if not cut:
-        message.fill()
-    yield from frames_of(message, roce)
-
-
-def _write(writer: PcapngWriter, event: Event, when: int, frames: Iterable[Frame]) -> int:
-    """Write the frames of a message that left at `when`, in ns since 1970; count them."""
-    count = 0
-    try:
-        for frame in frames:
-            writer.write(event.device, when, frame)
-            count += 1
-    except PacketError as error:
-        raise LogError(f"the message recorded at {event.time:.6f} s is damaged: {error}") from error
-    return count
 
 
 def _report(path: Path, summary: Summary) -> str:

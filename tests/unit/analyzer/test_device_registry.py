@@ -25,7 +25,6 @@ from bluebridge.host_tools.analyzer.devices.model import (
     DeviceModel,
     EventKind,
     PairStates,
-    PairTransition,
     QueueEvent,
     RingForms,
     SendHead,
@@ -191,7 +190,7 @@ TOY_CARD = DeviceModel(
         command=CommandRegister(0, 0x80, 0x90, 0x8C, 1, 2, hex),
         states=PairStates(
             ("OFF", "ON"),
-            {"GO": PairTransition(("OFF",), "ON")},
+            {"GO": (("OFF",), "ON")},
             (),
             "OFF",
             "OFF",
