@@ -85,7 +85,10 @@ def table(kind: Kind, items: Sequence[Item], width: int | None) -> Iterator[str]
     """
     several = len({item["function"] for item in items}) > 1
     names = [*(["function"] if several else []), *kind.columns]
-    columns = [_column(kind, name, items) for name in names]
+    columns = [
+        [name, *(cell(item.get(name), hexadecimal=name in kind.hexadecimal) for item in items)]
+        for name in names
+    ]
     shown = [column for column in columns if set(column[1:]) != {"-"}]
     fitting = shown if width is None else shown[: _fitting(shown, width)]
     widths = [max(map(len, column)) for column in fitting]
@@ -94,11 +97,6 @@ def table(kind: Kind, items: Sequence[Item], width: int | None) -> Iterator[str]
         yield GAP.join(texts).rstrip()
     if left := [column[0] for column in shown[len(fitting) :]]:
         yield f"no room for: {', '.join(left)} (see one {kind.name}, --json, or a wider terminal)"
-
-
-def _column(kind: Kind, name: str, items: Sequence[Item]) -> list[str]:
-    hexadecimal = name in kind.hexadecimal
-    return [name, *(cell(item.get(name), hexadecimal=hexadecimal) for item in items)]
 
 
 def _fitting(columns: Sequence[Sequence[str]], width: int) -> int:
@@ -129,11 +127,13 @@ def _lines(name: str, value: Any, kind: Kind) -> list[tuple[str, str]]:
 
 def title(kind: Kind, item: Item) -> str:
     """Return the name of an item such as `a qp 0x49`, or `a eq 12`."""
-    return " ".join([item["function"], kind.name, *(_number(kind, item, k) for k in kind.keys)])
-
-
-def _number(kind: Kind, item: Item, key: str) -> str:
-    return cell(item[key], hexadecimal=key in kind.hexadecimal)
+    return " ".join(
+        [
+            item["function"],
+            kind.name,
+            *(cell(item[key], hexadecimal=key in kind.hexadecimal) for key in kind.keys),
+        ]
+    )
 
 
 def names(items: Sequence[Item]) -> Iterator[str]:

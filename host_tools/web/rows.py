@@ -121,7 +121,8 @@ def detail(
     """Return the row and the steps, causes before effects; `events` are those of the activity."""
     parts = activity.transactions
     places = _with_notes_in_time(list(activity.tree()), parts)
-    times = _times(activity, model)
+    transfer = activity.transfer
+    times = () if model is None or transfer is None else model.times(transfer)
     steps = []
     for place, depth in places[:MOST_STEPS]:
         one = parts[place]
@@ -169,12 +170,6 @@ def _with_notes_in_time(
         at = next(later, len(found))
         found.insert(at, (note, found[min(at, len(found) - 1)][1] if found else 0))
     return found
-
-
-def _times(activity: Activity, model: TimeModel | None) -> Sequence[float | None]:
-    if model is None or activity.transfer is None:
-        return ()
-    return model.times(activity.transfer)
 
 
 def _step(one: Transaction, event: Event | None, begin: float) -> dict[str, Any]:

@@ -172,7 +172,8 @@ class OpenActivities:
     def __init__(self) -> None:
         self._open: dict[int, tuple[Activity, int]] = {}  # by number; with that of the last event
         self._complete: list[Activity] = []
-        self._control: int | None = None  # number of the event
+        self.commanded: int | None = None
+        """Number of the control socket's activity that causes the present events, else None."""
 
     def open(self, activity: Activity, number: int) -> None:
         """Let an activity wait for events that follow event `number`."""
@@ -204,16 +205,7 @@ class OpenActivities:
     def control(self, event: Event, one: Transaction) -> None:
         """Take a line of the control socket, which may cause what follows."""
         self._complete.append(lone(event, one))
-        self._control = event.number
-
-    def accessed(self) -> None:
-        """Note that the host accesses a device, so the control socket causes nothing more."""
-        self._control = None
-
-    @property
-    def commanded(self) -> int | None:
-        """Number of the control socket's activity that caused the present events, else None."""
-        return self._control
+        self.commanded = event.number
 
     def taken(self, before: int) -> list[Activity]:
         """Return complete activities, and those without an event since event `before`."""

@@ -196,7 +196,7 @@ class FunctionActivities:
         return self._activities.commanded if current is None else current
 
     def _access(self, event: Event, one: Transaction) -> None:
-        self._activities.accessed()
+        self._activities.commanded = None
         if self._commands.covers(event):
             self._commands.access(event, one)
             return

@@ -182,7 +182,7 @@ class BridgeAccesses:
             return None
         if use is Use.VECTOR:
             for at, vector in enumerate(one.data):
-                self.bells(one.device).set_vector(found.index + at, vector)
+                self.bells(one.device).vectors[found.index + at] = vector
         elif use in (Use.BAR_BASE, Use.SHOWN_AT):
             self._places.set(one.device, found)
         return _access(one, unmasks=use is Use.MASK)

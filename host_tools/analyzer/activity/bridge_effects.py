@@ -232,22 +232,18 @@ class Doorbells:
         """Complete activities are added to `given`."""
         self._uses = uses
         self._messages = -1 << uses.first_message
-        self._vectors: dict[int, int] = {}
+        self.vectors: dict[int, int] = {}  # that software chose, by the bit of the doorbell
         self._rung: list[Rung] = []  # in the order of ringing
         self._given = given
-
-    def set_vector(self, bit: int, vector: int) -> None:
-        """Note the MSI-X vector that software chose for a bit of the doorbells."""
-        self._vectors[bit] = vector
 
     def bits_of(self, vector: int) -> int:
         """Return the bits that a vector announces; all of them where the log does not say."""
         each = self._uses.doorbells_per_vector
         if each:
             return ((1 << each) - 1) << vector * each
-        if not self._vectors:
+        if not self.vectors:
             return -1
-        return sum(1 << bit for bit, chosen in self._vectors.items() if chosen == vector)
+        return sum(1 << bit for bit, chosen in self.vectors.items() if chosen == vector)
 
     def ring(self, activity: Activity, bits: int) -> Rung:
         """Begin a ring; an unseen earlier ring of the same bits is completed."""
@@ -318,7 +314,7 @@ class Doorbells:
 
     def reset(self) -> None:
         """Complete all rings and forget the vectors that software chose."""
-        self._vectors.clear()
+        self.vectors.clear()
         self.finish()
 
     def finish(self) -> None:

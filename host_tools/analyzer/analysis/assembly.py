@@ -125,7 +125,7 @@ class TransferAssembler:
             if late is not None and late.posted_by in (PostedBy.FOUND, PostedBy.DOORBELL):
                 self._triggers.late(burst, late)
             else:
-                self._triggers.burst(burst)
+                self._triggers.push(burst)
         elif begins:
             self._triggers.another_line(burst, store)
 

@@ -96,9 +96,8 @@ class Triggers:
 
     def doorbell(self, write: Transaction) -> None:
         """Take a doorbell of queue pair `write.obj`."""
-        queue = write.device, write.obj
         self._fresh = Trigger(write.device, write.obj, None, [write])
-        self._push(queue, self._fresh)
+        self.push(self._fresh)
 
     def access(self) -> None:
         """Note that the host accesses a device, which has carried out the last doorbell by then.
@@ -115,10 +114,6 @@ class Triggers:
             transfer.posted_by = PostedBy.DOORBELL
             self._waiting[queue].remove(fresh)
             self._attach(transfer, fresh)
-
-    def burst(self, burst: Trigger) -> None:
-        """Take the stores of an entry whose head is complete."""
-        self._push((burst.device, burst.qpn), burst)
 
     def late(self, burst: Trigger, transfer: Transfer) -> None:
         """Take stores that arrived after their entry was fetched; its doorbell was another's."""
@@ -167,7 +162,9 @@ class Triggers:
         if found and transfer.posted_by is PostedBy.FOUND and transfer in found:
             found.remove(transfer)
 
-    def _push(self, queue: Queue, trigger: Trigger) -> None:
+    def push(self, trigger: Trigger) -> None:
+        """Let a write wait for its entry: a doorbell, or stores of which the head is complete."""
+        queue = trigger.device, trigger.qpn
         waiting = self._waiting.setdefault(queue, deque())
         waiting.append(trigger)
         if len(waiting) > MAX_WAITING:

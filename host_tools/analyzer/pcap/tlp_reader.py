@@ -119,12 +119,8 @@ def _joined(group: list[TlpPacket], started_ns: int) -> Transaction:
     if first.kind is None:
         tlp, address, data, text = Tlp.NONE, head["base"], first.payload, first.payload.decode()
     elif first.kind in _KINDS:
-        tlp, address, data, text = (
-            _KINDS[first.kind],
-            first.address - head["base"],
-            _data(group),
-            "",
-        )
+        tlp, address = _KINDS[first.kind], first.address - head["base"]
+        data, text = _data(group), ""
     else:
         raise LogError("the capture begins with a completion: its request is missing")
     obj = head["object"]

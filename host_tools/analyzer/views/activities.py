@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import islice
 
@@ -77,7 +78,7 @@ def _lines(reader: LogReader, options: Options) -> Iterator[str]:
     found = islice(in_order(activities(reader, options.wanted)), options.limit)
     if options.json:
         for activity in found:
-            yield view.line(row(activity, transactions=options.tree))
+            yield json.dumps(row(activity, transactions=options.tree))
         return
     yield HEADER
     for activity in found:

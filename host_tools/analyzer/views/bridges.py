@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -209,7 +210,7 @@ def _lines(reader: LogReader, options: Options) -> Iterator[str]:
     found = islice(_rows(reader, options), options.limit)
     if options.json:
         for row in found:
-            yield view.line(json_row(row, transactions=options.tree))
+            yield json.dumps(json_row(row, transactions=options.tree))
         return
     totals: dict[tuple[str, str, str], Totals] = {}
     yield HEADER

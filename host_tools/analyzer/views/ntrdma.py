@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import islice
 
@@ -109,7 +110,7 @@ def _lines(reader: LogReader, options: Options) -> Iterator[str]:
     finder.skip(before_wanted(reader, options))
     if options.json:
         for batch in islice(_batches(finder, reader, options), options.limit):
-            yield view.line(_row(batch))
+            yield json.dumps(_row(batch))
         return
     yield HEADER
     for batch in islice(_batches(finder, reader, options), options.limit):

@@ -8,6 +8,7 @@ interrupt, a descriptor to its completion word.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -191,7 +192,7 @@ def _lines(reader: LogReader, options: Options) -> Iterator[str]:
     traffic = Traffic(reader.meta["devices"], options.model)
     traffic.add(wanted_events(reader, options))
     if options.json:
-        yield from map(view.line, traffic.rows(options.wanted.device))
+        yield from map(json.dumps, traffic.rows(options.wanted.device))
         return
     yield from traffic.lines(options.wanted.device)
     yield ""

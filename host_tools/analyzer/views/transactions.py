@@ -9,6 +9,7 @@ follow by name, with the page of the register reference that has them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 
@@ -146,7 +147,7 @@ def _lines(reader: LogReader, options: Options) -> Iterator[str]:
     found = transactions(decoder.seen(reader.events(options.wanted)))
     if options.json:
         rows = (_row(one, decoder, tree=options.tree) for one in found if one.on_bus)
-        yield from map(view.line, islice(rows, options.limit))
+        yield from map(json.dumps, islice(rows, options.limit))
         return
     shown_fields = decoder.parts if options.tree else lambda one: ()
     limited = islice(lines(found, decoder.words, shown_fields), options.limit)

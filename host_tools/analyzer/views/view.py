@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -76,11 +75,6 @@ def wanted_transfers(reader: LogReader, options: Options) -> Iterator[Transfer]:
 
 
 Row = dict[str, object]
-
-
-def line(row: Row) -> str:
-    """Write a row as a line of JSON."""
-    return json.dumps(row)
 
 
 def transaction(one: Transaction) -> Row:

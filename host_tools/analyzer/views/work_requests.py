@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -194,7 +195,7 @@ def _found(reader: LogReader, options: Options) -> Iterator[Transfer]:
 def _lines(reader: LogReader, options: Options) -> Iterator[str]:
     if options.json:
         for transfer in islice(_found(reader, options), options.limit):
-            yield view.line(view.transfer(transfer, options.model, tree=options.tree))
+            yield json.dumps(view.transfer(transfer, options.model, tree=options.tree))
         return
     summary = Summary(options.model)
     found = _found(reader, options)
