@@ -27,10 +27,13 @@ _OTHER = RegisterUse(Use.OTHER)
 
 @dataclass(frozen=True, slots=True)
 class RegisterAccess:
-    """An access of a register; `value` has its bytes at the positions of the register's bits."""
+    """An access of a register; `value` has its bytes at the positions of the register's bits.
+
+    `words` are the names of block and register, as the decoder writes them.
+    """
 
     by: RegisterUse
-    block: str
+    words: str
     index: int
     name: str
     value: int
@@ -39,16 +42,6 @@ class RegisterAccess:
     def use(self) -> Use:
         """The use of the register."""
         return self.by.use
-
-    @property
-    def words(self) -> str:
-        """The names of block and register, as the decoder writes them."""
-        return f"{self.block}.{self.name}"
-
-    @property
-    def rung(self) -> int:
-        """The peer's doorbells that a write of a `Use.RING` register sets, as bits."""
-        return (self.value & self.by.bits) << (self.index if self.by.bit_each else 0)
 
 
 _NOTHING = RegisterAccess(_OTHER, "", 0, "", 0)
@@ -68,28 +61,7 @@ def register_access(device: str, address: int, data: bytes) -> RegisterAccess:
     value = int.from_bytes(data, "little") << 8 * (address - block.at(register.name, index))
     value &= (1 << register.width) - 1
     by = uses_of(device).registers.get((block.name, register.name), _OTHER)
-    return RegisterAccess(by, block.name, index, register.name, value)
-
-
-class Places:
-    """Addresses of BARs and registers on the bus between two bridges, if the model has one."""
-
-    def __init__(self) -> None:
-        self._bars: dict[tuple[str, int], int] = {}
-        self._registers: dict[str, int] = {}
-
-    def set(self, device: str, found: RegisterAccess) -> None:
-        """Note a write of a `Use.BAR_BASE` or `Use.SHOWN_AT` register."""
-        if found.use is Use.BAR_BASE:
-            self._bars[device, found.by.number] = found.value
-        else:
-            self._registers[device] = found.value & ~0xF
-
-    def shown_register(self, event: Event, peer: str) -> int | None:
-        """Return the offset of the peer's register that an access meets, None for memory."""
-        address = self._bars.get((event.device, event.bar), 0) + event.address
-        offset = address - self._registers.get(peer, 0)
-        return offset if 0 <= offset < uses_of(peer).registers_shown else None
+    return RegisterAccess(by, f"{block.name}.{register.name}", index, register.name, value)
 
 
 class BridgeAccesses:
@@ -103,7 +75,9 @@ class BridgeAccesses:
         self.doorbells: dict[str, Doorbells] = {}
         self.channels: dict[tuple[str, int], EngineChannel] = {}
         self._scratchpads: dict[tuple[str, int], int] = {}
-        self._places = Places()
+        # Addresses on the bus between two bridges, if the model has one.
+        self._bars: dict[tuple[str, int], int] = {}
+        self._registers: dict[str, int] = {}
 
     def _peer(self, device: str) -> str:
         """Return the function at the other end of the link, empty if there is none."""
@@ -133,8 +107,11 @@ class BridgeAccesses:
     def shown(self, event: Event) -> RegisterAccess | None:
         """Return the peer's register that an access of a window meets, None if there is none."""
         peer = self._peer(event.device)
-        offset = self._places.shown_register(event, peer)
-        return None if offset is None else register_access(peer, offset, event.data)
+        address = self._bars.get((event.device, event.bar), 0) + event.address
+        offset = address - self._registers.get(peer, 0)
+        if not 0 <= offset < uses_of(peer).registers_shown:
+            return None
+        return register_access(peer, offset, event.data)
 
     def store(self, one: Transaction, met: RegisterAccess | None) -> Cause:
         """Take a store into a window; `met` is the register of the peer that it meets, or None."""
@@ -171,7 +148,8 @@ class BridgeAccesses:
             return None if activity is None else Access(activity)
         use = found.use
         if use is Use.RING:
-            return self._ring(one, found.rung)
+            by = found.by
+            return self._ring(one, (found.value & by.bits) << (found.index if by.bit_each else 0))
         if use is Use.SEND:
             return self._send(one, found)
         if use is Use.PEER_SCRATCHPAD:
@@ -183,8 +161,10 @@ class BridgeAccesses:
         if use is Use.VECTOR:
             for at, vector in enumerate(one.data):
                 self.bells(one.device).vectors[found.index + at] = vector
-        elif use in (Use.BAR_BASE, Use.SHOWN_AT):
-            self._places.set(one.device, found)
+        elif use is Use.BAR_BASE:
+            self._bars[one.device, found.by.number] = found.value
+        elif use is Use.SHOWN_AT:
+            self._registers[one.device] = found.value & ~0xF
         return _access(one, unmasks=use is Use.MASK)
 
     def _reacts(self, one: Transaction, found: RegisterAccess, *, clears: bool) -> bool:

@@ -133,16 +133,15 @@ class EngineChannel(Cause):
         one.text = f"descriptor of channel {self._number}"
         if len(one.data) >= DESCRIPTOR_SIZE // 2:
             null = DESCRIPTOR.get(one.data, "null")
-            size = 0 if null else DESCRIPTOR.get(one.data, "size")
-            activity.title = "null descriptor" if null else self._title(one, size)
+            source, target, size = (
+                DESCRIPTOR.get(one.data, name) for name in ("source", "destination", "size")
+            )
+            activity.title = f"copy {size} bytes {source:#x} > {target:#x}"
+            if null:
+                size, activity.title = 0, "null descriptor"
         activity.title += f", channel {self._number}"
         self.running = Running(activity, activity.add(one, parent), size)
         self.last = activity.number
-
-    @staticmethod
-    def _title(one: Transaction, size: int) -> str:
-        source, target = (DESCRIPTOR.get(one.data, name) for name in ("source", "destination"))
-        return f"copy {size} bytes {source:#x} > {target:#x}"
 
     def _next_activity(self, one: Transaction) -> tuple[Activity, int | None]:
         """Return the activity for the next descriptor, and the place of its cause there."""
@@ -152,11 +151,8 @@ class EngineChannel(Cause):
             activity = ring.activity
             activity.kind, activity.title = ActivityKind.DESCRIPTOR, "descriptor"
             return activity, 0
-        activity = Activity(
-            one.number, ActivityKind.DESCRIPTOR, one.device, "descriptor", one.time, one.time
-        )
-        activity.cause = None if ring is None else ring.activity.number
-        return activity, None
+        cause = None if ring is None else ring.activity.number
+        return _descriptor(one, "descriptor", cause), None
 
     def _ring_of_next(self) -> Ring | None:
         """Return the write of the count that asked for the next descriptor."""
@@ -191,13 +187,11 @@ class EngineChannel(Cause):
 
     def _without_entry(self, one: Transaction, before: Running | None = None) -> Running:
         """Continue with a descriptor whose fetch is not in the log or in an earlier activity."""
-        title = f"descriptor, channel {self._number}"
-        activity = Activity(
-            one.number, ActivityKind.DESCRIPTOR, one.device, title, one.time, one.time
-        )
-        if before is not None:
-            activity.title = f"{before.activity.title}, continued"
-            activity.cause = before.activity.number
+        if before is None:
+            activity = _descriptor(one, f"descriptor, channel {self._number}", None)
+        else:
+            title = f"{before.activity.title}, continued"
+            activity = _descriptor(one, title, before.activity.number)
         self.running = Running(activity, None, None if before is None else before.left)
         self.last = activity.number
         return self.running
@@ -248,6 +242,11 @@ class EngineChannel(Cause):
     def _release(self, ring: Ring) -> None:
         if not ring.begun:
             self._given.append(ring.activity)
+
+
+def _descriptor(one: Transaction, title: str, cause: int | None) -> Activity:
+    kind, time = ActivityKind.DESCRIPTOR, one.time
+    return Activity(one.number, kind, one.device, title, time, time, cause=cause)
 
 
 def _through_windows(activity: Activity) -> str:

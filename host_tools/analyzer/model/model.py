@@ -226,15 +226,15 @@ class Model:
         return [None if done is None else done.time(self.profile) for done in self._done(transfer)]
 
     def latency(self, transfer: Transfer) -> float:
-        """Return the modelled microseconds from posting to the arrival of the message.
-
-        It arrives at the peer, which polls its memory or its completion queue; the data of reads
-        and atomics arrive at the sender. 0 for a transfer without a timed transaction.
-        """
+        """Return the modelled microseconds from posting to the arrival of the message."""
         return self.latency_counts(transfer).time(self.profile)
 
     def latency_counts(self, transfer: Transfer) -> EventCounts:
-        """Return the counts that make up `latency`."""
+        """Return the counts of all from posting to the arrival of the message.
+
+        It arrives at the peer, which polls its memory or its completion queue; the data of reads
+        and atomics arrive at the sender. Nothing for a transfer without a timed transaction.
+        """
         done = self._done(transfer)
         for remote in (True, False):
             ends = [
@@ -259,34 +259,26 @@ class Model:
 
     def _done(self, transfer: Transfer) -> list[EventCounts | None]:
         """Return the counts of each transaction and of all before it on its critical path."""
-        here, there = EventCounts(), EventCounts()
+        at = {False: EventCounts(), True: EventCounts()}  # by whether it is the peer's
         done: list[EventCounts | None] = []
-        for each, counts in zip(
-            transfer.transactions, count(transfer, self.profile.stores), strict=True
-        ):
+        parts = count(transfer, self.profile.stores)
+        for each, counts in zip(transfer.transactions, parts, strict=True):
+            side = each.remote
             if counts is None:
                 done.append(None)
-            elif each.role is Role.REQUEST:
+                continue
+            if each.role in AHEAD:
+                done.append(at[side] + counts)
+                continue
+            if each.role is Role.REQUEST:
                 # Without a response the sender's completion follows the request.
-                here = there = here + counts
-                done.append(there)
+                at[False] = at[True] = at[False] + counts
             elif each.role is Role.RESPONSE:
-                here = there
-                done.append(here)
-            elif _crosses(transfer, each):
-                if each.remote:
-                    there = here + counts
-                else:
-                    here = there + counts
-                done.append(there if each.remote else here)
-            elif each.role in AHEAD:
-                done.append((there if each.remote else here) + counts)
-            elif each.remote:
-                there = there + counts
-                done.append(there)
+                side, at[False] = False, at[True]
             else:
-                here = here + counts
-                done.append(here)
+                before = not side if _crosses(transfer, each) else side
+                at[side] = at[before] + counts
+            done.append(at[side])
         return done
 
 
