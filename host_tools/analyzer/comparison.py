@@ -108,11 +108,10 @@ def streams(events: Iterator[Event], words: Describe) -> dict[Stream, Lines]:
 
 def first_difference(one: Lines, other: Lines) -> int | None:
     """Return the index of the first line in which two streams differ; None if they are equal."""
-    common = min(len(one.hashes), len(other.hashes))
-    for index in range(common):
-        if one.hashes[index] != other.hashes[index]:
-            return index
-    return None if len(one.hashes) == len(other.hashes) else common
+    lengths = len(one.hashes), len(other.hashes)
+    pairs = enumerate(zip(one.hashes, other.hashes, strict=False))
+    index = next((place for place, (left, right) in pairs if left != right), min(lengths))
+    return index if index < max(lengths) else None
 
 
 CONTEXT = 4

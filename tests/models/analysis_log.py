@@ -60,6 +60,11 @@ class Sender:
         """An access of the guest ends what came before it."""
         self.log.work = 0
 
+    def told(self, kind: Kind, text: str) -> None:
+        """The log has a text: a command, a note, a fault."""
+        self.host()
+        self.log.record(A, kind, 0, 0, len(text), text.encode(), What.OTHER, 0)
+
     def fetch(self, entry: bytes) -> None:
         """The device reads an entry."""
         self._concern()

@@ -18,12 +18,10 @@ def command(
 ) -> None:
     """A firmware command, carried out or refused."""
     sender.host()
-    record = sender.log.record
     if mailbox:
-        size = len(mailbox)
+        size, record = len(mailbox), sender.log.record
         record(A, Kind.DMA_READ, 0, 0x600000, size, mailbox, What.MAILBOX_IN, Opcode[name])
-    text = f"{name} op_mod=0 in_mod={qpn:#x} in=0x600000 {status} 12 us".encode()
-    record(A, Kind.COMMAND, 0, 0, len(text), text, What.OTHER, 0)
+    sender.told(Kind.COMMAND, f"{name} op_mod=0 in_mod={qpn:#x} in=0x600000 {status} 12 us")
 
 
 def bring_up(sender: Sender, service: ServiceType = ServiceType.RC) -> None:

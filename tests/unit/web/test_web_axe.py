@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
-from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.web.app import STATIC
 from bluebridge.host_tools.web.lab import Lab
 from bluebridge.host_tools.web.side_by_side import SideBySide
-from tests.models.analysis_log import A, Sender
+from tests.models.analysis_log import Sender
 from tests.models.queue_log import bring_up, failed_send, make_rings
 from tests.unit.web.browser import Browser, browser
 from tests.unit.web.web_site import Control, served, serving, written
@@ -34,12 +34,11 @@ def _log(folder: Path) -> Sender:
     for _ in range(9):
         sender.post()
     for kind, text in (
-        (Kind.FAULT, b"drop: rule 1"),
-        (Kind.COMMAND, b"MAP_FA op_mod=0 in_mod=0x1 in=0x0 BAD_PARAM 12 us"),
-        *[(Kind.COMMAND, b"DUMP_ETH_STATS op_mod=0 in_mod=0x1 in=0x0 OK 9 us")] * 5,
+        (Kind.FAULT, "drop: rule 1"),
+        (Kind.COMMAND, "MAP_FA op_mod=0 in_mod=0x1 in=0x0 BAD_PARAM 12 us"),
+        *[(Kind.COMMAND, "DUMP_ETH_STATS op_mod=0 in_mod=0x1 in=0x0 OK 9 us")] * 5,
     ):
-        sender.host()
-        sender.log.record(A, kind, 0, 4, len(text), text, What.OTHER, 4)
+        sender.told(kind, text)
     failed_send(sender)
     sender.log.flush()
     return sender

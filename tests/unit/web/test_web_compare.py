@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
-from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.web.lab import Lab
 from bluebridge.host_tools.web.side_by_side import SideBySide, paired
-from tests.models.analysis_log import A, Sender
+from tests.models.analysis_log import Sender
 from tests.unit.web.browser import browser
 from tests.unit.web.web_site import serving
 
@@ -55,9 +55,8 @@ def _log(folder: Path, *, failing: bool) -> Lab:
     sender.post(8)
     status = "BAD_PARAM" if failing else "OK"
     for name in ("MAP_FA", "DUMP_ETH_STATS", "<b>RUN_FW</b>"):
-        sender.host()
-        text = f"{name} op_mod=0 in_mod=0x1 in=0x0 {status if name == 'MAP_FA' else 'OK'} 9 us"
-        sender.log.record(A, Kind.COMMAND, 0, 4, len(text), text.encode(), What.OTHER, 4)
+        said = status if name == "MAP_FA" else "OK"
+        sender.told(Kind.COMMAND, f"{name} op_mod=0 in_mod=0x1 in=0x0 {said} 9 us")
     sender.log.close()
     return Lab(LogReader(folder), folder.name)
 

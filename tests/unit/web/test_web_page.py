@@ -12,7 +12,7 @@ import pytest
 
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.record import MARK
-from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.pytest_plugin.page import write_page
 from bluebridge.host_tools.web.book import Book, Page, Query
@@ -301,9 +301,8 @@ def test_the_page_of_a_failed_test_opens_where_it_failed(chromium: Browser, tmp_
             sender.log.record(A, Kind.CONFIG_READ, 0, 0, 4, bytes(4))
         for _ in range(50):
             sender.post(100)
-        sender.host()
         for text in texts:
-            sender.log.record(A, Kind.COMMAND, 0, 4, len(text), text.encode(), What.OTHER, 4)
+            sender.told(Kind.COMMAND, text)
         for _ in range(40):
             sender.log.record(A, Kind.CONFIG_READ, 0, 0, 4, bytes(4))
         sender.log.close()
@@ -379,17 +378,12 @@ def _busy(folder: Path) -> Sender:
     """A log with a driver's polling before and behind the first work request, and a mark."""
     sender = Sender(folder)
     for _ in range(300):
-        _command(sender, "DUMP_ETH_STATS op_mod=0 in_mod=0x1 in=0x0 OK 9 us")
+        sender.told(Kind.COMMAND, "DUMP_ETH_STATS op_mod=0 in_mod=0x1 in=0x0 OK 9 us")
     sender.post(8)
     for _ in range(20):
-        _command(sender, "QUERY_IF_STAT op_mod=0 in_mod=0x1 in=0x0 OK 9 us")
-    _command(sender, "DUMP_ETH_STATS op_mod=0 in_mod=0x1 in=0x0 BAD_PARAM 9 us")
+        sender.told(Kind.COMMAND, "QUERY_IF_STAT op_mod=0 in_mod=0x1 in=0x0 OK 9 us")
+    sender.told(Kind.COMMAND, "DUMP_ETH_STATS op_mod=0 in_mod=0x1 in=0x0 BAD_PARAM 9 us")
     return sender
-
-
-def _command(sender: Sender, text: str) -> None:
-    sender.host()
-    sender.log.record(A, Kind.COMMAND, 0, 4, len(text), text.encode(), What.OTHER, 4)
 
 
 def test_the_page_opens_on_the_first_work_request(chromium: Browser, tmp_path: Path) -> None:
@@ -413,28 +407,8 @@ def test_the_page_opens_on_the_first_work_request(chromium: Browser, tmp_path: P
     assert chromium.errors == []
 
 
-def test_markup_from_a_guest_is_text(chromium: Browser, tmp_path: Path) -> None:
-    """A mark that looks like an element is shown as it was written, in list and steps."""
-    text = MARK + b"<img src=x onerror='window.hit=1'><b>bold</b>"
-    sender = written(tmp_path / "log", 1)
-    sender.host()
-    sender.log.record(A, Kind.NOTE, 0, 0, len(text), text)
-    sender.log.close()
-    path = tmp_path / "page.html"
-    assert cli.main(["web", str(tmp_path / "log"), "--save", str(path)]) == 0
-    with served(tmp_path / "log") as address:
-        for each in (address, path.as_uri()):
-            chromium.open(each)
-            chromium.wait("document.getElementById('rows').innerText.includes('<b>bold</b>')")
-            chromium.click("#rows tr:last-child")
-            chromium.wait("document.getElementById('steps').innerText.includes('<b>bold</b>')")
-            assert chromium.run("document.querySelectorAll('main b, main img').length") == 0
-            assert chromium.run("window.hit === undefined")
-        chromium.open("about:blank")
-
-
-def test_names_from_a_log_are_text(chromium: Browser, tmp_path: Path) -> None:
-    """Hosts, devices and node descriptions, in a served and in a saved page."""
+def test_names_and_texts_of_a_log_are_text(chromium: Browser, tmp_path: Path) -> None:
+    """Hosts, devices, node descriptions and marks, in a served and in a saved page."""
     name = "<img src=x onerror='window.hit=1'>"
     sender = Sender(tmp_path / "log")
     sender.log.device(name)
@@ -445,6 +419,7 @@ def test_names_from_a_log_are_text(chromium: Browser, tmp_path: Path) -> None:
         sender.host()
         sender.log.record(device, Kind.NOTE, 0, 0, len(text), text)
         sender.log.record(device, Kind.COMMAND, 0, 0, len(made), made)
+    sender.told(Kind.NOTE, f"{MARK.decode()}{name}<b>bold</b>")
     sender.log.close()
     path = tmp_path / "page.html"
     assert cli.main(["web", str(tmp_path / "log"), "--save", str(path)]) == 0
@@ -455,7 +430,10 @@ def test_names_from_a_log_are_text(chromium: Browser, tmp_path: Path) -> None:
             chromium.wait("document.querySelectorAll('#overview text').length > 3")
             if each == address:
                 chromium.wait("document.getElementById('pair').textContent.includes('<img src')")
-            assert chromium.run("document.querySelectorAll('body img').length") == 0
+            chromium.click("#rows tr:last-child")
+            chromium.wait("document.getElementById('steps').innerText.includes('<b>bold</b>')")
+            assert "<b>bold</b>" in chromium.text("rows")
+            assert chromium.run("document.querySelectorAll('main b, body img').length") == 0
             assert chromium.run("window.hit === undefined")
         chromium.open("about:blank")
 

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
-from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
@@ -191,9 +191,7 @@ def test_a_number_that_is_none_is_said(site: str, query: str) -> None:
 def test_the_log_of_a_failed_test_opens_where_it_failed(tmp_path: Path) -> None:
     """Its page stands beside it; other logs open on their first work request."""
     sender = written(tmp_path / "test" / "bus", 1)
-    text = b"MAP_FA op_mod=0 in_mod=0x1 in=0x0 BAD_PARAM 9 us"
-    sender.host()
-    sender.log.record(0, Kind.COMMAND, 0, 4, len(text), text, What.OTHER, 4)
+    sender.told(Kind.COMMAND, "MAP_FA op_mod=0 in_mod=0x1 in=0x0 BAD_PARAM 9 us")
     sender.log.close()
     book = Book(LogReader(tmp_path / "test").folder)
     assert book.opening(68) == 0
