@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from bluebridge.device.buslog import wire
 from bluebridge.device.buslog.record import INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
@@ -126,3 +127,23 @@ class Sender:
             RELIABLE, Op.WRITE, Syndrome.ACK, QPN, self.index & 0xFFFFFF, 1, 7, 0,
             bytes(wire.ROUTE.size), b"",
         )  # fmt: skip
+
+
+def posted(folder: Path, times: int = 1, size: int = 8, **options: Any) -> Path:
+    """A finished log of posts that are alike; returns its folder."""
+    sender = Sender(folder)
+    for _ in range(times):
+        sender.post(size, **options)
+    sender.log.close()
+    return folder
+
+
+def nine_posts(folder: Path, rounds: int = 1) -> Path:
+    """A finished log of three posts in each way, a third of them with event entry and interrupt."""
+    sender = Sender(folder)
+    for _ in range(rounds):
+        for by in ("doorbell", "blueflame", "fallback"):
+            for size in (8, 100, 200):
+                sender.post(size, by=by, announced=size == 100)
+    sender.log.close()
+    return folder

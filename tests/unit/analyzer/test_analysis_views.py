@@ -9,19 +9,13 @@ from typing import Any
 import pytest
 
 from bluebridge.device.buslog.record import META_NAME
-from tests.models.analysis_log import Sender
+from tests.models.analysis_log import Sender, nine_posts
 from tests.unit.analyzer.conftest import Run
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Nine requests, three of each `PostedBy`, one of them with event entry and interrupt."""
-    sender = Sender(tmp_path / "log")
-    for by in ("doorbell", "blueflame", "fallback"):
-        for size in (8, 100, 200):
-            sender.post(size, by=by, announced=size == 100)
-    sender.log.close()
-    return tmp_path / "log"
+    return nine_posts(tmp_path / "log")
 
 
 def test_the_view_of_work_requests(log: Path, run: Run) -> None:

@@ -20,7 +20,7 @@ from bluebridge.host_tools.analyzer.event_lines import table_line
 from bluebridge.host_tools.analyzer.views.table import VIEWS
 from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.commands.copy import CopyProgress
-from tests.models.analysis_log import A, Sender
+from tests.models.analysis_log import A, Sender, posted
 from tests.unit.analyzer.conftest import Run
 
 ESCAPES = re.compile("\x1b\\[[0-9]*m")
@@ -28,10 +28,7 @@ ESCAPES = re.compile("\x1b\\[[0-9]*m")
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    sender = Sender(tmp_path / "log")
-    sender.post(64, by="doorbell")
-    sender.log.close()
-    return tmp_path / "log"
+    return posted(tmp_path / "log", size=64, by="doorbell")
 
 
 @pytest.fixture

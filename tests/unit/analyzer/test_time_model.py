@@ -20,7 +20,7 @@ from bluebridge.host_tools.analyzer.model.model import (
     link_share,
     read_profile,
 )
-from tests.models.analysis_log import Sender
+from tests.models.analysis_log import posted
 
 MINE = """\
 name = "mine"
@@ -159,10 +159,7 @@ def test_the_command_lists_profiles(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_log_cut_short_is_mentioned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The complete part counts, and one line names the incomplete log."""
-    sender = Sender(tmp_path)
-    for _ in range(3):
-        sender.post()
-    sender.log.close()
+    posted(tmp_path, times=3)
     segment = next(tmp_path.glob("events-*.bin"))
     segment.write_bytes(segment.read_bytes()[:-1])
     assert run(str(tmp_path)) == 1
@@ -190,9 +187,7 @@ def test_rows_of_several_logs_say_of_which(
 ) -> None:
     folders = [str(tmp_path / name) for name in ("one", "two")]
     for folder in folders:
-        sender = Sender(Path(folder))
-        sender.post(64, by="doorbell")
-        sender.log.close()
+        posted(Path(folder), size=64, by="doorbell")
     assert run(*folders) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [f"log {number}: {folder}" for number, folder in enumerate(folders, 1)] == lines[1:3]

@@ -25,7 +25,7 @@ from bluebridge.host_tools.analyzer.timeline.overview import (
 from bluebridge.host_tools.analyzer.timeline.trace_file import TraceFile
 from bluebridge.host_tools.analyzer.timeline.tracks import MOST_LANES, Drawing, Lanes, Tracks
 from bluebridge.host_tools.analyzer.views.traffic import Traffic
-from tests.models.analysis_log import Sender
+from tests.models.analysis_log import nine_posts
 from tests.models.trace_reader import TraceReader
 from tests.unit.analyzer.conftest import Run
 from tests.unit.analyzer.test_analysis import EVENTS
@@ -38,18 +38,7 @@ ADDRESSES = (1 << 64) - 1
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Nine requests, three of each `PostedBy`, a third of them with event entry and interrupt."""
-    return _log(tmp_path / "log", 1)
-
-
-def _log(folder: Path, rounds: int) -> Path:
-    sender = Sender(folder)
-    for _ in range(rounds):
-        for by in ("doorbell", "blueflame", "fallback"):
-            for size in (8, 100, 200):
-                sender.post(size, by=by, announced=size == 100)
-    sender.log.close()
-    return folder
+    return nine_posts(tmp_path / "log")
 
 
 def _drawn(run: Run, log: Path, *words: object) -> TraceReader:
@@ -120,7 +109,7 @@ def test_bins_of_the_rates_widen_and_lose_nothing() -> None:
 
 
 def test_a_long_log_is_cut_with_a_word(tmp_path: Path, run: Run) -> None:
-    log = _log(tmp_path / "long", 150)
+    log = nine_posts(tmp_path / "long", 150)
     total = sum(1 for _ in LogReader(log))
     limit = 4 * BLOCK_EVENTS
     assert total > 2 * limit

@@ -11,17 +11,14 @@ from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.tour.steps import STEPS, Sight, page
 from bluebridge.host_tools.tour.tour_command import seen
-from tests.models.analysis_log import Sender
+from tests.models.analysis_log import posted
 from tests.models.house import HOME
 
 
 @pytest.fixture
 def events(tmp_path: Path) -> list[Event]:
     """One RDMA WRITE of guest a with an event entry and an interrupt."""
-    sender = Sender(tmp_path / "log")
-    sender.post(8, inline=False, announced=True)
-    sender.log.close()
-    return list(LogReader(tmp_path / "log"))
+    return list(LogReader(posted(tmp_path / "log", inline=False, announced=True)))
 
 
 def _turned(sights: tuple[Sight, ...]) -> list[Sight]:

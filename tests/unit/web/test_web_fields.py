@@ -16,7 +16,7 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.analyzer.event_lines import named_fields
 from bluebridge.host_tools.web.reference_page import page
-from tests.models.analysis_log import Sender
+from tests.models.analysis_log import posted
 from tests.unit.web.browser import browser
 from tests.unit.web.web_site import served
 
@@ -24,10 +24,7 @@ from tests.unit.web.web_site import served
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     """One RDMA WRITE of 100 bytes whose completion is announced."""
-    sender = Sender(tmp_path / "log")
-    sender.post(100, inline=False, announced=True)
-    sender.log.close()
-    return tmp_path / "log"
+    return posted(tmp_path / "log", size=100, inline=False, announced=True)
 
 
 def test_fields_have_the_values_of_the_bytes(log: Path) -> None:

@@ -21,7 +21,7 @@ from bluebridge.host_tools.web.book import Book, Query
 from bluebridge.host_tools.web.rows import CAPTIONS, kept, routine
 from bluebridge.host_tools.web.timeline import peers, way
 from bluebridge.host_tools.web.words import AFTER
-from tests.models.analysis_log import A, Sender
+from tests.models.analysis_log import A, Sender, posted
 from tests.unit.web.web_site import POSTS, SECRET, Control, served, written
 
 EVENTS = 67 * POSTS
@@ -349,10 +349,7 @@ def test_bad_input_is_one_line(
 
 def test_a_note_of_a_work_request_stands_where_it_happened(tmp_path: Path) -> None:
     """That a message was dropped is told before what came after it."""
-    sender = Sender(tmp_path / "log")
-    sender.post(100, by="fallback", announced=True)
-    sender.log.close()
-    found = Book(tmp_path / "log").detail(0)
+    found = Book(posted(tmp_path / "log", size=100, by="fallback", announced=True)).detail(0)
     assert found is not None
     numbers = [step["number"] for step in found["list"]]
     note = next(e.number for e in LogReader(tmp_path / "log") if e.kind is Kind.NOTE)

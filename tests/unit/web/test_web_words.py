@@ -12,11 +12,11 @@ from urllib.request import urlopen
 import pytest
 
 from bluebridge.device.buslog.record import INDEX_EVERY
-from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.web import word_gatherer, words
 from bluebridge.host_tools.web.book import Book, Query
 from bluebridge.host_tools.web.words import FOLDER, PART, Words, unpack
-from tests.models.analysis_log import A, Sender
+from tests.models.analysis_log import Sender, posted
 from tests.unit.web.web_site import served
 
 EVENTS_OF_A_POST = 6
@@ -33,8 +33,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for place in range((PARTS * PART + 10_000) // EVENTS_OF_A_POST):
         sender.post(announced=place == PART // EVENTS_OF_A_POST)
         if place == NOTE_AT // EVENTS_OF_A_POST:
-            sender.host()
-            sender.log.record(A, Kind.NOTE, 0, 0, 9, b"Only HERE", What.OTHER, 0)
+            sender.told(Kind.NOTE, "Only HERE")
     sender.log.close()
     return folder
 
@@ -119,10 +118,8 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setattr(module, "PART", SMALL)
     monkeypatch.setattr("bluebridge.host_tools.web.book.SPAN", SMALL)
     monkeypatch.setattr(Words, "_take", lambda words, place: None)
-    sender = Sender(tmp_path / "log")
-    for _ in range((PARTS * SMALL + words.AFTER + 2 * INDEX_EVERY) // EVENTS_OF_A_POST):
-        sender.post()
-    sender.log.close()
+    events = PARTS * SMALL + words.AFTER + 2 * INDEX_EVERY
+    posted(tmp_path / "log", events // EVENTS_OF_A_POST)
     for place in range(words.WORKERS):
         word_gatherer.main(tmp_path / "log", place)
     return tmp_path / "log"
