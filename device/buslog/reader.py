@@ -295,18 +295,10 @@ class LogReader:
                 and only.begin <= when <= only.end
             ):
                 yield Event(
-                    number,
-                    (when - start) / 1e9,
-                    names[device] if device < len(names) else str(device),
-                    _KINDS[kind],
-                    bar,
-                    _WHATS[what],
-                    obj,
-                    address,
-                    length,
-                    data[position : position + kept],
-                    work,
-                )
+                    number, (when - start) / 1e9,
+                    names[device] if device < len(names) else str(device), _KINDS[kind], bar,
+                    _WHATS[what], obj, address, length, data[position : position + kept], work,
+                )  # fmt: skip
             position += kept
             number += 1
         self._read, self._taken, self._when = number, position, when

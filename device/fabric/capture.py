@@ -186,15 +186,7 @@ def _image(route: Route) -> bytes:
 
 def _pack_route(route: Route, pkey: int) -> bytes:
     return wire.ROUTE.pack(
-        route.smac,
-        route.dmac,
-        route.sgid,
-        route.dgid,
-        route.vlan,
-        pkey,
-        route.flow_label,
-        route.traffic_class,
-        route.hop_limit,
-        route.service_level,
+        route.smac, route.dmac, route.sgid, route.dgid, route.vlan, pkey, route.flow_label,
+        route.traffic_class, route.hop_limit, route.service_level,
         INFINIBAND if len(route.smac) == LID_SIZE else route.roce,
-    )
+    )  # fmt: skip

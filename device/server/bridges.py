@@ -153,17 +153,10 @@ class Bridges:
         registers: Sequence[ConfigRegister],
     ) -> Bridging:
         function = Function(
-            self._named(f"{spec.name}.{model.log_suffix}"),
-            spec.socket,
-            identity_of(model),
-            shape.bars,
-            shape.capabilities,
-            shape.vectors,
-            self._loop,
-            self._events,
-            self._hosts[spec.name],
-            registers,
-        )
+            self._named(f"{spec.name}.{model.log_suffix}"), spec.socket, identity_of(model),
+            shape.bars, shape.capabilities, shape.vectors, self._loop, self._events,
+            self._hosts[spec.name], registers,
+        )  # fmt: skip
         self.endpoints.append(function)
         self._buses[spec.name] = function
         bridge = shape.make(function, self.link)
@@ -173,16 +166,10 @@ class Bridges:
 
     def _engine(self, spec: FunctionSpec, version: int, strict: bool) -> None:
         function = Function(
-            self._named(f"{spec.name}.{LOG_SUFFIX}"),
-            spec.socket,
-            engine.identity(version),
-            engine.BARS,
-            capabilities(MOST_CHANNELS, MSIX_TABLE, MSIX_PENDING),
-            MOST_CHANNELS,
-            self._loop,
-            self._events,
-            self._hosts[spec.name],
-        )
+            self._named(f"{spec.name}.{LOG_SUFFIX}"), spec.socket, engine.identity(version),
+            engine.BARS, capabilities(MOST_CHANNELS, MSIX_TABLE, MSIX_PENDING), MOST_CHANNELS,
+            self._loop, self._events, self._hosts[spec.name],
+        )  # fmt: skip
         self.endpoints.append(function)
         self._buses.setdefault(spec.name, function)
         copier = DmaEngine(function, version=version, strict=strict)

@@ -219,15 +219,10 @@ class Administrator:
     def _header(self, message: Datagram, query: _Query, status: SaStatus, size: int = 0) -> bytes:
         header = bytearray(message.payload[:SA_HEADER_SIZE])
         for name, value in {
-            "method": _RESPONSES[query.method],
-            "status": int(status),
-            "rmpp_version": 0,
-            "rmpp_type": 0,
-            "rmpp_flags": 0,
-            "segment": 0,
-            "length_or_window": 0,
+            "method": _RESPONSES[query.method], "status": int(status), "rmpp_version": 0,
+            "rmpp_type": 0, "rmpp_flags": 0, "segment": 0, "length_or_window": 0,
             "attr_offset": -(-size // 8),
-        }.items():
+        }.items():  # fmt: skip
             SA_MAD.set(header, name, value)
         return bytes(header)
 
@@ -242,14 +237,10 @@ def _is_control(mad: bytes) -> bool:
 
 
 def _class_port_info(query: _Query) -> bytes:
-    return bytes(
-        CLASS_PORT_INFO.pack(
-            base_version=1,
-            class_version=SA_CLASS_VERSION,
-            capabilities2=CAP2_SENDONLY_FULL_MEMBER,
-            response_time=RESPONSE_TIME,
-        )
-    )
+    return bytes(CLASS_PORT_INFO.pack(
+        base_version=1, class_version=SA_CLASS_VERSION, capabilities2=CAP2_SENDONLY_FULL_MEMBER,
+        response_time=RESPONSE_TIME,
+    ))  # fmt: skip
 
 
 def _pkey_between(source: PortAgent, target: PortAgent, query: _Query, names: set[str]) -> int:

@@ -251,11 +251,10 @@ def answer_perf(node: Node, ingress: int, mad: bytes) -> bytes | None:
     data = mad[PERF_DATA_OFFSET:]
     if attribute == PerfAttribute.CLASS_PORT_INFO:
         result = CLASS_PORT_INFO.pack(
-            base_version=1,
-            class_version=1,
+            base_version=1, class_version=1,
             capabilities=CAP_EXTENDED_WIDTH | CAP_ALL_PORT_SELECT * node.is_switch,
             response_time=RESPONSE_TIME,
-        )
+        )  # fmt: skip
     elif attribute in (PerfAttribute.PORT_COUNTERS, PerfAttribute.PORT_COUNTERS_EXTENDED):
         selected = _selected(node, ingress, PORT_COUNTERS.get(data, "port"))
         if selected is None:

@@ -78,14 +78,10 @@ class SubnetManager:
     def sm_info(self) -> bytes:
         """Return the manager's SMInfo."""
         self._activity += 1
-        return bytes(
-            SM_INFO.pack(
-                guid=self._fabric.switch.agent.guid,
-                activity=self._activity & 0xFFFFFFFF,
-                priority=PRIORITY,
-                state=SM_MASTER,
-            )
-        )
+        return bytes(SM_INFO.pack(
+            guid=self._fabric.switch.agent.guid, activity=self._activity & 0xFFFFFFFF,
+            priority=PRIORITY, state=SM_MASTER,
+        ))  # fmt: skip
 
     def administer(self, request: Datagram) -> None:
         """Take a MAD for the subnet administrator."""
@@ -198,17 +194,10 @@ def _link_mtu(agent: PortAgent) -> int:
 def _port_info(agent: PortAgent, lid: int, state: int) -> bytes:
     info = bytearray(agent.info)
     for name, value in {
-        "gid_prefix": DEFAULT_PREFIX,
-        "lid": lid,
-        "lmc": 0,
-        "sm_lid": SM_LID,
-        "sm_sl": 0,
-        "neighbour_mtu": _link_mtu(agent),
-        "subnet_timeout": DEFAULT_TIMEOUT,
-        "client_reregister": 1,
-        "state": state,
-        "physical_state": 0,
-    }.items():
+        "gid_prefix": DEFAULT_PREFIX, "lid": lid, "lmc": 0, "sm_lid": SM_LID, "sm_sl": 0,
+        "neighbour_mtu": _link_mtu(agent), "subnet_timeout": DEFAULT_TIMEOUT,
+        "client_reregister": 1, "state": state, "physical_state": 0,
+    }.items():  # fmt: skip
         PORT_INFO.set(info, name, value)
     return bytes(info)
 
@@ -257,21 +246,11 @@ class TrapSender:
 
 def _link_state(lid: int, tid: int) -> bytes:
     notice = NOTICE.pack(
-        generic=1,
-        type=NOTICE_URGENT,
-        producer=PRODUCER_SWITCH,
-        trap=TRAP_LINK_STATE,
+        generic=1, type=NOTICE_URGENT, producer=PRODUCER_SWITCH, trap=TRAP_LINK_STATE,
         issuer_lid=lid,
-    )
+    )  # fmt: skip
     notice[NOTICE_128_LID : NOTICE_128_LID + 2] = lid_bytes(lid)
-    return bytes(
-        SMP.pack(
-            base_version=1,
-            mgmt_class=int(MgmtClass.SUBN_LID),
-            class_version=1,
-            method=int(Method.TRAP),
-            tid=tid,
-            attr_id=int(SmpAttribute.NOTICE),
-            data=bytes(notice),
-        )
-    )
+    return bytes(SMP.pack(
+        base_version=1, mgmt_class=int(MgmtClass.SUBN_LID), class_version=1,
+        method=int(Method.TRAP), tid=tid, attr_id=int(SmpAttribute.NOTICE), data=bytes(notice),
+    ))  # fmt: skip

@@ -42,14 +42,9 @@ def answer_to(request: Datagram, mad: bytes) -> Datagram:
     """Return a MAD that goes back to the sender of `request`, to its queue pair."""
     asked = request.route
     route = Route(
-        smac=asked.dmac,
-        dmac=asked.smac,
-        sgid=asked.dgid,
-        dgid=asked.sgid,
-        hop_limit=asked.hop_limit,
-        service_level=asked.service_level,
-        pkey=DEFAULT_PKEY,
-    )
+        smac=asked.dmac, dmac=asked.smac, sgid=asked.dgid, dgid=asked.sgid,
+        hop_limit=asked.hop_limit, service_level=asked.service_level, pkey=DEFAULT_PKEY,
+    )  # fmt: skip
     qkey = GSI_QKEY if request.target_qpn == GSI_QPN else 0
     grh = _grh(route) if request.grh else b""
     return Datagram(route, request.target_qpn, request.source_qpn, qkey, 0, grh, mad)

@@ -162,28 +162,15 @@ class PortAgent:
         self.sl2vl: dict[int, bytes] = {}
         self.arbitration: dict[int, bytes] = {}
         self.info = PORT_INFO.pack(
-            gid_prefix=DEFAULT_PREFIX,
-            capabilities=self._capabilities,
-            local_port=self.number,
-            width_enabled=WIDTH_1X | WIDTH_4X,
-            width_supported=WIDTH_1X | WIDTH_4X,
-            width_active=WIDTH_4X,
-            speed_supported=ALL_SPEEDS,
-            speed_enabled=ALL_SPEEDS,
-            speed_active=SPEED_QDR,
-            state=LINK_DOWN,
-            physical_state=PHYSICAL_POLLING,
-            link_down_default=PHYSICAL_POLLING,
-            neighbour_mtu=MTU_4096,
-            mtu_cap=MTU_4096,
-            vl_cap=VLS_4,
-            operational_vls=1,
-            vl_arb_high_cap=ARBITRATION_ENTRIES,
-            vl_arb_low_cap=ARBITRATION_ENTRIES,
-            guid_cap=self._guid_count,
-            subnet_timeout=DEFAULT_TIMEOUT,
-            resp_time=DEFAULT_TIMEOUT,
-        )
+            gid_prefix=DEFAULT_PREFIX, capabilities=self._capabilities, local_port=self.number,
+            width_enabled=WIDTH_1X | WIDTH_4X, width_supported=WIDTH_1X | WIDTH_4X,
+            width_active=WIDTH_4X, speed_supported=ALL_SPEEDS, speed_enabled=ALL_SPEEDS,
+            speed_active=SPEED_QDR, state=LINK_DOWN, physical_state=PHYSICAL_POLLING,
+            link_down_default=PHYSICAL_POLLING, neighbour_mtu=MTU_4096, mtu_cap=MTU_4096,
+            vl_cap=VLS_4, operational_vls=1, vl_arb_high_cap=ARBITRATION_ENTRIES,
+            vl_arb_low_cap=ARBITRATION_ENTRIES, guid_cap=self._guid_count,
+            subnet_timeout=DEFAULT_TIMEOUT, resp_time=DEFAULT_TIMEOUT,
+        )  # fmt: skip
         self.management_key = ManagementKey(self.info)
         self._remember()
         self._address()

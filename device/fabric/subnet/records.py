@@ -105,20 +105,11 @@ def common_pkey(one: PortAgent, other: PortAgent) -> int:
 
 def path(source: PortAgent, target: PortAgent, pkey: int) -> bytes:
     """Give the PathRecord between two end ports."""
-    return bytes(
-        PATH_RECORD.pack(
-            dgid=target.gid(0),
-            sgid=source.gid(0),
-            dlid=target.lid,
-            slid=source.lid,
-            hop_limit=SUBNET_LOCAL_HOPS,
-            reversible=1,
-            paths=1,
-            pkey=pkey,
-            mtu=min(source.get("neighbour_mtu"), target.get("neighbour_mtu")),
-            **BEST_LINK,
-        )
-    )
+    return bytes(PATH_RECORD.pack(
+        dgid=target.gid(0), sgid=source.gid(0), dlid=target.lid, slid=source.lid,
+        hop_limit=SUBNET_LOCAL_HOPS, reversible=1, paths=1, pkey=pkey,
+        mtu=min(source.get("neighbour_mtu"), target.get("neighbour_mtu")), **BEST_LINK,
+    ))  # fmt: skip
 
 
 def _paths(fabric: InfinibandFabric) -> Iterator[bytes]:

@@ -40,21 +40,12 @@ class Node:
     def info(self, port: int) -> bytes:
         """Return the NodeInfo that answers a request through `port`."""
         own = self.ports[0] if self.is_switch else self.ports[port]
-        return bytes(
-            NODE_INFO.pack(
-                base_version=1,
-                class_version=1,
-                node_type=self.kind,
-                ports=len(self.ports) - self.is_switch,
-                system_image_guid=self.guid,
-                node_guid=self.guid,
-                port_guid=own.guid,
-                partition_cap=len(own.pkeys),
-                device_id=self.device_id,
-                local_port=port,
-                vendor_id=VENDOR_MELLANOX,
-            )
-        )
+        return bytes(NODE_INFO.pack(
+            base_version=1, class_version=1, node_type=self.kind,
+            ports=len(self.ports) - self.is_switch, system_image_guid=self.guid,
+            node_guid=self.guid, port_guid=own.guid, partition_cap=len(own.pkeys),
+            device_id=self.device_id, local_port=port, vendor_id=VENDOR_MELLANOX,
+        ))  # fmt: skip
 
     def described(self) -> bytes:
         """Return the NodeDescription."""
