@@ -110,18 +110,11 @@ class Campaign:
         bystander.kill()
         assert server.terminate() == 0, server.text()
         return Outcome(
-            accesses=self._done,
-            by_attack=self._by_attack,
-            lives=self._lives,
-            seconds=seconds,
-            exceptions=exceptions(server),
-            stalls=server.held(),
-            leaked=leaked,
-            memory=(first, self._most_memory, last),
-            quiet=quiet,
-            bystander=report,
+            accesses=self._done, by_attack=self._by_attack, lives=self._lives, seconds=seconds,
+            exceptions=exceptions(server), stalls=server.held(), leaked=leaked,
+            memory=(first, self._most_memory, last), quiet=quiet, bystander=report,
             log=server.text(),
-        )
+        )  # fmt: skip
 
     def _settled_memory(self, server: ServerProcess, files: int) -> int:
         """The server's own memory once it has seen that the guest is gone."""

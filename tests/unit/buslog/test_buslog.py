@@ -27,17 +27,9 @@ from bluebridge.host_tools.analyzer.event_lines import json_line, table_line
 
 def _event(kind: Kind, address: int, data: bytes, **more: int) -> Event:
     return Event(
-        0,
-        1.5,
-        "a",
-        kind,
-        more.get("bar", 0),
-        What(more.get("what", What.OTHER)),
-        more.get("obj", 0),
-        address,
-        more.get("length", len(data)),
-        data,
-    )
+        0, 1.5, "a", kind, more.get("bar", 0), What(more.get("what", What.OTHER)),
+        more.get("obj", 0), address, more.get("length", len(data)), data,
+    )  # fmt: skip
 
 
 def _write(folder: Path) -> None:

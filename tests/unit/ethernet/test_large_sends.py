@@ -77,15 +77,11 @@ def test_segments(headers: bytes, total: int, mss: int) -> None:
 @pytest.mark.parametrize(
     "headers",
     [
-        b"",
-        ipv4_headers()[:-1],
-        ipv4_headers() + b"x",
-        ETHERNET + b"\x08\6" + bytes(60),
-        ETHERNET + b"\x86\xdd" + bytes(60),
-        ETHERNET + b"\x08\0" + bytes(60),
+        b"", ipv4_headers()[:-1], ipv4_headers() + b"x", ETHERNET + b"\x08\6" + bytes(60),
+        ETHERNET + b"\x86\xdd" + bytes(60), ETHERNET + b"\x08\0" + bytes(60),
         ipv4_headers()[:23] + b"\x11" + ipv4_headers()[24:],
     ],
-)
+)  # fmt: skip
 def test_headers_that_are_none_are_refused(headers: bytes) -> None:
     with pytest.raises(SegmentError):
         LargeSendHeaders(headers)

@@ -147,15 +147,11 @@ RSS_QPN = 0x2C000
         ("3ffe:2501:200:1fff::7", 2794, "3ffe:2501:200:3::1", 1766, 0x2CC18CD5, 0x40207D3D),
         ("3ffe:501:8::260:97ff:fe40:efab", 14230, "ff02::1", 4739, 0x0F0C461C, 0xDDE51BBF),
         (
-            "3ffe:1900:4545:3:200:f8ff:fe21:67cf",
-            44251,
-            "fe80::200:f8ff:fe21:67cf",
-            38024,
-            0x4B61E985,
-            0x02D1FEEF,
+            "3ffe:1900:4545:3:200:f8ff:fe21:67cf", 44251, "fe80::200:f8ff:fe21:67cf", 38024,
+            0x4B61E985, 0x02D1FEEF,
         ),
     ],
-)
+)  # fmt: skip
 def test_toeplitz_vectors(
     source: str, source_port: int, target: str, target_port: int, addresses: int, with_ports: int
 ) -> None:
@@ -172,13 +168,9 @@ def context(base: int, log_size: int, flags: int = ALL, hash_fn: int = 1) -> byt
     """An indirection context as mlx4_en makes it."""
     raw = QPC.pack(service=ServiceType.MLX, rss=1, mtu_msgmax=0xFF)
     values: dict[str, int | bytes] = {
-        "log_table_size": log_size,
-        "base_qpn": base,
-        "default_qpn": base,
-        "flags": flags,
-        "hash_fn": hash_fn,
-        "key": KEY,
-    }
+        "log_table_size": log_size, "base_qpn": base, "default_qpn": base, "flags": flags,
+        "hash_fn": hash_fn, "key": KEY,
+    }  # fmt: skip
     for name, value in values.items():
         RSS.set(raw, name, value, RSS_OFFSET)
     return raw
@@ -195,15 +187,11 @@ def tcp(protocol: int = 6) -> bytearray:
 @pytest.mark.parametrize(
     ("flags", "protocol", "expected"),
     [
-        (ALL, 6, 0x51CCC178),
-        (ALL, 17, 0x323E8FC2),
-        (ALL | RssFlag.UDP_IPV4, 17, 0x51CCC178),
-        (RssFlag.IPV4, 6, 0x323E8FC2),
-        (RssFlag.IPV6, 6, 0),
-        (RssFlag.TCP_IPV4, 6, 0x51CCC178),
+        (ALL, 6, 0x51CCC178), (ALL, 17, 0x323E8FC2), (ALL | RssFlag.UDP_IPV4, 17, 0x51CCC178),
+        (RssFlag.IPV4, 6, 0x323E8FC2), (RssFlag.IPV6, 6, 0), (RssFlag.TCP_IPV4, 6, 0x51CCC178),
         (RssFlag.TCP_IPV4, 17, 0),
     ],
-)
+)  # fmt: skip
 def test_fields_follow_the_context(flags: int, protocol: int, expected: int) -> None:
     frame = tcp(protocol)
     value, qpn = spreader_of(context(0x100, 3, flags)).choose(frame, FrameHeaders(frame))

@@ -124,15 +124,10 @@ def test_a_rule_takes_what_it_says(net: Net, words: str, taken: Message, passes:
 @pytest.mark.parametrize(
     ("link", "direction", "reaches"),
     [
-        ("a/1", "out", 0),
-        ("a/1", "both", 0),
-        ("a/1", "in", 1),
-        ("b/1", "in", 0),
-        ("b/1", "both", 0),
-        ("b/1", "out", 1),
-        ("c/1", "both", 1),
+        ("a/1", "out", 0), ("a/1", "both", 0), ("a/1", "in", 1), ("b/1", "in", 0),
+        ("b/1", "both", 0), ("b/1", "out", 1), ("c/1", "both", 1),
     ],
-)
+)  # fmt: skip
 def test_the_direction_of_a_rule(net: Net, link: str, direction: str, reaches: int) -> None:
     net.rule(link, f"drop direction={direction}")
     net.send(request())

@@ -80,15 +80,12 @@ def test_two_hops_lead_to_the_other_guest_and_back(wild: Subnet) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"hop_count": 64},
-        {"hop_pointer": 9},
-        {"status": DIRECTION, "hop_pointer": 0},
+        {"hop_count": 64}, {"hop_pointer": 9}, {"status": DIRECTION, "hop_pointer": 0},
         {"status": DIRECTION, "hop_pointer": 7},
         {"hop_count": 2, "initial_path": b"\0\1\x63".ljust(64, b"\0")},
-        {"hop_count": 2, "initial_path": b"\0\1\5".ljust(64, b"\0")},
-        {"method": Method.GET_RESP},
+        {"hop_count": 2, "initial_path": b"\0\1\5".ljust(64, b"\0")}, {"method": Method.GET_RESP},
     ],
-)
+)  # fmt: skip
 def test_smps_that_lead_nowhere_are_dropped(wild: Subnet, change: dict[str, int | bytes]) -> None:
     request = smp(SmpAttribute.NODE_INFO, path=b"\1")
     for name, value in change.items():

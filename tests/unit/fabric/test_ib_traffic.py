@@ -28,18 +28,10 @@ def connect(subnet: Subnet, **more: int) -> tuple[TestQp, TestQp]:
     for node, qp, peer, other in ((a, qa, b, qb), (b, qb, a, qa)):
         mask = 1 << OptPar.RRE | 1 << OptPar.RAE | 1 << OptPar.RWE
         node.modify(
-            qp,
-            Opcode.INIT2RTR_QP,
-            mask,
-            remote_qpn=other.qpn,
-            next_recv_psn=100,
-            mtu=5,
-            msg_max=30,
-            min_rnr_timer=1,
-            pri_rlid=peer.agent.lid,
-            pri_sched_queue=0x83 | 5 << 2,
+            qp, Opcode.INIT2RTR_QP, mask, remote_qpn=other.qpn, next_recv_psn=100, mtu=5,
+            msg_max=30, min_rnr_timer=1, pri_rlid=peer.agent.lid, pri_sched_queue=0x83 | 5 << 2,
             **ALL_REMOTE,
-        )
+        )  # fmt: skip
         node.to_rts(qp)
     return qa, qb
 

@@ -146,15 +146,10 @@ def test_the_log_says_what_was_changed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        "rewrite",
-        "rewrite psn=1",
-        "rewrite bth.colour=1",
-        "rewrite ipv4.checksum=1",
-        "rewrite ipv4.source=1",
-        "rewrite bth.psn=0x1000000",
-        "rewrite bth.psn=x",
+        "rewrite", "rewrite psn=1", "rewrite bth.colour=1", "rewrite ipv4.checksum=1",
+        "rewrite ipv4.source=1", "rewrite bth.psn=0x1000000", "rewrite bth.psn=x",
     ],
-)
+)  # fmt: skip
 def test_a_rewriting_that_makes_no_sense(words: str) -> None:
     with pytest.raises(ValueError, match=r"HEADER\.FIELD|has|from 0 to"):
         parsed(words)

@@ -147,17 +147,10 @@ def test_the_own_address_is_the_one_on_the_way() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "package",
-        "host",
-        "host:",
-        "host:0",
-        "host:65536",
-        "a:1,b",
-        "a:1,",
-        "::1:5001",
+        "package", "host", "host:", "host:0", "host:65536", "a:1,b", "a:1,", "::1:5001",
         ",".join(f"10.0.0.{n}:1" for n in range(16)),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_host_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         wire(text)

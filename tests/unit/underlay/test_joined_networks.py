@@ -235,18 +235,15 @@ def test_the_header_is_that_of_the_rfc(tunnel: Tunnel) -> None:
 @pytest.mark.parametrize(
     ("datagram", "why"),
     [
-        (b"", Refusal.SHORT),
-        (WIRE, Refusal.SHORT),
-        (WIRE + FRAME[:13], Refusal.SHORT),
-        (WIRE + FRAME + bytes(LONGEST), Refusal.LONG),
-        (b"\0" + WIRE[1:] + FRAME, Refusal.FORM),
+        (b"", Refusal.SHORT), (WIRE, Refusal.SHORT), (WIRE + FRAME[:13], Refusal.SHORT),
+        (WIRE + FRAME + bytes(LONGEST), Refusal.LONG), (b"\0" + WIRE[1:] + FRAME, Refusal.FORM),
         (b"\x0c" + WIRE[1:] + FRAME, Refusal.FORM),
         (bytes.fromhex("08000000 00004e00") + FRAME, Refusal.NETWORK),
         (bytes.fromhex("08000000 01004d00") + FRAME, Refusal.NETWORK),
         (WIRE + HERE + b"\1" + FRAME[7:], Refusal.SOURCE),
         (WIRE + HERE + bytes(6) + FRAME[12:], Refusal.SOURCE),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_frame_of_this_network_is_counted(
     tunnel: Tunnel, datagram: bytes, why: Refusal
 ) -> None:
