@@ -45,6 +45,14 @@ class CompletionStatus(IntEnum):
     REMOTE_ABORTED_ERR = 0x22
 
 
+_VERBS = (
+    "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_PROT_ERR", "WR_FLUSH_ERR", "MW_BIND_ERR", "BAD_RESP_ERR",
+    "LOC_ACCESS_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR", "REM_OP_ERR", "RETRY_EXC_ERR",
+    "RNR_RETRY_EXC_ERR", "REM_ABORT_ERR",
+)  # fmt: skip
+VERBS_STATUS = dict(zip(CompletionStatus, _VERBS, strict=True))
+"""What verbs call each status (Linux `ib/cq.c: mlx4_ib_handle_error_cqe`)."""
+
 _SOURCE = "inc/cq.h: struct mlx4_cqe; ib/cq.c: mlx4_ib_poll_one"
 
 CQE = Struct(

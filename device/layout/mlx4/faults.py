@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
-from bluebridge.device.layout.mlx4.cqe import CompletionStatus
+from bluebridge.device.layout.mlx4.cqe import VERBS_STATUS, CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import (
     PORT_MNG_GUID_INFO,
     PORT_MNG_PKEY_TABLE,
@@ -196,12 +196,6 @@ _RTRS_FAULTS = (
         for name, rule, _ in _RTRS_MESSAGES
     ),
 )
-_VERBS = (
-    "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_PROT_ERR", "WR_FLUSH_ERR", "MW_BIND_ERR", "BAD_RESP_ERR",
-    "LOC_ACCESS_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR", "REM_OP_ERR", "RETRY_EXC_ERR",
-    "RNR_RETRY_EXC_ERR", "REM_ABORT_ERR",
-)  # fmt: skip
-"""What verbs call each `CompletionStatus`."""
 _LOAD = "mlx4_core does not load; a reload works again"
 _FATAL = "mlx4_core resets the adapter: a closing command may not fail"
 
@@ -282,7 +276,7 @@ FAULTS = (
         "ibv_poll_cq: -2; in the kernel mlx4_ib_poll_one does not check and the guest may oops",
         needs=("qpn",), takes=COUNTED,
     ),
-    *(_status(status, verb) for status, verb in zip(CompletionStatus, _VERBS, strict=True)),
+    *(_status(status, verb) for status, verb in VERBS_STATUS.items()),
     NamedFault("wc-general-err", Layer.QUEUE, Effect.CQE_STATUS,
                "a completion of the queue pair says a syndrome that no driver knows",
                "IBV_WC_GENERAL_ERR", needs=("qpn",), takes=COUNTED, fixed={"status": "0x7f"}),

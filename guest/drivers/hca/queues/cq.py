@@ -15,7 +15,7 @@ from bluebridge.device.layout.mlx4.cqe import (
     OPCODE_MASK,
     OWNER_BIT,
     OWNER_OFFSET,
-    CompletionStatus,
+    VERBS_STATUS,
     RecvOpcode,
 )
 from bluebridge.device.layout.mlx4.uar import CQ_ARM_NEXT, CQ_ARM_SOLICITED, CQ_DOORBELL, PAGE_SIZE
@@ -53,25 +53,10 @@ _RECV_KINDS = {
     RecvOpcode.SEND_WITH_IMM: (WcOpcode.RECV, WcFlags.WITH_IMM),
     RecvOpcode.SEND_WITH_INVALIDATE: (WcOpcode.RECV, WcFlags.WITH_INV),
 }
-_STATUSES = {
-    CompletionStatus.LOCAL_LENGTH_ERR: WcStatus.LOC_LEN_ERR,
-    CompletionStatus.LOCAL_QP_OP_ERR: WcStatus.LOC_QP_OP_ERR,
-    CompletionStatus.LOCAL_PROT_ERR: WcStatus.LOC_PROT_ERR,
-    CompletionStatus.WR_FLUSH_ERR: WcStatus.WR_FLUSH_ERR,
-    CompletionStatus.MW_BIND_ERR: WcStatus.MW_BIND_ERR,
-    CompletionStatus.BAD_RESP_ERR: WcStatus.BAD_RESP_ERR,
-    CompletionStatus.LOCAL_ACCESS_ERR: WcStatus.LOC_ACCESS_ERR,
-    CompletionStatus.REMOTE_INVAL_REQ_ERR: WcStatus.REM_INV_REQ_ERR,
-    CompletionStatus.REMOTE_ACCESS_ERR: WcStatus.REM_ACCESS_ERR,
-    CompletionStatus.REMOTE_OP_ERR: WcStatus.REM_OP_ERR,
-    CompletionStatus.TRANSPORT_RETRY_EXC_ERR: WcStatus.RETRY_EXC_ERR,
-    CompletionStatus.RNR_RETRY_EXC_ERR: WcStatus.RNR_RETRY_EXC_ERR,
-    CompletionStatus.REMOTE_ABORTED_ERR: WcStatus.REM_ABORT_ERR,
-}
 _SEND_BY_NUMBER = {int(key): value for key, value in _SEND_OPCODES.items()}
 _RECV_BY_NUMBER = {int(key): value for key, value in _RECV_KINDS.items()}
 _GRH_FLAGS = {int(key): flags | WcFlags.GRH for key, (_, flags) in _RECV_KINDS.items()}
-_STATUS_BY_NUMBER = {int(key): value for key, value in _STATUSES.items()}
+_STATUS_BY_NUMBER = {int(code): WcStatus[name] for code, name in VERBS_STATUS.items()}
 _SUCCESS = WcStatus.SUCCESS
 
 

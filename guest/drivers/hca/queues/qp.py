@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bluebridge.device.layout.fields import Value
-from bluebridge.device.layout.mlx4.commands import Opcode, OptPar
+from bluebridge.device.layout.mlx4.commands import TRANSITIONS, Opcode, OptPar
 from bluebridge.device.layout.mlx4.contexts import (
     QPC,
     QPC_MAILBOX_OFFSET,
@@ -45,16 +45,15 @@ _PORT_SHIFT = 6  # of the schedule queue
 _LINK_ETHERNET = 1
 _COUNTER_SINK = 0xFF
 
-TRANSITIONS: dict[tuple[QpState, QpState], Opcode] = {
-    (QpState.RESET, QpState.INIT): Opcode.RST2INIT_QP,
-    (QpState.INIT, QpState.INIT): Opcode.INIT2INIT_QP,
-    (QpState.INIT, QpState.RTR): Opcode.INIT2RTR_QP,
-    (QpState.RTR, QpState.RTS): Opcode.RTR2RTS_QP,
-    (QpState.RTS, QpState.RTS): Opcode.RTS2RTS_QP,
-    (QpState.SQE, QpState.RTS): Opcode.SQERR2RTS_QP,
-    (QpState.RTS, QpState.SQD): Opcode.RTS2SQD_QP,
-    (QpState.SQD, QpState.SQD): Opcode.SQD2SQD_QP,
-    (QpState.SQD, QpState.RTS): Opcode.SQD2RTS_QP,
+_STATES = (
+    QpState.RESET, QpState.INIT, QpState.RTR, QpState.RTS,
+    QpState.SQE, QpState.SQD, QpState.ERR, QpState.SQD,
+)  # fmt: skip
+"""States by their number in a context; the last one is that of a queue that drains."""
+_OPCODES: dict[tuple[QpState, QpState], Opcode] = {
+    (_STATES[source], _STATES[change.target]): Opcode(opcode)
+    for opcode, change in TRANSITIONS.items()
+    for source in change.sources
 }
 
 Values = dict[str, Value]
@@ -62,11 +61,7 @@ Values = dict[str, Value]
 
 def transition(current: QpState, target: QpState) -> Opcode:
     """Return the command for a transition; `VerbsError` when the state machine has none."""
-    if target is QpState.RESET:
-        return Opcode.TORST_QP
-    if target is QpState.ERR and current is not QpState.RESET:
-        return Opcode.TOERR_QP
-    opcode = TRANSITIONS.get((current, target))
+    opcode = _OPCODES.get((current, target))
     if opcode is None:
         raise VerbsError(f"a queue pair cannot go from {current.name} to {target.name}")
     return opcode
@@ -178,16 +173,6 @@ def _log(depth: int | None) -> int | None:
 
 
 _NO_MAILBOX = 2
-_DEVICE_STATES = {
-    0: QpState.RESET,
-    1: QpState.INIT,
-    2: QpState.RTR,
-    3: QpState.RTS,
-    4: QpState.SQE,
-    5: QpState.SQD,
-    6: QpState.ERR,
-    7: QpState.SQD,
-}
 
 
 class Qp(WorkQueues):
@@ -236,7 +221,7 @@ class Qp(WorkQueues):
     def query_state(self) -> QpState:
         """Ask the device for the state of the queue pair."""
         data = self._adapter.commands.query(Opcode.QUERY_QP, self.qpn)
-        return _DEVICE_STATES[QPC.get(data, "state", QPC_MAILBOX_OFFSET)]
+        return _STATES[QPC.get(data, "state", QPC_MAILBOX_OFFSET)]
 
     def destroy(self) -> None:
         """Reset the queue pair and free its resources; a second call does nothing."""
