@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from bluebridge.device.dma.engine import DmaEngine
 from bluebridge.device.layout.ntb import gen4
 from bluebridge.device.ntb.gen4 import Gen4Bridge
@@ -14,21 +17,37 @@ WINDOW1 = 0xF7_8010_0000
 REGISTERS = 0xF7_8020_0000
 ENGINE = 0xFD00_0000
 SIZE = 1 << 20
+Bars = Mapping[int, tuple[int, int]]
 
 
-class Guest:
+class BridgeGuest:
+    """One guest with its side of a bridge, whose BARs are placed by `bars`: base and size."""
+
+    def __init__(self, name: str, make: Callable[[FakeFunction], Any], bars: Bars) -> None:
+        self.host = Host(name.partition(".")[0])
+        self.bus = FakeFunction(name, self.host)
+        self.bridge = make(self.bus)
+        self.bus.model = self.bus.bridge = self.bridge
+        for index, (base, size) in bars.items():
+            self.bus.place_bar(index, base, size)
+
+    def write(self, offset: int, width: int, value: int) -> None:
+        """A register of the bridge."""
+        self.bridge.bar_write(0, offset, value.to_bytes(width, "little"))
+
+    def read(self, offset: int, width: int) -> int:
+        """A register of the bridge."""
+        return int.from_bytes(self.bridge.bar_read(0, offset, width), "little")
+
+
+class Guest(BridgeGuest):
     """One guest as its drivers see it: registers of the bridge, a DMA engine, memory."""
 
     def __init__(self, name: str, link: BridgeLink) -> None:
-        self.host = Host(name)
+        bars = {0: (REGISTERS, gen4.BAR0_SIZE), 2: (WINDOW0, SIZE), 4: (WINDOW1, SIZE)}
+        super().__init__(f"{name}.ntb4", lambda bus: Gen4Bridge(bus, link), bars)
         self.tick = 0.0
         self._time = 0.0
-        self.bus = FakeFunction(f"{name}.ntb4", self.host)
-        self.bridge = Gen4Bridge(self.bus, link)
-        self.bus.model = self.bus.bridge = self.bridge
-        self.bus.place_bar(0, REGISTERS, gen4.BAR0_SIZE)
-        self.bus.place_bar(2, WINDOW0, SIZE)
-        self.bus.place_bar(4, WINDOW1, SIZE)
         self.dma_bus = FakeFunction(f"{name}.dma", self.host, beside=self.bus)
         self.engine = DmaEngine(self.dma_bus, clock=self._tick)
         self.dma_bus.model = self.engine
@@ -43,14 +62,6 @@ class Guest:
         """The engine's clock: each look at it takes `tick` seconds."""
         self._time += self.tick
         return self._time
-
-    def write(self, offset: int, width: int, value: int) -> None:
-        """A register of the bridge."""
-        self.bridge.bar_write(0, offset, value.to_bytes(width, "little"))
-
-    def read(self, offset: int, width: int) -> int:
-        """A register of the bridge."""
-        return int.from_bytes(self.bridge.bar_read(0, offset, width), "little")
 
     def probe(self) -> None:
         """What the driver does at its probe (gen4_init_ntb, ndev_init_isr)."""

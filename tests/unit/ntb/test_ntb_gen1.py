@@ -14,35 +14,30 @@ from bluebridge.device.ntb.gen1 import Gen1Bridge, config_registers
 from bluebridge.device.ntb.link import HOLD_SECONDS, TRAINING_SECONDS, BridgeLink
 from bluebridge.device.pci.host import Host
 from tests.models.fake_bus import FakeFunction
+from tests.models.ntb_pair import BridgeGuest
 
 SIZE = 1 << 20
 BAR2, BAR4 = 0xF7_8000_0000, 0xF7_8010_0000
 MIDDLE2, MIDDLE4 = 0x2000000000000000, 0x4000000000000000
 
 
-class Guest:
+def _bridge(
+    bus: FakeFunction, link: BridgeLink, downstream: bool, hang: Collection[str]
+) -> Gen1Bridge:
+    for register in config_registers((SIZE, SIZE), downstream):
+        struct.pack_into(register.form, bus.config, register.offset, register.value)
+    return Gen1Bridge(bus, link, hang)
+
+
+class Guest(BridgeGuest):
     """One guest as ntb_hw_intel drives the bridge, with the default work-around: BAR4 shows the
     peer's registers, BAR2 is the window."""
 
     def __init__(
         self, name: str, link: BridgeLink, downstream: bool, hang: Collection[str] = ()
     ) -> None:
-        self.host = Host(name)
-        self.bus = FakeFunction(f"{name}.ntb1", self.host)
-        for register in config_registers((SIZE, SIZE), downstream):
-            struct.pack_into(register.form, self.bus.config, register.offset, register.value)
-        self.bridge = Gen1Bridge(self.bus, link, hang)
-        self.bus.model = self.bus.bridge = self.bridge
-        self.bus.place_bar(2, BAR2, SIZE)
-        self.bus.place_bar(4, BAR4, SIZE)
-
-    def write(self, offset: int, width: int, value: int) -> None:
-        """A register."""
-        self.bridge.bar_write(0, offset, value.to_bytes(width, "little"))
-
-    def read(self, offset: int, width: int) -> int:
-        """A register."""
-        return int.from_bytes(self.bridge.bar_read(0, offset, width), "little")
+        bars = {2: (BAR2, SIZE), 4: (BAR4, SIZE)}
+        super().__init__(f"{name}.ntb1", lambda bus: _bridge(bus, link, downstream, hang), bars)
 
     def setup(self) -> None:
         """xeon_setup_b2b_mw with BAR4 as the register window, then the interrupt masks."""

@@ -14,33 +14,20 @@ from bluebridge.device.ntb.switchtec_messages import (
     REMINDERS,
     SETTLING_SECONDS,
 )
-from bluebridge.device.pci.host import Host
-from tests.models.fake_bus import FakeFunction
+from tests.models.ntb_pair import BridgeGuest
 
 BAR2, BAR4 = 0xF7_8000_0000, 0xF7_8020_0000
 LUT_BYTES = layout.LUTS * layout.LUT_SIZE
 ALL = (1 << 60) - 1
 
 
-class Guest:
+class Guest(BridgeGuest):
     """One partition as ntb_hw_switchtec drives it."""
 
     def __init__(self, name: str, link: BridgeLink, partition: int) -> None:
         self.partition = partition
-        self.host = Host(name)
-        self.bus = FakeFunction(f"{name}.ntbs", self.host)
-        self.bridge = SwitchtecBridge(self.bus, link)
-        self.bus.model = self.bus.bridge = self.bridge
-        self.bus.place_bar(2, BAR2, 2 << 20)
-        self.bus.place_bar(4, BAR4, 1 << 20)
-
-    def write(self, offset: int, width: int, value: int) -> None:
-        """A register."""
-        self.bridge.bar_write(0, offset, value.to_bytes(width, "little"))
-
-    def read(self, offset: int, width: int) -> int:
-        """A register."""
-        return int.from_bytes(self.bridge.bar_read(0, offset, width), "little")
+        bars = {2: (BAR2, 2 << 20), 4: (BAR4, 1 << 20)}
+        super().__init__(f"{name}.ntbs", lambda bus: SwitchtecBridge(bus, link), bars)
 
     @property
     def messaging(self) -> int:

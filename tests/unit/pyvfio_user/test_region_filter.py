@@ -6,7 +6,7 @@ import errno
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from typing import cast
+from typing import ClassVar, cast
 
 import pytest
 from hypothesis import given
@@ -32,32 +32,30 @@ def _read(offset: int, length: int) -> bytes:
     return b"" if offset == 0x66 else bytes([offset & 0xFF]) * length
 
 
-@pytest.fixture(autouse=True)
-def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many accesses are served together shall not depend on the machine."""
-    monkeypatch.setattr(_region_filter, "TOGETHER_SECONDS", 3600.0)
-
-
 class Wire:
     """A filter between two sockets, and the runs of stores that it served."""
 
+    made: ClassVar[list[socket.socket]] = []
+    """Sockets that are closed with their test."""
+
     def __init__(self) -> None:
-        self.client, server = socket.socketpair()
-        self.server = server
+        self.client, self.server = socket.socketpair()
+        self.made.extend((self.client, self.server))
         self.runs: list[tuple[int, bytes, int]] = []
         self.complaints: list[str] = []
         self.regions = {
             2: BulkRegion(SIZE, _read, lambda *run: self.runs.append(run)),
             4: BulkRegion(WIDE, _read, lambda *run: self.runs.append(run)),
         }
+        self.serve({})
+
+    def serve(self, registers: dict[int, RegisterRegion]) -> None:
+        """Have a filter with these registers, besides the windows."""
+        complain = self.complaints.append
         self.filter = RegionFilter(
-            server,
-            lambda *_: False,
-            lambda _: 0,
-            self.complaints.append,
-            Closer(),
+            *(self.server, lambda *_: False, lambda _: 0, complain, Closer()),
             self.regions,
-            {},
+            registers,
         )
 
     def write(self, offset: int, data: bytes, region: int = 2, flags: int = NO_REPLY) -> None:
@@ -65,10 +63,14 @@ class Wire:
         head = struct.pack("<HHIII", 1, 10, 32 + len(data), flags, 0)
         self.client.sendall(head + struct.pack("<QII", offset, region, len(data)) + data)
 
-    def close(self) -> None:
-        """Close both ends."""
-        self.client.close()
-        self.server.close()
+
+@pytest.fixture(autouse=True)
+def no_hurry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """How many accesses are served together shall not depend on the machine."""
+    monkeypatch.setattr(_region_filter, "TOGETHER_SECONDS", 3600.0)
+    yield
+    while Wire.made:
+        Wire.made.pop().close()
 
 
 def test_neighbours_are_joined() -> None:
@@ -82,7 +84,6 @@ def test_neighbours_are_joined() -> None:
         (36, 4, 4),
     ]
     assert wire.filter.inspect() is Verdict.IDLE
-    wire.close()
 
 
 def test_messages_with_reply_or_of_other_regions_are_left_for_the_library() -> None:
@@ -96,7 +97,6 @@ def test_messages_with_reply_or_of_other_regions_are_left_for_the_library() -> N
         assert wire.filter.inspect() is Verdict.PASS
         assert wire.filter.message[32:] == b"12345678"
         assert wire.filter.inspect() is Verdict.HANDLED
-        wire.close()
 
 
 def test_an_incomplete_message_waits_for_its_rest() -> None:
@@ -111,7 +111,6 @@ def test_an_incomplete_message_waits_for_its_rest() -> None:
     assert len(wire.runs) == 2
     wire.client.close()
     assert wire.filter.inspect() is Verdict.DROP
-    wire.close()
 
 
 @given(st.lists(st.tuples(st.integers(0, 64), st.binary(min_size=1, max_size=8))))
@@ -127,7 +126,6 @@ def test_runs_store_what_single_writes_would(writes: list[tuple[int, bytes]]) ->
         assert len(data) % width == 0
         found[offset : offset + len(data)] = data
     assert found == expected
-    wire.close()
 
 
 def _ask(wire: Wire, command: int, body: bytes) -> tuple[int, bytes]:
@@ -148,7 +146,6 @@ def test_a_region_of_four_gigabytes_is_served_without_the_library() -> None:
     assert _ask(wire, 9, where) == (0, where + b"\xf8" * 8)
     assert _ask(wire, 10, where + b"12345678") == (0, where)
     assert wire.runs == [(WIDE - 8, b"12345678", 8)]
-    wire.close()
 
 
 def test_invalid_accesses_fail() -> None:
@@ -157,7 +154,6 @@ def test_invalid_accesses_fail() -> None:
         assert _ask(wire, 9, struct.pack("<QII", offset, 4, length)) == (5, b"")
     assert _ask(wire, 10, struct.pack("<QII", 0, 4, 8) + b"short") == (5, b"")
     assert not wire.runs
-    wire.close()
 
 
 class Registers:
@@ -193,15 +189,7 @@ def _registers(failed: Callable[[BaseException], int] = _error) -> tuple[Wire, R
     wire = Wire()
     registers = Registers(wire)
     region = RegisterRegion(16, registers.read, registers.write, failed)
-    wire.filter = RegionFilter(
-        wire.server,
-        lambda *_: False,
-        lambda _: 0,
-        wire.complaints.append,
-        Closer(),
-        wire.regions,
-        {0: region, 2: region},
-    )
+    wire.serve({0: region, 2: region})
     return wire, registers
 
 
@@ -227,7 +215,6 @@ def test_registers_are_served_in_the_order_of_the_bus() -> None:
     assert registers.seen == [(1, b"1234"), (2, b"5678")]
     assert [offset for offset, _, _ in wire.runs] == [0, 8]
     assert wire.filter.inspect() is Verdict.IDLE
-    wire.close()
 
 
 def test_registers_answer_and_fail_as_their_functions_do() -> None:
@@ -241,7 +228,6 @@ def test_registers_answer_and_fail_as_their_functions_do() -> None:
     wire.write(12, b"1234", region=0)  # without a reply
     assert _ask(wire, 9, where) == (0, where + b"abcd")
     assert len(registers.seen) == 1
-    wire.close()
 
 
 def test_an_invalid_access_is_left_for_the_library() -> None:
@@ -255,7 +241,6 @@ def test_an_invalid_access_is_left_for_the_library() -> None:
         wire, _ = _registers()
         wire.client.sendall(struct.pack("<HHIII", 7, 9, 16 + len(body), 0, 0) + body)
         assert wire.filter.inspect() is Verdict.PASS
-        wire.close()
 
 
 @pytest.mark.parametrize("length", [8193, 1 << 18, 1 << 31])
@@ -264,7 +249,6 @@ def test_the_library_gets_no_long_access(length: int) -> None:
     wire, _ = _registers()
     for command in (9, 10):
         assert _ask(wire, command, struct.pack("<QII", 0, 0, length)) == (errno.EINVAL, b"")
-    wire.close()
 
 
 def test_many_accesses_leave_time_for_other_sockets() -> None:
@@ -277,7 +261,6 @@ def test_many_accesses_leave_time_for_other_sockets() -> None:
         assert not wire.filter.more
     assert looks == 4
     assert len(registers.seen) == 100
-    wire.close()
 
 
 def test_a_client_that_reads_no_replies_is_dropped() -> None:
@@ -289,7 +272,6 @@ def test_a_client_that_reads_no_replies_is_dropped() -> None:
         if (verdict := wire.filter.inspect()) is not Verdict.HANDLED:
             break
     assert verdict is Verdict.DROP
-    wire.close()
 
 
 def test_no_access_is_carried_out_twice_whatever_a_function_raises() -> None:
@@ -300,7 +282,6 @@ def test_no_access_is_carried_out_twice_whatever_a_function_raises() -> None:
         wire.filter.inspect()
     assert wire.filter.inspect() is Verdict.HANDLED
     assert [data for _, data in registers.seen] == [b"1111", b"2222"]
-    wire.close()
 
 
 def _raise(raised: BaseException) -> int:
@@ -333,15 +314,7 @@ class Lines:
             _error,
             LineStores(256, self._line),
         )
-        self.wire.filter = RegionFilter(
-            self.wire.server,
-            lambda *_: False,
-            lambda _: 0,
-            self.wire.complaints.append,
-            Closer(),
-            {},
-            {0: region, 1: region},
-        )
+        self.wire.serve({0: region, 1: region})
 
     def _line(self, offset: int, data: bytes, width: int) -> None:
         self.calls.append((offset, data, width))
@@ -359,11 +332,9 @@ class Lines:
 
 
 @pytest.fixture
-def lines() -> Iterator[Lines]:
+def lines() -> Lines:
     """A region with such lines."""
-    made = Lines()
-    yield made
-    made.wire.close()
+    return Lines()
 
 
 def _ascending(start: int, stop: int, width: int = 8) -> list[tuple[int, bytes]]:
@@ -432,7 +403,6 @@ def test_joined_stores_are_those_that_were_sent(starts: list[tuple[int, int]]) -
         for at in range(0, len(data), width or len(data))
     ]
     assert found == sent
-    lines.wire.close()
 
 
 def _calls(lines: Lines, sent: list[tuple[int, bytes]]) -> list[tuple[int, bytes, int]]:
