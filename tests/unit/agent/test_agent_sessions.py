@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -179,24 +179,30 @@ def test_one_client_per_socket(port: AgentPort) -> None:
         port.connect(timeout=0.2)
 
 
-class _Stub:
-    """A listener that plays a guest: `script` gets each connection."""
+Script = Callable[[socket.socket], object]
 
-    def __init__(self, path: Path, script: Callable[[socket.socket], object]) -> None:
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(path))
-        self._listener.listen()
-        self._thread = threading.Thread(target=self._run, args=(script,))
-        self._thread.start()
 
-    def _run(self, script: Callable[[socket.socket], object]) -> None:
-        connection, _ = self._listener.accept()
-        with connection, contextlib.suppress(OSError):
-            script(connection)
+@pytest.fixture
+def guest(tmp_path: Path) -> Iterator[Callable[[Script], Path]]:
+    """What plays a guest: a script gets the first connection to the socket that it returns."""
+    path, threads = tmp_path / "sock", list[threading.Thread]()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
 
-    def join(self) -> None:
-        self._thread.join()
-        self._listener.close()
+        def play(script: Script) -> Path:
+            def run() -> None:
+                connection, _ = listener.accept()
+                with connection, contextlib.suppress(OSError):
+                    script(connection)
+
+            threads.append(threading.Thread(target=run))
+            threads[-1].start()
+            return path
+
+        yield play
+        for thread in threads:
+            thread.join()
 
 
 def _greet(raw: socket.socket, protocol: int = PROTOCOL) -> bytes:
@@ -206,12 +212,10 @@ def _greet(raw: socket.socket, protocol: int = PROTOCOL) -> bytes:
     return session
 
 
-def test_a_guest_without_an_agent(tmp_path: Path) -> None:
-    path = tmp_path / "sock"
-    stub = _Stub(path, _read_all)
+def test_a_guest_without_an_agent(guest: Callable[[Script], Path]) -> None:
+    path = guest(_read_all)
     with pytest.raises(AgentSilent, match="guest a: its agent does not answer within 1 s"):
         Agent.connect("a", [path], timeout=1)
-    stub.join()
 
 
 def _read_all(raw: socket.socket, _session: bytes = b"") -> None:
@@ -219,12 +223,10 @@ def _read_all(raw: socket.socket, _session: bytes = b"") -> None:
         pass
 
 
-def test_another_protocol(tmp_path: Path) -> None:
-    path = tmp_path / "sock"
-    stub = _Stub(path, lambda raw: _read_all(raw, _greet(raw, 99)))
+def test_another_protocol(guest: Callable[[Script], Path]) -> None:
+    path = guest(lambda raw: _read_all(raw, _greet(raw, 99)))
     with pytest.raises(AgentError, match="speaks protocol 99"):
         Agent.connect("a", [path], timeout=5)
-    stub.join()
 
 
 def test_no_qemu(tmp_path: Path) -> None:
@@ -232,42 +234,36 @@ def test_no_qemu(tmp_path: Path) -> None:
         Agent.connect("a", [tmp_path / "none"], timeout=0.1)
 
 
-def test_qemu_ends_during_a_command(tmp_path: Path) -> None:
-    path = tmp_path / "sock"
-    stub = _Stub(path, lambda raw: (_greet(raw), raw.recv(1000)))
+def test_qemu_ends_during_a_command(guest: Callable[[Script], Path]) -> None:
+    path = guest(lambda raw: (_greet(raw), raw.recv(1000)))
     with Agent.connect("a", [path], timeout=5) as agent:
         with pytest.raises(AgentLost, match="guest a: QEMU closed the agent's port"):
             agent.run("true")
         with pytest.raises(AgentLost):
             agent.run("true")
-    stub.join()
 
 
-def test_an_alarm_explains_a_lost_connection(tmp_path: Path) -> None:
-    path = tmp_path / "sock"
+def test_an_alarm_explains_a_lost_connection(guest: Callable[[Script], Path]) -> None:
     begin = time.monotonic()
 
     def late() -> LabError | None:
         return LabError("QEMU ended with status 3") if time.monotonic() - begin > 0.5 else None
 
-    stub = _Stub(path, lambda raw: (_greet(raw), raw.recv(1000)))
+    path = guest(lambda raw: (_greet(raw), raw.recv(1000)))
     with (
         Agent.connect("a", [path], timeout=5, alarms=[late]) as agent,
         pytest.raises(LabError, match="status 3"),
     ):
         agent.run("true")
-    stub.join()
 
 
 @pytest.mark.parametrize("late", [0, 0.5])
-def test_a_guest_that_hangs(tmp_path: Path, late: float) -> None:
-    path = tmp_path / "sock"
-
+def test_a_guest_that_hangs(guest: Callable[[Script], Path], late: float) -> None:
     def script(raw: socket.socket) -> None:
         time.sleep(late)
         _read_all(raw, _greet(raw))
 
-    stub = _Stub(path, script)
+    path = guest(script)
     raw = socket.socket(socket.AF_UNIX)
     raw.connect(str(path))
     connection = AgentConnection("a", raw, silence=0.5)
@@ -276,7 +272,6 @@ def test_a_guest_that_hangs(tmp_path: Path, late: float) -> None:
         connection.open({"op": "ping"}, "ping").result()
     connection.close()
     raw.close()
-    stub.join()
 
 
 def test_a_long_pause_between_two_commands_is_no_silence(tmp_path: Path) -> None:
@@ -286,16 +281,13 @@ def test_a_long_pause_between_two_commands_is_no_silence(tmp_path: Path) -> None
         assert agent.run("sleep 1; echo here", timeout=30).text == "here"
 
 
-def test_a_guest_that_talks_nonsense(tmp_path: Path) -> None:
-    path = tmp_path / "sock"
-
+def test_a_guest_that_talks_nonsense(guest: Callable[[Script], Path]) -> None:
     def script(raw: socket.socket) -> None:
         session = _greet(raw)
         raw.recv(1000)
         raw.sendall(encode(session, Kind.DONE, 1, struct.pack("I", 7)))
         _read_all(raw)
 
-    stub = _Stub(path, script)
+    path = guest(script)
     with Agent.connect("a", [path], timeout=5) as agent, pytest.raises(AgentLost, match="nonsense"):
         agent.ping()
-    stub.join()
