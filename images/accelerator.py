@@ -49,22 +49,9 @@ def probe(qemu: Qemu, kernel: Path, kind: str = "kvm", seconds: float = PROBE_SE
         console = Path(folder) / "console"
         command = [
             *qemu.command,
-            "-accel",
-            kind,
-            "-machine",
-            "q35",
-            "-m",
-            "256",
-            "-nodefaults",
-            "-display",
-            "none",
-            "-no-reboot",
-            "-serial",
-            f"file:{console}",
-            "-kernel",
-            str(kernel),
-            "-append",
-            "console=ttyS0 panic=-1",
+            *("-accel", kind, "-machine", "q35", "-m", "256", "-nodefaults", "-display", "none"),
+            *("-no-reboot", "-serial", f"file:{console}"),
+            *("-kernel", str(kernel), "-append", "console=ttyS0 panic=-1"),
         ]
         process = subprocess.Popen(
             command,

@@ -16,14 +16,8 @@ from bluebridge.images.source import HOME
 # Modules are compiled to bytecode when they are first imported: most never are.
 PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "-e")
 NETWORK_SIGNS = (
-    "NewConnectionError",
-    "ConnectTimeoutError",
-    "ConnectionError",
-    "ReadTimeout",
-    "ProxyError",
-    "name resolution",
-    "Name or service not known",
-    "Network is unreachable",
+    *("NewConnectionError", "ConnectTimeoutError", "ConnectionError", "ReadTimeout"),
+    *("ProxyError", "name resolution", "Name or service not known", "Network is unreachable"),
     "Connection refused",
 )
 """The messages of pip when it cannot reach its package index."""

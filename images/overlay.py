@@ -108,11 +108,8 @@ PACKAGES = ("bluebridge/guest", "bluebridge/device/layout")
 COMPILED = "bluebridge/compiled_guest"
 """The folder in which `bluebridge.guest.compiled` looks for compiled modules."""
 SINGLE = (
-    "bluebridge/__init__.py",
-    "bluebridge/cache_root.py",
-    "bluebridge/compiled.py",
-    "bluebridge/hot_modules.py",
-    "bluebridge/device/__init__.py",
+    *("bluebridge/__init__.py", "bluebridge/cache_root.py", "bluebridge/compiled.py"),
+    *("bluebridge/hot_modules.py", "bluebridge/device/__init__.py"),
 )
 
 
@@ -191,15 +188,8 @@ def compile_python(guest_root: Path, strip: Path, *folders: Path) -> None:
     """
     command = [
         *foreign(guest_root, "usr/bin/python3"),
-        "-m",
-        "compileall",
-        "-q",
-        "-s",
-        str(strip),
-        "-p",
-        "/",
-        "--invalidation-mode",
-        "unchecked-hash",
+        *("-m", "compileall", "-q", "-s", str(strip), "-p", "/"),
+        *("--invalidation-mode", "unchecked-hash"),
         *map(str, folders),
     ]
     home = {"PYTHONHOME": str(guest_root / "usr")}

@@ -10,13 +10,8 @@ from pathlib import Path
 from bluebridge.images.report import NO_ROOM, ImageError
 
 NETWORK_SIGNS = (
-    "Could not resolve",
-    "Temporary failure resolving",
-    "Could not connect",
-    "Unable to connect",
-    "Connection timed out",
-    "Connection failed",
-    "Network is unreachable",
+    *("Could not resolve", "Temporary failure resolving", "Could not connect"),
+    *("Unable to connect", "Connection timed out", "Connection failed", "Network is unreachable"),
 )
 """The messages of apt when it cannot reach the package mirror."""
 OTHER_MIRROR = "check the network, or name another mirror in BLUEBRIDGE_MIRROR"

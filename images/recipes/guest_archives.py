@@ -193,13 +193,5 @@ class BootFilesRecipe(Recipe):
         image = f"root/boot/vmlinuz-{self.kernel.release()}"
         shutil.copyfile(self.kernel.folder() / image, folder / "vmlinuz")
         root = self.guest.folder() / "initrd.cpio"
-        words: list[str | Path] = [
-            "zstd",
-            "-q",
-            f"-{LEVEL}",
-            "-T0",
-            root,
-            "-o",
-            folder / "root.zst",
-        ]
+        words = ["zstd", "-q", f"-{LEVEL}", "-T0", str(root), "-o", f"{folder}/root.zst"]
         run(words, what="compress the guest's root")

@@ -34,15 +34,7 @@ OPTIONS = (
     *(
         f"CONFIG_NTB_{name}=m"
         for name in (
-            "INTEL",
-            "AMD",
-            "IDT",
-            "SWITCHTEC",
-            "EPF",
-            "TRANSPORT",
-            "PINGPONG",
-            "TOOL",
-            "PERF",
+            *("INTEL", "AMD", "IDT", "SWITCHTEC", "EPF", "TRANSPORT", "PINGPONG", "TOOL", "PERF"),
             "MSI_TEST",
         )
     ),

@@ -44,19 +44,9 @@ class LibvfioUserRecipe(Recipe):
         sources = [tree / "lib" / f"{name}.c" for name in SOURCES]
         run(
             [
-                "gcc",
-                *FLAGS,
-                "-fvisibility=hidden",
-                "-Wl,-soname,libvfio-user.so.0",
-                include,
-                "-include",
-                ADOPT,
-                "-I/usr/include/json-c",
-                "-o",
-                folder / "libvfio-user.so",
-                *sources,
-                "-ljson-c",
-                "-lpthread",
+                *("gcc", *FLAGS, "-fvisibility=hidden", "-Wl,-soname,libvfio-user.so.0"),
+                *(include, "-include", str(ADOPT), "-I/usr/include/json-c"),
+                *("-o", f"{folder}/libvfio-user.so", *map(str, sources), "-ljson-c", "-lpthread"),
             ],
             what="compile libvfio-user",
         )

@@ -1,7 +1,12 @@
-"""The interface of a PCI function's bus, which guests implement with VFIO and tests with others."""
+"""The interface of a PCI function's bus, which guests implement with VFIO and tests with others.
+
+`memoryview` items of one, two, four or eight bytes are single accesses, where slices and `struct`
+would let the C library choose: so runs of bytes are loaded and stored item by item.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 RESET_SECONDS = 10.0
@@ -23,17 +28,8 @@ class DmaMemory(Protocol):
         """Give the memory back."""
 
 
-class Bus(Protocol):
-    """A PCI function taken over by a user-space driver."""
-
-    def read32(self, bar: int, offset: int) -> int:
-        """Load 32 bits that are big-endian on the bus; returns them as an integer."""
-
-    def write32(self, bar: int, offset: int, value: int) -> None:
-        """Store 32 bits, big-endian on the bus."""
-
-    def write64(self, bar: int, offset: int, value: int) -> None:
-        """Store 64 bits, big-endian on the bus."""
+class Owned(Protocol):
+    """A PCI function taken over by a user-space driver, whatever its registers are."""
 
     def load_config(self, offset: int, width: int) -> int:
         """Load a register of config space, little-endian, `width` bytes wide."""
@@ -44,18 +40,31 @@ class Bus(Protocol):
     def enable_interrupts(self, vectors: int) -> list[int]:
         """Set up MSI-X vectors 0..vectors-1; returns one readable eventfd for each."""
 
+    def close(self) -> None:
+        """Disable interrupts, free the DMA memory and give the device back."""
+
+
+class Bus(Owned, Protocol):
+    """A PCI function with big-endian registers."""
+
+    def read32(self, bar: int, offset: int) -> int:
+        """Load 32 bits that are big-endian on the bus; returns them as an integer."""
+
+    def write32(self, bar: int, offset: int, value: int) -> None:
+        """Store 32 bits, big-endian on the bus."""
+
+    def write64(self, bar: int, offset: int, value: int) -> None:
+        """Store 64 bits, big-endian on the bus."""
+
     def reset(self) -> None:
         """Reset the function."""
 
     def abandon(self) -> None:
         """Take note that the device is gone, so that `close` does not wait for it."""
 
-    def close(self) -> None:
-        """Disable interrupts, free the DMA memory and give the device back."""
 
-
-class Function(Protocol):
-    """A PCI function with little-endian registers, taken over by a user-space driver.
+class Function(Owned, Protocol):
+    """A PCI function with little-endian registers.
 
     Memory that one function allocates may be given to every other one of the machine: without an
     IOMMU all of them see the same addresses.
@@ -76,17 +85,44 @@ class Function(Protocol):
     def mapping(self, bar: int) -> memoryview | None:
         """Return a BAR that is backed by memory as bytes, None where it cannot be mapped."""
 
-    def load_config(self, offset: int, width: int) -> int:
-        """Load a register of config space, little-endian, `width` bytes wide."""
-
     def bar(self, index: int) -> tuple[int, int]:
         """Return bus address and size of a BAR."""
 
-    def allocate(self, length: int, align: int = 4096) -> DmaMemory:
-        """Allocate physically contiguous, zeroed DMA memory; raises `MemoryError`."""
 
-    def enable_interrupts(self, vectors: int) -> list[int]:
-        """Set up MSI-X vectors 0..vectors-1; returns one readable eventfd for each."""
+WIDEST = 8
 
-    def close(self) -> None:
-        """Disable interrupts, free the DMA memory and give the device back."""
+
+class Mmio(Protocol):
+    """Little-endian accesses at an offset, which must be a multiple of the access's width."""
+
+    def load(self, offset: int, width: int) -> int:
+        """Load 1, 2, 4 or 8 bytes in a single access."""
+
+    def store(self, offset: int, width: int, value: int) -> None:
+        """Store 1, 2, 4 or 8 bytes in a single access."""
+
+
+def accesses(offset: int, length: int) -> Iterator[tuple[int, int]]:
+    """Yield offset and width of the widest accesses that cover `length` bytes, ascending."""
+    end = offset + length
+    while offset < end:
+        width = WIDEST
+        while width > end - offset or offset % width:
+            width //= 2
+        yield offset, width
+        offset += width
+
+
+def load_bytes(mmio: Mmio, offset: int, length: int) -> bytes:
+    """Load `length` bytes by accesses as wide as their alignment allows."""
+    load = mmio.load
+    found = (load(at, width).to_bytes(width, "little") for at, width in accesses(offset, length))
+    return b"".join(found)
+
+
+def store_bytes(mmio: Mmio, offset: int, data: bytes | bytearray | memoryview) -> None:
+    """Store bytes by accesses as wide as their alignment allows, in ascending order."""
+    store = mmio.store
+    for at, width in accesses(offset, len(data)):
+        part = data[at - offset : at - offset + width]
+        store(at, width, int.from_bytes(part, "little"))

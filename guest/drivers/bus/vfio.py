@@ -27,8 +27,7 @@ from bluebridge.guest.drivers.bus.dma_memory import (
     free_hugepages,
     sorted_hugepages,
 )
-from bluebridge.guest.drivers.bus.interface import DmaMemory
-from bluebridge.guest.drivers.bus.mmio import Mapped, load_bytes, store_bytes
+from bluebridge.guest.drivers.bus.interface import DmaMemory, load_bytes, store_bytes
 from bluebridge.guest.errors import DeviceError
 
 GROW_PAGES = 8  # hugepages taken at a time
@@ -86,31 +85,36 @@ def open_driver(
 class _Region:
     """A BAR that is mapped, or reached through the device's descriptor."""
 
-    def __init__(self, device: int, size: int, offset: int, mapped: Mapped | None) -> None:
+    def __init__(self, device: int, size: int, offset: int, mapped: mmap.mmap | None) -> None:
         self.size = size
         self.offset = offset
-        self.views = None if mapped is None else mapped.views
-        self.words = None if mapped is None else mapped.views[4]
-        self.quads = None if mapped is None else mapped.views[8]
-        self.octets = None if mapped is None else mapped.views[1]
-        self._mmio = mapped
+        self.views: dict[int, memoryview] | None = None
+        """The views of the mapping by the width of an access in bytes."""
+        if mapped is not None:
+            view = memoryview(mapped).cast("B")
+            self.views = {1: view, 2: view.cast("H"), 4: view.cast("I"), 8: view.cast("Q")}
+        views = self.views or {}
+        self.octets, self.words, self.quads = views.get(1), views.get(4), views.get(8)
+        self._mapped = mapped
         self._device = device
 
     def load(self, offset: int, width: int) -> int:
         """Load `width` bytes, little-endian, in a single access."""
-        if self._mmio is not None:
-            return self._mmio.load(offset, width)
+        if self.views is not None:
+            return int(self.views[width][offset // width])
         return int.from_bytes(os.pread(self._device, width, self.offset + offset), "little")
 
     def close(self) -> None:
         """Unmap the BAR, since the mapping would keep the device open."""
-        if self._mmio is not None:
-            self._mmio.close()
+        if self._mapped is not None and self.views is not None:
+            for view in self.views.values():
+                view.release()  # every later access raises `ValueError`
+            self._mapped.close()
 
     def store(self, offset: int, width: int, value: int) -> None:
         """Store `width` bytes, little-endian, in a single access."""
-        if self._mmio is not None:
-            self._mmio.store(offset, width, value)
+        if self.views is not None:
+            self.views[width][offset // width] = value
         else:
             os.pwrite(self._device, value.to_bytes(width, "little"), self.offset + offset)
 
@@ -292,7 +296,7 @@ class VfioBus:
         if not flags & abi.REGION_MMAP:
             return _Region(self._device, size, offset, None)
         mapped = mmap.mmap(self._device, size, mmap.MAP_SHARED, offset=offset)
-        return _Region(self._device, size, offset, Mapped(mapped))
+        return _Region(self._device, size, offset, mapped)
 
     def _region_info(self, index: int) -> tuple[int, int, int]:
         data = bytearray(abi.REGION_INFO_FORM.pack(abi.REGION_INFO_FORM.size, 0, index, 0, 0, 0))

@@ -17,17 +17,11 @@ from bluebridge.images.unpack import unpack_tar
 
 SOURCES = ("bluebridge", "device", "guest", "host_tools", "images", "pyproject.toml", "README.md")
 DATA = (
-    "py.typed",
-    "host_tools/analyzer/model/profiles/system-x.toml",
-    "device/pyvfio_user/adopt.h",
-    "device/pyvfio_user/layout_shim.c",
-    "images/guest/init",
-    "images/guest/bluebridge-mlx4",
-    "images/guest/bluebridge-vfio",
-    "host_tools/mmiotrace/whole_pages/Kbuild",
-    "host_tools/web/static/index.html",
-    "host_tools/web/static/main.js",
-    "host_tools/web/static/page.css",
+    *("py.typed", "host_tools/analyzer/model/profiles/system-x.toml"),
+    *("device/pyvfio_user/adopt.h", "device/pyvfio_user/layout_shim.c", "images/guest/init"),
+    *("images/guest/bluebridge-mlx4", "images/guest/bluebridge-vfio"),
+    *("host_tools/mmiotrace/whole_pages/Kbuild", "host_tools/web/static/index.html"),
+    *("host_tools/web/static/main.js", "host_tools/web/static/page.css"),
     "host_tools/mmiotrace/whole_pages/whole_pages.c",
 )
 OFFLINE = ("--no-index", "--no-deps", "--disable-pip-version-check", "--quiet")
