@@ -27,7 +27,7 @@ def check_step(current: QpState, target: QpState) -> None:
 
 
 class StateChanges(ABC):
-    """The base class of a provider's queue pairs, which implement `modify`."""
+    """The base class of queue pairs of a provider, which implement `modify` (`QueuePair`)."""
 
     type: QpType
 
@@ -36,7 +36,6 @@ class StateChanges(ABC):
         """Change state and attributes; raises `VerbsError`."""
 
     def modify_init(self, access: AccessFlags | int = 0, qkey: int | None = None) -> None:
-        """Go from RESET to INIT with what peers may do; datagram queue pairs need a Q_Key."""
         self.modify(QpAttr(QpState.INIT, access=access, qkey=qkey))
 
     def modify_rtr(
@@ -49,7 +48,6 @@ class StateChanges(ABC):
         max_dest_rd_atomic: int = 16,
         min_rnr_timer: int = 12,
     ) -> None:
-        """Go from INIT to RTR; address vector and peer belong to connected queue pairs."""
         attr = QpAttr(QpState.RTR)
         if self.type in (QpType.RC, QpType.UC):
             attr.address_vector, attr.dest_qpn = address_vector, dest_qpn
@@ -67,7 +65,6 @@ class StateChanges(ABC):
         rnr_retry: int = 7,
         max_rd_atomic: int = 16,
     ) -> None:
-        """Go from RTR to RTS; the parameters but the PSN are those of an RC queue pair."""
         attr = QpAttr(QpState.RTS, sq_psn=sq_psn)
         if self.type is QpType.RC:
             attr.timeout, attr.retry_count = timeout, retry_count
@@ -75,9 +72,7 @@ class StateChanges(ABC):
         self.modify(attr)
 
     def modify_err(self) -> None:
-        """Go to ERR: everything posted is flushed."""
         self.modify(QpAttr(QpState.ERR))
 
     def modify_reset(self) -> None:
-        """Go to RESET: everything posted is forgotten, unread completions too."""
         self.modify(QpAttr(QpState.RESET))

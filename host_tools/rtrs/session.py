@@ -18,12 +18,12 @@ from bluebridge.host_tools.progress import Progress
 from bluebridge.host_tools.rtrs.paths import Route, routes
 from bluebridge.host_tools.rtrs.sides import (
     Client,
-    Given,
     KernelClient,
     KernelServer,
     PythonClient,
     PythonServer,
     Server,
+    interfaces,
 )
 
 SESSION = "lab"
@@ -33,14 +33,14 @@ def client_of(pair: Pair, back_end: str) -> Client:
     """Return the client in the first guest; `back_end` is that of NTRDMA if there is a bridge."""
     if _side(pair.config, 0) == "kernel":
         return KernelClient(pair.a, SESSION)
-    return PythonClient(pair.a, Given(pair.config, back_end), SESSION)
+    return PythonClient(pair.a, interfaces(pair.config, back_end, pair.a), SESSION)
 
 
 def server_of(pair: Pair, back_end: str) -> Server:
     """Return the server in the second guest; `back_end` is that of NTRDMA if there is a bridge."""
     if _side(pair.config, 1) == "kernel":
         return KernelServer(pair.b, SESSION)
-    return PythonServer(pair.b, Given(pair.config, back_end), SESSION)
+    return PythonServer(pair.b, interfaces(pair.config, back_end, pair.b), SESSION)
 
 
 def _side(config: LabConfig, number: int) -> str:

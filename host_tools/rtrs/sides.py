@@ -7,9 +7,7 @@ import shlex
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
 from bluebridge.guest.providers import NTRDMA
 from bluebridge.host_tools.agent.guest_command import Command
 from bluebridge.host_tools.errors import LabError
@@ -143,30 +141,22 @@ until grep -q "$2" $1; do [ -e $1.end ] && exit 1; sleep 0.1; done
 """
 
 
-@dataclass(frozen=True)
-class Given:
-    """The configuration that determines the interfaces of the guest's programs."""
-
-    config: LabConfig
-    back_end: str = BACK_END
-
-    def interfaces(self, machine: Vm) -> list[str]:
-        """Return the values of `--interface` for the program in a guest."""
-        config = self.config
-        found = [
-            f"{function(machine, address)}/{address.port}={address.bits}"
-            for address in port_addresses(config, machine.name)
-        ]
-        if config.bridge is None:
-            return found
+def interfaces(config: LabConfig, back_end: str, machine: Vm) -> list[str]:
+    """Return `--interface` and its values for the program in a guest."""
+    found = [
+        f"{function(machine, address)}/{address.port}={address.bits}"
+        for address in port_addresses(config, machine.name)
+    ]
+    if config.bridge is not None:
         address = NTRDMA_ADDRESSES[config.names.index(machine.name)]
-        return [f"{NTRDMA}:{self.back_end}={address}", *found]
+        found = [f"{NTRDMA}:{back_end}={address}", *found]
+    return [word for each in found for word in ("--interface", each)]
 
 
 class Program:
-    """One run of the program in a guest, its output in a file there."""
+    """One run of the program in a guest, with `given` words, its output in a file there."""
 
-    def __init__(self, machine: Vm, given: Given, role: str) -> None:
+    def __init__(self, machine: Vm, given: Sequence[str], role: str) -> None:
         self._machine = machine
         self._given = given
         self._role = role
@@ -178,7 +168,7 @@ class Program:
 
         Raises `LabError` with the output when the program ends before.
         """
-        line = shlex.join([*_PROGRAM, self._role, *words, *self._interfaces()])
+        line = shlex.join([*_PROGRAM, self._role, *words, *self._given])
         self._machine.run(f"rm -f {self._log}.end; : > {self._log}", timeout=_SECONDS)
         log = self._log
         # The shell outlives the signal that ends the program, so its end is the program's.
@@ -201,15 +191,11 @@ class Program:
             self._command.wait()
             self._command = None
 
-    def _interfaces(self) -> list[str]:
-        found = self._given.interfaces(self._machine)
-        return [word for each in found for word in ("--interface", each)]
-
 
 class PythonServer(Server):
     """The guest's Python as server; it exports a RAM disk of its own memory."""
 
-    def __init__(self, machine: Vm, given: Given, session: str) -> None:
+    def __init__(self, machine: Vm, given: Sequence[str], session: str) -> None:
         super().__init__(machine, session, f"{_ROOT}/rtrs-server")
         self._program = Program(machine, given, "server")
 
@@ -226,7 +212,7 @@ class PythonServer(Server):
 class PythonClient(Client):
     """The guest's Python as client; it gives the guest a block device through nbd."""
 
-    def __init__(self, machine: Vm, given: Given, session: str) -> None:
+    def __init__(self, machine: Vm, given: Sequence[str], session: str) -> None:
         super().__init__(machine, session, f"{_ROOT}/rtrs-client")
         self._program = Program(machine, given, "client")
 

@@ -186,6 +186,16 @@ class ServerPeer(Peer):
     def request(self, chunk: int, offset: int, connection: int = 2) -> None:
         self.receive(connection, a_write(chunk << 26 | offset))
 
+    def ask_for(self, message: bytes) -> None:
+        """A request of 512 bytes in chunk 1, whose user message is 4 bytes long."""
+        self.put(1, 512, message)
+        self.request(1, 516)
+
+    def answer(self, operation: int, errno: int) -> None:
+        """The layer above ends an operation; only what is asked for then is kept."""
+        self.forget()
+        self.tell(self.server.respond, operation, errno)
+
     @property
     def empty(self) -> bool:
         return not (self.server.sessions or self.chunks.data or self.chunks.keys.count)

@@ -224,8 +224,7 @@ def test_a_bad_request_disturbs_no_other_session(server: ServerPeer) -> None:
     server.receive(5, a_send(info_req(b"other")))
     server.receive(6, a_write(CHUNK))
     assert [session.name for session in server.server.sessions] == ["blk"]
-    server.put(1, 512, WRITE)
-    server.request(1, 516)
+    server.ask_for(WRITE)
     assert len(server.of(Serve)) == 1
 
 
@@ -237,8 +236,7 @@ def test_an_immediate_of_an_unused_kind_is_ignored(server: ServerPeer) -> None:
 
 
 def test_a_second_request_for_a_chunk_in_use_closes_the_path(server: ServerPeer) -> None:
-    server.put(1, 512, WRITE)
-    server.request(1, 516)
+    server.ask_for(WRITE)
     server.request(1, 516)
     assert states(server) == ["closing"]
     server.tell(server.server.respond, 1, 0)
@@ -248,12 +246,10 @@ def test_a_second_request_for_a_chunk_in_use_closes_the_path(server: ServerPeer)
 def test_a_write_is_served_and_answered() -> None:
     peer = ServerPeer(KEPT)
     peer.connect()
-    peer.put(1, 512, WRITE)
-    peer.request(1, 516)
+    peer.ask_for(WRITE)
     (serve,) = peer.of(Serve)
     assert serve == Serve(1, 1, 1, Direction.WRITE, 512, b"user")
-    peer.forget()
-    peer.tell(peer.server.respond, 1, 0)
+    peer.answer(1, 0)
     (response,) = peer.posted(2)
     assert isinstance(response, WriteImmediate)
     assert response.immediate == immediate(ImmediateType.IO_RSP, 1)
@@ -269,12 +265,10 @@ def test_a_long_user_message(server: ServerPeer) -> None:
 
 def test_order_of_a_read_answer(server: ServerPeer) -> None:
     """Data, the chunk's new key, the end of the client's key, the response."""
-    server.put(1, 512, read())
-    server.request(1, 516)
+    server.ask_for(read())
     (serve,) = server.of(Serve)
     assert (serve.direction, serve.length) == (Direction.READ, 512)
-    server.forget()
-    server.tell(server.server.respond, 1, 0)
+    server.answer(1, 0)
     data, register, end, response = server.posted(2)
     assert data == WriteChunk(1, 1, 512, 0xABC000, 0x77)
     assert isinstance(register, Register) and end == SendInvalidate(0x77)
@@ -283,10 +277,8 @@ def test_order_of_a_read_answer(server: ServerPeer) -> None:
 
 
 def test_order_of_a_read_that_fails(server: ServerPeer) -> None:
-    server.put(1, 512, read())
-    server.request(1, 516)
-    server.forget()
-    server.tell(server.server.respond, 1, errno.EIO)
+    server.ask_for(read())
+    server.answer(1, errno.EIO)
     end, register, response = server.posted(2)
     assert end == SendInvalidate(0x77) and isinstance(register, Register)
     assert isinstance(response, Send)
@@ -294,10 +286,8 @@ def test_order_of_a_read_that_fails(server: ServerPeer) -> None:
 
 
 def test_a_read_whose_key_the_client_keeps(server: ServerPeer) -> None:
-    server.put(1, 512, read(flags=0))
-    server.request(1, 516)
-    server.forget()
-    server.tell(server.server.respond, 1, 0)
+    server.ask_for(read(flags=0))
+    server.answer(1, 0)
     assert not [one for one in server.posted(2) if isinstance(one, SendInvalidate)]
     assert server.immediates() == [immediate(ImmediateType.IO_RSP, 1)]
 
@@ -307,12 +297,10 @@ def test_a_repeated_request_is_served_after_the_first_and_both_are_answered_then
 ) -> None:
     """The client has given path 1 up; the server does not know that yet."""
     second_path(server)
-    server.put(1, 512, WRITE)
-    server.request(1, 516)
+    server.ask_for(WRITE)
     server.request(1, 516, connection=12)
     assert [one.operation for one in server.of(Serve)] == [1]
-    server.forget()
-    server.tell(server.server.respond, 1, errno.EIO)
+    server.answer(1, errno.EIO)
     assert [one.operation for one in server.of(Serve)] == [2]
     assert server.immediates() == []
     server.tell(server.server.respond, 2, 0)
@@ -321,8 +309,7 @@ def test_a_repeated_request_is_served_after_the_first_and_both_are_answered_then
 
 def test_a_repeated_request_whose_path_dies_is_not_served(server: ServerPeer) -> None:
     second_path(server)
-    server.put(1, 512, WRITE)
-    server.request(1, 516)
+    server.ask_for(WRITE)
     server.request(1, 516, connection=12)
     server.tell(server.server.disconnected, 11)
     server.tell(server.server.respond, 1, 0)
@@ -331,8 +318,7 @@ def test_a_repeated_request_whose_path_dies_is_not_served(server: ServerPeer) ->
 
 
 def test_a_path_is_let_in_when_older_operations_are_over(server: ServerPeer) -> None:
-    server.put(1, 512, WRITE)
-    server.request(1, 516)
+    server.ask_for(WRITE)
     second_path(server)
     assert states(server) == ["connected", "connecting"]
     server.tell(server.server.respond, 1, 0)
@@ -355,8 +341,7 @@ def test_any_request_is_a_sign_of_life(server: ServerPeer) -> None:
 
 
 def test_a_path_waits_for_its_operations_before_it_ends(server: ServerPeer) -> None:
-    server.put(1, 512, WRITE)
-    server.request(1, 516)
+    server.ask_for(WRITE)
     server.tell(server.server.disconnected, 2)
     assert states(server) == ["closing"] and not server.of(SessionDown)
     assert server.ask(9, conn_req()) == errno.ECONNRESET
