@@ -191,18 +191,18 @@ def _reason(error: Exception) -> str:
 
 
 def _echo(name: str, operand: str | None) -> str:
-    if name == "addr":
-        return f"ipaddr ({operand})"
-    if name == "addr6":
-        return f"ipv6addr ({operand})"
-    if name == "tos":
-        return f"type of service, tos={operand}"
-    if name == "fr":
-        return "fast-reg test!"
-    if name == "validate":
-        return "validate data"
-    if name == "local_dma_lkey":
-        return "using local dma lkey"
-    if name == "read_inv":
-        return "using read-with-inv"
+    if name in _ECHOES:
+        return _ECHOES[name].format(operand)
     return name if operand is None else f"{name} {operand}"
+
+
+_ECHOES = {
+    "addr": "ipaddr ({})",
+    "addr6": "ipv6addr ({})",
+    "tos": "type of service, tos={}",
+    "fr": "fast-reg test!",
+    "validate": "validate data",
+    "local_dma_lkey": "using local dma lkey",
+    "read_inv": "using read-with-inv",
+}
+"""The lines that the module logs for options that it understood, others than the option itself."""

@@ -73,6 +73,10 @@ NUMBERS = {
     "tx-depth": (1, MAX_TX_DEPTH),
     "tos": (0, 0xFF),
 }
+_SWITCHES = (
+    "verbose", "validate", "server_inv", "local_dma_lkey", "read_inv", "poll", "duplex",
+)  # fmt: skip
+"""The flags that are fields of `Options` by the same name."""
 STRINGS = frozenset(("addr", "addr6", "mem_mode"))
 ALIASES = {"txdepth": "tx-depth", "tx_depth": "tx-depth"}
 
@@ -109,18 +113,12 @@ def parse(command: str) -> Options:
         port=numbers["port"],
         count=numbers.get("count", 0),
         size=numbers.get("size", DEFAULT_SIZE),
-        verbose="verbose" in given,
-        validate="validate" in given,
         mem_mode=_mem_mode(given.get("mem_mode") or "dma"),
-        server_inv="server_inv" in given,
-        local_dma_lkey="local_dma_lkey" in given,
-        read_inv="read_inv" in given,
         test=_test(given),
-        poll="poll" in given,
-        duplex="duplex" in given,
         tx_depth=numbers.get("tx-depth", DEFAULT_TX_DEPTH),
         tos=numbers.get("tos", 0),
         given=tuple(given.items()),
+        **{flag: flag in given for flag in _SWITCHES},
     )
     _check(options)
     return options
