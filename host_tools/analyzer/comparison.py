@@ -13,9 +13,9 @@ from typing import Final
 
 from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.host_tools.analyzer import rtrs
 from bluebridge.host_tools.analyzer.event_lines import KINDS, Describe, narrow_line
 from bluebridge.host_tools.analyzer.ntrdma import decoder as ntrdma
-from bluebridge.host_tools.analyzer.rtrs import decoder as rtrs
 
 Stream = tuple[str, str]
 """A function's name in the log, the kind of its events, and for DMA and messages the purpose."""

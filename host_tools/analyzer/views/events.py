@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from bluebridge.device.buslog.reader import LogReader
+from bluebridge.host_tools.analyzer import rtrs
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.event_lines import (
     HEADER,
@@ -16,7 +17,6 @@ from bluebridge.host_tools.analyzer.event_lines import (
     table_line,
 )
 from bluebridge.host_tools.analyzer.ntrdma import decoder as ntrdma
-from bluebridge.host_tools.analyzer.rtrs import decoder as rtrs
 from bluebridge.host_tools.analyzer.views.view import Options, View
 
 

@@ -1,1 +1,0 @@
-"""Decodes messages of RTRS and RNBD, and finds their connections."""
