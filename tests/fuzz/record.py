@@ -36,7 +36,7 @@ def _roce_connected() -> object:
     pair = Pair(ServiceType.RC).connect()
     for node in (pair.a, pair.b):
         node.memory(8192)
-    pair.b.post_recv(pair.qb, [(pair.b.memory(8192)[1], 0, 0)])
+    pair.post_recv([(pair.b.memory(8192)[1], 0, 0)])
     return pair
 
 

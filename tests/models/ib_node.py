@@ -10,7 +10,7 @@ from bluebridge.device.layout.ib.mad import MAD_SIZE, SMP, SMP_SIZE, Method, Mgm
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.layout.mlx4.wqe import AV, DATAGRAM, SendOpcode
-from bluebridge.device.layout.net.roce import BTH, DETH, GRH, GSI_QKEY, BthOpcode
+from bluebridge.device.layout.net.roce import BTH, DETH, GSI_QKEY, BthOpcode
 from bluebridge.device.rdma.ports.infiniband_port import InfinibandPort
 from tests.models.fake_host import FakeHost
 from tests.models.rdma_node import PD, SPECIAL_BASE, Node, TestQp, Wc, data, inline
@@ -155,11 +155,3 @@ def datagram_segment(
         dgid=dgid or bytes(16),
     )
     return bytes(DATAGRAM.pack(av=bytes(av), dqpn=target, qkey=qkey, vlan=0xFFFF))
-
-
-def grh_of(raw: bytes) -> dict[str, int | bytes]:
-    """The first 40 bytes of a received datagram."""
-    return GRH.unpack(raw)
-
-
-__all__ = ["IbNode", "Subnet", "datagram_segment", "grh_of", "smp"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import pack
-from typing import Self
+from typing import Any, Self
 
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.local import LocalFabric
@@ -287,6 +287,14 @@ class Node(Driver):
         """New completions of the queue pair's CQ."""
         return [decode(raw) for raw in self.poll_cq(qp.cq)]
 
+    def statuses(self, qp: TestQp) -> list[int]:
+        """Statuses of new completions."""
+        return [wc.status for wc in self.completions(qp)]
+
+    def state(self, qp: TestQp) -> int:
+        """The state QUERY_QP shows."""
+        return QPC.get(self.query(Opcode.QUERY_QP, qp.qpn)[8:], "state")
+
 
 def _sges(sges: list[Sge]) -> bytes:
     return b"".join(pack(">IIQ", length, key, address) for key, address, length in sges)
@@ -324,11 +332,33 @@ class Pair:
 
     def connect(self, rtr: dict[str, int] | None = None, rts: dict[str, int] | None = None) -> Self:
         """Both to RTS; `rtr` and `rts` change what B's and A's transitions say."""
-        self.a.to_rtr(self.qa, self.b, self.qb.qpn)
-        self.b.to_rtr(self.qb, self.a, self.qa.qpn, **(rtr or {}))
-        self.a.to_rts(self.qa, **(rts or {}))
-        self.b.to_rts(self.qb)
+        self.join(self.qa, self.qb, rtr, rts)
         return self
+
+    def join(
+        self,
+        qa: TestQp,
+        qb: TestQp,
+        rtr: Mapping[str, int] | None = None,
+        rts: Mapping[str, int] | None = None,
+    ) -> None:
+        """As `connect`, with a queue pair of A and one of B."""
+        self.a.to_rtr(qa, self.b, qb.qpn)
+        self.b.to_rtr(qb, self.a, qa.qpn, **(rtr or {}))
+        self.a.to_rts(qa, **(rts or {}))
+        self.b.to_rts(qb)
+
+    def post_send(self, opcode: int, segments: bytes = b"", **how: Any) -> None:
+        """Post a work request of A."""
+        self.a.post_send(self.qa, opcode, segments, **how)
+
+    def post_recv(self, sges: list[Sge]) -> None:
+        """Post a receive of B."""
+        self.b.post_recv(self.qb, sges)
+
+    def sent(self) -> list[int]:
+        """Statuses of A's new completions."""
+        return self.a.statuses(self.qa)
 
     def run(self, seconds: float = 0.0) -> None:
         """Move both clocks in small steps."""

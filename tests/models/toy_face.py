@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from enum import IntEnum
 from struct import Struct
 
-from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.fabric.subnet.port import Change, PortAgent
@@ -94,27 +93,10 @@ class ToyCompletions(Completions):
     def forget_collected(self) -> None:
         """None wait."""
 
-    def complete_receive(
-        self,
-        index: int,
-        op: Op,
-        length: int,
-        source: int,
-        immediate: int,
-        solicited: bool,
-        cqn: int = -1,
-    ) -> None:
+    def complete_receive(self, index: int, op: Op, length: int, *more: int, cqn: int = -1) -> None:
         self._write(index, 0, length)
 
-    def complete_datagram(
-        self,
-        index: int,
-        message: Datagram,
-        link: LinkLayer,
-        path_bits: int,
-        pkey_index: int,
-        found: tuple[int, int] | None,
-    ) -> None:
+    def complete_datagram(self, index: int, message: Datagram, *more: object) -> None:
         self._write(index, 0, len(message.payload))
 
     def complete_frames(

@@ -21,15 +21,14 @@ from tests.models.rdma_node import (
     data,
     inline,
 )
-from tests.unit.rdma.test_qp_protection import statuses
 
 
 def test_frame_is_padded_and_delivered(pair: Pair) -> None:
     target, key = pair.b.memory(4096)
-    pair.b.post_recv(pair.qb, [(key, target, 2048)])
+    pair.post_recv([(key, target, 2048)])
     frame = pair.b.mac + pair.a.mac + b"\x08\x06" + b"arp"
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(frame))
-    assert statuses(pair.a, pair.qa) == [0]
+    pair.post_send(SendOpcode.SEND, inline(frame))
+    assert pair.sent() == [0]
     (got,) = pair.b.completions(pair.qb)
     assert got.length == 60
     assert pair.b.host.peek(target, 61) == frame.ljust(61, b"\0")
@@ -40,14 +39,14 @@ def test_frame_is_padded_and_delivered(pair: Pair) -> None:
 def test_broadcast_strangers_and_missing_receives(pair: Pair) -> None:
     target, key = pair.b.memory(4096)
     for destination in (BROADCAST, b"\x01\0\x5e\0\0\1", b"\x02\x77\0\0\0\1", pair.a.mac):
-        pair.b.post_recv(pair.qb, [(key, target, 2048)])
-        pair.a.post_send(pair.qa, SendOpcode.SEND, inline(destination + pair.a.mac + b"\x08\0"))
+        pair.post_recv([(key, target, 2048)])
+        pair.post_send(SendOpcode.SEND, inline(destination + pair.a.mac + b"\x08\0"))
     assert len(pair.b.completions(pair.qb)) == 2
     assert pair.a.completions(pair.qa)
     counters = pair.b.port.counters
     assert (counters.filtered, counters.rx.dropped) == (2, 0)
     steer(pair.b, pair.qb.qpn, 1 << 31 | pair.qb.qpn)
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"\x02\x77\0\0\0\1" + pair.a.mac + b"\x08\0"))
+    pair.post_send(SendOpcode.SEND, inline(b"\x02\x77\0\0\0\1" + pair.a.mac + b"\x08\0"))
     assert len(pair.b.completions(pair.qb)) == 1
 
 
@@ -55,9 +54,9 @@ def arrives(pair: Pair, destination: bytes, vlan: int | None = None) -> bool:
     """Whether a frame of the first guest reaches software of the second."""
     target, key = pair.b.memory(4096)
     tag = b"" if vlan is None else b"\x81\0" + vlan.to_bytes(2, "big")
-    pair.b.post_recv(pair.qb, [(key, target, 2048)])
+    pair.post_recv([(key, target, 2048)])
     frame = destination + pair.a.mac + tag + b"\x08\0"
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(frame))
+    pair.post_send(SendOpcode.SEND, inline(frame))
     return bool(pair.b.completions(pair.qb))
 
 
@@ -96,7 +95,7 @@ def test_vlan_and_checksums_are_inserted_and_the_tag_is_stripped(pair: Pair) -> 
     frame = ip_frame(b"payload of some length")
     frame[:12] = pair.b.mac + pair.a.mac
     pair.a.host.poke(source, frame)
-    pair.b.post_recv(pair.qb, [(key, target, 2048)])
+    pair.post_recv([(key, target, 2048)])
     word1 = 0x2005 << 16 | 0x40 << 8 | 2
     flags = CQE_REQUEST | IP_CSUM | TCP_UDP_CSUM
     entry = pack(">IIII", SendOpcode.SEND, word1, flags, 0) + data((lkey, source, len(frame)))
@@ -121,7 +120,7 @@ def test_long_entries_take_several_slots_and_wrap(pair: Pair) -> None:
     target, key = pair.b.memory(4096)
     index = 0
     for count in range(20):
-        pair.b.post_recv(pair.qb, [(key, target, 2048)])
+        pair.post_recv([(key, target, 2048)])
         frame = pair.b.mac + node.mac + b"\x08\0" + bytes((count,)) * 70
         raw = inline(frame)
         slots = 3 if count % 5 == 0 else 2
@@ -145,13 +144,13 @@ def test_long_entries_take_several_slots_and_wrap(pair: Pair) -> None:
 
 
 def test_bad_frames_fail_the_sender_only(pair: Pair) -> None:
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"short"))
-    assert statuses(pair.a, pair.qa) == [CompletionStatus.LOCAL_QP_OP_ERR]
+    pair.post_send(SendOpcode.SEND, inline(b"short"))
+    assert pair.sent() == [CompletionStatus.LOCAL_QP_OP_ERR]
     target, key = pair.b.memory(4096)
-    pair.b.post_recv(pair.qb, [(key, target, 20)])
+    pair.post_recv([(key, target, 20)])
     other = ethernet_qp(pair.a, 0x51)
     pair.a.post_send(other, SendOpcode.SEND, inline(BROADCAST + pair.a.mac + b"\x08\0"))
-    assert statuses(pair.b, pair.qb) == [CompletionStatus.LOCAL_LENGTH_ERR]
+    assert pair.b.statuses(pair.qb) == [CompletionStatus.LOCAL_LENGTH_ERR]
 
 
 def test_loopback_is_for_those_who_ask(pair: Pair) -> None:
@@ -180,8 +179,8 @@ def test_loopback_is_for_those_who_ask(pair: Pair) -> None:
 
 def test_frames_wait_for_nobody_when_the_cable_is_out(pair: Pair) -> None:
     pair.a.port.plug(False)
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(BROADCAST + pair.a.mac + b"\x08\0"))
-    assert statuses(pair.a, pair.qa) == [0]
+    pair.post_send(SendOpcode.SEND, inline(BROADCAST + pair.a.mac + b"\x08\0"))
+    assert pair.sent() == [0]
     assert pair.a.port.counters.tx.dropped == 1
 
 
@@ -205,7 +204,7 @@ def test_buffers_of_an_mr_over_all_memory(
     target = node.host.allocate(4096)
     node.post_recv(pair.qb, [(key, target, 2048)])
     frame = pair.b.mac + pair.a.mac + b"\x08\x06" + bytes(range(50))
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(frame))
-    assert statuses(node, pair.qb) == ([0] if good else [CompletionStatus.LOCAL_PROT_ERR])
+    pair.post_send(SendOpcode.SEND, inline(frame))
+    assert node.statuses(pair.qb) == ([0] if good else [CompletionStatus.LOCAL_PROT_ERR])
     assert (node.host.peek(target, 64) == frame) is good
     assert pair.b.port.counters.rx.dropped == (not good)

@@ -35,7 +35,7 @@ def pair() -> Pair:
 def send(pair: Pair, number: int) -> None:
     """A frame of the first guest to the second."""
     frame = pair.b.mac + pair.a.mac + b"\x12\x34" + pack(">H", number)
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(frame))
+    pair.post_send(SendOpcode.SEND, inline(frame))
 
 
 def numbers(pair: Pair, target: int, count: int) -> list[int]:
@@ -57,7 +57,7 @@ def test_frames_wait_for_receives_and_senders_for_them(pair: Pair) -> None:
     assert len(pair.a.completions(pair.qa)) == 1
     target, key = pair.b.memory(4096)
     for slot in range(3):
-        pair.b.post_recv(pair.qb, [(key, target + 64 * slot, 64)])
+        pair.post_recv([(key, target + 64 * slot, 64)])
     pair.b.host.run(POLL_SECONDS)
     assert not pair.a.port.flow.paused
     assert len(pair.a.completions(pair.qa)) == 2
@@ -78,7 +78,7 @@ def test_a_ring_that_nobody_refills_is_given_up(pair: Pair) -> None:
     assert not pair.a.port.flow.paused
     assert pair.b.port.counters.rx.dropped == 2
     target, key = pair.b.memory(4096)
-    pair.b.post_recv(pair.qb, [(key, target, 64)])
+    pair.post_recv([(key, target, 64)])
     send(pair, 3)
     assert numbers(pair, target, 1) == [3]
     send(pair, 4)
@@ -114,10 +114,10 @@ def test_a_sender_that_does_not_obey_fills_the_port_and_no_more(pair: Pair) -> N
 
 def test_software_never_sees_mac_control(pair: Pair) -> None:
     target, key = pair.b.memory(4096)
-    pair.b.post_recv(pair.qb, [(key, target, 2048)])
+    pair.post_recv([(key, target, 2048)])
     for body in (b"\0\1", b"\0\1\xff\xff", b"\1\1\xff\xff"):
         frame = PAUSE_ADDRESS + pair.a.mac + b"\x88\x08" + body
-        pair.a.post_send(pair.qa, SendOpcode.SEND, inline(frame))
+        pair.post_send(SendOpcode.SEND, inline(frame))
     assert not pair.b.completions(pair.qb)
     assert pair.b.port.flow.paused
     pair.b.port.reset()

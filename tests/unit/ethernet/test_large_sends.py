@@ -15,7 +15,6 @@ from bluebridge.device.mlx4.ports.multicast_groups import SteerType
 from tests.models.ethernet import ethernet_qp, steer
 from tests.models.rdma_node import Node, Pair, TestQp, data
 from tests.unit.ethernet.test_steering import B0Node, default
-from tests.unit.rdma.test_qp_protection import statuses
 from tests.unit.rdma.test_qp_shares import bytes_per_turn
 
 FIN_PSH_CWR_ACK = 0x99
@@ -116,13 +115,13 @@ def test_a_large_send_arrives_as_frames_with_one_event(pair: Pair) -> None:
     payload = bytes(range(250)) * 20
     pair.a.host.poke(source, payload)
     for slot in range(5):
-        pair.b.post_recv(pair.qb, [(key, target + 2048 * slot, 2048)])
+        pair.post_recv([(key, target + 2048 * slot, 2048)])
     pair.b.arm_cq(pair.qb.cq, 1)
     pair.b.host.take_interrupts()
     headers = ipv4_headers()
     gather = data((lkey, source, 1000), (lkey, source + 1000, 4000))
     send_large(pair.a, pair.qa, headers, 1400, gather)
-    assert statuses(pair.a, pair.qa) == [0]
+    assert pair.sent() == [0]
     assert len(pair.b.host.take_interrupts()) == 1
     got = pair.b.completions(pair.qb)
     assert [wc.length - len(headers) for wc in got] == [1400, 1400, 1400, 800]
@@ -151,7 +150,7 @@ def test_frames_that_come_together_wrap_around_the_ring(pair: Pair) -> None:
     for first in range(0, 20, 5):
         places = [target + 2048 * slot for slot in range(first, first + 5)]
         for place in places:
-            pair.b.post_recv(pair.qb, [(key, place, 2048)])
+            pair.post_recv([(key, place, 2048)])
         send_large(pair.a, pair.qa, headers, 1000, data((lkey, source, 5000)))
         assert [wc.index for wc in pair.b.completions(pair.qb)] == list(range(first, first + 5))
         arrived += b"".join(pair.b.host.peek(place + len(headers), 1000) for place in places)
@@ -162,13 +161,13 @@ def test_very_many_frames_leave_in_portions(pair: Pair) -> None:
     """The entry is complete when all have left, and the next one comes after them."""
     source, lkey = pair.a.memory(64 << 10)
     target, key = pair.b.memory(4096)
-    pair.b.post_recv(pair.qb, [(key, target, 2048)])
+    pair.post_recv([(key, target, 2048)])
     turns = bytes_per_turn(pair)
     for length in (64 << 10, 50):
         send_large(pair.a, pair.qa, ipv4_headers(), 50, data((lkey, source, length)))
-    assert statuses(pair.a, pair.qa) == []
+    assert pair.sent() == []
     pair.run()
-    assert statuses(pair.a, pair.qa) == [0, 0]
+    assert pair.sent() == [0, 0]
     assert max(turns) <= 256
     assert sum(turns) == sum(pair.a.port.counters.tx.frames) == 1311 + 1
     assert pair.b.port.counters.rx.dropped == 1311
@@ -183,7 +182,7 @@ def test_copies_for_many_rings_are_part_of_the_share(pair: Pair) -> None:
     headers = pair.b.mac + ipv4_headers()[6:]
     send_large(pair.a, pair.qa, headers, 100, data((lkey, source, 64 << 10)))
     pair.run()
-    assert statuses(pair.a, pair.qa) == [0]
+    assert pair.sent() == [0]
     assert sum(turns) == 656
     assert max(turns) == 128
 
@@ -192,7 +191,7 @@ def test_an_error_ends_a_large_send(pair: Pair) -> None:
     source, lkey = pair.a.memory(64 << 10)
     send_large(pair.a, pair.qa, ipv4_headers(), 50, data((lkey, source, 64 << 10)))
     pair.a.command(Opcode.TOERR_QP, bytes(8), pair.qa.qpn)
-    assert statuses(pair.a, pair.qa) == [0]
+    assert pair.sent() == [0]
     pair.run()
     assert sum(pair.a.port.counters.tx.frames) == 256
 
@@ -200,9 +199,9 @@ def test_an_error_ends_a_large_send(pair: Pair) -> None:
 def test_frames_without_a_receive_are_counted(pair: Pair) -> None:
     source, lkey = pair.a.memory(8192)
     target, key = pair.b.memory(4096)
-    pair.b.post_recv(pair.qb, [(key, target, 2048)])
+    pair.post_recv([(key, target, 2048)])
     send_large(pair.a, pair.qa, ipv4_headers(), 1000, data((lkey, source, 5000)))
-    assert statuses(pair.a, pair.qa) == [0]
+    assert pair.sent() == [0]
     assert len(pair.b.completions(pair.qb)) == 1
     assert pair.b.port.counters.rx.dropped == 4
 
@@ -215,7 +214,7 @@ def test_frames_without_a_receive_are_counted(pair: Pair) -> None:
 def test_nonsense_fails_the_entry(pair: Pair, headers: bytes, mss: int, length: int) -> None:
     source, lkey = pair.a.memory(4096)
     send_large(pair.a, pair.qa, headers, mss, data((lkey, source, length)))
-    assert statuses(pair.a, pair.qa)[0] in (
+    assert pair.sent()[0] in (
         CompletionStatus.LOCAL_QP_OP_ERR,
         CompletionStatus.LOCAL_PROT_ERR,
     )

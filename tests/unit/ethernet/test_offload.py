@@ -113,8 +113,8 @@ def arrive(pair: Pair, frame: bytes | bytearray) -> bytes:
     target, key = pair.b.memory(4096)
     raw = pair.b.mac + pair.a.mac + bytes(frame[12:])
     pair.a.host.poke(source, raw)
-    pair.b.post_recv(pair.qb, [(key, target, 2048)])
-    pair.a.post_send(pair.qa, SendOpcode.SEND, data((lkey, source, len(raw))))
+    pair.post_recv([(key, target, 2048)])
+    pair.post_send(SendOpcode.SEND, data((lkey, source, len(raw))))
     (wc,) = pair.b.completions(pair.qb)
     return wc.raw
 

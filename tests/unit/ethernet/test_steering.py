@@ -64,7 +64,7 @@ def arrivals(pair: Pair, rings: tuple[TestQp, TestQp], mac: bytes) -> list[int]:
     for ring in rings:
         target, key = pair.b.memory(4096)
         pair.b.post_recv(ring, [(key, target, 2048)])
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(mac + pair.a.mac + b"\x08\0"))
+    pair.post_send(SendOpcode.SEND, inline(mac + pair.a.mac + b"\x08\0"))
     return [len(pair.b.completions(ring)) for ring in rings]
 
 
@@ -118,7 +118,7 @@ def test_rings_of_a_group_strip_or_keep_the_tag(nodes: tuple[Pair, TestQp, TestQ
         places[ring.qpn], key = pair.b.memory(4096)
         pair.b.post_recv(ring, [(key, places[ring.qpn], 2048)])
     head, tag, rest = GROUP + pair.a.mac, b"\x81\0\0\5", b"\x08\0" + bytes(range(80))
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(head + tag + rest))
+    pair.post_send(SendOpcode.SEND, inline(head + tag + rest))
     wanted = {0x49: head + rest, 0x4A: head + rest, 0x4B: head + tag + rest}
     for ring in (first, keeps, second):
         (got,) = pair.b.completions(ring)

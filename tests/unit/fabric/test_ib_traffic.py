@@ -12,8 +12,8 @@ from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.layout.mlx4.cqe import CQE
 from bluebridge.device.layout.mlx4.ports import MCG, MCG_BLOCK_LOOPBACK
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
-from bluebridge.device.layout.net.roce import BTH, DETH, GRH_SIZE, GSI_QKEY, BthOpcode
-from tests.models.ib_node import IbNode, Subnet, datagram_segment, grh_of
+from bluebridge.device.layout.net.roce import BTH, DETH, GRH, GRH_SIZE, GSI_QKEY, BthOpcode
+from tests.models.ib_node import IbNode, Subnet, datagram_segment
 from tests.models.rdma_node import ALL_REMOTE, TestQp, data, inline, remote
 
 QKEY = 0x1B
@@ -113,7 +113,7 @@ def test_datagrams_without_and_with_a_grh(subnet: Subnet) -> None:
     assert (first.length, CQE.get(first.raw, "grh"), first.raw[14:16]) == (45, 0, b"\0\2")
     assert b.host.peek(address, 45) == bytes(GRH_SIZE) + b"plain"
     assert (second.length, CQE.get(second.raw, "grh"), second.remote_qpn) == (46, 1, 0x240)
-    grh = grh_of(b.host.peek(address + 4096, GRH_SIZE))
+    grh = GRH.unpack(b.host.peek(address + 4096, GRH_SIZE))
     assert (grh["sgid"], grh["dgid"]) == (a.agent.gid(0), b.agent.gid(0))
 
 

@@ -132,7 +132,7 @@ def test_a_connection_within_a_vlan_hears_nobody_outside(tagged: bool) -> None:
     pair.b.set_port(SetPort.VLAN_TABLE, (1 << 31 | 5).to_bytes(4, "big").ljust(512, b"\0"))
     pair.connect(rtr={"pri_vlan_valid": int(tagged), "pri_vlan_index": 0})
     target, rkey = pair.b.memory(4096)
-    pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, remote(target, rkey) + inline(b"evil"))
+    pair.post_send(SendOpcode.RDMA_WRITE, remote(target, rkey) + inline(b"evil"))
     pair.run(0.3)
     assert pair.b.host.peek(target, 4) == (bytes(4) if tagged else b"evil")
 

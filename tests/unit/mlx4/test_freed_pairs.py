@@ -54,7 +54,7 @@ def test_a_destroyed_queue_pair_leaves_nothing(service: ServiceType) -> None:
 def test_a_queue_pair_that_waits_for_an_answer_leaves_nothing() -> None:
     pair = Pair().connect(rts={"retry_count": 7, "pri_ack_timeout": 18})
     pair.b.command(Opcode.CLOSE_PORT, modifier=1)
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"x"))
+    pair.post_send(SendOpcode.SEND, inline(b"x"))
     before = alive(*PARTS)
     pair.a.command(Opcode.TORST_QP, 0, pair.qa.qpn)
     pair.run(10)

@@ -213,15 +213,13 @@ def test_an_overrun_stops_the_queue_pairs_that_complete_there() -> None:
     target, rkey = pair.b.memory(4096)
     for number in range(6):
         pair.a.host.poke(source, bytes([number]))
-        pair.a.post_send(
-            pair.qa, SendOpcode.RDMA_WRITE, remote(target, rkey) + data((lkey, source, 1))
-        )
+        pair.post_send(SendOpcode.RDMA_WRITE, remote(target, rkey) + data((lkey, source, 1)))
     pair.run()
     assert len(pair.a.events(EventType.CQ_ERROR)) == 1
     pair.a.poll_cq(pair.qa.cq)
     before = pair.b.host.peek(target, 1)
     pair.a.host.poke(source, b"\xee")
-    pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, remote(target, rkey) + data((lkey, source, 1)))
+    pair.post_send(SendOpcode.RDMA_WRITE, remote(target, rkey) + data((lkey, source, 1)))
     pair.run()
     assert pair.b.host.peek(target, 1) == before
     state = QPC.get(pair.a.query(Opcode.QUERY_QP, pair.qa.qpn)[8:], "state")
@@ -231,7 +229,7 @@ def test_an_overrun_stops_the_queue_pairs_that_complete_there() -> None:
 def test_queue_pairs_are_told_that_their_completions_are_lost() -> None:
     pair = Pair(log_cq=1).connect()
     for _ in range(4):
-        pair.a.post_send(pair.qa, SendOpcode.NOP)
+        pair.post_send(SendOpcode.NOP)
     pair.run()
     told = [event["type"] for event in pair.a.poll_eq(pair.a.async_eq)]
     assert told.count(EventType.CQ_ERROR) == 1 and told.count(EventType.WQ_CATAS_ERROR) == 1

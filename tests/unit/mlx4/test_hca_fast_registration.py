@@ -14,7 +14,6 @@ from bluebridge.device.rdma.memory.regions import Registration
 from tests.models.hca_driver import ALL_RIGHTS, Driver
 from tests.models.rdma_node import Pair, SendOpcode
 from tests.unit.mlx4.test_hca_mpt import LENGTH, PAGES, PD, START, resolve
-from tests.unit.rdma.test_qp_protection import statuses
 
 FAST_PAGES = [0x300000, 0x301000]
 
@@ -91,8 +90,8 @@ def test_a_queue_pair_registers_only_where_it_was_allowed_to() -> None:
     pages, _ = pair.a.memory(4096)
     pair.a.host.poke(pages, pack(">Q", pages | 1))
     request = pack(">IIQQQII", 1 << 28, key, pages, pages, 4096, 0, 12) + bytes(8)
-    pair.a.post_send(pair.qa, SendOpcode.FAST_REG_MR, request)
-    assert statuses(pair.a, pair.qa) == [CompletionStatus.LOCAL_QP_OP_ERR]
+    pair.post_send(SendOpcode.FAST_REG_MR, request)
+    assert pair.sent() == [CompletionStatus.LOCAL_QP_OP_ERR]
 
 
 def test_ordinary_regions_are_neither_registered_nor_invalidated_by_work_requests(

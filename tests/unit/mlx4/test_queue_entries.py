@@ -103,9 +103,9 @@ def test_masked_add_works_field_by_field(value: int, add: int, tops: int) -> Non
 
 def test_garbage_entry_fails_the_queue_pair() -> None:
     pair = Pair().connect()
-    pair.a.post_send(pair.qa, 0x1F, signalled=False)
-    pair.a.post_send(pair.qa, SendOpcode.SEND, signalled=False)
-    assert [wc.status for wc in pair.a.completions(pair.qa)] == [
+    pair.post_send(0x1F, signalled=False)
+    pair.post_send(SendOpcode.SEND, signalled=False)
+    assert pair.sent() == [
         CompletionStatus.LOCAL_QP_OP_ERR,
         CompletionStatus.WR_FLUSH_ERR,
     ]
@@ -136,7 +136,7 @@ def test_an_entry_that_changes_while_it_is_read_is_refused(place: int) -> None:
         return bytes(raw)
 
     host.read = hostile  # type: ignore[method-assign]
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"x"))
+    pair.post_send(SendOpcode.SEND, inline(b"x"))
     assert pair.a.completions(pair.qa)[0].status == CompletionStatus.LOCAL_QP_OP_ERR
 
 

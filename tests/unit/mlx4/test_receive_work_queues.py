@@ -101,7 +101,7 @@ def post(node: Node, wq: TestQp, count: int = 1, length: int = 2048) -> int:
 def send(pair: Pair, frame: bytes | bytearray) -> bytes:
     """Send a frame from the first guest to the second; returns it as it is on the wire."""
     wire = pair.b.mac + pair.a.mac + bytes(frame[12:])
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(wire))
+    pair.post_send(SendOpcode.SEND, inline(wire))
     return wire.ljust(60, b"\0")
 
 
@@ -141,7 +141,7 @@ def test_the_fcs_is_kept_behind_the_frame(pair: Pair, size: int) -> None:
     address, key = pair.a.memory(4096)
     frame[:12] = pair.b.mac + pair.a.mac
     pair.a.host.poke(address, bytes(frame))
-    pair.a.post_send(pair.qa, SendOpcode.SEND, data((key, address, len(frame))))
+    pair.post_send(SendOpcode.SEND, data((key, address, len(frame))))
     (got,) = pair.b.completions(wq)
     wire = bytes(frame).ljust(60, b"\0")
     received = pair.b.host.peek(target, got.length)

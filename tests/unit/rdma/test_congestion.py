@@ -28,7 +28,7 @@ from bluebridge.host_tools.analyzer.timeline.tracks import Tracks
 from tests.models.faulty_pair import parsed
 from tests.models.rdma_node import Node, Pair, SendOpcode, data, remote
 from tests.models.watched_fabric import WatchedFabric
-from tests.unit.rdma.test_roce_v2 import gid_table
+from tests.unit.rdma.test_qp_datagram import gid_table
 
 SIZE = 1 << 18
 LINE = LAB.line_rate

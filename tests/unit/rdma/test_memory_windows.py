@@ -151,10 +151,7 @@ def test_type_two_is_for_one_queue_pair() -> None:
     key = create_window(windows.b, SECOND) | 1
     assert windows.bind(key, SECOND) == 0
     second_a, second_b = windows.a.create_qp(0x300), windows.b.create_qp(0x301)
-    windows.a.to_rtr(second_a, windows.b, second_b.qpn)
-    windows.b.to_rtr(second_b, windows.a, second_a.qpn)
-    windows.a.to_rts(second_a)
-    windows.b.to_rts(second_b)
+    windows.pair.join(second_a, second_b)
     windows.a.post_send(
         second_a, SendOpcode.RDMA_WRITE, remote(windows.address, key) + inline(b"not mine")
     )

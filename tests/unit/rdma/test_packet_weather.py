@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 from random import Random
+from struct import pack, unpack
 
 import pytest
 
@@ -16,7 +17,6 @@ from bluebridge.device.rdma.by_packets.requester import Limits, SetTimer
 from bluebridge.device.rdma.vocabulary import CompletionStatus
 from tests.models.faulty_pair import Links
 from tests.models.long_messages import LongPair
-from tests.models.lossy_traffic import Traffic
 from tests.models.packet_weather import (
     MTU,
     READABLE,
@@ -26,7 +26,120 @@ from tests.models.packet_weather import (
     random_request,
     request_of,
 )
-from tests.models.rdma_node import Pair, SendOpcode, inline
+from tests.models.rdma_node import Pair, SendOpcode, Wc, data, inline, remote
+
+WORK = 40
+BATCH = 8
+SLOTS = 8
+SLOT = 64
+COUNTER = 0x800
+CONSTANT = 0x1000
+"""Where in B's memory the counter of atomics is, and what nobody changes."""
+
+KINDS = ("send", "write", "write with immediate", "read", "add")
+DISTURBED = (CqeStatus.TRANSPORT_RETRY_EXC_ERR, CqeStatus.RNR_RETRY_EXC_ERR)
+
+
+class Traffic:
+    """`WORK` entries posted by A in batches; `sent` and `received` are the completions."""
+
+    def __init__(self, pair: Pair, random: Random) -> None:
+        self.pair, self._random = pair, random
+        self._local, self._key = pair.a.memory(1 << 15)
+        self._target, self._rkey = pair.b.memory(1 << 13)
+        self._inbox, self._inbox_key = pair.b.memory(1 << 13)
+        pair.b.host.poke(self._target + CONSTANT, random.randbytes(4096))
+        self.kinds = [random.choice(KINDS) for _ in range(WORK)]
+        self.sent: list[Wc] = []
+        self.received: list[Wc] = []
+        self._receives = 0
+
+    def run(self, seconds: float = 3.0) -> None:
+        """Post everything and wait for it, at most so long."""
+        posted = 0
+        while len(self.sent) < WORK and seconds > 0:
+            while posted < WORK and posted - len(self.sent) < BATCH:
+                self._post(posted)
+                posted += 1
+            self.pair.run(0.002)
+            seconds -= 0.002
+            self.sent += self.pair.a.completions(self.pair.qa)
+            self.received += self.pair.b.completions(self.pair.qb)
+
+    def _post(self, index: int) -> None:
+        pair, kind = self.pair, self.kinds[index]
+        slot = index % SLOTS
+        at = remote(self._target + slot * SLOT, self._rkey)
+        text = f"{index:06}".encode()
+        local = data((self._key, self._local + index * SLOT, SLOT))
+        if kind == "send":
+            self._receive()
+            pair.post_send(SendOpcode.SEND_IMM, inline(text), immediate=index)
+        elif kind == "write":
+            pair.post_send(SendOpcode.RDMA_WRITE, at + inline(text))
+        elif kind == "write with immediate":
+            self._receive()
+            pair.post_send(SendOpcode.RDMA_WRITE_IMM, at + inline(text), immediate=index)
+        elif kind == "read":
+            at = remote(self._target + CONSTANT + index * SLOT, self._rkey)
+            pair.post_send(SendOpcode.RDMA_READ, at + local)
+        else:
+            at = remote(self._target + COUNTER, self._rkey)
+            local = data((self._key, self._local + index * SLOT, 8))
+            pair.post_send(SendOpcode.ATOMIC_FA, at + pack(">QQ", 1, 0) + local)
+
+    def _receive(self) -> None:
+        place = self._inbox + self._receives * SLOT
+        self.pair.b.post_recv(self.pair.qb, [(self._inbox_key, place, SLOT)])
+        self._receives += 1
+
+    # -- what is to be true of it -------------------------------------------------------------
+
+    def check(self) -> bool:
+        """Whether all arrived; otherwise the connection must have ended as it should."""
+        done = sum(wc.status == 0 for wc in self.sent)
+        assert [wc.index for wc in self.sent] == list(range(len(self.sent)))
+        failed = [wc.status for wc in self.sent[done:]]
+        assert done == WORK or failed[0] in DISTURBED
+        assert all(status == CqeStatus.WR_FLUSH_ERR for status in failed[1:])
+        self._check_receives(done)
+        self._check_answers(done)
+        if done == WORK:
+            self._check_slots()
+        return done == WORK
+
+    def _check_receives(self, done: int) -> None:
+        """Each message with a receive arrived once, in order, at least those that A knows of."""
+        taking = [n for n, kind in enumerate(self.kinds) if kind in ("send", KINDS[2])]
+        arrived = [wc.immediate for wc in self.received if wc.status == 0]
+        assert arrived == taking[: len(arrived)]
+        assert len(arrived) >= sum(n < done for n in taking)
+        for place, index in enumerate(arrived):
+            if self.kinds[index] == "send":
+                text = self.pair.b.host.peek(self._inbox + place * SLOT, 6)
+                assert text == f"{index:06}".encode()
+
+    def _check_answers(self, done: int) -> None:
+        """Reads brought what is there, and the n-th atomic found n."""
+        host, added = self.pair.a.host, 0
+        for index, kind in enumerate(self.kinds[:done]):
+            got = host.peek(self._local + index * SLOT, SLOT)
+            if kind == "read":
+                place = self._target + CONSTANT + index * SLOT
+                assert got == self.pair.b.host.peek(place, SLOT)
+            elif kind == "add":
+                assert unpack("<Q", got[:8]) == (added,)
+                added += 1
+        (counter,) = unpack("<Q", self.pair.b.host.peek(self._target + COUNTER, 8))
+        assert added <= counter <= sum(kind == "add" for kind in self.kinds)
+        assert done < WORK or counter == added
+
+    def _check_slots(self) -> None:
+        for slot in range(SLOTS):
+            writers = [n for n in range(slot, WORK, SLOTS) if self.kinds[n] in KINDS[1:3]]
+            expected = f"{writers[-1]:06}".encode() if writers else bytes(6)
+            assert self.pair.b.host.peek(self._target + slot * SLOT, 6) == expected
+
 
 SEEDS = 1000
 CALM = Weather(0, 0, 0, 0)
@@ -262,7 +375,7 @@ def test_a_long_message_survives_the_loss_of_a_part(words: str, opcode: SendOpco
     rule = Links(pair).rule("a/1", words.replace("WRITE", name))
     pair.post(opcode)
     pair.run(0.5)
-    assert [wc.status for wc in pair.a.completions(pair.qa)] == [0]
+    assert pair.sent() == [0]
     assert pair.source[: pair.length] == pair.target[: pair.length]
     receives = [wc.length for wc in pair.b.completions(pair.qb)]
     assert receives == ([pair.length] if opcode is SendOpcode.SEND else [])
@@ -272,9 +385,9 @@ def test_a_long_message_survives_the_loss_of_a_part(words: str, opcode: SendOpco
 def test_a_dead_link_is_the_requesters_error_and_the_port_stays_up() -> None:
     pair = Pair().connect()
     rule = Links(pair).rule("b/1", "drop")
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"x"))
+    pair.post_send(SendOpcode.SEND, inline(b"x"))
     pair.run(0.3)
-    assert [wc.status for wc in pair.a.completions(pair.qa)] == [CqeStatus.TRANSPORT_RETRY_EXC_ERR]
+    assert pair.sent() == [CqeStatus.TRANSPORT_RETRY_EXC_ERR]
     assert pair.a.port.link_up and pair.b.port.link_up
     assert not pair.a.events(EventType.PORT_CHANGE)[1:]
     assert rule.taken == 3  # the first try and two more

@@ -7,35 +7,23 @@ from struct import pack
 import pytest
 
 from bluebridge.device.fabric.messages import Request, Response, Route
-from bluebridge.device.layout.mlx4.commands import Opcode
-from bluebridge.device.layout.mlx4.contexts import QPC, QpState, ServiceType
+from bluebridge.device.layout.mlx4.contexts import QpState, ServiceType
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.net.roce import Op, Syndrome
 from bluebridge.device.rdma.memory.region import Rights
 from tests.models.rdma_node import Node, Pair, SendOpcode, data, inline, remote
-from tests.models.rdma_node import TestQp as Qp
 
 READ = int(Rights.LOCAL_READ)
 LOCAL = READ | int(Rights.LOCAL_WRITE)
 PATTERN = b"\xa5" * 4096
 
 
-def state(node: Node, qp: Qp) -> int:
-    """The state QUERY_QP shows."""
-    return QPC.get(node.query(Opcode.QUERY_QP, qp.qpn)[8:], "state")
-
-
-def statuses(node: Node, qp: Qp) -> list[int]:
-    """Statuses of new completions."""
-    return [wc.status for wc in node.completions(qp)]
-
-
 def check_remote(pair: Pair, status: int, event: int | None) -> None:
     """The requester sees `status`, both queue pairs fail, B's receives are flushed."""
-    assert statuses(pair.a, pair.qa) == [status]
-    assert state(pair.a, pair.qa) == QpState.ERR
-    assert state(pair.b, pair.qb) == QpState.ERR
+    assert pair.sent() == [status]
+    assert pair.a.state(pair.qa) == QpState.ERR
+    assert pair.b.state(pair.qb) == QpState.ERR
     if event is not None:
         (told,) = pair.b.events(event)
         assert isinstance(told["data"], bytes)
@@ -52,7 +40,7 @@ def test_remote_access_violation(fault: str, operation: SendOpcode) -> None:
     pair.a.host.poke(source, PATTERN)
     pair.b.host.poke(target, PATTERN[::-1])
     inbox, inbox_key = pair.b.memory(4096)
-    pair.b.post_recv(pair.qb, [(inbox_key, inbox, 64)])
+    pair.post_recv([(inbox_key, inbox, 64)])
     address, used = {
         "key byte": (target, rkey ^ 1),
         "below": (target - 1, rkey),
@@ -60,9 +48,9 @@ def test_remote_access_violation(fault: str, operation: SendOpcode) -> None:
         "wrap": ((1 << 64) - 2, rkey),
         "unknown": (target, 0x7FFF00),
     }.get(fault, (target, rkey))
-    pair.a.post_send(pair.qa, operation, remote(address, used) + data((key, source, 4)))
+    pair.post_send(operation, remote(address, used) + data((key, source, 4)))
     check_remote(pair, CompletionStatus.REMOTE_ACCESS_ERR, EventType.WQ_ACCESS_ERROR)
-    assert statuses(pair.b, pair.qb) == [CompletionStatus.WR_FLUSH_ERR]
+    assert pair.b.statuses(pair.qb) == [CompletionStatus.WR_FLUSH_ERR]
     assert pair.a.host.peek(source, 4096) == PATTERN
     assert pair.b.host.peek(target, 4096) == PATTERN[::-1]
 
@@ -75,7 +63,7 @@ def test_atomic_without_the_right_and_unaligned() -> None:
         local, key = pair.a.memory(4096)
         target, rkey = pair.b.memory(4096, rights)
         segments = remote(target + offset, rkey) + pack(">QQ", 1, 0) + data((key, local, 8))
-        pair.a.post_send(pair.qa, SendOpcode.ATOMIC_FA, segments)
+        pair.post_send(SendOpcode.ATOMIC_FA, segments)
         check_remote(pair, *told)
         assert pair.b.host.peek(target, 16) == bytes(16)
 
@@ -85,11 +73,11 @@ def test_message_longer_than_the_receive() -> None:
     source, key = pair.a.memory(4096)
     target, rkey = pair.b.memory(4096)
     pair.a.host.poke(source, PATTERN)
-    pair.b.post_recv(pair.qb, [(rkey, target, 10)])
-    pair.b.post_recv(pair.qb, [(rkey, target, 100)])
-    pair.a.post_send(pair.qa, SendOpcode.SEND, data((key, source, 11)))
+    pair.post_recv([(rkey, target, 10)])
+    pair.post_recv([(rkey, target, 100)])
+    pair.post_send(SendOpcode.SEND, data((key, source, 11)))
     check_remote(pair, CompletionStatus.REMOTE_INVAL_REQ_ERR, None)
-    assert statuses(pair.b, pair.qb) == [
+    assert pair.b.statuses(pair.qb) == [
         CompletionStatus.LOCAL_LENGTH_ERR,
         CompletionStatus.WR_FLUSH_ERR,
     ]
@@ -101,28 +89,28 @@ def test_invalidation_of_a_key_that_is_not_valid_moves_nothing() -> None:
     source, key = pair.a.memory(4096)
     target, rkey = pair.b.memory(4096)
     pair.a.host.poke(source, PATTERN)
-    pair.b.post_recv(pair.qb, [(rkey, target, 64)])
-    pair.a.post_send(pair.qa, SendOpcode.SEND_INVAL, data((key, source, 8)), immediate=0x123400)
+    pair.post_recv([(rkey, target, 64)])
+    pair.post_send(SendOpcode.SEND_INVAL, data((key, source, 8)), immediate=0x123400)
     check_remote(pair, CompletionStatus.REMOTE_ACCESS_ERR, EventType.WQ_ACCESS_ERROR)
     assert pair.b.host.peek(target, 16) == bytes(16)
 
 
 def test_zero_length_write_needs_no_key() -> None:
     pair = Pair().connect()
-    pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, remote(0, 0))
-    assert statuses(pair.a, pair.qa) == [0]
+    pair.post_send(SendOpcode.RDMA_WRITE, remote(0, 0))
+    assert pair.sent() == [0]
 
 
 def test_failure_comes_after_what_was_posted_before() -> None:
     pair = Pair().connect(rts={"rnr_retry": 7})
     source, key = pair.a.memory(4096)
     target, rkey = pair.b.memory(4096)
-    pair.a.post_send(pair.qa, SendOpcode.SEND, data((key, source, 4)))  # waits: no receive
-    pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, remote(target, rkey) + data((1, 0, 4)))
-    assert statuses(pair.a, pair.qa) == []
-    pair.b.post_recv(pair.qb, [(rkey, target, 64)])
+    pair.post_send(SendOpcode.SEND, data((key, source, 4)))  # waits: no receive
+    pair.post_send(SendOpcode.RDMA_WRITE, remote(target, rkey) + data((1, 0, 4)))
+    assert pair.sent() == []
+    pair.post_recv([(rkey, target, 64)])
     pair.run(0.01)
-    assert statuses(pair.a, pair.qa) == [0, CompletionStatus.LOCAL_PROT_ERR]
+    assert pair.sent() == [0, CompletionStatus.LOCAL_PROT_ERR]
 
 
 @pytest.mark.parametrize("also_memory", [False, True])
@@ -139,10 +127,10 @@ def test_inline_data_cannot_be_where_an_answer_goes(
     pair.a.host.poke(local, PATTERN)
     segments = remote(target, rkey) + operands + inline(b"four")
     segments += data((key, local, 4)) if also_memory else inline(b"more")
-    pair.a.post_send(pair.qa, opcode, segments)
-    assert statuses(pair.a, pair.qa) == [CompletionStatus.LOCAL_QP_OP_ERR]
-    assert state(pair.a, pair.qa) == QpState.ERR
-    assert state(pair.b, pair.qb) == QpState.RTS
+    pair.post_send(opcode, segments)
+    assert pair.sent() == [CompletionStatus.LOCAL_QP_OP_ERR]
+    assert pair.a.state(pair.qa) == QpState.ERR
+    assert pair.b.state(pair.qb) == QpState.RTS
     assert pair.a.host.peek(local, 4096) == PATTERN
     assert pair.b.host.peek(target, 16) == bytes(16)
 
@@ -160,19 +148,19 @@ def test_request_of_a_third_node_moves_nothing(service: int) -> None:
     third.to_rts(evil, retry_count=1)
     target, rkey = pair.b.memory(4096)
     pair.b.host.poke(target, RAMP)
-    pair.b.post_recv(pair.qb, [(rkey, target, 64)])
+    pair.post_recv([(rkey, target, 64)])
     third.post_send(evil, SendOpcode.RDMA_WRITE, remote(target, rkey) + inline(b"evil"))
     third.post_send(evil, SendOpcode.SEND, inline(b"evil"))
     third.host.run(1)
     assert pair.b.host.peek(target, 64) == RAMP
     assert pair.b.completions(pair.qb) == []
-    assert state(pair.b, pair.qb) == QpState.RTS
+    assert pair.b.state(pair.qb) == QpState.RTS
     told = [text for _, text, _ in pair.b.host.notes if "not its peer" in text]
     assert "02:00:00:00:0a:03" in told[0]
     if service == ServiceType.RC:
-        assert statuses(third, evil)[0] == CompletionStatus.TRANSPORT_RETRY_EXC_ERR
+        assert third.statuses(evil)[0] == CompletionStatus.TRANSPORT_RETRY_EXC_ERR
     # the connection goes on where it was
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"good"))
+    pair.post_send(SendOpcode.SEND, inline(b"good"))
     assert pair.b.host.peek(target, 4) == b"good"
 
 
@@ -180,12 +168,12 @@ def test_response_of_a_third_node_completes_nothing() -> None:
     pair = Pair().connect()
     third = Node("c", 3, pair.fabric)
     local, key = pair.a.memory(4096)
-    pair.a.post_send(pair.qa, SendOpcode.SEND, data((key, local, 4)))  # waits: no receive
+    pair.post_send(SendOpcode.SEND, data((key, local, 4)))  # waits: no receive
     route = Route(third.mac, pair.a.mac, third.gid, pair.a.gid)
     for syndrome in (Syndrome.ACK, Syndrome.NAK_REMOTE_ACCESS):
         pair.fabric.send(third.port, Response(route, pair.qa.qpn, 100, syndrome))
-    assert statuses(pair.a, pair.qa) == []
-    assert state(pair.a, pair.qa) == QpState.RTS
+    assert pair.sent() == []
+    assert pair.a.state(pair.qa) == QpState.RTS
 
 
 def test_an_answer_of_another_length_completes_no_read() -> None:
@@ -195,12 +183,12 @@ def test_an_answer_of_another_length_completes_no_read() -> None:
         pair.watched.watch = lambda _, message: not isinstance(message, Request)
         local, key = pair.a.memory(4096)
         segments = remote(0x1000, 0x100) + data((key, local, 8))
-        pair.a.post_send(pair.qa, SendOpcode.RDMA_READ, segments)
+        pair.post_send(SendOpcode.RDMA_READ, segments)
         route = Route(pair.b.mac, pair.a.mac, pair.b.gid, pair.a.gid)
         answer = Response(route, pair.qa.qpn, 100, Syndrome.ACK, 1, [memoryview(bytes(length))])
         pair.a.host.poke(local, RAMP)
         pair.fabric.send(pair.b.port, answer)
-        assert statuses(pair.a, pair.qa) == [CompletionStatus.BAD_RESP_ERR]
+        assert pair.sent() == [CompletionStatus.BAD_RESP_ERR]
         assert pair.a.host.peek(local, 64) == RAMP
 
 

@@ -16,7 +16,6 @@ from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.net.roce import Op, Syndrome
 from bluebridge.device.rdma.connected.retry import BATCH
 from tests.models.rdma_node import Pair, SendOpcode, data, inline, remote
-from tests.unit.rdma.test_qp_protection import state, statuses
 
 
 def notes(pair: Pair, word: str) -> int:
@@ -27,48 +26,49 @@ def notes(pair: Pair, word: str) -> int:
 def test_receiver_not_ready_is_asked_again() -> None:
     pair = Pair().connect()
     target, rkey = pair.b.memory(4096)
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"first"))
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"second"))
-    assert statuses(pair.a, pair.qa) == []
-    pair.b.post_recv(pair.qb, [(rkey, target, 16)])
-    pair.b.post_recv(pair.qb, [(rkey, target + 16, 16)])
+    pair.post_send(SendOpcode.SEND, inline(b"first"))
+    pair.post_send(SendOpcode.SEND, inline(b"second"))
+    assert pair.sent() == []
+    pair.post_recv([(rkey, target, 16)])
+    pair.post_recv([(rkey, target + 16, 16)])
     pair.run(0.01)
-    assert statuses(pair.a, pair.qa) == [0, 0]
+    assert pair.sent() == [0, 0]
     assert pair.b.host.peek(target, 5) == b"first"
     assert pair.b.host.peek(target + 16, 6) == b"second"
     assert notes(pair, "RNR NAK")
 
 
-def test_receiver_retries_are_counted() -> None:
-    pair = Pair().connect(rtr={"min_rnr_timer": 12}, rts={"rnr_retry": 3})
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"x"))
-    pair.run(0.05)
-    assert statuses(pair.a, pair.qa) == [CompletionStatus.RNR_RETRY_EXC_ERR]
-    assert notes(pair, "RNR NAK") == 3
-    assert state(pair.a, pair.qa) == QpState.ERR
-    assert state(pair.b, pair.qb) == QpState.RTS
+@pytest.mark.parametrize(("code", "retries", "seconds"), [(12, 3, 0.05), (0, 1, 0.8)])
+def test_receiver_retries_are_counted(code: int, retries: int, seconds: float) -> None:
+    pair = Pair().connect(rtr={"min_rnr_timer": code}, rts={"rnr_retry": retries})
+    pair.post_send(SendOpcode.SEND, inline(b"x"))
+    pair.run(seconds)
+    assert pair.sent() == [CompletionStatus.RNR_RETRY_EXC_ERR]
+    assert notes(pair, "RNR NAK") == retries
+    assert pair.a.state(pair.qa) == QpState.ERR
+    assert pair.b.state(pair.qb) == QpState.RTS
 
 
 def test_seven_retries_are_for_ever() -> None:
     pair = Pair().connect(rtr={"min_rnr_timer": 1}, rts={"rnr_retry": 7})
     target, rkey = pair.b.memory(4096)
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"patience"))
+    pair.post_send(SendOpcode.SEND, inline(b"patience"))
     pair.run(0.2)
-    assert statuses(pair.a, pair.qa) == []
-    pair.b.post_recv(pair.qb, [(rkey, target, 16)])
+    assert pair.sent() == []
+    pair.post_recv([(rkey, target, 16)])
     pair.run(0.01)
-    assert statuses(pair.a, pair.qa) == [0]
+    assert pair.sent() == [0]
 
 
 def test_timer_code_zero_is_offered_every_millisecond() -> None:
     pair = Pair().connect(rtr={"min_rnr_timer": 0}, rts={"rnr_retry": 1})
     target, rkey = pair.b.memory(4096)
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"soon"))
+    pair.post_send(SendOpcode.SEND, inline(b"soon"))
     pair.run(0.1)
     assert notes(pair, "RNR NAK") == 1  # one 655 ms retry, however often it is offered
-    pair.b.post_recv(pair.qb, [(rkey, target, 16)])
+    pair.post_recv([(rkey, target, 16)])
     pair.run(0.003)
-    assert statuses(pair.a, pair.qa) == [0]
+    assert pair.sent() == [0]
 
 
 @pytest.mark.parametrize("code", [0, 1])
@@ -78,21 +78,12 @@ def test_many_receivers_that_are_not_ready_share_the_offers_of_a_port(code: int)
     count, seconds = 40, 0.1
     for number in range(count):
         a, b = pair.a.create_qp(0x300 + number), pair.b.create_qp(0x400 + number)
-        pair.a.to_rtr(a, pair.b, b.qpn)
-        pair.b.to_rtr(b, pair.a, a.qpn, min_rnr_timer=code)
-        pair.a.to_rts(a, rnr_retry=7)
+        pair.join(a, b, {"min_rnr_timer": code})
         pair.a.post_send(a, SendOpcode.SEND, inline(b"soon"))
     before = pair.fabric.statistics.delivered
     pair.run(seconds)
     offers = (pair.fabric.statistics.delivered - before) // 2  # each is answered
     assert count <= offers <= 2 * seconds * 4000
-
-
-def test_timer_code_zero_still_runs_out() -> None:
-    pair = Pair().connect(rtr={"min_rnr_timer": 0}, rts={"rnr_retry": 1})
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"never"))
-    pair.run(0.8)
-    assert statuses(pair.a, pair.qa) == [CompletionStatus.RNR_RETRY_EXC_ERR]
 
 
 @pytest.mark.parametrize("gone", ["reset", "not connected", "link"])
@@ -105,12 +96,12 @@ def test_silence_uses_up_the_retries(gone: str) -> None:
     elif gone == "link":
         pair.b.command(Opcode.CLOSE_PORT, modifier=1)
     source, key = pair.a.memory(4096)
-    pair.a.post_send(pair.qa, SendOpcode.SEND, data((key, source, 4)))
-    pair.a.post_send(pair.qa, SendOpcode.SEND, data((key, source, 4)), signalled=False)
+    pair.post_send(SendOpcode.SEND, data((key, source, 4)))
+    pair.post_send(SendOpcode.SEND, data((key, source, 4)), signalled=False)
     pair.run(0.15)
-    assert statuses(pair.a, pair.qa) == []
+    assert pair.sent() == []
     pair.run(0.15)  # three times 67 ms
-    assert statuses(pair.a, pair.qa) == [
+    assert pair.sent() == [
         CompletionStatus.TRANSPORT_RETRY_EXC_ERR,
         CompletionStatus.WR_FLUSH_ERR,
     ]
@@ -122,12 +113,12 @@ def test_a_peer_that_comes_late_is_reached() -> None:
     target, rkey = pair.b.memory(4096)
     pair.a.to_rtr(pair.qa, pair.b, pair.qb.qpn)
     pair.a.to_rts(pair.qa, retry_count=7)
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"early"))
+    pair.post_send(SendOpcode.SEND, inline(b"early"))
     pair.run(0.1)
-    pair.b.post_recv(pair.qb, [(rkey, target, 16)])
+    pair.post_recv([(rkey, target, 16)])
     pair.b.to_rtr(pair.qb, pair.a, pair.qa.qpn)
     pair.run(0.1)
-    assert statuses(pair.a, pair.qa) == [0]
+    assert pair.sent() == [0]
     assert pair.b.events(EventType.COMM_EST)
 
 
@@ -151,6 +142,12 @@ def request(
     return answers
 
 
+def addition(pair: Pair) -> tuple[int, dict[str, Any]]:
+    """Memory of B, and what a request has that adds 1 there."""
+    target, rkey = pair.b.memory(4096)
+    return target, {"remote_address": target, "rkey": rkey, "atomic": (1, 0, 0, 0)}
+
+
 def test_gap_in_the_sequence_is_refused_once() -> None:
     pair = Pair().connect()
     (nak,) = request(pair, 105)
@@ -158,18 +155,17 @@ def test_gap_in_the_sequence_is_refused_once() -> None:
     assert request(pair, 106) == []
     (ack,) = request(pair, 100)
     assert (ack.syndrome, ack.psn, ack.msn) == (Syndrome.ACK, 100, 1)
-    assert state(pair.b, pair.qb) == QpState.RTS
+    assert pair.b.state(pair.qb) == QpState.RTS
 
 
 def test_duplicates_are_acknowledged_but_not_done_again() -> None:
     pair = Pair().connect()
-    target, rkey = pair.b.memory(4096)
-    add: dict[str, Any] = {"remote_address": target, "rkey": rkey, "atomic": (1, 0, 0, 0)}
+    target, add = addition(pair)
     (first,) = request(pair, 100, Op.FETCH_ADD, **add)
     (again,) = request(pair, 100, Op.FETCH_ADD, **add)
     assert first.atomic_original == again.atomic_original == 0
     assert pair.b.host.peek(target, 8) == b"\1" + bytes(7)
-    pair.b.post_recv(pair.qb, [(rkey, target, 16)])
+    pair.post_recv([(add["rkey"], target, 16)])
     request(pair, 101, Op.SEND)
     (ack,) = request(pair, 101, Op.SEND)
     assert ack.syndrome == Syndrome.ACK
@@ -179,8 +175,7 @@ def test_duplicates_are_acknowledged_but_not_done_again() -> None:
 def test_an_atomic_that_comes_again_is_answered_once_after_a_lap_of_the_sequence() -> None:
     """Four messages of 2^22 packets, and the PSN is that of an atomic again."""
     pair = Pair().connect(rtr={"msg_max": 31})
-    target, rkey = pair.b.memory(4096)
-    add: dict[str, Any] = {"remote_address": target, "rkey": rkey, "atomic": (1, 0, 0, 0)}
+    target, add = addition(pair)
     request(pair, 100, Op.FETCH_ADD, **add)
     for number in range(4):
         request(pair, 101 + (number << 22) & 0xFFFFFF, packets=(1 << 22) - (number == 3))
@@ -192,8 +187,7 @@ def test_an_atomic_that_comes_again_is_answered_once_after_a_lap_of_the_sequence
 
 def test_results_of_atomics_are_kept_as_long_as_their_requests_may_come_again() -> None:
     pair = Pair().connect(rtr={"rra_max": 1})
-    target, rkey = pair.b.memory(4096)
-    add: dict[str, Any] = {"remote_address": target, "rkey": rkey, "atomic": (1, 0, 0, 0)}
+    _, add = addition(pair)
     for psn in (100, 101, 102):
         request(pair, psn, Op.FETCH_ADD, **add)
     assert request(pair, 100, Op.FETCH_ADD, **add) == []
@@ -214,7 +208,7 @@ def post_reads(pair: Pair, count: int, opcode: SendOpcode, operands: bytes, **ho
     target, rkey = pair.b.memory(4096)
     segments = remote(target, rkey) + operands + data((key, local, 8))
     for _ in range(count):
-        pair.a.post_send(pair.qa, opcode, segments, ring=False, **how)
+        pair.post_send(opcode, segments, ring=False, **how)
     pair.a.doorbell(pair.qa.qpn)
     return target
 
@@ -226,7 +220,7 @@ def test_more_reads_and_atomics_at_once_than_the_responder_takes_are_refused(
     pair = Pair().connect(rtr={"rra_max": 1}, rts={"sra_max": 2})
     target = post_reads(pair, 4, opcode, operands)
     invalid, flushed = CompletionStatus.REMOTE_INVAL_REQ_ERR, CompletionStatus.WR_FLUSH_ERR
-    assert statuses(pair.a, pair.qa) == [0, 0, invalid, flushed]
+    assert pair.sent() == [0, 0, invalid, flushed]
     assert pair.b.events(EventType.WQ_INVALID_REQUEST)
     assert pair.b.host.peek(target, 1)[0] == (2 if operands else 0)
 
@@ -240,18 +234,18 @@ def test_reads_and_atomics_that_wait_for_each_other_are_answered(
     doorbells = 8 if how == "doorbells" else 1
     for _ in range(doorbells):
         post_reads(pair, 8 // doorbells, opcode, operands, fence=how == "fence")
-    assert statuses(pair.a, pair.qa) == [0] * 8
+    assert pair.sent() == [0] * 8
 
 
 def test_sequence_error_sends_again_what_is_pending() -> None:
     pair = Pair().connect()
     pair.b.command(Opcode.CLOSE_PORT, modifier=1)
-    pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, remote(0, 0))  # lost
+    pair.post_send(SendOpcode.RDMA_WRITE, remote(0, 0))  # lost
     pair.b.command(Opcode.INIT_PORT, modifier=1)
-    pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, remote(0, 0))
-    assert statuses(pair.a, pair.qa) == []
+    pair.post_send(SendOpcode.RDMA_WRITE, remote(0, 0))
+    assert pair.sent() == []
     pair.run(0.01)
-    assert statuses(pair.a, pair.qa) == [0, 0]
+    assert pair.sent() == [0, 0]
     assert notes(pair, "sequence error") == 1
 
 
@@ -260,10 +254,10 @@ def test_an_answer_gives_all_retries_back() -> None:
     pair = Pair().connect(rts={"retry_count": 2})
     for _ in range(6):
         pair.b.command(Opcode.CLOSE_PORT, modifier=1)
-        pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, remote(0, 0))
+        pair.post_send(SendOpcode.RDMA_WRITE, remote(0, 0))
         pair.b.command(Opcode.INIT_PORT, modifier=1)
         pair.run(0.1)
-        assert statuses(pair.a, pair.qa) == [0]
+        assert pair.sent() == [0]
     assert notes(pair, "no answer, retry 1 of 2") == 6
 
 
@@ -280,12 +274,12 @@ def test_what_is_sent_again_goes_once_in_order_and_without_a_gap() -> None:
     count = 2 * BATCH + 3
     pair.b.command(Opcode.CLOSE_PORT, modifier=1)
     for _ in range(count):
-        pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, remote(0, 0))
+        pair.post_send(SendOpcode.RDMA_WRITE, remote(0, 0))
     pair.b.command(Opcode.INIT_PORT, modifier=1)
     pair.watched.watch = see
     pair.run(0.1)
     assert sent == list(range(100, 100 + count))
-    assert statuses(pair.a, pair.qa) == [0] * count
+    assert pair.sent() == [0] * count
     assert notes(pair, "sequence error") == 0
 
 
@@ -296,12 +290,12 @@ def test_requests_that_wait_do_not_overtake_what_is_sent_again() -> None:
     target, rkey = pair.b.memory(4096)
     segments = remote(target, rkey) + data((key, local, 4))
     pair.b.command(Opcode.CLOSE_PORT, modifier=1)
-    pair.a.post_send(pair.qa, SendOpcode.RDMA_READ, segments)
-    pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, segments)
-    pair.a.post_send(pair.qa, SendOpcode.RDMA_READ, segments)
+    pair.post_send(SendOpcode.RDMA_READ, segments)
+    pair.post_send(SendOpcode.RDMA_WRITE, segments)
+    pair.post_send(SendOpcode.RDMA_READ, segments)
     pair.b.command(Opcode.INIT_PORT, modifier=1)
     pair.run(0.1)
-    assert statuses(pair.a, pair.qa) == [0, 0, 0]
+    assert pair.sent() == [0, 0, 0]
     assert notes(pair, "sequence error") == 0
 
 
@@ -309,14 +303,14 @@ def test_error_flushes_everything_posted_before_and_after() -> None:
     pair = Pair().connect()
     inbox, key = pair.b.memory(4096)
     for _ in range(3):
-        pair.b.post_recv(pair.qb, [(key, inbox, 8)])
+        pair.post_recv([(key, inbox, 8)])
     pair.b.command(Opcode.TOERR_QP, bytes(8), pair.qb.qpn)
     flushed = pair.b.completions(pair.qb)
     assert [(wc.status, wc.send) for wc in flushed] == [(CompletionStatus.WR_FLUSH_ERR, False)] * 3
-    pair.b.post_recv(pair.qb, [(key, inbox, 8)])  # no doorbell tells of it
-    assert statuses(pair.b, pair.qb) == []
+    pair.post_recv([(key, inbox, 8)])  # no doorbell tells of it
+    assert pair.b.statuses(pair.qb) == []
     pair.run(0.005)
-    assert statuses(pair.b, pair.qb) == [CompletionStatus.WR_FLUSH_ERR]
+    assert pair.b.statuses(pair.qb) == [CompletionStatus.WR_FLUSH_ERR]
     pair.b.post_send(pair.qb, SendOpcode.RDMA_WRITE, remote(0, 0), signalled=False)
     (sent,) = pair.b.completions(pair.qb)
     assert (sent.status, sent.send, sent.index) == (CompletionStatus.WR_FLUSH_ERR, True, 0)
@@ -328,17 +322,17 @@ def test_reset_is_final() -> None:
     pair.b.command(Opcode.TOERR_QP, bytes(8), pair.qb.qpn)
     pair.b.command(Opcode.TORST_QP, modifier=pair.qb.qpn, op_modifier=2)
     pair.b.command(Opcode.TORST_QP, modifier=pair.qb.qpn, op_modifier=2)
-    pair.b.post_recv(pair.qb, [(key, inbox, 8)])
+    pair.post_recv([(key, inbox, 8)])
     pair.b.post_send(pair.qb, SendOpcode.SEND, inline(b"x"))
     pair.run(0.02)
     assert pair.b.completions(pair.qb) == []
     assert pair.b.host.timers == 0
-    assert state(pair.b, pair.qb) == QpState.RST
+    assert pair.b.state(pair.qb) == QpState.RST
 
 
 def test_reset_with_requests_outstanding_completes_nothing() -> None:
     pair = Pair().connect()
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"x"))  # waits: no receive
+    pair.post_send(SendOpcode.SEND, inline(b"x"))  # waits: no receive
     pair.a.command(Opcode.TORST_QP, modifier=pair.qa.qpn, op_modifier=2)
     pair.run(0.3)
     assert pair.a.completions(pair.qa) == []
@@ -364,7 +358,7 @@ def test_requests_wait_in_rtr_until_rts() -> None:
     pair.a.post_send(late, SendOpcode.RDMA_WRITE, remote(0, 0))
     assert pair.a.completions(late) == []
     pair.a.to_rts(late)
-    assert statuses(pair.a, late) == [0]
+    assert pair.a.statuses(late) == [0]
 
 
 def test_fence_and_registration_wait_for_reads() -> None:
@@ -373,17 +367,15 @@ def test_fence_and_registration_wait_for_reads() -> None:
     local, key = pair.a.memory(4096)
     target, rkey = pair.b.memory(4096)
     pair.b.command(Opcode.CLOSE_PORT, modifier=1)
-    pair.a.post_send(pair.qa, SendOpcode.RDMA_READ, remote(target, rkey) + data((key, local, 4)))
-    pair.a.post_send(
-        pair.qa, SendOpcode.RDMA_WRITE, remote(target, rkey) + data((key, local, 4)), fence=True
-    )
+    pair.post_send(SendOpcode.RDMA_READ, remote(target, rkey) + data((key, local, 4)))
+    pair.post_send(SendOpcode.RDMA_WRITE, remote(target, rkey) + data((key, local, 4)), fence=True)
     requester = pair.a.adapter.qps.get(pair.qa.qpn)
     assert requester is not None
     assert len(requester.engine.pending) == 1  # type: ignore[attr-defined]
     pair.b.host.poke(target, b"data")
     pair.b.command(Opcode.INIT_PORT, modifier=1)
     pair.run(0.1)
-    assert statuses(pair.a, pair.qa) == [0, 0]
+    assert pair.sent() == [0, 0]
     assert pair.a.host.peek(local, 4) == b"data"
 
 
@@ -391,25 +383,25 @@ def test_drain_stops_sending_and_tells() -> None:
     pair = Pair().connect()
     pair.a.command(Opcode.RTS2SQD_QP, bytes(8 + 248), pair.qa.qpn | 1 << 31)
     assert pair.a.events(EventType.SQ_DRAINED)
-    pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, remote(0, 0))
-    assert statuses(pair.a, pair.qa) == []
+    pair.post_send(SendOpcode.RDMA_WRITE, remote(0, 0))
+    assert pair.sent() == []
     pair.a.command(Opcode.SQD2RTS_QP, bytes(8 + 248), pair.qa.qpn)
-    assert statuses(pair.a, pair.qa) == [0]
+    assert pair.sent() == [0]
 
 
 def test_drain_waits_for_what_is_outstanding() -> None:
     pair = Pair().connect()
     target, rkey = pair.b.memory(4096)
     pair.b.command(Opcode.CLOSE_PORT, modifier=1)
-    pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, remote(target, rkey) + inline(b"late"))
+    pair.post_send(SendOpcode.RDMA_WRITE, remote(target, rkey) + inline(b"late"))
     pair.a.command(Opcode.RTS2SQD_QP, bytes(8 + 248), pair.qa.qpn | 1 << 31)
-    assert state(pair.a, pair.qa) == QpState.SQDRAINING
+    assert pair.a.state(pair.qa) == QpState.SQDRAINING
     assert not pair.a.events(EventType.SQ_DRAINED)
     pair.b.command(Opcode.INIT_PORT, modifier=1)
     pair.run(0.1)
     assert pair.a.events(EventType.SQ_DRAINED)
-    assert state(pair.a, pair.qa) == QpState.SQD
-    assert statuses(pair.a, pair.qa) == [0]
+    assert pair.a.state(pair.qa) == QpState.SQD
+    assert pair.sent() == [0]
 
 
 def test_transitions_from_wrong_states_are_refused() -> None:

@@ -13,20 +13,22 @@ from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.rdma import queue_pairs
 from tests.models.fake_host import FakeTimer
-from tests.models.rdma_node import Node, Pair, SendOpcode, data, inline, remote
+from tests.models.rdma_node import Pair, SendOpcode, data, inline, remote
 from tests.unit.rdma.test_qp_datagram import address, ready
-from tests.unit.rdma.test_qp_protection import statuses
 
 HIGH = 0x10000000
 BIG = 32 << 20
 KEY = 0x5000
 
 
-def big_memory(node: Node) -> None:
-    """32 MiB at `HIGH`, behind a key that reaches everything."""
-    node.host.map(HIGH, BIG)
-    entry = node.mpt(KEY, 0, (1 << 64) - 1, physical=1)
-    node.command(Opcode.SW2HW_MPT, bytes(entry), KEY >> 8)
+def big_pair(rts: dict[str, int] | None = None) -> Pair:
+    """Two connected guests with 32 MiB at `HIGH`, behind a key that reaches everything."""
+    pair = Pair().connect(rts=rts)
+    for node in (pair.a, pair.b):
+        node.host.map(HIGH, BIG)
+        entry = node.mpt(KEY, 0, (1 << 64) - 1, physical=1)
+        node.command(Opcode.SW2HW_MPT, bytes(entry), KEY >> 8)
+    return pair
 
 
 def bytes_per_turn(pair: Pair) -> list[int]:
@@ -63,33 +65,29 @@ def bytes_per_turn(pair: Pair) -> list[int]:
 
 
 def test_one_doorbell_moves_no_more_than_its_share() -> None:
-    pair = Pair().connect()
-    big_memory(pair.a)
-    big_memory(pair.b)
+    pair = big_pair()
     turns = bytes_per_turn(pair)
     segments = remote(HIGH, KEY) + data((KEY, HIGH, BIG))
     for _ in range(8):
-        pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, segments, ring=False)
+        pair.post_send(SendOpcode.RDMA_WRITE, segments, ring=False)
     pair.a.doorbell(pair.qa.qpn)
     assert sum(turns) <= 2 * BIG
     pair.run()
-    assert statuses(pair.a, pair.qa) == [0] * 8
+    assert pair.sent() == [0] * 8
     assert max(turns) <= 2 * BIG
 
 
 def test_pieces_of_a_message_are_part_of_the_share() -> None:
-    pair = Pair().connect()
-    big_memory(pair.a)
-    big_memory(pair.b)
+    pair = big_pair()
     pieces = 2048
     key = pair.a.create_mr(HIGH, pieces * 4096, [HIGH + 8192 * page for page in range(pieces)])
     turns = bytes_per_turn(pair)
     segments = remote(HIGH, KEY) + data((key, HIGH, pieces * 4096))
     for opcode in (SendOpcode.RDMA_WRITE, SendOpcode.RDMA_READ) * 4:
-        pair.a.post_send(pair.qa, opcode, segments, ring=False)
+        pair.post_send(opcode, segments, ring=False)
     pair.a.doorbell(pair.qa.qpn)
     pair.run()
-    assert statuses(pair.a, pair.qa) == [0] * 8
+    assert pair.sent() == [0] * 8
     assert sum(turns) == 8 * pieces * 4096
     assert max(turns) <= 3 * pieces * 4096
 
@@ -105,27 +103,25 @@ def test_datagrams_are_part_of_the_share_with_every_copy() -> None:
     group = address(pair.b, 0xFFFFFF, dmac=b"\x33\x33\0\0\xc0\xde")
     group = group[:16] + gid + group[32:]
     for _ in range(12):
-        pair.a.post_send(pair.qa, SendOpcode.SEND, group + inline(b"all"), ring=False)
+        pair.post_send(SendOpcode.SEND, group + inline(b"all"), ring=False)
     pair.a.doorbell(pair.qa.qpn)
     pair.run()
-    assert statuses(pair.a, pair.qa) == [0] * 12
+    assert pair.sent() == [0] * 12
     assert sum(turns) == 12
     assert max(turns) <= 5
 
 
 def test_answers_that_bring_the_next_request_are_counted_too() -> None:
     """After a timeout, each answer starts a read that waited: all in one delivery."""
-    pair = Pair().connect(rts={"sra_max": 0, "retry_count": 7})
-    big_memory(pair.a)
-    big_memory(pair.b)
+    pair = big_pair({"sra_max": 0, "retry_count": 7})
     pair.b.command(Opcode.CLOSE_PORT, modifier=1)
     for _ in range(8):
         segments = remote(HIGH, KEY) + data((KEY, HIGH, BIG))
-        pair.a.post_send(pair.qa, SendOpcode.RDMA_READ, segments)
+        pair.post_send(SendOpcode.RDMA_READ, segments)
     turns = bytes_per_turn(pair)
     pair.b.command(Opcode.INIT_PORT, modifier=1)
     pair.a.host.run(0.2)
-    assert statuses(pair.a, pair.qa) == [0] * 8
+    assert pair.sent() == [0] * 8
     assert sum(turns) >= 7 * BIG
     assert max(turns) <= 3 * BIG
 
@@ -138,27 +134,22 @@ def test_requests_are_sent_again_in_batches_and_in_order() -> None:
     for number in range(100):
         pair.a.host.poke(source + 4 * number, pack("<I", number))
         segments = remote(target, rkey) + data((key, source + 4 * number, 4))
-        pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, segments)
+        pair.post_send(SendOpcode.RDMA_WRITE, segments)
     turns = bytes_per_turn(pair)
     pair.a.host.run(0.1)  # one timeout, in vain: everything goes out once, not only a batch
     assert sum(turns) == 400
     assert max(turns) <= 16 * 4
     pair.b.command(Opcode.INIT_PORT, modifier=1)
     pair.a.host.run(0.1)
-    assert statuses(pair.a, pair.qa) == [0] * 100
+    assert pair.sent() == [0] * 100
     assert pair.b.host.peek(target, 4) == pack("<I", 99)
     assert max(turns) <= 16 * 4
-
-
-def fail(node: Node, qpn: int) -> None:
-    """2ERR."""
-    node.command(Opcode.TOERR_QP, bytes(8), qpn)
 
 
 def test_idle_queue_pairs_in_error_are_looked_at_ever_more_seldom() -> None:
     pair = Pair().connect()
     inbox, key = pair.b.memory(4096)
-    fail(pair.b, pair.qb.qpn)
+    pair.b.command(Opcode.TOERR_QP, bytes(8), pair.qb.qpn)
     looks = 0
     later = pair.b.host.call_later
 
@@ -170,22 +161,20 @@ def test_idle_queue_pairs_in_error_are_looked_at_ever_more_seldom() -> None:
     pair.b.host.call_later = counted  # type: ignore[method-assign]
     pair.b.host.run(1)
     assert looks < 50
-    pair.b.post_recv(pair.qb, [(key, inbox, 8)])
-    for _ in range(50):
-        pair.b.host.run(0.001)
-        if statuses(pair.b, pair.qb):
-            break
-    else:
-        raise AssertionError("not flushed within 50 ms")
-    pair.b.post_recv(pair.qb, [(key, inbox, 8)])  # somebody posts again: looked at often again
+    pair.post_recv([(key, inbox, 8)])
+    pair.b.host.run(0.05)
+    assert len(pair.b.statuses(pair.qb)) == 1
+    pair.post_recv([(key, inbox, 8)])  # somebody posts again: looked at often again
     pair.b.host.run(0.003)
-    assert len(statuses(pair.b, pair.qb)) == 1
+    assert len(pair.b.statuses(pair.qb)) == 1
     other = pair.b.create_qp(0x270)
     pair.b.host.run(1)
-    fail(pair.b, other.qpn)  # one that failed just now waits for nobody
+    pair.b.command(
+        Opcode.TOERR_QP, bytes(8), other.qpn
+    )  # one that failed just now waits for nobody
     pair.b.post_recv(other, [(key, inbox, 8)])
     pair.b.host.run(0.003)
-    assert len(statuses(pair.b, other)) == 1
+    assert len(pair.b.statuses(other)) == 1
 
 
 def test_many_queue_pairs_in_error_share_one_portion() -> None:
@@ -197,13 +186,13 @@ def test_many_queue_pairs_in_error_share_one_portion() -> None:
     def counted(seconds: float, action: Callable[[], None]) -> FakeTimer:
         def run() -> None:
             action()
-            flushed.append(sum(len(statuses(pair.b, qp)) for qp in pairs))
+            flushed.append(sum(len(pair.b.statuses(qp)) for qp in pairs))
 
         return later(seconds, run)
 
     pair.b.host.call_later = counted  # type: ignore[method-assign]
     for qp in pairs:
-        fail(pair.b, qp.qpn)
+        pair.b.command(Opcode.TOERR_QP, bytes(8), qp.qpn)
         pair.b.host.poke(qp.record, (1000).to_bytes(4, "big"))  # a producer that jumped
     pair.b.host.run(0.05)
     assert sum(flushed) == 4000

@@ -12,7 +12,6 @@ from bluebridge.device.layout.mlx4.wqe import INVALID_LKEY
 from tests.models.hca_driver import Ring
 from tests.models.rdma_node import PD, Node, Pair, SendOpcode, TestQp, inline, remote
 from tests.models.rdma_node import data as segments
-from tests.unit.rdma.test_qp_protection import statuses
 
 SRQN = 0x42
 
@@ -31,15 +30,15 @@ def test_entries_follow_the_list() -> None:
     for slot in range(3):
         pair.b.post_srq(srq, slot, [(key, inbox + 16 * slot, 16)])
     for slot in range(3):
-        pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"%d" % slot))
+        pair.post_send(SendOpcode.SEND, inline(b"%d" % slot))
     got = pair.b.completions(pair.qb)
     assert [wc.index for wc in got] == [0, 1, 2]
     assert pair.b.host.peek(inbox, 33)[::16] == b"012"
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"3"))  # none left: RNR
-    assert statuses(pair.a, pair.qa) == [0, 0, 0]
+    pair.post_send(SendOpcode.SEND, inline(b"3"))  # none left: RNR
+    assert pair.sent() == [0, 0, 0]
     pair.b.post_srq(srq, 3, [(key, inbox, 16)])
     pair.run(0.01)
-    assert statuses(pair.a, pair.qa) == [0]
+    assert pair.sent() == [0]
 
 
 def test_many_entries_at_once_are_as_many_as_are_posted() -> None:
@@ -61,11 +60,11 @@ def test_limit_and_last_entry_events() -> None:
         pair.b.post_srq(srq, slot, [(key, inbox, 16)])
     pair.b.command(Opcode.ARM_SRQ, 2, SRQN)
     assert SRQC.get(pair.b.query(Opcode.QUERY_SRQ, SRQN), "limit_watermark") == 2
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"x"))
+    pair.post_send(SendOpcode.SEND, inline(b"x"))
     assert not pair.b.events(EventType.SRQ_LIMIT)
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"x"))
+    pair.post_send(SendOpcode.SEND, inline(b"x"))
     assert len(pair.b.events(EventType.SRQ_LIMIT)) == 1
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"x"))
+    pair.post_send(SendOpcode.SEND, inline(b"x"))
     assert not pair.b.events(EventType.SRQ_LIMIT)
     pair.b.command(Opcode.TOERR_QP, bytes(8), pair.qb.qpn)
     (event,) = pair.b.events(EventType.SRQ_QP_LAST_WQE)

@@ -161,7 +161,7 @@ def test_peers_of_a_failed_adapter_hear_nothing() -> None:
     pair = Pair()
     pair.connect()
     pair.b.hca.fail("gone")
-    pair.a.post_send(pair.qa, SendOpcode.SEND)
+    pair.post_send(SendOpcode.SEND)
     pair.run(2.0)
     (wc,) = pair.a.completions(pair.qa)
     assert wc.status == 0x15

@@ -67,7 +67,7 @@ def test_what_waits_for_an_answer(pair: Pair) -> None:
     show = commands({"a": pair.a.hca})
     pair.b.hca.adapter.ports[0].plug(False)
     address, key = pair.a.memory(4096)
-    pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, remote(address, key))
+    pair.post_send(SendOpcode.RDMA_WRITE, remote(address, key))
     (row,) = told(show, "a qp")
     assert (row["unacked"], row["oldest_unacked"], row["sq"]["next"]) == (1, 0, 1)
     pair.run(0.1)
