@@ -74,8 +74,7 @@ class Deaths(Completing):
     def _reload(self, number: int) -> None:
         dead = self.sides[number]
         dead.engine.part(self.now)
-        while dead.transport.in_flight:
-            dead.transport.deliver(self.chance)
+        dead.land()
         dead.engine.close()
         self.poll(number)
         assert not dead.transport.in_flight, "a closed side stores into its peer"

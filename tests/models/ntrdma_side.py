@@ -23,7 +23,7 @@ from bluebridge.guest.protocols.ntrdma.engine.regions import (
 )
 from bluebridge.guest.protocols.ntrdma.provider.queue_pair import NtrdmaSrq
 from bluebridge.guest.protocols.ntrdma.service import Service
-from bluebridge.guest.verbs.enums import AccessFlags
+from bluebridge.guest.verbs.enums import AccessFlags, WcStatus
 from tests.models.ntrdma_frames import Frames
 from tests.models.ntrdma_wire import Machine, ModelTransport
 
@@ -221,6 +221,20 @@ class Side:
             region = end.fast.invalidate()
             assert region is not None and region.access & INVALIDATABLE
             self.engine.own.local.deregister(end.domain, region.key)
+
+    def land(self) -> None:
+        """Everything that this side has stored lands."""
+        while self.transport.in_flight:
+            self.transport.deliver(self.chance)
+
+    def hear_links(self, now: float) -> None:
+        """The engine is told what has become of the link."""
+        while self.link_events:
+            self.engine.link(self.link_events.popleft(), now)
+
+    def statuses(self) -> list[WcStatus]:
+        """How what has completed has ended."""
+        return [wc.status for queue in self.queues for wc in queue.poll(9)]
 
     def usable(self, end: End) -> bool:
         """Whether requests can be posted that will be carried out."""

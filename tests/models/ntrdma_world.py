@@ -182,10 +182,8 @@ class World(Deaths):
     def exchange(self) -> None:
         """Everything in flight lands and is looked at, and completions are taken."""
         for side in self.sides:
-            while side.link_events:
-                side.engine.link(side.link_events.popleft(), self.now)
-            while side.transport.in_flight:
-                side.transport.deliver(self.chance)
+            side.hear_links(self.now)
+            side.land()
             if side.machine.interrupts:
                 side.machine.interrupts = 0
                 side.engine.interrupt(self.now)
@@ -233,9 +231,14 @@ class World(Deaths):
 @cache
 def _available() -> tuple[int, ...]:
     """Free memory of both sides that have just found each other."""
-    world = World(0, trouble=False)
+    return tuple(side.transport.available for side in settled(0).sides)
+
+
+def settled(seed: int) -> World:
+    """Both sides, ready and at rest."""
+    world = World(seed, trouble=False)
     world.settle()
-    return tuple(side.transport.available for side in world.sides)
+    return world
 
 
 def run(seed: int, steps: int = STEPS, trouble: bool = True) -> World:

@@ -11,15 +11,8 @@ from bluebridge.device.layout.ntrdma.port import BELL_ETHERNET, ETHERNET_CAPACIT
 from bluebridge.guest.protocols.ntrdma.engine.ethernet import BUFFER, LENGTH, Ethernet
 from tests.models.ntrdma_frames import FRAME_BYTES, FRAME_COUNT
 from tests.models.ntrdma_side import Side
-from tests.models.ntrdma_world import World
+from tests.models.ntrdma_world import settled
 from tests.unit.ntrdma.test_ntrdma_hostile import meet
-
-
-def settled(seed: int) -> World:
-    """Both sides, ready and at rest."""
-    world = World(seed, trouble=False)
-    world.settle()
-    return world
 
 
 def device(side: Side) -> Ethernet:
@@ -73,8 +66,7 @@ def test_a_burst_costs_four_stores_more_than_it_has_frames() -> None:
         assert a.frames.post(device(a), count) == count
         a.engine.run(world.now)
         assert a.transport.posted - before == count + 4
-        while a.transport.in_flight:
-            a.transport.deliver(world.chance)
+        a.land()
         assert b.machine.interrupts == 1
         world.settle()
 
@@ -188,8 +180,7 @@ class Liar:
         bells[BELL_ETHERNET] = bells[BELL_ETHERNET] + 1 & 0xFFFFFFFF
         self.victim.engine.interrupt(self.world.now)
         self.victim.engine.advance(self.world.now)
-        while self.victim.transport.in_flight:
-            self.victim.transport.deliver(self.chance)
+        self.victim.land()
 
     def lie_in_buffers(self) -> None:
         """Addresses and lengths of all kinds, and indices."""

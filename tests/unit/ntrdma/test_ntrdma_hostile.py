@@ -21,7 +21,7 @@ from bluebridge.guest.protocols.ntrdma.engine.regions import Region
 from bluebridge.guest.verbs.enums import AccessFlags
 from bluebridge.guest.verbs.values import Sge
 from tests.models.ntrdma_side import ALL, KEY, Side
-from tests.models.ntrdma_world import World
+from tests.models.ntrdma_world import World, settled
 
 SECRET = 0x7700
 ROUNDS = 60
@@ -32,8 +32,7 @@ class Liar:
     """Side 0 of a world, which stores what it likes into the memory of side 1."""
 
     def __init__(self, seed: int) -> None:
-        self.world = World(seed, trouble=False)
-        self.world.settle()
+        self.world = settled(seed)
         self.chance = random.Random(seed)
         self.victim: Side = self.world.sides[1]
         side = self.victim
@@ -68,8 +67,7 @@ class Liar:
         bells = self.victim.engine.bells.words
         bells[bell] = bells[bell] + 1 & 0xFFFFFFFF
         self.victim.engine.interrupt(self.world.now)
-        while self.victim.transport.in_flight:
-            self.victim.transport.deliver(self.chance)
+        self.victim.land()
 
     # -- what it does ---------------------------------------------------------------------------
 
@@ -187,10 +185,8 @@ def meet(world: World) -> bool:
     """Let time pass until the victim has the next peer's resources and no others; whether so."""
     for _ in range(5000):
         for side in world.sides:
-            while side.link_events:
-                side.engine.link(side.link_events.popleft(), world.now)
-            while side.transport.in_flight:
-                side.transport.deliver(world.chance)
+            side.hear_links(world.now)
+            side.land()
             side.engine.interrupt(world.now)
         world.tick()
         own, remote = world.sides[0].engine.own, world.sides[1].engine.remote
@@ -217,9 +213,7 @@ BLOCKS = [
 
 @pytest.mark.parametrize(("name", "value"), BLOCKS)
 def test_a_block_that_makes_no_sense_quiesces(name: str, value: int) -> None:
-    world = World(1, trouble=False)
-    world.settle()
-    side = world.sides[1]
+    side = settled(1).sides[1]
     block = bytearray(side.engine.port.block)
     assert PEER_INFO.get(block, "version_tag") == VERSION_TAG
     assert side.engine.peer.take_init(bytes(block))
@@ -235,8 +229,7 @@ def test_a_peer_of_another_version_is_left_alone(versions: int) -> None:
     for turn in range(3000):
         world.tick()
         for side in world.sides:
-            while side.link_events:
-                side.engine.link(side.link_events.popleft(), world.now)
+            side.hear_links(world.now)
         if world.machines[1].spads[1]:
             world.machines[1].spads[1] = versions
         for side in world.sides:

@@ -17,7 +17,7 @@ from bluebridge.guest.protocols.ntrdma.engine.regions import Region
 from bluebridge.guest.verbs.enums import SendFlags, WcStatus, WrOpcode
 from bluebridge.guest.verbs.values import FastRegistration, RecvWr, SendWr, Sge
 from tests.models.ntrdma_side import ALL, IOVA, KEY, End, Side
-from tests.models.ntrdma_world import World
+from tests.models.ntrdma_world import World, settled
 
 LARGE = Sizes(1 << 10, 1 << 11, 2, 2)
 """Rings of 96 KiB for receives, 72 KiB for sends, 24 KiB for completions."""
@@ -26,17 +26,14 @@ LARGE = Sizes(1 << 10, 1 << 11, 2, 2)
 @pytest.fixture
 def world() -> World:
     """Two sides that are connected."""
-    world = World(1, trouble=False)
-    world.settle()
-    return world
+    return settled(1)
 
 
 def deliver(world: World) -> None:
     """Everything in flight lands, and both sides look."""
     for _ in range(4):
         for side in world.sides:
-            while side.transport.in_flight:
-                side.transport.deliver(world.chance)
+            side.land()
         for side in world.sides:
             side.engine.interrupt(world.now)
 
@@ -44,8 +41,7 @@ def deliver(world: World) -> None:
 def quiesce(world: World, side: Side) -> None:
     """Its link goes, and what it has stored is carried out."""
     side.engine.link(False, world.now)
-    while side.transport.in_flight:
-        side.transport.deliver(world.chance)
+    side.land()
 
 
 def test_a_port_that_has_quiesced_answers_nothing_any_more(world: World) -> None:
@@ -88,8 +84,7 @@ def test_what_a_lost_peer_knew_can_be_ended_at_the_next(world: World) -> None:
     world.connect = lambda: None  # type: ignore[method-assign]  # the pairs stay as they are
     for _ in range(2000):
         for each in world.sides:
-            while each.link_events:
-                each.engine.link(each.link_events.popleft(), world.now)
+            each.hear_links(world.now)
         deliver(world)
         world.tick()
     assert all(each.engine.ready for each in world.sides)
@@ -167,7 +162,7 @@ def test_a_message_longer_than_its_receive_is_a_lie(world: World) -> None:
     side.engine.theirs.rang(twin)
     side.engine.run(world.now)
     deliver(world)
-    statuses = [wc.status for queue in side.queues for wc in queue.poll(9)]
+    statuses = side.statuses()
     assert statuses == [WcStatus.WR_FLUSH_ERR]
     assert end.pair.state is QueueState.ERROR
 
@@ -181,12 +176,11 @@ def test_a_link_that_goes_ends_requests_behind_their_stores(world: World) -> Non
     assert not side.machine.let_in
     side.engine.advance(world.now + 0.1)
     assert side.states[-1:] == [PortState.QUIESCE]
-    assert not any(queue.poll(9) for queue in side.queues)
-    while side.transport.in_flight:
-        side.transport.deliver(world.chance)
+    assert not side.statuses()
+    side.land()
     side.engine.advance(world.now + 0.2)
     assert side.states[-1:] == [PortState.RESET_REQUESTED]
-    statuses = [wc.status for queue in side.queues for wc in queue.poll(9)]
+    statuses = side.statuses()
     assert statuses == [WcStatus.WR_FLUSH_ERR]
 
 
@@ -198,11 +192,10 @@ def test_an_engine_that_closes_flushes_behind_its_stores(world: World) -> None:
     side.engine.run(world.now)
     side.engine.part(world.now)
     assert not side.machine.let_in
-    assert not any(queue.poll(9) for queue in side.queues)
-    while side.transport.in_flight:
-        side.transport.deliver(world.chance)
+    assert not side.statuses()
+    side.land()
     side.engine.close()
-    statuses = [wc.status for queue in side.queues for wc in queue.poll(9)]
+    statuses = side.statuses()
     assert statuses == [WcStatus.WR_FLUSH_ERR]
 
 
@@ -224,8 +217,7 @@ def test_the_answer_about_a_twin_that_a_reset_deletes_is_ignored(world: World) -
 
     pair.receives.push = watched  # type: ignore[method-assign]
     for each, other in ((side, world.sides[1]), (world.sides[1], side)):
-        while each.transport.in_flight:
-            each.transport.deliver(world.chance)
+        each.land()
         other.engine.interrupt(world.now)
     assert created.good
     assert pushed == []
@@ -243,8 +235,7 @@ def test_what_a_dead_peer_has_left_is_no_sign_of_life(world: World, left: int) -
     for side in (survivor, new):
         side.engine.stores_failed(world.now)
         side.engine.link(True, world.now)
-        while side.transport.in_flight:
-            side.transport.deliver(world.chance)
+        side.land()
         for _ in range(20):
             world.now += 0.1
             side.engine.advance(world.now)
@@ -270,8 +261,7 @@ def test_a_message_leaves_behind_a_registration_that_is_not_answered(
     for request in (registers, SendWr(3, WrOpcode.SEND, (Sge(IOVA, 8, KEY),))):
         side.engine.own.post_send(end.pair, request)
     side.engine.run(world.now)
-    while side.transport.in_flight:
-        side.transport.deliver(world.chance)
+    side.land()
     peer.engine.interrupt(world.now)
     assert bool(other.pair.recv_cq.poll(4)) == ahead
     twin = peer.engine.remote.pair(end.pair.key)
@@ -288,8 +278,7 @@ def test_a_command_is_carried_out_before_a_later_send_whose_bell_was_seen(world:
     peer.engine.theirs.rang(twin)  # from a send before
     side.engine.own.local.deregister(side.domain, KEY)
     side.engine.run(world.now)
-    while side.transport.in_flight:
-        side.transport.deliver(world.chance)
+    side.land()
     bells = peer.engine.bells
     bells.last = bytes(bells.memory.view[: bells.span])
     assert KEY in twin.regions

@@ -8,21 +8,19 @@ from bluebridge.guest.protocols.ntrdma.engine.regions import Domain, FastRegion
 from bluebridge.guest.verbs.enums import WcStatus, WrOpcode
 from bluebridge.guest.verbs.values import RecvWr, SendWr, Sge
 from tests.models.ntrdma_side import ALL, IOVA, KEY, Side
-from tests.models.ntrdma_world import World
+from tests.models.ntrdma_world import World, settled
 from tests.unit.ntrdma.test_ntrdma_lifetimes import deliver
 
 
 @pytest.fixture
 def world() -> World:
     """Two sides that are connected."""
-    world = World(1, trouble=False)
-    world.settle()
-    return world
+    return settled(1)
 
 
 def statuses(side: Side) -> list[WcStatus]:
     """How what has ended on this side has ended."""
-    return [wc.status for queue in side.queues for wc in queue.poll(9)]
+    return side.statuses()
 
 
 def post(world: World, opcode: WrOpcode, length: int) -> None:

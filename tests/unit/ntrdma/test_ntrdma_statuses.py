@@ -21,16 +21,14 @@ from bluebridge.guest.protocols.ntrdma.engine.memory import Ring, Word, advanced
 from bluebridge.guest.verbs.values import Sge
 from tests.models.ntrdma_side import IOVA, KEY, READ_ONLY, WRITE_ONLY, Side
 from tests.models.ntrdma_wire import Machine
-from tests.models.ntrdma_world import World
+from tests.models.ntrdma_world import settled
 from tests.unit.ntrdma.test_ntrdma_hostile import SECRET, Liar, meet
 
 
 @pytest.fixture
 def victim() -> Side:
     """A side whose peer lies."""
-    world = World(1, trouble=False)
-    world.settle()
-    return world.sides[1]
+    return settled(1).sides[1]
 
 
 def command(form_name: str, op: int, **values: int) -> bytes:
@@ -136,6 +134,10 @@ SENDS = {
     "a read of no key": (read(SECRET), WorkStatus.RDMA_KEY),
     "a read beyond the end": (read(address=IOVA - 1), WorkStatus.RDMA_RANGE),
     "a read that wraps": (read(address=(1 << 64) - 4), WorkStatus.RDMA_RANGE),
+    "a read of more than 4 GiB": (
+        send(WorkCode.READ, pieces=(Sge(IOVA, (1 << 32) - 1, KEY),) * 2),
+        WorkStatus.RDMA_RANGE,
+    ),
     "a read without the right": (read(WRITE_ONLY), WorkStatus.RDMA_ACCESS),
     "a read into no key": (read(into=1), WorkStatus.LOCAL_PROTECTION),
     "a read to where it may not": (read(into=READ_ONLY), WorkStatus.LOCAL_PROTECTION),

@@ -135,7 +135,8 @@ class Responder:
 
 def _length(entry: SendEntry) -> int:
     """Return the bytes that a send moves; those of a READ are in its pieces, as in version 0.1."""
-    return total(entry.pieces) if entry.op == WorkCode.READ else entry.rdma_length
+    reads = entry.op == WorkCode.READ
+    return total(entry.pieces) & 0xFFFFFFFF if reads else entry.rdma_length
 
 
 def _immediate(code: WorkCode, entry: SendEntry) -> int:
