@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from bluebridge.device.layout.ntrdma import work as layout
@@ -12,7 +10,7 @@ from bluebridge.guest.protocols.ntrdma.engine.ethernet import BUFFER, LENGTH, Et
 from tests.models.ntrdma_frames import FRAME_BYTES, FRAME_COUNT
 from tests.models.ntrdma_side import Side
 from tests.models.ntrdma_world import settled
-from tests.unit.ntrdma.test_ntrdma_hostile import meet
+from tests.unit.ntrdma.test_ntrdma_hostile import Liar, meet
 
 
 def device(side: Side) -> Ethernet:
@@ -145,40 +143,20 @@ def test_formats_are_those_of_the_tables() -> None:
     assert (BUFFER.size, LENGTH.size) == sizes
 
 
-class Liar:
-    """Side 0 of a world, which stores what it likes into the Ethernet rings of side 1."""
+class FrameLiar(Liar):
+    """One that stores what it likes into the Ethernet rings of side 1."""
 
     def __init__(self, seed: int) -> None:
-        self.world = settled(seed)
-        self.chance = random.Random(seed)
-        self.victim = self.world.sides[1]
+        super().__init__(seed)
         self.frames: list[int] = []
         """Lengths of what the victim's interface got."""
         self.victim.frames.receive = (  # type: ignore[method-assign]
             lambda frame: self.frames.append(len(frame))
         )
-        copy = self.victim.transport.copy
-        own = [
-            (memory.address, memory.address + len(memory.view))
-            for memory in self.victim.transport.arena.blocks
-        ]
 
-        def watched(source: int, target: int, length: int) -> None:
-            assert any(begin <= source <= source + length <= end for begin, end in own)
-            copy(source, target, length)  # which asserts that the target is the peer's memory
-
-        self.victim.transport.copy = watched  # type: ignore[method-assign]
-
-    def number(self, *good: int) -> int:
-        """Anything, good numbers included."""
-        wild = self.chance.getrandbits(self.chance.choice((4, 11, 32)))
-        return self.chance.choice((*good, wild))
-
-    def tell(self) -> None:
+    def tell_all(self) -> None:
         """Ring, signal, and let the victim look."""
-        bells = self.victim.engine.bells.words
-        bells[BELL_ETHERNET] = bells[BELL_ETHERNET] + 1 & 0xFFFFFFFF
-        self.victim.engine.interrupt(self.world.now)
+        self.tell(BELL_ETHERNET)
         self.victim.engine.advance(self.world.now)
         self.victim.land()
 
@@ -194,9 +172,9 @@ class Liar:
             sender.buffers.put(at, BUFFER.pack(address, length))
         ahead = self.number(0, 1, 1, 5, ETHERNET_CAPACITY)
         sender.produced.set((sender.used + ahead) % (2 * ETHERNET_CAPACITY + 7))
-        self.tell()
+        self.tell_all()
         self.victim.frames.post(device(self.victim), 5)
-        self.tell()
+        self.tell_all()
 
     def lie_in_lengths(self) -> None:
         """Frames that are longer than their buffers, shorter than a header, or never were."""
@@ -207,13 +185,13 @@ class Liar:
         receiver.consumed.set(
             (receiver.taken + self.number(0, 1, 2, 4, FRAME_COUNT)) % (2 * ETHERNET_CAPACITY + 7)
         )
-        self.tell()
+        self.tell_all()
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_liar_gets_nothing_and_the_next_peer_is_served(seed: int) -> None:
     """No copy to where the peer has nothing, no frame beyond its buffer; nothing else changes."""
-    liar = Liar(seed)
+    liar = FrameLiar(seed)
     for _ in range(60):
         liar.chance.choice((liar.lie_in_buffers, liar.lie_in_lengths))()
         assert liar.victim.guards_hold()

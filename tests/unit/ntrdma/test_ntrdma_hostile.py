@@ -16,7 +16,7 @@ from bluebridge.device.layout.ntrdma.commands import CommandCode, QueueState
 from bluebridge.device.layout.ntrdma.port import DOORBELLS, PEER_INFO, VERSION_TAG, PortState
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.guest.protocols.ntrdma.engine.entries import COMPLETION, SendEntry
-from bluebridge.guest.protocols.ntrdma.engine.memory import Word, advanced
+from bluebridge.guest.protocols.ntrdma.engine.memory import advanced
 from bluebridge.guest.protocols.ntrdma.engine.regions import Region
 from bluebridge.guest.verbs.enums import AccessFlags
 from bluebridge.guest.verbs.values import Sge
@@ -47,13 +47,18 @@ class Liar:
         """Every copy is held against what may be read."""
         copy = side.transport.copy
         begin, end = self.secret.address, self.secret.address + 4096
+        own = [
+            (memory.address, memory.address + len(memory.view))
+            for memory in side.transport.arena.blocks
+        ]
         area = side.area.address, side.area.address + len(side.area.view)
 
         def watched(source: int, target: int, length: int) -> None:
             assert source + length <= begin or source >= end, "reads what nobody may read"
+            assert any(first <= source <= source + length <= last for first, last in own)
             if area[0] < source + length and source < area[1]:
                 assert area[0] + 64 <= source and source + length <= area[1] - 64
-            copy(source, target, length)
+            copy(source, target, length)  # which asserts that the target is the peer's memory
 
         side.transport.copy = watched  # type: ignore[method-assign]
 
@@ -68,6 +73,18 @@ class Liar:
         bells[bell] = bells[bell] + 1 & 0xFFFFFFFF
         self.victim.engine.interrupt(self.world.now)
         self.victim.land()
+
+    @property
+    def lies(self) -> list[Callable[[], None]]:
+        """What it stores into memory."""
+        return [
+            self.lie_in_a_command,
+            self.lie_in_a_send,
+            self.lie_in_a_receive,
+            self.lie_in_a_completion,
+            self.lie_in_a_response,
+            self.ring_everything,
+        ]
 
     # -- what it does ---------------------------------------------------------------------------
 
@@ -135,8 +152,7 @@ class Liar:
 
     def lie_in_a_response(self) -> None:
         """Responses to nothing."""
-        requests = self.victim.engine.own.requests
-        self._wild(requests.index)
+        self.victim.engine.own.requests.index.set(self.number(0, 1, 15, 31))
         self.tell(1)
 
     def ring_everything(self) -> None:
@@ -155,24 +171,12 @@ class Liar:
         wild = self.number(*(advanced(now, n, capacity) for n in (0, 1, 1, 2)))
         return wild if self.chance.random() < 0.3 else advanced(now, 1, capacity)
 
-    def _wild(self, word: Word) -> None:
-        word.set(self.number(0, 1, 15, 31))
-
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_liar_gets_nothing_and_the_next_peer_is_served(seed: int) -> None:
     liar = Liar(seed)
-    lies: list[Callable[[], None]] = [
-        liar.lie_in_a_command,
-        liar.lie_in_a_send,
-        liar.lie_in_a_receive,
-        liar.lie_in_a_completion,
-        liar.lie_in_a_response,
-        liar.ring_everything,
-        liar.say_another_state,
-    ]
     liar.world.operations.clear()
-    chosen = liar.chance.sample(lies, 3)
+    chosen = liar.chance.sample([*liar.lies, liar.say_another_state], 3)
     liar.world.poll = lambda number: None  # type: ignore[method-assign]  # it models the honest
     for _ in range(ROUNDS):
         liar.chance.choice(chosen)()

@@ -44,6 +44,13 @@ def quiesce(world: World, side: Side) -> None:
     side.land()
 
 
+def post_write(world: World, side: Side, end: End) -> None:
+    """A write whose copy is under way."""
+    write = SendWr(1, WrOpcode.RDMA_WRITE, (Sge(IOVA, 8, KEY),), remote_addr=IOVA, rkey=KEY)
+    side.engine.own.post_send(end.pair, write)
+    side.engine.run(world.now)
+
+
 def test_a_port_that_has_quiesced_answers_nothing_any_more(world: World) -> None:
     """Sends of the peer that were not served are not, once the next peer may be let in."""
     side = world.sides[1]
@@ -169,9 +176,7 @@ def test_a_message_longer_than_its_receive_is_a_lie(world: World) -> None:
 
 def test_a_link_that_goes_ends_requests_behind_their_stores(world: World) -> None:
     side, end = world.sides[0], world.sides[0].ends[0]
-    write = SendWr(1, WrOpcode.RDMA_WRITE, (Sge(IOVA, 8, KEY),), remote_addr=IOVA, rkey=KEY)
-    side.engine.own.post_send(end.pair, write)
-    side.engine.run(world.now)
+    post_write(world, side, end)
     side.engine.link(False, world.now)
     assert not side.machine.let_in
     side.engine.advance(world.now + 0.1)
@@ -187,9 +192,7 @@ def test_a_link_that_goes_ends_requests_behind_their_stores(world: World) -> Non
 def test_an_engine_that_closes_flushes_behind_its_stores(world: World) -> None:
     """Memory of what was flushed may be given away, so its copies must have been made."""
     side, end = world.sides[0], world.sides[0].ends[0]
-    write = SendWr(1, WrOpcode.RDMA_WRITE, (Sge(IOVA, 8, KEY),), remote_addr=IOVA, rkey=KEY)
-    side.engine.own.post_send(end.pair, write)
-    side.engine.run(world.now)
+    post_write(world, side, end)
     side.engine.part(world.now)
     assert not side.machine.let_in
     assert not side.statuses()

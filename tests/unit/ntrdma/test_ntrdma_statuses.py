@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from unittest import mock
 
@@ -229,22 +229,8 @@ def test_memory_that_changes_between_two_looks(seed: int) -> None:
     liar.world.operations.clear()
     liar.world.poll = lambda number: None  # type: ignore[method-assign]  # it models the honest
     with fickle(liar.victim.machine, liar.chance):
-        for lie in lies(liar, 40):
-            lie()
+        for _ in range(40):
+            liar.chance.choice(liar.lies)()
     assert liar.victim.guards_hold()
     liar.world.die(0)
     assert meet(liar.world)
-
-
-def lies(liar: Liar, count: int) -> Iterator[Callable[[], None]]:
-    """So many of all kinds."""
-    kinds = [
-        liar.lie_in_a_command,
-        liar.lie_in_a_send,
-        liar.lie_in_a_receive,
-        liar.lie_in_a_completion,
-        liar.lie_in_a_response,
-        liar.ring_everything,
-    ]
-    for _ in range(count):
-        yield liar.chance.choice(kinds)
