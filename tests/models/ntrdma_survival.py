@@ -14,9 +14,8 @@ import time
 from collections.abc import Iterator
 
 from bluebridge.device.layout.ntrdma.port import PortState
-from tests.models.ntrdma_deaths import ABSENCES, Death
 from tests.models.ntrdma_side import Stopped
-from tests.models.ntrdma_world import World
+from tests.models.ntrdma_world import ABSENCES, Death, World
 
 CASES = [(state, how) for state in PortState for how in Death]
 _BUSY_STEPS = 40

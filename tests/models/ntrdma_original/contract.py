@@ -13,9 +13,8 @@ from bluebridge.guest.protocols.ntrdma.connections import CommandTransport
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.verbs import QpState, SendFlags, SendWr, WcFlags, WcOpcode, WcStatus, WrOpcode
 from tests.models.ntrdma_original import queue_pair as original_qp
-from tests.models.ntrdma_original.memory import Region
 from tests.models.ntrdma_original.port import Original
-from tests.models.ntrdma_original.queue_pair import Completion, Pair
+from tests.models.ntrdma_original.queue_pair import Completion, Pair, Region
 from tests.models.verbs.player import ALL, PATTERN, SIZE, Player
 
 BYTES = bytes.fromhex("01020304")

@@ -14,8 +14,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from bluebridge.guest.protocols.ntrdma.transports.back_end import BackEnd
-from tests.models.ntrdma_original.memory import Region, Ring
-from tests.models.ntrdma_original.queue_pair import PIECES, Pair, Piece, Twin
+from tests.models.ntrdma_original.queue_pair import PIECES, Pair, Piece, Region, Ring, Twin
 
 TAG = 0xEC7B5719
 BELLS = 0x400

@@ -14,8 +14,7 @@ from bluebridge.guest.protocols.ntrdma.engine.actions import Event
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.protocols.ntrdma.transports.tcp import TcpTransport
 from bluebridge.guest.verbs import QpState, RecvWr, SendWr, Sge, Wc, WcStatus, WrOpcode
-from tests.unit.ntrdma.tcp.echo import SLOT_BYTES
-from tests.unit.ntrdma.tcp.lanes import LANE_BYTES, Lane, connect_all, told
+from tests.unit.ntrdma.tcp.echo import LANE_BYTES, SLOT_BYTES, Lane, connect_all, told
 from tests.unit.ntrdma.tcp.programs import module
 
 LANES = 4
