@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from bluebridge.guest.protocols.ntrdma.transports.back_end import BackEnd
-
-if TYPE_CHECKING:
-    from tests.models.ntrdma_original.port import Original
 
 Segment = tuple[int, int]
 
@@ -138,6 +135,19 @@ class Completion(NamedTuple):
     immediate: bytes
 
 
+class Host(Protocol):
+    """What queue pairs need of the port."""
+
+    back_end: BackEnd
+    regions: dict[int, Region]
+    peer_regions: dict[int, Region]
+    twins: dict[int, Twin]
+    pairs: dict[int, Pair]
+
+    def publish(self, index_address: int, index: int, bell: int) -> None:
+        """Fence, index, bell, fence, interrupt."""
+
+
 def _pieces(data: bytes, start: int, count: int) -> list[Piece]:
     assert count <= PIECES, f"{count} pieces in an entry with room for {PIECES}"
     places = range(start, start + count * _PIECE.size, _PIECE.size)
@@ -161,7 +171,7 @@ def _gather(regions: dict[int, Region], pieces: list[Piece]) -> list[Segment] | 
 class Pair:
     """A queue pair of this side; its indices run on for as long as it lives."""
 
-    def __init__(self, host: Original, key: int, bell: int, start: int) -> None:
+    def __init__(self, host: Host, key: int, bell: int, start: int) -> None:
         self.key, self.bell = key, bell
         self.peer_key = 0
         self.state = 0
@@ -290,7 +300,7 @@ class Pair:
 class Twin:
     """What this side knows of a queue pair of the peer, with the rings that it stores into."""
 
-    def __init__(self, host: Original, values: dict[str, int], bell: int) -> None:
+    def __init__(self, host: Host, values: dict[str, int], bell: int) -> None:
         self.key, self.bell = values["key"], bell
         self.peer_key = 0
         self.state = 0
