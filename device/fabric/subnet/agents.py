@@ -68,16 +68,6 @@ class _Query:
             raise Refused(SmpStatus.BAD_FIELD)
         return port
 
-    def read_only(self) -> None:
-        """Refuse a Set of an attribute that can only be read."""
-        if self.data is not None:
-            raise Refused(SmpStatus.BAD_METHOD)
-
-    def switch_only(self) -> None:
-        """Refuse an attribute that only switches have."""
-        if not self.node.is_switch:
-            raise Refused(SmpStatus.BAD_ATTRIBUTE)
-
 
 def answer_smp(node: Node, ingress: int, smp: bytes, *, trusted: bool = False) -> bytes | None:
     """Return the answer to an SMP that came in at port `ingress`; None where none is due.
@@ -92,14 +82,15 @@ def answer_smp(node: Node, ingress: int, smp: bytes, *, trusted: bool = False) -
     asked = node.ports[0 if node.is_switch else ingress]
     if not trusted and not asked.management_key.admits(smp):
         return None
-    response = bytearray(smp)
-    SMP.set(response, "method", int(Method.GET_RESP))
-    SMP.set(response, "status", int(SmpStatus.OK))
-    handler = _ATTRIBUTES.get(get(smp, "attr_id"))
+    response = _response_to(smp)
+    attribute = get(smp, "attr_id")
+    handler = _ATTRIBUTES.get(attribute)
     data = SMP.get_raw(smp, "data") if method == Method.SET else None
     try:
-        if handler is None:
+        if handler is None or (attribute in _SWITCH_ONLY and not node.is_switch):
             raise Refused(SmpStatus.BAD_ATTRIBUTE)
+        if attribute in _READ_ONLY and data is not None:
+            raise Refused(SmpStatus.BAD_METHOD)
         result = handler(_Query(node, ingress, get(smp, "attr_mod"), data))
     except Refused as refusal:
         SMP.set(response, "status", int(refusal.status))
@@ -111,18 +102,14 @@ def answer_smp(node: Node, ingress: int, smp: bytes, *, trusted: bool = False) -
     return bytes(response)
 
 
-def _node_description(query: _Query) -> bytes:
-    query.read_only()
-    return query.node.described()
-
-
-def _node_info(query: _Query) -> bytes:
-    query.read_only()
-    return query.node.info(query.ingress)
+def _response_to(request: bytes) -> bytearray:
+    response = bytearray(request)
+    MAD.set(response, "method", int(Method.GET_RESP))
+    MAD.set(response, "status", int(SmpStatus.OK))
+    return response
 
 
 def _switch_info(query: _Query) -> bytes:
-    query.switch_only()
     info = query.node.switch_info
     if query.data is not None:
         get = SWITCH_INFO.get
@@ -185,7 +172,6 @@ def _arbitration(query: _Query) -> bytes:
 
 
 def _forwarding(query: _Query) -> bytes:
-    query.switch_only()
     table, first = query.node.forwarding, query.modifier * FORWARDING_BLOCK
     if first >= FIRST_GROUP_LID:
         raise Refused(SmpStatus.BAD_FIELD)
@@ -196,7 +182,6 @@ def _forwarding(query: _Query) -> bytes:
 
 
 def _multicast(query: _Query) -> bytes:
-    query.switch_only()
     table, shift = query.node.multicast, (query.modifier >> 28) * PORTS_PER_MASK
     first = FIRST_GROUP_LID + (query.modifier & 0x1FF) * MULTICAST_BLOCK
     lids = range(first, first + MULTICAST_BLOCK)
@@ -208,19 +193,13 @@ def _multicast(query: _Query) -> bytes:
     return b"".join(mask.to_bytes(2, "big") for mask in masks)
 
 
-def _mellanox(query: _Query) -> bytes:
-    """Return Mellanox's own attribute, empty: no FDR10 (Linux `ib/main.c: ib_link_query_port`)."""
-    query.read_only()
-    return b""
-
-
 def _numbers(data: bytes, size: int) -> list[int]:
     return [int.from_bytes(data[at : at + size], "big") for at in range(0, len(data), size)]
 
 
 _ATTRIBUTES: dict[int, Callable[[_Query], bytes]] = {
-    SmpAttribute.NODE_DESCRIPTION: _node_description,
-    SmpAttribute.NODE_INFO: _node_info,
+    SmpAttribute.NODE_DESCRIPTION: lambda query: query.node.described(),
+    SmpAttribute.NODE_INFO: lambda query: query.node.info(query.ingress),
     SmpAttribute.SWITCH_INFO: _switch_info,
     SmpAttribute.GUID_INFO: _guid_info,
     SmpAttribute.PORT_INFO: _port_info,
@@ -229,8 +208,15 @@ _ATTRIBUTES: dict[int, Callable[[_Query], bytes]] = {
     SmpAttribute.VL_ARB_TABLE: _arbitration,
     SmpAttribute.LINEAR_FORWARDING: _forwarding,
     SmpAttribute.MULTICAST_FORWARDING: _multicast,
-    SmpAttribute.MLNX_EXTENDED_PORT_INFO: _mellanox,
+    # no FDR10 (Linux `ib/main.c: ib_link_query_port`)
+    SmpAttribute.MLNX_EXTENDED_PORT_INFO: lambda query: b"",
 }
+_READ_ONLY = (
+    SmpAttribute.NODE_DESCRIPTION, SmpAttribute.NODE_INFO, SmpAttribute.MLNX_EXTENDED_PORT_INFO
+)  # fmt: skip
+_SWITCH_ONLY = (
+    SmpAttribute.SWITCH_INFO, SmpAttribute.LINEAR_FORWARDING, SmpAttribute.MULTICAST_FORWARDING
+)  # fmt: skip
 
 
 RESPONSE_TIME = 18
@@ -244,41 +230,38 @@ def answer_perf(node: Node, ingress: int, mad: bytes) -> bytes | None:
     method = MAD.get(mad, "method")
     if method not in (Method.GET, Method.SET):
         return None
-    response = bytearray(mad)
-    MAD.set(response, "method", int(Method.GET_RESP))
-    MAD.set(response, "status", int(SmpStatus.OK))
-    attribute = MAD.get(mad, "attr_id")
-    data = mad[PERF_DATA_OFFSET:]
+    response, data = _response_to(mad), mad[PERF_DATA_OFFSET:]
+    try:
+        result = _performance(node, ingress, MAD.get(mad, "attr_id"), data, method == Method.SET)
+    except Refused as refusal:
+        MAD.set(response, "status", int(refusal.status))
+    else:
+        response[PERF_DATA_OFFSET:] = bytes(result).ljust(MAD_SIZE - PERF_DATA_OFFSET, b"\0")
+    return bytes(response)
+
+
+def _performance(node: Node, ingress: int, attribute: int, data: bytes, resets: bool) -> bytearray:
     if attribute == PerfAttribute.CLASS_PORT_INFO:
-        result = CLASS_PORT_INFO.pack(
+        return CLASS_PORT_INFO.pack(
             base_version=1, class_version=1,
             capabilities=CAP_EXTENDED_WIDTH | CAP_ALL_PORT_SELECT * node.is_switch,
             response_time=RESPONSE_TIME,
         )  # fmt: skip
-    elif attribute in (PerfAttribute.PORT_COUNTERS, PerfAttribute.PORT_COUNTERS_EXTENDED):
-        selected = _selected(node, ingress, PORT_COUNTERS.get(data, "port"))
-        if selected is None:
-            MAD.set(response, "status", int(SmpStatus.BAD_FIELD))
-            return bytes(response)
-        if method == Method.SET and PORT_COUNTERS.get(data, "select"):
-            for counters in selected:
-                counters.reset()
-        wide = attribute == PerfAttribute.PORT_COUNTERS_EXTENDED
-        result = (_extended if wide else _basic)(selected)
-        result[:4] = data[:4]
-    else:
-        MAD.set(response, "status", int(SmpStatus.BAD_ATTRIBUTE))
-        return bytes(response)
-    response[PERF_DATA_OFFSET:] = bytes(result).ljust(MAD_SIZE - PERF_DATA_OFFSET, b"\0")
-    return bytes(response)
-
-
-def _selected(node: Node, ingress: int, number: int) -> list[PortCounters] | None:
-    """Return the counters of port `number`, of all ports, or (0) of the port that was asked."""
-    if number == ALL_PORTS:
-        return [port.counters for port in node.ports.values()]
+    if attribute not in (PerfAttribute.PORT_COUNTERS, PerfAttribute.PORT_COUNTERS_EXTENDED):
+        raise Refused(SmpStatus.BAD_ATTRIBUTE)
+    number = PORT_COUNTERS.get(data, "port")  # or all ports, or (0) the port that was asked
     port = node.ports.get(number or (0 if node.is_switch else ingress))
-    return None if port is None else [port.counters]
+    ports = node.ports.values() if number == ALL_PORTS else (port,) if port is not None else ()
+    selected = [each.counters for each in ports]
+    if not selected:
+        raise Refused(SmpStatus.BAD_FIELD)
+    if resets and PORT_COUNTERS.get(data, "select"):
+        for counters in selected:
+            counters.reset()
+    wide = attribute == PerfAttribute.PORT_COUNTERS_EXTENDED
+    result = (_extended if wide else _basic)(selected)
+    result[:4] = data[:4]
+    return result
 
 
 def _sum(counters: list[PortCounters], name: str) -> int:
