@@ -32,7 +32,7 @@ from bluebridge.device.pyvfio_user import DmaRegion, MappedFile, Protection
 from bluebridge.device.server import option_table
 from bluebridge.device.server.named_faults import GuestBridge
 from bluebridge.device.server.options import BRIDGE_DEFAULTS, BridgeOptions
-from bluebridge.device.show.functions import Tables, bridge_tables, engine_tables
+from bluebridge.device.show import Tables, bridge_tables, engine_tables
 
 
 class Alias:

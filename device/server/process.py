@@ -39,7 +39,7 @@ from bluebridge.device.server.networks import (
     log_name,
 )
 from bluebridge.device.server.show_control import ShowCommands
-from bluebridge.device.show.functions import Tables, hca_tables, kept
+from bluebridge.device.show import Tables, hca_tables, kept
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,7 @@ from time import monotonic
 from typing import Any
 
 from bluebridge.device.mlx4.device import Hca
-from bluebridge.device.show.functions import Table, Tables
-from bluebridge.device.show.hca import Row
+from bluebridge.device.show import Row, Table, Tables
 
 PAGE_SECONDS = 0.002
 PAGE_BYTES = 48 << 10

@@ -19,7 +19,7 @@ from bluebridge.device.layout.mlx4.contexts import (
 )
 from bluebridge.device.mlx4.memory.protection_table import region_of_entry
 from bluebridge.device.mlx4.settings.parameters import CommandError
-from bluebridge.device.show.hca import region
+from bluebridge.device.show import region_row
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.show import text
 from bluebridge.host_tools.show.ports import PORTS
@@ -187,7 +187,7 @@ def test_numbers_of_queues_are_written_as_in_the_log() -> None:
 def test_whatever_a_guest_wrote_into_a_protection_entry(entry: bytes) -> None:
     checked = entry[:0x2B] + b"\0" + entry[0x2C:0x3C] + bytes(4)  # what must be zero is
     try:
-        rows = region(region_of_entry(0, checked, 0), checked)
+        rows = region_row(region_of_entry(0, checked, 0), checked)
     except CommandError:  # a window and an MR at once
         return
     (item,) = MR.items({"function": "a", **rows})

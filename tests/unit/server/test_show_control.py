@@ -14,7 +14,7 @@ from bluebridge.device.pci.config_space import Bar
 from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.server import show_control
 from bluebridge.device.server.show_control import ShowCommands
-from bluebridge.device.show.functions import Tables, bridge_tables, engine_tables, hca_tables
+from bluebridge.device.show import Tables, bridge_tables, engine_tables, hca_tables
 from bluebridge.host_tools.show.ports import PORTS
 from tests.models import ntb_pair
 from tests.models.ib_node import Subnet

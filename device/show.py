@@ -1,17 +1,24 @@
-"""Rows that describe the objects of an HCA: queues, ports, memory regions, congestion.
+"""The present state of a server's functions as tables, which readers change nothing by.
 
-Queues have the context as QUERY_QP and similar commands return it, and further state that is not in
-a context.
+Registers and config space are bytes, which the reader decodes. Queues have the context as QUERY_QP
+and similar commands return it, and further state that is not in a context.
+
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any
 
+from bluebridge.device.dma.engine import DmaEngine
 from bluebridge.device.fabric.subnet.port import PortAgent
+from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.net.roce import NO_GID
+from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.device.mlx4.commands.qp_commands import card_state, context_of
+from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.mlx4.pairs import HcaPair
 from bluebridge.device.mlx4.ports.reports import properties, special_base
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueue
@@ -19,6 +26,8 @@ from bluebridge.device.mlx4.rings.event_queues import EventQueue
 from bluebridge.device.mlx4.rings.receive_queues import ReceiveRing, SharedReceiveRing
 from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS
+from bluebridge.device.ntb.shape import Bridging
+from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.rdma.by_packets.congestion import LAB
 from bluebridge.device.rdma.by_packets.sender import PacketSender
 from bluebridge.device.rdma.connected.requester import Requester
@@ -32,7 +41,7 @@ Row = dict[str, Any]
 """One object as values that JSON has; bytes, such as contexts, are hexadecimal digits."""
 
 
-def queue_pair(qp: QueuePair | None) -> Row | None:
+def queue_pair_row(qp: QueuePair | None) -> Row | None:
     """Return context, service, queues and unanswered requests of a queue pair."""
     if not isinstance(qp, HcaPair):
         return None
@@ -71,7 +80,7 @@ def _requests(qp: QueuePair) -> Row:
     }
 
 
-def congestion(qp: QueuePair | None) -> Row | None:
+def congestion_row(qp: QueuePair | None) -> Row | None:
     """Return counts of marks and reports of a queue pair on a wire of packets, rates in Mb/s."""
     if qp is None or not isinstance(qp.engine, PacketSender):
         return None
@@ -90,7 +99,7 @@ def congestion(qp: QueuePair | None) -> Row | None:
     }
 
 
-def completion_queue(number: int, cq: CompletionQueue | None) -> Row | None:
+def completion_queue_row(number: int, cq: CompletionQueue | None) -> Row | None:
     """Return the context of a completion queue, and whether it is armed."""
     if cq is None:
         return None
@@ -100,7 +109,7 @@ def completion_queue(number: int, cq: CompletionQueue | None) -> Row | None:
     }  # fmt: skip
 
 
-def shared_receive_queue(number: int, srq: SharedReceiveRing | None) -> Row | None:
+def shared_receive_queue_row(number: int, srq: SharedReceiveRing | None) -> Row | None:
     """Return the context of a shared receive queue, and the position in its list of entries."""
     if srq is None:
         return None
@@ -110,7 +119,7 @@ def shared_receive_queue(number: int, srq: SharedReceiveRing | None) -> Row | No
     }  # fmt: skip
 
 
-def event_queue(number: int, eq: EventQueue, context: bytes) -> Row:
+def event_queue_row(number: int, eq: EventQueue, context: bytes) -> Row:
     """Return the context of an event queue, and the events for which its ring was full."""
     return {
         "eqn": number, "context": context.hex(), "size": eq.size, "producer": eq.producer,
@@ -118,7 +127,7 @@ def event_queue(number: int, eq: EventQueue, context: bytes) -> Row:
     }  # fmt: skip
 
 
-def region(region: MemoryRegion, entry: bytes) -> Row:
+def region_row(region: MemoryRegion, entry: bytes) -> Row:
     """Return the values of a memory region or window; `entry` is as software wrote it."""
     return {
         "lkey": region.key,
@@ -134,7 +143,7 @@ _REGION = ("window", "second_type", "fast", "physical", "free", "length", "right
            "page_shift", "pieces", "windows")  # fmt: skip
 
 
-def port(port: Port, interface: InterfaceCounters) -> Row:
+def port_row(port: Port, interface: InterfaceCounters) -> Row:
     """Return link, cable, addresses and counters of a port; it shares `interface` with others."""
     counters = ((str(index), asdict(interface.of(index))) for index in range(INTERFACE_COUNTERS))
     row = {
@@ -184,4 +193,135 @@ def _infiniband(agent: PortAgent) -> Row:
         "gids": {str(i): gid.hex() for i, gid in enumerate(gids) if any(gid)},
         "pkeys": {str(i): pkey for i, pkey in enumerate(agent.pkeys) if pkey},
         "counters": asdict(agent.counters),
+    }
+
+
+MOST_ROWS = 256
+"""Objects of each kind that are kept; copying them takes a few milliseconds per function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The objects of one kind of one function; nothing is changed, and no guest memory read.
+
+    `numbers` returns the numbers for `row` of all objects, as they are at this moment; `row` the
+    object, or None when it is gone; `lookup` the number for `row` of the object that software calls
+    by a number, where that is another one.
+    """
+
+    numbers: Callable[[], Sequence[int]]
+    row: Callable[[int], Row | None]
+    lookup: Callable[[int], int | None] | None = None
+
+    def find(self, number: int) -> int | None:
+        """Return the number for `row` of the object that software calls `number`, or None."""
+        if self.lookup is not None:
+            return self.lookup(number)
+        return number if number in self.numbers() else None
+
+
+Tables = Mapping[str, Table]
+"""The tables of one function, by the word that `bluebridge show` uses for their kind."""
+
+
+def kept(tables: Tables) -> Tables:
+    """Return tables of what a function holds now, which is not found by number later.
+
+    A guest that panicked takes its QEMU with it, and the function is reset.
+    """
+    return {what: _kept(table) for what, table in tables.items()}
+
+
+def _kept(table: Table) -> Table:
+    found = [row for row in map(table.row, islice(table.numbers(), MOST_ROWS)) if row is not None]
+    return Table(lambda: range(len(found)), found.__getitem__, lambda _: None)
+
+
+def _single(make: Callable[[], Row]) -> Table:
+    """Return a table of one row, which is found by any number: the reader looks for offsets."""
+    return Table(lambda: (0,), lambda _: make(), lambda _: 0)
+
+
+def _lines(lines: Mapping[int, bytes]) -> Row:
+    return {str(offset): line.hex() for offset, line in lines.items()}
+
+
+def _config(endpoint: Endpoint) -> Table:
+    """Return config space, without the zeros at its end, and the sizes of BARs."""
+    return _single(lambda: {
+        "config": endpoint.config_snapshot().rstrip(b"\0").hex(),
+        "bars": {str(bar.index): bar.size for bar in endpoint.bars},
+    })  # fmt: skip
+
+
+def hca_tables(hca: Hca, endpoint: Endpoint) -> Tables:
+    """Return the tables of an HCA's state."""
+    adapter, health = hca.adapter, hca.health
+    qps, cqs, srqs, eqs = adapter.qps, adapter.cqs, adapter.srqs, adapter.eqs
+    ports, regions, entries = adapter.ports, adapter.regions, adapter.mpt
+
+    def registers() -> Row:
+        lines = {
+            bar0.HCR_BASE: hca.commands.read(0, bar0.HCR.size),
+            bar0.CATAS_OFFSET: health.read(bar0.CATAS_OFFSET, bar0.CATAS.size),
+        }
+        return {"model": "hca", "lines": _lines(lines), "failed": health.failed}
+
+    def key(number: int) -> int | None:  # its low byte changes with each use
+        region = regions.find(number)
+        return None if region is None else region.index
+
+    def region(index: int) -> Row | None:
+        found = regions.get(index)
+        return None if found is None else region_row(found, entries.query(index))
+
+    def event_queue(number: int) -> Row | None:
+        eq = eqs.get(number)
+        return None if eq is None else event_queue_row(number, eq, eqs.query(number))
+
+    return {
+        "qp": Table(qps.numbers, lambda qpn: queue_pair_row(qps.get(qpn))),
+        "cq": Table(cqs.numbers, lambda cqn: completion_queue_row(cqn, cqs.get(cqn))),
+        "srq": Table(srqs.numbers, lambda srqn: shared_receive_queue_row(srqn, srqs.get(srqn))),
+        "eq": Table(eqs.numbers, event_queue),
+        "ecn": Table(
+            lambda: [qpn for qpn in qps.numbers() if congestion_row(qps.get(qpn))],
+            lambda qpn: congestion_row(qps.get(qpn)),
+        ),
+        "mr": Table(regions.numbers, region, key),
+        "ports": Table(
+            lambda: [port.number for port in ports],
+            lambda number: port_row(ports[number - 1], adapter.counters),
+        ),
+        "regs": _single(registers),
+        "config": _config(endpoint),
+    }
+
+
+def bridge_tables(bridge: Bridging, model: BridgeModel, endpoint: Endpoint) -> Tables:
+    """Return the tables of the state of one side of a bridge."""
+
+    def registers() -> Row:
+        return {"model": model.name, "lines": _lines(bridge.state().lines)}
+
+    def state() -> Row:
+        found = bridge.state()
+        windows = [window._asdict() for window in found.windows]
+        row = {**found._asdict(), "model": model.name, "windows": windows}
+        return {**row, "lines": _lines(found.lines)}
+
+    return {"ntb": _single(state), "regs": _single(registers), "config": _config(endpoint)}
+
+
+def engine_tables(engine: DmaEngine, endpoint: Endpoint) -> Tables:
+    """Return the tables of a DMA engine's state."""
+
+    def channel(number: int) -> Row:
+        words = engine.channels[number].state_words()
+        return {"channel": number, "chain": engine.chain_address(number), **words}
+
+    return {
+        "dma": Table(lambda: range(len(engine.channels)), channel),
+        "regs": _single(lambda: {"model": "ioat", "lines": _lines(engine.lines())}),
+        "config": _config(endpoint),
     }

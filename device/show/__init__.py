@@ -1,1 +1,0 @@
-"""The present state of a server's functions as rows of JSON; reading it changes nothing."""
