@@ -185,13 +185,8 @@ def _move_doorbell(source: Transfer, target: Transfer) -> None:
     target.posted_by = PostedBy.DOORBELL
 
 
-@dataclass(slots=True)
-class _Member:
-    """A transaction of a work request: `place` in `Transfer.transactions`."""
-
-    transfer: Transfer
-    place: int
-    remote: bool
+_Member = tuple[Transfer, int, bool]
+"""A work request, the place of a transaction in it, and whether that is on the peer's bus."""
 
 
 class CompletionNotifications:
@@ -205,7 +200,7 @@ class CompletionNotifications:
     def completion(self, one: Transaction, transfer: Transfer) -> None:
         """Note a completion entry, the last of `transfer.transactions`."""
         place = len(transfer.transactions) - 1
-        self._completions[one.device, one.obj] = _Member(transfer, place, one.remote)
+        self._completions[one.device, one.obj] = transfer, place, one.remote
 
     def event(self, one: Transaction) -> None:
         """Add an event entry to the work request of the completion that it announces."""
@@ -216,7 +211,7 @@ class CompletionNotifications:
         if found.kind is not EventKind.COMPLETION or found.number is None:
             return
         link = self._completions.pop((one.device, found.number), None)
-        if link is not None and not link.transfer.given:
+        if link is not None and not link[0].given:
             self._entries[queue] = _announced(one, link)
 
     def armed(self, one: Transaction) -> None:
@@ -227,11 +222,11 @@ class CompletionNotifications:
         """Add an interrupt to the work request of the event entry that it announces."""
         queue = self._latest.pop(one.device, None)
         link = self._entries.pop(queue, None) if queue is not None else None
-        if link is not None and not link.transfer.given:
+        if link is not None and not link[0].given:
             _announced(one, link)
 
 
 def _announced(one: Transaction, cause: _Member) -> _Member:
-    one.parent, one.remote = cause.place, cause.remote
-    cause.transfer.take(one)
-    return _Member(cause.transfer, len(cause.transfer.transactions) - 1, cause.remote)
+    transfer, one.parent, one.remote = cause
+    transfer.take(one)
+    return transfer, len(transfer.transactions) - 1, one.remote

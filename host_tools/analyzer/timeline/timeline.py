@@ -38,7 +38,7 @@ from bluebridge.host_tools.analyzer.timeline.tracks import (
     TrackWriter,
     nanoseconds,
 )
-from bluebridge.host_tools.analyzer.transaction import Role, Transaction
+from bluebridge.host_tools.analyzer.transaction import Role
 from bluebridge.host_tools.analyzer.views.view import Options
 
 _PLACES: Final = ("to the adapter", "to the host", "port")
@@ -86,7 +86,10 @@ class ModelledTime:
                 ("modelled_ns", round(done * 1e3)),
                 ("request_ns", round(whole * 1e3)),
             ]
-            found.append((begin, end, host_of(one.device), _place(one), mark))
+            place = "to the host" if one.upstream else "to the adapter"
+            if one.role in (Role.REQUEST, Role.RESPONSE):
+                place = "port"
+            found.append((begin, end, host_of(one.device), place, mark))
         return found
 
     def _track(self, machine: str, place: str) -> Lanes:
@@ -99,12 +102,6 @@ class ModelledTime:
             parent, rank = self._processes[machine], _PLACES.index(place)
             self._lanes[key] = Lanes(lambda: self._writer.track(place, parent, rank))
         return self._lanes[key]
-
-
-def _place(one: Transaction) -> str:
-    if one.role in (Role.REQUEST, Role.RESPONSE):
-        return "port"
-    return "to the host" if one.upstream else "to the adapter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +165,9 @@ class _Writer:
             self._gaps = self._gaps or self.trace.track("not drawn", 0, 0)
             marks += _gap(stretch, self._gaps)
         else:
-            found = list(self._activities(stretch, limit))
+            device = self._options.wanted.device
+            activities = self._activities(stretch, limit)
+            found = [each for each in activities if device in (None, each.device)]
             marks += self.drawing.draw(found)
             marks += outstanding(found, self.tracks)
             if self._modelled is not None:
@@ -183,12 +182,8 @@ class _Writer:
             replace(wanted, kinds=None, bar=None, device=None, first=first)
         )
         for event in islice(events, min(stretch.events, limit)):
-            yield from _of(wanted.device, assembler.feed(event))
-        yield from _of(wanted.device, assembler.finish())
-
-
-def _of(device: str | None, found: list[Activity]) -> Iterator[Activity]:
-    return (each for each in found if device in (None, each.device))
+            yield from assembler.feed(event)
+        yield from assembler.finish()
 
 
 def _until(marks: deque[Mark], stretch: Stretch) -> list[Mark]:
