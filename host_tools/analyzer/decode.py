@@ -57,13 +57,10 @@ def _registers(base: int, title: str, struct: Struct) -> list[ConfigRegister]:
         parts = tuple(item for item in items if item not in whole)
         name = whole[0].name.replace("_", " ") if whole else pci.REGISTER_NAMES[title, offset]
         # The header's registers are called as `lspci` and the specification do.
-        name = f"{title} {name}" if title else _header_name(name)
+        of_header = name.upper() if name.startswith(("bar", "rom")) else name.capitalize()
+        name = f"{title} {name}" if title else of_header
         found.append(ConfigRegister(base + offset, width, name, parts))
     return found
-
-
-def _header_name(name: str) -> str:
-    return name.upper() if name.startswith(("bar", "rom")) else name.capitalize()
 
 
 REGISTERS: tuple[ConfigRegister, ...] = (

@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -205,8 +206,8 @@ def read(
     stop, number = until, first - 1
     for event in _events(reader, first):
         number = event.number
-        if stop is None and _is_late(number, first, deadline):
-            stop = number
+        if stop is None and number & 63 == 0 and number - first >= _LEAST:
+            stop = number if time.monotonic() > deadline else None  # the clock is read seldom
         if stop is not None and number >= stop + AFTER:
             break
         if events is not None:
@@ -218,16 +219,11 @@ def read(
     into.add(assembler.finish())
     done = stop is None
     end = number + 1 if stop is None else stop
-    found = sorted((each for each in into.found if each.number < end), key=_number)
+    found = sorted((each for each in into.found if each.number < end), key=attrgetter("number"))
     if len(found) > count:
         end, done = found[count].number, False
         found = found[:count]
     return Page(first, found, end, done)
-
-
-def _is_late(number: int, first: int, deadline: float) -> bool:
-    """Whether a page ends at this event since time is up; the clock is read now and then only."""
-    return number & 63 == 0 and number - first >= _LEAST and time.monotonic() > deadline
 
 
 class Gathered:
@@ -301,7 +297,3 @@ def _has(activity: Activity, number: int) -> bool:
     return activity.number == number or any(
         one.number == number and not one.repeated for one in activity.transactions
     )
-
-
-def _number(activity: Activity) -> int:
-    return activity.number

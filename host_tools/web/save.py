@@ -57,26 +57,23 @@ def _data(
         said += "; --limit and --event choose others"
     head = lab.description() | {"log": log, "running": False, "saved": said}
     if activities:
-        head["open"] = _last(activities) if at_end else _first(activities)
+        head["open"] = _opened(activities, at_end=at_end)
     yield b'{"lab":' + _json(head) + b',"activities":[\n'
     for each in activities:
         yield _json(each) + b",\n"
     yield b"]}"
 
 
-def _first(activities: Sequence[dict[str, Any]]) -> int:
-    """Return the number of the first work request, else of the first activity of several steps."""
+def _opened(activities: Sequence[dict[str, Any]], *, at_end: bool) -> int:
+    """Return the number of the activity that is shown first."""
     asked = [each for each in activities if each["kind"] == ActivityKind.WORK_REQUEST.value]
-    longer = [each for each in activities if each["steps"] > 1]
-    number: int = (asked or longer or activities)[0]["number"]
-    return number
-
-
-def _last(activities: Sequence[dict[str, Any]]) -> int:
-    """Return the number of the last activity that failed, else of the last work request or any."""
-    failed = [each for each in activities if each["failed"]]
-    asked = [each for each in activities if each["kind"] == ActivityKind.WORK_REQUEST.value]
-    number: int = (failed or asked or activities)[-1]["number"]
+    if at_end:
+        failed = [each for each in activities if each["failed"]]
+        chosen = (failed or asked or activities)[-1]
+    else:
+        longer = [each for each in activities if each["steps"] > 1]
+        chosen = (asked or longer or activities)[0]
+    number: int = chosen["number"]
     return number
 
 

@@ -9,7 +9,7 @@ from itertools import islice, pairwise
 from typing import Any
 
 from bluebridge.device.buslog.positions import read_index
-from bluebridge.device.buslog.reader import Event, Filter, Head, LogReader
+from bluebridge.device.buslog.reader import Filter, Head, LogReader
 from bluebridge.device.buslog.record import SEGMENT_GLOB, function_of, host_of
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.analyzer.devices.model import DeviceKind
@@ -64,17 +64,16 @@ def timeline(reader: LogReader, since: float, until: float) -> dict[str, Any]:
 def moments(reader: LogReader) -> list[dict[str, Any]]:
     """Return the faults, changes of links, resets and orders of a log, the first few hundred."""
     found = islice(reader.events(Filter(kinds=_MOMENTS)), _MOST_MOMENTS)
-    return [_moment(event) for event in found]
-
-
-def _moment(event: Event) -> dict[str, Any]:
-    return {
-        "number": event.number,
-        "at": event.time,
-        "of": event.device,
-        "kind": event.kind.name.lower(),
-        "text": event.text,
-    }
+    return [
+        {
+            "number": event.number,
+            "at": event.time,
+            "of": event.device,
+            "kind": event.kind.name.lower(),
+            "text": event.text,
+        }
+        for event in found
+    ]
 
 
 def _count(lanes: _Lanes, names: list[str], place: int, head: Head, weight: float) -> None:

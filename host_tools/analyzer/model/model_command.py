@@ -55,7 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Print the tables; return the exit status, 1 if a log was cut short."""
     try:
-        samples = _samples(arguments)
+        if not arguments.folders and not arguments.list:
+            raise ValueError("no DIR: name the folder of a run or of a bus log")
+        folders = [] if arguments.list else arguments.folders
+        samples = [read_samples(folder, _model(arguments)) for folder in folders]
         lines = list(_lines(arguments, samples))
     except (LogError, ProfileError, ValueError) as error:
         print(f"bluebridge model: {error}", file=sys.stderr)
@@ -64,34 +67,18 @@ def main(arguments: argparse.Namespace) -> int:
         print("\n".join(lines))
     except BrokenPipeError:  # the reader has closed the pipe, as in `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return _tell(arguments.folders, samples)
-
-
-def _samples(arguments: argparse.Namespace) -> list[Samples]:
-    if arguments.list:
-        return []
-    if not arguments.folders:
-        raise ValueError("no DIR: name the folder of a run or of a bus log")
-    model = _model(arguments)
-    return [read_samples(folder, model) for folder in arguments.folders]
+    for folder, each in zip(folders, samples, strict=True):
+        if each.dropped:
+            print(f"{folder}: the oldest events were dropped", file=sys.stderr)
+        if each.cut:
+            what = "the last event is cut short, its writer was killed; all before it counts"
+            print(f"{folder}: {what}", file=sys.stderr)
+    return int(any(each.cut for each in samples))
 
 
 def _model(arguments: argparse.Namespace) -> Model:
     table = TABLES.get(arguments.table)
     return load(arguments.profile or (table.profile if table else DEFAULT))
-
-
-def _tell(folders: Sequence[Path], samples: Sequence[Samples]) -> int:
-    for folder, each in zip(folders, samples, strict=False):
-        if each.dropped:
-            print(f"{folder}: the oldest events were dropped", file=sys.stderr)
-        if each.cut:
-            print(
-                f"{folder}: the last event is cut short, its writer was killed; "
-                "all before it counts",
-                file=sys.stderr,
-            )
-    return int(any(each.cut for each in samples))
 
 
 def _lines(arguments: argparse.Namespace, logs: Sequence[Samples]) -> Iterator[str]:
