@@ -18,7 +18,7 @@ from bluebridge.host_tools.analyzer.comparison import compare
 from bluebridge.host_tools.analyzer.event_lines import KINDS
 from bluebridge.host_tools.analyzer.pcap import export
 from bluebridge.host_tools.analyzer.views.table import DEFAULT, TABLE, VIEWS
-from bluebridge.host_tools.analyzer.views.view import Options, View
+from bluebridge.host_tools.analyzer.views.view import Options
 
 GZIP_LEVEL = 4
 """Compression level that takes half of the default's time; files are a few percent larger."""
@@ -35,7 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add(
         "--view", choices=tuple(VIEWS), default=DEFAULT,
-        help=", ".join(_summary(view) for view in VIEWS.values()),
+        help=", ".join(
+            f"{view.summary} ({view.name}{', default' if view.name == DEFAULT else ''})"
+            for view in VIEWS.values()
+        ),
     )  # fmt: skip
     add(
         "--tree", action="store_true",
@@ -89,16 +92,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _summary(view: View) -> str:
-    default = ", default" if view.name == DEFAULT else ""
-    return f"{view.summary} ({view.name}{default})"
-
-
 def main(arguments: argparse.Namespace) -> int:
     """Print the log; return the exit status, 1 if it was cut short or differs with --diff."""
     try:
         if arguments.diff is not None:
-            return _compare(*arguments.diff)
+            alike, lines = compare(*map(LogReader, arguments.diff))
+            _print(lines)
+            return 0 if alike else 1
         _check_files(arguments)
         if arguments.dissector is not None:
             export.write_dissector(arguments.dissector, replace=arguments.force)
@@ -134,12 +134,6 @@ def main(arguments: argparse.Namespace) -> int:
         print(text, file=sys.stderr)
         return 1
     return 0
-
-
-def _compare(one: Path, other: Path) -> int:
-    alike, lines = compare(LogReader(one), LogReader(other))
-    _print(lines)
-    return 0 if alike else 1
 
 
 def _reader(arguments: argparse.Namespace) -> LogReader:

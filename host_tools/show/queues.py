@@ -70,7 +70,9 @@ def queue_pair(row: Row) -> Item:
         "fast-reg": bool(get("fast_reg_enable")),
         "rq-record": get("doorbell_record") if "rq" in row else None,
     }
-    return item | _unacked(row)
+    names = ("oldest_unacked", "retries", "rnr_retries", "waits_to_retry")
+    told = names if "unacked" in row else ()
+    return item | {name.replace("_", "-"): row[name] for name in told}
 
 
 def _rings(row: Row) -> Item:
@@ -86,20 +88,13 @@ def _rings(row: Row) -> Item:
     }
 
 
-def _unacked(row: Row) -> Item:
-    if "unacked" not in row:
-        return {}
-    names = ("oldest_unacked", "retries", "rnr_retries", "waits_to_retry")
-    return {name.replace("_", "-"): row[name] for name in names}
-
-
 def _path(context: bytes) -> Item:
     """Return where the queue pair's messages go; a datagram has the address in its request."""
-    get = QPC.get
+    get, dmac = QPC.get, QPC.get_raw(context, "pri_dmac")
     return {
         "gid": gid_text(QPC.get_raw(context, "pri_rgid")),
         "sgid-index": get(context, "pri_mgid_index"),
-        "dmac": _mac(QPC.get_raw(context, "pri_dmac")),
+        "dmac": dmac.hex(":") if any(dmac) else None,
         "lid": get(context, "pri_rlid"),
         "sl": get(context, "pri_sched_queue") >> 2 & 0xF,
         "vlan-index": get(context, "pri_vlan_index") if get(context, "pri_vlan_valid") else None,
@@ -107,10 +102,6 @@ def _path(context: bytes) -> Item:
         "hop-limit": get(context, "pri_hop_limit"),
         "roce-mode": get(context, "roce_mode"),
     }
-
-
-def _mac(address: bytes) -> str | None:
-    return address.hex(":") if any(address) else None
 
 
 def completion_queue(row: Row) -> Item:
@@ -198,7 +189,7 @@ _ALL_MEMORY = (1 << _ADDRESS_BITS) - 1
 
 def region(row: Row) -> Item:
     """Return the item of an entry of the protection table, whose key is both lkey and rkey."""
-    everything = row["length"] == _ALL_MEMORY
+    everything, shift = row["length"] == _ALL_MEMORY, row["page_shift"]
     return {
         "rkey": row["lkey"],
         "lkey": None if row["window"] else row["lkey"],
@@ -208,18 +199,13 @@ def region(row: Row) -> Item:
         "mrlen": "all memory" if everything else row["length"],
         "pdn": row["pd"],
         "access": _access(row["rights"]),
-        "page-size": _page_size(row),
+        "page-size": None if row["physical"] or shift >= _ADDRESS_BITS else 1 << shift,
         "pieces": row["pieces"],
         "windows": row["windows"],
         "window-of": row["parent"],
         "lqpn": row["qpn"] or None,
         "mtt-addr": MPT.get(bytes.fromhex(row["entry"]), "mtt_addr"),
     }
-
-
-def _page_size(row: Row) -> int | None:
-    shift = row["page_shift"]
-    return None if row["physical"] or shift >= _ADDRESS_BITS else 1 << shift
 
 
 def _type(row: Row) -> str:

@@ -45,7 +45,7 @@ class Stage:
 
     def run(self, step: Step) -> list[tuple[Sight, Event]]:
         """Do what a step says; return its sights with their events. Raises `LabError`."""
-        first = self._end()
+        first = 1 + max((event.number for event in LogReader(self._folder)), default=-1)
         for line in step.commands:
             self._good(*shlex.split(line.format(**self._names)))
         if step.program:
@@ -63,9 +63,6 @@ class Stage:
         if step.never is not None and seen((step.never,), events):
             raise LabError(f"{step.title}: the log has {' '.join(step.never.words)}")
         return found
-
-    def _end(self) -> int:
-        return 1 + max((event.number for event in LogReader(self._folder)), default=-1)
 
     def _good(self, *words: str) -> None:
         done = subprocess.run(_line(*words), capture_output=True, text=True, timeout=_PATIENCE)

@@ -31,13 +31,16 @@ class Lab:
     def description(self) -> dict[str, Any]:
         """Return what does not change: hosts with their functions, and the wires between them."""
         devices = self.reader.meta["devices"]
+        began, started = self.reader.meta.get("started_ns"), ""  # by its writer's clock
+        if isinstance(began, int):
+            started = datetime.fromtimestamp(began / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         found = hosts(devices)
         functions = {
             host: [asdict(each) for each in functions] for host, functions in found.items()
         }
         return {
             "title": self.title if self.socket else f"hosts {' and '.join(found)}: {self.title}",
-            "started": _started(self.reader),
+            "started": started,
             "hosts": functions,
             "peers": peers(devices),
             "running": self.socket is not None,
@@ -70,13 +73,6 @@ class Lab:
     def _functions(self) -> Iterator[Function]:
         for functions in hosts(self.reader.meta["devices"]).values():
             yield from functions
-
-
-def _started(reader: LogReader) -> str:
-    started = reader.meta.get("started_ns")
-    if not isinstance(started, int):
-        return ""
-    return datetime.fromtimestamp(started / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _state(line: str) -> dict[str, Any] | None:

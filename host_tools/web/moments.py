@@ -59,16 +59,13 @@ class Moments:
             last.feed(event)
             self._next = event.number + 1
             if self._next - self._kept[-1][0] >= max(self._apart, len(last)):
-                self._keep(self._next)
+                self._kept.append((self._next, last.copy()))
+                if sum(len(queues) + 1 for _, queues in self._kept) > _MOST_KEPT:
+                    del self._kept[1::2]
+                    self._apart *= 2
             if not event.number & 63 and time.monotonic() > deadline:
                 return False
         return True
-
-    def _keep(self, number: int) -> None:
-        self._kept.append((number, self._last.copy()))
-        if sum(len(queues) + 1 for _, queues in self._kept) > _MOST_KEPT:
-            del self._kept[1::2]
-            self._apart *= 2
 
     def _then(self, number: int) -> Queues:
         """Return the queues after an event, from the copy before it or from the moment before."""

@@ -128,18 +128,13 @@ def lone(event: Event, one: Transaction) -> Activity:
 def started(event: Event, one: Transaction, kind: ActivityKind) -> Activity:
     """Make an activity that begins with an event; the text of the event is its title."""
     if not one.text:
-        one.text = _words(event, one)
+        short = event.kind in _SHORT and event.what not in _QUEUE_ENTRIES
+        one.text = one.purpose if short else decode(event)
     way = _WAYS.get(event.kind)
     title = f"{way} {one.text}" if way else one.text
     activity = Activity(one.number, kind, one.device, title, one.time, one.time)
     activity.add(one)
     return activity
-
-
-def _words(event: Event, one: Transaction) -> str:
-    if event.kind in _SHORT and event.what not in _QUEUE_ENTRIES:
-        return one.purpose
-    return decode(event)
 
 
 def of_transfer(transfer: Transfer) -> Activity:

@@ -127,7 +127,9 @@ class BridgeAssembler:
 
     @property
     def _changes_link(self) -> bool:
-        return self._access is not None and self._access.changes_link
+        """Whether the access has changed the link, which interrupts on both sides."""
+        kinds = ActivityKind.LINK, ActivityKind.RESET
+        return self._access is not None and self._access.activity.kind in kinds
 
     # -- accesses of the host -------------------------------------------------------------------
 

@@ -58,11 +58,6 @@ class Access(Cause):
         """Add the next access of config space to the activity."""
         self.place = self.activity.add(one)
 
-    @property
-    def changes_link(self) -> bool:
-        """Whether the access has changed the link, which interrupts on both sides."""
-        return self.activity.kind in (ActivityKind.LINK, ActivityKind.RESET)
-
 
 MOST_STORES = 256
 """Stores of one activity at most, since a copy into a window can be endless."""

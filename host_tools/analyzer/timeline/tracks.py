@@ -301,7 +301,9 @@ def _about(activity: Activity, *, own: bool) -> list[Argument]:
         return about
     transfer = activity.transfer
     if transfer is None:
-        about.append(("operation", _operation(activity)))
+        command = activity.kind is ActivityKind.COMMAND
+        name = activity.title.partition(" ")[0] if command else str(activity.kind.value)
+        about.append(("operation", name))
     else:
         about += [
             ("operation", transfer.opcode),
@@ -316,12 +318,6 @@ def _about(activity: Activity, *, own: bool) -> list[Argument]:
     if len(activity.title) > NAME_SHOWN:
         about.append(("text", activity.title))
     return about
-
-
-def _operation(activity: Activity) -> str:
-    if activity.kind is ActivityKind.COMMAND:
-        return activity.title.partition(" ")[0]
-    return str(activity.kind.value)
 
 
 def _details(activity: Activity, one: Transaction) -> list[Argument]:

@@ -197,17 +197,11 @@ def summary_lines(totals: dict[tuple[str, str, str], Totals]) -> Iterator[str]:
         ).rstrip()
 
 
-def _rows(reader: LogReader, options: Options) -> Iterator[BridgeRow]:
-    for activity in in_order(activities(reader, options.wanted)):
-        row = bridge_row(activity)
-        if row is not None:
-            yield row
-
-
 def _lines(reader: LogReader, options: Options) -> Iterator[str]:
     if not beyond_adapters(reader.meta["devices"]):
         raise LogError(f"{reader.folder} has no bridge and no DMA engine: see --view wr")
-    found = islice(_rows(reader, options), options.limit)
+    rows = filter(None, map(bridge_row, in_order(activities(reader, options.wanted))))
+    found = islice(rows, options.limit)
     if options.json:
         for row in found:
             yield json.dumps(json_row(row, transactions=options.tree))

@@ -114,7 +114,9 @@ class Requests:
                 same = contents[:-1] == known.packet[:-1]
                 yield broken(seen, Rule.REWRITTEN if same else Rule.RESENT)
             known.time, known.followed = seen.time, 0
-        self._follow(seen)
+        before = self.sent.get(psn - 1 & PSN_MASK)
+        if before is not None and not before.followed:
+            before.followed = seen.time
         span = self._span(seen)
         self._cursor = psn + span & PSN_MASK
         if later(self._cursor, self.next) > 0:
@@ -197,12 +199,6 @@ class Requests:
         if opcode not in LASTS:
             return True
         return size > 0 and not (self._sure and opcode in WRITES and self._bytes != self._total)
-
-    def _follow(self, seen: Seen) -> None:
-        """Note when something behind the packet before was sent."""
-        before = self.sent.get(seen.packet.psn - 1 & PSN_MASK)
-        if before is not None and not before.followed:
-            before.followed = seen.time
 
     def _span(self, seen: Seen) -> int:
         packet = seen.packet
