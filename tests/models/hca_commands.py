@@ -23,15 +23,10 @@ class CommandDriver:
     """Host, device and the command interface's state."""
 
     def __init__(
-        self,
-        name: str = "a",
-        *,
-        fabric: Fabric | None = None,
-        mac: bytes = MAC,
-        memory: int = 8 << 20,
-        features: Features | None = None,
+        self, name: str = "a", *, fabric: Fabric | None = None, mac: bytes = MAC,
+        memory: int = 8 << 20, features: Features | None = None,
         more_fabrics: Sequence[Fabric] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.host = FakeHost(name, size=memory)
         self.fabric = fabric or LocalFabric()
         cable = fabric.fabric if isinstance(fabric, WatchedFabric) else fabric
@@ -59,15 +54,9 @@ class CommandDriver:
         self.hca.bar_write(bar, offset, value.to_bytes(4, "big"))
 
     def post(
-        self,
-        opcode: int,
-        in_param: int = 0,
-        modifier: int = 0,
-        op_modifier: int = 0,
-        out_param: int = 0,
-        *,
-        event: bool = False,
-    ) -> None:
+        self, opcode: int, in_param: int = 0, modifier: int = 0, op_modifier: int = 0,
+        out_param: int = 0, *, event: bool = False,
+    ) -> None:  # fmt: skip
         """Write the command register and flip the toggle."""
         words = (
             in_param >> 32,
@@ -84,14 +73,9 @@ class CommandDriver:
         self.toggle ^= 1
 
     def try_command(
-        self,
-        opcode: int,
-        data: bytes | int = 0,
-        modifier: int = 0,
-        op_modifier: int = 0,
-        *,
+        self, opcode: int, data: bytes | int = 0, modifier: int = 0, op_modifier: int = 0, *,
         out: bool = False,
-    ) -> tuple[Status, int]:
+    ) -> tuple[Status, int]:  # fmt: skip
         """A polled command with an immediate or a mailbox as its input: status and immediate."""
         in_param = data if isinstance(data, int) else self.mailbox_in
         if not isinstance(data, int):

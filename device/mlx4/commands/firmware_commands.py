@@ -44,18 +44,13 @@ def query_fw(adapter: Adapter, command: Command) -> bytes:
     major, minor, subminor = FIRMWARE
     return bytes(
         QUERY_FW.pack(
-            fw_pages=adapter.firmware_pages.wanted,
-            fw_major=major,
-            fw_minor=minor,
-            fw_subminor=subminor,
-            cmd_interface_rev=COMMAND_INTERFACE,
-            log_max_commands=LOG_MAX_COMMANDS,
-            clr_int_offset=bar0.CLR_INT_OFFSET,
-            catas_offset=bar0.CATAS_OFFSET,
-            catas_dwords=bar0.CATAS_DWORDS,
+            fw_pages=adapter.firmware_pages.wanted, fw_major=major, fw_minor=minor,
+            fw_subminor=subminor, cmd_interface_rev=COMMAND_INTERFACE,
+            log_max_commands=LOG_MAX_COMMANDS, clr_int_offset=bar0.CLR_INT_OFFSET,
+            catas_offset=bar0.CATAS_OFFSET, catas_dwords=bar0.CATAS_DWORDS,
             clock_offset=bar0.CLOCK_OFFSET,
         )
-    )
+    )  # fmt: skip
 
 
 def query_dev_cap(adapter: Adapter, command: Command) -> bytes:

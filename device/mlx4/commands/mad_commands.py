@@ -108,19 +108,12 @@ def _attribute(adapter: Adapter, port: Port, request: bytearray) -> bytes | None
 def _node_info(adapter: Adapter, port: Port) -> bytes:
     return bytes(
         NODE_INFO.pack(
-            base_version=1,
-            class_version=1,
-            node_type=1,
-            ports=len(adapter.ports),
-            system_image_guid=adapter.config.node_guid,
-            node_guid=adapter.config.node_guid,
-            port_guid=adapter.config.port_guid(port.number),
-            partition_cap=1,
-            device_id=adapter.config.device_id,
-            local_port=port.number,
-            vendor_id=VENDOR_MELLANOX,
+            base_version=1, class_version=1, node_type=1, ports=len(adapter.ports),
+            system_image_guid=adapter.config.node_guid, node_guid=adapter.config.node_guid,
+            port_guid=adapter.config.port_guid(port.number), partition_cap=1,
+            device_id=adapter.config.device_id, local_port=port.number, vendor_id=VENDOR_MELLANOX,
         )
-    )
+    )  # fmt: skip
 
 
 def _port_info(port: Port) -> bytes:

@@ -256,14 +256,11 @@ def _ptys(port: Port) -> bytes:
     used = modes & LinkMode.CR4_40G or modes
     return bytes(
         PTYS.pack(
-            port=port.number,
-            protocol=PTYS_ETHERNET,
-            eth_capability=LINK_MODES,
-            eth_admin=modes,
+            port=port.number, protocol=PTYS_ETHERNET, eth_capability=LINK_MODES, eth_admin=modes,
             eth_operational=used if port.link_up else 0,
             eth_partner=LINK_MODES if port.link_up else 0,
         )
-    )
+    )  # fmt: skip
 
 
 _SET, _GET = 0, 1

@@ -166,13 +166,10 @@ def ethernet_statistics(counters: FrameCounters) -> bytes:
 def flow_statistics(flow: FlowControl) -> bytes:
     """Return the flow control answer to DUMP_ETH_STATS: the same for all priorities."""
     row = FLOW_STATS.pack(
-        rx_pause=flow.rx.frames,
-        rx_pause_duration=int(flow.rx.duration * 1e6),
-        rx_pause_transition=flow.rx.transitions,
-        tx_pause=flow.tx.frames,
-        tx_pause_duration=int(flow.tx.duration * 1e6),
-        tx_pause_transition=flow.tx.transitions,
-    )
+        rx_pause=flow.rx.frames, rx_pause_duration=int(flow.rx.duration * 1e6),
+        rx_pause_transition=flow.rx.transitions, tx_pause=flow.tx.frames,
+        tx_pause_duration=int(flow.tx.duration * 1e6), tx_pause_transition=flow.tx.transitions,
+    )  # fmt: skip
     return bytes(row) * FLOW_STATS_PRIORITIES
 
 
@@ -207,25 +204,12 @@ def _text(text: str, width: int) -> bytes:
 
 def _memory() -> bytes:
     memory = QSFP_EEPROM.pack(
-        identifier=QSFP_PLUS,
-        revision=7,
-        flat=1,
-        no_interrupt=1,
-        upper_identifier=QSFP_PLUS,
-        connector=0x23,
-        ethernet=CR4_40G,
-        encoding=5,
-        bit_rate=103,
-        copper_length=1,
-        technology=COPPER,
-        vendor=_text("bluebridge", 16),
-        part_number=_text("BB-QSFP-CU1M", 16),
-        part_revision=_text("A", 2),
-        attenuation_2500=3,
-        attenuation_5000=5,
-        serial_number=_text("BB000001", 16),
-        date=_text("250101", 8),
-    )
+        identifier=QSFP_PLUS, revision=7, flat=1, no_interrupt=1, upper_identifier=QSFP_PLUS,
+        connector=0x23, ethernet=CR4_40G, encoding=5, bit_rate=103, copper_length=1,
+        technology=COPPER, vendor=_text("bluebridge", 16), part_number=_text("BB-QSFP-CU1M", 16),
+        part_revision=_text("A", 2), attenuation_2500=3, attenuation_5000=5,
+        serial_number=_text("BB000001", 16), date=_text("250101", 8),
+    )  # fmt: skip
     for name, covered in (("base_sum", QSFP_BASE_SUM), ("extended_sum", QSFP_EXTENDED_SUM)):
         QSFP_EEPROM.set(memory, name, sum(memory[position] for position in covered) & 0xFF)
     return bytes(memory)
@@ -276,14 +260,10 @@ class PortEventWriter(PortEvents):
         """Post the events of Linux `ib/mad.c: handle_port_mgmt_change_event`."""
         if change & _PORT_INFO_EVENTS:
             self._post(
-                PORT_MNG_PORT_INFO,
-                port=agent.number,
-                sm_lid=agent.get("sm_lid"),
-                lid=agent.lid,
-                changed=int(change & _PORT_INFO_EVENTS),
-                sm_sl=agent.get("sm_sl"),
+                PORT_MNG_PORT_INFO, port=agent.number, sm_lid=agent.get("sm_lid"), lid=agent.lid,
+                changed=int(change & _PORT_INFO_EVENTS), sm_sl=agent.get("sm_sl"),
                 gid_prefix=agent.get("gid_prefix"),
-            )
+            )  # fmt: skip
         for kind, subtype in _TABLE_EVENTS.items():
             if change & kind:
                 self._post(subtype, port=agent.number, changed=ALL_ENTRIES)

@@ -76,13 +76,9 @@ class EventQueues:
     """
 
     def __init__(
-        self,
-        bus: HostBus,
-        pages: RingPages,
-        parameters: Parameters,
-        vectors: int,
+        self, bus: HostBus, pages: RingPages, parameters: Parameters, vectors: int,
         faults: ArmedFaults,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._bus = bus
         self._pages = pages
         self._parameters = parameters

@@ -52,14 +52,9 @@ class QueueBuffer:
     """
 
     def __init__(
-        self,
-        bus: HostBus,
-        pages: Sequence[int],
-        page_shift: int,
-        length: int | None = None,
-        account: PageAccount | None = None,
-        start: int = 0,
-    ) -> None:
+        self, bus: HostBus, pages: Sequence[int], page_shift: int, length: int | None = None,
+        account: PageAccount | None = None, start: int = 0,
+    ) -> None:  # fmt: skip
         self._account = account
         self._start = start
         self.bus = bus

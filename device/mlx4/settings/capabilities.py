@@ -134,13 +134,9 @@ def device_capabilities(ports: int, features: Features) -> bytes:
     return bytes(
         QUERY_DEV_CAP.pack(
             {**_LIMITS, **_ENTRY_BYTES},
-            num_ports=ports,
-            diag_per_port=1,
-            blueflame=int(features.blueflame),
+            num_ports=ports, diag_per_port=1, blueflame=int(features.blueflame),
             log_bf_reg_size=log2(features.blueflame_register),
             log_bf_regs_per_page=log2(PAGE_SIZE // features.blueflame_register),
-            flags_hi=flags >> 32,
-            flags_lo=flags & 0xFFFFFFFF,
-            bmme_flags=bmme_flags,
+            flags_hi=flags >> 32, flags_lo=flags & 0xFFFFFFFF, bmme_flags=bmme_flags,
         )
-    )
+    )  # fmt: skip

@@ -53,27 +53,20 @@ class Parameters(Settings):
         get = INIT_HCA.get
         flags = get(raw, "flags")
         return cls(
-            initialised=True,
-            raw=raw,
-            log_qps=get(raw, "log_qps") & 0x1F,
-            log_srqs=get(raw, "log_srqs") & 0x1F,
-            log_cqs=get(raw, "log_cqs") & 0x1F,
-            log_eqs=get(raw, "log_eqs") & 0x1F,
-            log_mpts=get(raw, "log_mpts") & 0x3F,
+            initialised=True, raw=raw, log_qps=get(raw, "log_qps") & 0x1F,
+            log_srqs=get(raw, "log_srqs") & 0x1F, log_cqs=get(raw, "log_cqs") & 0x1F,
+            log_eqs=get(raw, "log_eqs") & 0x1F, log_mpts=get(raw, "log_mpts") & 0x3F,
             log_mc_hash=get(raw, "log_mc_hash_size") & 0x1F,
             log_mc_entries=get(raw, "log_mc_table_size") & 0x1F,
             log_mc_entry_size=get(raw, "log_mc_entry_size") & 0x1F,
-            log_read_resources=get(raw, "log_rd_per_qp") & 0x7,
-            mtt_base=get(raw, "mtt_base"),
-            dmpt_base=get(raw, "dmpt_base"),
-            large_cqes=bool(get(raw, "eqe_cqe_size") & LARGE_CQES),
+            log_read_resources=get(raw, "log_rd_per_qp") & 0x7, mtt_base=get(raw, "mtt_base"),
+            dmpt_base=get(raw, "dmpt_base"), large_cqes=bool(get(raw, "eqe_cqe_size") & LARGE_CQES),
             unicast_steering=bool(get(raw, "uc_steering") & UNICAST_STEERING),
-            flow_steering=bool(flags & FLOW_STEERING),
-            high_rate=get(raw, "high_rate_mode"),
+            flow_steering=bool(flags & FLOW_STEERING), high_rate=get(raw, "high_rate_mode"),
             log_rules=get(raw, "log_rule_table_size") & 0x1F,
             log_rule_size=get(raw, "log_rule_entry_size") & 0x1F,
             ipoib_checksums=bool(flags & IPOIB_CHECKSUMS),
-        )
+        )  # fmt: skip
 
     def take(self, other: Parameters) -> None:
         """Become equal to `other`."""

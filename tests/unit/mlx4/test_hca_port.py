@@ -192,14 +192,9 @@ def test_special_queue_pairs(driver: Driver) -> None:
 def mad(driver: Driver, attribute: int, modifier: int = 0, mgmt_class: int = 1) -> bytes:
     """The answer to a Get."""
     request = MAD.pack(
-        base_version=1,
-        mgmt_class=mgmt_class,
-        class_version=1,
-        method=Method.GET,
-        tid=0x1122334455667788,
-        attr_id=attribute,
-        attr_mod=modifier,
-    )
+        base_version=1, mgmt_class=mgmt_class, class_version=1, method=Method.GET,
+        tid=0x1122334455667788, attr_id=attribute, attr_mod=modifier,
+    )  # fmt: skip
     answer = driver.query(Opcode.MAD_IFC, 1, 3, bytes(request))[:MAD_SIZE]
     assert MAD.get(answer, "method") == Method.GET_RESP
     assert MAD.get(answer, "tid") == 0x1122334455667788

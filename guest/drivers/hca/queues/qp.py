@@ -183,13 +183,9 @@ class Qp(WorkQueues):
     """
 
     def __init__(
-        self,
-        adapter: Adapter,
-        pdn: int,
-        init: QpInit,
-        port: EthernetPort,
+        self, adapter: Adapter, pdn: int, init: QpInit, port: EthernetPort,
         blueflame: BlueFlame | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         srq = _own_srq(init.srq)
         self.send_cq, self.recv_cq = _own_cq(init.send_cq), _own_cq(init.recv_cq)
         self.state = QpState.RESET

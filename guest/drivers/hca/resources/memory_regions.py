@@ -93,15 +93,9 @@ class Mr(_Region):
     """A memory region: `length` bytes from IOVA `iova` on."""
 
     def __init__(
-        self,
-        adapter: Adapter,
-        pdn: int,
-        memory: int | Sequence[int],
-        length: int,
-        iova: int,
-        access: AccessFlags | int,
-        page_shift: int,
-    ) -> None:
+        self, adapter: Adapter, pdn: int, memory: int | Sequence[int], length: int, iova: int,
+        access: AccessFlags | int, page_shift: int,
+    ) -> None:  # fmt: skip
         self.iova = iova
         self.length = length
         if isinstance(memory, int):
