@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.keeper import guests
@@ -80,9 +81,11 @@ def _lines(options: argparse.Namespace, link: str) -> list[str]:
         if value is None:
             continue
         if kind == "delay":
-            lines.append(f"delay {link} {_milliseconds(value)}")
+            time = _scaled(value, _TIMES, "time", "write 2ms, 500us or 1s")
+            lines.append(f"delay {link} {time}")
         elif kind == "rate":
-            lines.append(f"rate {link} {_megabits(value)}")
+            rate = _scaled(value, _RATES, "rate of bits", "write 100Mb, 1Gb or 64kb")
+            lines.append(f"rate {link} {rate}")
         elif kind == "reorder":
             lines.append(f"delay {link} {_REORDER_MS} {_which(value, options.seed)}")
         else:
@@ -106,23 +109,17 @@ def _which(value: str, seed: int) -> str:
     return f"probability={rate:g} seed={seed}"
 
 
-def _milliseconds(value: str) -> str:
-    for unit, factor in (("ms", 1.0), ("us", 1e-3), ("s", 1e3)):
-        number = value.removesuffix(unit)
-        if number != value:
-            try:
-                return f"{float(number) * factor:g}"
-            except ValueError:
-                break
-    raise UsageError(f"{value!r} is no time", "write 2ms, 500us or 1s")
+_TIMES = {"ms": 1.0, "us": 1e-3, "s": 1e3}
+"""Units of times in milliseconds."""
+_RATES = {"Gb": 1e3, "Mb": 1.0, "kb": 1e-3}
+"""Units of rates in Mb/s."""
 
 
-def _megabits(value: str) -> str:
-    for unit, factor in (("Gb", 1e3), ("Mb", 1.0), ("kb", 1e-3)):
-        number = value.removesuffix(unit)
-        if number != value:
-            try:
-                return f"{float(number) * factor:g}"
-            except ValueError:
-                break
-    raise UsageError(f"{value!r} is no rate of bits", "write 100Mb, 1Gb or 64kb")
+def _scaled(value: str, units: dict[str, float], what: str, mend: str) -> str:
+    """Return a number with its unit as the number that the server reads."""
+    for unit, factor in units.items():
+        if value.endswith(unit):
+            with contextlib.suppress(ValueError):
+                return f"{float(value.removesuffix(unit)) * factor:g}"
+            break
+    raise UsageError(f"{value!r} is no {what}", mend)

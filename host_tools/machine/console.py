@@ -150,22 +150,14 @@ class Console:
             f"guest {self.name}: {what}", f"read {self.transcript}", str(seen or "")[-4000:]
         )
 
-    def wait_for_prompt(self, timeout: float = 180.0) -> None:
-        """Wait until the guest has booted to its shell, then switch the echo off.
+    def wake(self) -> None:
+        """Have the shell show its prompt, then switch the echo off.
 
         Start background jobs in a subshell, `(job &)`: the shell reports the end of its own ones,
         and it must keep its job control, or Ctrl-C would reach the shell as well as the command.
         """
-        self.expect(PROMPT, timeout=timeout)
-        self._settle()
-
-    def wake(self, timeout: float = 60.0) -> None:
-        """Make a guest that is up already show its prompt, then switch the echo off."""
         self._type("\n")
-        self.expect(PROMPT, timeout=timeout)
-        self._settle()
-
-    def _settle(self) -> None:
+        self.expect(PROMPT, timeout=60)
         self.run("stty -echo columns 1000 2>/dev/null; true", timeout=60)
 
     def begin(self, command: str) -> None:

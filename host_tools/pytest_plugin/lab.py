@@ -21,8 +21,7 @@ from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.console import Transcript
 from bluebridge.host_tools.pytest_plugin import marks
 from bluebridge.host_tools.pytest_plugin.buslog import BusLog, since_beginning
-from bluebridge.host_tools.pytest_plugin.page import BEGINS, ENDS, mark_of
-from bluebridge.host_tools.pytest_plugin.scratch import Scratch, ScratchBase
+from bluebridge.host_tools.pytest_plugin.scratch import BEGINS, ENDS, Scratch, ScratchBase, mark_of
 
 
 @dataclass(eq=False)

@@ -22,8 +22,13 @@ from _pytest._code.code import ExceptionRepr
 
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.pytest_plugin.lab import Lab
-from bluebridge.host_tools.pytest_plugin.page import page_path, write_page
-from bluebridge.host_tools.pytest_plugin.scratch import Keep, Scratch, ScratchBase
+from bluebridge.host_tools.pytest_plugin.scratch import (
+    Keep,
+    Scratch,
+    ScratchBase,
+    page_path,
+    write_page,
+)
 from bluebridge.images.source import HOME, PACKAGE
 
 _LOGS = ("console-*.log", "qemu-*.log", "server.log")

@@ -46,16 +46,6 @@ def test_where_the_command_begins(line: str, ours: str, command: str) -> None:
     assert split(words) == (ours.split()[1:], command.split())
 
 
-def test_a_command_that_passes_nothing_on() -> None:
-    options = arguments.parse(["cp", "a", "b", "--", "c"])
-    assert (options.places, options.words) == (["a", "b", "c"], [])
-
-
-def test_run_options() -> None:
-    options = arguments.parse(["run", "a", "--timeout", "1.5", "--", "ls", "a b"])
-    assert (options.guest, options.timeout, options.words) == ("a", 1.5, ["ls", "a b"])
-
-
 def test_modules_may_be_given_together_or_one_by_one() -> None:
     options = arguments.parse(["up", "--module", "x.ko", "y.ko", "--cold", "--module", "z.ko"])
     assert options.module == [Path("x.ko"), Path("y.ko"), Path("z.ko")]

@@ -65,7 +65,7 @@ def loud(tmp_path: Path) -> Iterator[Console]:
 @pytest.fixture
 def console(loud: Console) -> Console:
     """The same with the echo off."""
-    loud.wait_for_prompt(timeout=20)
+    loud.wake()
     return loud
 
 

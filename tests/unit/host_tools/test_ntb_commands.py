@@ -120,13 +120,3 @@ def test_a_packet_goes_from_the_sender_s_header_to_the_receiver_s_interrupt() ->
 @pytest.mark.parametrize("left", [0, 3, 6, 8])
 def test_a_packet_that_is_not_whole_is_none(left: int) -> None:
     assert packet_bounds(_log()[:left], SIZE, "a", "b") is None
-
-
-def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    options = parse(["ntb", "demo", "--model", "switchtec", "--log", "x"])
-    assert (options.command, options.action) == ("ntb", "demo")
-    assert (options.model, options.log, options.quiet) == ("switchtec", Path("x"), False)
-    assert parse(["ntb", "demo"]).model == "intel-gen4"
-    with pytest.raises(SystemExit):
-        parse(["ntb", "demo", "--model", "idt"])
-    assert "there is no 'idt'" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -241,12 +240,6 @@ def test_ib_write_lat_without_a_clock_is_run_again() -> None:
     assert program.measure(28) == Wall(2.0, 1.0, 9.0)
     with pytest.raises(LabError, match="could not sample the guest's clock"):
         Guesses([infinite] * 20).measure(28)
-
-
-def test_options_are_what_the_command_takes() -> None:
-    options = parse(["sweep", "--csv", "--plot", "a.svg", "--plot", "b.html"])
-    assert isinstance(options, argparse.Namespace)
-    assert [str(each) for each in options.plot] == ["a.svg", "b.html"]
 
 
 def test_the_sizes_of_registers_are_the_device_s() -> None:

@@ -43,7 +43,7 @@ def _job(whole: dict[str, Any]) -> dict[str, Any]:
     return job
 
 
-PAIRS = [_job(each) for each in JOBS]
+each_job = pytest.mark.parametrize("job", [*map(_job, JOBS)], ids=["github", "gitlab"])
 
 
 def test_there_is_a_job_for_both_systems() -> None:
@@ -56,10 +56,12 @@ def test_there_is_a_job_for_both_systems() -> None:
     assert _job(gitlab)["artifacts"]["reports"]["junit"] == "report.xml"
 
 
-@pytest.mark.parametrize("job", PAIRS, ids=["github", "gitlab"])
+@each_job
 def test_the_commands_exist(job: dict[str, Any]) -> None:
     """Targets of the Makefile, settings of the plugin, the packages that `make` needs first."""
     said = " ".join(_lines(job))
+    for line in _lines(job):
+        subprocess.run(["sh", "-n", "-c", line], check=True)
     targets = re.findall(r"make -C \.bluebridge (\S+)", said)
     assert targets
     subprocess.run(["make", "-n", *targets], cwd=ROOT, check=True, capture_output=True)
@@ -72,7 +74,7 @@ def test_the_commands_exist(job: dict[str, Any]) -> None:
         assert package in said.split()
 
 
-@pytest.mark.parametrize("job", PAIRS, ids=["github", "gitlab"])
+@each_job
 def test_the_cached_folder_is_the_one_that_is_used(
     job: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -88,7 +90,7 @@ def test_the_cached_folder_is_the_one_that_is_used(
     assert cache_root.cache_root() == str(tmp_path)
 
 
-@pytest.mark.parametrize("job", PAIRS, ids=["github", "gitlab"])
+@each_job
 def test_what_is_kept_of_a_failure_is_an_artefact(job: dict[str, Any]) -> None:
     test = _test_line(job)
     (setting,) = (word for word in test if word.startswith("bluebridge_scratch="))
@@ -100,7 +102,7 @@ def test_what_is_kept_of_a_failure_is_an_artefact(job: dict[str, Any]) -> None:
     assert f"{kept}/" in paths
 
 
-@pytest.mark.parametrize("job", PAIRS, ids=["github", "gitlab"])
+@each_job
 def test_the_line_of_the_tests_runs(job: dict[str, Any], tmp_path: Path) -> None:
     """In a project of one test that fails, it leaves what the job keeps: a report and a folder."""
     (tmp_path / "tests").mkdir()
@@ -117,9 +119,3 @@ def test_the_line_of_the_tests_runs(job: dict[str, Any], tmp_path: Path) -> None
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
     assert 'failures="1"' in (tmp_path / "report.xml").read_text()
     assert list((tmp_path / "kept").glob("*/test_it-test_it"))
-
-
-@pytest.mark.parametrize("job", PAIRS, ids=["github", "gitlab"])
-def test_the_shell_takes_every_line(job: dict[str, Any]) -> None:
-    for line in _lines(job):
-        subprocess.run(["sh", "-n", "-c", line], check=True)

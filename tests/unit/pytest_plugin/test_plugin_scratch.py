@@ -173,7 +173,7 @@ FAILING = """
     from bluebridge.device.buslog.writer import FileLog
     from bluebridge.device.layout.buslog import Kind
     from bluebridge.host_tools.errors import LabError
-    from bluebridge.host_tools.pytest_plugin.page import BEGINS, mark_of
+    from bluebridge.host_tools.pytest_plugin.scratch import BEGINS, mark_of
     from bluebridge.device.buslog.marks import mark_text
 
     def record(log, text):

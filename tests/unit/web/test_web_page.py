@@ -14,7 +14,7 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.record import MARK
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools import cli
-from bluebridge.host_tools.pytest_plugin.page import write_page
+from bluebridge.host_tools.pytest_plugin.scratch import write_page
 from bluebridge.host_tools.web.book import Book, Page, Query
 from bluebridge.host_tools.web.lab import Lab
 from bluebridge.host_tools.web.save import page as page_of
