@@ -27,12 +27,7 @@ NAME = "compiled-guest"
 SUFFIX = ".so"
 TOLD = "told.json"
 """The name of the file that `mypyc_code` writes."""
-OWN = (
-    "extensions.py",
-    "guest_build.py",
-    "mypyc_code.py",
-    "recipes/recipe.py",
-)
+OWN = ("extensions.py", "guest_build.py", "mypyc_code.py", "recipes/recipe.py")
 COMPILE = ("-O1", "-fPIC", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE", "-DNDEBUG", "-w")
 LINK = ("-shared", "-nostdlib", "-Wl,-s", "-Wl,-z,noseparate-code")
 

@@ -33,8 +33,6 @@ class Copy:
 
     It is made in pieces, with other work of the server in between. Each address is resolved anew
     for each piece.
-
-    Nothing is kept of an address but its number: each piece is resolved when it moves.
     """
 
     def __init__(self, source: int, target: int, length: int, channel: int) -> None:

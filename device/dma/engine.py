@@ -8,10 +8,7 @@ from time import monotonic
 from bluebridge.device.dma.channel import Copier, DmaChannel
 from bluebridge.device.layout import ioat as layout
 from bluebridge.device.layout.ioat import ChannelCommand
-from bluebridge.device.pci.config_space import (
-    Bar,
-    Identity,
-)
+from bluebridge.device.pci.config_space import Bar, Identity
 from bluebridge.device.pci.host import MasterBus
 from bluebridge.device.pci.registers import LINE, RegisterFile, Slot
 

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum, IntFlag
 
-from bluebridge.device.layout.fields import (
-    Access,
-    Register,
-    Struct,
-    bar0_block,
-    bits,
-    u32,
-    u64,
-)
+from bluebridge.device.layout.fields import Access, Register, Struct, bar0_block, bits, u32, u64
 
 DESCRIPTOR_SIZE = 64
 

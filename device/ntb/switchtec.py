@@ -113,7 +113,9 @@ class SwitchtecBridge:
         mine = slot.index == self._partition
         if slot.block == "MESSAGING" and mine:
             if slot.name == "outbound_doorbell":
-                self._ring_peer(value & self._get("outbound_mask"))
+                bits = value & self._get("outbound_mask")
+                if self._peer is not None and bits:
+                    self._peer.ring(bits)
             elif slot.name.startswith("outbound") and slot.name[8:].isdigit():
                 self._send(int(slot.name[8:]), value)
             elif slot.name in ("inbound_mask", "inbound_doorbell"):
@@ -152,10 +154,6 @@ class SwitchtecBridge:
     def _unmasked(self) -> int:
         return self._get("inbound_doorbell") & self._get("inbound_mask")
 
-    def _ring_peer(self, bits: int) -> None:
-        if self._peer is not None and bits:
-            self._peer.ring(bits)
-
     def ring(self, bits: int) -> None:
         if not self.fault_points.loses():
             self._gate.ring(bits)
@@ -177,11 +175,7 @@ class SwitchtecBridge:
         if self._peer is not None:
             if number == 0:
                 self._gate.sent(value, self._peer._gate)
-            self._peer.receive(number | self._partition << 2, value)
-
-    def receive(self, source: int, value: int) -> None:
-        """Receive message `value`; `source` contains its slot and the peer's partition."""
-        self._inbox.receive(source, value)
+            self._peer._inbox.receive(number | self._partition << 2, value)
 
     def _interrupt_for(self, slot: int) -> None:
         self._bus.interrupt(self._vector(FIRST_MESSAGE + slot))

@@ -179,8 +179,6 @@ class Shown:
     """The windows in one BAR, which show the peer's memory.
 
     In BAR2 the look-up windows come first, then the direct window.
-
-    In BAR2 the look-up windows come first, then the direct window.
     """
 
     def __init__(self, far: MasterBus, bar: int) -> None:

@@ -156,9 +156,6 @@ class Closer:
     def admits(self, on_relief: Callable[[], None]) -> bool:
         """Return whether another client may connect; else a thread calls `on_relief` later.
 
-        No client may connect while too many connections, or threads of clients that have left,
-        hang.
-
         None may while too many connections, or threads of clients that have left, hang.
         """
         with self._lock:

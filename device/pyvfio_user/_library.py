@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import cffi
 
@@ -82,41 +82,6 @@ class LibraryError(Exception):
     """Raised when libvfio-user is missing or differs from the version that this package needs."""
 
 
-class Functions(Protocol):
-    """The C functions of libvfio-user that this package calls, with their types."""
-
-    def vfu_create_ctx(
-        self, trans: int, path: bytes, flags: int, pvt: Pointer, dev_type: int, /
-    ) -> Pointer: ...
-    def vfu_realize_ctx(self, ctx: Pointer, /) -> int: ...
-    def vfu_attach_ctx(self, ctx: Pointer, /) -> int: ...
-    def vfu_get_poll_fd(self, ctx: Pointer, /) -> int: ...
-    def vfu_run_ctx(self, ctx: Pointer, /) -> int: ...
-    def vfu_destroy_ctx(self, ctx: Pointer, /) -> None: ...
-    def vfu_setup_log(self, ctx: Pointer, log: Pointer, level: int, /) -> int: ...
-    def vfu_pci_init(self, ctx: Pointer, kind: int, header: int, revision: int, /) -> int: ...
-    def vfu_setup_region(
-        self,
-        ctx: Pointer,
-        index: int,
-        size: int,
-        access: Pointer,
-        flags: int,
-        areas: Pointer,
-        area_count: int,
-        fd: int,
-        offset: int,
-        /,
-    ) -> int: ...
-    def vfu_setup_device_reset_cb(self, ctx: Pointer, callback: Pointer, /) -> int: ...
-    def vfu_setup_device_dma(self, ctx: Pointer, on_map: Pointer, on_unmap: Pointer, /) -> int: ...
-    def vfu_setup_device_nr_irqs(self, ctx: Pointer, kind: int, count: int, /) -> int: ...
-    def vfu_setup_irq_state_callback(
-        self, ctx: Pointer, kind: int, callback: Pointer, /
-    ) -> int: ...
-    def vfu_irq_trigger(self, ctx: Pointer, vector: int, /) -> int: ...
-
-
 class Library:
     """libvfio-user, loaded and checked; make one with `load`."""
 
@@ -125,7 +90,7 @@ class Library:
         self.ffi = cffi.FFI()
         self.ffi.cdef(CDEF)
         try:
-            self.calls = cast(Functions, self.ffi.dlopen(str(path)))
+            self.calls: Any = self.ffi.dlopen(str(path))
         except OSError as error:
             raise LibraryError(f"cannot load libvfio-user: {error}") from error
         if not hasattr(self.calls, ADOPTS):

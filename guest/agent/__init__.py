@@ -1,8 +1,8 @@
 """The agent: commands and files for the host, over a virtio-serial port.
 
 `python3 -m bluebridge.guest.agent` runs in the guest; `host_tools.agent` is its client. `frames` is
-the protocol of both sides, `served_port` one port and its session, `operation` the base of `run`
-and `files`, `identity` gives two guests from one snapshot different names and random numbers.
+the protocol of both sides, `served_port` one port with its session and the base of `run` and
+`files`, `machine` gives two guests from one snapshot different names and random numbers.
 """
 
 VERSION = "1.0"

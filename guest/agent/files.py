@@ -9,7 +9,7 @@ import zlib
 from typing import Any
 
 from bluebridge.guest.agent.frames import PAYLOAD_BYTES, Kind
-from bluebridge.guest.agent.operation import Operation, OperationError, Outlet
+from bluebridge.guest.agent.served_port import Operation, OperationError, ServedPort
 
 _MODE_BITS = 0o7777
 
@@ -21,8 +21,8 @@ class Put(Operation):
     a hidden file beside it, which gets its name when it is complete and right.
     """
 
-    def __init__(self, outlet: Outlet, number: int, request: dict[str, Any]) -> None:
-        super().__init__(outlet, number)
+    def __init__(self, port: ServedPort, number: int, request: dict[str, Any]) -> None:
+        super().__init__(port, number)
         path = str(request["path"])
         if os.path.isdir(path) or path.endswith("/"):
             path = os.path.join(path, os.path.basename(str(request.get("name") or "")))
@@ -86,8 +86,8 @@ class Put(Operation):
 class Get(Operation):
     """Sends the file `path`; DONE tells `size`, `checksum` (CRC-32) and `mode`."""
 
-    def __init__(self, outlet: Outlet, number: int, request: dict[str, Any]) -> None:
-        super().__init__(outlet, number)
+    def __init__(self, port: ServedPort, number: int, request: dict[str, Any]) -> None:
+        super().__init__(port, number)
         self._path = str(request["path"])
         self._fd = -1
         self._size = 0

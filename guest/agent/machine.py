@@ -14,7 +14,7 @@ import time
 import uuid
 from typing import Any
 
-from bluebridge.guest.agent.operation import OperationError
+from bluebridge.guest.agent.served_port import OperationError
 
 _RNDADDENTROPY = 0x40085203
 """_IOW('R', 3, int[2]) of linux/random.h: bit count, byte count, bytes; feeds and credits."""

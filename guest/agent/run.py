@@ -11,8 +11,8 @@ from typing import IO, Any
 
 from bluebridge.guest.agent.frames import PAYLOAD_BYTES, Kind
 from bluebridge.guest.agent.loop import READ, WRITE, Timer
-from bluebridge.guest.agent.operation import Operation, OperationError, Outlet
 from bluebridge.guest.agent.processes import kill_session, spare_from_oom
+from bluebridge.guest.agent.served_port import Operation, OperationError, ServedPort
 
 _PIPE_BYTES = 256 * 1024
 """The size of the output pipes, large for few switches between command and agent."""
@@ -28,8 +28,8 @@ class Run(Operation):
     CLOSE or the host's end: then the whole session is killed.
     """
 
-    def __init__(self, outlet: Outlet, number: int, request: dict[str, Any]) -> None:
-        super().__init__(outlet, number)
+    def __init__(self, port: ServedPort, number: int, request: dict[str, Any]) -> None:
+        super().__init__(port, number)
         shell = request.get("shell")
         self._argv = ["/bin/sh", "-c", shell] if shell is not None else request["argv"]
         if not self._argv or not all(isinstance(word, str) for word in self._argv):

@@ -13,10 +13,9 @@ from typing import Any
 from bluebridge.guest.agent import PORT, PROTOCOL, VERSION, machine
 from bluebridge.guest.agent.files import Get, Put
 from bluebridge.guest.agent.loop import READ, Loop
-from bluebridge.guest.agent.operation import Operation, OperationError, Outlet
 from bluebridge.guest.agent.processes import spare_from_oom
 from bluebridge.guest.agent.run import Run
-from bluebridge.guest.agent.served_port import ServedPort
+from bluebridge.guest.agent.served_port import Operation, OperationError, ServedPort
 
 MESSAGES = "dev/kmsg"
 SERIAL = "dev/ttyS1"
@@ -112,8 +111,8 @@ _SPARED = -1000
 class Answer(Operation):
     """An operation that is over as soon as it has begun."""
 
-    def __init__(self, outlet: Outlet, number: int, result: dict[str, Any]) -> None:
-        super().__init__(outlet, number)
+    def __init__(self, port: ServedPort, number: int, result: dict[str, Any]) -> None:
+        super().__init__(port, number)
         self._result = result
 
     def start(self) -> None:
@@ -156,41 +155,39 @@ class Server:
             for port in self._serving:
                 port.flush()
 
-    def operation(self, outlet: Outlet, number: int, request: dict[str, Any]) -> Operation:
+    def operation(self, port: ServedPort, number: int, request: dict[str, Any]) -> Operation:
         """Return the operation that `request` asks for; raises `OperationError`."""
         kind = request.get("op")
         if kind == "run":
             if not request.get("tty"):
-                return Run(outlet, number, request)
+                return Run(port, number, request)
             from bluebridge.guest.agent.terminal_run import TerminalRun  # seldom needed
 
-            return TerminalRun(outlet, number, request)
+            return TerminalRun(port, number, request)
         if kind == "put":
-            return Put(outlet, number, request)
+            return Put(port, number, request)
         if kind == "get":
-            return Get(outlet, number, request)
+            return Get(port, number, request)
         if kind == "ping":
-            return Answer(outlet, number, self._status())
+            return Answer(port, number, self._status())
         if kind == "personalise":
-            return self._answer(outlet, number, lambda: machine.personalise(request, self._root))
+            return self._answer(port, number, lambda: machine.personalise(request, self._root))
         if kind == "functions":
-            return self._answer(
-                outlet, number, lambda: {"functions": machine.functions(self._root)}
-            )
+            return self._answer(port, number, lambda: {"functions": machine.functions(self._root)})
         if kind == "bind":
             address, driver = str(request.get("address")), str(request.get("driver"))
-            return self._answer(outlet, number, lambda: machine.bind(address, driver, self._root))
+            return self._answer(port, number, lambda: machine.bind(address, driver, self._root))
         if kind == "poweroff" and self._root == "/":  # with another root this is no guest
             self._loop.later(_POWEROFF_SECONDS, _power_off)  # after the answer
-            return Answer(outlet, number, {})
+            return Answer(port, number, {})
         raise OperationError("request", f"the agent knows no operation {kind!r}")
 
     def _answer(
-        self, outlet: Outlet, number: int, action: Callable[[], dict[str, Any]]
+        self, port: ServedPort, number: int, action: Callable[[], dict[str, Any]]
     ) -> Operation:
         """Return an operation that answers the result of `action`, or fails for its reason."""
         try:
-            return Answer(outlet, number, action())
+            return Answer(port, number, action())
         except OSError as error:
             where = error.filename or "the kernel"
             raise OperationError("system", f"{where}: {error.strerror}") from error

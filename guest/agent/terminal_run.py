@@ -11,8 +11,8 @@ import termios
 from typing import Any
 
 from bluebridge.guest.agent.frames import Kind
-from bluebridge.guest.agent.operation import Outlet
 from bluebridge.guest.agent.run import Run
+from bluebridge.guest.agent.served_port import ServedPort
 
 _CONTROL_D = b"\x04"
 _MOST = 0xFFFF
@@ -24,8 +24,8 @@ class TerminalRun(Run):
     What the host sends is typed: Ctrl-C becomes a signal by the terminal's own rules.
     """
 
-    def __init__(self, outlet: Outlet, number: int, request: dict[str, Any]) -> None:
-        super().__init__(outlet, number, request)
+    def __init__(self, port: ServedPort, number: int, request: dict[str, Any]) -> None:
+        super().__init__(port, number, request)
         size = request["tty"]
         self._size = int(size["rows"]), int(size["columns"])
         self._master = -1
