@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Final
 
 from bluebridge.device.fabric.messages import ConnectedPacket, Request
-from bluebridge.device.layout.net.roce import PSN_MASK, Op
+from bluebridge.device.layout.net.roce import PSN_MASK, Op, Syndrome
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.rdma.by_packets.congestion import Pacer
-from bluebridge.device.rdma.by_packets.responder import PacketResponder, Refusal
+from bluebridge.device.rdma.by_packets.responder import PacketResponder
 from bluebridge.device.rdma.by_packets.sender import SERVICES, PacketSender
-from bluebridge.device.rdma.connected.responder import Nak, NotReady, Responder, invalid
+from bluebridge.device.rdma.connected.responder import NotReady, Responder, invalid
 from bluebridge.device.rdma.connected.retry import HALF
 from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.memory.scatter_gather import stretch
@@ -35,9 +35,7 @@ class PacketReceiver(Responder):
 
     def __init__(self, qp: QueuePair) -> None:
         super().__init__(qp)
-        self._spoiled = False
         self._packets: PacketResponder | None = None
-        self._event: AsyncEvent | None = AsyncEvent.WQ_INVALID_REQUEST
         self._scheduled = False
         self._area = self._request(Op.WRITE)
 
@@ -70,10 +68,18 @@ class PacketReceiver(Responder):
             qp.port.diagnostics.add("rq_num_dup")
         responder.receive(packet)
         self.psn, self.msn = responder.expected, responder.msn
-        if self._spoiled and not self._reliable:
-            qp.enter_error()
+        if not self._reliable and responder.refusal is not None:
+            self._drop(responder.refusal)
+            responder.refusal = None
         elif not self._scheduled:
             self._answer_packets(responder)
+
+    def _drop(self, refusal: tuple[Syndrome, AsyncEvent | None, str]) -> None:
+        """Tell of a message of UC that is dropped; one that a receive was spent on is an error."""
+        _, event, reason = refusal
+        self._note(f"dropped: {reason}")
+        if event is None:
+            self._qp.enter_error()
 
     def _answer_packets(self, responder: PacketResponder) -> None:
         """Send a burst of the answers that are due, and the others in later turns."""
@@ -89,9 +95,10 @@ class PacketReceiver(Responder):
                 qp.bus.call_soon(self._answer_more)
             else:
                 pacer.wait(self._answer_more)
-        elif responder.failed:
-            self._note(f"NAK for PSN {responder.expected:#x}")
-            qp.enter_error(self._event)
+        elif responder.failed and responder.refusal is not None:
+            syndrome, event, reason = responder.refusal
+            self._note(f"NAK {syndrome:#x} for PSN {responder.expected:#x}: {reason}")
+            qp.enter_error(event)
 
     def _leave(self, packets: list[TransportPacket]) -> None:
         qp = self._qp
@@ -125,40 +132,27 @@ class PacketReceiver(Responder):
         area.rkey = rkey
         for address in (va, va + length - 1) if length else (va,):
             area.remote_address = address
-            try:
-                self._range(area, min(length, 1))
-            except Nak as nak:
-                raise self._refusal(nak) from nak
+            self._range(area, min(length, 1))
 
     def write(self, va: int, rkey: int, data: bytes | memoryview) -> None:
-        """Write the bytes of one packet; raises `Refusal`."""
+        """Write the bytes of one packet; raises `Nak`."""
         area = self._area
         area.remote_address, area.rkey = va, rkey
-        try:
-            runs = self._range(area, len(data))
-            views = self._views(runs)
-        except Nak as nak:
-            raise self._refusal(nak) from nak
-        self._move([memoryview(data)], runs, views)
+        runs = self._range(area, len(data))
+        self._move([memoryview(data)], runs, self._views(runs))
 
     def read(self, va: int, rkey: int, length: int) -> bytes:
-        """Return bytes that one packet of an answer carries; raises `Refusal`."""
+        """Return bytes that one packet of an answer carries; raises `Nak`."""
         request = self._request(Op.READ)
         request.remote_address, request.rkey, request.length = va, rkey, length
-        try:
-            return b"".join(self._read(request))
-        except Nak as nak:
-            raise self._refusal(nak) from nak
+        return b"".join(self._read(request))
 
     def operate(self, op: Op, packet: TransportPacket) -> int:
-        """Carry out an atomic; returns what was in memory before, raises `Refusal`."""
+        """Carry out an atomic; returns what was in memory before, raises `Nak`."""
         request = self._request(op)
         request.remote_address, request.rkey = packet.va, packet.rkey
         request.atomic = (packet.operand, packet.compare, 0, 0)
-        try:
-            return self._atomic(request)
-        except Nak as nak:
-            raise self._refusal(nak) from nak
+        return self._atomic(request)
 
     def take_receive(self) -> bool:
         """Take the next receive, for the message that begins; False if there is none."""
@@ -168,50 +162,35 @@ class PacketReceiver(Responder):
             self._receive = self._take()
         except NotReady:
             return False
-        except Nak as nak:
-            raise self._refusal(nak) from nak
         return True
 
     def place(self, offset: int, data: bytes | memoryview) -> None:
-        """Store bytes of a message in the receive that was taken; raises `Refusal`."""
+        """Store bytes of a message in the receive that was taken; raises `Nak`."""
         qp, work, length = self._qp, self._taken(), len(data)
         if offset + length > sum(sge[2] for sge in work.sges):
-            raise self._spoilt(work, CompletionStatus.LOCAL_LENGTH_ERR, "the message is too long")
+            self._receive = None
+            raise self._failed(work, CompletionStatus.LOCAL_LENGTH_ERR, "the message is too long")
         try:
             qp.memory.store(stretch(work.sges, offset, length), length, [data], work.pd)
         except (AccessError, DmaError) as error:
-            raise self._spoilt(work, CompletionStatus.LOCAL_PROT_ERR, str(error)) from error
+            self._receive = None
+            raise self._failed(work, CompletionStatus.LOCAL_PROT_ERR, str(error)) from error
 
     def complete(self, op: Op, length: int, packet: TransportPacket) -> None:
-        """Complete the receive that was taken; raises `Refusal`."""
+        """Complete the receive that was taken; raises `Nak`."""
         work, self._receive = self._taken(), None
         request = self._request(op)
         request.length, request.immediate = length, packet.immediate
         request.solicited = packet.solicited
-        try:
-            if op is Op.SEND_INV:
-                self._invalidate(work, packet.immediate)
-        except Nak as nak:
-            raise self._refusal(nak) from nak
+        if op is Op.SEND_INV:
+            self._invalidate(work, packet.immediate)
         self._complete_message(work, request)
-
-    # -- refusals -----------------------------------------------------------------------------
 
     def _taken(self) -> ReceiveWork:
         work = self._receive
         if work is None:  # flushed in the middle of its message
-            raise self._refusal(invalid("no receive is taken"))
+            raise invalid("no receive is taken")
         return work
-
-    def _spoilt(self, work: ReceiveWork, status: CompletionStatus, reason: str) -> Refusal:
-        self._receive = None
-        self._spoiled = True
-        return self._refusal(self._failed(work, status, reason))
-
-    def _refusal(self, nak: Nak) -> Refusal:
-        self._event = nak.event
-        self._note(f"NAK {nak.syndrome:#x}: {nak}")
-        return Refusal(nak.syndrome)
 
     def _request(self, op: Op) -> Request:
         """Return what `Responder` checks, without what only whole messages have."""

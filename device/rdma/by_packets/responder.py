@@ -15,7 +15,9 @@ from typing import Final, Protocol
 from bluebridge.device.layout.net.roce import PSN_MASK, BthOpcode, Op, Syndrome
 from bluebridge.device.packets.segmentation import read_response_of
 from bluebridge.device.packets.transport import TransportPacket
+from bluebridge.device.rdma.connected.responder import Nak, invalid
 from bluebridge.device.rdma.connected.retry import HALF, packets_of
+from bluebridge.device.rdma.vocabulary import AsyncEvent
 
 _SEND: Final = range(BthOpcode.RC_SEND_FIRST, BthOpcode.RC_SEND_ONLY_IMM + 1)
 _INVALIDATES: Final = (BthOpcode.RC_SEND_LAST_INV, BthOpcode.RC_SEND_ONLY_INV)
@@ -35,16 +37,8 @@ _ATOMIC: Final = {
 }
 
 
-class Refusal(Exception):
-    """A request that is answered with a NAK, after which the connection is in error."""
-
-    def __init__(self, syndrome: Syndrome) -> None:
-        super().__init__(syndrome.name)
-        self.syndrome = syndrome
-
-
 class RemoteSide(Protocol):
-    """Memory and receives of the responder's side; all may raise `Refusal`."""
+    """Memory and receives of the responder's side; all may raise `Nak`."""
 
     def check_write(self, va: int, rkey: int, length: int) -> None:
         """Check that all bytes of a message may be written."""
@@ -98,6 +92,7 @@ class PacketResponder:
     `expected` is the PSN that comes next; `depth` how many reads and atomics are kept for
     duplicates; `rnr_code` the time a sender is to wait when no receive is there. One that is not
     `reliable` answers nothing: a message of which a packet is missing or refused is dropped.
+    `refusal` is the last one: syndrome, event for software, reason.
     """
 
     def __init__(
@@ -118,6 +113,7 @@ class PacketResponder:
         self.expected = psn
         self.msn = 0
         self.failed = False
+        self.refusal: tuple[Syndrome, AsyncEvent | None, str] | None = None
         self._asked = False  # for the packet that is missing
         self._op: Op | None = None  # of the message that is under way
         self._offset = self._va = self._rkey = self._left = 0
@@ -150,8 +146,8 @@ class PacketResponder:
             self._asked = False
             try:
                 self._execute(packet)
-            except Refusal as refusal:
-                self._refuse(packet.psn, refusal.syndrome)
+            except Nak as nak:
+                self._refuse(packet.psn, nak)
 
     def _take_unreliable(self, packet: TransportPacket) -> None:
         """Carry out a packet of UC; one that does not continue its message begins another or none.
@@ -164,8 +160,9 @@ class PacketResponder:
         self.expected = packet.psn
         try:
             self._execute(packet)
-        except Refusal:
+        except Nak as nak:
             self._op = None
+            self.refusal = nak.syndrome, nak.event, str(nak)
         self.expected = packet.psn + 1 & PSN_MASK
         self._answers.clear()
 
@@ -183,7 +180,7 @@ class PacketResponder:
     def _execute(self, packet: TransportPacket) -> None:
         code = packet.opcode
         if (code in _MIDDLE or code in _LAST) != (self._op is not None):
-            raise Refusal(Syndrome.NAK_INVALID_REQUEST)
+            raise invalid("a packet out of its message")
         if code == BthOpcode.RC_READ_REQUEST:
             self._start_read(packet)
         elif code in _ATOMIC:
@@ -200,8 +197,6 @@ class PacketResponder:
         self._answers.append(_Answer(packet, packet, packets, self.msn))
 
     def _carry_out_atomic(self, packet: TransportPacket) -> None:
-        if packet.va & 7:
-            raise Refusal(Syndrome.NAK_INVALID_REQUEST)
         original = self._side.operate(_ATOMIC[packet.opcode], packet)
         self._accept(1, ends=True)
         answer = TransportPacket(
@@ -212,7 +207,7 @@ class PacketResponder:
 
     def _keep(self, kept: _Kept) -> None:
         if not self._depth:
-            raise Refusal(Syndrome.NAK_INVALID_REQUEST)
+            raise invalid("reads and atomics are not permitted")
         self._kept.append(kept)
 
     def _take_send(self, packet: TransportPacket) -> None:
@@ -224,7 +219,7 @@ class PacketResponder:
                 return
             self._offset = 0
         elif self._op is not Op.SEND:
-            raise Refusal(Syndrome.NAK_INVALID_REQUEST)
+            raise invalid("a SEND in the middle of a WRITE")
         self._side.place(self._offset, packet.payload)
         self._offset += len(packet.payload)
         ends = packet.opcode not in _FIRST and packet.opcode not in _MIDDLE
@@ -244,10 +239,10 @@ class PacketResponder:
             self._va, self._rkey, self._left = packet.va, packet.rkey, packet.length
             self._offset = 0
         elif self._op is not Op.WRITE:
-            raise Refusal(Syndrome.NAK_INVALID_REQUEST)
+            raise invalid("a WRITE in the middle of a SEND")
         ends = packet.opcode not in _FIRST and packet.opcode not in _MIDDLE
         if size > self._left or ends != (size == self._left):
-            raise Refusal(Syndrome.NAK_INVALID_REQUEST)
+            raise invalid("more or fewer bytes than the WRITE said")
         notifies = packet.opcode in _IMMEDIATE_WRITES
         if notifies and not self._side.take_receive():
             self._not_ready(packet.psn)
@@ -264,7 +259,7 @@ class PacketResponder:
         size, code = len(packet.payload), packet.opcode
         whole = code in _FIRST or code in _MIDDLE
         if size > self._mtu or (whole and size != self._mtu) or (code in _LAST and not size):
-            raise Refusal(Syndrome.NAK_INVALID_REQUEST)
+            raise invalid("a packet of a wrong length")
 
     def _accepted(self, packet: TransportPacket, ends: bool) -> None:
         self._accept(1, ends=ends)
@@ -304,9 +299,10 @@ class PacketResponder:
         self._asked = True  # what follows is dropped until this packet comes again
         self._say(psn, Syndrome.RNR_NAK | self._rnr_code)
 
-    def _refuse(self, psn: int, syndrome: Syndrome) -> None:
+    def _refuse(self, psn: int, nak: Nak) -> None:
         self.failed = True
-        self._say(psn, syndrome)
+        self.refusal = nak.syndrome, nak.event, str(nak)
+        self._say(psn, nak.syndrome)
 
     def _acknowledge(self, psn: int) -> None:
         """Acknowledge up to a PSN, together with what is still to be acknowledged before it."""
@@ -330,9 +326,9 @@ class PacketResponder:
                 continue
             try:
                 packet = self._data(answer, answer.request)
-            except Refusal as refusal:
+            except Nak as nak:
                 self._answers.clear()
-                self._refuse(answer.request.psn + answer.sent & PSN_MASK, refusal.syndrome)
+                self._refuse(answer.request.psn + answer.sent & PSN_MASK, nak)
                 continue
             answer.sent += 1
             if answer.sent == answer.packets:
