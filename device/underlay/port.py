@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 from collections import deque
+from itertools import islice
 from time import monotonic
 from typing import Final
 
@@ -112,7 +113,7 @@ class UnderlayPort:
 
     def _send(self, endpoint: Endpoint, peer: _Peer) -> bool:
         """Send a burst of what waits for a peer; False when the socket has no room."""
-        first = [peer.waiting[n] for n in range(min(len(peer.waiting), MOST_SEGMENTS))]
+        first = list(islice(peer.waiting, MOST_SEGMENTS))
         try:
             done = self._socket.send(endpoint, first)
             peer.sent += done

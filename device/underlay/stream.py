@@ -10,6 +10,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from time import monotonic
 from typing import Final
 
@@ -126,7 +127,7 @@ class NicPort:
         end = monotonic() + TURN_SECONDS
         while self._waiting and self._socket is not None:
             try:
-                self._sent(self._socket.sendmsg(self._burst()))
+                self._sent(self._socket.sendmsg(islice(self._waiting, _BURST)))
             except BlockingIOError:
                 self._flushing = True
                 self._later(AGAIN_SECONDS, self._flush)
@@ -138,9 +139,6 @@ class NicPort:
                 self._flushing = True
                 self._soon(self._flush)
                 return
-
-    def _burst(self) -> list[bytes]:
-        return [self._waiting[n] for n in range(min(len(self._waiting), _BURST))]
 
     def _sent(self, count: int) -> None:
         """Take the first `count` bytes from what waits; of a part that was cut, the rest stays."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import product
 
 from bluebridge.device.fabric.addresses import lid_bytes
 from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
@@ -112,14 +111,6 @@ def path(source: PortAgent, target: PortAgent, pkey: int) -> bytes:
     ))  # fmt: skip
 
 
-def _paths(fabric: InfinibandFabric) -> Iterator[bytes]:
-    ends = [port for _, port in fabric.topology.addressed()]
-    for source, target in product(ends, ends):
-        pkey = common_pkey(source, target)
-        if pkey:
-            yield path(source, target, pkey)
-
-
 TABLES: dict[int, tuple[Struct, Rows]] = {
     SaAttribute.NODE: (NODE_RECORD, _nodes),
     SaAttribute.PORT_INFO: (PORT_INFO_RECORD, _port_infos),
@@ -129,7 +120,6 @@ TABLES: dict[int, tuple[Struct, Rows]] = {
     SaAttribute.LINK: (LINK_RECORD, _links),
     SaAttribute.GUID_INFO: (GUID_INFO_RECORD, _guid_infos),
     SaAttribute.PKEY_TABLE: (PKEY_TABLE_RECORD, _pkey_tables),
-    SaAttribute.PATH: (PATH_RECORD, _paths),
 }
 """Read-only attributes, with the layout of the record and the function that yields all records."""
 
