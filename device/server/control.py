@@ -58,22 +58,8 @@ _DIGITS = 9
 """Digits of a rule's number, at most."""
 _SHOWN = 80
 """Characters of an invalid number or line that an error message repeats."""
-_FORMS = {
-    "link": ("NAME[/PORT] up|down", 2, 2),
-    "fault": ("NAME [TEXT]", 1, MAX_LINE),
-    "status": ("", 0, 0),
-    "profile": ("start, or: profile stop FILE", 1, 2),
-    "mark": ("TEXT", 1, MAX_LINE),
-    "log": ("stop [TEXT]", 1, MAX_LINE),
-    **dict.fromkeys(ACTIONS, ("NAME[/PORT] [WORD=VALUE ...]", 1, MAX_LINE)),
-    "rules": ("[NAME[/PORT]]", 0, 1),
-    "release": ("NUMBER", 1, 1),
-    "remove": ("NUMBER|NAME[/PORT]|all", 1, 1),
-    "arm": ("NAME FAULT [WORD=VALUE ...]", 2, MAX_LINE),
-    "armed": ("[NAME]", 0, 1),
-    "disarm": ("NAME [NUMBER]", 1, 2),
-}
-"""What follows the first word of a line, with the least and the largest number of words."""
+Action = Callable[[Sequence[str]], list[str]]
+"""What a line does, by the words behind its first: it returns lines, or raises `ValueError`."""
 
 
 class ControlCommands:
@@ -99,31 +85,37 @@ class ControlCommands:
         self._sampler = Sampler()
         self._events = events or EventLog()
         self._faults = faults
-        self._words: dict[str, Callable[[Sequence[str]], list[str]]] = {
-            "link": self._link,
-            "fault": self._fault,
-            "status": self._status,
-            "profile": self._profile,
-            "mark": self._mark,
-            "log": self._log,
-            **{action: self._adding(action) for action in ACTIONS},
-            "rules": self._rules,
-            "release": self._release,
-            "remove": self._remove,
-            **NamedFaultCommands(self._hca, list(hcas), faults, bridges or {}).words,
-            **({} if show is None else show.words),
-            **({} if wires is None else {"wires": lambda _: wires()}),
+        named = NamedFaultCommands(self._hca, list(hcas), faults, bridges or {})
+        rule = "NAME[/PORT] [WORD=VALUE ...]"
+        self._words: dict[str, tuple[Action, str, int, int]] = {
+            "link": (self._link, "NAME[/PORT] up|down", 2, 2),
+            "fault": (self._fault, "NAME [TEXT]", 1, MAX_LINE),
+            "status": (self._status, "", 0, 0),
+            "profile": (self._profile, "start, or: profile stop FILE", 1, 2),
+            "mark": (self._mark, "TEXT", 1, MAX_LINE),
+            "log": (self._log, "stop [TEXT]", 1, MAX_LINE),
+            **{action: (self._adding(action), rule, 1, MAX_LINE) for action in ACTIONS},
+            "rules": (self._rules, "[NAME[/PORT]]", 0, 1),
+            "release": (self._release, "NUMBER", 1, 1),
+            "remove": (self._remove, "NUMBER|NAME[/PORT]|all", 1, 1),
+            "arm": (named.arm, "NAME FAULT [WORD=VALUE ...]", 2, MAX_LINE),
+            "armed": (named.armed, "[NAME]", 0, 1),
+            "disarm": (named.disarm, "NAME [NUMBER]", 1, 2),
         }
+        """What follows the first word of a line, with the least and the largest number of words."""
+        if show is not None:
+            self._words["show"] = (show.show, "", 0, MAX_LINE)
+        if wires is not None:
+            self._words["wires"] = (lambda _: wires(), "", 0, 0)
 
     def execute(self, line: str) -> list[str]:
         """Execute one line; return the answer's lines, of which the last is `ok` or an error."""
         words = line.split()
-        action = self._words.get(words[0]) if words else None
-        if action is None:
+        if not words or words[0] not in self._words:
             return [f"error: {line.strip()[:_SHOWN]!r} is none of {', '.join(self._words)}"]
         changes = words[0] in CHANGES
         text = " ".join(words)
-        form, least, most = _FORMS.get(words[0], ("", 0, MAX_LINE))
+        action, form, least, most = self._words[words[0]]
         try:
             if changes:
                 self._note(words, text)
@@ -246,7 +238,7 @@ class ControlCommands:
         name, number = self._port(text)
         return f"{name}/{number}"
 
-    def _adding(self, action: str) -> Callable[[Sequence[str]], list[str]]:
+    def _adding(self, action: str) -> Action:
         def add(words: Sequence[str]) -> list[str]:
             link = self._link_of(words[0])
             return [str(self._faults.add(link, rule_of(action, words[1:])))]

@@ -143,13 +143,9 @@ class NamedFaultCommands:
         self._rules = rules
         self._bridges = bridges
         self._names = list(dict.fromkeys((*names, *bridges)))
-        self.words: dict[str, Callable[[Sequence[str]], list[str]]] = {
-            "arm": self._arm,
-            "armed": self._armed,
-            "disarm": self._disarm,
-        }
 
-    def _arm(self, words: Sequence[str]) -> list[str]:
+    def arm(self, words: Sequence[str]) -> list[str]:
+        """Arm a fault; returns its number, or nothing if it is over."""
         named = BY_NAME.get(words[1])
         if named is None:
             raise ValueError(f"there is no fault {words[1][:40]!r}: `bluebridge fault list`")
@@ -207,7 +203,8 @@ class NamedFaultCommands:
         later(seconds, lambda: port.plug(True))
         later(2 * seconds, lambda: self._rules.end(rule))
 
-    def _armed(self, words: Sequence[str]) -> list[str]:
+    def armed(self, words: Sequence[str]) -> list[str]:
+        """List the faults that are armed, with their counts."""
         return [
             f"{fault.number} {name} {fault.name} of {fault.target:#x}: "
             f"matched {fault.matched}, taken {fault.taken}"
@@ -215,7 +212,8 @@ class NamedFaultCommands:
             for fault in self._faults_of(name).table()
         ]
 
-    def _disarm(self, words: Sequence[str]) -> list[str]:
+    def disarm(self, words: Sequence[str]) -> list[str]:
+        """End a fault, or all of a guest."""
         faults = self._faults_of(words[0])
         found = faults.table()
         if len(words) == 2:

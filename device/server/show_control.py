@@ -16,7 +16,7 @@ and has `PAGE_BYTES` at most, whatever a guest has made.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -69,9 +69,9 @@ class ShowCommands:
         self._hcas = hcas
         self._listings: dict[int, Listing] = {}
         self._asked = 0
-        self.words: dict[str, Callable[[Sequence[str]], list[str]]] = {"show": self._show}
 
-    def _show(self, words: Sequence[str]) -> list[str]:
+    def show(self, words: Sequence[str]) -> list[str]:
+        """Return the lines that answer the words behind `show`; raises `ValueError`."""
         if len(words) == 4 and words[2] == "more":
             return self._more(words[1], words[3])
         if len(words) not in (2, 3):

@@ -40,10 +40,10 @@ def commands(hcas: dict[str, Hca], more: dict[str, Tables] | None = None) -> Sho
 def told(show: ShowCommands, line: str) -> list[dict[str, Any]]:
     """The rows of an answer and of all that follow it, without what goes before them."""
     words = line.split()
-    rows = [json.loads(text) for text in show.words["show"](words)]
+    rows = [json.loads(text) for text in show.show(words)]
     while "more" in rows[-1]:
         more = [words[0], words[1], "more", str(rows.pop()["more"])]
-        rows += [json.loads(text) for text in show.words["show"](more)]
+        rows += [json.loads(text) for text in show.show(more)]
     return rows[1:] if "functions" in rows[0] else rows
 
 
@@ -117,7 +117,7 @@ def test_an_answer_goes_on_where_it_ended(pair: Pair, monkeypatch: pytest.Monkey
     for number in numbers:
         pair.a.create_qp(number)
     show = commands({"a": pair.a.hca, "a.1": pair.b.hca})
-    assert len(show.words["show"](["a", "qp"])) == 3  # how the functions are, a row, where it ends
+    assert len(show.show(["a", "qp"])) == 3  # how the functions are, a row, where it ends
     rows = told(show, "a qp")
     assert [row["lqpn"] for row in rows] == [pair.qa.qpn, *numbers, pair.qb.qpn]
 
@@ -126,9 +126,9 @@ def test_what_is_gone_meanwhile_is_left_out(pair: Pair, monkeypatch: pytest.Monk
     monkeypatch.setattr(show_control, "PAGE_BYTES", 1)
     pair.a.create_qp(0x300)
     show = commands({"a": pair.a.hca})
-    where = json.loads(show.words["show"](["a", "qp"])[-1])["more"]
+    where = json.loads(show.show(["a", "qp"])[-1])["more"]
     pair.a.hca.adapter.qps.destroy(0x300)
-    assert show.words["show"](["a", "qp", "more", str(where)]) == []
+    assert show.show(["a", "qp", "more", str(where)]) == []
 
 
 def test_answers_that_nobody_goes_on_with_are_forgotten(
@@ -137,11 +137,11 @@ def test_answers_that_nobody_goes_on_with_are_forgotten(
     monkeypatch.setattr(show_control, "PAGE_BYTES", 1)
     pair.a.create_qp(0x300)
     show = commands({"a": pair.a.hca})
-    first = json.loads(show.words["show"](["a", "qp"])[-1])["more"]
+    first = json.loads(show.show(["a", "qp"])[-1])["more"]
     for _ in range(show_control.LISTINGS):
-        show.words["show"](["a", "qp"])
+        show.show(["a", "qp"])
     with pytest.raises(ValueError, match="ask for all again"):
-        show.words["show"](["a", "qp", "more", str(first)])
+        show.show(["a", "qp", "more", str(first)])
 
 
 @pytest.mark.parametrize(
@@ -151,13 +151,13 @@ def test_answers_that_nobody_goes_on_with_are_forgotten(
 )  # fmt: skip
 def test_bad_words_are_refused(pair: Pair, line: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
-        commands({"a": pair.a.hca}).words["show"](line.split())
+        commands({"a": pair.a.hca}).show(line.split())
 
 
 def test_a_failed_adapter_says_why(pair: Pair) -> None:
     show = commands({"a": pair.a.hca})
     pair.a.hca.fail("parity")
-    (head,) = map(json.loads, show.words["show"](["a", "qp"]))
+    (head,) = map(json.loads, show.show(["a", "qp"]))
     assert head == {"functions": [{"name": "a", "count": 0, "failed": True, "initialised": False}]}
     (registers,) = told(show, "a regs")
     assert b"parity" in bytes.fromhex(registers["lines"][str(0x1F020)])
