@@ -140,21 +140,12 @@ class Node(Driver):
         address, mtt = self.buffer(sq_bytes + rq_bytes)
         record = self.host.allocate(64, 64)
         values = {
-            "service": service,
-            "pd": PD,
-            "uar": UAR_PAGE,
-            "log_sq_size": log_sq,
-            "log_sq_stride": SQ_SHIFT - 4,
-            "log_rq_size": LOG_RQ,
-            "log_rq_stride": rq_shift - 4,
-            "cqn_send": cq.number,
-            "cqn_recv": cq.number,
-            "doorbell_record": record,
-            "mtt_addr": mtt,
-            "page_offset": self.page_offset // WORK_RING_UNIT,
-            "fast_reg_enable": 1,
-            **more,
-        }
+            "service": service, "pd": PD, "uar": UAR_PAGE, "log_sq_size": log_sq,
+            "log_sq_stride": SQ_SHIFT - 4, "log_rq_size": LOG_RQ, "log_rq_stride": rq_shift - 4,
+            "cqn_send": cq.number, "cqn_recv": cq.number, "doorbell_record": record,
+            "mtt_addr": mtt, "page_offset": self.page_offset // WORK_RING_UNIT,
+            "fast_reg_enable": 1, **more,
+        }  # fmt: skip
         context = QPC.pack(values)
         self.command(Opcode.RST2INIT_QP, bytes(8) + bytes(context), qpn)
         for slot in range(1 << log_sq):
@@ -169,33 +160,19 @@ class Node(Driver):
     def to_rtr(self, qp: TestQp, peer: Node, peer_qpn: int, **more: int | bytes) -> None:
         """INIT2RTR towards a peer, everything permitted unless `more` says otherwise."""
         values: dict[str, int | bytes] = {
-            "remote_qpn": peer_qpn,
-            "next_recv_psn": 100,
-            "mtu": 3,
-            "msg_max": 30,
-            "min_rnr_timer": 1,
-            "rra_max": 4,
-            "pri_grh": 1,
-            "pri_rgid": peer.gid,
-            "pri_dmac": peer.mac,
-            "pri_link_type": 1,
-            "pri_hop_limit": 64,
-            **ALL_REMOTE,
-            **more,
-        }
+            "remote_qpn": peer_qpn, "next_recv_psn": 100, "mtu": 3, "msg_max": 30,
+            "min_rnr_timer": 1, "rra_max": 4, "pri_grh": 1, "pri_rgid": peer.gid,
+            "pri_dmac": peer.mac, "pri_link_type": 1, "pri_hop_limit": 64, **ALL_REMOTE, **more,
+        }  # fmt: skip
         mask = 1 << OptPar.RRE | 1 << OptPar.RAE | 1 << OptPar.RWE
         self.modify(qp, Opcode.INIT2RTR_QP, mask, **values)
 
     def to_rts(self, qp: TestQp, **more: int) -> None:
         """RTR2RTS: 67 ms timeout, 2 retries, RNR retried for ever, unless `more` says otherwise."""
         values: dict[str, int | bytes] = {
-            "next_send_psn": 100,
-            "pri_ack_timeout": 14,
-            "retry_count": 2,
-            "rnr_retry": 7,
-            "sra_max": 4,
-            **more,
-        }
+            "next_send_psn": 100, "pri_ack_timeout": 14, "retry_count": 2, "rnr_retry": 7,
+            "sra_max": 4, **more,
+        }  # fmt: skip
         self.modify(qp, Opcode.RTR2RTS_QP, 0, **values)
 
     def create_srq(self, srqn: int, log_size: int = 4, shift: int = 6, **more: int) -> TestQp:
@@ -203,15 +180,9 @@ class Node(Driver):
         address, mtt = self.buffer(1 << (log_size + shift))
         record = self.host.allocate(64, 64)
         values = {
-            "log_size": log_size,
-            "srqn": srqn,
-            "log_stride": shift - 4,
-            "pd": PD,
-            "mtt_addr": mtt,
-            "page_offset": self.page_offset // WORK_RING_UNIT,
-            "doorbell_record": record,
-            **more,
-        }
+            "log_size": log_size, "srqn": srqn, "log_stride": shift - 4, "pd": PD, "mtt_addr": mtt,
+            "page_offset": self.page_offset // WORK_RING_UNIT, "doorbell_record": record, **more,
+        }  # fmt: skip
         context = SRQC.pack(values)
         self.command(Opcode.SW2HW_SRQ, bytes(context), srqn)
         for slot in range(1 << log_size):

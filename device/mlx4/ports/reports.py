@@ -72,37 +72,22 @@ def properties(port: Port) -> dict[str, int]:
 def ethernet(port: Port) -> dict[str, int]:
     """Return the QUERY_PORT properties of a 40 Gb/s Ethernet port with RoCE."""
     return {
-        "link_up": int(port.link_up),
-        "autoneg": 1,
-        "suggested_type": 1,
-        "supported_types": TYPE_ETHERNET,
-        "ib_mtu": 5,
-        "eth_mtu": MAX_MTU,
+        "link_up": int(port.link_up), "autoneg": 1, "suggested_type": 1,
+        "supported_types": TYPE_ETHERNET, "ib_mtu": 5, "eth_mtu": MAX_MTU,
         "link_speed": SPEED_40G if link_modes(port) & LinkMode.CR4_40G else SPEED_10G,
-        "max_width": 3,
-        "log_max_gids": 7,
-        "log_max_pkeys": 0,
-        "log_max_vlans": 7,
-        "log_max_macs": 7,
-        "max_tc": 8,
-        "max_vl": 8,
-        "mac": int.from_bytes(port.burned_in, "big"),
-    }
+        "max_width": 3, "log_max_gids": 7, "log_max_pkeys": 0, "log_max_vlans": 7,
+        "log_max_macs": 7, "max_tc": 8, "max_vl": 8, "mac": int.from_bytes(port.burned_in, "big"),
+    }  # fmt: skip
 
 
 def infiniband(port: InfinibandPort) -> dict[str, int]:
     """Return the QUERY_PORT properties of a port on an InfiniBand fabric."""
     return {
-        "link_up": int(port.agent.link_up),
-        "supported_types": TYPE_INFINIBAND,
-        "ib_mtu": port.agent.get("mtu_cap"),
-        "max_width": port.agent.get("width_supported"),
-        "log_max_gids": LOG_GIDS,
-        "log_max_pkeys": LOG_PKEYS,
-        "log_max_vlans": 7,
-        "log_max_macs": 7,
+        "link_up": int(port.agent.link_up), "supported_types": TYPE_INFINIBAND,
+        "ib_mtu": port.agent.get("mtu_cap"), "max_width": port.agent.get("width_supported"),
+        "log_max_gids": LOG_GIDS, "log_max_pkeys": LOG_PKEYS, "log_max_vlans": 7, "log_max_macs": 7,
         "max_vl": MAX_VLS,
-    }
+    }  # fmt: skip
 
 
 def special_base(port: Port) -> int:

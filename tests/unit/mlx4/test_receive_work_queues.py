@@ -43,22 +43,12 @@ def work_queue(node: Node, wqn: int, *, log_size: int = 4, shift: int = 4, **mor
     address, mtt = node.buffer(sends + receives)
     record = node.host.allocate(64, 64)
     values = {
-        "service": ServiceType.MLX,
-        "mtu_msgmax": 0xFF,
-        "pd": PD,
-        "uar": UAR_PAGE,
-        "log_sq_stride": DUMMY_SQ_SHIFT - 4,
-        "sq_no_prefetch": 1,
-        "log_rq_size": log_size,
-        "log_rq_stride": shift - 4,
-        "cqn_send": cq.number,
-        "cqn_recv": cq.number,
-        "doorbell_record": record,
-        "mtt_addr": mtt,
-        "page_offset": node.page_offset // 64,
-        "no_vlan_strip": 1,
-        **more,
-    }
+        "service": ServiceType.MLX, "mtu_msgmax": 0xFF, "pd": PD, "uar": UAR_PAGE,
+        "log_sq_stride": DUMMY_SQ_SHIFT - 4, "sq_no_prefetch": 1, "log_rq_size": log_size,
+        "log_rq_stride": shift - 4, "cqn_send": cq.number, "cqn_recv": cq.number,
+        "doorbell_record": record, "mtt_addr": mtt, "page_offset": node.page_offset // 64,
+        "no_vlan_strip": 1, **more,
+    }  # fmt: skip
     node.command(Opcode.RST2INIT_QP, bytes(8) + bytes(QPC.pack(values)), wqn)
     wq = TestQp(wqn, address, record, cq, 0 if first else sends, shift, log_size)
     node.modify(wq, Opcode.INIT2RTR_QP)
@@ -69,15 +59,9 @@ def rss_context(log_size: int, **more: int | bytes) -> bytes:
     """The mailbox that makes an RSS queue pair over `1 << log_size` WQs from `WQN` on."""
     raw = QPC.pack(service=ServiceType.MLX, rss=1, mtu_msgmax=0xFF, pri_sched_queue=0x83)
     values: dict[str, int | bytes] = {
-        "log_table_size": log_size,
-        "base_qpn": WQN,
-        "default_qpn": WQN,
-        "base_qpn_udp": WQN,
-        "flags": FIELDS,
-        "hash_fn": 1,
-        "key": KEY,
-        **more,
-    }
+        "log_table_size": log_size, "base_qpn": WQN, "default_qpn": WQN, "base_qpn_udp": WQN,
+        "flags": FIELDS, "hash_fn": 1, "key": KEY, **more,
+    }  # fmt: skip
     for name, value in values.items():
         RSS.set(raw, name, value, RSS_OFFSET)
     return bytes(8) + bytes(raw)

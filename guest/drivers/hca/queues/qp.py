@@ -110,13 +110,10 @@ def _of_port(port: int) -> int:
 def _receiver(kind: QpType, attr: QpAttr, port: int) -> Values:
     if kind in _MESSAGE_LIMITS:
         return {
-            "mtu_msgmax": _MESSAGE_LIMITS[kind],
-            "pri_sched_queue": _SCHEDULE | port,
-            "pri_counter_index": _COUNTER_SINK,
-            "pri_link_type": _LINK_ETHERNET,
-            "pri_grh": 1,
+            "mtu_msgmax": _MESSAGE_LIMITS[kind], "pri_sched_queue": _SCHEDULE | port,
+            "pri_counter_index": _COUNTER_SINK, "pri_link_type": _LINK_ETHERNET, "pri_grh": 1,
             "pri_feup": 0x80 if kind is QpType.GSI else 0,
-        }
+        }  # fmt: skip
     to = attr.address_vector
     if not isinstance(to, RoceAddress) or attr.dest_qpn is None or attr.path_mtu not in _CODES:
         raise VerbsError("RTR needs an address vector, path_mtu (256 … 4096) and dest_qpn")
@@ -232,17 +229,11 @@ class Qp(WorkQueues):
     def _fixed_fields(self, pdn: int) -> dict[str, Value]:
         """Return the context fields that every transition repeats: numbers, sizes and SRQ."""
         values: dict[str, Value] = {
-            **constant_fields(self.type),
-            "pd": pdn,
-            "local_qpn": self.qpn,
-            "uar": self._adapter.uar,
-            "cqn_send": self.send_cq.cqn,
-            "cqn_recv": self.recv_cq.cqn,
-            "log_sq_size": log2(self._sq_count),
-            "log_sq_stride": self.sq_shift - 4,
-            "log_rq_size": log2(self._rq_count),
-            "log_rq_stride": self._rq_shift - 4,
-        }
+            **constant_fields(self.type), "pd": pdn, "local_qpn": self.qpn,
+            "uar": self._adapter.uar, "cqn_send": self.send_cq.cqn, "cqn_recv": self.recv_cq.cqn,
+            "log_sq_size": log2(self._sq_count), "log_sq_stride": self.sq_shift - 4,
+            "log_rq_size": log2(self._rq_count), "log_rq_stride": self._rq_shift - 4,
+        }  # fmt: skip
         if self.srq is not None:
             values |= {"use_srq": 1, "srqn": self.srq.srqn, "invalid_credits": 1}
         return values

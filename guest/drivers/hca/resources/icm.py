@@ -113,16 +113,12 @@ class Icm:
         bases = {f"{name}_base": address for name, address in self.bases.items()}
         data = INIT_HCA.pack({"version": 2, "cacheline": (6 - 4) << 5 | 0x10, "flags": 1, **bases})
         logs = {
-            "log_qps": self._profile.log_qps,
-            "log_srqs": self._profile.log_srqs,
-            "log_cqs": self._profile.log_cqs,
-            "log_eqs": self._profile.log_eqs,
-            "log_rd_per_qp": LOG_READS_PER_QP,
-            "log_mpts": self._profile.log_mpts,
-            "log_mc_entry_size": LOG_MC_ENTRY,
-            "log_mc_hash_size": LOG_MC_HASH,
+            "log_qps": self._profile.log_qps, "log_srqs": self._profile.log_srqs,
+            "log_cqs": self._profile.log_cqs, "log_eqs": self._profile.log_eqs,
+            "log_rd_per_qp": LOG_READS_PER_QP, "log_mpts": self._profile.log_mpts,
+            "log_mc_entry_size": LOG_MC_ENTRY, "log_mc_hash_size": LOG_MC_HASH,
             "log_mc_table_size": LOG_MC_TABLE,
-        }
+        }  # fmt: skip
         for name, value in logs.items():  # after the bases: some share their words' low bits
             INIT_HCA.set(data, name, value)
         return data

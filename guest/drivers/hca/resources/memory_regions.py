@@ -113,13 +113,9 @@ class Mr(_Region):
         bits = rights(access)
         mtt = adapter.icm.allocate_mtt(pages)
         entry = {
-            **bits,
-            "status": MPT_STATUS_SOFTWARE,
-            "start": iova,
-            "length": length,
-            "entity_size": page_shift,
-            "mtt_addr": mtt.address,
-        }
+            **bits, "status": MPT_STATUS_SOFTWARE, "start": iova, "length": length,
+            "entity_size": page_shift, "mtt_addr": mtt.address,
+        }  # fmt: skip
         super().__init__(adapter, pdn, entry, mtt)
 
 
