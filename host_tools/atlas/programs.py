@@ -81,12 +81,19 @@ _EVERY = ("*",)
 
 
 def _verbs(
-    tool: str, words: str, brief: int, long: int, what: str, concerns: tuple[str, ...] = _EVERY
+    tool: str,
+    words: str,
+    brief: int,
+    long: int,
+    what: str,
+    concerns: tuple[str, ...] = _EVERY,
+    port: int = VERBS_PORT,
 ) -> Program:
-    line = f"{tool} {words}"
+    """A program that is the same on both sides, but for the client's last word."""
+    line, name = f"{tool} {words}", tool.split()[-1]
     return Program(
-        tool, what, f"{line} {SERVER}", tool[:15], brief, long,
-        server=line, ready=listening(VERBS_PORT), concerns=concerns,
+        name, what, f"{line} {SERVER}", name[:15], brief, long,
+        server=line, ready=listening(port), messages=port != VERBS_PORT, concerns=concerns,
     )  # fmt: skip
 
 
@@ -104,15 +111,6 @@ _UCX = (
     "UCX_NET_DEVICES=mlx4_0:1 UCX_IB_GID_INDEX=0 ucx_perftest"
 )
 """Debian's program wants Open MPI's libraries, but not MPI itself if its input is a terminal."""
-
-
-def _messages(
-    tool: str, words: str, port: int, brief: int, long: int, what: str, concerns: tuple[str, ...]
-) -> Program:
-    return Program(
-        tool.split()[-1], what, f"{tool} {words} {SERVER}", tool.split()[-1], brief, long,
-        server=f"{tool} {words}", ready=listening(port), messages=True, concerns=concerns,
-    )  # fmt: skip
 
 
 _TARGET = """
@@ -189,14 +187,13 @@ PROGRAMS = (
         "rstream", f"rstream -s {SERVER} -S 4096 -C COUNT", "rstream", 50, 1500, "rsockets",
         ("wire-*", "hung-wr", "wc-wr-flush-err", "port-*"),
     ),
-    _messages(
-        _UCX,
-        "-t tag_lat -s 64 -w 10 -n COUNT", 13337, 50, 6000, "UCX: tagged messages over RC",
-        (*_VERBS, "wire-lossy"),
+    _verbs(
+        _UCX, "-t tag_lat -s 64 -w 10 -n COUNT", 50, 6000, "UCX: tagged messages over RC",
+        (*_VERBS, "wire-lossy"), 13337,
     ),
-    _messages(
-        "fi_pingpong", "-p verbs -e msg -S 64 -I COUNT", 47592, 50, 1200,
-        "libfabric's provider verbs", (*_VERBS, "cm-r*"),
+    _verbs(
+        "fi_pingpong", "-p verbs -e msg -S 64 -I COUNT", 50, 1200, "libfabric's provider verbs",
+        (*_VERBS, "cm-r*"), 47592,
     ),
     Program(
         "nvme-rdma", "the kernel's NVMe over Fabrics, fio compares each block",

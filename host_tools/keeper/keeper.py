@@ -258,25 +258,23 @@ class Keeper:
         """Write why the pair ends into its description and, unless told to end, its end record."""
         try:
             yield
-        except KeyboardInterrupt:
-            self._describe_end("it was taken down")
-            record.forget_end(self._record.number)
-            raise
-        except SystemExit as error:
-            number = int(str(error.code)) - 128
-            why = f"its keeper was ended by signal {number}"
-            self._describe_end(why)
-            self._record_end(why)
-            raise
-        except LabError as error:
-            self._describe_end(error.what)
-            self._record_end(error.what)
-            raise
         except BaseException as error:
-            traceback.print_exc()
-            what = of_system(error).what if isinstance(error, OSError) else repr(error)
-            self._describe_end(f"its keeper failed: {what}")
-            self._record_end(f"its keeper failed: {what}; read {self._record.logs}/keeper.log")
+            more = ""
+            if isinstance(error, KeyboardInterrupt):
+                why = "it was taken down"
+            elif isinstance(error, SystemExit):
+                why = f"its keeper was ended by signal {int(str(error.code)) - 128}"
+            elif isinstance(error, LabError):
+                why = error.what
+            else:
+                traceback.print_exc()
+                what = of_system(error).what if isinstance(error, OSError) else repr(error)
+                why, more = f"its keeper failed: {what}", f"; read {self._record.logs}/keeper.log"
+            self._describe_end(why)
+            if isinstance(error, KeyboardInterrupt):
+                record.forget_end(self._record.number)
+            else:
+                self._record_end(why + more)
             raise
 
     def _describe_end(self, why: str) -> None:

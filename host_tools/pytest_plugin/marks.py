@@ -11,8 +11,8 @@ import pytest
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab.config import LIMITS, LabConfig
 
-DEVICES = {"hca": "hca"}
-"""The field of `LabConfig` that asks for a device, by the device's name in the mark `devices`."""
+HCA = "hca"
+"""The device that the mark `devices` can name."""
 
 
 def config_of(node: pytest.Item) -> LabConfig:
@@ -73,42 +73,36 @@ def _devices(
     wanted: LabConfig, *names: Any, vfio: Any = None, kernel: Any = None, **others: Any
 ) -> LabConfig:
     if others:
-        raise _MarkError(f"no argument {_first(others)}; there are vfio= and kernel=")
+        raise _MarkError(f"no argument {next(iter(others))}; there are vfio= and kernel=")
     for name in names:
-        if name not in DEVICES:
-            raise _MarkError(f"no device {name!r}; there is {_listed(DEVICES)}, or () for none")
+        if name != HCA:
+            raise _MarkError(f"no device {name!r}; there is {HCA}, or () for none")
     if len(set(names)) != len(names):
         raise _MarkError("a device is named twice; each guest has one of a kind")
     if vfio not in (None, True, False):
         raise _MarkError(f"vfio={vfio!r} is neither True nor False")
     if kernel not in (None, True):
         raise _MarkError(f"kernel={kernel!r} is not True; vfio=False leaves the HCA without driver")
-    if (vfio, kernel) != (None, None) and "hca" not in names:
+    if (vfio, kernel) != (None, None) and HCA not in names:
         raise _MarkError('vfio= and kernel= say who drives the HCA; name "hca" as well')
     if vfio and kernel:
         raise _MarkError("an HCA belongs to vfio-pci or to the kernel's driver")
-    present: dict[str, Any] = {field: name in names for name, field in DEVICES.items()}
-    return replace(wanted, **present, vfio=vfio is not False, kernel=bool(kernel))
+    return replace(wanted, hca=HCA in names, vfio=vfio is not False, kernel=bool(kernel))
+
+
+_SIZES = ", ".join(LIMITS)
 
 
 def _machine(wanted: LabConfig, *args: Any, **figures: Any) -> LabConfig:
     if args or not figures:
-        raise _MarkError(f"takes named arguments: {_listed(LIMITS)}")
+        raise _MarkError(f"takes named arguments: {_SIZES}")
     for name, value in figures.items():
         if name not in LIMITS:
-            raise _MarkError(f"no argument {name}; there is {_listed(LIMITS)}")
+            raise _MarkError(f"no argument {name}; there is {_SIZES}")
         low, high = LIMITS[name]
         if type(value) is not int or not low <= value <= high:
             raise _MarkError(f"{name}={value!r} is no number from {low} to {high}")
     return replace(wanted, **figures)
-
-
-def _first(names: Collection[str]) -> str:
-    return next(iter(names))
-
-
-def _listed(names: Collection[str]) -> str:
-    return ", ".join(names)
 
 
 _READERS: dict[str, Callable[..., LabConfig]] = {
