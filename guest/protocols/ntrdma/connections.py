@@ -15,6 +15,7 @@ import time
 from collections import deque
 
 from bluebridge.device.layout.net.roce import ip_gid, ipv4_number
+from bluebridge.device.layout.ntrdma.commands import IPV6
 from bluebridge.guest.protocols.cm.manager import ConnectionManager
 from bluebridge.guest.protocols.cm.transport import LocalPort, Peer, Received
 from bluebridge.guest.protocols.ntrdma.interface import mac_of
@@ -103,9 +104,9 @@ class CommandTransport:
             if self._service.wait_ready(max(0.0, deadline - time.monotonic())) and self._is(gid):
                 self._found = self._found if ipv4_number(gid) else gid
                 return mac_of(gid)
-            if self._service.engine.ready and extensions.peer_connects is False:
+            if self._service.engine.ready and extensions.known() is False:
                 raise OSError(errno.EOPNOTSUPP, NO_MANAGER)
-            if self._service.engine.ready and not ipv4_number(gid) and not extensions.peer_has_ipv6:
+            if self._service.engine.ready and not ipv4_number(gid) and not extensions.known(IPV6):
                 raise OSError(errno.EAFNOSUPPORT, NO_IPV6)
             if time.monotonic() >= deadline:
                 raise TimeoutError(errno.ETIMEDOUT, f"nobody answers at {ip}")

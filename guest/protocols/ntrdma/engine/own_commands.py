@@ -73,6 +73,14 @@ class StopPair(PairOperation):
     """The way to the error state: what is posted is flushed once the peer has stopped."""
 
 
+class AskExtensions(Operation):
+    """The question which extensions the peer knows."""
+
+
+class Resolve(Operation):
+    """The question whether an address is the peer's, which nobody answers where no peer is."""
+
+
 def succeeded(response: bytes | None) -> bool:
     """Return True if a response says OK, or is None since the peer has gone."""
     if response is None:

@@ -21,21 +21,19 @@ from bluebridge.guest.protocols.ntrdma.engine.command_ring import CommandRequest
 from bluebridge.guest.protocols.ntrdma.engine.completions import CompletionQueue
 from bluebridge.guest.protocols.ntrdma.engine.local import LocalResources
 from bluebridge.guest.protocols.ntrdma.engine.memory import Bells, Words
-from bluebridge.guest.protocols.ntrdma.engine.own_commands import CreatePair, OwnCommands, succeeded
+from bluebridge.guest.protocols.ntrdma.engine.own_commands import (
+    AskExtensions,
+    CreatePair,
+    OwnCommands,
+    Resolve,
+    succeeded,
+)
 from bluebridge.guest.protocols.ntrdma.engine.own_pairs import OwnPairs
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import QueuePair, Sizes
 from bluebridge.guest.protocols.ntrdma.engine.regions import Domain
 from bluebridge.guest.protocols.ntrdma.engine.schedule import Schedule
 from bluebridge.guest.verbs.values import RecvWr, SendWr
-
-
-class AskExtensions(Operation):
-    """The question which extensions the peer knows."""
-
-
-class Resolve(Operation):
-    """The question whether an address is the peer's, which nobody answers where no peer is."""
 
 
 class Extensions:
@@ -45,22 +43,18 @@ class Extensions:
         self._peer, self._commands = peer, commands
         self._held: deque[tuple[bytearray, Operation]] = deque()
 
-    @property
-    def peer_connects(self) -> bool | None:
-        """Whether the peer has a connection manager; None until it has said so."""
-        known = self._peer.extensions
-        return None if known is None else bool(known & CONNECTIONS)
+    def known(self, extension: int = CONNECTIONS) -> bool | None:
+        """Whether the peer has an extension, by default a connection manager; None until it says.
 
-    @property
-    def peer_has_ipv6(self) -> bool | None:
-        """Whether the peer's connection manager takes IPv6; None until it has said so."""
+        IPV6 is that its connection manager takes IPv6 addresses.
+        """
         known = self._peer.extensions
-        return None if known is None else bool(known & IPV6)
+        return None if known is None else bool(known & extension)
 
     def send_cm(self, mad: bytes, sender: bytes) -> bool:
         """Send a CM message of the own GID `sender`; returns False if there is no peer for it."""
         ip = ipv4_number(sender)
-        takes = self.peer_connects if ip else self.peer_has_ipv6
+        takes = self.known(CONNECTIONS if ip else IPV6)
         if not self._peer.ready or takes is False:
             return False
         command = CM_MESSAGE.pack(op=CommandCode.CM_MESSAGE, pd_key=ip, mad=mad)
@@ -83,9 +77,9 @@ class Extensions:
         return operation
 
     def _ask(self, command: bytearray, operation: Operation) -> None:
-        if self.peer_connects is None:
+        if self.known() is None:
             self._held.append((command, operation))
-        elif self.peer_connects:
+        elif self.known():
             self._commands.post(command, operation)
         else:
             self._commands.unsent.append(operation)
@@ -109,7 +103,7 @@ class Extensions:
             self._peer.extensions = RESPONSE.get(response, "extensions") if tagged else 0
         held, self._held = self._held, deque()
         for command, operation in held:
-            if self.peer_connects is None:
+            if self.known() is None:
                 self._commands.unsent.append(operation)
             else:
                 self._ask(command, operation)
@@ -163,10 +157,6 @@ class OwnSide:
         transport, number = self._peer.transport, self.pairs.new_number()
         parts = transport, self._words, number, domain, sizes, queues, self.schedule
         return self.pairs.add(QueuePair(*parts))
-
-    def make_runnable(self, pair: QueuePair) -> None:
-        """Note that a queue pair may have something to send."""
-        self.schedule.make_runnable(pair.key)
 
     def post_send(self, pair: QueuePair, request: SendWr) -> None:
         """Take a request; it leaves with the engine's next `run`. Raises `VerbsError`."""

@@ -84,12 +84,8 @@ class Port:
         self._word = 0
         self._last_change = self._next_ping = self._next_poll = 0.0
         self._drain_until = 0.0
-        self._peer_enabled = False
-
-    @property
-    def ready(self) -> bool:
+        self.ready = False
         """True when both sides are ready."""
-        return self._peer_enabled
 
     @property
     def deadline(self) -> float:
@@ -120,7 +116,7 @@ class Port:
         self._owner.quiescing()
         self._transport.shut()
         self._enter(PortState.QUIESCE, now)
-        self._peer_enabled = False
+        self.ready = False
         self._peer.forget()
         self._drain_until = now + DRAIN_SECONDS
         self._next_ping = now
@@ -200,17 +196,14 @@ class Port:
             if theirs not in row.advance:
                 return
             if mine is PortState.READY:
-                self._enable()
+                if not self.ready:
+                    self.ready = self._peer.ready = True
+                    self._owner.enabled()
                 return
             problem = self._advanced(mine, now)
             if problem:
                 self.quiesce(problem, now)
                 return
-
-    def _enable(self) -> None:
-        if not self._peer_enabled:
-            self._peer_enabled = self._peer.ready = True
-            self._owner.enabled()
 
     def _advanced(self, mine: PortState, now: float) -> str:
         """Leave a state for the next; returns the reason if that fails, else ""."""

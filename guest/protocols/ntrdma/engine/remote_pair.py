@@ -75,21 +75,18 @@ class RemotePair:
 
     # -- its receives ---------------------------------------------------------------------------
 
-    def next_receive(self) -> tuple[int, list[Sge]] | None:
-        """Return index and pieces of the next receive, or None; raises `CorruptRing`."""
-        produced = self.recv_produced.get()
-        if not valid(self.taken, produced, self.recv_capacity):
+    def take_receive(self) -> tuple[int, list[Sge]] | None:
+        """Use the next receive; returns index and pieces, or None. Raises `CorruptRing`."""
+        produced, taken = self.recv_produced.get(), self.taken
+        if not valid(taken, produced, self.recv_capacity):
             raise CorruptRing
-        if produced == self.taken:
+        if produced == taken:
             return None
-        pieces = unpack_receive(self.receives.entry(self.taken), self._recv_pieces)
+        pieces = unpack_receive(self.receives.entry(taken), self._recv_pieces)
         if pieces is None:
             raise CorruptRing
-        return self.taken, pieces
-
-    def take_receive(self) -> None:
-        """Use the next receive."""
-        self.taken = advanced(self.taken, 1, self.recv_capacity)
+        self.taken = advanced(taken, 1, self.recv_capacity)
+        return taken, pieces
 
     # -- its sends ------------------------------------------------------------------------------
 

@@ -72,10 +72,9 @@ class Placement:
             if code in _WRITES or code is WorkCode.READ:
                 targets = self._remote_memory(twin, request)
             if code in _SENDS or code is WorkCode.WRITE_IMMEDIATE:
-                receive = twin.next_receive()
+                receive = twin.take_receive()
                 if receive is None:
                     raise Wait(for_receive=True)
-                twin.take_receive()
                 receive_key = receive[0]
                 if code in _SENDS:
                     targets = self._receive_memory(twin, receive[1], request.length)

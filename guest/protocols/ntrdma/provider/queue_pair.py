@@ -176,7 +176,7 @@ class NtrdmaQp(StateChanges):
         with self._service.lock:
             if self._srq is not None:
                 self._srq.deal()
-            self._service.engine.own.make_runnable(self.pair)
+            self._service.engine.own.schedule.make_runnable(self.pair.key)
             self._service.run()
 
     def _take_back(self) -> None:
