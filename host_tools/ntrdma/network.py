@@ -182,17 +182,17 @@ def compare(pair: Pair, plan: Plan, progress: Progress) -> list[Measured]:
     """
     found: dict[tuple[str, int], list[Measured]] = {}
     for number in range(plan.rounds):
-        if number:
-            give_to_python(pair)
-        for mtu in plan.mtus:
-            progress(f"NTRDMA, {plan.back_end}, MTU {mtu}")
-            one = over_ntrdma(pair, plan, mtu)
-            found.setdefault((one.way, mtu), []).append(one)
-        give_to_kernel(pair, plan.model)
-        for mtu in plan.mtus:
-            progress(f"ntb_netdev, MTU {mtu}")
-            one = over_netdev(pair, plan, mtu)
-            found.setdefault((one.way, mtu), []).append(one)
+        for way, measure in (
+            (f"NTRDMA, {plan.back_end}", over_ntrdma),
+            ("ntb_netdev", over_netdev),
+        ):
+            if measure is over_netdev:
+                give_to_kernel(pair, plan.model)
+            elif number:
+                give_to_python(pair)
+            for mtu in plan.mtus:
+                progress(f"{way}, MTU {mtu}")
+                found.setdefault((way, mtu), []).append(measure(pair, plan, mtu))
     rows = [_medians(each) for each in found.values()]
     return sorted(rows, key=lambda row: row.mtu)
 

@@ -35,13 +35,12 @@ class Stock:
 
     def grown(self, before: Stock) -> str:
         """Return the resources that have grown since `before` as text; empty when none has."""
+        room = {"files": 0, "threads": 0, "bytes": GROWTH, "server_bytes": GROWTH}
         found = []
-        for name in ("files", "threads"):
-            if getattr(self, name) > getattr(before, name):
-                found.append(f"{name}: {getattr(before, name)}, then {getattr(self, name)}")
-        for name in ("bytes", "server_bytes"):
-            if getattr(self, name) > getattr(before, name) + GROWTH:
-                found.append(f"{name}: {getattr(before, name)}, then {getattr(self, name)}")
+        for name, most in room.items():
+            old, new = getattr(before, name), getattr(self, name)
+            if new > old + most:
+                found.append(f"{name}: {old}, then {new}")
         return "; ".join(found)
 
 

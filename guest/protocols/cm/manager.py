@@ -137,7 +137,8 @@ class ConnectionManager:
         if known is not None:
             known.handle(message)
             return
-        self._drop_stale(message["local_qpn"], peer)
+        for owner in self.table.connected():  # the DREQ of an old connection may have been lost
+            owner.drop_if_stale(message["local_qpn"], peer)
         listener = self.table.listener(message["service_id"] & SERVICE_PORT_MASK)
         if message["service_id"] & ~SERVICE_PORT_MASK != SERVICE_ID_TCP or listener is None:
             fields = {"answered": Answered.REQ, "reason": RejectReason.INVALID_SERVICE_ID}
@@ -146,11 +147,6 @@ class ConnectionManager:
         child = listener.child(message, peer)
         if child is not None:
             self.table.add_request(message, peer, child)
-
-    def _drop_stale(self, qpn: int, peer: Peer) -> None:
-        """End the old connection of a peer's queue pair that asks anew: its DREQ was lost."""
-        for owner in self.table.connected():
-            owner.drop_if_stale(qpn, peer)
 
     def _answer(
         self, kind: CmAttribute, message: Message, peer: Peer, fields: Mapping[str, int]
