@@ -181,11 +181,9 @@ def compare(pair: Pair, plan: Plan, progress: Progress) -> list[Measured]:
     The pair's devices must be bound to vfio-pci. Raises `LabError`.
     """
     found: dict[tuple[str, int], list[Measured]] = {}
+    ways = {f"NTRDMA, {plan.back_end}": over_ntrdma, "ntb_netdev": over_netdev}
     for number in range(plan.rounds):
-        for way, measure in (
-            (f"NTRDMA, {plan.back_end}", over_ntrdma),
-            ("ntb_netdev", over_netdev),
-        ):
+        for way, measure in ways.items():
             if measure is over_netdev:
                 give_to_kernel(pair, plan.model)
             elif number:
