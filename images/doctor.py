@@ -46,7 +46,7 @@ def checks(artefacts: Artefacts | None = None) -> list[Check]:
         _disk(artefacts.cache.root),
         *_packages(),
         _mirror(),
-        *_artefacts(artefacts),
+        *(_artefact(artefacts, name) for name in artefacts.recipes),
         _cache(artefacts.cache.root),
         _compiled(),
         _accelerator(artefacts),
@@ -98,10 +98,6 @@ def _mirror() -> Check:
         return Check("package mirror", True, debian_mirror())
     except ImageError as error:
         return Check("package mirror", False, error.what, error.mend)
-
-
-def _artefacts(artefacts: Artefacts) -> list[Check]:
-    return [_artefact(artefacts, name) for name in artefacts.recipes]
 
 
 def _artefact(artefacts: Artefacts, name: str) -> Check:

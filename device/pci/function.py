@@ -14,7 +14,7 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.pci.bus import DmaError, Run
 from bluebridge.device.pci.config_space import Bar, BarDecoder, Capability, Identity
 from bluebridge.device.pci.endpoint import Endpoint
-from bluebridge.device.pci.host import Bridge, Host, Place, register_width
+from bluebridge.device.pci.host import Bridge, Host, Place
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.pyvfio_user import DmaRegion, MappedFile, Reset
 from bluebridge.device.throttle import Throttle
@@ -143,18 +143,7 @@ class Function(Endpoint):
             place = self._bridge.aperture(bar, offset, length)
             if place is not None:
                 return place
-        width = register_width(offset, length)
-
-        def load() -> bytes:
-            with self._host.registers(self, offset) as allowed:
-                return self._reader(bar)(offset, width) if allowed else b"\xff" * width
-
-        def store(data: bytes) -> None:
-            with self._host.registers(self, offset) as allowed:
-                if allowed:
-                    self._writer(bar)(offset, data)
-
-        return Place(width, load=load, store=store)
+        return self._host.register(self, offset, length, self._reader(bar), self._writer(bar))
 
     def message(self, address: int, data: bytes) -> None:
         """Send an interrupt message to the guest; it is kept while the client's socket is full."""

@@ -163,8 +163,30 @@ class Host:
             master.note(Kind.NOTE, f"master abort: {why} at {address:#x}", address)
         return Place(min(length, PAGE - address % PAGE), fault=why)
 
+    def register(
+        self,
+        master: Master,
+        offset: int,
+        length: int,
+        read: Callable[[int, int], bytes],
+        write: Callable[[int, bytes], None],
+    ) -> Place:
+        """Return an access to registers of `master` at `offset` of a BAR, by `read` and `write`."""
+        width = register_width(offset, length)
+
+        def load() -> bytes:
+            with self._registers(master, offset) as allowed:
+                return read(offset, width) if allowed else b"\xff" * width
+
+        def store(data: bytes) -> None:
+            with self._registers(master, offset) as allowed:
+                if allowed:
+                    write(offset, data)
+
+        return Place(width, load=load, store=store)
+
     @contextmanager
-    def registers(self, master: Master, address: int) -> Iterator[bool]:
+    def _registers(self, master: Master, address: int) -> Iterator[bool]:
         """Guard a register access by a master; the context yields whether it is allowed.
 
         An access of the register's model to registers is refused, since it might not end.

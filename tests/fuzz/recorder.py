@@ -15,7 +15,7 @@ from bluebridge.device.ntb.gen1 import Gen1Bridge
 from bluebridge.device.ntb.gen4 import Gen4Bridge
 from bluebridge.device.ntb.switchtec import SwitchtecBridge
 from bluebridge.device.rdma.ports.port import Port
-from tests.fuzz import adapters, crossings
+from tests.fuzz import machines
 from tests.fuzz.guests import FORMS, PAGE, TICK, Kind
 from tests.fuzz.steps import Step, encode
 from tests.models.fake_bus import FakeFunction
@@ -111,7 +111,7 @@ def unmap(tape: Tape, host: FakeHost, base: int) -> None:
 
 
 def fail(tape: Tape, hca: Hca, *_: object) -> None:
-    tape.add(Kind.OPERATE, tape.functions.get(id(hca)), adapters.FAULT, 0)
+    tape.add(Kind.OPERATE, tape.functions.get(id(hca)), machines.FAULT, 0)
 
 
 def reset(tape: Tape, model: object) -> None:
@@ -153,7 +153,7 @@ def plug(tape: Tape, port: Port, cable: bool) -> None:
         if isinstance(model, Hca) and port in model.adapter.ports:
             number = model.adapter.ports.index(port)
             hca = tape.functions.get(id(model))
-            tape.add(Kind.OPERATE, hca, adapters.PLUG, number << 1 | cable)
+            tape.add(Kind.OPERATE, hca, machines.PLUG, number << 1 | cable)
 
 
 # -- what functions are made of -----------------------------------------------------------------
@@ -167,24 +167,24 @@ def hca(tape: Tape, hca: Hca, bus: object, fabrics: object, config: Any) -> None
         return
     features = config.features
     bits = {
-        adapters.INFINIBAND: config.link is LinkLayer.INFINIBAND,
-        adapters.TWO_PORTS: features.ports == 2,
-        adapters.BLUEFLAME: features.blueflame,
-        adapters.PRO: features.pro,
-        adapters.LARGE_CQES: features.large_cqes,
-        adapters.TRUSTING: features.trusting,
-        adapters.LARGE_MEMORY: _size(bus) > 8 << 20,
+        machines.INFINIBAND: config.link is LinkLayer.INFINIBAND,
+        machines.TWO_PORTS: features.ports == 2,
+        machines.BLUEFLAME: features.blueflame,
+        machines.PRO: features.pro,
+        machines.LARGE_CQES: features.large_cqes,
+        machines.TRUSTING: features.trusting,
+        machines.LARGE_MEMORY: _size(bus) > 8 << 20,
     }
     tape.header[0] |= sum(bit for bit, wanted in bits.items() if wanted)
-    tape.header[1] |= adapters.THIRD if number > 1 else 0
-    if config.mac != adapters.mac_of(number + 1):
+    tape.header[1] |= machines.THIRD if number > 1 else 0
+    if config.mac != machines.mac_of(number + 1):
         tape.clean = False
     tape.functions[id(hca)] = tape.hosts[id(bus)] = number
     tape.kept += [hca, bus]
 
 
 def unmanaged(tape: Tape, *_: object) -> None:
-    tape.header[0] |= adapters.UNMANAGED
+    tape.header[0] |= machines.UNMANAGED
 
 
 def _size(host: FakeHost) -> int:
@@ -202,7 +202,7 @@ def bridge(
         tape.clean = False
         return
     tape.header[0] = next(i for i, cls in enumerate(BRIDGES) if isinstance(bridge, cls))
-    tape.header[1] |= crossings.HANG if hang else 0
+    tape.header[1] |= machines.HANG if hang else 0
     tape.functions[id(bridge)] = tape.hosts[id(bus)] = number
     tape.kept += [bridge, bus]
 
@@ -213,7 +213,7 @@ def engine(tape: Tape, engine: object, bus: FakeFunction, **more: Any) -> None:
     if tape.target != "ntb" or number > 3:
         tape.clean = False
         return
-    tape.header[1] |= crossings.STRICT if more.get("strict") else 0
+    tape.header[1] |= machines.STRICT if more.get("strict") else 0
     tape.functions[id(engine)] = tape.hosts[id(bus)] = number
     tape.kept += [engine, bus]
 

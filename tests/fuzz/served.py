@@ -23,7 +23,7 @@ from bluebridge.device.server.bridges import BridgeSpec, FunctionSpec
 from bluebridge.device.server.networks import HcaSpec
 from bluebridge.device.server.options import BridgeOptions
 from bluebridge.device.server.process import Server
-from tests.fuzz.adapters import mac_of
+from tests.fuzz.machines import mac_of
 from tests.wire.endpoint_device import VECTORS, Puppet
 from tests.wire.probe_device import Probe
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 
-from tests.fuzz import adapters, clients, crossings, mutate, sockets
+from tests.fuzz import clients, guests, mutate, sockets
+from tests.fuzz.machines import Adapters, Crossings
 from tests.fuzz.served import Requested
 
 STALL_SECONDS = 0.25
@@ -28,8 +29,8 @@ _ASKED_FOR = (Requested, PermissionError)
 """What models of the targets raise when a client asks for it, or accesses what it may not."""
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    **adapters.TARGETS,
-    **crossings.TARGETS,
+    "hca": guests.target("hca", Adapters),
+    "ntb": guests.target("ntb", Crossings),
     **clients.TARGETS,
     **sockets.TARGETS,
 }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from bluebridge.device.pci.bus import Model
-from bluebridge.device.pci.host import Bridge, Host, Place, register_width
+from bluebridge.device.pci.host import Bridge, Host, Place
 from bluebridge.device.pci.memory import GuestMemory
 from tests.models.fake_host import FakeHost
 
@@ -49,18 +50,8 @@ class FakeFunction(FakeHost):
             place = self.bridge.aperture(bar, offset, length)
             if place is not None:
                 return place
-        width = register_width(offset, length)
-
-        def load() -> bytes:
-            with self.host.registers(self, offset) as allowed:
-                return model.bar_read(bar, offset, width) if allowed else b"\xff" * width
-
-        def store(data: bytes) -> None:
-            with self.host.registers(self, offset) as allowed:
-                if allowed:
-                    model.bar_write(bar, offset, data)
-
-        return Place(width, load=load, store=store)
+        read, write = partial(model.bar_read, bar), partial(model.bar_write, bar)
+        return self.host.register(self, offset, length, read, write)
 
     def message(self, address: int, data: bytes) -> None:
         self.messages.append((address, data))
