@@ -94,8 +94,6 @@ NAMES: Final = {
 RANKS: Final = {kind: 100 + rank for rank, kind in enumerate(NAMES)}
 COUNTER_RANK: Final = 10
 """Rank of counters, which are above the tracks of activities."""
-AFTER: Final = 300
-"""Rank of tracks without a kind."""
 MOST_QUEUES: Final = 256
 """Queue pairs of a function that have a track of their own at most."""
 
@@ -134,14 +132,10 @@ class Tracks:
 
     def lanes(self, function: str, activity: Activity) -> Lanes:
         """Return the lanes for what an activity does in a function."""
-        return self.named(function, self._name(function, activity), RANKS[activity.kind])
-
-    def named(self, function: str, name: str, rank: int = AFTER) -> Lanes:
-        """Return the lanes of a track of that name."""
-        key = function, name
+        key = function, self._name(function, activity)
         if key not in self._lanes:
-            parent = self.function(function)
-            self._lanes[key] = Lanes(lambda: self._writer.track(name, parent, rank))
+            parent, rank = self.function(function), RANKS[activity.kind]
+            self._lanes[key] = Lanes(lambda: self._writer.track(key[1], parent, rank))
         return self._lanes[key]
 
     def overfull(self, function: str, activity: Activity) -> int:

@@ -9,6 +9,7 @@ interrupt, a descriptor to its completion word.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -57,7 +58,7 @@ class Traffic:
         self._assembler = TransferAssembler(devices)
         self._bridges = BridgeAssembler(devices)
         self._model = model
-        self._rows: dict[Key, TrafficRow] = {}
+        self._rows: defaultdict[Key, TrafficRow] = defaultdict(TrafficRow)
 
     def add(self, events: Iterable[Event]) -> None:
         """Count events; those of work requests and bridges together with their causes."""
@@ -83,7 +84,7 @@ class Traffic:
                 self._part(one, parts[one.parent] if one.parent is not None else None, None)
         row = bridge_row(activity)
         if row is not None and row.answer_us is not None:
-            whole = self._row((activity.device, row.until, ""))
+            whole = self._rows[(activity.device, row.until, "")]
             whole.count += 1
             whole.bytes += row.bytes
             whole.wall.add(row.answer_us, activity.number)
@@ -93,7 +94,7 @@ class Traffic:
         if one.role in _UNCOUNTED:
             return
         kind = one.role.value if one.role is not Role.COMMAND else "firmware command"
-        row = self._row((one.device, kind, ""))
+        row = self._rows[(one.device, kind, "")]
         row.count += 1
         row.first = row.first or one.number
         if one.tlp is not Tlp.NONE:
@@ -108,7 +109,7 @@ class Traffic:
         done = [place for place, one in enumerate(parts) if one.role is Role.CQE and not one.remote]
         if not done or not parts:
             return
-        row = self._row((transfer.device, f"{transfer.opcode}, whole", transfer.posted_by.value))
+        row = self._rows[(transfer.device, f"{transfer.opcode}, whole", transfer.posted_by.value)]
         row.count += 1
         row.bytes += transfer.length
         row.wall.add((parts[done[0]].time - transfer.start) * 1e6, parts[0].number)
@@ -116,7 +117,7 @@ class Traffic:
             row.modelled.add(at, parts[0].number)
 
     def _part(self, one: Transaction, cause: Transaction | None, gap: float | None) -> None:
-        row = self._row((one.device, one.role.value, cause.role.value if cause else ""))
+        row = self._rows[(one.device, one.role.value, cause.role.value if cause else "")]
         row.count += 1 if model_of(one.device).is_adapter else one.stores
         row.bytes += one.length
         row.first = row.first or one.number
@@ -125,12 +126,6 @@ class Traffic:
             if gap is not None:
                 row.modelled.add(gap, one.number)
 
-    def _row(self, key: Key) -> TrafficRow:
-        row = self._rows.get(key)
-        if row is None:
-            row = self._rows[key] = TrafficRow()
-        return row
-
     def lines(self, device: str | None = None) -> Iterator[str]:
         """Write the table, or one machine's part; the model's times have columns of their own."""
         head = f"{'dev':3} {'kind':26} {'after':22} {'count':>9} {'bytes':>12}"
@@ -138,26 +133,29 @@ class Traffic:
         if self._model is not None:
             head += f" {'modelled avg us':>15} {'p99 us':>9}"
         yield head + f" {'slowest':>9}"
-        for key in sorted(self._rows, key=lambda key: (key[0], -self._rows[key].count)):
-            if device in (None, key[0]):
-                yield self._line(key, self._rows[key])
+        for key, row in self._of(device):
+            yield self._line(key, row)
 
     def rows(self, device: str | None = None) -> Iterator[view.Row]:
         """Make the JSON rows of the table, or of one machine's part."""
-        for key in sorted(self._rows, key=lambda key: (key[0], -self._rows[key].count)):
+        for (machine, kind, after), row in self._of(device):
+            found: view.Row = {
+                "device": machine,
+                "kind": kind,
+                "after": after,
+                "count": row.count,
+                "bytes": row.bytes,
+                "event": row.wall.worst if row.wall.count else row.first,
+                "wall_us": _summary(row.wall),
+            }
+            if self._model is not None:
+                found["modelled_us"] = _summary(row.modelled)
+            yield found
+
+    def _of(self, device: str | None) -> Iterator[tuple[Key, TrafficRow]]:
+        for key, row in sorted(self._rows.items(), key=lambda each: (each[0][0], -each[1].count)):
             if device in (None, key[0]):
-                row = self._rows[key]
-                first = row.wall.worst if row.wall.count else row.first
-                yield {
-                    "device": key[0],
-                    "kind": key[1],
-                    "after": key[2],
-                    "count": row.count,
-                    "bytes": row.bytes,
-                    "event": first,
-                    "wall_us": _summary(row.wall),
-                    **({"modelled_us": _summary(row.modelled)} if self._model is not None else {}),
-                }
+                yield key, row
 
     def _line(self, key: Key, row: TrafficRow) -> str:
         device, kind, after = key
