@@ -1,4 +1,4 @@
-"""Formats an event as a line of a table in the style of a PCIe analyzer, or as JSON."""
+"""An event as a line of a table in the style of a PCIe analyzer, as JSON, and field by field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output files of commands: they appear when complete and replace files only on request."""
+"""Output of commands: files that appear when complete, lines that fit a terminal."""
 
 from __future__ import annotations
 

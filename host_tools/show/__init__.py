@@ -1,5 +1,1 @@
-"""`bluebridge show`: the present contents of a guest's functions.
-
-The device server tells contexts and registers as bytes; they are decoded here, with the tables that
-the device itself works with.
-"""
+"""`bluebridge show`: what functions hold, told by the device server as bytes and decoded here."""

@@ -1,4 +1,7 @@
-"""The items of an HCA's ports, in the words of `ibv_devinfo`, `rdma link` and `ethtool -S`."""
+"""The items of ports, of what queue pairs see of congestion, of bridges and of DMA channels.
+
+Ports have the words of `ibv_devinfo`, `rdma link` and `ethtool -S`.
+"""
 
 from __future__ import annotations
 

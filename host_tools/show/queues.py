@@ -1,4 +1,4 @@
-"""The items of queue pairs and other queues, with the names of `rdma res show` where it has one."""
+"""The items of queue pairs, other queues and memory regions, with the names of `rdma res show`."""
 
 from __future__ import annotations
 

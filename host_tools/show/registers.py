@@ -1,4 +1,4 @@
-"""The items of BAR0's registers, decoded by the tables of the function's model."""
+"""The items of registers: of BAR0, and of config space with the words of `lspci -vv`."""
 
 from __future__ import annotations
 

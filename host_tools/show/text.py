@@ -1,4 +1,4 @@
-"""Items as text for people: a table, or a page of lines for each."""
+"""Kinds of objects, and items of them as text: a table, a page each, or what has changed."""
 
 from __future__ import annotations
 

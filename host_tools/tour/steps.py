@@ -1,4 +1,7 @@
-"""The steps of the tour: what is done, what it shows, and what the log must have then."""
+"""The steps of the tour: what is done, what it shows, and what the log must have then.
+
+`python -m bluebridge.host_tools.tour.steps > docs/tour.md` writes the page that tells of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bluebridge tour`: a pair, its page, and the steps, one after the other."""
+"""`bluebridge tour`: a pair, its page, and the steps, each done and found in the log."""
 
 from __future__ import annotations
 

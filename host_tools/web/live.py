@@ -1,7 +1,6 @@
 """Follows a log for all open pages: counts by device and direction, and new activities.
 
-It looks four times a second, and only while a page is open. Of a tick, a limited number of events
-is assembled; of the others some are counted by their heads, and the list says how many there were.
+Of each look at the log a limited number of events is assembled, others are counted by their heads.
 """
 
 from __future__ import annotations

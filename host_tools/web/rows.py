@@ -1,4 +1,4 @@
-"""Activities as the page gets them: a row of the list, and the steps of one activity."""
+"""Activities as the page gets them: a row of the list, and steps, each with its sentence."""
 
 from __future__ import annotations
 

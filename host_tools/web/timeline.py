@@ -1,4 +1,4 @@
-"""The lanes of the time axis: events of each machine and of the wire, and what went wrong."""
+"""Where and when something happened: the lanes of the time axis, hosts, and ways between them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The words of a log by parts, so that a search passes by the parts that do not have its words.
 
-Two processes gather the words of every activity and step of a long log, unless they are kept
-beside it from an earlier time (`kept_words.py`). Each part of the log is read as a page is, so what
-a page would find in a part is among the words of that part.
+Two processes gather the words of every activity and step of a long log, unless files beside it
+keep them from an earlier time. Each has a line with a checksum, and names of the log and of the
+code that gathered them; words behind another line, damaged and missing ones are gathered anew.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Assembles the events of a log into activities, in one pass and bounded memory."""
+"""Assembles the events of a log into activities, in one pass and bounded memory.
+
+Of HCAs, those of work requests come from the room of analysis, all others from here.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Firmware commands: the command register of one function, and what its commands do.
+"""Firmware commands of one function, and its config accesses and resets.
 
-A driver that polls reads the register until GO is clear, and the status; a read before the stores
-of the next command belongs to that. One that waits for an event is told by an event queue entry
-with the command's token. Rules: Linux `mlx4/cmd.c: mlx4_cmd_post, mlx4_cmd_poll`.
+A driver that polls reads the command register until GO is clear, and the status; a read before the
+stores of the next command belongs to that. One that waits for an event is told by an event queue
+entry with the command's token. Rules: Linux `mlx4/cmd.c: mlx4_cmd_post, mlx4_cmd_poll`.
 """
 
 from __future__ import annotations

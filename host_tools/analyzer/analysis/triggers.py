@@ -1,9 +1,10 @@
-"""Writes that post work requests: doorbells, and stores of entries into BlueFlame pages.
+"""Writes that post work requests, and the event entries and interrupts that announce their end.
 
 Stores of 4 or 8 bytes at ascending addresses of one line count as one write, as a processor's
 write-combining buffer, or a store block of System z, sends it. A doorbell names only its queue
-pair, so it belongs to the next entry that is fetched. If none is, because the device had fetched
-the entry after an earlier doorbell, it belongs to the newest entry without a write.
+pair, so it belongs to the next entry that is fetched, or else to the newest one without a write.
+An event entry belongs to the newest completion of its queue. In the log an interrupt follows its
+event entry directly, or the doorbell that armed the queue when the entry was there before.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The registry of device models: a new card or bridge is a row here, and its tables.
 
-Rows of bridges follow from `bluebridge.device.layout.ntb.models`: a new one needs nothing here.
+Rows of bridges follow from `bluebridge.device.layout.ntb.models`; that of I/OAT engines is here.
 """
 
 from __future__ import annotations

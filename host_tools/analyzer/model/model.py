@@ -1,4 +1,4 @@
-"""The time model: the constants of a profile times the counts of each transaction."""
+"""The time model: the constants of a machine's profile times the counts of each transaction."""
 
 from __future__ import annotations
 

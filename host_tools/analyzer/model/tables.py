@@ -1,4 +1,4 @@
-"""Text tables: the study's values beside the modelled ones, and the costs of a log's sends."""
+"""The sends of logs, and their tables: beside the study's values, or by payload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bluebridge log DIR --pcap FILE`: write wires and buses of a log as a pcapng capture."""
+"""`bluebridge log DIR --pcap FILE`, and `--dissector FILE`: captures, and what reads them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Writes pcapng files, with the parts of the format that a capture needs.
-
-draft-ietf-opsawg-pcapng specifies the format.
-"""
+"""Reads and writes pcapng files (draft-ietf-opsawg-pcapng), and reads those of tcpdump."""
 
 from __future__ import annotations
 

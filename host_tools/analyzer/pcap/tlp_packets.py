@@ -1,4 +1,4 @@
-"""Transactions as packets of their function's bus (docs/tlp-capture.md)."""
+"""Transactions as packets of their function's bus (docs/tlp-capture.md), with places of BARs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An overview of a whole log: bytes per second, and blocks of events to choose from."""
+"""An overview of a whole log: blocks of events to choose from, and counters over its time."""
 
 from __future__ import annotations
 

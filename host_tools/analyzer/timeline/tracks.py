@@ -1,4 +1,10 @@
-"""The tracks of a timeline: a process per machine, a group per function, tracks of its kinds."""
+"""The tracks of a timeline, and activities drawn on them.
+
+A process per machine has a group per function, which has tracks by kind of activity: a slice in
+each function that takes part, its transactions as instants. Arrows lead from a transaction to the
+first that it caused on another function, from what began an activity to its interrupts, and from
+an activity to those that it led to.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """The view of traffic: counts, bytes and response times by kind of transaction.
 
-The response time of a transaction is the time since its cause: of a WQE read since its doorbell, of
-an interrupt since its event entry; that of a work request is from its first transaction to its send
-completion. Bridges and DMA engines have rows from a store to its arrival, a doorbell to its
-interrupt, a descriptor to its completion word.
+The response time of a transaction is the time since its cause, that of a work request from its
+first transaction to its send completion, that of bridges and DMA engines until their answer.
 """
 
 from __future__ import annotations

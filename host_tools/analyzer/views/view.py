@@ -1,4 +1,7 @@
-"""A view of a log: what `bluebridge log --view NAME` prints, and the options that it takes."""
+"""A view of a log: what `bluebridge log --view NAME` prints, its options, and its rows as JSON.
+
+Times in rows are in seconds since the log began, or in microseconds where a name says so.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check found, as lines for a terminal or as JSON."""
+"""Reads what is to be checked, a capture or a run's log, and tells what was found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules that packets are held against, and what is told of a packet that breaks one."""
+"""The rules that packets are held against, and packets as a checker sees them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""axe finds nothing to mend in any view of the page, in both themes and on a phone."""
+"""axe finds nothing to mend in any view of the page, and its text is readable in both themes."""
 
 from __future__ import annotations
 
