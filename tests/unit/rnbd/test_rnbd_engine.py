@@ -25,8 +25,10 @@ from bluebridge.guest.protocols.rnbd.engine.actions import (
     SessionReady,
     Unmapped,
 )
+from bluebridge.guest.protocols.rnbd.engine.client import RnbdClient
 from bluebridge.guest.protocols.rnbd.engine.exports import Export
 from bluebridge.guest.protocols.rtrs.engine.actions import Direction, Opened
+from bluebridge.guest.protocols.rtrs.engine.interface import Permit
 from tests.models.rnbd.loopback import Loopback
 
 SECTORS = 64
@@ -48,13 +50,24 @@ def ready(
     return device
 
 
+def mapped() -> tuple[Loopback, ClientDevice]:
+    """A session with one disk, which is mapped."""
+    loopback = Loopback(disks())
+    return loopback, ready(loopback)
+
+
+def a_permit(client: RnbdClient, device: ClientDevice) -> Permit:
+    permit = client.get_permit(device)
+    assert permit is not None
+    return permit
+
+
 def transfer(
     loopback: Loopback, device: ClientDevice, request: BlockRequest, data: bytes = b""
 ) -> tuple[int, bytes]:
     """One request from permit to release: errno, and what was read."""
     client = loopback.client
-    permit = client.get_permit(device)
-    assert permit is not None
+    permit = a_permit(client, device)
     client.data(permit)[: len(data)] = data
     client.submit(device, permit, request, 1, 0.0)
     loopback.pump()
@@ -80,8 +93,7 @@ def test_the_formats_of_io_messages_are_those_of_the_table() -> None:
 
 
 def test_a_device_is_mapped_written_and_read() -> None:
-    loopback = Loopback(disks())
-    device = ready(loopback)
+    loopback, device = mapped()
     assert device.geometry.sectors == SECTORS
     assert loopback.client.version == rnbd.VERSION_MAJOR
     data = bytes(range(256)) * 4
@@ -138,8 +150,7 @@ def test_access_modes(name: str, modes: list[int], outcomes: list[int]) -> None:
 
 
 def test_a_writer_makes_room_when_it_closes() -> None:
-    loopback = Loopback(disks())
-    device = ready(loopback)
+    loopback, device = mapped()
     export = loopback.server.exports["/disk"]
     assert export.writers == 1
     loopback.client.unmap(device, 0.0)
@@ -152,8 +163,7 @@ def test_a_writer_makes_room_when_it_closes() -> None:
 
 
 def test_a_device_is_mapped_once_and_unmapped_once() -> None:
-    loopback = Loopback(disks())
-    device = ready(loopback)
+    loopback, device = mapped()
     with pytest.raises(FileExistsError):
         loopback.client.map("disk", AccessMode.RW, 0.0)
     loopback.client.unmap(device, 0.0)
@@ -167,8 +177,7 @@ def test_a_device_is_mapped_once_and_unmapped_once() -> None:
 
 def test_what_the_kernel_sends_for_requests_without_data() -> None:
     """Direction, length and flags as rnbd_client_xfer_request makes them."""
-    loopback = Loopback(disks())
-    device = ready(loopback)
+    loopback, device = mapped()
     client, waiting = loopback.client, loopback.transport.waiting
     for operation, direction in (
         (Operation.FLUSH, Direction.READ),
@@ -176,8 +185,7 @@ def test_what_the_kernel_sends_for_requests_without_data() -> None:
         (Operation.WRITE_ZEROES, Direction.WRITE),
         (Operation.SECURE_ERASE, Direction.WRITE),
     ):
-        permit = client.get_permit(device)
-        assert permit is not None
+        permit = a_permit(client, device)
         length = 0 if operation == Operation.FLUSH else 8192
         client.submit(device, permit, BlockRequest(operation, 8, length, IoFlag.FUA), 1, 0.0)
         (request,) = waiting
@@ -193,8 +201,7 @@ def test_what_the_kernel_sends_for_requests_without_data() -> None:
 
 
 def test_discards_beyond_what_a_server_takes_go_in_parts() -> None:
-    loopback = Loopback(disks())
-    device = ready(loopback)
+    loopback, device = mapped()
     transfer(loopback, device, BlockRequest(WRITE, 0, SECTORS * 512), b"x" * SECTORS * 512)
     device.geometry = device.geometry._replace(max_discard_sectors=10)
     before = len(loopback.transport.seen)
@@ -205,11 +212,9 @@ def test_discards_beyond_what_a_server_takes_go_in_parts() -> None:
 
 
 def test_without_a_path_requests_fail_and_a_device_comes_back() -> None:
-    loopback = Loopback(disks())
-    device = ready(loopback)
+    loopback, device = mapped()
     client = loopback.client
-    permit = client.get_permit(device)
-    assert permit is not None
+    permit = a_permit(client, device)
     client.submit(device, permit, BlockRequest(READ, 0, 512), 5, 0.0)
     loopback.link_down()
     assert client.take_actions() == [Done(device, 5, permit, errno.ECONNABORTED), Offline(device)]
@@ -222,8 +227,7 @@ def test_without_a_path_requests_fail_and_a_device_comes_back() -> None:
 
 
 def test_a_device_that_the_server_refuses_again_stays_offline_until_it_is_remapped() -> None:
-    loopback = Loopback(disks())
-    device = ready(loopback)
+    loopback, device = mapped()
     loopback.link_down()
     export = loopback.server.exports["/disk"]
     export.writers = 5
@@ -241,8 +245,7 @@ def test_a_device_that_the_server_refuses_again_stays_offline_until_it_is_remapp
 
 
 def test_a_device_with_another_size_after_a_reconnection() -> None:
-    loopback = Loopback(disks())
-    device = ready(loopback)
+    loopback, device = mapped()
     loopback.link_down()
     backend = loopback.server.exports["/disk"].backend
     assert isinstance(backend, RamBackend)
@@ -284,11 +287,9 @@ def test_permits_go_round() -> None:
 
 
 def test_what_rtrs_has_no_room_for_is_asked_again() -> None:
-    loopback = Loopback(disks())
-    device = ready(loopback)
+    loopback, device = mapped()
     loopback.transport.refuse_next = errno.EAGAIN
-    permit = loopback.client.get_permit(device)
-    assert permit is not None
+    permit = a_permit(loopback.client, device)
     loopback.client.submit(device, permit, BlockRequest(READ, 0, 512), 3, 1.0)
     loopback.pump()
     assert not loopback.client.take_actions()
@@ -300,8 +301,7 @@ def test_what_rtrs_has_no_room_for_is_asked_again() -> None:
 
 
 def test_the_end_of_a_session() -> None:
-    loopback = Loopback(disks())
-    device = ready(loopback)
+    loopback, device = mapped()
     loopback.close()
     assert loopback.client.take_actions() == [Offline(device), SessionClosed()]
     loopback.client.unmap(device, 0.0)
