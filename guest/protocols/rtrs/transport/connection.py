@@ -47,9 +47,8 @@ _SIGNALED, _QUIET, _INLINE = int(SendFlags.SIGNALED), 0, int(SendFlags.INLINE)
 class WorkRequests:
     """Translates an engine's work requests to verbs, for a client's slots or a server's chunks."""
 
-    def __init__(self, slots: Slots | None, chunks: Chunks | None) -> None:
-        self._slots = slots
-        self._chunks = chunks
+    def __init__(self, memory: Slots | Chunks) -> None:
+        self._memory = memory
 
     def of(self, request: WorkRequest, interface: Interface, memory: list[DmaMemory]) -> SendWr:
         """Translate one request; memory that it needs besides is appended to `memory`."""
@@ -69,8 +68,8 @@ class WorkRequests:
         return _invalidation(request, flags)
 
     def _write_request(self, request: WriteRequest, interface: Interface, flags: int) -> SendWr:
-        slots = self._slots
-        assert slots is not None
+        slots = self._memory
+        assert isinstance(slots, Slots)
         slots.put_header(request.slot, request.header)
         address = slots.address(request.slot)
         header = Sge(address + slots.data_size, len(request.header), interface.lkey)
@@ -86,8 +85,8 @@ class WorkRequests:
         )
 
     def _write_chunk(self, request: WriteChunk, interface: Interface, flags: int) -> SendWr:
-        assert self._chunks is not None
-        address = self._chunks.address(request.session, request.chunk)
+        assert isinstance(self._memory, Chunks)
+        address = self._memory.address(request.session, request.chunk)
         return SendWr(
             request.token,
             WrOpcode.RDMA_WRITE,
@@ -98,8 +97,7 @@ class WorkRequests:
         )
 
     def _register(self, request: Register, flags: int) -> SendWr:
-        mappings = (self._slots or self._chunks or _missing()).mappings
-        mapping = mappings.mapping(request.path, request.region)
+        mapping = self._memory.mappings.mapping(request.path, request.region)
         count = -(-request.length // mapping.page_size)
         return SendWr(
             request.token,
@@ -136,10 +134,6 @@ def _send(request: Send, interface: Interface, flags: int, memory: list[DmaMemor
     copy.view[: len(data)] = data
     piece = Sge(copy.address, len(data), interface.lkey)
     return SendWr(request.token, opcode, (piece,), flags, immediate)
-
-
-def _missing() -> Slots:
-    raise LookupError("there is no memory to register")
 
 
 RECEIVE = 1 << 32

@@ -344,9 +344,7 @@ class ClientSide:
     ) -> None:
         self.slots = Slots(interfaces)
         self.engine = ClientSession(name, self.slots, source, settings)
-        self.transport = Transport(
-            self.engine, interfaces, loop, WorkRequests(self.slots, None), upper
-        )
+        self.transport = Transport(self.engine, interfaces, loop, WorkRequests(self.slots), upper)
         self.slots.interface_of = self.transport.interface_of
 
     def close(self) -> None:
@@ -368,9 +366,7 @@ class ServerSide:
     ) -> None:
         self.chunks = Chunks(interfaces)
         self.engine = Server(self.chunks, settings)
-        self.transport = Transport(
-            self.engine, interfaces, loop, WorkRequests(None, self.chunks), upper
-        )
+        self.transport = Transport(self.engine, interfaces, loop, WorkRequests(self.chunks), upper)
         self.chunks.interface_of = self.transport.interface_of
         self._loop = loop
         self._numbers = itertools.count(1)
