@@ -67,8 +67,7 @@ def _requests(qp: QueuePair) -> Row:
         retries, rnr_retries, waits = engine.repetitions
     elif isinstance(engine, Requester):
         numbers = [request.index for request in engine.pending]
-        retry = engine.retry
-        retries, rnr_retries, waits = retry.retries, retry.rnr_retries, retry.waiting
+        retries, rnr_retries, waits = engine.retries, engine.rnr_retries, engine.waiting
     else:
         return {}
     return {

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from bluebridge.device.fabric.messages import ConnectedPacket
-from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.net.roce import (
     RELIABLE_SERVICE,
     UNRELIABLE_SERVICE,
@@ -295,9 +294,6 @@ class PacketSender(ConnectedSender):
         requester.receive(packet)
         self._act(requester)
         self._go_on()
-
-    def _tell(self, text: str) -> None:
-        self._qp.bus.note(Kind.NOTE, f"QP {self._qp.qpn:#x}: {text}", obj=self._qp.qpn)
 
     # -- memory -------------------------------------------------------------------------------
 

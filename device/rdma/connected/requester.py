@@ -6,7 +6,6 @@ PSNs still advance by the packets the path MTU makes of it.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from bluebridge.device import pieces
@@ -14,8 +13,8 @@ from bluebridge.device.fabric.messages import Payload, Request, Response
 from bluebridge.device.layout.net.roce import PSN_MASK, Syndrome
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.rdma.connected.part_sender import PartSender
-from bluebridge.device.rdma.connected.retry import HALF, NAK_STATUS, Retry, packets_of
-from bluebridge.device.rdma.connected.sending import ATOMIC_SIZE, WINDOW, ConnectedSender
+from bluebridge.device.rdma.connected.retry import HALF, NAK_STATUS, RetryingSender, packets_of
+from bluebridge.device.rdma.connected.sending import ATOMIC_SIZE, WINDOW
 from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.pairs.costs import MESSAGE_COST, PIECE_COST, WHOLE_BYTES
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
@@ -34,7 +33,7 @@ from bluebridge.device.rdma.work import SendWork, WorkError
 _KIND: Final = 0x60  # of a syndrome: ACK, RNR NAK or NAK
 
 
-class Requester(ConnectedSender):
+class Requester(RetryingSender):
     """The requests of one queue pair; `pending` are those without an answer, oldest first.
 
     `next_psn` is the PSN of the next request. A request that fails locally waits in `pending`
@@ -50,8 +49,6 @@ class Requester(ConnectedSender):
         self._failing = False  # a local failure is pending, nothing follows it
         self._reads = 0
         self._burst = 0
-        self.pending: deque[SendWork] = deque()
-        self.retry = Retry(qp, self)
         self._parts = PartSender(qp)
 
     @property
@@ -66,9 +63,9 @@ class Requester(ConnectedSender):
         self._reject(SendWork(index, NOP), error.status)
 
     def _is_blocked(self) -> bool:
-        if self._failing or self.retry.waiting or self.retry.resending:
+        if self._failing or self.waiting or self.resending:
             return True
-        return super()._is_blocked() or self._failing or self.retry.waiting
+        return super()._is_blocked() or self._failing or self.waiting
 
     def finish(self) -> None:
         """End a walk of the ring: its requests are sent already, only the burst count restarts."""
@@ -89,11 +86,7 @@ class Requester(ConnectedSender):
         self._held = None
         self._failing = False
         self._reads = 0
-        self.retry.cancel()
-
-    def close(self) -> None:
-        """Release the retransmission timer, the only part that refers to this engine."""
-        self.retry.close()
+        self._reset_retries()
 
     # -- sending ------------------------------------------------------------------------------
 
@@ -133,7 +126,7 @@ class Requester(ConnectedSender):
             if self.pending and not work.status:
                 self._complete_head()
         elif self.pending:
-            self.retry.start()
+            self._start_timer()
 
     def transmit(self, work: SendWork, *, note: bool) -> None:
         """Send a request, or send it again; its local memory is checked each time."""
@@ -195,7 +188,7 @@ class Requester(ConnectedSender):
             return
         self._transmit_part(work)
         if self._reliable and self.pending:
-            self.retry.start()
+            self._start_timer()
 
     def _transmit_part(self, work: SendWork) -> None:
         """Send the part that is due: the next one, or the last one again."""
@@ -215,8 +208,8 @@ class Requester(ConnectedSender):
         if self._parts.advance(work):
             self._complete_head()
         else:
-            self.retry.progress()
-            self.retry.proceed()
+            self._reset_retries()
+            self._proceed()
 
     def _forbidden(self, work: SendWork, error: Exception) -> None:
         self._note(work.index, error)
@@ -248,9 +241,9 @@ class Requester(ConnectedSender):
             qp.port.diagnostics.was_refused(syndrome)
         if syndrome & _KIND == Syndrome.RNR_NAK:
             self._burst = 0
-            self.retry.not_ready(syndrome & 0x1F)
+            self._receiver_not_ready(syndrome & 0x1F)
         elif syndrome == Syndrome.NAK_PSN:
-            self.retry.sequence_error()
+            self._sequence_error()
         elif syndrome & _KIND:
             self.fail(NAK_STATUS.get(syndrome, CompletionStatus.BAD_RESP_ERR))
         elif self.pending[0].psn == response.psn:
@@ -268,7 +261,7 @@ class Requester(ConnectedSender):
             if (psn - head.psn) & PSN_MASK >= HALF or head.status or head.length > WHOLE_BYTES:
                 return False
             if head.returns_data:
-                self.retry.sequence_error()
+                self._sequence_error()
                 return False
             self._complete_head()
         return bool(pending)
@@ -304,7 +297,7 @@ class Requester(ConnectedSender):
         work = self.pending.popleft()
         if work.returns_data:
             self._reads -= 1
-        self.retry.progress()
+        self._reset_retries()
         if work.signalled:
             self._qp.completions.complete_send(work.index, work.operation, work.length)
         if self.pending and self.pending[0].status:
@@ -321,5 +314,5 @@ class Requester(ConnectedSender):
 
     def _go_on(self) -> None:
         if self._qp.state is PairState.RTS and self.pending:
-            self.retry.start()
+            self._start_timer()
         super()._go_on()

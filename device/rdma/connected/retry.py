@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, Protocol
+from typing import Final
 
-from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.net.roce import PSN_MASK, RNR_TIMER_US, Syndrome, ack_timeout_us
 from bluebridge.device.pci.bus import Timer
+from bluebridge.device.rdma.connected.sending import ConnectedSender
 from bluebridge.device.rdma.pairs.costs import COST_LIMIT
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
 from bluebridge.device.rdma.ports.port import Port
@@ -55,88 +55,49 @@ BATCH: Final = 16
 """Number of requests sent again in one turn, before other work of the server."""
 
 
-class Requests(Protocol):
-    """The view of a requester for `Retry`; `pending` are its unanswered requests, oldest first."""
-
-    pending: deque[SendWork]
-
-    def transmit(self, work: SendWork, *, note: bool) -> None:
-        """Send a request again; `note` logs the DMA reads."""
-
-    def fail(self, status: CompletionStatus) -> None:
-        """Complete the oldest request in error and flush the rest."""
-
-
-class NoRequests:
-    """An empty `Requests` in place of those of a queue pair that is gone."""
-
-    def __init__(self) -> None:
-        self.pending: deque[SendWork] = deque()
-
-    def transmit(self, work: SendWork, *, note: bool) -> None:
-        """Do nothing: there are no requests."""
-
-    def fail(self, status: CompletionStatus) -> None:
-        """Do nothing: there are no requests."""
-
-
-_NONE: Final = NoRequests()
-
-
-class Retry:
-    """The retry counters and the one timer of a requester.
+class RetryingSender(ConnectedSender):
+    """A requester's retry counters and its one timer; `pending` has no answer yet, oldest first.
 
     `waiting` is true from the decision to send again, or to send a next part, until its turn comes,
-    `resending` while requests go out again: nothing else is sent then.
+    `resending` while requests go out again: nothing else is sent then. `retries` are the
+    repetitions of the oldest request after a timeout or a sequence error, `rnr_retries` those
+    because the peer had no receive posted.
     """
 
-    def __init__(self, qp: QueuePair, requests: Requests) -> None:
-        self._qp = qp
-        self._requests: Requests = requests
+    def __init__(self, qp: QueuePair) -> None:
+        super().__init__(qp)
+        self.pending: deque[SendWork] = deque()
         self._timer: Timer | None = None
-        self._retries = 0
-        self._rnr = 0
-        self._held = 0.0  # seconds of offers to a receiver with timer code 0
+        self.retries = self.rnr_retries = 0
+        self._offered = 0.0  # seconds of offers to a receiver with timer code 0
         self._not_ready: Port | None = None  # the port, while a receiver is not ready
         self._next: int | None = None  # PSN where the next batch goes on
         self.waiting = False
         self.resending = False
 
-    @property
-    def retries(self) -> int:
-        """Repetitions of the oldest request after a timeout or a sequence error."""
-        return self._retries
+    def transmit(self, work: SendWork, *, note: bool) -> None:
+        """Send a request, or send it again; `note` logs the DMA reads."""
+        raise NotImplementedError
 
-    @property
-    def rnr_retries(self) -> int:
-        """Repetitions of the oldest request because the peer had no receive posted."""
-        return self._rnr
+    def fail(self, status: CompletionStatus) -> None:
+        """Complete the oldest request in error and flush the rest."""
+        raise NotImplementedError
 
-    def cancel(self) -> None:
+    def _reset_retries(self) -> None:
         """Stop the timer and forget all counts."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stop_timer()
         self._be_ready()
-        self._retries = self._rnr = 0
-        self._held = 0.0
+        self.retries = self.rnr_retries = 0
+        self._offered = 0.0
         self._next = None
         self.waiting = False
 
-    def close(self) -> None:
-        """Forget the requests for good; the timer was cancelled."""
-        self._requests = _NONE
-
-    def progress(self) -> None:
-        """Stop the timer and reset all counts, because a request was answered."""
-        self.cancel()
-
-    def proceed(self) -> None:
-        """Schedule the oldest request's next part for the next turn of the server's loop."""
+    def _proceed(self) -> None:
+        """Send the next part, or all again, in the next turn of the server's loop."""
         self.waiting = True
         self._timer = self._qp.bus.call_later(0, self._retransmit)
 
-    def start(self) -> None:
+    def _start_timer(self) -> None:
         """Start the acknowledge timer, unless the context sets no timeout or the timer runs."""
         if self._timer is not None or self.waiting or not self._qp.ack_timeout:
             return
@@ -145,11 +106,11 @@ class Retry:
 
     def _expired(self) -> None:
         self._timer = None
-        if self._requests.pending and self._alive():
+        if self.pending and self._alive():
             self._qp.port.diagnostics.add("sq_num_to")
-            self._again(f"no answer, retry {self._retries + 1} of {self._qp.retry_count}")
+            self._again(f"no answer, retry {self.retries + 1} of {self._qp.retry_count}")
 
-    def sequence_error(self) -> None:
+    def _sequence_error(self) -> None:
         """Send all pending requests again, because the responder misses one."""
         if not self.waiting:
             self._stop_timer()
@@ -157,17 +118,15 @@ class Retry:
 
     def _again(self, why: str) -> None:
         qp = self._qp
-        if self._retries >= qp.retry_count:
-            qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: retries are used up", obj=qp.qpn)
-            self._requests.fail(CompletionStatus.TRANSPORT_RETRY_EXC_ERR)
+        if self.retries >= qp.retry_count:
+            self._tell("retries are used up")
+            self.fail(CompletionStatus.TRANSPORT_RETRY_EXC_ERR)
             return
-        self._retries += 1
-        qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: {why}", obj=qp.qpn)
-        # not from here: the answer that brought us may be one of many in a row
-        self.waiting = True
-        self._timer = qp.bus.call_later(0, self._retransmit)
+        self.retries += 1
+        self._tell(why)
+        self._proceed()  # not from here: the answer that brought us may be one of many in a row
 
-    def not_ready(self, code: int) -> None:
+    def _receiver_not_ready(self, code: int) -> None:
         """Wait after an RNR NAK with timer code `code`, then send all pending requests again."""
         qp = self._qp
         if self.waiting:
@@ -175,26 +134,24 @@ class Retry:
         self._stop_timer()
         seconds = RNR_TIMER_US[code] / 1e6
         if code == 0:
-            first, seconds = not self._held, HOLD_SECONDS
-        else:
-            first = True
-        if first:
-            if qp.rnr_retry != FOREVER and self._rnr >= qp.rnr_retry:
-                qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: RNR retries are used up", obj=qp.qpn)
-                self._requests.fail(CompletionStatus.RNR_RETRY_EXC_ERR)
+            seconds = HOLD_SECONDS
+        if code or not self._offered:
+            if qp.rnr_retry != FOREVER and self.rnr_retries >= qp.rnr_retry:
+                self._tell("RNR retries are used up")
+                self.fail(CompletionStatus.RNR_RETRY_EXC_ERR)
                 return
-            self._rnr += 1
-            text = f"QP {qp.qpn:#x}: RNR NAK, retry {self._rnr} in {RNR_TIMER_US[code] / 1e3:g} ms"
+            self.rnr_retries += 1
+            text = f"RNR NAK, retry {self.rnr_retries} in {RNR_TIMER_US[code] / 1e3:g} ms"
             text += ", offered every millisecond" if code == 0 else ""
-            qp.bus.note(Kind.NOTE, text, obj=qp.qpn)
+            self._tell(text)
         self.waiting = True
         self._not_ready = qp.port
         self._not_ready.not_ready += 1
         seconds = max(seconds, self._not_ready.not_ready * OFFER_SECONDS)
         if code == 0:
-            self._held += seconds
-            if self._held >= RNR_TIMER_US[0] / 1e6:
-                self._held = 0.0
+            self._offered += seconds
+            if self._offered >= RNR_TIMER_US[0] / 1e6:
+                self._offered = 0.0
         self._timer = qp.bus.call_later(seconds, self._retransmit)
 
     def _be_ready(self) -> None:
@@ -224,29 +181,28 @@ class Retry:
             self.resending = False
         if following is not None:
             self._next = following
-            self.waiting = True
-            self._timer = qp.bus.call_later(0, self._retransmit)
+            self._proceed()
         elif self._alive():
-            if self._requests.pending:
-                self.start()
+            if self.pending:
+                self._start_timer()
             if not self.waiting and qp.sq is not None:
                 qp.sq.run()
 
     def _batch(self) -> int | None:
         """Send up to `BATCH` requests again; returns the PSN of the next one due, or None."""
-        qp, requests = self._qp, self._requests
+        qp = self._qp
         start, self._next = self._next, None
         sent = 0
-        for work in list(requests.pending):
+        for work in list(self.pending):
             if self.waiting or not self._alive() or work.status:
                 return None
             if start is not None and _before(work.psn, start):
                 continue  # an earlier batch
-            if not requests.pending or _before(work.psn, requests.pending[0].psn):
+            if not self.pending or _before(work.psn, self.pending[0].psn):
                 continue  # answered by now
             if sent == BATCH or qp.spent >= COST_LIMIT:
                 return work.psn
-            requests.transmit(work, note=False)
+            self.transmit(work, note=False)
             sent += 1
         return None
 

@@ -92,6 +92,9 @@ class ConnectedSender(SendEngine):
             qp.sqd_event = False
             qp.completions.event(AsyncEvent.SQ_DRAINED)
 
+    def _tell(self, text: str) -> None:
+        self._qp.bus.note(Kind.NOTE, f"QP {self._qp.qpn:#x}: {text}", obj=self._qp.qpn)
+
     def _note(self, index: int, error: Exception) -> None:
         qp = self._qp
         qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {index}: {error}", obj=qp.qpn)

@@ -44,9 +44,6 @@ class SendEngine:
     def stop(self) -> None:
         """Forget everything outstanding without completing it, and cancel timers."""
 
-    def close(self) -> None:
-        """Release the parts that refer to this engine, which is not used again after `stop`."""
-
 
 CLOSED: Final = SendEngine()
 

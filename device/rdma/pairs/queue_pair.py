@@ -116,7 +116,6 @@ class QueuePair(ABC):
 
         Its parts refer to each other: without this only Python's collector would free them.
         """
-        self.engine.close()
         self.engine = CLOSED
         self.responder = ReceiveEngine()
         self.sq = self.rq = None
