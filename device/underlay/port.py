@@ -18,7 +18,6 @@ from bluebridge.device.underlay.tunnel import (
     MOST_SEGMENTS,
     BurstSocket,
     Endpoint,
-    Refusal,
     Tunnel,
 )
 
@@ -164,13 +163,8 @@ class UnderlayPort:
     def report(self) -> list[str]:
         """Return a line for each peer, and one of datagrams that were refused, if there are any."""
         lines = [_text(endpoint, peer) for endpoint, peer in self._peers.items()]
-        refused = [f"{why} {count}" for why, count in self.refused.items() if count]
+        refused = [f"{why} {count}" for why, count in self._tunnel.refused.items() if count]
         return [*lines, f"refused: {', '.join(refused)}"] if refused else lines
-
-    @property
-    def refused(self) -> dict[Refusal, int]:
-        """How many datagrams were dropped, by reason."""
-        return self._tunnel.refused
 
 
 def _text(endpoint: Endpoint, peer: _Peer) -> str:

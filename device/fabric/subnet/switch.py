@@ -151,13 +151,11 @@ class Switch:
             agents[number] = PortAgent(number, guid, end_port=False, pkeys=ALL_PORTS_PKEYS)
             agents[number].open()
         agents[0].always_up()
-        self.node = Node(SWITCH, guid, DEVICE_SWITCH, agents, DESCRIPTION)
-        set_info, info = SWITCH_INFO.set, self.node.switch_info
-        set_info(info, "linear_capacity", FIRST_GROUP_LID)
-        set_info(info, "multicast_capacity", MULTICAST_LIDS)
-        set_info(info, "life_time", LIFE_TIME)
-        set_info(info, "partition_enforcement", ALL_PORTS_PKEYS)
-        set_info(info, "enhanced_port0", 1)
+        info = SWITCH_INFO.pack(
+            linear_capacity=FIRST_GROUP_LID, multicast_capacity=MULTICAST_LIDS,
+            life_time=LIFE_TIME, partition_enforcement=ALL_PORTS_PKEYS, enhanced_port0=1,
+        )  # fmt: skip
+        self.node = Node(SWITCH, guid, DEVICE_SWITCH, agents, DESCRIPTION, info)
         self.ports = {number: SwitchPort(self, agents[number]) for number in agents if number}
 
     def send_through(self, fabric: Fabric) -> None:
