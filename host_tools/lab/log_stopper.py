@@ -21,23 +21,11 @@ def check(text: str) -> None:
         raise UsageError(f"--stop-on: {error}") from error
 
 
-class LogStopper:
-    """The process that stops a bus log at a condition.
+def start(log: Path, control: Path, condition: str, messages: Path) -> subprocess.Popen[bytes]:
+    """Start the process that stops the bus log in folder `log` at a condition; main thread only.
 
-    `log` is the folder of the bus log, `control` the path of the server's control socket.
+    `control` is the server's control socket; what goes wrong is told in the file `messages`.
     """
-
-    def __init__(self, log: Path, control: Path, condition: str) -> None:
-        self._words = (str(log), str(control), condition)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self, messages: Path) -> None:
-        """Start the process; main thread only. Its standard error goes to the file `messages`."""
-        argv = [sys.executable, "-m", "bluebridge.host_tools.lab.log_stop", *self._words]
-        with messages.open("wb") as stderr:
-            self._process = processes.spawn(argv, cwd=HOME, stderr=stderr)
-
-    def stop(self) -> None:
-        """End the process, if it was started."""
-        if self._process is not None:
-            processes.stop(self._process)
+    words = ("bluebridge.host_tools.lab.log_stop", str(log), str(control), condition)
+    with messages.open("wb") as stderr:
+        return processes.spawn([sys.executable, "-m", *words], cwd=HOME, stderr=stderr)

@@ -8,8 +8,17 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from bluebridge.host_tools import processes
 from bluebridge.host_tools.errors import UsageError
-from bluebridge.host_tools.lab import folders, hardware, network_boot, root_ports, roots, snapshot
+from bluebridge.host_tools.lab import (
+    folders,
+    hardware,
+    log_stopper,
+    network_boot,
+    root_ports,
+    roots,
+    snapshot,
+)
 from bluebridge.host_tools.lab.artefacts import (
     ensure_artefacts,
     network_boot_files,
@@ -21,7 +30,6 @@ from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.device_server import DeviceServer, ServerConfig
 from bluebridge.host_tools.lab.guest_drivers import GuestDrivers
 from bluebridge.host_tools.lab.hardware import Hardware
-from bluebridge.host_tools.lab.log_stopper import LogStopper
 from bluebridge.host_tools.machine.qemu_arguments import NetworkBoot, Nic
 from bluebridge.host_tools.machine.vm import Vm, VmConfig
 from bluebridge.host_tools.processes import SideBySide, termination_as_exception
@@ -101,16 +109,10 @@ class Pair:
             stack.callback(self.server.stop)
             self.server.spawn()
             self._detail(f"device server: started (process {self.server.pid})")
-            self._start_stopper(stack)
-
-    def _start_stopper(self, stack: contextlib.ExitStack) -> None:
-        """Start the process that ends the bus log at an event that fulfils `stop_on`."""
-        config = self.config
-        if config.stop_on and config.bus_log:
-            control = self.folder / hardware.SOCKET
-            stopper = LogStopper(self.logs / "bus", control, config.stop_on)
-            stack.callback(stopper.stop)
-            stopper.start(self.logs / "stop-on.log")
+        if self.config.serves and self.config.stop_on and self.config.bus_log:
+            control, messages = self.folder / hardware.SOCKET, self.logs / "stop-on.log"
+            stopper = log_stopper.start(self.logs / "bus", control, self.config.stop_on, messages)
+            stack.callback(processes.stop, stopper)
 
     def _start_guests(self, stack: contextlib.ExitStack, found: Snapshot | None) -> None:
         for name in self.config.names:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,14 +10,7 @@ import pytest
 
 from tests.run import turns
 from tests.run.turns import Kept, Outcome, Result
-
-BEGAN = time.strptime("2026-11-22 06:00:00", "%Y-%m-%d %H:%M:%S")
-
-
-@pytest.fixture
-def kept(tmp_path: Path) -> Kept:
-    """What stays of a run."""
-    return Kept(tmp_path / "unsteady", lambda: BEGAN)
+from tests.unit.testing.conftest import BEGAN
 
 
 @dataclass

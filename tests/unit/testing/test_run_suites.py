@@ -22,15 +22,6 @@ from tests.run import programs, pytest_suite, turns
 from tests.run.pytest_suite import ROOT, PytestSuite, run_module
 from tests.run.turns import Kept, Suite
 
-BEGAN = time.strptime("2026-11-22 06:00:00", "%Y-%m-%d %H:%M:%S")
-
-
-@pytest.fixture
-def kept(tmp_path: Path) -> Kept:
-    """What stays of a run."""
-    return Kept(tmp_path / "unsteady", lambda: BEGAN)
-
-
 UNSTEADY = """
 import pytest
 
