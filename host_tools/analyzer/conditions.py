@@ -178,7 +178,10 @@ def _term(text: str) -> tuple[bool, Term]:
     if compared is None:
         return True, _pattern(text)
     name, sign, wanted = compared[1], compared[2], compared[3]
-    _check_name(name, text)
+    known = [*DIRECT, "status"]
+    close = difflib.get_close_matches(name.lower(), known, 1, _CLOSE)
+    if name not in known and close:
+        raise ConditionError(f"{text}: no field {name}; did you mean {close[0]}?")
     quoted = len(wanted) > 1 and wanted[0] == wanted[-1] and wanted[0] in "\"'"
     if not quoted and wanted[0] in "\"'/":
         raise ConditionError(f"{text}: compare with a whole value, or search for /expression/")
@@ -223,15 +226,6 @@ def _comparison(name: str, sign: str, wanted: Value) -> Term:
 
 def _folded(value: Value) -> Value:
     return value.lower() if isinstance(value, str) else value
-
-
-def _check_name(name: str, text: str) -> None:
-    known = [*DIRECT, "status"]
-    if name in known:
-        return
-    close = difflib.get_close_matches(name.lower(), known, 1, _CLOSE)
-    if close:
-        raise ConditionError(f"{text}: no field {name}; did you mean {close[0]}?")
 
 
 def _check_value(name: str, sign: str, value: Value) -> None:

@@ -153,11 +153,7 @@ def _amount(value: float) -> str:
     power = 0
     while value >= 1000 and power < len(_UNITS) - 1:
         value, power = value / 1000, power + 1
-    return (
-        f"{value:.0f} {_UNITS[power]}"
-        if value >= 100 or not power
-        else f"{value:.1f} {_UNITS[power]}"
-    )
+    return f"{value:.{int(value < 100 and power > 0)}f} {_UNITS[power]}"
 
 
 def _rates(machines: list[str], interval: Interval, seconds: float) -> Table:

@@ -7,7 +7,6 @@ import os
 import secrets
 import sys
 import webbrowser
-from pathlib import Path
 
 import bottle
 
@@ -45,15 +44,12 @@ def main(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     try:
-        one, other = (_lab(folder) for folder in options.compare)
+        # Without their sockets: a comparison changes no hardware.
+        found = [find(folder) for folder in options.compare]
+        one, other = (Lab(LogReader(folder), title) for folder, title, _ in found)
     except LogError as error:
         raise UsageError(str(error), "name the folders of two runs or logs") from error
     return _serve(SideBySide(one, other).application(), f"{one.title} and {other.title}", options)
-
-
-def _lab(folder: Path) -> Lab:
-    found, title, _ = find(folder)
-    return Lab(LogReader(found), title)  # without the socket: a comparison changes no hardware
 
 
 def _check(options: argparse.Namespace) -> None:
