@@ -17,7 +17,7 @@ from bluebridge.device.fabric.messages import (
 )
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ib.link import partitions_match
-from bluebridge.device.layout.net.roce import CONGESTION_SERVICE, BthOpcode
+from bluebridge.device.layout.net.roce import ANSWERS, CONGESTION_SERVICE
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.by_packets.receiver import PacketReceiver
 from bluebridge.device.rdma.by_packets.sender import SERVICES, PacketSender
@@ -38,7 +38,6 @@ MAX_LIVE = 1 << 16
 default_profile`).
 """
 
-_ANSWERS: Final = range(BthOpcode.RC_READ_RESPONSE_FIRST, BthOpcode.RC_ATOMIC_ACK + 1)
 PORTION: Final = 128
 """Number of queue pairs freed in one turn of the loop, which takes about a millisecond."""
 
@@ -180,7 +179,7 @@ class QueuePairs:
             return
         if message.marked and isinstance(engine, PacketSender):
             engine.congestion.marked()
-        if packet.opcode in _ANSWERS:
+        if packet.opcode in ANSWERS:
             if isinstance(engine, PacketSender):
                 engine.receive_packet(packet)
         elif isinstance(responder, PacketReceiver):
