@@ -1,4 +1,4 @@
-"""The bus log: what is recorded is read back, decoded, filtered and bounded."""
+"""The bus log: what is recorded is read back, decoded, filtered, bounded, also on a slow disk."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 
 from bluebridge.device.buslog.reader import Event, Filter, LogError, LogReader
 from bluebridge.device.buslog.record import META_NAME, RECORD, segment_name
+from bluebridge.device.buslog.segments import Batch, Segments
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4 import bar0, cqe, uar, wqe
@@ -312,3 +315,68 @@ def test_a_damaged_segment_is_named(tmp_path: Path) -> None:
     segment.write_bytes(b"\xee" * 70000)
     with pytest.raises(LogError, match="damaged"):
         list(LogReader(tmp_path))
+
+
+EVENTS = 2000
+LONG = 1 << 16
+
+
+class Disk:
+    """Holds every write while it is not `free`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.free = threading.Event()
+        write = Segments.write
+
+        def slow(segments: Segments, batch: Batch) -> None:
+            assert self.free.wait(30)
+            write(segments, batch)
+
+        monkeypatch.setattr(Segments, "write", slow)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    disk = Disk(monkeypatch)
+    yield disk
+    disk.free.set()
+
+
+@pytest.fixture
+def log(tmp_path: Path, disk: Disk) -> FileLog:
+    log = FileLog(tmp_path)
+    log.device("a")
+    log.write_behind()
+    return log
+
+
+def test_nothing_is_missing_and_in_order_at_the_end(
+    tmp_path: Path, disk: Disk, log: FileLog
+) -> None:
+    for number in range(EVENTS):
+        log.record(0, Kind.DMA_READ, 0, number, 64, bytes(64))
+        if not number % 100:
+            log.hand_over()
+    disk.free.set()
+    log.close()
+    assert [event.address for event in LogReader(tmp_path)] == list(range(EVENTS))
+
+
+def test_events_beyond_the_bound_are_counted(
+    tmp_path: Path, disk: Disk, log: FileLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those that were kept come first, then the note with the number of those that were not."""
+    for number in range(EVENTS):
+        log.record(0, Kind.NOTE, 0, number, LONG, bytes(LONG))
+    disk.free.set()
+    log.flush()
+    log.record(0, Kind.DMA_READ, 0, EVENTS, 64, bytes(64))
+    log.close()
+    *events, note, last = LogReader(tmp_path)
+    kept = [event.address for event in events]
+    assert kept == list(range(len(kept)))
+    missing = EVENTS - len(kept)
+    assert 0 < missing < EVENTS
+    assert note.text == f"the disk is too slow: {missing} events are missing so far"
+    assert last.address == EVENTS
+    assert "events are missing so far" in caplog.text
