@@ -10,7 +10,6 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import CQC, EQC, MAP_ENTRY, MPT, RING_UNIT
 from bluebridge.device.layout.mlx4.cqe import CQE_SIZE
 from bluebridge.device.layout.mlx4.eqe import EQE, EQE_SIZE, EventType
-from bluebridge.device.mlx4.memory.protection_table import hardware_key
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueue
 from tests.models.hca_commands import CommandDriver
 
@@ -20,6 +19,11 @@ TABLE_BYTES = 1 << 18
 ASYNC_EQN, COMP_EQN = 4, 5
 UAR_PAGE = 128
 ALL_RIGHTS = 0x1F << 10
+
+
+def hardware_key(key: int) -> int:
+    """A key as an MPT stores it: rotated so that the index is in the low bits."""
+    return key >> 8 | (key & 0xFF) << 24
 
 
 @dataclass(slots=True)

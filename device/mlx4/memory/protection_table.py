@@ -24,7 +24,6 @@ from bluebridge.device.rdma.memory.region import (
     ALL_RIGHTS,
     EVERYTHING,
     MemoryRegion,
-    Rights,
     pages_of,
 )
 from bluebridge.device.rdma.memory.regions import PAGE_SHIFTS, MemoryRegions
@@ -34,29 +33,9 @@ PD_BITS: Final = 17
 """Number of bits of a protection domain's number that the MPT holds."""
 
 
-def hardware_key(key: int) -> int:
-    """Return a key in the form an MPT stores: rotated so that the index is in the low bits."""
-    return key >> 8 | (key & 0xFF) << 24
-
-
 def software_key(key: int) -> int:
     """Return a key as software knows it, from the form that an MPT stores."""
     return key << 8 & 0xFFFFFFFF | key >> 24
-
-
-def rights_of_fast_register(flags: int) -> Rights:
-    """Return the rights in the flags word of a fast-registration segment (b27..b31)."""
-    rights = Rights(0)
-    for bit, right in (
-        (27, Rights.LOCAL_READ),
-        (28, Rights.LOCAL_WRITE),
-        (29, Rights.REMOTE_READ),
-        (30, Rights.REMOTE_WRITE),
-        (31, Rights.REMOTE_ATOMIC),
-    ):
-        if flags >> bit & 1:
-            rights |= right
-    return rights
 
 
 def region_of_entry(index: int, entry: bytes, log_mpts: int) -> MemoryRegion:

@@ -26,7 +26,6 @@ from bluebridge.device.layout.mlx4.wqe import (
     BindFlag,
 )
 from bluebridge.device.layout.net.ethernet import ETHERTYPE_SERVICE_VLAN, ETHERTYPE_VLAN
-from bluebridge.device.mlx4.memory.protection_table import rights_of_fast_register
 from bluebridge.device.mlx4.words import OPERATIONS
 from bluebridge.device.rdma.datagrams.sender import MAX_PAYLOAD
 from bluebridge.device.rdma.memory.region import Rights
@@ -76,11 +75,10 @@ _LOW_24_BITS: Final = 0xFFFFFF
 _BOTH_CHECKSUMS: Final = IP_CHECKSUM | L4_CHECKSUM
 LENGTH_MASK: Final = 0x7FFFFFFF
 
-_BIND_RIGHTS: Final = (
-    (int(BindFlag.REMOTE_READ), int(Rights.REMOTE_READ)),
-    (int(BindFlag.REMOTE_WRITE), int(Rights.REMOTE_WRITE)),
-    (int(BindFlag.REMOTE_ATOMIC), int(Rights.REMOTE_ATOMIC)),
-)
+_RIGHTS_SHIFT: Final = 17
+"""Distance of the rights in segments, bits 27 to 31, from those of MPT entries, as in `Rights`."""
+_BOUND: Final = int(Rights.REMOTE_READ | Rights.REMOTE_WRITE | Rights.REMOTE_ATOMIC)
+_REGISTERED: Final = int(Rights.LOCAL_READ | Rights.LOCAL_WRITE) | _BOUND
 _KEY_OFFSET: Final = 8
 _ADDRESS: Final = CTRL_SIZE
 _ADDRESS_END: Final = CTRL_SIZE + 32
@@ -306,7 +304,7 @@ def parse_large_send(work: PacketWork, raw: bytes, position: int, limit: int) ->
 def registration_of(segment: bytes) -> Registration:
     """Return the registration that a segment asks for (Linux `ib/qp.c: set_reg_seg`)."""
     flags, key, page_list, start, length, offset, page_shift = FAST_REG.unpack_from(segment)
-    rights = int(rights_of_fast_register(flags))
+    rights = flags >> _RIGHTS_SHIFT & _REGISTERED
     return Registration(key, start, length, offset, page_shift, rights, page_list)
 
 
@@ -316,10 +314,7 @@ def binding_of(segment: bytes) -> Binding:
     Linux `mlx4/mr.c: mlx4_mw_enable`, rdma-core `providers/mlx4/qp.c: set_bind_seg`.
     """
     access, kind, rkey, lkey, va, length = BIND_SEGMENT.unpack_from(segment)
-    rights = 0
-    for flag, right in _BIND_RIGHTS:
-        if access & flag:
-            rights |= right
+    rights = access >> _RIGHTS_SHIFT & _BOUND
     second_type, zero_based = bool(kind & BindFlag.TYPE_2), bool(kind & BindFlag.ZERO_BASED)
     return Binding(rkey, lkey, va, length, rights, second_type=second_type, zero_based=zero_based)
 

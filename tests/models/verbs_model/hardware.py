@@ -13,8 +13,8 @@ from bluebridge.device.layout.mlx4.contexts import MPT, QPC, QPC_SIZE, ServiceTy
 from bluebridge.device.layout.mlx4.cqe import RecvOpcode
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.wqe import BindFlag, SendOpcode
-from bluebridge.device.mlx4.memory.protection_table import hardware_key
 from bluebridge.device.rdma.memory.region import Rights
+from tests.models.hca_driver import hardware_key
 from tests.models.rdma_node import ALL_REMOTE, SPECIAL_BASE, Node, Wc, data, inline, remote
 from tests.models.rdma_node import TestQp as Queues
 from tests.models.verbs_model.values import (

@@ -8,7 +8,7 @@ import pytest
 
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
-from bluebridge.device.mlx4.memory.protection_table import rights_of_fast_register
+from bluebridge.device.mlx4.rings.work_requests import registration_of
 from bluebridge.device.rdma.memory.region import AccessError, Rights
 from bluebridge.device.rdma.memory.regions import Registration
 from tests.models.hca_driver import ALL_RIGHTS, Driver
@@ -114,8 +114,8 @@ def test_a_key_of_another_index_is_refused_even_when_it_masks_to_the_same(driver
 
 
 def test_fast_registration_rights(driver: Driver) -> None:
-    assert rights_of_fast_register(0x1F << 27) == ALL_RIGHTS
-    assert rights_of_fast_register(1 << 29) == Rights.REMOTE_READ
+    for flags, rights in ((0x1F << 27, ALL_RIGHTS), (1 << 29, Rights.REMOTE_READ)):
+        assert registration_of(pack(">IIQQQII", flags, *[0] * 6)).rights == rights
     key = driver.create_fast_mr(2)
     register(driver, key, rights=Rights.REMOTE_READ)
     assert resolve(driver, key, START, 1, Rights.REMOTE_READ)

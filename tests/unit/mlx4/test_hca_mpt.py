@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from bluebridge.device.layout.mlx4.capabilities import RESERVED_LKEY
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import MPT, MPT_SIZE
-from bluebridge.device.mlx4.memory.protection_table import hardware_key
 from bluebridge.device.rdma.memory.region import (
     AccessError,
     MemoryRegion,
@@ -265,10 +264,6 @@ def test_refusals(driver: Driver, key: int) -> None:
         assert driver.try_command(Opcode.SW2HW_MPT, data, index)[0] == status, (index, status)
     assert len(driver.adapter.regions) == 1
     driver.command(Opcode.SW2HW_MPT, entry(), fresh)
-
-
-def test_hardware_keys_rotate() -> None:
-    assert hardware_key(0x12345678) == 0x78123456
 
 
 # -- one device for the many examples of hypothesis ------------------------------------------------

@@ -10,9 +10,8 @@ from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import MPT
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.wqe import BindFlag
-from bluebridge.device.mlx4.memory.protection_table import hardware_key
 from bluebridge.device.rdma.memory.region import Rights
-from tests.models.hca_driver import ALL_RIGHTS
+from tests.models.hca_driver import ALL_RIGHTS, hardware_key
 from tests.models.rdma_node import PD, Node, Pair, SendOpcode, inline, remote
 
 BINDABLE = ALL_RIGHTS | int(Rights.BIND_WINDOW)
