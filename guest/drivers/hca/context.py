@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Self
 
-from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP, BmmeFlag
+from bluebridge.device.layout.mlx4.capabilities import BmmeFlag
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.ports import CONFIG_DEV, CONFIG_DEV_ROCE_PORT
 from bluebridge.device.layout.net.ip import ROCE_PORT
@@ -122,18 +122,18 @@ class PortContext:
 
     def query_device(self) -> DeviceAttr:
         """Return the device's limits and abilities out of the answer to QUERY_DEV_CAP."""
-        cap, limits = self.adapter.capabilities, self.adapter.limits
-        bmme = QUERY_DEV_CAP.get(cap, "bmme_flags")
+        cap = self.adapter.capability
+        bmme = cap("bmme_flags")
         return DeviceAttr(
             name=self.name, fw_version=self.adapter.firmware.version,
-            node_guid=self._device.node_guid, max_qp_wr=limits.qp_wqes,
-            max_cqe=(1 << limits.log_cqes) - 1, max_sge=QUERY_DEV_CAP.get(cap, "max_sq_sge"),
-            max_qp_rd_atomic=1 << QUERY_DEV_CAP.get(cap, "log_max_requester_depth"),
-            max_msg=1 << QUERY_DEV_CAP.get(cap, "log_max_msg"),
-            page_size_cap=(1 << 64) - (1 << QUERY_DEV_CAP.get(cap, "log_page_size")),
+            node_guid=self._device.node_guid, max_qp_wr=1 << cap("log_max_qp_wqes"),
+            max_cqe=(1 << cap("log_max_cqes") - 1) - 1, max_sge=cap("max_sq_sge"),
+            max_qp_rd_atomic=1 << cap("log_max_requester_depth"),
+            max_msg=1 << cap("log_max_msg"),
+            page_size_cap=(1 << 64) - (1 << cap("log_page_size")),
             max_fast_reg_pages=MAX_FAST_REG_PAGES, local_inv=bool(bmme & BmmeFlag.LOCAL_INV),
             fast_reg=bool(bmme & BmmeFlag.FAST_REG_WR),
-            flags=QUERY_DEV_CAP.get(cap, "flags_hi") << 32 | QUERY_DEV_CAP.get(cap, "flags_lo"),
+            flags=cap("flags_hi") << 32 | cap("flags_lo"),
         )  # fmt: skip
 
     def query_port(self) -> PortAttr:
@@ -143,10 +143,9 @@ class PortContext:
     @property
     def local_dma_lkey(self) -> int | None:
         """The local key that reaches all DMA memory in every PD, None when there is none."""
-        cap = self.adapter.capabilities
-        if not QUERY_DEV_CAP.get(cap, "bmme_flags") & BmmeFlag.RESERVED_LKEY:
+        if not self.adapter.capability("bmme_flags") & BmmeFlag.RESERVED_LKEY:
             return None
-        return QUERY_DEV_CAP.get(cap, "reserved_lkey")
+        return self.adapter.capability("reserved_lkey")
 
     @property
     def address(self) -> bytes:
@@ -202,7 +201,7 @@ class Context(PortContext):
     def port(self, number: int) -> PortContext:
         if number == 1:
             return self
-        count = QUERY_DEV_CAP.get(self.adapter.capabilities, "num_ports")
+        count = self.adapter.capability("num_ports")
         if not 1 <= number <= count:
             raise VerbsError(f"{self.name} has no port {number}, but 1 to {count}")
         if number not in self._others:
@@ -274,8 +273,7 @@ def _roce_v2(adapter: Adapter) -> bool:
 
     core/main.c: mlx4_init_hca calls mlx4_config_roce_v2_port.
     """
-    flags = QUERY_DEV_CAP.get(adapter.capabilities, "bmme_flags")
-    if not flags & BmmeFlag.ROCE_V1_V2:
+    if not adapter.capability("bmme_flags") & BmmeFlag.ROCE_V1_V2:
         return False
     settings = CONFIG_DEV.pack(update_flags=CONFIG_DEV_ROCE_PORT, roce_port=ROCE_PORT)
     adapter.commands.run(Opcode.CONFIG_DEV, data=settings)

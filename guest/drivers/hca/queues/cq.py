@@ -70,7 +70,7 @@ class Cq:
         self, adapter: Adapter, entries: int, channel: CompChannel | None, async_eqn: int
     ) -> None:
         log = max(1, entries.bit_length())  # one more than asked for, as Linux does
-        if entries < 1 or log > adapter.limits.log_cqes:
+        if entries < 1 or log >= adapter.capability("log_max_cqes"):
             raise VerbsError(f"a CQ of {entries} entries is not possible")
         self.channel = channel
         self._adapter = adapter

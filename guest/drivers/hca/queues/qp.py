@@ -187,7 +187,7 @@ class Qp(WorkQueues):
         self.send_cq, self.recv_cq = _own_cq(init.send_cq), _own_cq(init.recv_cq)
         self.state = QpState.RESET
         self._adapter = adapter
-        self._size(init, adapter.limits)
+        self._size(init, adapter)
         qpn = _allocate_number(adapter, init.type, port.number)
         self.port_number = port.number
         self._port = port

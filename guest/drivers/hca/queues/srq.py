@@ -28,7 +28,8 @@ class Srq:
         self._adapter = adapter
         self._log = max_wr.bit_length()
         self.shift = (max(32, 16 + 16 * max_sge) - 1).bit_length()
-        if max_wr < 1 or max_sge < 1 or self._log > adapter.limits.log_srq_wqes or self.shift > 11:
+        too_long = self._log > adapter.capability("log_max_srq_wqes")
+        if max_wr < 1 or max_sge < 1 or too_long or self.shift > 11:
             raise VerbsError(f"an SRQ of {max_wr} requests of {max_sge} pieces is not possible")
         self._max_sge = (1 << self.shift) // 16 - 1
         count = 1 << self._log

@@ -21,7 +21,6 @@ from bluebridge.guest.drivers.hca.posting.operations import (
 from bluebridge.guest.drivers.hca.posting.wqe import write_receive
 from bluebridge.guest.drivers.hca.queues.srq import Srq
 from bluebridge.guest.drivers.hca.resources.adapter import Adapter
-from bluebridge.guest.drivers.hca.resources.numbers import Limits
 from bluebridge.guest.verbs.enums import QpType
 from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.interface import EthernetPort
@@ -120,19 +119,21 @@ class WorkQueues(StateChanges):
         if self.srq is not None:
             self.srq.complete(index)
 
-    def _size(self, init: QpInit, limits: Limits) -> None:
+    def _size(self, init: QpInit, adapter: Adapter) -> None:
         """Set where the queues lie in their memory; `VerbsError` when the device cannot have them.
 
         Each has 2^n entries of 2^m bytes; that with the larger ones comes first (ib/qp.c:
         set_kernel_sq_size).
         """
-        if not 1 <= init.max_send_wr <= limits.qp_wqes or init.max_recv_wr > limits.qp_wqes:
-            raise VerbsError(f"queues hold 1 to {limits.qp_wqes} requests")
+        cap = adapter.capability
+        most = 1 << cap("log_max_qp_wqes")
+        if not 1 <= init.max_send_wr <= most or init.max_recv_wr > most:
+            raise VerbsError(f"queues hold 1 to {most} requests")
         # Inline data loses four bytes at each 64-byte line and is padded at its end.
         inline = init.max_inline + 4 * (init.max_inline // 60 + 2) + 12 if init.max_inline else 0
         overhead = OVERHEAD[init.type]
         size = overhead + max(16 * max(1, init.max_send_sge), inline)
-        if size > limits.send_bytes or init.max_recv_sge * 16 > limits.recv_bytes:
+        if size > cap("max_sq_desc") or init.max_recv_sge * 16 > cap("max_rq_desc"):
             raise VerbsError("too many pieces or inline bytes for one queue entry")
         has_receives = init.srq is None and init.max_recv_wr > 0
         self.sq_shift, self._sq_count = max(6, log2(size)), 1 << log2(init.max_send_wr)

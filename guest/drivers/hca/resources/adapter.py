@@ -32,7 +32,7 @@ from bluebridge.guest.drivers.hca.resources.commands import (
     HcaHealth,
 )
 from bluebridge.guest.drivers.hca.resources.icm import Icm
-from bluebridge.guest.drivers.hca.resources.numbers import DEFAULT, Limits, NumberSpaces, Profile
+from bluebridge.guest.drivers.hca.resources.numbers import DEFAULT, NumberSpaces, Profile
 from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.values import CompletionQueue
 
@@ -194,15 +194,18 @@ class Adapter:
         self.commands = FirmwareCommands(bus, self.health)
         self.firmware = Firmware(bus, self.commands, self.health)
         self.capabilities = self.commands.query(Opcode.QUERY_DEV_CAP)
-        self.limits = Limits.of(self.capabilities)
         self.icm = Icm(bus, self.commands, self.capabilities, profile)
         self.numbers = NumberSpaces(self.capabilities, profile, chance)
         self.vectors = InterruptVectors(())
 
+    def capability(self, name: str) -> int:
+        """Return a field of the answer to QUERY_DEV_CAP."""
+        return QUERY_DEV_CAP.get(self.capabilities, name)
+
     def start(self, vectors: int) -> None:
         """Map the context memory, start the HCA, set up `vectors` interrupt vectors."""
         self.icm.map()
-        size = 1 << (QUERY_DEV_CAP.get(self.capabilities, "uar_size_code") + 20)
+        size = 1 << (self.capability("uar_size_code") + 20)
         data = self.icm.init_hca()
         INIT_HCA.set(data, "log_uars", (size // PAGE_SIZE).bit_length() - 1)
         self.commands.run(Opcode.INIT_HCA, data=data)
