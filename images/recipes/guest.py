@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from bluebridge.images import prune
 from bluebridge.images.apt import Packages
 from bluebridge.images.cache import Cache, file_digest
 from bluebridge.images.overlay import CpioWriter, compile_python
@@ -30,11 +29,11 @@ from bluebridge.images.recipes.kernel_modules import VfioRecipe
 from bluebridge.images.recipes.recipe import Recipe
 from bluebridge.images.run import run
 from bluebridge.images.source import PACKAGE
-from bluebridge.images.unpack import foreign, unpack
+from bluebridge.images.unpack import foreign, gunzip, prune, prune_libraries, unpack
 
 OWN = PACKAGE / "images" / "guest"
-CODE = (guest_contents, prune)
-"""Modules whose source is part of the image's key."""
+CODE = (guest_contents, unpack)
+"""The files of these are part of the key of the image."""
 SCRIPTS = {
     "init": "init",
     "bluebridge-mlx4": "usr/sbin/bluebridge-mlx4",
@@ -65,9 +64,9 @@ class GuestRecipe(Recipe):
         root = folder / "root"
         packages = self.packages.fetch(REQUEST)
         unpack([path for path in packages if path.name.partition("_")[0] not in UNWANTED], root)
-        prune.remove(root, REMOVED, kept=[TESTS])
-        prune.gunzip(root / TESTS)
-        prune.libraries(root, OPENED_BY_NAME)
+        prune(root, REMOVED, kept=[TESTS])
+        gunzip(root / TESTS)
+        prune_libraries(root, OPENED_BY_NAME)
         _complete(root)
         self._add_modules(root)
         compile_python(root, root, *root.glob("usr/lib/python3*"), root / TESTS)

@@ -12,14 +12,13 @@ import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bluebridge.images import prune
 from bluebridge.images.apt import Packages
 from bluebridge.images.cache import Cache, file_digest
 from bluebridge.images.recipes.guest import GuestRecipe
 from bluebridge.images.recipes.kernel import KernelRecipe, ModuleTree
 from bluebridge.images.recipes.recipe import Recipe
 from bluebridge.images.run import run
-from bluebridge.images.unpack import LIBRARIES, unpack
+from bluebridge.images.unpack import LIBRARIES, prune, prune_libraries, unpack
 
 
 class GuestArchiveRecipe(Recipe):
@@ -42,7 +41,7 @@ class GuestArchiveRecipe(Recipe):
         keep(root, self.kept)
 
     def inputs(self) -> Sequence[object]:
-        code = file_digest(Path(inspect.getfile(prune)))
+        code = file_digest(Path(inspect.getfile(unpack)))
         found = [self.packages.resolve(request) for request in self.requests]
         return [found, self.guest.key(), code]
 
@@ -50,7 +49,7 @@ class GuestArchiveRecipe(Recipe):
         root = folder / "root"
         unpack([each for request in self.requests for each in self.packages.fetch(request)], root)
         self.keep(root)
-        prune.libraries(root, self.opened)
+        prune_libraries(root, self.opened)
         base = self.guest.folder() / "root"
         with tarfile.open(folder / self.archive, "w") as archive:
             for path in lacking(root, base):
@@ -62,7 +61,7 @@ def keep(root: Path, kept: Sequence[str]) -> None:
     """Remove all but shared libraries and the paths `kept`."""
     folders = [f"{LIBRARIES}/{path.name}" for path in (root / LIBRARIES).iterdir() if path.is_dir()]
     others = ("[!u]*", "usr/[!l]*", "usr/lib/[!x]*", "usr/lib64")
-    prune.remove(root, (*others, *folders), kept)
+    prune(root, (*others, *folders), kept)
 
 
 def lacking(root: Path, base: Path) -> Iterator[Path]:
@@ -161,7 +160,7 @@ class NfsRecipe(GuestArchiveRecipe):
 
     def keep(self, root: Path) -> None:
         super().keep(root)
-        prune.remove(root, ["usr/libexec"])
+        prune(root, ["usr/libexec"])
         kernel = self.guest.kernel
         modules = Path("usr/lib/modules") / kernel.release()
         tree = ModuleTree(kernel.folder() / "root" / modules)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bluebridge.images import prune
+from bluebridge.images import unpack
 from bluebridge.images.recipes import guest_contents
 from bluebridge.images.report import ImageError
 from bluebridge.images.unpack import LIBRARIES
@@ -25,34 +25,36 @@ def shared_object(*names: str) -> bytes:
     for name in names:
         offsets.append(len(strings))
         strings += name.encode() + b"\0"
-    start = prune.HEADER.size + 2 * prune.SEGMENT.size
-    entries = [(prune.DT_STRTAB, LOADED_AT + start)]
-    entries += [(prune.DT_NEEDED, offset) for offset in offsets]
-    entries += [(prune.DT_NULL, 0), (prune.DT_NEEDED, 0xDEAD)]
-    dynamic = b"".join(prune.ENTRY.pack(*entry) for entry in entries)
+    start = unpack.HEADER.size + 2 * unpack.SEGMENT.size
+    entries = [(unpack.DT_STRTAB, LOADED_AT + start)]
+    entries += [(unpack.DT_NEEDED, offset) for offset in offsets]
+    entries += [(unpack.DT_NULL, 0), (unpack.DT_NEEDED, 0xDEAD)]
+    dynamic = b"".join(unpack.ENTRY.pack(*entry) for entry in entries)
     at, size = start + len(strings), start + len(strings) + len(dynamic)
-    header = prune.HEADER.pack(
-        prune.MAGIC, 3, 62, 1, 0, prune.HEADER.size, 0, 0, 64, prune.SEGMENT.size, 2, 0, 0, 0
+    header = unpack.HEADER.pack(
+        unpack.MAGIC, 3, 62, 1, 0, unpack.HEADER.size, 0, 0, 64, unpack.SEGMENT.size, 2, 0, 0, 0
     )
-    load = prune.SEGMENT.pack(prune.PT_LOAD, 5, 0, LOADED_AT, LOADED_AT, size, size, 4096)
+    load = unpack.SEGMENT.pack(unpack.PT_LOAD, 5, 0, LOADED_AT, LOADED_AT, size, size, 4096)
     where = LOADED_AT + at
-    found = prune.SEGMENT.pack(prune.PT_DYNAMIC, 4, at, where, where, len(dynamic), len(dynamic), 8)
+    found = unpack.SEGMENT.pack(
+        unpack.PT_DYNAMIC, 4, at, where, where, len(dynamic), len(dynamic), 8
+    )
     return header + load + found + strings + dynamic
 
 
 def test_a_program_of_this_host_needs_the_c_library() -> None:
-    assert "libc.so.6" in prune.needed(Path("/bin/sh"))
+    assert "libc.so.6" in unpack.needed(Path("/bin/sh"))
 
 
 @given(NAMES)
 def test_needed_libraries_come_back(names: list[str]) -> None:
-    assert prune.needed_by(shared_object(*names)) == names
+    assert unpack.needed_by(shared_object(*names)) == names
 
 
 @pytest.mark.parametrize("content", [b"", b"#!/bin/sh\n", b"\x7fELF\x01\x01 of 32 bits"])
 def test_a_file_that_is_no_elf_needs_nothing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
-    assert prune.needed(tmp_path / "file") == []
+    assert unpack.needed(tmp_path / "file") == []
 
 
 def test_patterns_take_folders_files_and_links_but_not_what_is_kept(tmp_path: Path) -> None:
@@ -62,8 +64,8 @@ def test_patterns_take_folders_files_and_links_but_not_what_is_kept(tmp_path: Pa
     (tmp_path / "doc/rdma/changelog").touch()
     (tmp_path / "doc/other").mkdir()
     (tmp_path / "man").symlink_to("doc")
-    prune.remove(tmp_path, ["doc", "man", "absent*"], kept=["doc/rdma/tests"])
-    prune.gunzip(kept)
+    unpack.prune(tmp_path, ["doc", "man", "absent*"], kept=["doc/rdma/tests"])
+    unpack.gunzip(kept)
     left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")}
     assert left == {"doc", "doc/rdma", "doc/rdma/tests", "doc/rdma/tests/base.py"}
     assert (kept / "base.py").read_bytes() == b"pass"
@@ -90,7 +92,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_only_needed_libraries_stay(root: Path) -> None:
-    prune.libraries(root, ["libnss_dns.so.2", "libabsent.so"])
+    unpack.prune_libraries(root, ["libnss_dns.so.2", "libabsent.so"])
     left = {path.name for path in (root / LIBRARIES).iterdir()} - {"plugins"}
     assert left == {"libone.so.1", "libone.so.1.2", "libtwo.so", "libmlx.so.3", "libnss_dns.so.2"}
 
@@ -98,7 +100,7 @@ def test_only_needed_libraries_stay(root: Path) -> None:
 def test_a_missing_library_is_named(root: Path) -> None:
     (root / "usr/bin/other").write_bytes(shared_object("libgone.so.7"))
     with pytest.raises(ImageError, match=r"lacks the library libgone\.so\.7"):
-        prune.libraries(root, [])
+        unpack.prune_libraries(root, [])
 
 
 def test_the_tables_of_contents_have_no_duplicates() -> None:
