@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,16 +16,10 @@ import pytest
 from bluebridge.host_tools.agent import Agent, AgentLost, CommandTimedOut, Identity
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine.vm import Vm
+from tests.models.until import until
 from tests.vm.conftest import BOOT_SECONDS, ROOT
 
 pytestmark = [pytest.mark.timeout(2 * BOOT_SECONDS), pytest.mark.devices(), pytest.mark.shared_pair]
-
-
-def _until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_commands(guest_a: Vm) -> None:
@@ -58,7 +51,7 @@ def test_files_both_ways(guest_a: Vm, tmp_path: Path) -> None:
 def test_time_limit(guest_a: Vm) -> None:
     with pytest.raises(CommandTimedOut, match="killed after 1 s"):
         guest_a.agent.run("sleep 1000 & sleep 1000", timeout=1)
-    _until(lambda: "sleep" not in guest_a.agent.run("ps").text)
+    until(lambda: "sleep" not in guest_a.agent.run("ps").text)
 
 
 def test_a_client_that_is_killed_takes_its_command_along(guest_a: Vm) -> None:
@@ -68,9 +61,9 @@ def test_a_client_that_is_killed_takes_its_command_along(guest_a: Vm) -> None:
     )
     sockets = [str(path) for path in guest_a.agent_sockets]
     with subprocess.Popen([sys.executable, "-c", code, *sockets], cwd=ROOT) as client:
-        _until(lambda: "sleep 77" in guest_a.agent.run("ps").text)
+        until(lambda: "sleep 77" in guest_a.agent.run("ps").text)
         client.kill()
-    _until(lambda: "sleep 77" not in guest_a.agent.run("ps").text)
+    until(lambda: "sleep 77" not in guest_a.agent.run("ps").text)
 
 
 def test_clients_side_by_side_and_one_after_the_other(guest_a: Vm) -> None:
@@ -80,7 +73,7 @@ def test_clients_side_by_side_and_one_after_the_other(guest_a: Vm) -> None:
             flood = other.start("cat /dev/zero")
             next(flood.output())
             assert guest_a.agent.run("echo fine", timeout=20).text == "fine"
-    _until(lambda: guest_a.agent.ping()["operations"] == 0)
+    until(lambda: guest_a.agent.ping()["operations"] == 0)
 
 
 def test_a_flood_and_the_console(guest_a: Vm) -> None:
@@ -109,7 +102,7 @@ def test_nics_are_no_twins(guest_a: Vm) -> None:
     guest_a.qmp.command("netdev_add", type="hubport", id="net", hubid=0)
     nic = {"driver": "virtio-net-pci", "netdev": "net", "bus": "port0", "romfile": ""}
     guest_a.qmp.command("device_add", **nic)
-    _until(lambda: guest_a.function(0) is not None)
+    until(lambda: guest_a.function(0) is not None)
     up = "modprobe virtio_net; until ip link set eth0 up 2>/dev/null; do sleep 0.1; done"
     guest_a.agent.run(up, check=True, timeout=60)
     identity = Identity("zebra")

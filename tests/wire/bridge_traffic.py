@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +12,7 @@ from bluebridge.device.layout.ntb.models import SWITCHTEC, BridgeModel
 from bluebridge.device.layout.ntb.switchtec import LinkMessage, Operation
 from bluebridge.guest.drivers.dma import Engine
 from bluebridge.guest.drivers.ntb import Bridge, bridge_of
+from tests.models.until import until
 from tests.wire.function import GuestRam, WireFunction
 
 BARS = {0: 0xF7_8040_0000, 2: 0xF7_8000_0000, 4: 0xF7_8020_0000}
@@ -121,13 +121,6 @@ class Switchtec:
         """Let it interrupt."""
         self.masked |= bits
         self.put("inbound_mask", 8, self.masked)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for it."""
-    deadline = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
 
 
 def play(model: BridgeModel, folder: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from bluebridge.device.layout.ntb.models import MODELS, BridgeModel
 from bluebridge.host_tools.lab.hardware import Hardware, tell
-from tests.wire.bridge_traffic import BARS, HEARD, MASKED, connected, until
+from tests.models.until import until
+from tests.wire.bridge_traffic import BARS, HEARD, MASKED, connected
 from tests.wire.function import GuestRam, WireFunction
 from tests.wire.server import serving
 

@@ -16,6 +16,7 @@ from bluebridge.guest.protocols.krping import host as krping
 from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.guest.verbs import DeviceLost, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
+from tests.models.until import until
 from tests.models.verbs.krping_contract import (
     CLIENT_IP,
     SERVER_IP,
@@ -23,7 +24,6 @@ from tests.models.verbs.krping_contract import (
     Side,
     both,
     start,
-    until,
 )
 from tests.wire.conftest import StartServer
 from tests.wire.players import connected

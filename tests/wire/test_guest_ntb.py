@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -13,11 +13,11 @@ import pytest
 
 from bluebridge.device.layout.ioat import ChannelError
 from bluebridge.device.layout.ntb.models import BY_PCI_ID
-from bluebridge.guest.drivers.bus.vectors import Deadline
 from bluebridge.guest.drivers.dma import ChannelHalted, DmaError, Engine
 from bluebridge.guest.drivers.ntb import DRIVERS, Bridge, NtbError, NtbTimeout, bridge_of
 from bluebridge.guest.drivers.ntb.pingpong import PingPong
 from bluebridge.guest.errors import DeviceError
+from tests.models.until import until
 from tests.wire.function import GuestRam, WireFunction
 from tests.wire.server import serving
 
@@ -77,12 +77,6 @@ def _both_ways(sides: tuple[Side, Side]) -> tuple[tuple[Side, Side], ...]:
     return (sides, (sides[1], sides[0]))
 
 
-def _until(holds: Callable[[], bool]) -> None:
-    deadline = Deadline(SECONDS)
-    while not holds():
-        assert not deadline.over
-
-
 def _has_rung(bridge: Bridge, bits: int) -> bool:
     return bridge.rung() == bits
 
@@ -116,7 +110,7 @@ def test_doorbells_are_masked_pend_and_interrupt(sides: tuple[Side, Side]) -> No
             there.bridge.wait_rung(highest)
         here.bridge.ring(highest | 1)
         # They wait until the receiver has looked at a link that came up just now.
-        _until(partial(_has_rung, there.bridge, highest | 1))
+        until(partial(_has_rung, there.bridge, highest | 1))
         there.bridge.unmask(highest | 1)  # what is pending interrupts now
         assert there.bridge.wait_rung(highest, SECONDS) == highest
         assert there.bridge.rung() == 1

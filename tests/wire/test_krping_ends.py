@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.models.verbs.krping_contract import CLIENT_IP, SERVER_IP, Run, Side, both, start, until
+from tests.models.until import until
+from tests.models.verbs.krping_contract import CLIENT_IP, SERVER_IP, Run, Side, both, start
 from tests.wire.krping_pair import opened
 from tests.wire.server import ROOT, ServerProcess
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -17,6 +16,7 @@ from bluebridge.guest.protocols.krping.host import Host, Result
 from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.guest.protocols.krping.thread import KrpingThread
 from bluebridge.guest.verbs import Device
+from tests.models.until import until
 
 SERVER_IP = "192.168.69.127"
 CLIENT_IP = "192.168.69.128"
@@ -88,14 +88,6 @@ def both(pair: tuple[Side, Side], options: str, port: int = 9999) -> tuple[Run, 
     address = f"addr={SERVER_IP},port={port}"
     server = start(pair[0], f"server,{address},{options}".rstrip(","))
     return server, start(pair[1], f"client,{address},{options}".rstrip(","))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition that another thread brings about."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.002)
 
 
 Sides = tuple[Side, Side]

@@ -6,6 +6,7 @@ import io
 import signal
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,14 +22,7 @@ from bluebridge.host_tools.agent import (
 )
 from bluebridge.host_tools.errors import CommandFailed
 from tests.models.agent_port import AgentPort
-
-
-def _until(condition: object, seconds: float = 10) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+from tests.models.until import until
 
 
 def test_status_and_separate_streams(agent: Agent) -> None:
@@ -108,7 +102,7 @@ def test_time_limit_kills_the_whole_session(agent: Agent, tmp_path: Path) -> Non
     assert time.monotonic() - begin < 60
     assert caught.value.stdout == b"begun\n"
     for pid in pids.read_text().split():
-        _until(lambda pid=pid: _dead(int(pid)))
+        until(partial(_dead, int(pid)))
 
 
 def _dead(pid: int) -> bool:
@@ -130,7 +124,7 @@ def test_background_processes_outlive_their_command(agent: Agent, tmp_path: Path
     begin = time.monotonic()
     assert agent.run(line, timeout=10).stdout == b"now\n"
     assert time.monotonic() - begin < 5
-    _until(mark.exists)
+    until(mark.exists)
 
 
 def test_signals(agent: Agent) -> None:
@@ -202,7 +196,7 @@ def test_a_flood_that_nobody_reads_waits_in_bounded_memory(agent: Agent, port: A
     assert agent.run("echo fine", timeout=10).text == "fine"
     for flood in floods:
         flood.kill()
-    _until(lambda: not port.children())
+    until(lambda: not port.children())
 
 
 def test_a_flood_is_streamed(agent: Agent) -> None:
@@ -213,7 +207,7 @@ def test_a_flood_is_streamed(agent: Agent) -> None:
 def test_a_flood_beyond_the_limit_is_killed(agent: Agent, port: AgentPort) -> None:
     with pytest.raises(AgentError, match="printed more than 1000000 bytes"):
         agent.run("cat /dev/zero", most=1_000_000)
-    _until(lambda: not port.children())
+    until(lambda: not port.children())
 
 
 def test_ctrl_c_kills_the_command(agent: Agent, port: AgentPort) -> None:
@@ -222,7 +216,7 @@ def test_ctrl_c_kills_the_command(agent: Agent, port: AgentPort) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         agent.run("echo x; sleep 300", on_output=interrupt)
-    _until(lambda: not port.children())
+    until(lambda: not port.children())
 
 
 def test_killing_twice_and_after_the_end_is_harmless(agent: Agent) -> None:

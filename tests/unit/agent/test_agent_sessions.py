@@ -22,13 +22,7 @@ from bluebridge.host_tools.agent import Agent, AgentBusy, AgentError, AgentLost,
 from bluebridge.host_tools.agent.connection import AgentConnection
 from bluebridge.host_tools.errors import LabError
 from tests.models.agent_port import AgentPort, agent_port
-
-
-def _until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+from tests.models.until import until
 
 
 def _works(port: AgentPort) -> None:
@@ -40,10 +34,10 @@ def _works(port: AgentPort) -> None:
 def test_the_next_host_ends_what_the_last_one_left(port: AgentPort) -> None:
     first = port.connect()
     first.start("exec sleep 300")
-    _until(lambda: bool(port.children()))
+    until(lambda: bool(port.children()))
     first.close()
     _works(port)
-    _until(lambda: not port.children())
+    until(lambda: not port.children())
 
 
 def test_a_host_that_vanishes_in_the_middle_of_a_frame(port: AgentPort) -> None:
@@ -164,7 +158,7 @@ def test_an_agent_that_dies_is_noticed_and_its_successor_serves(
     monkeypatch.setattr("bluebridge.host_tools.agent.connection._REPEAT", 0.3)
     agent = Agent.connect("a", [port.path], 20, alarms=[lambda: None])
     command = agent.start("exec sleep 4")
-    _until(lambda: bool(port.children()))
+    until(lambda: bool(port.children()))
     port.restart_agent()
     begin = time.monotonic()
     with pytest.raises(AgentLost, match="guest a: its agent was started anew"):

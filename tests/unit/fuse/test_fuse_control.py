@@ -9,7 +9,6 @@ import errno
 import stat
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -18,6 +17,7 @@ from bluebridge.guest.fuse import messages as wire
 from bluebridge.guest.fuse.connection import ROOT as ROOT_NODE
 from bluebridge.guest.fuse.messages import Opcode
 from tests.models.fuse_peer import NAME, Kernel, connected
+from tests.models.until import until
 
 
 class Waiting:
@@ -52,13 +52,6 @@ def control() -> Iterator[Control]:
     commands = Waiting()
     with connected(commands) as kernel:
         yield kernel, commands
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_the_introduction(control: Control) -> None:

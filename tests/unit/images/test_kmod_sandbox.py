@@ -10,13 +10,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bluebridge.images import sandbox
 from bluebridge.images.report import ImageError
+from tests.models.until import until
 
 HOST = Path("/")
 HOUSE = Path(__file__).parents[3]
@@ -89,9 +89,9 @@ def test_everything_ends_with_the_caller(root: Path, number: signal.Signals) -> 
         f"sandbox.run(launcher, Path('/'), Path({str(root)!r}), ['sleep', '{mark}'])"
     )
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL) as caller:
-        _until(lambda: _sleeping(mark))
+        until(lambda: _sleeping(mark))
         caller.send_signal(number)
-    _until(lambda: _running(mark) == 0)
+    until(lambda: _running(mark) == 0)
     assert str(root) not in Path("/proc/self/mounts").read_text()
 
 
@@ -146,10 +146,3 @@ def _sleeping(mark: str) -> bool:
 def _running(mark: str) -> int:
     """How many processes but the caller have `mark` as a word of their command line."""
     return sum(mark.encode() in words for words in _commands())
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

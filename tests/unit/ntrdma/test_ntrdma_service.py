@@ -6,7 +6,6 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from operator import contains as holds
@@ -31,20 +30,13 @@ from bluebridge.guest.verbs import SendWr, Sge, VerbsError, WcStatus, WrOpcode
 from bluebridge.guest.verbs.enums import WcOpcode
 from bluebridge.guest.verbs.values import Wc
 from tests.models.ntrdma_port import FRAME_BYTES, FRAME_COUNT, SocketPort, with_port
+from tests.models.until import until
 from tests.models.verbs.contract.common import join
 from tests.models.verbs.player import ALL, Player
 
 HERE = "s:127.0.0.1:0"
 GID = ipv4_gid(bytes((10, 9, 2, 9)))
 SECONDS = 20.0
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for it."""
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 class Deleted(SocketPort):
