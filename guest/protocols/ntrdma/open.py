@@ -30,14 +30,15 @@ def open_ntrdma(
     """The device, with its peer there if it waits; bridge and DMA engine are vfio-pci's.
 
     With `ethernet` it has a network interface as well. `watchers` are told each state of the port,
-    under the service's lock. Raises `DeviceError`, `OSError`,
-    `MemoryError`, `ValueError` for an address that is none; `VerbsError` when no peer comes within
-    a minute.
+    under the service's lock. Raises `DeviceError`, `OSError`, `MemoryError`, `ValueError` for an
+    address that is none; `VerbsError` when no peer comes within a minute.
     """
-    network = _interface(ethernet) if ethernet is not None else None
+    network = None
     with ExitStack() as undo:
-        if network is not None:
-            undo.callback(network.port.close)
+        if ethernet is not None:
+            tap = Tap(ethernet)
+            undo.callback(tap.close)
+            network = Interface(tap, ethernet.frame_bytes, ethernet.frame_count)
         opened = _back_end(back_end)
         undo.callback(opened.close)
         device = NtrdmaDevice(opened, watchers, network)
@@ -49,10 +50,6 @@ def open_ntrdma(
         device.close()
         raise
     return device
-
-
-def _interface(options: EthernetOptions) -> Interface:
-    return Interface(Tap(options), options.frame_bytes, options.frame_count)
 
 
 def _back_end(word: str) -> BackEnd:
