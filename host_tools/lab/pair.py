@@ -109,10 +109,12 @@ class Pair:
             stack.callback(self.server.stop)
             self.server.spawn()
             self._detail(f"device server: started (process {self.server.pid})")
-        if self.config.serves and self.config.stop_on and self.config.bus_log:
-            control, messages = self.folder / hardware.SOCKET, self.logs / "stop-on.log"
-            stopper = log_stopper.start(self.logs / "bus", control, self.config.stop_on, messages)
-            stack.callback(processes.stop, stopper)
+            if self.config.stop_on and self.config.bus_log:
+                control, messages = self.folder / hardware.SOCKET, self.logs / "stop-on.log"
+                stopper = log_stopper.start(
+                    self.logs / "bus", control, self.config.stop_on, messages
+                )
+                stack.callback(processes.stop, stopper)
 
     def _start_guests(self, stack: contextlib.ExitStack, found: Snapshot | None) -> None:
         for name in self.config.names:
