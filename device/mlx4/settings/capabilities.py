@@ -118,11 +118,6 @@ RULE_LIMITS = {
 """The limits of the rule table that the device keeps."""
 
 
-def log2(power: int) -> int:
-    """Return the exponent of a power of two."""
-    return power.bit_length() - 1
-
-
 @lru_cache(maxsize=2)
 def device_capabilities(ports: int, features: Features) -> bytes:
     """Return the mailbox of QUERY_DEV_CAP."""
@@ -135,8 +130,8 @@ def device_capabilities(ports: int, features: Features) -> bytes:
         QUERY_DEV_CAP.pack(
             {**_LIMITS, **_ENTRY_BYTES},
             num_ports=ports, diag_per_port=1, blueflame=int(features.blueflame),
-            log_bf_reg_size=log2(features.blueflame_register),
-            log_bf_regs_per_page=log2(PAGE_SIZE // features.blueflame_register),
+            log_bf_reg_size=features.blueflame_register.bit_length() - 1,
+            log_bf_regs_per_page=(PAGE_SIZE // features.blueflame_register).bit_length() - 1,
             flags_hi=flags >> 32, flags_lo=flags & 0xFFFFFFFF, bmme_flags=bmme_flags,
         )
     )  # fmt: skip
