@@ -67,11 +67,6 @@ def transition(current: QpState, target: QpState) -> Opcode:
     return opcode
 
 
-def constant_fields(kind: QpType) -> Values:
-    """Return the context fields that every transition of this kind of queue pair repeats."""
-    return {"service": SERVICES[kind], "pm_state": _MIGRATED, "ack_freq": _ACK_FREQUENCY}
-
-
 def mailbox(
     kind: QpType, opcode: Opcode, attr: QpAttr, fixed: Values, memory: Values, port: int
 ) -> bytes:
@@ -207,7 +202,10 @@ class Qp(WorkQueues):
             self._clear()
             return
         fixed = self._fixed | self._mode(attr)
-        data = mailbox(self.type, opcode, attr, fixed, self._memory_fields(), self.port_number)
+        memory: dict[str, Value] = {"mtt_addr": self.mtt.address}
+        if self._rq_count:
+            memory["doorbell_record"] = self._record.address
+        data = mailbox(self.type, opcode, attr, fixed, memory, self.port_number)
         self._adapter.commands.run(opcode, self.qpn, data=data)
         self.state = target
 
@@ -229,7 +227,8 @@ class Qp(WorkQueues):
     def _fixed_fields(self, pdn: int) -> dict[str, Value]:
         """Return the context fields that every transition repeats: numbers, sizes and SRQ."""
         values: dict[str, Value] = {
-            **constant_fields(self.type), "pd": pdn, "local_qpn": self.qpn,
+            "service": SERVICES[self.type], "pm_state": _MIGRATED, "ack_freq": _ACK_FREQUENCY,
+            "pd": pdn, "local_qpn": self.qpn,
             "uar": self._adapter.uar, "cqn_send": self.send_cq.cqn, "cqn_recv": self.recv_cq.cqn,
             "log_sq_size": log2(self._sq_count), "log_sq_stride": self.sq_shift - 4,
             "log_rq_size": log2(self._rq_count), "log_rq_stride": self._rq_shift - 4,
@@ -244,13 +243,6 @@ class Qp(WorkQueues):
         if isinstance(to, RoceAddress) and self._port.roce_version(to.sgid_index) == ROCE_V2:
             return {"roce_mode": ROCE_MODE_V2}
         return {}
-
-    def _memory_fields(self) -> dict[str, Value]:
-        """Return the context fields that locate the queues, which only RESET to INIT has."""
-        values: dict[str, Value] = {"mtt_addr": self.mtt.address}
-        if self._rq_count:
-            values["doorbell_record"] = self._record.address
-        return values
 
     def _clear(self) -> None:
         self.recv_cq.discard(self.qpn)
