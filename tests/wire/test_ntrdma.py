@@ -148,6 +148,7 @@ def test_a_receive_leaves_with_the_send_behind_it(another: Path) -> None:
             assert x.cq.poll() == []
             before = begun[0]
             x.receive()
+            assert begun[0] == before
             x.send(WrOpcode.SEND, [x.sge(0, 64)])
             assert begun[0] == before + 1
         x.expect(OK)
