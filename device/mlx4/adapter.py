@@ -118,10 +118,18 @@ class Adapter:
         self.qps.check_free(qpn)
         role = role_of(qpn, context, special_base(self.ports[0]))
         qp = HcaPair(
-            qpn, role, context, bus=self.bus, regions=self.regions,
-            memory=self._memory(qpn, context), completions=self._completions(qpn, context),
-            srqs=self.srqs, ports=self.ports, counters=self.counters, failed=self.qps.failed.add,
-        )  # fmt: skip
+            qpn,
+            role,
+            context,
+            bus=self.bus,
+            regions=self.regions,
+            memory=self._memory(qpn, context),
+            completions=self._completions(qpn, context),
+            srqs=self.srqs,
+            ports=self.ports,
+            counters=self.counters,
+            failed=self.qps.failed.add,
+        )
         self._attach_engines(qp)
         if role is not Role.RSS:
             self._attach_rings(qp)

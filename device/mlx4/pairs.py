@@ -46,14 +46,32 @@ class HcaPair(QueuePair):
     """A queue pair of one HCA; `context` is the QPC as merged so far, `uar` its doorbell page."""
 
     def __init__(
-        self, qpn: int, role: Role, context: bytearray, *, bus: HostBus, regions: MemoryRegions,
-        memory: LocalMemory, completions: Completions, srqs: SharedReceiveQueues,
-        ports: Sequence[Port], counters: InterfaceCounters, failed: Callable[[QueuePair], None],
-    ) -> None:  # fmt: skip
+        self,
+        qpn: int,
+        role: Role,
+        context: bytearray,
+        *,
+        bus: HostBus,
+        regions: MemoryRegions,
+        memory: LocalMemory,
+        completions: Completions,
+        srqs: SharedReceiveQueues,
+        ports: Sequence[Port],
+        counters: InterfaceCounters,
+        failed: Callable[[QueuePair], None],
+    ) -> None:
         super().__init__(
-            qpn, role, bus=bus, regions=regions, memory=memory, completions=completions, srqs=srqs,
-            port=ports[0], traffic=counters.of(0), failed=failed,
-        )  # fmt: skip
+            qpn,
+            role,
+            bus=bus,
+            regions=regions,
+            memory=memory,
+            completions=completions,
+            srqs=srqs,
+            port=ports[0],
+            traffic=counters.of(0),
+            failed=failed,
+        )
         self.context = context
         self._ports = ports
         self._counters = counters
@@ -207,8 +225,10 @@ def spreader_of(context: bytes | bytearray) -> Spreader:
         raise CommandError(Status.BAD_PARAM, f"RSS flags {flags:#x}")
     base = get(context, "base_qpn", RSS_OFFSET)
     return Spreader(
-        log_size=log_size, base=base, base_udp=get(context, "base_qpn_udp", RSS_OFFSET) or base,
+        log_size=log_size,
+        base=base,
+        base_udp=get(context, "base_qpn_udp", RSS_OFFSET) or base,
         default=get(context, "default_qpn", RSS_OFFSET) or base,
         hashed=sum(hashed for flag, hashed in _HASHED.items() if flags & flag),
         key=None if function == HASH_XOR else RSS.get_raw(context, "key", RSS_OFFSET),
-    )  # fmt: skip
+    )

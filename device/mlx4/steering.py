@@ -100,10 +100,16 @@ def rule_of(raw: bytes) -> Rule:
         raise CommandError(Status.BAD_PARAM, f"mode {get(raw, 'mode')}")
     match = _match(raw)
     return Rule(
-        mode, match.mask, match.value, port=get(raw, "port"), qpn=get(raw, "qpn"),
-        priority=get(raw, "priority"), allow_loopback=bool(get(raw, "allow_loopback")),
-        exclusive=bool(get(raw, "exclusive")), last_first=bool(get(raw, "last_first")),
-    )  # fmt: skip
+        mode,
+        match.mask,
+        match.value,
+        port=get(raw, "port"),
+        qpn=get(raw, "qpn"),
+        priority=get(raw, "priority"),
+        allow_loopback=bool(get(raw, "allow_loopback")),
+        exclusive=bool(get(raw, "exclusive")),
+        last_first=bool(get(raw, "last_first")),
+    )
 
 
 def _match(raw: bytes) -> Match:

@@ -23,10 +23,15 @@ class CommandDriver:
     """Host, device and the command interface's state."""
 
     def __init__(
-        self, name: str = "a", *, fabric: Fabric | None = None, mac: bytes = MAC,
-        memory: int = 8 << 20, features: Features | None = None,
+        self,
+        name: str = "a",
+        *,
+        fabric: Fabric | None = None,
+        mac: bytes = MAC,
+        memory: int = 8 << 20,
+        features: Features | None = None,
         more_fabrics: Sequence[Fabric] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.host = FakeHost(name, size=memory)
         self.fabric = fabric or LocalFabric()
         cable = fabric.fabric if isinstance(fabric, WatchedFabric) else fabric
@@ -54,9 +59,15 @@ class CommandDriver:
         self.hca.bar_write(bar, offset, value.to_bytes(4, "big"))
 
     def post(
-        self, opcode: int, in_param: int = 0, modifier: int = 0, op_modifier: int = 0,
-        out_param: int = 0, *, event: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        opcode: int,
+        in_param: int = 0,
+        modifier: int = 0,
+        op_modifier: int = 0,
+        out_param: int = 0,
+        *,
+        event: bool = False,
+    ) -> None:
         """Write the command register and flip the toggle."""
         words = (
             in_param >> 32,
@@ -73,9 +84,14 @@ class CommandDriver:
         self.toggle ^= 1
 
     def try_command(
-        self, opcode: int, data: bytes | int = 0, modifier: int = 0, op_modifier: int = 0, *,
+        self,
+        opcode: int,
+        data: bytes | int = 0,
+        modifier: int = 0,
+        op_modifier: int = 0,
+        *,
         out: bool = False,
-    ) -> tuple[Status, int]:  # fmt: skip
+    ) -> tuple[Status, int]:
         """A polled command with an immediate or a mailbox as its input: status and immediate."""
         in_param = data if isinstance(data, int) else self.mailbox_in
         if not isinstance(data, int):

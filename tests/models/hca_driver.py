@@ -70,10 +70,21 @@ class Driver(CommandDriver):
     def init_mailbox(self) -> bytearray:
         """What the stock driver says in INIT_HCA."""
         return INIT_HCA.pack(
-            version=2, flags=1, log_qps=18, log_srqs=16, log_cqs=16, log_eqs=7, log_mpts=19,
-            log_rd_per_qp=4, log_mc_entry_size=10, log_mc_hash_size=12, log_mc_table_size=13,
-            mtt_base=MTT_BASE, dmpt_base=DMPT_BASE, log_uars=11,
-        )  # fmt: skip
+            version=2,
+            flags=1,
+            log_qps=18,
+            log_srqs=16,
+            log_cqs=16,
+            log_eqs=7,
+            log_mpts=19,
+            log_rd_per_qp=4,
+            log_mc_entry_size=10,
+            log_mc_hash_size=12,
+            log_mc_table_size=13,
+            mtt_base=MTT_BASE,
+            dmpt_base=DMPT_BASE,
+            log_uars=11,
+        )
 
     def mtt(self, pages: list[int], present: bool = True) -> int:
         """Write translation entries; returns their byte offset."""
@@ -158,9 +169,16 @@ class Driver(CommandDriver):
     # -- memory regions -------------------------------------------------------------------------
 
     def create_mr(
-        self, start: int, length: int, pages: list[int], *, pd: int = 1, rights: int = ALL_RIGHTS,
-        shift: int = 12, low: int = 0,
-    ) -> int:  # fmt: skip
+        self,
+        start: int,
+        length: int,
+        pages: list[int],
+        *,
+        pd: int = 1,
+        rights: int = ALL_RIGHTS,
+        shift: int = 12,
+        low: int = 0,
+    ) -> int:
         """SW2HW_MPT of a translated region: its key, with low byte `low`."""
         self.keys += 1
         key = self.keys << 8 | low
@@ -169,15 +187,28 @@ class Driver(CommandDriver):
         return key
 
     def mpt(
-        self, key: int, start: int, length: int, mtt: int = 0, *, pd: int = 1,
-        rights: int = ALL_RIGHTS, shift: int = 12, **more: int,
-    ) -> bytearray:  # fmt: skip
+        self,
+        key: int,
+        start: int,
+        length: int,
+        mtt: int = 0,
+        *,
+        pd: int = 1,
+        rights: int = ALL_RIGHTS,
+        shift: int = 12,
+        **more: int,
+    ) -> bytearray:
         """An MPT entry."""
         values = {"status": 0xF, "mio": 1, "region": 1, **more}
         entry = MPT.pack(
-            values, key=hardware_key(key), pd=pd, start=start, length=length, mtt_addr=mtt,
+            values,
+            key=hardware_key(key),
+            pd=pd,
+            start=start,
+            length=length,
+            mtt_addr=mtt,
             entity_size=shift,
-        )  # fmt: skip
+        )
         word = int.from_bytes(entry[:4], "big") | rights
         entry[:4] = word.to_bytes(4, "big")
         return entry

@@ -91,15 +91,24 @@ class Node(Driver):
     """A guest with an HCA whose port is up."""
 
     def __init__(
-        self, name: str, number: int, fabric: Fabric, memory: int = 8 << 20,
-        features: Features | None = None, more_fabrics: Sequence[Fabric] = (),
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        number: int,
+        fabric: Fabric,
+        memory: int = 8 << 20,
+        features: Features | None = None,
+        more_fabrics: Sequence[Fabric] = (),
+    ) -> None:
         self.mac = bytes((2, 0, 0, 0, 10, number))
         self.gid = ipv4_gid(bytes((192, 168, 69, number)))
         super().__init__(
-            name, fabric=fabric, mac=self.mac, memory=memory, features=features,
+            name,
+            fabric=fabric,
+            mac=self.mac,
+            memory=memory,
+            features=features,
             more_fabrics=more_fabrics,
-        )  # fmt: skip
+        )
         self.start()
         self.command(Opcode.CONF_SPECIAL_QP, modifier=SPECIAL_BASE)
         self.open_port(1, self.mac, self.gid)
@@ -131,9 +140,15 @@ class Node(Driver):
     # -- queue pairs --------------------------------------------------------------------------
 
     def create_qp(
-        self, qpn: int, service: int = ServiceType.RC, *, rq_shift: int = RQ_SHIFT,
-        log_cq: int = LOG_CQ, log_sq: int = LOG_SQ, **more: int,
-    ) -> TestQp:  # fmt: skip
+        self,
+        qpn: int,
+        service: int = ServiceType.RC,
+        *,
+        rq_shift: int = RQ_SHIFT,
+        log_cq: int = LOG_CQ,
+        log_sq: int = LOG_SQ,
+        **more: int,
+    ) -> TestQp:
         """RST2INIT with fresh queues."""
         cq = self.cq(log_cq)
         sq_bytes, rq_bytes = 1 << (log_sq + SQ_SHIFT), 1 << (LOG_RQ + rq_shift)
@@ -210,10 +225,19 @@ class Node(Driver):
         self.host.poke(qp.record, pack(">I", qp.received & 0xFFFF))
 
     def post_send(
-        self, qp: TestQp, opcode: int, segments: bytes = b"", *, signalled: bool = True,
-        fence: bool = False, solicited: bool = False, immediate: int = 0, ring: bool = True,
-        srqn: int = 0, flags: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        qp: TestQp,
+        opcode: int,
+        segments: bytes = b"",
+        *,
+        signalled: bool = True,
+        fence: bool = False,
+        solicited: bool = False,
+        immediate: int = 0,
+        ring: bool = True,
+        srqn: int = 0,
+        flags: int = 0,
+    ) -> None:
         """Write an entry, its ownership dword last, and ring."""
         slot, lap = qp.sent & (1 << qp.log_sq) - 1, qp.sent >> qp.log_sq & 1
         ds = (16 + len(segments) + 15) // 16

@@ -175,11 +175,15 @@ class CommandRegister:
     def _command(self) -> Command:
         control = self._word(CONTROL)
         return Command(
-            opcode=control & 0xFFF, op_modifier=control >> 12 & 0xF, in_modifier=self._word(0x08),
+            opcode=control & 0xFFF,
+            op_modifier=control >> 12 & 0xF,
+            in_modifier=self._word(0x08),
             in_param=int.from_bytes(self._words[0x00:0x08], "big"),
-            out_param=int.from_bytes(self._words[0x0C:0x14], "big"), token=self._word(0x14) >> 16,
-            event=bool(control & HCR_EVENT), bus=self._adapter.bus,
-        )  # fmt: skip
+            out_param=int.from_bytes(self._words[0x0C:0x14], "big"),
+            token=self._word(0x14) >> 16,
+            event=bool(control & HCR_EVENT),
+            bus=self._adapter.bus,
+        )
 
     def _carry_on(self, execution: Execution) -> None:
         """Carry out a command or its next portion, unless a reset or a failure ended it."""

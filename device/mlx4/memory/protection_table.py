@@ -46,14 +46,21 @@ def region_of_entry(index: int, entry: bytes, log_mpts: int) -> MemoryRegion:
     get = MPT.get
     key = get(entry, "key")
     region = MemoryRegion(
-        index=index, key=software_key(key), pd=get(entry, "pd"),
-        rights=int.from_bytes(entry[:4], "big") & ALL_RIGHTS, start=get(entry, "start"),
+        index=index,
+        key=software_key(key),
+        pd=get(entry, "pd"),
+        rights=int.from_bytes(entry[:4], "big") & ALL_RIGHTS,
+        start=get(entry, "start"),
         length=EVERYTHING if get(entry, "len64") else get(entry, "length"),
-        page_shift=get(entry, "entity_size"), physical=bool(get(entry, "physical")),
-        fast=bool(get(entry, "fast_reg")), may_invalidate=bool(get(entry, "en_inv")),
-        free=get(entry, "status") == MPT_STATUS_FREE, max_pages=get(entry, "mtt_sz"),
-        window=not get(entry, "region"), second_type=bool(get(entry, "bound_to_qp")),
-    )  # fmt: skip
+        page_shift=get(entry, "entity_size"),
+        physical=bool(get(entry, "physical")),
+        fast=bool(get(entry, "fast_reg")),
+        may_invalidate=bool(get(entry, "en_inv")),
+        free=get(entry, "status") == MPT_STATUS_FREE,
+        max_pages=get(entry, "mtt_sz"),
+        window=not get(entry, "region"),
+        second_type=bool(get(entry, "bound_to_qp")),
+    )
     if key & (1 << log_mpts) - 1 != index:
         raise CommandError(Status.BAD_PARAM, f"key {key:#x} does not name MPT {index:#x}")
     if get(entry, "first_byte_offset") or get(entry, "mtt_rep"):

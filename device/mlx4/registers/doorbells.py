@@ -35,9 +35,15 @@ class UserAccessRegion:
     """The pages of BAR2, which hand doorbells to the queues of one HCA."""
 
     def __init__(
-        self, bus: HostBus, features: Features, parameters: Parameters, *, qps: QueuePairs,
-        cqs: CompletionQueues, eqs: EventQueues,
-    ) -> None:  # fmt: skip
+        self,
+        bus: HostBus,
+        features: Features,
+        parameters: Parameters,
+        *,
+        qps: QueuePairs,
+        cqs: CompletionQueues,
+        eqs: EventQueues,
+    ) -> None:
         self._parameters = parameters
         self._qps = qps
         self._cqs = cqs

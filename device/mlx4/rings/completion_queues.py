@@ -73,9 +73,14 @@ class CompletionQueue:
     """One completion queue; `form` is None for plain entries of 32 bytes."""
 
     def __init__(
-        self, bus: HostBus, eqs: EventQueues, cqn: int, context: bytes, buffer: QueueBuffer,
+        self,
+        bus: HostBus,
+        eqs: EventQueues,
+        cqn: int,
+        context: bytes,
+        buffer: QueueBuffer,
         form: CqeForm | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._bus = bus
         self._eqs = eqs
         self._event = bytes(COMP_EQE.pack(type=EventType.COMP, cqn=cqn))

@@ -53,9 +53,15 @@ class CompletionWriter(Completions):
     """
 
     def __init__(
-        self, bus: HostBus, cqs: CompletionQueues, eqs: EventQueues, qpn: int, send_cqn: int,
-        recv_cqn: int, faults: ArmedFaults,
-    ) -> None:  # fmt: skip
+        self,
+        bus: HostBus,
+        cqs: CompletionQueues,
+        eqs: EventQueues,
+        qpn: int,
+        send_cqn: int,
+        recv_cqn: int,
+        faults: ArmedFaults,
+    ) -> None:
         self._bus = bus
         self._cqs = cqs
         self._eqs = eqs
@@ -92,17 +98,28 @@ class CompletionWriter(Completions):
     # -- receives -----------------------------------------------------------------------------
 
     def complete_receive(
-        self, index: int, op: Op, length: int, source: int, immediate: int, solicited: bool,
+        self,
+        index: int,
+        op: Op,
+        length: int,
+        source: int,
+        immediate: int,
+        solicited: bool,
         cqn: int = -1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         opcode = RECEIVE_OPCODES[op]
         cqe = CQE.pack(self._qpn, immediate, source, length, index & 0xFFFF, opcode)
         self._post(self._recv_cqn if cqn < 0 else cqn, cqe, solicited)
 
     def complete_datagram(
-        self, index: int, message: Datagram, link: LinkLayer, path_bits: int, pkey_index: int,
+        self,
+        index: int,
+        message: Datagram,
+        link: LinkLayer,
+        path_bits: int,
+        pkey_index: int,
         found: tuple[int, int] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Complete the receive of a datagram; its length counts a GRH of 40 bytes.
 
         The sender's MAC address (Ethernet) stands at the same place of the entry as its LID and the

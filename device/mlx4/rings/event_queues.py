@@ -76,9 +76,13 @@ class EventQueues:
     """
 
     def __init__(
-        self, bus: HostBus, pages: RingPages, parameters: Parameters, vectors: int,
+        self,
+        bus: HostBus,
+        pages: RingPages,
+        parameters: Parameters,
+        vectors: int,
         faults: ArmedFaults,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._bus = bus
         self._pages = pages
         self._parameters = parameters

@@ -31,9 +31,16 @@ class ReceiveRing(OwnReceiveQueue):
     """
 
     def __init__(
-        self, bus: HostBus, qpn: int, pd: int, buffer: QueueBuffer, base: int, log_size: int,
-        shift: int, record: int,
-    ) -> None:  # fmt: skip
+        self,
+        bus: HostBus,
+        qpn: int,
+        pd: int,
+        buffer: QueueBuffer,
+        base: int,
+        log_size: int,
+        shift: int,
+        record: int,
+    ) -> None:
         self._bus = bus
         self._qpn = qpn
         self._pd = pd

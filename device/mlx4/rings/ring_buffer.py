@@ -52,9 +52,14 @@ class QueueBuffer:
     """
 
     def __init__(
-        self, bus: HostBus, pages: Sequence[int], page_shift: int, length: int | None = None,
-        account: PageAccount | None = None, start: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        bus: HostBus,
+        pages: Sequence[int],
+        page_shift: int,
+        length: int | None = None,
+        account: PageAccount | None = None,
+        start: int = 0,
+    ) -> None:
         self._account = account
         self._start = start
         self.bus = bus

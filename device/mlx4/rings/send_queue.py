@@ -33,9 +33,18 @@ class SendRing(SendQueue):
     """
 
     def __init__(
-        self, bus: HostBus, owner: QueuePair, engine: SendEngine, reader: EntryReader,
-        buffer: QueueBuffer, *, base: int, log_size: int, shift: int, what: What,
-    ) -> None:  # fmt: skip
+        self,
+        bus: HostBus,
+        owner: QueuePair,
+        engine: SendEngine,
+        reader: EntryReader,
+        buffer: QueueBuffer,
+        *,
+        base: int,
+        log_size: int,
+        shift: int,
+        what: What,
+    ) -> None:
         self._bus = bus
         self._owner = owner
         self._engine = engine

@@ -52,9 +52,13 @@ class Pd:
         return DmaMr(self._adapter, self.pdn, access)
 
     def reg_mr(
-        self, memory: int | Sequence[int], length: int, iova: int | None = None,
-        access: AccessFlags | int = AccessFlags.LOCAL_WRITE, page_shift: int = 12,
-    ) -> Mr:  # fmt: skip
+        self,
+        memory: int | Sequence[int],
+        length: int,
+        iova: int | None = None,
+        access: AccessFlags | int = AccessFlags.LOCAL_WRITE,
+        page_shift: int = 12,
+    ) -> Mr:
         """Register `length` bytes; peers and work requests address them from `iova` on.
 
         `memory` is the DMA address of contiguous memory, or the addresses of all its pages of
@@ -125,16 +129,20 @@ class PortContext:
         cap = self.adapter.capability
         bmme = cap("bmme_flags")
         return DeviceAttr(
-            name=self.name, fw_version=self.adapter.firmware.version,
-            node_guid=self._device.node_guid, max_qp_wr=1 << cap("log_max_qp_wqes"),
-            max_cqe=(1 << cap("log_max_cqes") - 1) - 1, max_sge=cap("max_sq_sge"),
+            name=self.name,
+            fw_version=self.adapter.firmware.version,
+            node_guid=self._device.node_guid,
+            max_qp_wr=1 << cap("log_max_qp_wqes"),
+            max_cqe=(1 << cap("log_max_cqes") - 1) - 1,
+            max_sge=cap("max_sq_sge"),
             max_qp_rd_atomic=1 << cap("log_max_requester_depth"),
             max_msg=1 << cap("log_max_msg"),
             page_size_cap=(1 << 64) - (1 << cap("log_page_size")),
-            max_fast_reg_pages=MAX_FAST_REG_PAGES, local_inv=bool(bmme & BmmeFlag.LOCAL_INV),
+            max_fast_reg_pages=MAX_FAST_REG_PAGES,
+            local_inv=bool(bmme & BmmeFlag.LOCAL_INV),
             fast_reg=bool(bmme & BmmeFlag.FAST_REG_WR),
             flags=cap("flags_hi") << 32 | cap("flags_lo"),
-        )  # fmt: skip
+        )
 
     def query_port(self) -> PortAttr:
         """Return the present state of the port."""
@@ -185,9 +193,13 @@ class Context(PortContext):
     """
 
     def __init__(
-        self, adapter: Adapter, ports: dict[int, Port], events: AsyncEventQueue,
-        blueflame: BlueFlame | None, mtu: int,
-    ) -> None:  # fmt: skip
+        self,
+        adapter: Adapter,
+        ports: dict[int, Port],
+        events: AsyncEventQueue,
+        blueflame: BlueFlame | None,
+        mtu: int,
+    ) -> None:
         port = ports[1]
         super().__init__(self, adapter, port, events)
         self.blueflame = blueflame
@@ -244,9 +256,14 @@ class Context(PortContext):
 
 
 def open_hca(
-    bus: Bus, mac: bytes | None = None, vectors: int = DEFAULT_VECTORS, mtu: int = 1500,
-    blueflame: BlueFlameUse | None = None, profile: Profile = DEFAULT, chance: Random | None = None,
-) -> Context:  # fmt: skip
+    bus: Bus,
+    mac: bytes | None = None,
+    vectors: int = DEFAULT_VECTORS,
+    mtu: int = 1500,
+    blueflame: BlueFlameUse | None = None,
+    profile: Profile = DEFAULT,
+    chance: Random | None = None,
+) -> Context:
     """Take the ConnectX-3 behind `bus` over and bring it up with its first port.
 
     `mac` replaces the burned-in address; `vectors` bounds the completion channels to one less;

@@ -49,9 +49,13 @@ class Port:
     """
 
     def __init__(
-        self, commands: FirmwareCommands, mac: bytes | None, mtu: int, number: int = 1,
+        self,
+        commands: FirmwareCommands,
+        mac: bytes | None,
+        mtu: int,
+        number: int = 1,
         roce_v2: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.number = number
         self.roce_v2 = roce_v2
         self._commands = commands
@@ -138,9 +142,13 @@ class Port:
     def steer_frames(self, qpn: int, groups: Sequence[bytes] = ()) -> None:
         """Deliver frames to the port's MAC, broadcasts and `groups` to queue pair `qpn`."""
         calc = SET_PORT_RQP_CALC.pack(
-            base_qpn=qpn, log_macs=7, log_vlans=7, promisc_qpn=qpn, mcast_mode=_MCAST_DIRECT,
+            base_qpn=qpn,
+            log_macs=7,
+            log_vlans=7,
+            promisc_qpn=qpn,
+            mcast_mode=_MCAST_DIRECT,
             mcast_qpn=qpn,
-        )  # fmt: skip
+        )
         self._set(SetPort.RQP_CALC, calc)
         run = self._commands.run
         run(Opcode.SET_MCAST_FLTR, self.number, _FILTER_DISABLE)

@@ -79,9 +79,14 @@ class GsiPosting:
         network = self._network(to, BTH_SIZE + DETH_SIZE + length + pad + ICRC_SIZE)
         self._psn = (self._psn + 1) & _PSN_MASK
         bth = BTH.pack(
-            opcode=BthOpcode.UD_SEND_ONLY, solicited=int(bool(wr.send_flags & SendFlags.SOLICITED)),
-            migrated=1, pad=pad, pkey=DEFAULT_PKEY, dest_qpn=wr.remote_qpn, psn=self._psn,
-        )  # fmt: skip
+            opcode=BthOpcode.UD_SEND_ONLY,
+            solicited=int(bool(wr.send_flags & SendFlags.SOLICITED)),
+            migrated=1,
+            pad=pad,
+            pkey=DEFAULT_PKEY,
+            dest_qpn=wr.remote_qpn,
+            psn=self._psn,
+        )
         deth = DETH.pack(qkey=wr.remote_qkey, source_qpn=GSI_QPN)
         return network + bytes(bth + deth)
 
@@ -107,18 +112,30 @@ class GsiPosting:
 def _grh(to: RoceAddress, sgid: bytes, length: int, following: int) -> bytes:
     """Return a GRH, or an IPv6 header, which has the same fields."""
     header = GRH.pack(
-        version=6, traffic_class=to.traffic_class, flow_label=to.flow_label, payload_length=length,
-        next_header=following, hop_limit=to.hop_limit, sgid=sgid, dgid=to.dgid,
-    )  # fmt: skip
+        version=6,
+        traffic_class=to.traffic_class,
+        flow_label=to.flow_label,
+        payload_length=length,
+        next_header=following,
+        hop_limit=to.hop_limit,
+        sgid=sgid,
+        dgid=to.dgid,
+    )
     return bytes(header)
 
 
 def _ipv4(to: RoceAddress, sgid: bytes, length: int) -> bytes:
     header = IPV4.pack(
-        version=4, header_words=IPV4.size // 4, tos=to.traffic_class,
-        total_length=IPV4.size + length, dont_fragment=1, ttl=to.hop_limit, protocol=PROTOCOL_UDP,
-        source=sgid[len(IPV4_MAPPED) :], destination=to.dgid[len(IPV4_MAPPED) :],
-    )  # fmt: skip
+        version=4,
+        header_words=IPV4.size // 4,
+        tos=to.traffic_class,
+        total_length=IPV4.size + length,
+        dont_fragment=1,
+        ttl=to.hop_limit,
+        protocol=PROTOCOL_UDP,
+        source=sgid[len(IPV4_MAPPED) :],
+        destination=to.dgid[len(IPV4_MAPPED) :],
+    )
     IPV4.set(header, "checksum", ones_complement_sum(bytes(header)))
     return bytes(header)
 

@@ -46,9 +46,15 @@ _LINK_ETHERNET = 1
 _COUNTER_SINK = 0xFF
 
 _STATES = (
-    QpState.RESET, QpState.INIT, QpState.RTR, QpState.RTS,
-    QpState.SQE, QpState.SQD, QpState.ERR, QpState.SQD,
-)  # fmt: skip
+    QpState.RESET,
+    QpState.INIT,
+    QpState.RTR,
+    QpState.RTS,
+    QpState.SQE,
+    QpState.SQD,
+    QpState.ERR,
+    QpState.SQD,
+)
 """States by their number in a context; the last one is that of a queue that drains."""
 _OPCODES: dict[tuple[QpState, QpState], Opcode] = {
     (_STATES[source], _STATES[change.target]): Opcode(opcode)
@@ -175,9 +181,13 @@ class Qp(WorkQueues):
     """
 
     def __init__(
-        self, adapter: Adapter, pdn: int, init: QpInit, port: EthernetPort,
+        self,
+        adapter: Adapter,
+        pdn: int,
+        init: QpInit,
+        port: EthernetPort,
         blueflame: BlueFlame | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         srq = _own_srq(init.srq)
         self.send_cq, self.recv_cq = _own_cq(init.send_cq), _own_cq(init.recv_cq)
         self.state = QpState.RESET

@@ -46,9 +46,13 @@ class Srq:
         self._wr_ids = [0] * count
         self._lock = threading.Lock()
         context = SRQC.pack(
-            log_size=self._log, srqn=self.srqn, log_stride=self.shift - 4,
-            mtt_addr=self.mtt.address, pd=pdn, doorbell_record=self._record.address,
-        )  # fmt: skip
+            log_size=self._log,
+            srqn=self.srqn,
+            log_stride=self.shift - 4,
+            mtt_addr=self.mtt.address,
+            pd=pdn,
+            doorbell_record=self._record.address,
+        )
         adapter.commands.run(Opcode.SW2HW_SRQ, self.srqn, data=context)
 
     def post_recv(self, wrs: RecvWr | Sequence[RecvWr]) -> None:

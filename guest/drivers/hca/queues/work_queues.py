@@ -41,9 +41,15 @@ class WorkQueues(StateChanges):
     """
 
     def __init__(
-        self, adapter: Adapter, qpn: int, pdn: int, init: QpInit, port: EthernetPort,
-        blueflame: BlueFlame | None, srq: Srq | None,
-    ) -> None:  # fmt: skip
+        self,
+        adapter: Adapter,
+        qpn: int,
+        pdn: int,
+        init: QpInit,
+        port: EthernetPort,
+        blueflame: BlueFlame | None,
+        srq: Srq | None,
+    ) -> None:
         self.qpn = qpn
         self.type = init.type
         self.srq = srq

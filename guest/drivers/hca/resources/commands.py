@@ -95,11 +95,20 @@ POLL_TOKEN = 0xFFFF
 _HCR = [HCR.at(register.name) for register in HCR.registers]
 _TEAR_DOWN = frozenset(
     (
-        Opcode.CLOSE_HCA, Opcode.CLOSE_PORT, Opcode.CONF_SPECIAL_QP, Opcode.HW2SW_CQ,
-        Opcode.HW2SW_EQ, Opcode.HW2SW_MPT, Opcode.HW2SW_SRQ, Opcode.TOERR_QP, Opcode.TORST_QP,
-        Opcode.UNMAP_FA, Opcode.UNMAP_ICM, Opcode.UNMAP_ICM_AUX,
+        Opcode.CLOSE_HCA,
+        Opcode.CLOSE_PORT,
+        Opcode.CONF_SPECIAL_QP,
+        Opcode.HW2SW_CQ,
+        Opcode.HW2SW_EQ,
+        Opcode.HW2SW_MPT,
+        Opcode.HW2SW_SRQ,
+        Opcode.TOERR_QP,
+        Opcode.TORST_QP,
+        Opcode.UNMAP_FA,
+        Opcode.UNMAP_ICM,
+        Opcode.UNMAP_ICM_AUX,
     )
-)  # fmt: skip
+)
 """The commands that only free something; a lost device needs none of them."""
 _OUT_HI, _OUT_LO, _CONTROL = HCR.at("out_param_hi"), HCR.at("out_param_lo"), HCR.at("control")
 
@@ -117,9 +126,14 @@ class FirmwareCommands:
         self._output = bus.allocate(MAILBOX_SIZE)
 
     def run(
-        self, opcode: int, modifier: int = 0, op_modifier: int = 0, *, param: int = 0,
+        self,
+        opcode: int,
+        modifier: int = 0,
+        op_modifier: int = 0,
+        *,
+        param: int = 0,
         data: bytes | bytearray | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Execute a command.
 
         `data` goes into the input mailbox and its address replaces `param`. Raises
@@ -145,9 +159,13 @@ class FirmwareCommands:
             return self._bus.read32(0, _OUT_HI) << 32 | self._bus.read32(0, _OUT_LO)
 
     def query(
-        self, opcode: int, modifier: int = 0, op_modifier: int = 0, *,
+        self,
+        opcode: int,
+        modifier: int = 0,
+        op_modifier: int = 0,
+        *,
         data: bytes | bytearray | None = None,
-    ) -> bytes:  # fmt: skip
+    ) -> bytes:
         """Execute a command that fills an output mailbox; returns its 4096 bytes."""
         with self._lock:
             if data is not None:
@@ -180,9 +198,15 @@ class FirmwareCommands:
             raise FirmwareError(opcode, control >> 24)
 
     def _post(
-        self, opcode: int, modifier: int, op_modifier: int, param: int, out_param: int, token: int,
+        self,
+        opcode: int,
+        modifier: int,
+        op_modifier: int,
+        param: int,
+        out_param: int,
+        token: int,
         flags: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if self._health.lost:
             raise self._health.loss()
         if not self._idle:

@@ -93,9 +93,15 @@ class Mr(_Region):
     """A memory region: `length` bytes from IOVA `iova` on."""
 
     def __init__(
-        self, adapter: Adapter, pdn: int, memory: int | Sequence[int], length: int, iova: int,
-        access: AccessFlags | int, page_shift: int,
-    ) -> None:  # fmt: skip
+        self,
+        adapter: Adapter,
+        pdn: int,
+        memory: int | Sequence[int],
+        length: int,
+        iova: int,
+        access: AccessFlags | int,
+        page_shift: int,
+    ) -> None:
         self.iova = iova
         self.length = length
         if isinstance(memory, int):

@@ -48,9 +48,13 @@ class Numbers:
     """
 
     def __init__(
-        self, what: str, first: int, log: int, width: int | None = None,
+        self,
+        what: str,
+        first: int,
+        log: int,
+        width: int | None = None,
         chance: Random | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._what = what
         self._log = log
         self._limit = (1 << (log if width is None else width)) - 1
