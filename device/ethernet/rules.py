@@ -75,7 +75,7 @@ class RuleMode(IntEnum):
 class Rule:
     """A rule by which queue pair `qpn` gets the packets that match it in this `mode`.
 
-    A regular one is for packets whose number (`rules.fields`) has `value` where `mask` is set. The
+    A regular one is for packets whose number (a `Field` below) has `value` where `mask` is set. The
     lowest `priority` counts, of equal ones the oldest rule or (`last_first`) the newest.
     `exclusive`: no other queue pair may have the same rule; `allow_loopback`: what the queue pair
     sent itself is for it, too.

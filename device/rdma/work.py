@@ -24,7 +24,7 @@ class TooLongError(WorkError):
 class SendWork:
     """One send work request, and what the requester remembers of it until it completes.
 
-    `operation` is one of `rdma.operations`. `parts` is the gather list in order: SGEs, and `bytes`
+    `operation` is one of `rdma.vocabulary`. `parts` is the gather list in order: SGEs, and `bytes`
     for inline data; `length` its bytes. `atomic` are the operands in the order of
     `fabric.messages.Request.atomic`. `immediate` may be the key to invalidate at the peer, `rkey`
     the one to invalidate here. `srqn` is the peer's SRQ, of XRC. `whole` is False where a local

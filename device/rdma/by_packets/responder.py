@@ -158,11 +158,12 @@ class PacketResponder:
         if begins or packet.psn != self.expected:
             self._op = None
         self.expected = packet.psn
-        try:
-            self._execute(packet)
-        except Nak as nak:
-            self._op = None
-            self.refusal = nak.syndrome, nak.event, str(nak)
+        if begins or self._op is not None:  # else the rest of a message that broke off
+            try:
+                self._execute(packet)
+            except Nak as nak:
+                self._op = None
+                self.refusal = nak.syndrome, nak.event, str(nak)
         self.expected = packet.psn + 1 & PSN_MASK
         self._answers.clear()
 

@@ -14,6 +14,7 @@ from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.net.roce import PSN_MASK, BthOpcode, Op, Syndrome
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.rdma.by_packets.requester import Limits, SetTimer
+from bluebridge.device.rdma.by_packets.responder import PacketResponder
 from bluebridge.device.rdma.vocabulary import CompletionStatus
 from tests.models.faulty_pair import Links
 from tests.models.long_messages import LongPair
@@ -22,6 +23,7 @@ from tests.models.packet_weather import (
     READABLE,
     Expected,
     Link,
+    Remote,
     Weather,
     random_request,
     request_of,
@@ -391,3 +393,16 @@ def test_a_dead_link_is_the_requesters_error_and_the_port_stays_up() -> None:
     assert pair.a.port.link_up and pair.b.port.link_up
     assert not pair.a.events(EventType.PORT_CHANGE)[1:]
     assert rule.taken == 3  # the first try and two more
+
+
+def test_the_rest_of_a_dropped_message_of_uc_is_dropped_in_silence() -> None:
+    """A line in the log for each of its packets would let a peer push all others out."""
+    remote_side = Remote()
+    responder = PacketResponder(MTU, 0, remote_side, reliable=False)
+    middle = [BthOpcode.RC_SEND_MIDDLE] * 8
+    for psn, opcode in enumerate([BthOpcode.RC_SEND_FIRST, *middle, BthOpcode.RC_SEND_LAST]):
+        responder.receive(TransportPacket(opcode, psn, bytes(MTU)))
+        assert responder.refusal is None
+    remote_side.receives = 1
+    responder.receive(TransportPacket(BthOpcode.RC_SEND_ONLY, 10, b"whole"))
+    assert [message for _, message, _ in remote_side.arrived] == [b"whole"]
