@@ -14,7 +14,6 @@ from typing import cast
 from bluebridge.device.layout.net.roce import ipv4_gid
 from bluebridge.device.layout.ntrdma.commands import QueueState
 from bluebridge.device.layout.ntrdma.port import PortState
-from bluebridge.guest.protocols.ntrdma.engine.actions import Ended, Operation
 from bluebridge.guest.protocols.ntrdma.engine.engine import Engine
 from bluebridge.guest.protocols.ntrdma.engine.ethernet import Ethernet
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import QueuePair, Sizes
@@ -24,6 +23,7 @@ from bluebridge.guest.protocols.ntrdma.engine.regions import (
     FastRegion,
     Region,
 )
+from bluebridge.guest.protocols.ntrdma.engine.transport import Ended, Operation
 from bluebridge.guest.protocols.ntrdma.provider.queue_pair import NtrdmaSrq
 from bluebridge.guest.protocols.ntrdma.service import Service
 from bluebridge.guest.verbs.enums import AccessFlags, WcStatus

@@ -20,8 +20,8 @@ from enum import Enum, auto
 from functools import cache
 
 from bluebridge.device.layout.ntrdma.commands import QueueState
-from bluebridge.guest.protocols.ntrdma.engine.actions import Operation
 from bluebridge.guest.protocols.ntrdma.engine.own_commands import StopPair
+from bluebridge.guest.protocols.ntrdma.engine.transport import Operation
 from tests.models.ntrdma_completing import Completing
 from tests.models.ntrdma_side import LIST, READ, SLOTS, End, Side
 

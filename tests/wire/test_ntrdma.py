@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
-from bluebridge.guest.protocols.ntrdma.engine.actions import Event
+from bluebridge.guest.protocols.ntrdma.engine.transport import Event
 from bluebridge.guest.protocols.ntrdma.transports.ntb import DmaTransport
 from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.verbs import Device, QpState, Sge, WcStatus, WrOpcode

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
-from bluebridge.guest.protocols.ntrdma.engine.actions import Event
 from bluebridge.guest.protocols.ntrdma.engine.port import SILENT_SECONDS
+from bluebridge.guest.protocols.ntrdma.engine.transport import Event
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.protocols.ntrdma.transports.ntb import DmaTransport, NtbTransport
 from bluebridge.guest.verbs import WcStatus, WrOpcode

@@ -1,4 +1,4 @@
-"""Scratchpads, states and the block that two NTRDMA ports exchange; virtual doorbells."""
+"""Scratchpads, states and blocks of NTRDMA ports; virtual doorbells; stores over TCP."""
 
 from __future__ import annotations
 
@@ -91,3 +91,28 @@ PEER_INFO = _table(
 )
 INIT_BLOCK: Final = slice(8, 104)
 CONF_BLOCK: Final = slice(104, 144)
+
+
+TAG: Final = 0xE4EE6EB8E653FA98
+
+
+class MessageKind(IntEnum):
+    """The actions that messages ask the receiver for."""
+
+    DATA = 1
+    SIGNAL = 2
+    IMMEDIATE = 4
+
+
+MESSAGE = Struct(
+    "NTRDMA_MESSAGE",
+    32,
+    u64("tag", 0, "0xe4ee6eb8e653fa98"),
+    u32("kind", 8, "MessageKind"),
+    u32("length", 12, "bytes of data behind this header"),
+    u64("address", 16, "where they go, or what is signalled"),
+    u64("end_tag", 24, "as tag"),
+    doc="A store, or an interrupt; the first 16 bytes of the receiver's memory are scratchpads.",
+    source="NTRDMA v0.1 ntrdma_tcp.c",
+    order="little",
+)

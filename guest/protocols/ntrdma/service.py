@@ -13,14 +13,14 @@ from typing import TypeVar
 
 from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.protocols.ntrdma.engine.actions import (
+from bluebridge.guest.protocols.ntrdma.engine.engine import Engine
+from bluebridge.guest.protocols.ntrdma.engine.transport import (
     CmArrived,
     Event,
     Happened,
     Notify,
     Operation,
 )
-from bluebridge.guest.protocols.ntrdma.engine.engine import Engine
 from bluebridge.guest.protocols.ntrdma.interface import Interface
 from bluebridge.guest.protocols.ntrdma.transports.back_end import BackEnd
 from bluebridge.guest.verbs.errors import DeviceLost, VerbsError

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.layout.ntrdma import commands, work
-from bluebridge.guest.protocols.ntrdma.engine import entries
-from bluebridge.guest.protocols.ntrdma.engine.entries import SendEntry
+from bluebridge.guest.protocols.ntrdma.engine import memory
+from bluebridge.guest.protocols.ntrdma.engine.memory import SendEntry
 from bluebridge.guest.verbs.enums import WcStatus, WrOpcode
 from bluebridge.guest.verbs.values import Sge
 from tests.models import ntrdma_world
@@ -27,7 +27,7 @@ KINDS = {
     WrOpcode.NOP,
 }
 MOST_LINES = 300
-ENGINE = Path(entries.__file__).parent
+ENGINE = Path(memory.__file__).parent
 HANDLERS = "remote.py: self._handlers"
 """A table of methods by the codes of commands, which nobody else can reach."""
 
@@ -88,15 +88,15 @@ def test_formats_are_those_of_the_tables() -> None:
     assert [work.PIECE.get(entry, name, 40) for name in ("address", "length", "key")] == [9, 10, 11]
     assert SendEntry.unpack(entry, 1) == (1, 2, 3, 4, 5, 6, 7, 8, [Sge(9, 10, 11)])
     assert SendEntry.unpack(entry, 0) is None
-    receive = entries.pack_receive([Sge(9, 10, 11)] * 2)
+    receive = memory.pack_receive([Sge(9, 10, 11)] * 2)
     assert work.RECV_ENTRY.get(receive, "piece_count") == 2
-    assert entries.unpack_receive(receive, 2) == [Sge(9, 10, 11)] * 2
-    completion = entries.COMPLETION.pack(1, 2, 3, 4, 5)
+    assert memory.unpack_receive(receive, 2) == [Sge(9, 10, 11)] * 2
+    completion = memory.COMPLETION.pack(1, 2, 3, 4, 5)
     fields = ("handle", "op", "status", "length", "immediate")
     assert [work.COMPLETION.get(completion, name) for name in fields] == [1, 2, 3, 4, 5]
-    segment = entries.SEGMENT.pack(1, 2)
+    segment = memory.SEGMENT.pack(1, 2)
     assert [commands.SEGMENT.get(segment, name) for name in ("address", "length")] == [1, 2]
-    sizes = (entries.SEND, entries.RECV, entries.PIECE, entries.COMPLETION, entries.SEGMENT)
+    sizes = (memory.SEND, memory.RECV, memory.PIECE, memory.COMPLETION, memory.SEGMENT)
     tables = (table, work.RECV_ENTRY, work.PIECE, work.COMPLETION, commands.SEGMENT)
     assert [each.size for each in sizes] == [each.size for each in tables]
 

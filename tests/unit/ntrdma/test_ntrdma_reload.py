@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bluebridge.guest.protocols.ntrdma.engine.actions import Event
+from bluebridge.guest.protocols.ntrdma.engine.transport import Event
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.protocols.ntrdma.transports.tcp import TcpTransport
 from bluebridge.guest.verbs import QpState, WcStatus, WrOpcode

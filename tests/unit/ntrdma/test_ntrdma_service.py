@@ -13,17 +13,17 @@ from operator import contains as holds
 import pytest
 
 from bluebridge.device.layout.net.roce import ipv4_gid
-from bluebridge.device.layout.ntrdma.stream import TAG, MessageKind
+from bluebridge.device.layout.ntrdma.port import TAG, MessageKind
 from bluebridge.guest.connections import open_connections
 from bluebridge.guest.drivers import dma, ntb
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.protocols.ntrdma import open as opening
 from bluebridge.guest.protocols.ntrdma.connections import MAD_HEAD, MOST_ARRIVED, CommandTransport
-from bluebridge.guest.protocols.ntrdma.engine.actions import CmArrived, Event
 from bluebridge.guest.protocols.ntrdma.engine.engine import Engine
+from bluebridge.guest.protocols.ntrdma.engine.transport import CmArrived, Event
 from bluebridge.guest.protocols.ntrdma.interface import Interface, Tap
-from bluebridge.guest.protocols.ntrdma.provider.completions import NtrdmaCq
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.protocols.ntrdma.provider.resources import NtrdmaCq
 from bluebridge.guest.protocols.ntrdma.transports import ntb as ntb_transports
 from bluebridge.guest.protocols.ntrdma.transports.tcp import HEADER, TcpTransport
 from bluebridge.guest.verbs import SendWr, Sge, VerbsError, WcStatus, WrOpcode

@@ -15,9 +15,15 @@ from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma.commands import CommandCode, QueueState
 from bluebridge.device.layout.ntrdma.port import DOORBELLS, PortState
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
-from bluebridge.guest.protocols.ntrdma.engine.command_ring import CommandExecution
-from bluebridge.guest.protocols.ntrdma.engine.entries import COMPLETION, SEGMENT, SendEntry
-from bluebridge.guest.protocols.ntrdma.engine.memory import Ring, Word, advanced
+from bluebridge.guest.protocols.ntrdma.engine.memory import (
+    COMPLETION,
+    SEGMENT,
+    Ring,
+    SendEntry,
+    Word,
+    advanced,
+)
+from bluebridge.guest.protocols.ntrdma.engine.own_commands import CommandExecution
 from bluebridge.guest.verbs.values import Sge
 from tests.models.ntrdma_side import IOVA, KEY, READ_ONLY, WRITE_ONLY, Side
 from tests.models.ntrdma_wire import Machine

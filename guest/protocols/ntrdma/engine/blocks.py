@@ -10,9 +10,9 @@ from bluebridge.device.layout.ntrdma.port import (
     PortState,
     Spad,
 )
-from bluebridge.guest.protocols.ntrdma.engine.command_ring import CommandExecution, CommandRequests
 from bluebridge.guest.protocols.ntrdma.engine.ethernet import Ethernet
 from bluebridge.guest.protocols.ntrdma.engine.memory import Bells
+from bluebridge.guest.protocols.ntrdma.engine.own_commands import CommandExecution, CommandRequests
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
-from bluebridge.guest.protocols.ntrdma.engine.actions import Actions, Notify
+from bluebridge.guest.protocols.ntrdma.engine.transport import Actions, Notify
 from bluebridge.guest.verbs.values import Wc
 
 

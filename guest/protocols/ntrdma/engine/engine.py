@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections import deque
 
 from bluebridge.device.layout.ntrdma.port import BELL_COMMAND, BELL_ETHERNET, BELL_RESPONSE
-from bluebridge.guest.protocols.ntrdma.engine.actions import Action, Event, Happened
 from bluebridge.guest.protocols.ntrdma.engine.blocks import Blocks
-from bluebridge.guest.protocols.ntrdma.engine.command_ring import CommandExecution
 from bluebridge.guest.protocols.ntrdma.engine.ethernet import Ethernet, Network
 from bluebridge.guest.protocols.ntrdma.engine.memory import Bells, Words
+from bluebridge.guest.protocols.ntrdma.engine.own_commands import CommandExecution
 from bluebridge.guest.protocols.ntrdma.engine.own_side import OwnSide
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.port import Port
 from bluebridge.guest.protocols.ntrdma.engine.remote import RemoteResources
 from bluebridge.guest.protocols.ntrdma.engine.requester import Placement, Requester
 from bluebridge.guest.protocols.ntrdma.engine.responder import PeerSide, Responder
-from bluebridge.guest.protocols.ntrdma.engine.transport import Host, Transport
+from bluebridge.guest.protocols.ntrdma.engine.transport import (
+    Action,
+    Event,
+    Happened,
+    Host,
+    Transport,
+)
 
 TURNS = 8
 """The most rounds over all queues in one call."""

@@ -6,7 +6,6 @@ from typing import TypeVar
 
 from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma.commands import CommandCode, QueueState
-from bluebridge.guest.protocols.ntrdma.engine.actions import Actions, Event, Happened, Operation
 from bluebridge.guest.protocols.ntrdma.engine.own_commands import (
     CreatePair,
     CreateTwin,
@@ -18,7 +17,8 @@ from bluebridge.guest.protocols.ntrdma.engine.own_commands import (
 )
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import RECEIVING, QueuePair, Rings
-from bluebridge.guest.protocols.ntrdma.engine.schedule import Schedule
+from bluebridge.guest.protocols.ntrdma.engine.sends import Schedule
+from bluebridge.guest.protocols.ntrdma.engine.transport import Actions, Event, Happened, Operation
 
 FIRST_PAIR = 0x10
 _PAIR_NUMBERS = 1 << 24

@@ -16,13 +16,12 @@ from bluebridge.device.layout.ntrdma.commands import (
     RESPONSE,
     CommandCode,
 )
-from bluebridge.guest.protocols.ntrdma.engine.actions import Actions, Ended, Operation
-from bluebridge.guest.protocols.ntrdma.engine.command_ring import CommandRequests
 from bluebridge.guest.protocols.ntrdma.engine.completions import CompletionQueue
 from bluebridge.guest.protocols.ntrdma.engine.local import LocalResources
 from bluebridge.guest.protocols.ntrdma.engine.memory import Bells, Words
 from bluebridge.guest.protocols.ntrdma.engine.own_commands import (
     AskExtensions,
+    CommandRequests,
     CreatePair,
     OwnCommands,
     Resolve,
@@ -32,7 +31,8 @@ from bluebridge.guest.protocols.ntrdma.engine.own_pairs import OwnPairs
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import QueuePair, Sizes
 from bluebridge.guest.protocols.ntrdma.engine.regions import Domain
-from bluebridge.guest.protocols.ntrdma.engine.schedule import Schedule
+from bluebridge.guest.protocols.ntrdma.engine.sends import Schedule
+from bluebridge.guest.protocols.ntrdma.engine.transport import Actions, Ended, Operation
 from bluebridge.guest.verbs.values import RecvWr, SendWr
 
 

@@ -7,8 +7,13 @@ from collections.abc import Sequence
 
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.guest.protocols.ntrdma.engine.completions import CompletionQueue
-from bluebridge.guest.protocols.ntrdma.engine.entries import pack_receive, recv_size
-from bluebridge.guest.protocols.ntrdma.engine.memory import Ring, advanced, distance
+from bluebridge.guest.protocols.ntrdma.engine.memory import (
+    Ring,
+    advanced,
+    distance,
+    pack_receive,
+    recv_size,
+)
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.regions import total
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport

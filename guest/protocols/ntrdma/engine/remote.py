@@ -7,9 +7,7 @@ from collections.abc import Callable
 from bluebridge.device.layout.net.roce import ipv4_gid
 from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma.commands import CommandCode, QueueState
-from bluebridge.guest.protocols.ntrdma.engine.actions import Actions, CmArrived
-from bluebridge.guest.protocols.ntrdma.engine.entries import COMPLETION, SEGMENT
-from bluebridge.guest.protocols.ntrdma.engine.memory import Bells, Words
+from bluebridge.guest.protocols.ntrdma.engine.memory import COMPLETION, SEGMENT, Bells, Words
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.regions import Region, Segment
 from bluebridge.guest.protocols.ntrdma.engine.remote_pair import (
@@ -17,7 +15,7 @@ from bluebridge.guest.protocols.ntrdma.engine.remote_pair import (
     MOST_PIECES,
     RemotePair,
 )
-from bluebridge.guest.protocols.ntrdma.engine.transport import Host, Transport
+from bluebridge.guest.protocols.ntrdma.engine.transport import Actions, CmArrived, Host, Transport
 
 MOST_DOMAINS = 0x100
 MOST_REGIONS = 1 << 16

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from bluebridge.device.layout.ntrdma.commands import QueueState
 from bluebridge.device.layout.ntrdma.work import WorkStatus
-from bluebridge.guest.protocols.ntrdma.engine.entries import (
+from bluebridge.guest.protocols.ntrdma.engine.memory import (
     COMPLETION,
     SendEntry,
+    Words,
+    advanced,
+    distance,
     recv_size,
+    rings,
     send_size,
     unpack_receive,
+    valid,
 )
-from bluebridge.guest.protocols.ntrdma.engine.memory import Words, advanced, distance, rings, valid
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import RECEIVING
 from bluebridge.guest.protocols.ntrdma.engine.regions import Region

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from bluebridge.device.layout.ntrdma.commands import QueueState
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
-from bluebridge.guest.protocols.ntrdma.engine.entries import (
+from bluebridge.guest.protocols.ntrdma.engine.local import LocalResources
+from bluebridge.guest.protocols.ntrdma.engine.memory import (
     IMMEDIATE,
     SOLICITED,
     SendEntry,
+    distance,
     network_order,
 )
-from bluebridge.guest.protocols.ntrdma.engine.local import LocalResources
-from bluebridge.guest.protocols.ntrdma.engine.memory import distance
 from bluebridge.guest.protocols.ntrdma.engine.own_pairs import OwnPairs
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import ENDLESS, QueuePair
@@ -26,8 +26,7 @@ from bluebridge.guest.protocols.ntrdma.engine.regions import (
 )
 from bluebridge.guest.protocols.ntrdma.engine.remote import RemoteResources
 from bluebridge.guest.protocols.ntrdma.engine.remote_pair import CorruptRing, RemotePair
-from bluebridge.guest.protocols.ntrdma.engine.schedule import Schedule
-from bluebridge.guest.protocols.ntrdma.engine.sends import SendRequest
+from bluebridge.guest.protocols.ntrdma.engine.sends import Schedule, SendRequest
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 from bluebridge.guest.verbs.enums import AccessFlags, WcStatus
 from bluebridge.guest.verbs.values import Sge

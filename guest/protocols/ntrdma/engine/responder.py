@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import deque
 
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
-from bluebridge.guest.protocols.ntrdma.engine.command_ring import CommandExecution
-from bluebridge.guest.protocols.ntrdma.engine.entries import (
+from bluebridge.guest.protocols.ntrdma.engine.local import LocalResources
+from bluebridge.guest.protocols.ntrdma.engine.memory import (
     IMMEDIATE,
     SOLICITED,
     SendEntry,
     network_order,
 )
-from bluebridge.guest.protocols.ntrdma.engine.local import LocalResources
+from bluebridge.guest.protocols.ntrdma.engine.own_commands import CommandExecution
 from bluebridge.guest.protocols.ntrdma.engine.own_pairs import OwnPairs
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import QueuePair

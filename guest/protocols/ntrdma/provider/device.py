@@ -10,9 +10,10 @@ from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.drivers.bus.interface import DmaMemory
 from bluebridge.guest.protocols.ntrdma.engine.regions import MOST_PAGES
 from bluebridge.guest.protocols.ntrdma.interface import Interface
-from bluebridge.guest.protocols.ntrdma.provider.completions import NtrdmaChannel, NtrdmaCq
 from bluebridge.guest.protocols.ntrdma.provider.queue_pair import NtrdmaAddress, NtrdmaQp, NtrdmaSrq
-from bluebridge.guest.protocols.ntrdma.provider.regions import (
+from bluebridge.guest.protocols.ntrdma.provider.resources import (
+    NtrdmaChannel,
+    NtrdmaCq,
     NtrdmaFastMr,
     NtrdmaMr,
     all_memory,

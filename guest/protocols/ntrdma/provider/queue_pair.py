@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bluebridge.device.layout.ntrdma.commands import QueueState
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import ENDLESS, QueuePair, Sizes
 from bluebridge.guest.protocols.ntrdma.engine.regions import Domain
-from bluebridge.guest.protocols.ntrdma.provider.completions import NtrdmaCq
+from bluebridge.guest.protocols.ntrdma.provider.resources import NtrdmaCq
 from bluebridge.guest.protocols.ntrdma.service import Service
 from bluebridge.guest.verbs.enums import QpState, QpType
 from bluebridge.guest.verbs.errors import VerbsError

@@ -19,9 +19,7 @@ from bluebridge.guest.drivers.dma import Channel, DmaError, Engine
 from bluebridge.guest.drivers.ntb import Bridge, NtbError
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.protocols.ntrdma.engine.transport import Message
-from bluebridge.guest.protocols.ntrdma.transports.arena import Mappings, Shown
-from bluebridge.guest.protocols.ntrdma.transports.back_end import News
-from bluebridge.guest.protocols.ntrdma.transports.message import message_of
+from bluebridge.guest.protocols.ntrdma.transports.back_end import Mappings, News, Shown, message_of
 
 WINDOW = 1
 """The window that shows memory; version 0.1 clears the other one."""

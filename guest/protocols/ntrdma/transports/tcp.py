@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 
-from bluebridge.device.layout.ntrdma.stream import TAG, MessageKind
+from bluebridge.device.layout.ntrdma.port import TAG, MessageKind
 from bluebridge.guest.drivers.bus.dma_memory import Arena
 from bluebridge.guest.drivers.bus.interface import DmaMemory
 from bluebridge.guest.protocols.ntrdma.engine.transport import Message
