@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma.commands import CommandCode, QueueState
+from bluebridge.guest.protocols.ntrdma.engine.completions import Schedule
 from bluebridge.guest.protocols.ntrdma.engine.own_commands import (
     CreatePair,
     CreateTwin,
@@ -17,7 +18,6 @@ from bluebridge.guest.protocols.ntrdma.engine.own_commands import (
 )
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import RECEIVING, QueuePair, Rings
-from bluebridge.guest.protocols.ntrdma.engine.sends import Schedule
 from bluebridge.guest.protocols.ntrdma.engine.transport import Actions, Event, Happened, Operation
 
 FIRST_PAIR = 0x10

@@ -16,7 +16,7 @@ from bluebridge.device.layout.ntrdma.commands import (
     RESPONSE,
     CommandCode,
 )
-from bluebridge.guest.protocols.ntrdma.engine.completions import CompletionQueue
+from bluebridge.guest.protocols.ntrdma.engine.completions import CompletionQueue, Schedule
 from bluebridge.guest.protocols.ntrdma.engine.local import LocalResources
 from bluebridge.guest.protocols.ntrdma.engine.memory import Bells, Words
 from bluebridge.guest.protocols.ntrdma.engine.own_commands import (
@@ -31,7 +31,6 @@ from bluebridge.guest.protocols.ntrdma.engine.own_pairs import OwnPairs
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import QueuePair, Sizes
 from bluebridge.guest.protocols.ntrdma.engine.regions import Domain
-from bluebridge.guest.protocols.ntrdma.engine.sends import Schedule
 from bluebridge.guest.protocols.ntrdma.engine.transport import Actions, Ended, Operation
 from bluebridge.guest.verbs.values import RecvWr, SendWr
 

@@ -6,12 +6,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from bluebridge.device.layout.ntrdma.commands import QueueState
-from bluebridge.guest.protocols.ntrdma.engine.completions import CompletionQueue
+from bluebridge.guest.protocols.ntrdma.engine.completions import CompletionQueue, Schedule
 from bluebridge.guest.protocols.ntrdma.engine.memory import Words
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.receives import ReceiveQueue
 from bluebridge.guest.protocols.ntrdma.engine.regions import Domain
-from bluebridge.guest.protocols.ntrdma.engine.sends import Schedule, SendQueue, SendRequest
+from bluebridge.guest.protocols.ntrdma.engine.sends import SendQueue, SendRequest
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 
 RECEIVING = (QueueState.READY_TO_RECEIVE, QueueState.SEND_DRAIN, QueueState.READY_TO_SEND)

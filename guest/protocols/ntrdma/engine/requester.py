@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bluebridge.device.layout.ntrdma.commands import QueueState
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
+from bluebridge.guest.protocols.ntrdma.engine.completions import Schedule
 from bluebridge.guest.protocols.ntrdma.engine.local import LocalResources
 from bluebridge.guest.protocols.ntrdma.engine.memory import (
     IMMEDIATE,
@@ -26,7 +27,7 @@ from bluebridge.guest.protocols.ntrdma.engine.regions import (
 )
 from bluebridge.guest.protocols.ntrdma.engine.remote import RemoteResources
 from bluebridge.guest.protocols.ntrdma.engine.remote_pair import CorruptRing, RemotePair
-from bluebridge.guest.protocols.ntrdma.engine.sends import Schedule, SendRequest
+from bluebridge.guest.protocols.ntrdma.engine.sends import SendRequest
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 from bluebridge.guest.verbs.enums import AccessFlags, WcStatus
 from bluebridge.guest.verbs.values import Sge

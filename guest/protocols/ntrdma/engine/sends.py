@@ -1,4 +1,4 @@
-"""The send queue of an own queue pair, whose requests wait, fly and complete in order; turns."""
+"""The send queue of an own queue pair: requests wait, then fly, then complete, all in order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
-from bluebridge.guest.protocols.ntrdma.engine.completions import CompletionQueue
+from bluebridge.guest.protocols.ntrdma.engine.completions import CompletionQueue, Schedule
 from bluebridge.guest.protocols.ntrdma.engine.memory import (
     COMPLETION,
     Ring,
@@ -21,36 +21,6 @@ from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 from bluebridge.guest.verbs.enums import SendFlags, WcOpcode, WcStatus, WrOpcode
 from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.values import SendWr, Sge, Wc
-
-
-class Schedule:
-    """The queue pairs that may send, those that wait for a time, and those that have failed."""
-
-    def __init__(self) -> None:
-        self.runnable: deque[int] = deque()
-        self.failed: deque[int] = deque()
-        """The queue pairs that found a failure, and are not in the error state yet."""
-        self.stalled: dict[int, float] = {}
-        """The times at which queue pairs are tried again."""
-
-    def make_runnable(self, key: int) -> None:
-        """Note that a queue pair may have something to send."""
-        if key not in self.runnable:
-            self.runnable.append(key)
-
-    def resume(self, now: float) -> None:
-        """Let those go on whose time has come."""
-        for key in [key for key, at in self.stalled.items() if at <= now]:
-            del self.stalled[key]
-            self.make_runnable(key)
-
-    @property
-    def deadline(self) -> float:
-        """The time at which a queue pair goes on; one in the past if any has failed."""
-        if self.failed:
-            return 0.0
-        return min(self.stalled.values(), default=float("inf"))
-
 
 _OPCODES: dict[WrOpcode, tuple[WorkCode | None, WcOpcode]] = {
     WrOpcode.SEND: (WorkCode.SEND, WcOpcode.SEND),
