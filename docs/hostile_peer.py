@@ -14,7 +14,7 @@ import sys
 from bluebridge.device.layout.net import rnbd, rtrs
 from bluebridge.guest.protocols.rnbd.engine import messages as rnbd_messages
 from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair, Direction, Finished, Opened
-from bluebridge.guest.protocols.rtrs.engine.client import messages as rtrs_messages
+from bluebridge.guest.protocols.rtrs.engine.client import shared as rtrs_messages
 from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings
 from bluebridge.guest.protocols.rtrs.transport.interfaces import open_interfaces, parse_interface
 from bluebridge.guest.protocols.rtrs.transport.loop import Loop

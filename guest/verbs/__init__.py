@@ -14,7 +14,7 @@
     qp.modify_init(access); qp.modify_rtr(there, peer_qpn, psn); qp.modify_rts(psn)
     qp.post_recv(RecvWr(1, [Sge(address, length, lkey)])); qp.post_send([SendWr(...), ...])
 
-Modules, ground first: `enums`, `errors`, `values` (with queues and regions as protocols),
+Modules, ground first: `enums`, `values` (with queues and regions as protocols),
 `transitions` (the base class of queue pairs), `interface` (device, protection domain and queue pair
 as protocols). A provider implements the protocols by structure; `guest.drivers.hca` is the first.
 Users import from here and from `guest.providers`, never a provider.
@@ -29,6 +29,7 @@ everything that destroys or closes succeeds.
 
 from __future__ import annotations
 
+from bluebridge.guest.errors import DeviceLost, VerbsError
 from bluebridge.guest.verbs.enums import (
     AccessFlags,
     QpState,
@@ -39,7 +40,6 @@ from bluebridge.guest.verbs.enums import (
     WcStatus,
     WrOpcode,
 )
-from bluebridge.guest.verbs.errors import DeviceLost, VerbsError
 from bluebridge.guest.verbs.interface import (
     HEALTH_SECONDS,
     Device,

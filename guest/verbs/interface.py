@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from bluebridge.guest.drivers.bus.interface import DmaMemory
+from bluebridge.guest.errors import DeviceLost
 from bluebridge.guest.verbs.enums import AccessFlags, QpState, QpType
-from bluebridge.guest.verbs.errors import DeviceLost
 from bluebridge.guest.verbs.values import (
     AddressVector,
     CompletionChannel,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.enums import AccessFlags, QpState, QpType
-from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.values import AddressVector, QpAttr
 
 _STEPS = {

@@ -118,7 +118,7 @@ class GuestSize:
         log = f",logfile={_escape(transcript)},logappend=on"
         argv += _socket(folder, name, "console", log)
         argv += ["-serial", "chardev:console"]
-        # The agent writes the kernel's errors there (guest/agent/server.py).
+        # The agent writes the kernel's errors there (guest/agent/__main__.py).
         argv += ["-chardev", f"file,id=errors,path={_escape(transcript)},append=on"]
         argv += ["-serial", "chardev:errors"]
         argv += _socket(folder, name, "qmp", "")

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bluebridge.guest.agent.__main__ import Server
 from bluebridge.guest.agent.loop import Handler, Loop
 from bluebridge.guest.agent.served_port import ServedPort
-from bluebridge.guest.agent.server import Server
 from bluebridge.host_tools.agent import Agent
 from bluebridge.host_tools.agent.connection import AgentConnection
 

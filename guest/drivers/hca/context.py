@@ -26,8 +26,8 @@ from bluebridge.guest.drivers.hca.resources.memory_regions import (
     Mr,
 )
 from bluebridge.guest.drivers.hca.resources.numbers import DEFAULT, Profile
+from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.enums import AccessFlags
-from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.interface import EthernetPort
 from bluebridge.guest.verbs.values import (
     CompletionChannel,

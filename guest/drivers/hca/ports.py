@@ -22,7 +22,7 @@ from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE
 from bluebridge.device.layout.mlx4.ports import ROCE_ADDRESS, ROCE_ADDRESS_SIZE
 from bluebridge.device.layout.net.ip import IPV4_MAPPED, ROCE_V2
 from bluebridge.guest.drivers.hca.resources.commands import FirmwareCommands, HcaError
-from bluebridge.guest.verbs.errors import VerbsError
+from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.values import PortAttr
 
 _ETHERNET_FORM = 1  # op modifier of SET_PORT

@@ -22,9 +22,9 @@ The protocol (`connection`, `identifier`, `table`, `manager`) knows the network 
 
 from __future__ import annotations
 
-from bluebridge.guest.protocols.cm.events import CmError, ConnParam, EventType
 from bluebridge.guest.protocols.cm.gsi import open_cm
 from bluebridge.guest.protocols.cm.identifier import CmEvent, CmId
+from bluebridge.guest.protocols.cm.interface import CmError, ConnParam, EventType
 from bluebridge.guest.protocols.cm.manager import ConnectionManager
 
 __all__ = ["CmError", "CmEvent", "CmId", "ConnParam", "ConnectionManager", "EventType", "open_cm"]

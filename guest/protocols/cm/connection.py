@@ -15,9 +15,8 @@ from enum import Enum, auto
 
 from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.net.cm import Answered, CmAttribute, RejectReason, cm_timeout_seconds
-from bluebridge.guest.protocols.cm.events import EventType
+from bluebridge.guest.protocols.cm.interface import EventType, Peer
 from bluebridge.guest.protocols.cm.messages import Message, encode
-from bluebridge.guest.protocols.cm.transport import Peer
 
 RESEND_SECONDS = 1.0
 MAX_RETRIES = 7

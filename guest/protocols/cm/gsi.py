@@ -12,9 +12,9 @@ from functools import partial
 from bluebridge.device.layout.ib.mad import MAD_SIZE
 from bluebridge.device.layout.net.ip import IPV4, ones_complement_sum
 from bluebridge.device.layout.net.roce import GRH, GRH_SIZE, GSI_QKEY, GSI_QPN, ip_gid, ipv4_gid
+from bluebridge.guest.protocols.cm.interface import LocalPort, Peer, Received, Resolver
 from bluebridge.guest.protocols.cm.manager import ConnectionManager
 from bluebridge.guest.protocols.cm.messages import HOP_LIMIT
-from bluebridge.guest.protocols.cm.transport import LocalPort, Peer, Received, Resolver
 from bluebridge.guest.verbs import (
     AccessFlags,
     Device,

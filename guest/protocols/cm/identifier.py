@@ -11,7 +11,14 @@ from dataclasses import dataclass, field, replace
 from bluebridge.device.layout.net.cm import RejectReason
 from bluebridge.device.layout.net.roce import ip_gid
 from bluebridge.guest.protocols.cm.connection import CmConnection, Notice, State
-from bluebridge.guest.protocols.cm.events import CmError, CmEvents, ConnParam, EventType
+from bluebridge.guest.protocols.cm.interface import (
+    CmError,
+    CmEvents,
+    ConnParam,
+    EventType,
+    Peer,
+    Resolver,
+)
 from bluebridge.guest.protocols.cm.messages import (
     MTU_1024,
     REMOTE_ACCESS,
@@ -25,7 +32,6 @@ from bluebridge.guest.protocols.cm.messages import (
     rts_of,
 )
 from bluebridge.guest.protocols.cm.table import ConnectionTable
-from bluebridge.guest.protocols.cm.transport import Peer, Resolver
 from bluebridge.guest.verbs import AddressVector, QpAttr, QpState, QueuePair, VerbsError
 
 PSN_BITS = 24

@@ -15,17 +15,17 @@ from bluebridge.device.layout.net.cm import (
     CmAttribute,
     RejectReason,
 )
-from bluebridge.guest.protocols.cm.events import CmEvents
 from bluebridge.guest.protocols.cm.identifier import CmEvent, CmId
-from bluebridge.guest.protocols.cm.messages import MalformedMessage, Message, decode, encode
-from bluebridge.guest.protocols.cm.table import ConnectionTable
-from bluebridge.guest.protocols.cm.transport import (
+from bluebridge.guest.protocols.cm.interface import (
+    CmEvents,
     LocalPort,
     MadTransport,
     Peer,
     Received,
     Resolver,
 )
+from bluebridge.guest.protocols.cm.messages import MalformedMessage, Message, decode, encode
+from bluebridge.guest.protocols.cm.table import ConnectionTable
 from bluebridge.guest.verbs import HEALTH_SECONDS, AddressVector, DeviceLost
 
 

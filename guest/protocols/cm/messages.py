@@ -21,8 +21,7 @@ from bluebridge.device.layout.net.cm import (
     service_id,
 )
 from bluebridge.device.layout.net.roce import MTU_BYTES
-from bluebridge.guest.protocols.cm.events import ConnParam
-from bluebridge.guest.protocols.cm.transport import LocalPort, Peer
+from bluebridge.guest.protocols.cm.interface import ConnParam, LocalPort, Peer
 from bluebridge.guest.verbs import AccessFlags, AddressVector, QpAttr, QpState
 
 CM_RESPONSE_TIMEOUT = 20  # 4.3 s, core/cma.c: CMA_CM_RESPONSE_TIMEOUT

@@ -11,9 +11,8 @@ from typing import Generic, TypeVar
 
 from bluebridge.device.layout.net.cm import CmAttribute
 from bluebridge.guest.protocols.cm.connection import CmConnection, Notice
-from bluebridge.guest.protocols.cm.events import CmError
+from bluebridge.guest.protocols.cm.interface import CmError, LocalPort, Peer
 from bluebridge.guest.protocols.cm.messages import Message
-from bluebridge.guest.protocols.cm.transport import LocalPort, Peer
 
 FIRST_EPHEMERAL_PORT = 49152
 LAST_PORT = 0xFFFF

@@ -16,8 +16,8 @@ from collections import deque
 
 from bluebridge.device.layout.net.roce import ip_gid, ipv4_number
 from bluebridge.device.layout.ntrdma.commands import IPV6
+from bluebridge.guest.protocols.cm.interface import LocalPort, Peer, Received
 from bluebridge.guest.protocols.cm.manager import ConnectionManager
-from bluebridge.guest.protocols.cm.transport import LocalPort, Peer, Received
 from bluebridge.guest.protocols.ntrdma.interface import mac_of
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.verbs import VerbsError

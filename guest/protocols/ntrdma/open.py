@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from bluebridge.device.layout.ntrdma.port import PortState
+from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.protocols.ntrdma.back_ends import (
     BACK_END,
     BRIDGE_BACK_ENDS,
@@ -16,7 +17,6 @@ from bluebridge.guest.protocols.ntrdma.back_ends import (
 from bluebridge.guest.protocols.ntrdma.interface import EthernetOptions, Interface, Tap
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.protocols.ntrdma.transports.back_end import BackEnd
-from bluebridge.guest.verbs.errors import VerbsError
 
 READY_SECONDS = 60.0
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from bluebridge.device.layout.ntrdma.port import PortState
-from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.errors import DeviceError, DeviceLost, VerbsError
 from bluebridge.guest.protocols.ntrdma.engine.engine import Engine
 from bluebridge.guest.protocols.ntrdma.engine.transport import (
     CmArrived,
@@ -23,7 +23,6 @@ from bluebridge.guest.protocols.ntrdma.engine.transport import (
 )
 from bluebridge.guest.protocols.ntrdma.interface import Interface
 from bluebridge.guest.protocols.ntrdma.transports.back_end import BackEnd
-from bluebridge.guest.verbs.errors import DeviceLost, VerbsError
 
 ANSWER_SECONDS = 20.0
 """The time that a verb waits for the peer; the engine gives up sooner."""

@@ -12,8 +12,8 @@ import stat
 import struct
 
 from bluebridge.device.layout.net.rnbd import SECTOR, CachePolicy
-from bluebridge.guest.protocols.rnbd.engine.exports import Export
 from bluebridge.guest.protocols.rnbd.engine.messages import Geometry
+from bluebridge.guest.protocols.rnbd.engine.server import Export
 
 _ALL_SECTORS = 0xFFFFFFFF // SECTOR
 """The most sectors that one request without data can name: its length has 32 bits."""

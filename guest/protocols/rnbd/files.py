@@ -22,10 +22,9 @@ from bluebridge.guest.fuse.tree import (
     text,
 )
 from bluebridge.guest.protocols.rnbd.engine.actions import ClientDevice
-from bluebridge.guest.protocols.rnbd.engine.exports import Export, OpenDevice
-from bluebridge.guest.protocols.rnbd.engine.server import RnbdServer
+from bluebridge.guest.protocols.rnbd.engine.server import Export, OpenDevice, RnbdServer
 from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair
-from bluebridge.guest.protocols.rtrs.files.trees import parse_pair
+from bluebridge.guest.protocols.rtrs.files import parse_pair
 
 MAX_PATHS = 6
 USAGE = (

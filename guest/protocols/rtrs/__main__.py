@@ -13,10 +13,10 @@ import statistics
 import sys
 
 from bluebridge.guest.protocols.rtrs.engine.actions import Action, Closed, Finished, Opened, Serve
-from bluebridge.guest.protocols.rtrs.files.served import add_file_commands
 from bluebridge.guest.protocols.rtrs.program import (
     CLOSE_SECONDS,
     add_client_options,
+    add_file_commands,
     add_interface_options,
     add_server_options,
     client_settings,

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from bluebridge.guest.protocols.rnbd.engine.client import RnbdClient
-from bluebridge.guest.protocols.rnbd.engine.exports import Export
-from bluebridge.guest.protocols.rnbd.engine.server import RnbdServer
+from bluebridge.guest.protocols.rnbd.engine.server import Export, RnbdServer
 from bluebridge.guest.protocols.rtrs.engine.actions import (
     Closed,
     Direction,

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bluebridge.guest.agent import frames
+from bluebridge.guest.agent.__main__ import KernelErrors, error_line
 from bluebridge.guest.agent.frames import FILLER, Frame, FrameReader, Kind, encode
 from bluebridge.guest.agent.loop import Loop
-from bluebridge.guest.agent.server import KernelErrors, error_line
 
 SESSION = b"session1"
 OTHER = b"session2"

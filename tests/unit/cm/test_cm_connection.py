@@ -16,9 +16,8 @@ from bluebridge.guest.protocols.cm.connection import (
     Notice,
     State,
 )
-from bluebridge.guest.protocols.cm.events import EventType
+from bluebridge.guest.protocols.cm.interface import EventType, Peer
 from bluebridge.guest.protocols.cm.messages import Message, decode
-from bluebridge.guest.protocols.cm.transport import Peer
 
 PEER = Peer(bytes(16), bytes(6))
 REQUEST = {"local_qpn": 0x50, "starting_psn": 1}

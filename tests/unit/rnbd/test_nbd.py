@@ -15,8 +15,8 @@ from bluebridge.device.layout.net.rnbd import AccessMode, CachePolicy, IoFlag, O
 from bluebridge.guest.protocols.rnbd.backend import RamBackend
 from bluebridge.guest.protocols.rnbd.engine import messages
 from bluebridge.guest.protocols.rnbd.engine.actions import ClientDevice, Done, PermitFree
-from bluebridge.guest.protocols.rnbd.engine.exports import Export
 from bluebridge.guest.protocols.rnbd.engine.messages import Geometry
+from bluebridge.guest.protocols.rnbd.engine.server import Export
 from bluebridge.guest.protocols.rnbd.nbd.device import Handler, NbdDevice
 from bluebridge.guest.protocols.rnbd.nbd.kernel import (
     flags_of,

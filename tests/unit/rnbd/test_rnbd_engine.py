@@ -26,7 +26,7 @@ from bluebridge.guest.protocols.rnbd.engine.actions import (
     Unmapped,
 )
 from bluebridge.guest.protocols.rnbd.engine.client import RnbdClient
-from bluebridge.guest.protocols.rnbd.engine.exports import Export
+from bluebridge.guest.protocols.rnbd.engine.server import Export
 from bluebridge.guest.protocols.rtrs.engine.actions import Direction, Opened
 from bluebridge.guest.protocols.rtrs.engine.interface import Permit
 from tests.models.rnbd.loopback import Loopback

@@ -12,7 +12,7 @@ from bluebridge.device.layout.net import rnbd
 from bluebridge.device.layout.net.rnbd import AccessMode, MessageType, Operation
 from bluebridge.guest.protocols.rnbd.backend import RamBackend
 from bluebridge.guest.protocols.rnbd.engine import messages
-from bluebridge.guest.protocols.rnbd.engine.exports import Export
+from bluebridge.guest.protocols.rnbd.engine.server import Export
 from bluebridge.guest.protocols.rtrs.engine.actions import Direction, SessionDown, SessionUp
 from tests.models.rnbd.loopback import SESSION, Loopback
 

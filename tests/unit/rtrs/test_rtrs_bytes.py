@@ -8,7 +8,7 @@ import pytest
 
 from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.net import rtrs
-from bluebridge.guest.protocols.rtrs.engine import formats
+from bluebridge.guest.protocols.rtrs.engine import connection
 from bluebridge.guest.protocols.rtrs.engine.actions import (
     Accept,
     Direction,
@@ -151,10 +151,10 @@ def test_a_response_with_a_new_key() -> None:
 @pytest.mark.parametrize(
     ("form", "table", "names"),
     [
-        (formats.WRITE, rtrs.RDMA_WRITE, ("type", "usr_len")),
-        (formats.READ, rtrs.RDMA_READ, ("type", "usr_len", "flags", "sg_cnt")),
-        (formats.DESCRIPTOR, rtrs.SG_DESC, ("addr", "key", "len")),
-        (formats.NEW_KEY, rtrs.RKEY_RSP, ("type", "buf_id", "rkey")),
+        (connection.WRITE, rtrs.RDMA_WRITE, ("type", "usr_len")),
+        (connection.READ, rtrs.RDMA_READ, ("type", "usr_len", "flags", "sg_cnt")),
+        (connection.DESCRIPTOR, rtrs.SG_DESC, ("addr", "key", "len")),
+        (connection.NEW_KEY, rtrs.RKEY_RSP, ("type", "buf_id", "rkey")),
     ],
 )
 def test_compiled_formats_are_those_of_the_tables(

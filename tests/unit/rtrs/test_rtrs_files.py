@@ -10,7 +10,7 @@ import pytest
 from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair, Opened, PathChanged
 from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
 from bluebridge.guest.protocols.rtrs.engine.interface import PathStatus, SessionStatus, Statistics
-from bluebridge.guest.protocols.rtrs.files.trees import ClientFiles, ServerFiles
+from bluebridge.guest.protocols.rtrs.files import ClientFiles, ServerFiles
 from tests.models.fuse_peer import TreePeer, peer_of
 
 PATH = "paths/ip:10.9.0.2@ip:10.9.0.1"

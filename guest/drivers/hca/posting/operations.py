@@ -42,8 +42,8 @@ from bluebridge.device.layout.net.roce import (
 from bluebridge.guest.drivers.bus.byte_order import swap32
 from bluebridge.guest.drivers.hca.posting import wqe
 from bluebridge.guest.drivers.hca.posting.wqe import Builder, write_data, write_inline
+from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.enums import QpType, SendFlags, WrOpcode
-from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.interface import EthernetPort
 from bluebridge.guest.verbs.values import RoceAddress, SendWr
 

@@ -14,8 +14,8 @@ from typing import Final
 
 from bluebridge.device.layout.mlx4.wqe import INVALID_LKEY, FastRegFlag, SendOpcode
 from bluebridge.guest.drivers.hca.resources.memory_regions import FastRegMr
+from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.enums import AccessFlags, WrOpcode
-from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.values import RecvWr, RoceAddress, SendWr
 
 OPCODES: dict[int, SendOpcode] = {

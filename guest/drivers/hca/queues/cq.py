@@ -23,8 +23,8 @@ from bluebridge.device.layout.mlx4.wqe import SendOpcode
 from bluebridge.guest.drivers.bus.byte_order import swap32
 from bluebridge.guest.drivers.hca.queues.event_queues import CompChannel
 from bluebridge.guest.drivers.hca.resources.adapter import Adapter
+from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.enums import WcFlags, WcOpcode, WcStatus
-from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.values import Wc
 
 SENT = struct.Struct(">I16xIH6x")  # of a send that succeeded: qpn, bytes, index

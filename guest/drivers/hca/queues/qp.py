@@ -17,8 +17,8 @@ from bluebridge.guest.drivers.hca.queues.cq import Cq
 from bluebridge.guest.drivers.hca.queues.srq import Srq
 from bluebridge.guest.drivers.hca.queues.work_queues import WorkQueues, log2
 from bluebridge.guest.drivers.hca.resources.adapter import Adapter
+from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.enums import AccessFlags, QpState, QpType
-from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.interface import EthernetPort
 from bluebridge.guest.verbs.values import (
     CompletionQueue,

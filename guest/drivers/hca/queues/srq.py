@@ -11,7 +11,7 @@ from bluebridge.device.layout.mlx4.contexts import SRQC
 from bluebridge.guest.drivers.bus.byte_order import swap32
 from bluebridge.guest.drivers.hca.posting.wqe import write_receive
 from bluebridge.guest.drivers.hca.resources.adapter import Adapter
-from bluebridge.guest.verbs.errors import VerbsError
+from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.values import RecvWr
 
 NEXT = struct.Struct(">2xH12x")

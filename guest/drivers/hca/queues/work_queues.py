@@ -21,8 +21,8 @@ from bluebridge.guest.drivers.hca.posting.operations import (
 from bluebridge.guest.drivers.hca.posting.wqe import write_receive
 from bluebridge.guest.drivers.hca.queues.srq import Srq
 from bluebridge.guest.drivers.hca.resources.adapter import Adapter
+from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.enums import QpType
-from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.interface import EthernetPort
 from bluebridge.guest.verbs.transitions import StateChanges
 from bluebridge.guest.verbs.values import QpInit, RecvWr, SendWr

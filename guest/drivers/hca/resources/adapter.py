@@ -33,7 +33,7 @@ from bluebridge.guest.drivers.hca.resources.commands import (
 )
 from bluebridge.guest.drivers.hca.resources.icm import Icm
 from bluebridge.guest.drivers.hca.resources.numbers import DEFAULT, NumberSpaces, Profile
-from bluebridge.guest.verbs.errors import VerbsError
+from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.values import CompletionQueue
 
 COMMAND_REVISIONS = range(2, 4)

@@ -19,7 +19,7 @@ from bluebridge.device.layout.mlx4.commands import (
     name_of,
 )
 from bluebridge.guest.drivers.bus.interface import Bus
-from bluebridge.guest.verbs.errors import DeviceLost, VerbsError
+from bluebridge.guest.errors import DeviceLost, VerbsError
 from bluebridge.guest.verbs.interface import HEALTH_SECONDS
 
 

@@ -17,7 +17,7 @@ from bluebridge.guest.drivers.bus.dma_memory import RangeAllocator
 from bluebridge.guest.drivers.bus.interface import Bus, DmaMemory
 from bluebridge.guest.drivers.hca.resources.commands import FirmwareCommands
 from bluebridge.guest.drivers.hca.resources.numbers import Profile
-from bluebridge.guest.verbs.errors import VerbsError
+from bluebridge.guest.errors import VerbsError
 
 PAGE_SHIFT = 12
 PAGE = 1 << PAGE_SHIFT

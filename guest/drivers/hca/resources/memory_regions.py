@@ -8,8 +8,8 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import MPT, MPT_STATUS_FREE, MPT_STATUS_SOFTWARE
 from bluebridge.guest.drivers.hca.resources.adapter import Adapter
 from bluebridge.guest.drivers.hca.resources.icm import MttRange
+from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.enums import AccessFlags
-from bluebridge.guest.verbs.errors import VerbsError
 
 MAX_FAST_REG_PAGES = 511
 MAX_PAGE_SHIFT = 21  # of regions over contiguous memory: a hugepage

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random, SystemRandom
 
 from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP
-from bluebridge.guest.verbs.errors import VerbsError
+from bluebridge.guest.errors import VerbsError
 
 
 @dataclass(slots=True, frozen=True)

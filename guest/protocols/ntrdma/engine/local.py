@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma.commands import CommandCode, QueueState
+from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.protocols.ntrdma.engine.completions import Schedule
 from bluebridge.guest.protocols.ntrdma.engine.own_commands import (
     CreateDomain,
@@ -17,7 +18,6 @@ from bluebridge.guest.protocols.ntrdma.engine.remote import MOST_DOMAINS
 from bluebridge.guest.protocols.ntrdma.engine.sends import SendRequest
 from bluebridge.guest.protocols.ntrdma.engine.transport import Operation
 from bluebridge.guest.verbs.enums import WcStatus, WrOpcode
-from bluebridge.guest.verbs.errors import VerbsError
 
 
 class LocalResources:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
+from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.protocols.ntrdma.engine.completions import CompletionQueue
 from bluebridge.guest.protocols.ntrdma.engine.memory import (
     Ring,
@@ -18,7 +19,6 @@ from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.regions import total
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 from bluebridge.guest.verbs.enums import WcFlags, WcOpcode, WcStatus
-from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.values import RecvWr, Sge, Wc
 
 _KINDS = {

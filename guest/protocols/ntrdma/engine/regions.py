@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 
 from bluebridge.device.layout.ntrdma.work import WorkStatus
+from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.enums import AccessFlags
-from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.values import SendWr, Sge
 
 Segment = tuple[int, int]

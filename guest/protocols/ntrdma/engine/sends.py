@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
+from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.protocols.ntrdma.engine.completions import CompletionQueue, Schedule
 from bluebridge.guest.protocols.ntrdma.engine.memory import (
     COMPLETION,
@@ -19,7 +20,6 @@ from bluebridge.guest.protocols.ntrdma.engine.memory import (
 from bluebridge.guest.protocols.ntrdma.engine.regions import Segment
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 from bluebridge.guest.verbs.enums import SendFlags, WcOpcode, WcStatus, WrOpcode
-from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.values import SendWr, Sge, Wc
 
 _OPCODES: dict[WrOpcode, tuple[WorkCode | None, WcOpcode]] = {

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.drivers.bus.interface import DmaMemory
+from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.protocols.ntrdma.engine.regions import MOST_PAGES
 from bluebridge.guest.protocols.ntrdma.interface import Interface
 from bluebridge.guest.protocols.ntrdma.provider.queue_pair import NtrdmaAddress, NtrdmaQp, NtrdmaSrq
@@ -22,7 +23,6 @@ from bluebridge.guest.protocols.ntrdma.provider.resources import (
 from bluebridge.guest.protocols.ntrdma.service import Service
 from bluebridge.guest.protocols.ntrdma.transports.back_end import BackEnd
 from bluebridge.guest.verbs.enums import AccessFlags
-from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.values import (
     AddressVector,
     CompletionChannel,

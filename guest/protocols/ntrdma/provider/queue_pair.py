@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bluebridge.device.layout.ntrdma.commands import QueueState
+from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import ENDLESS, QueuePair, Sizes
 from bluebridge.guest.protocols.ntrdma.engine.regions import Domain
 from bluebridge.guest.protocols.ntrdma.provider.resources import NtrdmaCq
 from bluebridge.guest.protocols.ntrdma.service import Service
 from bluebridge.guest.verbs.enums import QpState, QpType
-from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.transitions import StateChanges, check_step
 from bluebridge.guest.verbs.values import AddressVector, QpAttr, QpInit, RecvWr, SendWr
 

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.protocols.ntrdma.engine.completions import CompletionQueue
 from bluebridge.guest.protocols.ntrdma.engine.regions import (
     Domain,
@@ -18,7 +19,6 @@ from bluebridge.guest.protocols.ntrdma.engine.regions import (
 )
 from bluebridge.guest.protocols.ntrdma.service import Service
 from bluebridge.guest.verbs.enums import AccessFlags
-from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.interface import HEALTH_SECONDS
 from bluebridge.guest.verbs.values import Wc
 

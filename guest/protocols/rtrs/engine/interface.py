@@ -16,8 +16,14 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     PathChanged,
     Received,
 )
-from bluebridge.guest.protocols.rtrs.engine.connection import EngineConnection
-from bluebridge.guest.protocols.rtrs.engine.heartbeat import MESSAGE, Alarm, Alarms, Beat, Heartbeat
+from bluebridge.guest.protocols.rtrs.engine.connection import (
+    MESSAGE,
+    Alarm,
+    Alarms,
+    Beat,
+    EngineConnection,
+    Heartbeat,
+)
 from bluebridge.guest.protocols.rtrs.engine.settings import Timing
 
 

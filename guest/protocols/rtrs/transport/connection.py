@@ -1,9 +1,10 @@
-"""One connection: a CM identifier, a queue pair, and the memory of its messages."""
+"""Connections: CM identifier, queue pair, memory of the messages; delivery of all completions."""
 
 from __future__ import annotations
 
+import select
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bluebridge.guest.drivers.bus.interface import DmaMemory
 from bluebridge.guest.protocols.cm import CmId
@@ -19,7 +20,9 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     WriteImmediate,
     WriteRequest,
 )
-from bluebridge.guest.protocols.rtrs.transport.interfaces import Interface
+from bluebridge.guest.protocols.rtrs.engine.interface import Engine
+from bluebridge.guest.protocols.rtrs.transport.interfaces import Interface, Interfaces
+from bluebridge.guest.protocols.rtrs.transport.loop import Loop
 from bluebridge.guest.protocols.rtrs.transport.memory import Chunks, Slots
 from bluebridge.guest.verbs import (
     AccessFlags,
@@ -34,6 +37,7 @@ from bluebridge.guest.verbs import (
     Wc,
     WcFlags,
     WcOpcode,
+    WcStatus,
     WrOpcode,
 )
 
@@ -243,3 +247,84 @@ class VerbsConnection:
             piece = Sge(memory.address + start, length, self.interface.lkey)
             self._receives.append(RecvWr(RECEIVE | index, (piece,)))
             self._free[length].append(index)
+
+
+BATCH = 32
+"""The most completions that one connection may have before the others have their turn."""
+_SUCCESS, _FLUSHED = WcStatus.SUCCESS, WcStatus.WR_FLUSH_ERR
+
+
+class Completions:
+    """A `loop.Source` of the completion queues; all of them are armed before the loop waits.
+
+    `perform` carries out the engine's actions after it was told of completions.
+    """
+
+    def __init__(
+        self, engine: Engine, perform: Callable[[], None], interfaces: Interfaces, loop: Loop
+    ) -> None:
+        self._engine = engine
+        self._perform = perform
+        self._now: Callable[[], float] = loop.now
+        self._unarmed: dict[int, VerbsConnection] = {}
+        self._by_queue: dict[CompletionQueue, VerbsConnection] = {}
+        self._channels = [interface.channel for interface in interfaces.all]
+        for channel in self._channels:
+            loop.register(channel.fileno(), select.EPOLLIN, self._events)
+
+    def add(self, connection: VerbsConnection) -> None:
+        """Poll a connection's queue from now on."""
+        assert connection.cq is not None
+        self._unarmed[connection.number] = connection
+        self._by_queue[connection.cq] = connection
+
+    def remove(self, connection: VerbsConnection) -> None:
+        """Forget a completion queue that is about to go."""
+        self._unarmed.pop(connection.number, None)
+        if connection.cq is not None:
+            self._by_queue.pop(connection.cq, None)
+
+    def work(self) -> bool:
+        """Tell the engine about the completions there are; returns True if there were any."""
+        worked = False
+        for connection in list(self._unarmed.values()):
+            worked |= self.take(connection)
+        if worked:
+            self._perform()
+        return worked
+
+    def arm(self) -> None:
+        """Ask for one event at the next completion of each queue that was polled."""
+        for connection in self._unarmed.values():
+            if connection.cq is not None:
+                connection.cq.req_notify()
+        self._unarmed.clear()
+
+    def take(self, connection: VerbsConnection) -> bool:
+        """Tell the engine of one connection's completions; returns whether there were any."""
+        if connection.cq is None or connection.closing:
+            return False
+        completions = connection.cq.poll(BATCH)
+        for wc in completions:
+            if connection.closing:
+                break
+            self._tell(connection, wc)
+        return bool(completions)
+
+    def _tell(self, connection: VerbsConnection, wc: Wc) -> None:
+        engine, number = self._engine, connection.number
+        if wc.status is not _SUCCESS:
+            if wc.status is not _FLUSHED:
+                engine.failed(number, wc.status.name, self._now())
+        elif wc.wr_id & RECEIVE:
+            engine.received(number, connection.receive(wc), self._now())
+        elif wc.wr_id:
+            engine.sent(number, wc.wr_id, self._now())
+
+    def _events(self, _events: int) -> None:
+        """Poll the queues again whose event came."""
+        for channel in self._channels:
+            while (queue := channel.get_event(0)) is not None:
+                connection = self._by_queue.get(queue)
+                if connection is not None:
+                    self._unarmed[connection.number] = connection

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from bluebridge.guest.connections import open_connections
 from bluebridge.guest.drivers.bus.vfio import VfioBus, find_device
 from bluebridge.guest.protocols.cm import CmEvent, ConnectionManager
-from bluebridge.guest.protocols.cm.events import CmEvents
+from bluebridge.guest.protocols.cm.interface import CmEvents
 from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS
 from bluebridge.guest.providers import NTRDMA, open_device, open_ntrdma
 from bluebridge.guest.verbs import (

@@ -31,8 +31,11 @@ from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
 from bluebridge.guest.protocols.rtrs.engine.interface import Engine
 from bluebridge.guest.protocols.rtrs.engine.server.server import Server
 from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings, ServerSettings
-from bluebridge.guest.protocols.rtrs.transport.completions import Completions
-from bluebridge.guest.protocols.rtrs.transport.connection import VerbsConnection, WorkRequests
+from bluebridge.guest.protocols.rtrs.transport.connection import (
+    Completions,
+    VerbsConnection,
+    WorkRequests,
+)
 from bluebridge.guest.protocols.rtrs.transport.interfaces import AddressError, Interface, Interfaces
 from bluebridge.guest.protocols.rtrs.transport.loop import Loop, Timer
 from bluebridge.guest.protocols.rtrs.transport.memory import Chunks, Slots

@@ -20,14 +20,17 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     Region,
     Send,
 )
-from bluebridge.guest.protocols.rtrs.engine.client import messages
-from bluebridge.guest.protocols.rtrs.engine.client.messages import (
+from bluebridge.guest.protocols.rtrs.engine.client.shared import (
     Buffer,
     DepthChanged,
     MessageError,
     Response,
+    Shared,
+    connection_request,
+    info_request,
+    parse_info,
+    parse_response,
 )
-from bluebridge.guest.protocols.rtrs.engine.client.shared import Shared
 from bluebridge.guest.protocols.rtrs.engine.connection import SIGNALED, EngineConnection, SendQueue
 
 
@@ -84,7 +87,7 @@ class Handshake:
         queue = SendQueue(shared.outbox, number, sizes.send, depth)
         connection = EngineConnection(number, cid, queue)
         self.connections.append(connection)
-        request = messages.connection_request(
+        request = connection_request(
             cid, settings.cpus + 1, self._attempt, self._uuid, shared.uuid, self.first
         )
         shared.outbox.append(Open(number, self._addresses, settings.port, request, sizes))
@@ -95,7 +98,7 @@ class Handshake:
 
         Raises `MessageError`, `DepthChanged`, `MemoryError`.
         """
-        response = messages.parse_response(data)
+        response = parse_response(data)
         connection.established = True
         if connection.cid:
             return
@@ -114,7 +117,7 @@ class Handshake:
         self.regions = shared.memory.map_slots(self._path, first.number)
         length = INFO_RSP.size + shared.queue_depth * SG_DESC.size
         shared.outbox.append(PostReceive(first.number, 1, length))
-        first.queue.post([Send(messages.info_request(shared.name), None, SIGNALED)])
+        first.queue.post([Send(info_request(shared.name), None, SIGNALED)])
 
     def buffers(self, connection: EngineConnection, received: Received) -> list[Buffer]:
         """Return the server's chunks that INFO_RSP names; raises `MessageError`."""
@@ -122,4 +125,4 @@ class Handshake:
         if self.response is None or connection.cid or not plain:
             raise MessageError("no info response")
         depth, size = self.response.queue_depth, self.response.chunk_size
-        return messages.parse_info(received.data, depth, size)
+        return parse_info(received.data, depth, size)

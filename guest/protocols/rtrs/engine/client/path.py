@@ -13,13 +13,16 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     LinkInfo,
     Received,
 )
-from bluebridge.guest.protocols.rtrs.engine.client import messages
 from bluebridge.guest.protocols.rtrs.engine.client.handshake import Handshake
-from bluebridge.guest.protocols.rtrs.engine.client.messages import DepthChanged, MessageError
-from bluebridge.guest.protocols.rtrs.engine.client.shared import Shared
+from bluebridge.guest.protocols.rtrs.engine.client.shared import (
+    DepthChanged,
+    MessageError,
+    Shared,
+    new_uuid,
+    refusal,
+)
 from bluebridge.guest.protocols.rtrs.engine.client.traffic import Broken, Traffic
-from bluebridge.guest.protocols.rtrs.engine.connection import EngineConnection
-from bluebridge.guest.protocols.rtrs.engine.heartbeat import Alarm
+from bluebridge.guest.protocols.rtrs.engine.connection import Alarm, EngineConnection
 from bluebridge.guest.protocols.rtrs.engine.interface import EnginePath, State
 
 
@@ -79,7 +82,7 @@ class Path(EnginePath):
         self.error = 0
         self.statistics.reconnects = -1
         self.traffic: Traffic | None = None
-        self._uuid = messages.new_uuid(shared.random)
+        self._uuid = new_uuid(shared.random)
         self._handshake: Handshake | None = None
         self._connections: list[EngineConnection] = []
         self._phase = Phase.IDLE
@@ -179,7 +182,7 @@ class Path(EnginePath):
 
     def rejected(self, data: bytes, now: float) -> None:
         """Fail with the server's error, or with ECONNRESET if it gave none."""
-        error = messages.refusal(data) or errno.ECONNRESET
+        error = refusal(data) or errno.ECONNRESET
         self.fail(error, f"refused: {errno.errorcode.get(error, error)}", now)
 
     def disconnected(self, connection: EngineConnection, now: float) -> None:

@@ -31,16 +31,21 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     WorkRequest,
     WriteRequest,
 )
-from bluebridge.guest.protocols.rtrs.engine.client.messages import Buffer, Response
-from bluebridge.guest.protocols.rtrs.engine.client.shared import ClientRequest, Shared
-from bluebridge.guest.protocols.rtrs.engine.connection import FIRST_SLOT_TOKEN, EngineConnection
-from bluebridge.guest.protocols.rtrs.engine.formats import (
+from bluebridge.guest.protocols.rtrs.engine.client.shared import (
+    Buffer,
+    ClientRequest,
+    Response,
+    Shared,
+)
+from bluebridge.guest.protocols.rtrs.engine.connection import (
+    ACKNOWLEDGEMENT,
+    FIRST_SLOT_TOKEN,
     NEW_KEY,
+    EngineConnection,
     next_key,
     read_message,
     write_message,
 )
-from bluebridge.guest.protocols.rtrs.engine.heartbeat import ACKNOWLEDGEMENT
 from bluebridge.guest.protocols.rtrs.engine.interface import EnginePath
 
 _IO_RSP: Final = int(ImmediateType.IO_RSP)

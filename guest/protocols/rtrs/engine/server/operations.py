@@ -1,13 +1,21 @@
-"""The requests of clients: parsed from chunks, and in their order at each chunk."""
+"""The requests of clients, parsed and in their order at each chunk; sessions and shared state."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple, Protocol
 
 from bluebridge.device.layout.net.rtrs import MessageFlag, MessageType
-from bluebridge.guest.protocols.rtrs.engine.actions import Direction, ServerMemory
-from bluebridge.guest.protocols.rtrs.engine.connection import EngineConnection
-from bluebridge.guest.protocols.rtrs.engine.formats import DESCRIPTOR, LONGEST_MESSAGE, READ, WRITE
+from bluebridge.guest.protocols.rtrs.engine.actions import Action, Direction, Serve, ServerMemory
+from bluebridge.guest.protocols.rtrs.engine.connection import (
+    DESCRIPTOR,
+    LONGEST_MESSAGE,
+    READ,
+    WRITE,
+    Alarms,
+    EngineConnection,
+)
+from bluebridge.guest.protocols.rtrs.engine.server.messages import acceptance, check
+from bluebridge.guest.protocols.rtrs.engine.settings import ServerSettings
 
 _USUAL_USER: Final = 64
 """The bytes of a user message that the first read of a chunk takes."""
@@ -171,3 +179,46 @@ def _last_to_serve(turns: list[Operation], held: list[Operation]) -> Operation |
         else:
             held.append(operation)
     return following
+
+
+class Shared:
+    """The common state of one server: memory, settings, actions, alarms and operations.
+
+    Raises `ValueError` for invalid settings.
+    """
+
+    def __init__(self, memory: ServerMemory, settings: ServerSettings) -> None:
+        check(settings)
+        self.memory = memory
+        self.settings = settings
+        self.acceptance = acceptance(settings)
+        self.outbox: list[Action] = []
+        self.alarms = Alarms()
+        self.operations: dict[int, Operation] = {}
+        self.waiting: set[int] = set()
+        """The numbers of the paths that wait for the end of operations."""
+        self._last = 0
+
+    def serve(self, operation: Operation, session: int) -> None:
+        """Give an operation to the layer above."""
+        message = operation.message
+        if message is None:
+            return
+        self._last += 1
+        operation.number = self._last
+        self.operations[self._last] = operation
+        chunk, user = operation.chunk, message.user
+        serve = Serve(self._last, session, chunk, message.direction, message.length, user)
+        self.outbox.append(serve)
+
+
+class Session:
+    """A session: its chunks, and the name that the client gives with its first INFO_REQ."""
+
+    def __init__(self, number: int, uuid: bytes) -> None:
+        self.number = number
+        self.uuid = uuid
+        self.name = ""
+        self.chunk_use = ChunkUse()
+        self.up = 0
+        """The number of connected paths."""

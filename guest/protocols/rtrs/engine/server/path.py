@@ -26,11 +26,11 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
 from bluebridge.guest.protocols.rtrs.engine.connection import (
     FIRST_SLOT_TOKEN,
     SIGNALED,
+    Alarm,
     EngineConnection,
     SendQueue,
+    next_key,
 )
-from bluebridge.guest.protocols.rtrs.engine.formats import next_key
-from bluebridge.guest.protocols.rtrs.engine.heartbeat import Alarm
 from bluebridge.guest.protocols.rtrs.engine.interface import EnginePath, State
 from bluebridge.guest.protocols.rtrs.engine.server.messages import (
     ConnectionRequest,
@@ -40,8 +40,12 @@ from bluebridge.guest.protocols.rtrs.engine.server.messages import (
     limits,
     parse_info,
 )
-from bluebridge.guest.protocols.rtrs.engine.server.operations import BadRequest, Operation
-from bluebridge.guest.protocols.rtrs.engine.server.shared import Session, Shared
+from bluebridge.guest.protocols.rtrs.engine.server.operations import (
+    BadRequest,
+    Operation,
+    Session,
+    Shared,
+)
 from bluebridge.guest.protocols.rtrs.engine.server.traffic import Traffic
 
 REGISTERED: Final = FIRST_SLOT_TOKEN

@@ -24,9 +24,8 @@ from bluebridge.guest.protocols.rtrs.engine.server.messages import (
     parse_request,
     refusal,
 )
-from bluebridge.guest.protocols.rtrs.engine.server.operations import Operation
+from bluebridge.guest.protocols.rtrs.engine.server.operations import Operation, Session, Shared
 from bluebridge.guest.protocols.rtrs.engine.server.path import Path
-from bluebridge.guest.protocols.rtrs.engine.server.shared import Session, Shared
 from bluebridge.guest.protocols.rtrs.engine.settings import ServerSettings
 
 

@@ -28,18 +28,23 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     WriteChunk,
     WriteImmediate,
 )
-from bluebridge.guest.protocols.rtrs.engine.connection import FIRST_SLOT_TOKEN, EngineConnection
-from bluebridge.guest.protocols.rtrs.engine.formats import NEW_KEY, next_key
-from bluebridge.guest.protocols.rtrs.engine.heartbeat import ACKNOWLEDGEMENT
+from bluebridge.guest.protocols.rtrs.engine.connection import (
+    ACKNOWLEDGEMENT,
+    FIRST_SLOT_TOKEN,
+    NEW_KEY,
+    EngineConnection,
+    next_key,
+)
 from bluebridge.guest.protocols.rtrs.engine.interface import EnginePath
 from bluebridge.guest.protocols.rtrs.engine.server.operations import (
     BadRequest,
     ChunkUse,
     Message,
     Operation,
+    Session,
+    Shared,
     read_request,
 )
-from bluebridge.guest.protocols.rtrs.engine.server.shared import Session, Shared
 
 
 def response(

@@ -1,4 +1,9 @@
-"""The trees of files of a session and of a server, as in rtrs-clt-sysfs.c and rtrs-srv-sysfs.c."""
+"""Sessions and paths of RTRS as trees of files: rtrs-client and rtrs-server below /sys/class.
+
+Names, formats and error numbers are those of Linux 6.12: rtrs-clt-sysfs.c, rtrs-clt-stats.c,
+rtrs-srv-sysfs.c and rtrs-srv-stats.c. docs/rtrs-files.md lists where the document of 2019 says
+otherwise.
+"""
 
 from __future__ import annotations
 
