@@ -53,7 +53,8 @@ def parse_hca(text: str, number: int = 0, link: LinkLayer = LinkLayer.ETHERNET) 
 
 def parse_nic(text: str) -> HcaSpec:
     """Parse `name=b,socket=PATH,mac=52:54:00:…`; raises `ValueError` with one line."""
-    if "mac" not in option_table.pairs("--nic", text, "name", "socket", "mac"):
+    values = option_table.pairs("--nic", text, "name", "socket", "mac", "link", "net")
+    if values.keys() != {"name", "socket", "mac"}:
         raise ValueError(f"--nic {text}: write name=, socket= and mac=")
     return parse_hca(text)
 

@@ -274,6 +274,10 @@ def hca_tables(hca: Hca, endpoint: Endpoint) -> Tables:
         found = regions.get(index)
         return None if found is None else region_row(found, entries.query(index))
 
+    def paced(number: int) -> bool:
+        qp = qps.get(number)
+        return qp is not None and isinstance(qp.engine, PacketSender)
+
     def event_queue(number: int) -> Row | None:
         eq = eqs.get(number)
         return None if eq is None else event_queue_row(number, eq, eqs.query(number))
@@ -284,8 +288,9 @@ def hca_tables(hca: Hca, endpoint: Endpoint) -> Tables:
         "srq": Table(srqs.numbers, lambda srqn: shared_receive_queue_row(srqn, srqs.get(srqn))),
         "eq": Table(eqs.numbers, event_queue),
         "ecn": Table(
-            lambda: [qpn for qpn in qps.numbers() if congestion_row(qps.get(qpn))],
+            lambda: list(filter(paced, qps.numbers())),
             lambda qpn: congestion_row(qps.get(qpn)),
+            lambda qpn: qpn if paced(qpn) else None,
         ),
         "mr": Table(regions.numbers, region, key),
         "ports": Table(

@@ -120,7 +120,7 @@ class ControlCommands:
             if changes:
                 self._note(words, text)
             if not least <= len(words) - 1 <= most:
-                raise ValueError(f"write: {words[0]} {form}")
+                raise ValueError(f"write: {words[0]} {form}".rstrip())
             return [*action(words[1:]), "ok"]
         except (ValueError, OSError) as error:
             if changes:

@@ -331,16 +331,19 @@ class AgentConnection:
             raise self.silent(f"no answer for {self._silence:.0f} s")
 
     def _sync(self) -> bytes:
-        """Return the next SYNC frame."""
+        """Return the next SYNC frame; while no other thread sends or no operation is open."""
         number = next(self._syncs)
         self._expected[number] = [each for each in list(self._operations.values()) if each.asked]
         return self.frame(Kind.SYNC, number)
 
     def _nudge(self) -> None:
         """Ask for a sign of life, unless somebody sends, whom a guest that hangs may hold up."""
-        if not self._sending.locked():
-            with self._sending, contextlib.suppress(OSError):
-                self._socket.send(self._sync(), socket.MSG_DONTWAIT)
+        if self._sending.acquire(blocking=False):
+            try:
+                with contextlib.suppress(OSError):
+                    self._socket.send(self._sync(), socket.MSG_DONTWAIT)
+            finally:
+                self._sending.release()
 
     def synchronise(self, timeout: float) -> None:
         """Agree with the agent where frames begin; waits for it to start. Raises `AgentError`."""

@@ -24,7 +24,7 @@ from bluebridge.guest.protocols.cm import (
     EventType,
 )
 from bluebridge.guest.protocols.cm.gsi import GsiTransport, roce_address, roce_port
-from bluebridge.guest.protocols.cm.messages import encode
+from bluebridge.guest.protocols.cm.messages import encode, ip_header
 from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import (
     AccessFlags,
@@ -288,9 +288,11 @@ def test_hostile_messages_change_nothing(ends: tuple[End, End]) -> None:
         transport.send(encode(kind, 1, {}), peer)
         transport.send(encode(kind, 2, {"local_comm_id": 0xFFFFFFFF}), peer)
     request: dict[str, Value] = {"local_comm_id": 77, "service_id": 0x1060000 | PORT}
-    request["private_data"] = b"\xff" * 92
     server = listener(ends[0])
-    transport.send(encode(CmAttribute.REQ, 3, request), peer)
+    no_mtu = ip_header(SERVER_IP, 1, SERVER_IP).ljust(92, b"\0")
+    for number, private_data in enumerate((b"\xff" * 92, no_mtu)):
+        request.update(local_comm_id=77 + number, private_data=private_data)
+        transport.send(encode(CmAttribute.REQ, 3 + number, request), peer)
     transport.send(bytes(256), peer)
     transport.send(b"\xff" * 256, peer)
     client.connect()

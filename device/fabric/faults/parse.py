@@ -26,6 +26,8 @@ def rule_of(action: str, words: Sequence[str]) -> Rule:
     values = _values(rest)
     change: Change | None = Mark() if action == "ecn" else None
     seconds = megabits = 0.0
+    if action == "rewrite" and not value:
+        raise ValueError("rewrite: say HEADER.FIELD=VALUE, then the conditions")
     if action == "rewrite":
         change = rewrite_of(value)
     elif action == "rate":
@@ -71,7 +73,7 @@ def _number(values: dict[str, str], name: str) -> int | None:
 def _names(values: dict[str, str], name: str, known: Sequence[str]) -> frozenset[str]:
     found = frozenset(values[name].split(",") if name in values else ())
     if not found <= set(known):
-        raise ValueError(f"{name}={values[name]}: choose from {', '.join(sorted(known))}")
+        raise ValueError(f"{name}={values[name]}: choose from {', '.join(sorted(set(known)))}")
     return found
 
 
@@ -131,7 +133,8 @@ def _real(name: str, text: str, least: float, most: float, unit: str = "") -> fl
     except ValueError:
         number = -1.0
     if not least <= number <= most:
-        raise ValueError(f"{name} {text or 'of nothing'}: write {least:g} to {most:g}{unit}")
+        what = f"{name} {text}" if text else f"{name} without a value"
+        raise ValueError(f"{what}: write {least} to {most}{unit}")
     return number
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from bluebridge.device.layout.net.cm import RejectReason
-from bluebridge.device.layout.net.roce import ip_gid
+from bluebridge.device.layout.net.roce import MTU_BYTES, ip_gid
 from bluebridge.guest.protocols.cm.connection import CmConnection, Notice, State
 from bluebridge.guest.protocols.cm.interface import (
     CmError,
@@ -223,6 +223,10 @@ class CmId:
         child._connection, child._request, child._listener = connection, request, self
         child.peer = peer
         try:
+            if request["path_mtu"] not in MTU_BYTES:
+                connection.reject(RejectReason.INVALID_MTU)
+                self._table.forget(child)
+                return None
             addresses = parse_ip_header(request.raw("private_data"))
         except MalformedMessage:
             connection.reject(RejectReason.UNSUPPORTED)

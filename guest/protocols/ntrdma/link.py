@@ -34,6 +34,10 @@ class Lost(Exception):
     """The peer has gone, or what it should do has not come."""
 
 
+class _NotConnectedError(Exception):
+    """An attempt to connect that came to nothing; the next may not."""
+
+
 class Link:
     """A queue pair with `length` bytes of memory; `peer` is the address and key of the peer's."""
 
@@ -102,28 +106,32 @@ class Link:
         deadline = time.monotonic() + SECONDS
         while True:
             identifier = manager.create_id()
-            if self._asked(identifier, port):
+            try:
+                self._ask(identifier, port)
                 return identifier
-            identifier.destroy()
-            if time.monotonic() > deadline:
-                raise Lost("the peer does not take the connection")
+            except _NotConnectedError as error:
+                identifier.destroy()
+                if time.monotonic() > deadline:
+                    raise Lost(f"the peer does not take the connection: {error}") from error
             self.qp.modify_reset()
             time.sleep(_AGAIN_SECONDS)
 
-    def _asked(self, identifier: CmId, port: int) -> bool:
+    def _ask(self, identifier: CmId, port: int) -> None:
+        """Ask for a connection once. Raises `_NotConnectedError`."""
         identifier.resolve_addr(SERVER, port, SECONDS)
-        event = identifier.events.get(SECONDS)
-        if event is None or event.type is not EventType.ADDR_RESOLVED:
-            return False
+        self._expect(identifier, EventType.ADDR_RESOLVED)
         identifier.resolve_route()
-        identifier.events.get(SECONDS)
+        self._expect(identifier, EventType.ROUTE_RESOLVED)
         identifier.attach(self.qp)
         identifier.connect(self._introduction)
+        self.peer = _HELLO.unpack_from(self._expect(identifier, EventType.ESTABLISHED).private_data)
+
+    def _expect(self, identifier: CmId, wanted: EventType) -> CmEvent:
         event = identifier.events.get(SECONDS)
-        if event is None or event.type is not EventType.ESTABLISHED:
-            return False
-        self.peer = _HELLO.unpack_from(event.private_data)
-        return True
+        if event is None or event.type is not wanted:
+            came = "nothing" if event is None else f"{event.type.name} ({event.status})"
+            raise _NotConnectedError(f"{came} in place of {wanted.name}")
+        return event
 
     @property
     def _introduction(self) -> ConnParam:

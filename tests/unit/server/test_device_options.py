@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.__main__ import parse_hca
+from bluebridge.device.__main__ import parse_hca, parse_nic
 from bluebridge.device.server import option_table, options
 from bluebridge.device.server.option_table import Table
 from bluebridge.device.server.options import (
@@ -125,6 +125,12 @@ def test_nonsense_is_one_line(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said) as caught:
         parse_hca(text)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("more", ["", ",mac=52:54:00:00:00:01,link=infiniband", ",mac=x,net=3"])
+def test_a_nic_has_an_address_and_nothing_else(more: str) -> None:
+    with pytest.raises(ValueError, match="write name=, socket= and mac="):
+        parse_nic(f"name=b,socket=/run/b{more}")
 
 
 LABS = ("127.0.0.1:5001", "127.0.0.1:5002", "127.0.0.2:5001", "[::1]:5001")
