@@ -159,6 +159,6 @@ class Model:
         """Each side has exactly the twins of what the other has."""
         for number in (0, 1):
             own, peer = self.sides[number].engine.own, self.sides[1 - number].engine.remote
-            domains = own.local.domains
+            domains = own.resources.domains
             regions = sum(len(domain.regions) for domain in domains.values())
-            assert peer.count == len(domains) + regions + len(own.pairs.pairs)
+            assert peer.count == len(domains) + regions + len(own.resources.pairs)

@@ -291,13 +291,13 @@ class Posting(Model):
         """Register the region of many ranges, or end that, while requests go through it."""
         side = self.sides[number]
         listed, side.listed = side.listed, None
-        local = side.engine.own.local
+        resources = side.engine.own.resources
         if listed is None:
             return
         if not listed:
-            side.listing = local.register(side.domains[0], side.many_ranges())
+            side.listing = resources.register(side.domains[0], side.many_ranges())
             return
         for each in self.operations.values():
             if each.listed and each.number != number:
                 each.may_fail = True
-        side.listing = local.deregister(side.domains[0], LIST)
+        side.listing = resources.deregister(side.domains[0], LIST)

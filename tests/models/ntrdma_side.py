@@ -198,14 +198,14 @@ class Side:
         self.span = (pairs + 1) * SLOTS * SLOT
         self.area = self.transport.map(self.span + 2 * GUARD)
         self.area.view[:] = b"\xee" * (self.span + 2 * GUARD)
-        local = self.engine.own.local
-        self.domain = local.create_domain().domain
-        self.domains = self.domain, local.create_domain().domain
+        resources = self.engine.own.resources
+        self.domain = resources.create_domain().domain
+        self.domains = self.domain, resources.create_domain().domain
         self.queues = [self.engine.own.create_queue() for _ in range(3)]
         for domain in self.domains:
             for key, access in RIGHTS.items():
-                local.register(domain, self._region(key, access))
-        local.register(self.domains[0], self._region(ALIEN, ALL))
+                resources.register(domain, self._region(key, access))
+        resources.register(self.domains[0], self._region(ALIEN, ALL))
         self.listed: bool | None = False
         """Whether the region of many ranges is registered; None while that changes."""
         self.listing: Operation | None = None
@@ -243,7 +243,7 @@ class Side:
         pair = self.engine.own.create_pair(domain, sizes, queues).pair
         end = End(index, pair, domain, fresh=True, free=self.slots_of(index))
         end.fast = FastRegion(domain, 0x90 + index, 4)
-        self.engine.own.local.add_fast_region(end.fast)
+        self.engine.own.resources.add_fast_region(end.fast)
         if end.sharing:
             self.shared.attach(pair)
         return end
@@ -276,7 +276,7 @@ class Side:
         if end.fast is not None and end.fast.registered is not None:
             region = end.fast.invalidate()
             assert region is not None and region.access & INVALIDATABLE
-            self.engine.own.local.deregister(end.domain, region.key)
+            self.engine.own.resources.deregister(end.domain, region.key)
 
     def land(self) -> None:
         """Everything that this side has stored lands."""

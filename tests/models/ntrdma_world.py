@@ -176,7 +176,7 @@ class World(Deaths):
             side = self.sides[number]
             end = self.chance.choice(side.ends)
             if self.usable(number, end):
-                side.engine.own.pairs.stop(end.pair)
+                side.engine.own.resources.stop(end.pair)
                 side.engine.run(self.now)
 
     def _let_read(self) -> None:
@@ -219,7 +219,7 @@ class World(Deaths):
             end.pair.access = end.access
             end.pair.peer_key = ends[1 - number].pair.key
             end.pair.retry_seconds = 60.0
-            side.engine.own.pairs.modify(end.pair)
+            side.engine.own.resources.modify(end.pair)
             side.shared.deal()
             side.engine.run(self.now)
 
@@ -228,7 +228,7 @@ class World(Deaths):
         end.busy, end.connected = True, False
 
         side.drop_fast(end)
-        end.waits = side.engine.own.pairs.stop(end.pair)
+        end.waits = side.engine.own.resources.stop(end.pair)
         side.engine.run(self.now)
 
     def heed(self) -> None:
@@ -246,7 +246,7 @@ class World(Deaths):
         if isinstance(operation, StopPair):
             self._drop(number, end.index)
             self.refill(number, end.index)
-            end.waits = self.sides[number].engine.own.pairs.reset(end.pair)
+            end.waits = self.sides[number].engine.own.resources.reset(end.pair)
         else:
             end.waits, end.busy, end.fresh = None, False, True
 

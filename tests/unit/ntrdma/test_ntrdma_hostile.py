@@ -38,7 +38,7 @@ class Liar:
         self.secret = side.transport.map(4096)
         region = Region(SECRET, WRITE_ONLY, 0x9000_0000, 4096, 1)
         region.append([(self.secret.address, 4096)])
-        side.engine.own.local.register(side.domain, region)
+        side.engine.own.resources.register(side.domain, region)
         self.world.settle()
         self._watch(side)
 
@@ -141,7 +141,7 @@ class Liar:
 
     def lie_in_a_completion(self) -> None:
         """Completions that were not asked for."""
-        for pair in self.victim.engine.own.pairs.pairs.values():
+        for pair in self.victim.engine.own.resources.pairs.values():
             sends = pair.sends
             status = self.chance.choice((*WorkStatus, 300))
             sends.completions.put(sends.consumed, COMPLETION.pack(1, 8, status, 1 << 30, 0))
@@ -151,7 +151,7 @@ class Liar:
 
     def lie_in_a_response(self) -> None:
         """Responses to nothing."""
-        self.victim.engine.own.requests.index.set(self.number(0, 1, 15, 31))
+        self.victim.engine.own.commands.index.set(self.number(0, 1, 15, 31))
         self.tell(1)
 
     def ring_everything(self) -> None:
@@ -193,8 +193,8 @@ def meet(world: World) -> bool:
             side.engine.interrupt(world.now)
         world.tick()
         own, remote = world.sides[0].engine.own, world.sides[1].engine.remote
-        regions = sum(len(domain.regions) for domain in own.local.domains.values())
-        wanted = len(own.local.domains) + regions + len(own.pairs.pairs)
+        regions = sum(len(domain.regions) for domain in own.resources.domains.values())
+        wanted = len(own.resources.domains) + regions + len(own.resources.pairs)
         if all(side.engine.ready for side in world.sides) and remote.count == wanted:
             return True
     return False

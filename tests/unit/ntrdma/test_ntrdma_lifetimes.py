@@ -73,7 +73,7 @@ def test_a_port_that_has_quiesced_answers_nothing_any_more(world: World) -> None
 
 def test_receives_posted_during_a_reset_reach_no_ring_that_was_given_back(world: World) -> None:
     side, end = world.sides[0], world.sides[0].ends[0]
-    side.engine.own.pairs.reset(end.pair)
+    side.engine.own.resources.reset(end.pair)
     side.engine.run(world.now)
     posted = side.transport.posted
     side.engine.own.post_receive(end.pair, RecvWr(1, (Sge(IOVA, 8, KEY),)))
@@ -97,9 +97,9 @@ def test_what_a_lost_peer_knew_can_be_ended_at_the_next(world: World) -> None:
     pair = side.ends[0].pair
     assert pair.state is QueueState.ERROR
     operations = [
-        side.engine.own.pairs.stop(pair),
-        side.engine.own.pairs.remove(pair),
-        side.engine.own.local.deregister(side.domain, 0x1234),
+        side.engine.own.resources.stop(pair),
+        side.engine.own.resources.remove(pair),
+        side.engine.own.resources.deregister(side.domain, 0x1234),
     ]
     side.engine.run(world.now)
     deliver(world)
@@ -109,7 +109,7 @@ def test_what_a_lost_peer_knew_can_be_ended_at_the_next(world: World) -> None:
 def test_what_the_peer_refuses_leaves_nothing(world: World) -> None:
     side, peer = world.sides
     before = side.transport.available, peer.transport.available, peer.engine.remote.count
-    own = len(side.engine.own.pairs.pairs), len(side.domain.regions)
+    own = len(side.engine.own.resources.pairs), len(side.domain.regions)
     operations: list[Operation] = []
     queues = side.queues[0], side.queues[1]
     most = peer.transport.map(peer.transport.available - (150 << 10))
@@ -117,14 +117,14 @@ def test_what_the_peer_refuses_leaves_nothing(world: World) -> None:
         operations.append(side.engine.own.create_pair(side.domain, LARGE, queues))
         region = Region(0x7700, ALL, 0, 64, 1)
         region.append([(1 << 40, 64)])  # no memory is there
-        operations.append(side.engine.own.local.register(side.domain, region))
+        operations.append(side.engine.own.resources.register(side.domain, region))
         side.engine.run(world.now)
         deliver(world)
     most.free()
     assert [operation.good for operation in operations] == [False] * 10
     after = side.transport.available, peer.transport.available, peer.engine.remote.count
     assert after == before
-    assert (len(side.engine.own.pairs.pairs), len(side.domain.regions)) == own
+    assert (len(side.engine.own.resources.pairs), len(side.domain.regions)) == own
 
 
 def test_a_queue_pair_for_which_there_is_no_memory_leaves_nothing(world: World) -> None:
@@ -208,7 +208,7 @@ def test_the_answer_about_a_twin_that_a_reset_deletes_is_ignored(world: World) -
     created = side.engine.own.create_pair(side.domain, Sizes(), queues)
     pair = created.pair
     side.engine.own.post_receive(pair, RecvWr(1, (Sge(IOVA, 8, KEY),)))
-    side.engine.own.pairs.reset(pair)
+    side.engine.own.resources.reset(pair)
     side.engine.run(world.now)
     pushed: list[int] = []
     push = pair.receives.push
@@ -278,7 +278,7 @@ def test_a_command_is_carried_out_before_a_later_send_whose_bell_was_seen(world:
     twin = peer.engine.remote.pair(side.ends[0].pair.key)
     assert twin is not None
     peer.engine.theirs.rang(twin)  # from a send before
-    side.engine.own.local.deregister(side.domain, KEY)
+    side.engine.own.resources.deregister(side.domain, KEY)
     side.engine.run(world.now)
     side.land()
     bells = peer.engine.bells

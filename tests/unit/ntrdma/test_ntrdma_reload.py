@@ -64,7 +64,8 @@ def holdings(device: NtrdmaDevice) -> tuple[int, int, int, int, int]:
     assert isinstance(transport, TcpTransport)
     free = transport.arena.available
     files = len(os.listdir("/proc/self/fd"))
-    return files, threading.active_count(), free, len(own.pairs.pairs), len(own.local.domains)
+    pairs, domains = len(own.resources.pairs), len(own.resources.domains)
+    return files, threading.active_count(), free, pairs, domains
 
 
 def parted(device: NtrdmaDevice) -> None:

@@ -12,7 +12,7 @@ from bluebridge.device.layout.ntrdma.port import (
 )
 from bluebridge.guest.protocols.ntrdma.engine.ethernet import Ethernet
 from bluebridge.guest.protocols.ntrdma.engine.memory import Bells
-from bluebridge.guest.protocols.ntrdma.engine.own_commands import CommandExecution, CommandRequests
+from bluebridge.guest.protocols.ntrdma.engine.own_commands import CommandExecution, OwnCommands
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 
@@ -25,18 +25,22 @@ class Blocks:
     def __init__(
         self,
         transport: Transport,
+        peer: Peer,
         bells: Bells,
-        requests: CommandRequests,
+        commands: OwnCommands,
         execution: CommandExecution,
         ethernet: Ethernet | None,
     ) -> None:
-        self._transport, self._bells = transport, bells
-        self._requests, self._execution, self._ethernet = requests, execution, ethernet
+        self._transport, self._addresses, self._bells = transport, peer, bells
+        self._commands, self._execution, self._ethernet = commands, execution, ethernet
         self._memory = transport.map(layout.PEER_INFO.size, 64)
         self.view = self._memory.view
         self.words = self._memory.view.cast("I")
         self.peer = 0
         """The address of the peer's PEER_INFO; 0 until it is known."""
+        self._sequence = 0
+        self._told = 0
+        """Stores up to the one that told the peer of the state."""
 
     def clear(self) -> None:
         """Forget the peer's address and what it has stored."""
@@ -65,7 +69,7 @@ class Blocks:
 
     def store_init(self) -> None:
         """Store the init block, which the peer needs of this side first, and then its tag."""
-        message, requests = self._transport.message, self._requests
+        message, commands = self._transport.message, self._commands
         values = {
             "version_tag": layout.VERSION_TAG,
             "msi_address": message.address,
@@ -74,8 +78,8 @@ class Blocks:
             "bells": self._bells.address,
             "bell_count": layout.DOORBELLS,
             "command_capacity": layout.COMMAND_CAPACITY,
-            "responses": requests.responses.address,
-            "response_index": requests.index.address,
+            "responses": commands.responses.address,
+            "response_index": commands.index.address,
             "bell_response": BELL_RESPONSE,
             "bell_command": BELL_COMMAND,
             "init_tag": layout.VERSION_TAG,
@@ -113,29 +117,19 @@ class Blocks:
         block = bytes(layout.PEER_INFO.pack(values))
         self._transport.write(self.peer + part.start, block[part])
 
-
-class PingWord:
-    """The ping words of both ends: in a scratchpad up to state 4, from state 5 on in memory."""
-
-    def __init__(self, transport: Transport, peer: Peer, blocks: Blocks) -> None:
-        self._transport, self._peer, self._blocks = transport, peer, blocks
-        self._sequence = 0
-        self._told = 0
-        """Stores up to the one that told the peer of the state."""
-
-    def load(self, state: PortState) -> int:
-        """Return the peer's word, as a port in `state` reads it."""
+    def load_ping(self, state: PortState) -> int:
+        """Return the peer's ping word: a scratchpad up to state 4, from state 5 on in memory."""
         if state <= PortState.INIT_READY:
             return self._transport.load_spad(Spad.PING)
-        word: int = self._blocks.words[_OFFSET // 4]
+        word: int = self.words[_OFFSET // 4]
         return word
 
-    def store(self, before: PortState, state: PortState) -> None:
+    def store_ping(self, before: PortState, state: PortState) -> None:
         """Write this side's word where the peer reads it; `before` was the state until now."""
         self._sequence = self._sequence + 1 & 0xFFFF
         word = state << 16 | self._sequence
-        if self._blocks.peer and max(before, state) >= PortState.INIT_READY:
-            at = self._blocks.peer + _OFFSET
+        if self.peer and max(before, state) >= PortState.INIT_READY:
+            at = self.peer + _OFFSET
             if before is state and self._transport.done >= self._told:
                 self._transport.word(at, word)  # the peer has all that the state promises
             else:
@@ -143,6 +137,6 @@ class PingWord:
                 self._transport.imm32(at, word)
             if before is not state:
                 self._told = self._transport.posted
-                self._peer.interrupt()
+                self._addresses.interrupt()
         if min(before, state) <= PortState.CONF_READY:
             self._transport.store_spad(Spad.PING, word)

@@ -13,8 +13,8 @@ from bluebridge.guest.protocols.ntrdma.engine.own_side import OwnSide
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.port import Port
 from bluebridge.guest.protocols.ntrdma.engine.remote import RemoteResources
-from bluebridge.guest.protocols.ntrdma.engine.requester import Placement, Requester
-from bluebridge.guest.protocols.ntrdma.engine.responder import PeerSide, Responder
+from bluebridge.guest.protocols.ntrdma.engine.requester import Requester
+from bluebridge.guest.protocols.ntrdma.engine.responder import PeerSide
 from bluebridge.guest.protocols.ntrdma.engine.transport import (
     Action,
     Event,
@@ -44,17 +44,14 @@ class Engine:
         self.bells.observe(BELL_RESPONSE)
         self.own = own = OwnSide(words, self.bells, self.peer, self.actions)
         self.remote = RemoteResources(transport, words, self.bells, self.peer, host, self.actions)
-        parts = own.local, own.pairs
-        responder = Responder(transport, self.peer, *parts)
         execution = CommandExecution(transport, words, self.peer)
-        self.theirs = PeerSide(execution, self.remote, responder)
-        placement = Placement(transport, self.remote)
-        self._requester = Requester(transport, self.peer, placement, *parts, own.schedule)
+        self.theirs = PeerSide(execution, self.remote, self.peer, own.resources)
+        self._requester = Requester(self.peer, self.remote, own.resources, own.schedule)
         self.ethernet: Ethernet | None = None
         if network is not None:
             self.bells.observe(BELL_ETHERNET)
             self.ethernet = Ethernet(transport, words, self.peer, network)
-        blocks = Blocks(transport, self.bells, own.requests, execution, self.ethernet)
+        blocks = Blocks(transport, self.peer, self.bells, own.commands, execution, self.ethernet)
         self.port = Port(transport, self.peer, blocks, self, host)
         self._broken = ""
 
@@ -93,7 +90,7 @@ class Engine:
         """Do what is due at `now`."""
         self.own.settle()
         self.port.advance(now)
-        if now >= self.own.requests.deadline:
+        if now >= self.own.commands.deadline:
             self.port.quiesce("the peer does not answer a command", now)
         self.run(now)
 
@@ -133,7 +130,7 @@ class Engine:
                 busy |= self.ethernet.serve()
             self.own.settle()
             if self.peer.ready:
-                self.own.requests.flush(now)
+                self.own.commands.flush(now)
             if not busy and not (rang and self.own.schedule.runnable):
                 break
         if self.ethernet is not None:
@@ -165,7 +162,7 @@ class Engine:
         """Forget everything of the peer, and begin anew with own rings."""
         self.theirs.clear()
         self.bells.restart()
-        self.own.requests.restart()
+        self.own.commands.restart()
         if self.ethernet is not None:
             self.ethernet.restart()
 

@@ -29,73 +29,6 @@ Answer = tuple[Operation, bytes | None]
 """An operation, and the response to one of its commands, None when there will be none."""
 
 
-class CommandRequests:
-    """The commands to the peer: as many as the ring has room for are outstanding, more wait."""
-
-    def __init__(self, transport: Transport, words: Words, peer: Peer) -> None:
-        self.commands = Ring(transport, COMMAND_CAPACITY, COMMAND_SIZE)
-        self.responses = Ring(transport, COMMAND_CAPACITY, RESPONSE_SIZE)
-        self.index = words.allocate()
-        self._peer = peer
-        self._waiting: deque[tuple[bytes, Operation]] = deque()
-        self._sent: deque[tuple[float, Operation]] = deque()
-        self._produced = self.consumed = 0
-
-    @property
-    def deadline(self) -> float:
-        """The time at which the oldest command has taken too long; infinity without commands."""
-        return self._sent[0][0] if self._sent else float("inf")
-
-    @property
-    def waiting(self) -> bool:
-        """True while commands wait for room in the ring."""
-        return bool(self._waiting)
-
-    def post(self, command: bytes | bytearray, operation: Operation) -> None:
-        """Queue a command; it leaves with the next `flush`."""
-        self._waiting.append((bytes(command), operation))
-
-    def flush(self, now: float) -> None:
-        """Copy what fits to the peer, and ring."""
-        first = self._produced
-        capacity = self._peer.command_capacity
-        while self._waiting and len(self._sent) < capacity:
-            command, operation = self._waiting.popleft()
-            self.commands.put(self._produced, command)
-            self._produced = advanced(self._produced, 1, COMMAND_CAPACITY)
-            self._sent.append((now + COMMAND_SECONDS, operation))
-        count = distance(first, self._produced, COMMAND_CAPACITY)
-        if count:
-            self.commands.push(self._peer.commands, first, count)
-            peer = self._peer
-            peer.publish(peer.command_produced, self._produced, peer.bell_command)
-
-    def take_responses(self) -> list[Answer] | None:
-        """Return the responses that came, in order; None for an impossible index."""
-        index = self.index.get()
-        count = distance(self.consumed, index, COMMAND_CAPACITY)
-        if index >= 2 * COMMAND_CAPACITY or count > len(self._sent):
-            return None
-        answers: list[Answer] = []
-        for _ in range(count):
-            response = self.responses.entry(self.consumed)
-            self.consumed = advanced(self.consumed, 1, COMMAND_CAPACITY)
-            answers.append((self._sent.popleft()[1], response))
-        return answers
-
-    def fail(self) -> list[Answer]:
-        """Forget all outstanding commands, whose responses will not come."""
-        outstanding: list[Answer] = [(each[1], None) for each in (*self._sent, *self._waiting)]
-        self._sent.clear()
-        self._waiting.clear()
-        return outstanding
-
-    def restart(self) -> None:
-        """Begin with an empty ring."""
-        self._produced = self.consumed = 0
-        self.index.set(0)
-
-
 class CommandExecution:
     """The peer's commands, in order, and this side's responses to them."""
 
@@ -242,19 +175,34 @@ def _with_segments(command: bytearray, start: int, segments: list[Segment]) -> b
 
 
 class OwnCommands:
-    """Posts commands about own resources to the peer, if there is one."""
+    """Commands about own resources to the peer, if there is one.
 
-    def __init__(self, peer: Peer, requests: CommandRequests) -> None:
-        self._peer, self._requests = peer, requests
+    As many as the ring has room for are outstanding, more wait.
+    """
+
+    def __init__(self, words: Words, peer: Peer) -> None:
+        transport = peer.transport
+        self.commands = Ring(transport, COMMAND_CAPACITY, COMMAND_SIZE)
+        self.responses = Ring(transport, COMMAND_CAPACITY, RESPONSE_SIZE)
+        self.index = words.allocate()
+        self._peer = peer
         self.unsent: deque[Operation] = deque()
         """The operations that wait for no answer, since there is no peer."""
         self.draining = False
         """True while the peer is being parted from: what is posted ends when that is over."""
+        self._waiting: deque[tuple[bytes, Operation]] = deque()
+        self._sent: deque[tuple[float, Operation]] = deque()
+        self._produced = self.consumed = 0
+
+    @property
+    def deadline(self) -> float:
+        """The time at which the oldest command has taken too long; infinity without commands."""
+        return self._sent[0][0] if self._sent else float("inf")
 
     def post(self, command: bytes | bytearray, operation: Posted) -> Posted:
-        """Post a command of an operation, which is returned."""
+        """Queue a command of an operation, which is returned; it leaves with the next `flush`."""
         if self._peer.ready or self.draining:
-            self._requests.post(command, operation)
+            self._waiting.append((bytes(command), operation))
         else:
             self.unsent.append(operation)
         return operation
@@ -270,5 +218,45 @@ class OwnCommands:
     def ahead(self, now: float) -> bool:
         """Send what is posted; True if the peer carries it out before all that follows."""
         if self._peer.ready:
-            self._requests.flush(now)
-        return self._peer.ordered and not self._requests.waiting
+            self.flush(now)
+        return self._peer.ordered and not self._waiting
+
+    def flush(self, now: float) -> None:
+        """Copy what fits to the peer, and ring."""
+        first = self._produced
+        capacity = self._peer.command_capacity
+        while self._waiting and len(self._sent) < capacity:
+            command, operation = self._waiting.popleft()
+            self.commands.put(self._produced, command)
+            self._produced = advanced(self._produced, 1, COMMAND_CAPACITY)
+            self._sent.append((now + COMMAND_SECONDS, operation))
+        count = distance(first, self._produced, COMMAND_CAPACITY)
+        if count:
+            self.commands.push(self._peer.commands, first, count)
+            peer = self._peer
+            peer.publish(peer.command_produced, self._produced, peer.bell_command)
+
+    def take_responses(self) -> list[Answer] | None:
+        """Return the responses that came, in order; None for an impossible index."""
+        index = self.index.get()
+        count = distance(self.consumed, index, COMMAND_CAPACITY)
+        if index >= 2 * COMMAND_CAPACITY or count > len(self._sent):
+            return None
+        answers: list[Answer] = []
+        for _ in range(count):
+            response = self.responses.entry(self.consumed)
+            self.consumed = advanced(self.consumed, 1, COMMAND_CAPACITY)
+            answers.append((self._sent.popleft()[1], response))
+        return answers
+
+    def fail(self) -> list[Answer]:
+        """Forget all outstanding commands, whose responses will not come."""
+        outstanding: list[Answer] = [(each[1], None) for each in (*self._sent, *self._waiting)]
+        self._sent.clear()
+        self._waiting.clear()
+        return outstanding
+
+    def restart(self) -> None:
+        """Begin with an empty ring."""
+        self._produced = self.consumed = 0
+        self.index.set(0)

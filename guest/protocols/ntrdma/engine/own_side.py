@@ -17,17 +17,15 @@ from bluebridge.device.layout.ntrdma.commands import (
     CommandCode,
 )
 from bluebridge.guest.protocols.ntrdma.engine.completions import CompletionQueue, Schedule
-from bluebridge.guest.protocols.ntrdma.engine.local import LocalResources
 from bluebridge.guest.protocols.ntrdma.engine.memory import Bells, Words
 from bluebridge.guest.protocols.ntrdma.engine.own_commands import (
     AskExtensions,
-    CommandRequests,
     CreatePair,
     OwnCommands,
     Resolve,
     succeeded,
 )
-from bluebridge.guest.protocols.ntrdma.engine.own_pairs import OwnPairs
+from bluebridge.guest.protocols.ntrdma.engine.own_resources import OwnResources
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import QueuePair, Sizes
 from bluebridge.guest.protocols.ntrdma.engine.regions import Domain
@@ -109,15 +107,13 @@ class Extensions:
 
 
 class OwnSide:
-    """Domains and regions in `local`, queue pairs in `pairs`, completion queues in `queues`."""
+    """Domains, regions and queue pairs in `resources`, completion queues in `queues`."""
 
     def __init__(self, words: Words, bells: Bells, peer: Peer, actions: Actions) -> None:
         self._words, self._bells, self._peer, self._actions = words, bells, peer, actions
         self.schedule = Schedule()
-        self.requests = CommandRequests(peer.transport, words, peer)
-        self.commands = OwnCommands(peer, self.requests)
-        self.local = LocalResources(self.commands, self.schedule)
-        self.pairs = OwnPairs(peer, self.commands, self.schedule, actions)
+        self.commands = OwnCommands(words, peer)
+        self.resources = OwnResources(peer, self.commands, self.schedule, actions)
         self.extensions = Extensions(peer, self.commands)
         self.queues: dict[int, CompletionQueue] = {}
         """The completion queues by their bells."""
@@ -127,7 +123,7 @@ class OwnSide:
         """The time at which there is something to do; one in the past means at once."""
         if self.commands.unsent:
             return 0.0
-        return min(self.requests.deadline, self.schedule.deadline)
+        return min(self.commands.deadline, self.schedule.deadline)
 
     @property
     def idle(self) -> bool:
@@ -153,9 +149,9 @@ class OwnSide:
         self, domain: Domain, sizes: Sizes, queues: tuple[CompletionQueue, CompletionQueue]
     ) -> CreatePair:
         """Make a queue pair with queues for send and receive completions; `MemoryError`."""
-        transport, number = self._peer.transport, self.pairs.new_number()
+        transport, number = self._peer.transport, self.resources.new_number()
         parts = transport, self._words, number, domain, sizes, queues, self.schedule
-        return self.pairs.add(QueuePair(*parts))
+        return self.resources.add(QueuePair(*parts))
 
     def post_send(self, pair: QueuePair, request: SendWr) -> None:
         """Take a request; it leaves with the engine's next `run`. Raises `VerbsError`."""
@@ -179,7 +175,7 @@ class OwnSide:
 
     def take_responses(self) -> bool:
         """Go on with what the peer has answered; returns False for an impossible index."""
-        answers = self.requests.take_responses()
+        answers = self.commands.take_responses()
         for operation, response in answers or ():
             self._answered(operation, response)
         return answers is not None
@@ -190,9 +186,9 @@ class OwnSide:
             if self.commands.unsent:
                 self._answered(self.commands.unsent.popleft(), None)
             else:
-                pair = self.pairs.pairs.get(self.schedule.failed.popleft())
+                pair = self.resources.pairs.get(self.schedule.failed.popleft())
                 if pair is not None:
-                    self.pairs.fail(pair)
+                    self.resources.fail(pair)
 
     def _answered(self, operation: Operation, response: bytes | None) -> None:
         """Take an answer of the peer, None for one that does not come, to an operation."""
@@ -202,8 +198,7 @@ class OwnSide:
         if operation.left:
             return
         self.extensions.ended(operation, response)
-        self.local.ended(operation)
-        if self.pairs.ended(operation, response):
+        if self.resources.ended(operation, response):
             operation.good = not operation.refused
             self._actions.append(Ended(operation))
 
@@ -212,18 +207,17 @@ class OwnSide:
     def enabled(self) -> None:
         """Ask the peer for its extensions, and make twins of everything there."""
         self.extensions.enabled()
-        self.local.enabled()
-        self.pairs.enabled()
+        self.resources.enabled()
 
     def quiescing(self) -> None:
         """Send nothing more; what is posted ends when nothing is under way any more."""
         self.commands.draining = True
-        self.pairs.quiescing()
+        self.resources.quiescing()
 
     def disabled(self) -> None:
         """End what waits for the peer, which is gone; nothing is under way."""
         self.commands.draining = False
-        for operation, response in self.requests.fail():
+        for operation, response in self.commands.fail():
             self._answered(operation, response)
         self.settle()
-        self.pairs.disabled()
+        self.resources.disabled()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from bluebridge.device.layout.ntrdma.port import PortState
-from bluebridge.guest.protocols.ntrdma.engine.blocks import Blocks, PingWord
+from bluebridge.guest.protocols.ntrdma.engine.blocks import Blocks
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.transport import Host, Transport
 
@@ -79,7 +79,6 @@ class Port:
         self._transport, self._peer, self._owner, self._host = transport, peer, owner, host
         self._blocks = blocks
         self.block, self.words = blocks.view, blocks.words
-        self._ping_word = PingWord(transport, peer, blocks)
         self._seen = 0
         self._word = 0
         self._last_change = self._next_ping = self._next_poll = 0.0
@@ -164,12 +163,12 @@ class Port:
 
     def _ping(self, now: float, before: PortState) -> None:
         self._next_ping = now + (PING_SECONDS if self.ready else EAGER_SECONDS)
-        self._ping_word.store(before, self.state)
+        self._blocks.store_ping(before, self.state)
 
     # -- the peer's side ------------------------------------------------------------------------
 
     def _load(self) -> int:
-        return self._ping_word.load(self.state)
+        return self._blocks.load_ping(self.state)
 
     def _poll(self, now: float) -> None:
         word = self._load()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from bluebridge.device.layout.ntrdma.commands import QueueState
+from bluebridge.device.layout.ntrdma.commands import KEYED_RESPONSE, QueueState
 from bluebridge.guest.protocols.ntrdma.engine.completions import CompletionQueue, Schedule
 from bluebridge.guest.protocols.ntrdma.engine.memory import Words
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
@@ -120,6 +120,27 @@ class QueuePair:
         """Note that the twin at the peer has empty rings."""
         self.sends.twin_is_new()
         self.receives.twin_is_new()
+
+    def twin_is_made(self, response: bytes, peer: Peer) -> None:
+        """Take the places of the twin's rings, if they can be, and let receives reach it."""
+        value, reaches = KEYED_RESPONSE.get, peer.transport.reaches
+        rings = Rings(
+            value(response, "recv_entries"),
+            value(response, "recv_produced"),
+            value(response, "send_entries"),
+            value(response, "send_produced"),
+            value(response, "send_bell"),
+        )
+        good = (
+            not (rings.recv_produced | rings.send_produced) & 3
+            and peer.has_bell(rings.send_bell)
+            and reaches(rings.recv_entries, self.receives.ring_bytes)
+            and reaches(rings.send_entries, self.sends.ring.capacity * self.sends.ring.size)
+            and reaches(rings.recv_produced, 4)
+            and reaches(rings.send_produced, 4)
+        )
+        self.rings = rings if good else None
+        self.push_receives(peer)
 
     def clear(self) -> None:
         """Go back to RESET: forget what was posted and completed."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
-from bluebridge.guest.protocols.ntrdma.engine.local import LocalResources
 from bluebridge.guest.protocols.ntrdma.engine.memory import (
     IMMEDIATE,
     SOLICITED,
@@ -13,14 +12,13 @@ from bluebridge.guest.protocols.ntrdma.engine.memory import (
     network_order,
 )
 from bluebridge.guest.protocols.ntrdma.engine.own_commands import CommandExecution
-from bluebridge.guest.protocols.ntrdma.engine.own_pairs import OwnPairs
+from bluebridge.guest.protocols.ntrdma.engine.own_resources import OwnResources
 from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.queue_pair import QueuePair
 from bluebridge.guest.protocols.ntrdma.engine.regions import Refused, copies, find, gather, total
 from bluebridge.guest.protocols.ntrdma.engine.remote import RemoteResources
 from bluebridge.guest.protocols.ntrdma.engine.remote_pair import CorruptRing, RemotePair
 from bluebridge.guest.protocols.ntrdma.engine.requester import BATCH
-from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 from bluebridge.guest.verbs.enums import AccessFlags
 
 _READ, _LOCAL = int(AccessFlags.REMOTE_READ), int(AccessFlags.LOCAL_WRITE)
@@ -37,24 +35,56 @@ _CODES = {int(code): code for code in WorkCode if code >= WorkCode.SEND}
 """The opcodes that an entry of a send ring may have."""
 
 
-class Responder:
-    """Serves twins of the peer's queue pairs."""
+class PeerSide:
+    """The twins of the peer's resources in `remote`, and those of its queue pairs that rang."""
 
     def __init__(
-        self, transport: Transport, peer: Peer, local: LocalResources, pairs: OwnPairs
+        self, execution: CommandExecution, remote: RemoteResources, peer: Peer, own: OwnResources
     ) -> None:
-        self._transport, self._peer = transport, peer
-        self._local, self._pairs = local, pairs
+        self.execution, self.remote = execution, remote
+        self._peer, self._transport, self._own = peer, peer.transport, own
+        self.rung: deque[RemotePair] = deque()
+        self.broken = ""
+        """The reason to disconnect from the peer, if there is one."""
 
-    def serve(self, twin: RemotePair, produced: int) -> bool:
+    def execute(self) -> None:
+        """Carry out the commands that came."""
+        commands = self.execution.take()
+        if commands is None:
+            self.broken = "the peer's command index cannot be"
+        elif commands:
+            self.execution.answer([self.remote.execute(command) for command in commands])
+
+    def rang(self, twin: RemotePair) -> None:
+        """Note that the peer has sent to a twin."""
+        if twin not in self.rung:
+            self.rung.append(twin)
+
+    def serve(self) -> bool:
+        """Serve a batch of each twin that rang; returns True if more is left."""
+        for _ in range(len(self.rung)):
+            twin = self.rung.popleft()
+            produced = twin.send_produced.get()
+            self.execute()  # those that were stored before these sends
+            if self.remote.pair(twin.key) is twin and self._serve_twin(twin, produced):
+                self.rung.append(twin)
+        return bool(self.rung)
+
+    def clear(self) -> None:
+        """Forget everything of a peer that begins anew."""
+        self.remote.clear()
+        self.rung.clear()
+        self.execution.restart()
+
+    def _serve_twin(self, twin: RemotePair, produced: int) -> bool:
         """Serve a batch of the sends up to index `produced`; returns True if more is left."""
-        pair = self._pairs.pairs.get(twin.peer_key)
+        pair = self._own.pairs.get(twin.peer_key)
         try:
             left = twin.arrived(produced)
         except CorruptRing:
             left = 0
             if pair is not None and pair.peer_key == twin.key:
-                self._pairs.fail(pair)
+                self._own.fail(pair)
         for _ in range(min(left, BATCH)):
             self._serve_one(twin, pair)
         twin.push_answers(self._peer)
@@ -76,7 +106,7 @@ class Responder:
             twin.broken = True
         twin.answer(entry, status, length)
         if status is not WorkStatus.OK and pair is not None and pair.peer_key == twin.key:
-            self._pairs.fail(pair)
+            self._own.fail(pair)
 
     def _status(self, twin: RemotePair, pair: QueuePair, entry: SendEntry) -> WorkStatus:
         code = _CODES.get(entry.op)
@@ -101,7 +131,7 @@ class Responder:
 
     def _receive(self, pair: QueuePair, code: WorkCode, entry: SendEntry) -> WorkStatus:
         ends, key = code is WorkCode.SEND_INVALIDATE, entry.immediate
-        if ends and self._local.invalidate(pair.domain, key) is None:
+        if ends and self._own.invalidate(pair.domain, key) is None:
             return WorkStatus.INVALIDATION
         right = pair.receives.complete(
             entry.recv_key,
@@ -143,44 +173,3 @@ def _immediate(code: WorkCode, entry: SendEntry) -> int:
     if code in IMMEDIATE:
         return network_order(entry.immediate)
     return 0 if code is WorkCode.SEND else entry.immediate
-
-
-class PeerSide:
-    """The twins of the peer's resources in `remote`, and those of its queue pairs that rang."""
-
-    def __init__(
-        self, execution: CommandExecution, remote: RemoteResources, responder: Responder
-    ) -> None:
-        self.execution, self.remote, self._responder = execution, remote, responder
-        self.rung: deque[RemotePair] = deque()
-        self.broken = ""
-        """The reason to disconnect from the peer, if there is one."""
-
-    def execute(self) -> None:
-        """Carry out the commands that came."""
-        commands = self.execution.take()
-        if commands is None:
-            self.broken = "the peer's command index cannot be"
-        elif commands:
-            self.execution.answer([self.remote.execute(command) for command in commands])
-
-    def rang(self, twin: RemotePair) -> None:
-        """Note that the peer has sent to a twin."""
-        if twin not in self.rung:
-            self.rung.append(twin)
-
-    def serve(self) -> bool:
-        """Serve a batch of each twin that rang; returns True if more is left."""
-        for _ in range(len(self.rung)):
-            twin = self.rung.popleft()
-            produced = twin.send_produced.get()
-            self.execute()  # those that were stored before these sends
-            if self.remote.pair(twin.key) is twin and self._responder.serve(twin, produced):
-                self.rung.append(twin)
-        return bool(self.rung)
-
-    def clear(self) -> None:
-        """Forget everything of a peer that begins anew."""
-        self.remote.clear()
-        self.rung.clear()
-        self.execution.restart()

@@ -48,7 +48,7 @@ class NtrdmaPd:
 
     def __init__(self, service: Service, keys: Iterator[int]) -> None:
         self._service, self._keys = service, keys
-        made = service.call(service.engine.own.local.create_domain, "protection domain")
+        made = service.call(service.engine.own.resources.create_domain, "protection domain")
         self._domain = made.domain
         self.pdn = self._domain.key
         span = service.back_end.span
@@ -93,9 +93,9 @@ class NtrdmaPd:
         if self._open:
             self._open = False
             self._all.close()
-            local = self._service.engine.own.local
+            resources = self._service.engine.own.resources
             what = "end of a protection domain"
-            self._service.call(lambda: local.delete_domain(self._domain), what)
+            self._service.call(lambda: resources.delete_domain(self._domain), what)
 
 
 class NtrdmaDevice:

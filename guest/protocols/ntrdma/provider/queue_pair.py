@@ -142,7 +142,7 @@ class NtrdmaQp(StateChanges):
         """Change state and attributes; raises `VerbsError`."""
         target = self.state if attr.state is None else attr.state
         check_step(self.state, target)
-        service, pairs = self._service, self._service.engine.own.pairs
+        service, pairs = self._service, self._service.engine.own.resources
         if target is QpState.RESET:
             self._take_back()
             service.call(lambda: pairs.reset(self.pair), "RESET")
@@ -198,7 +198,7 @@ class NtrdmaQp(StateChanges):
         with self._service.lock:
             if self._srq is not None:
                 self._srq.detach(self.pair)
-        pairs = self._service.engine.own.pairs
+        pairs = self._service.engine.own.resources
         if not self._service.health.lost:
             self._service.call(lambda: pairs.remove(self.pair), "end of a QP")
 

@@ -136,16 +136,16 @@ class NtrdmaMr:
         self.lkey = self.rkey = region.key
         self._service, self._domain = service, domain
         self._open = True
-        local = service.engine.own.local
-        service.call(lambda: local.register(domain, region), f"region {region.key:#x}")
+        resources = service.engine.own.resources
+        service.call(lambda: resources.register(domain, region), f"region {region.key:#x}")
 
     def close(self) -> None:
         """Deregister; a second call does nothing."""
         if self._open:
             self._open = False
-            local = self._service.engine.own.local
+            resources = self._service.engine.own.resources
             self._service.call(
-                lambda: local.deregister(self._domain, self.lkey),
+                lambda: resources.deregister(self._domain, self.lkey),
                 f"end of region {self.lkey:#x}",
             )
 
@@ -158,14 +158,14 @@ class NtrdmaFastMr(FastRegion):
         self._service = service
         self._open = True
         with service.lock:
-            service.engine.own.local.add_fast_region(self)
+            service.engine.own.resources.add_fast_region(self)
 
     def close(self) -> None:
         """Deregister; a second call does nothing."""
         if self._open:
             self._open = False
-            local = self._service.engine.own.local
-            self._service.call(lambda: local.remove_fast_region(self), "end of a registration")
+            resources = self._service.engine.own.resources
+            self._service.call(lambda: resources.remove_fast_region(self), "end of a registration")
 
 
 def region_of(
