@@ -59,12 +59,11 @@ def interfaces(pair: Pair, back_end: str, mtu: int) -> Iterator[Interfaces]:
     Raises `LabError`.
     """
     both = Interfaces()
-    programs = [
-        machine.agent.start(
-            _line(address, ntrdma.word(back_end, serves=serves), mtu), _PROGRAM_SECONDS
-        )
-        for machine, address, serves in zip(pair.machines, ADDRESSES, (True, False), strict=True)
-    ]
+    programs = []
+    for machine, address, serves in zip(pair.machines, ADDRESSES, (True, False), strict=True):
+        word = ntrdma.word(back_end, serves=serves)
+        line = [*PROGRAM, "--address", f"{address}/24", "--backend", word, "--mtu", str(mtu)]
+        programs.append(machine.agent.start(line, _PROGRAM_SECONDS))
     try:
         _meet(pair, programs)
         yield both
@@ -73,10 +72,6 @@ def interfaces(pair: Pair, back_end: str, mtu: int) -> Iterator[Interfaces]:
             program.kill()
         raise
     both.counters += [_end(program) for program in programs]
-
-
-def _line(address: str, back_end: str, mtu: int) -> list[str]:
-    return [*PROGRAM, "--address", f"{address}/24", "--backend", back_end, "--mtu", str(mtu)]
 
 
 def _meet(pair: Pair, programs: list[Command]) -> None:
@@ -169,11 +164,6 @@ class Plan:
     seconds: int = SECONDS
     rounds: int = 1
 
-    @property
-    def kernel_options(self) -> str:
-        """The options of ntb_transport."""
-        return "use_dma=1" if self.back_end.startswith(NTB_DMA) else ""
-
 
 def compare(pair: Pair, plan: Plan, progress: Progress) -> list[Measured]:
     """Measure NTRDMA and ntb_netdev in turn over the bridge of a pair; return the medians.
@@ -208,7 +198,7 @@ def over_ntrdma(pair: Pair, plan: Plan, mtu: int) -> Measured:
 def over_netdev(pair: Pair, plan: Plan, mtu: int) -> Measured:
     """Measure ntb_netdev, which is loaded and unloaded. Raises `LabError`."""
     guests = Guests(pair, plan.model)
-    client = clients.netdev(plan.kernel_options)
+    client = clients.netdev("use_dma=1" if plan.back_end.startswith(NTB_DMA) else "")
     clients.load_both(guests, client)
     server = clients.ADDRESSES["a"]
     guests.both(f"ip link set eth0 mtu {mtu}")

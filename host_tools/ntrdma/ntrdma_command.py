@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bluebridge.device.buslog.reader import LogError
+from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.device.layout.ntb.models import BY_NAME, GEN4
 from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
@@ -32,7 +32,7 @@ from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.ntrdma import network
 from bluebridge.host_tools.ntrdma.network import ADDRESSES, interfaces
 from bluebridge.host_tools.ntrdma.ntrdma_options import REGISTERED
-from bluebridge.host_tools.ntrdma.survival import KILLED, REBOOTED, RELOADED, Survival, errata
+from bluebridge.host_tools.ntrdma.survival import KILLED, REBOOTED, RELOADED, Survival
 from bluebridge.host_tools.programs import perftest
 from bluebridge.host_tools.programs.perftest import tcp_rate
 from bluebridge.host_tools.progress import Reporter
@@ -68,19 +68,12 @@ def one_write(logs: Path, sender: str) -> list[str]:
 def _last_write(logs: Path, sender: str) -> Transfer | None:
     """Return the sender's last answered write, if possible one that shares no transaction."""
     found: Transfer | None = None
+    wanted = sender, WorkCode.WRITE.name, PAYLOAD, WorkStatus.OK.name
     for transfer in transfers(logs):
-        if transfer.device == sender and _is_write(transfer):
+        if (transfer.device, transfer.opcode, transfer.length, transfer.status) == wanted:
             alone = not any(one.repeated for one in transfer.transactions)
             found = transfer if alone or found is None else found
     return found
-
-
-def _is_write(transfer: Transfer) -> bool:
-    return (
-        transfer.opcode == WorkCode.WRITE.name
-        and transfer.length == PAYLOAD
-        and transfer.status == WorkStatus.OK.name
-    )
 
 
 PERF = ("python3", "-m", "bluebridge.guest.protocols.ntrdma.perf")
@@ -95,17 +88,13 @@ KRPING = f"addr=10.9.2.1,port=9999,count={PINGS},validate,size=100000"
 
 def main(options: argparse.Namespace) -> int:
     """Run the action of the command line; return 0. Raises `LabError` when a result is wrong."""
-    if options.action == "demo":
-        _demo(options)
-        return 0
-    if options.window == REGISTERED:
+    if options.action != "demo" and options.window == REGISTERED:
         options.backend = _registered(options)
-    if options.action == "survive":
-        _survive(options)
-        return 0
-    if options.action == "ethernet":
-        _ethernet(options)
-        return 0
+    _ACTIONS[options.action](options)
+    return 0
+
+
+def _perf(options: argparse.Namespace) -> None:
     unknown = set(options.tests) - set(TESTS)
     if unknown:
         raise UsageError(f"no such test: {', '.join(sorted(unknown))}", f"one of {' '.join(TESTS)}")
@@ -113,10 +102,9 @@ def main(options: argparse.Namespace) -> int:
         if options.backend != ntrdma.TCP:
             raise UsageError("a bridge stands between guests", "add --backend tcp")
         _say(_between_processes(options))
-        return 0
+        return
     with Pair(_config(options), Reporter(quiet=options.quiet)) as pair:
         _say(perf(pair, options.backend, _words(options)))
-    return 0
 
 
 def _registered(options: argparse.Namespace) -> str:
@@ -145,7 +133,7 @@ def _survive(options: argparse.Namespace) -> None:
         logs = Path(pair.logs) / "bus"
     _say("after each the next peer was found, and its writes and reads were right")
     if BY_NAME[options.model].errata:
-        hangs = len(errata(logs))
+        hangs = sum(event.text.startswith("erratum ") for event in LogReader(logs))
         _say(f"accesses that would have hung the hardware: {hangs}")
         if hangs:
             raise LabError("registers were touched beside traffic through the windows")
@@ -196,12 +184,9 @@ def _between_processes(options: argparse.Namespace) -> str:
         finally:
             server.terminate()
     if client.returncode:
-        raise LabError(_last_line(client.stderr) or f"the client ended with {client.returncode}")
+        said = client.stderr.strip().splitlines()
+        raise LabError(said[-1] if said else f"the client ended with {client.returncode}")
     return client.stdout.strip()
-
-
-def _last_line(text: str) -> str:
-    return next(iter(reversed(text.strip().splitlines())), "")
 
 
 def _ethernet(options: argparse.Namespace) -> None:
@@ -232,7 +217,7 @@ def _demo(options: argparse.Namespace) -> None:
         _show_network(pair, options.backend)
         if options.backend != ntrdma.TCP:
             _title("one RDMA write of 8 bytes on the buses of both guests")
-            _show_write(Path(pair.logs))
+            _say("\n".join((*EXPLANATION, *one_write(Path(pair.logs), "b"))))
         logs = pair.log_name
     _say("\nall of it was right; the log, and what each batch cost:")
     _say(f"bluebridge log {logs} --decode\nbluebridge log {logs} --view ntrdma")
@@ -252,14 +237,12 @@ def _show_network(pair: Pair, back_end: str) -> None:
         _say(f"guest {name}: {counted}")
 
 
-def _show_write(logs: Path) -> None:
-    for text in (*EXPLANATION, *one_write(logs, "b")):
-        _say(text)
-
-
 def _title(text: str) -> None:
     _say(f"\n-- {text}")
 
 
 def _say(text: str) -> None:
     print(text, flush=True)
+
+
+_ACTIONS = {"demo": _demo, "perf": _perf, "ethernet": _ethernet, "survive": _survive}

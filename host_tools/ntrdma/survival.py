@@ -7,9 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.pair import Pair
@@ -21,7 +19,6 @@ GROWTH = 2 << 20
 _SAID = "/tmp/survival"
 _SECONDS = 300.0
 _PROGRAM = "python3 -m bluebridge.guest.protocols.ntrdma.survival"
-_ERRATUM = "erratum "
 
 
 @dataclass(frozen=True)
@@ -109,8 +106,3 @@ class Survival:
         last = json.loads(lines[-1])
         mine = self._pair.server.resident_bytes()
         return Stock(last["files"], last["threads"], last["kilobytes"] << 10, mine)
-
-
-def errata(logs: Path) -> list[str]:
-    """Return the accesses in the log that would have hung the first generation of bridges."""
-    return [event.text for event in LogReader(logs) if event.text.startswith(_ERRATUM)]

@@ -183,7 +183,7 @@ class World(Deaths):
         """A side without any idea of rights asks to read whatever there is; its peer refuses."""
         for side in (self.sides[number] for number in self.careless):
             for end in side.ends:
-                twin = side.engine.remote.pair(end.pair.peer_key)
+                twin = side.engine.remote.pairs.get(end.pair.peer_key)
                 if twin is not None:
                     twin.access = (twin.access or 0) | READ
                     for region in twin.regions.values():

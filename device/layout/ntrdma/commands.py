@@ -36,10 +36,7 @@ _table = partial(Struct, source="NTRDMA v0.1 ntrdma_cmd.h", order="little")
 
 
 class CommandCode(IntEnum):
-    """Codes of commands.
-
-    Codes 15 and 16 are extensions of this project: version 0.1 ends at 14.
-    """
+    """Codes of commands. Codes 15 and 16 are extensions of this project: version 0.1 ends at 14."""
 
     NONE = 0
     PD_CREATE = 4

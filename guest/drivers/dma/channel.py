@@ -58,16 +58,13 @@ class Ring:
         self.entries = entries
         self.posted = 0
         self.done = 0
+        self.address = memory.address
+        """The bus address of the first descriptor."""
         self._memory = memory
         self._view = memory.view
         for slot in range(entries):
             following = memory.address + (slot + 1) % entries * DESCRIPTOR_SIZE
             DESCRIPTOR.set(memory.view, "next", following, slot * DESCRIPTOR_SIZE)
-
-    @property
-    def address(self) -> int:
-        """The bus address of the first descriptor."""
-        return self._memory.address
 
     @property
     def room(self) -> int:
@@ -281,7 +278,9 @@ class Channel:
         deadline = Deadline(timeout)
         while not self.done(ticket):
             if deadline.over:
-                raise DmaTimeout(f"channel {self.number} has not done: {self._unfinished(ticket)}")
+                raise DmaTimeout(
+                    f"channel {self.number} has not done: {self._ring.describe(ticket)}"
+                )
             if ticket <= self._interrupting and self._vectors.wait([self.number], deadline.left):
                 self._store("channel_control", 2, CONTROL)  # lets the next one out
 
@@ -308,6 +307,3 @@ class Channel:
         names = ", ".join(flag.name or "" for flag in ChannelError if flag in reasons)
         what = self._ring.describe(self._ring.done + 1)
         return ChannelHalted(f"channel {self.number} has halted ({names}): {what}", reasons)
-
-    def _unfinished(self, ticket: int) -> str:
-        return self._ring.describe(ticket)

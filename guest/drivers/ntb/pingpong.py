@@ -10,13 +10,15 @@ from bluebridge.guest.drivers.dma import Engine
 from bluebridge.guest.drivers.ntb.bridge import Bridge
 from bluebridge.guest.drivers.ntb.window import NtbTimeout
 
-Move = Callable[[int], None]
+Move = Callable[[int], object]
 """The type of a call that sends the number of a turn, or waits for it."""
 LARGEST = 1 << 16
 """The largest copy in bytes; the second half of the buffer is the source of copies."""
 BELL = 1
 _LOOKS = 256
 """The number of polls of memory between two looks at the clock."""
+_ANSWER_SECONDS = 10.0
+"""The time that a turn of the peer may take."""
 MEETING_SPAD = 15
 MEETING = 0x50494E47
 """The number that a side writes into the peer's meeting scratchpad when its program runs."""
@@ -47,31 +49,17 @@ class PingPong:
                 raise NtbTimeout("the peer plays no ping-pong: start the same command there")
             time.sleep(0.005)
 
-    def by_doorbell(self, count: int, timeout: float = 10.0) -> list[float]:
+    def by_doorbell(self, count: int) -> list[float]:
         """Return the microseconds from each ring until the peer's process, asleep, has it."""
         ring, wait = self.bridge.ring, self.bridge.wait_rung
+        return self._play(count, lambda _: ring(BELL), lambda _: wait(BELL, _ANSWER_SECONDS))
 
-        def send(_: int) -> None:
-            ring(BELL)
-
-        def hear(_: int) -> None:
-            wait(BELL, timeout)
-
-        return self._play(count, send, hear)
-
-    def by_interrupt(self, count: int, timeout: float = 10.0) -> list[float]:
+    def by_interrupt(self, count: int) -> list[float]:
         """Return the microseconds from each ring until the peer's process, polling, has it."""
         ring, listen = self.bridge.ring, self.bridge.listener(BELL)
+        return self._play(count, lambda _: ring(BELL), lambda _: listen(_ANSWER_SECONDS))
 
-        def send(_: int) -> None:
-            ring(BELL)
-
-        def hear(_: int) -> None:
-            listen(timeout)
-
-        return self._play(count, send, hear)
-
-    def by_dma(self, count: int, size: int, timeout: float = 10.0) -> list[float]:
+    def by_dma(self, count: int, size: int) -> list[float]:
         """Return the microseconds from each copy's start until the peer sees its last byte."""
         view, copy, last = self._memory.view, self._channel.copy, size - 1
         source, target = self._memory.address + LARGEST, self._window.address
@@ -81,7 +69,7 @@ class PingPong:
             copy(source, target, size)
 
         def hear(number: int) -> None:
-            deadline = Deadline(timeout)
+            deadline = Deadline(_ANSWER_SECONDS)
             while True:
                 for _ in range(_LOOKS):
                     if view[last] == number:

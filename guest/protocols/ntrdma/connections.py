@@ -58,11 +58,9 @@ class CommandTransport:
             self._service.cm_receiver = self._came
 
     def fileno(self) -> int:
-        """Return an eventfd that is readable while messages wait."""
         return self._fd
 
     def receive(self) -> list[Received]:
-        """Return all messages that arrived; raises `DeviceLost`."""
         self._device.health.check()
         with self._lock:
             with contextlib.suppress(BlockingIOError):
@@ -72,7 +70,6 @@ class CommandTransport:
             return found
 
     def send(self, mad: bytes, peer: Peer) -> None:
-        """Post one MAD. Raises `OSError` when there is no peer."""
         service = self._service
         with service.lock:
             if not service.engine.own.extensions.send_cm(mad[len(MAD_HEAD) :], self._gid):
@@ -84,7 +81,6 @@ class CommandTransport:
         """Do nothing: commands leave as they are posted."""
 
     def close(self) -> None:
-        """Receive no more messages."""
         with self._service.lock:
             self._service.cm_receiver = None
             self._service.addresses.discard(self._gid)

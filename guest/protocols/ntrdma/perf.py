@@ -147,8 +147,11 @@ def _run(link: Measured, test: str, count: int, size: int, client: bool) -> list
     """One side's part of a test; of the client's latencies each, in seconds."""
     times: list[float] = []
     match test:
+        case "rc_bw" if client:
+            _window(link, WrOpcode.SEND, count, size)
         case "rc_bw":
-            _stream(link, count, size, client)
+            for _ in range(count):
+                link.wait_received()
         case "rc_rdma_write_bw" | "rc_rdma_read_bw":
             if client:
                 reads = test == "rc_rdma_read_bw"
@@ -164,15 +167,6 @@ def _run(link: Measured, test: str, count: int, size: int, client: bool) -> list
         case "rc_rdma_write_lat":
             times = _write_ping_pong(link, count, size, client)
     return times
-
-
-def _stream(link: Measured, count: int, size: int, client: bool) -> None:
-    """SENDs one way; the receiver keeps twice `DEPTH` receives posted."""
-    if client:
-        _window(link, WrOpcode.SEND, count, size)
-        return
-    for _ in range(count):
-        link.wait_received()
 
 
 def _send_ping_pong(link: Measured, count: int, size: int, client: bool) -> list[float]:

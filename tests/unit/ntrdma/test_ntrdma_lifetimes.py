@@ -159,7 +159,7 @@ def test_a_fenced_request_waits_for_reads_before_it(world: World) -> None:
 def test_a_message_longer_than_its_receive_is_a_lie(world: World) -> None:
     """Its length would lead whoever reads it out of the memory that was given."""
     side, end = world.sides[1], world.sides[1].ends[0]
-    twin = side.engine.remote.pair(end.pair.peer_key)
+    twin = side.engine.remote.pairs.get(end.pair.peer_key)
     assert twin is not None
     side.engine.own.post_receive(end.pair, RecvWr(1, (Sge(IOVA, 8, KEY),)))
     entry = SendEntry(0, 4, 0, end.pair.receives.next, 0, 9, 0, 0, ())
@@ -266,7 +266,7 @@ def test_a_message_leaves_behind_a_registration_that_is_not_answered(
     side.land()
     peer.engine.interrupt(world.now)
     assert bool(other.pair.recv_cq.poll(4)) == ahead
-    twin = peer.engine.remote.pair(end.pair.key)
+    twin = peer.engine.remote.pairs.get(end.pair.key)
     assert twin is not None and key in twin.regions
     deliver(world)
     assert bool(other.pair.recv_cq.poll(4)) != ahead
@@ -275,7 +275,7 @@ def test_a_message_leaves_behind_a_registration_that_is_not_answered(
 def test_a_command_is_carried_out_before_a_later_send_whose_bell_was_seen(world: World) -> None:
     """The bell of commands was looked at before it rang, then the sends' index was."""
     side, peer = world.sides
-    twin = peer.engine.remote.pair(side.ends[0].pair.key)
+    twin = peer.engine.remote.pairs.get(side.ends[0].pair.key)
     assert twin is not None
     peer.engine.theirs.rang(twin)  # from a send before
     side.engine.own.resources.deregister(side.domain, KEY)

@@ -56,7 +56,7 @@ def test_a_queue_pair_that_lets_nobody_read_answers_no_read(world: World) -> Non
 
 def test_a_queue_pair_that_lets_nobody_write_is_not_written_through(world: World) -> None:
     sender, receiver = world.sides
-    twin = sender.engine.remote.pair(sender.ends[0].pair.peer_key)
+    twin = sender.engine.remote.pairs.get(sender.ends[0].pair.peer_key)
     assert twin is not None
     twin.access = 0
     sender.view(0)[:8], receiver.view(0)[:8] = b"a" * 8, b"b" * 8

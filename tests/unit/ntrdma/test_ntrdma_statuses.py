@@ -158,7 +158,7 @@ def test_a_send_ends_with_a_status(victim: Side, name: str) -> None:
     """It is told in the completion, and the own queue pair fails."""
     entry, expected = SENDS[name]
     pair = victim.ends[0].pair
-    twin = victim.engine.remote.pair(pair.peer_key)
+    twin = victim.engine.remote.pairs.get(pair.peer_key)
     assert twin is not None
     place = twin.consumed
     twin.sends.put(place, entry.pack())
@@ -184,7 +184,7 @@ def test_an_index_beyond_the_ring_of_commands_quiesces(victim: Side) -> None:
 
 def test_an_index_beyond_a_ring_of_sends_fails_the_queue_pair(victim: Side) -> None:
     pair = victim.ends[0].pair
-    twin = victim.engine.remote.pair(pair.peer_key)
+    twin = victim.engine.remote.pairs.get(pair.peer_key)
     assert twin is not None
     twin.send_produced.set(2 * twin.send_capacity)
     victim.engine.theirs.rang(twin)

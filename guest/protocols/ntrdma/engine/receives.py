@@ -51,7 +51,8 @@ class ReceiveQueue:
         self._ring = Ring(transport, self.capacity, recv_size(pieces))
         self._posted: deque[tuple[int, Sequence[Sge]]] = deque()
         self._post = self._pushed = 0
-        self._used = 0
+        self.used = 0
+        """The number of receives that were posted and not polled."""
         self._done: deque[Wc] = deque()
         cq.attach(self)
 
@@ -64,11 +65,11 @@ class ReceiveQueue:
 
     def post(self, wr: RecvWr) -> None:
         """Take a receive. Raises `VerbsError`."""
-        if self._used >= self._most:
+        if self.used >= self._most:
             raise VerbsError(f"the receive queue of {self._most} entries is full")
         if len(wr.sg_list) > self.pieces:
             raise VerbsError(f"{len(wr.sg_list)} pieces do not fit into a receive entry")
-        self._used += 1
+        self.used += 1
         self._posted.append((wr.wr_id, tuple(wr.sg_list)))
         self._ring.put(self._post, pack_receive(wr.sg_list))
         self._post = advanced(self._post, 1, self.capacity)
@@ -126,7 +127,7 @@ class ReceiveQueue:
     def take_back(self) -> list[RecvWr]:
         """Remove all receives that are posted, for a shared queue."""
         receives = [RecvWr(wr_id, pieces) for wr_id, pieces in self._posted]
-        self._used -= len(receives)
+        self.used -= len(receives)
         self._posted.clear()
         return receives
 
@@ -134,17 +135,12 @@ class ReceiveQueue:
         """Forget everything, completions too."""
         self._posted.clear()
         self._done.clear()
-        self._used = self.next = self._post = self._pushed = 0
+        self.used = self.next = self._post = self._pushed = 0
 
     def close(self) -> None:
         """Free the ring."""
         self._cq.detach(self)
         self._ring.free()
-
-    @property
-    def used(self) -> int:
-        """The number of receives that were posted and not polled."""
-        return self._used
 
     @property
     def outstanding(self) -> int:
@@ -169,5 +165,5 @@ class ReceiveQueue:
         """Take the oldest completion."""
         if not self._done:
             return None
-        self._used -= 1
+        self.used -= 1
         return self._done.popleft()

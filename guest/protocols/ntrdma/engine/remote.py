@@ -74,10 +74,6 @@ class RemoteResources:
             CommandCode.RESOLVE: self._resolve,
         }
 
-    def pair(self, key: int) -> RemotePair | None:
-        """Return the twin of the peer's queue pair `key`, None if there is none."""
-        return self.pairs.get(key)
-
     @property
     def count(self) -> int:
         """The number of twins of any kind."""
@@ -228,7 +224,7 @@ class RemoteResources:
 
     def _modify_pair(self, command: bytes) -> bytes:
         get = layout.QP_MODIFY.get
-        twin = self.pair(get(command, "key"))
+        twin = self.pairs.get(get(command, "key"))
         try:
             state = QueueState(get(command, "state"))
         except ValueError as error:

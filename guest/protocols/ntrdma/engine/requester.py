@@ -167,7 +167,7 @@ class Requester:
         """
         code = request.code
         sources = self._own_memory(pair, request)
-        twin = self._remote.pair(pair.peer_key)
+        twin = self._remote.pairs.get(pair.peer_key)
         if twin is None or not twin.receives_from(pair.key) or pair.rings is None:
             raise Wait(for_receive=False)
         receive_key, status = 0, WorkStatus.OK

@@ -66,7 +66,7 @@ class PeerSide:
             twin = self.rung.popleft()
             produced = twin.send_produced.get()
             self.execute()  # those that were stored before these sends
-            if self.remote.pair(twin.key) is twin and self._serve_twin(twin, produced):
+            if self.remote.pairs.get(twin.key) is twin and self._serve_twin(twin, produced):
                 self.rung.append(twin)
         return bool(self.rung)
 

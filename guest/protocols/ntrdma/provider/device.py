@@ -71,25 +71,20 @@ class NtrdmaPd:
         access: AccessFlags | int = _LOCAL_WRITE,
         page_shift: int = 12,
     ) -> NtrdmaMr:
-        """Register contiguous memory, or pages; see `ProtectionDomain.reg_mr`."""
         region = region_of(self._new_key(), memory, length, iova, access, page_shift)
         return NtrdmaMr(self._service, self._domain, region)
 
     def alloc_fast_reg_mr(self, max_pages: int) -> NtrdmaFastMr:
-        """A region for REG_MR work requests."""
         index = self._new_key() >> 8
         return NtrdmaFastMr(self._service, self._domain, index, max_pages)
 
     def create_qp(self, init: QpInit) -> NtrdmaQp:
-        """A queue pair in state RESET."""
         return NtrdmaQp(self._service, self._domain, init)
 
     def create_srq(self, max_wr: int, max_sge: int = 1) -> NtrdmaSrq:
-        """A shared receive queue."""
         return NtrdmaSrq(self._service, self._new_key() >> 8, max_wr, max_sge)
 
     def close(self) -> None:
-        """Give the number back; everything in the domain must be gone."""
         if self._open:
             self._open = False
             self._all.close()
@@ -151,20 +146,16 @@ class NtrdmaDevice:
         return NtrdmaAddress(b"")
 
     def allocate(self, length: int, align: int = 4096) -> DmaMemory:
-        """Contiguous zeroed memory that the peer can store into."""
         with self.service.lock:
             return self._back_end.map(length, align)
 
     def alloc_pd(self) -> NtrdmaPd:
-        """A protection domain."""
         return NtrdmaPd(self.service, self._keys)
 
     def create_comp_channel(self) -> NtrdmaChannel:
-        """A completion channel."""
         return NtrdmaChannel(self.service)
 
     def create_cq(self, entries: int, channel: CompletionChannel | None = None) -> NtrdmaCq:
-        """A completion queue; `channel` is where its events go."""
         if channel is not None and not isinstance(channel, NtrdmaChannel):
             raise VerbsError("the completion channel is not one of this device")
         try:
@@ -173,7 +164,6 @@ class NtrdmaDevice:
             raise VerbsError(str(error)) from error
 
     def query_device(self) -> DeviceAttr:
-        """Return the device's limits and abilities."""
         return DeviceAttr(
             name=NAME,
             fw_version="0.1",
@@ -196,7 +186,6 @@ class NtrdmaDevice:
             return PortAttr(active=self.service.engine.ready, active_mtu=_MTU)
 
     def close(self) -> None:
-        """Part from the peer and give everything back; a second call does nothing."""
         if self._open:
             self._open = False
             self.service.close()

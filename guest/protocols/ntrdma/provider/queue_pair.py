@@ -43,7 +43,6 @@ class NtrdmaSrq:
         self.deal()
 
     def post_recv(self, wrs: RecvWr | Sequence[RecvWr]) -> None:
-        """Post receive requests; raises `VerbsError` at the first that does not fit."""
         with self._service.lock:
             try:
                 for wr in (wrs,) if isinstance(wrs, RecvWr) else wrs:
@@ -139,7 +138,6 @@ class NtrdmaQp(StateChanges):
     # -- states ---------------------------------------------------------------------------------
 
     def modify(self, attr: QpAttr) -> None:
-        """Change state and attributes; raises `VerbsError`."""
         target = self.state if attr.state is None else attr.state
         check_step(self.state, target)
         service, pairs = self._service, self._service.engine.own.resources
@@ -191,7 +189,6 @@ class NtrdmaQp(StateChanges):
             return self.state
 
     def destroy(self) -> None:
-        """Give everything back; a second call does nothing."""
         if not self._open:
             return
         self._open = False
@@ -205,7 +202,6 @@ class NtrdmaQp(StateChanges):
     # -- posting --------------------------------------------------------------------------------
 
     def post_send(self, wrs: SendWr | Sequence[SendWr]) -> None:
-        """Post one request or a chain; raises `VerbsError` at the first that does not fit."""
         service = self._service
         service.health.check()
         with service.lock:

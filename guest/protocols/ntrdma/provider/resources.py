@@ -34,7 +34,6 @@ class NtrdmaChannel:
         self._closed = False
 
     def fileno(self) -> int:
-        """Return the eventfd that becomes readable with an event."""
         return self._fd
 
     def put(self, cq: NtrdmaCq | None) -> None:
@@ -60,7 +59,6 @@ class NtrdmaChannel:
                 self._service.health.check()
 
     def wake(self) -> None:
-        """Make one `get_event` return None."""
         with self._service.lock:
             self.put(None)
 
@@ -89,7 +87,6 @@ class NtrdmaCq:
         self._open = True
 
     def poll(self, limit: int = 16) -> list[Wc]:
-        """Up to `limit` completions; those of each queue in order."""
         service = self._service
         service.health.check()
         with service.lock:
@@ -103,7 +100,6 @@ class NtrdmaCq:
             return found
 
     def req_notify(self, solicited_only: bool = False) -> None:
-        """Ask for one event; at once when completions wait."""
         if self.channel is None:
             raise VerbsError("this CQ has no completion channel")
         with self._service.lock:
@@ -114,7 +110,6 @@ class NtrdmaCq:
             self._service.watch()
 
     def destroy(self) -> None:
-        """Give it back; a second call does nothing."""
         with self._service.lock:
             if self._open:
                 self._open = False
@@ -140,7 +135,6 @@ class NtrdmaMr:
         service.call(lambda: resources.register(domain, region), f"region {region.key:#x}")
 
     def close(self) -> None:
-        """Deregister; a second call does nothing."""
         if self._open:
             self._open = False
             resources = self._service.engine.own.resources
@@ -161,7 +155,6 @@ class NtrdmaFastMr(FastRegion):
             service.engine.own.resources.add_fast_region(self)
 
     def close(self) -> None:
-        """Deregister; a second call does nothing."""
         if self._open:
             self._open = False
             resources = self._service.engine.own.resources

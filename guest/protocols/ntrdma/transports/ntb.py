@@ -78,7 +78,6 @@ class NtbTransport(ABC):
     # -- memory ---------------------------------------------------------------------------------
 
     def map(self, length: int, align: int = 4096) -> DmaMemory:
-        """Contiguous memory. Raises `MemoryError` when the window does not show it."""
         if self._shown is not None:
             return self._shown.allocate(length, align)
         memory = self.bridge.allocate(length, align)
@@ -106,18 +105,15 @@ class NtbTransport(ABC):
                 size //= 2
 
     def reaches(self, address: int, length: int) -> bool:
-        """Whether the window shows that much of either side's memory."""
         start = address - self._origin
         return 0 <= start <= start + length <= self._window.size
 
     def open(self) -> None:
-        """Show this side's memory to the peer."""
         address = self._origin if self._shown is None else self._shown.address
         size = self._window.size if self._shown is None else self._shown.size
         self._at_registers(lambda: self._window.set_translation(address, size))
 
     def shut(self) -> None:
-        """Show nothing of this side's memory."""
         self._at_registers(self._window.clear_translation)
 
     def store_spad(self, index: int, value: int) -> None:
@@ -125,7 +121,6 @@ class NtbTransport(ABC):
         self._at_registers(lambda: self.bridge.set_peer_spad(index, value))
 
     def load_spad(self, index: int) -> int:
-        """Return the value of an own scratchpad."""
         return self._at_registers(lambda: self.bridge.spad(index))
 
     # -- stores ---------------------------------------------------------------------------------
@@ -146,16 +141,11 @@ class NtbTransport(ABC):
 
     def _rest(self) -> None:
         """Wait until own stores are carried out and old enough."""
-        stores = self._stores
+        stores = self.posted + self._at_once
         if stores != self._rested:
             self.drain()
             time.sleep(QUIET_SECONDS)
             self._rested = stores
-
-    @property
-    def _stores(self) -> int:
-        """A number that changes with each store."""
-        return self.posted + self._at_once
 
     @property
     @abstractmethod
@@ -176,7 +166,6 @@ class NtbTransport(ABC):
         """Begin with everything that was asked for."""
 
     def imm32(self, target: int, value: int) -> None:
-        """Store a word."""
         self.write(target, value.to_bytes(4, "little"))
 
     def word(self, target: int, value: int) -> None:
@@ -222,7 +211,6 @@ class NtbTransport(ABC):
         """Whether stores had failed, which now can go on."""
 
     def drain(self) -> None:
-        """Wait until all stores are carried out, for a second at most."""
         self.flush()
         deadline = time.monotonic() + DRAIN_SECONDS
         while self.done < self.posted and time.monotonic() < deadline:
@@ -230,7 +218,6 @@ class NtbTransport(ABC):
             self.flush()
 
     def close(self) -> None:
-        """Let what was asked for leave, then give the bridge back."""
         self._rest()
         self.bridge.close()
 
@@ -263,12 +250,10 @@ class DmaTransport(NtbTransport):
 
     @property
     def posted(self) -> int:
-        """Descriptors so far."""
         return self._before + self._channel.posted
 
     @property
     def done(self) -> int:
-        """Descriptors that are carried out."""
         try:
             return self._before + self._channel.finished
         except DmaError:
@@ -287,7 +272,6 @@ class DmaTransport(NtbTransport):
         self.copy(self._bounce_start + start, target, len(data))
 
     def imm32(self, target: int, value: int) -> None:
-        """Store a word by way of bounce memory."""
         start = self._bounce_at
         if start == self._bounce_bytes:
             start = 0
@@ -296,7 +280,6 @@ class DmaTransport(NtbTransport):
         self.copy(self._bounce_start + start, target, 4)
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """One descriptor, or several for long ones."""
         try:
             self._channel.put(self._behind + source, self._ahead + target, length, self._fenced)
         except DmaError:
@@ -313,7 +296,6 @@ class DmaTransport(NtbTransport):
         return 0.0 if self._begun != self._channel.posted else super().pause
 
     def flush(self) -> None:
-        """Ring the channel's doorbell, if there are new descriptors."""
         if self._begun != self._channel.posted:
             self._begun = self._channel.posted
             self._channel.begin()
@@ -334,7 +316,6 @@ class DmaTransport(NtbTransport):
         self._failed = False
 
     def close(self) -> None:
-        """Let what was asked for leave, then give bridge and engine back."""
         super().close()
         self._engine.close()
 
@@ -360,7 +341,6 @@ class CpuTransport(NtbTransport):
 
     @property
     def done(self) -> int:
-        """Stores of a page at most that are carried out."""
         return self._done
 
     @property
@@ -369,11 +349,9 @@ class CpuTransport(NtbTransport):
         return 0.0 if self._waiting else super().pause
 
     def map(self, length: int, align: int = 4096) -> DmaMemory:
-        """Memory that `copy` finds by its address."""
         return self._mappings.add(super().map(length, align))
 
     def write(self, target: int, data: bytes) -> None:
-        """Store bytes."""
         self._waiting.append((target, data))
 
     def word(self, target: int, value: int) -> None:
@@ -403,7 +381,6 @@ class CpuTransport(NtbTransport):
                 return
 
     def abandon(self) -> None:
-        """Give up what waits."""
         self._done += len(self._waiting)
         self._waiting.clear()
 

@@ -147,7 +147,6 @@ class TcpTransport:
     # -- memory ---------------------------------------------------------------------------------
 
     def map(self, length: int, align: int = 4096) -> DmaMemory:
-        """Show memory of the arena to the peer."""
         memory = self.arena.allocate(length, align)
         if memory is None:
             raise MemoryError(f"{length} bytes do not fit into the memory for NTRDMA over TCP")
@@ -158,7 +157,6 @@ class TcpTransport:
         return 0 <= address <= address + length <= _HUGE
 
     def open(self) -> None:
-        """Let the peer's stores in."""
         self._let_in = True
 
     def shut(self) -> None:
@@ -168,14 +166,12 @@ class TcpTransport:
             self._receiver.drop()
 
     def load_spad(self, index: int) -> int:
-        """Read an own scratchpad."""
         value: int = self._spads[index]
         return value
 
     # -- stores ---------------------------------------------------------------------------------
 
     def write(self, target: int, data: bytes) -> None:
-        """Store bytes."""
         self._send(MessageKind.DATA, target, data)
 
     def copy(self, source: int, target: int, length: int) -> None:
@@ -183,7 +179,6 @@ class TcpTransport:
         self._send(MessageKind.DATA, target, self._memory[source : source + length])
 
     def imm32(self, target: int, value: int) -> None:
-        """Store a word."""
         self._send(MessageKind.IMMEDIATE, target, value.to_bytes(4, "little"))
 
     def word(self, target: int, value: int) -> None:
@@ -194,11 +189,9 @@ class TcpTransport:
         """A stream keeps everything in order."""
 
     def signal(self, message: Message) -> None:
-        """Interrupt the peer."""
         self._send(MessageKind.SIGNAL, message.address, b"")
 
     def store_spad(self, index: int, value: int) -> None:
-        """Write a scratchpad of the peer."""
         self._send(MessageKind.DATA, 4 * index, value.to_bytes(4, "little"))
 
     def _send(self, kind: MessageKind, address: int, data: bytes | memoryview) -> None:
@@ -214,7 +207,6 @@ class TcpTransport:
             self._out.append((data, True))
 
     def flush(self) -> None:
-        """Send what can be sent now."""
         while self._out and self._stream is not None:
             pieces = [piece for piece, _ in islice(self._out, _MOST_IOVECS)]
             try:
@@ -241,7 +233,6 @@ class TcpTransport:
 
     @property
     def wait_for(self) -> list[tuple[int, int]]:
-        """The stream, or the listener."""
         found = []
         if self._stream is not None:
             events = select.POLLIN | (select.POLLOUT if self._out else 0)
@@ -311,7 +302,6 @@ class TcpTransport:
         self._news.signalled = True
 
     def drain(self) -> None:
-        """Wait until everything has left, for a second at most."""
         end = time.monotonic() + CLOSE_SECONDS
         self.flush()
         while self._out and self._stream is not None and time.monotonic() < end:
@@ -319,7 +309,6 @@ class TcpTransport:
             self.flush()
 
     def close(self) -> None:
-        """Let what was asked for leave, then end the connection."""
         self.drain()
         self._lose()
         if self._listener is not None:
