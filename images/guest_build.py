@@ -97,7 +97,6 @@ MODULES = tuple(
         "drivers.hca.queues.cq",
         "drivers.hca.queues.event_queues",
         "drivers.hca.queues.qp",
-        "drivers.hca.queues.srq",
         "drivers.hca.queues.work_queues",
         "protocols.krping.benchmarks",
         "protocols.krping.progress",

@@ -12,8 +12,14 @@ from collections.abc import Collection
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ntb import gen1 as layout
 from bluebridge.device.ntb.errata import Hazards
-from bluebridge.device.ntb.link import BridgeLink
-from bluebridge.device.ntb.shape import BridgeState, FaultPoints, Shape, Wanted, window_state
+from bluebridge.device.ntb.shape import (
+    BridgeLink,
+    BridgeState,
+    FaultPoints,
+    Shape,
+    Wanted,
+    window_state,
+)
 from bluebridge.device.ntb.window import Portal, Window
 from bluebridge.device.pci.config_space import Bar, capabilities
 from bluebridge.device.pci.function import ConfigRegister

@@ -5,8 +5,14 @@ from __future__ import annotations
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ntb import gen4 as layout
 from bluebridge.device.layout.ntb.models import WINDOW_BYTES, BarSizes
-from bluebridge.device.ntb.link import BridgeLink
-from bluebridge.device.ntb.shape import BridgeState, FaultPoints, Shape, Wanted, window_state
+from bluebridge.device.ntb.shape import (
+    BridgeLink,
+    BridgeState,
+    FaultPoints,
+    Shape,
+    Wanted,
+    window_state,
+)
 from bluebridge.device.ntb.window import Portal, Window
 from bluebridge.device.pci.config_space import Bar, capabilities
 from bluebridge.device.pci.host import CLOSED, MasterBus, Place

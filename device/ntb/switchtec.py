@@ -7,8 +7,7 @@ has windows, doorbells, messages and, for a peer that is reset, the link event o
 from __future__ import annotations
 
 from bluebridge.device.layout.ntb import switchtec as layout
-from bluebridge.device.ntb.link import BridgeLink
-from bluebridge.device.ntb.shape import BridgeState, FaultPoints, Shape, Wanted
+from bluebridge.device.ntb.shape import BridgeLink, BridgeState, FaultPoints, Shape, Wanted
 from bluebridge.device.ntb.switchtec_control import ControlBlocks
 from bluebridge.device.ntb.switchtec_messages import DoorbellGate, Inbox
 from bluebridge.device.ntb.window import Portal, Window

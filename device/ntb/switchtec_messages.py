@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from bluebridge.device.layout.ntb import switchtec as layout
 from bluebridge.device.layout.ntb.switchtec import LinkMessage
-from bluebridge.device.ntb.link import HOLD_SECONDS
+from bluebridge.device.ntb.shape import HOLD_SECONDS
 from bluebridge.device.pci.bus import Timer
 
 LINK = 0

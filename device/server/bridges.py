@@ -21,9 +21,8 @@ from bluebridge.device.layout.ioat import LOG_SUFFIX, MOST_CHANNELS, MSIX_PENDIN
 from bluebridge.device.layout.ntb.models import BarSizes, BridgeModel
 from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.mlx4.device import Hca
-from bluebridge.device.ntb.link import TRAINING_SECONDS, BridgeLink
 from bluebridge.device.ntb.selection import shape_of
-from bluebridge.device.ntb.shape import Bridging, Shape, identity_of
+from bluebridge.device.ntb.shape import TRAINING_SECONDS, BridgeLink, Bridging, Shape, identity_of
 from bluebridge.device.pci.config_space import capabilities
 from bluebridge.device.pci.function import ConfigRegister, Function
 from bluebridge.device.pci.host import Host

@@ -16,8 +16,8 @@ from bluebridge.device.layout.ntb.models import GEN1, GEN4, SWITCHTEC, BarSizes
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.mlx4.settings.config import Features, HcaConfig
 from bluebridge.device.ntb.gen1 import Gen1Bridge
-from bluebridge.device.ntb.link import BridgeLink
 from bluebridge.device.ntb.selection import shape_of
+from bluebridge.device.ntb.shape import BridgeLink
 from bluebridge.device.pci.host import Host, Place
 from tests.fuzz import guests
 from tests.fuzz.steps import Step

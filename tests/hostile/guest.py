@@ -11,7 +11,7 @@ from random import Random
 
 from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.guest.drivers.hca.context import open_hca
-from bluebridge.guest.drivers.hca.resources.numbers import Profile
+from bluebridge.guest.drivers.hca.resources.icm import Profile
 from bluebridge.guest.verbs import QpType, QueuePair
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from bluebridge.host_tools.vfio_user.client import Client

@@ -8,7 +8,7 @@ from typing import Any
 from bluebridge.device.dma.engine import DmaEngine
 from bluebridge.device.layout.ntb import gen4
 from bluebridge.device.ntb.gen4 import Gen4Bridge
-from bluebridge.device.ntb.link import HOLD_SECONDS, TRAINING_SECONDS, BridgeLink
+from bluebridge.device.ntb.shape import HOLD_SECONDS, TRAINING_SECONDS, BridgeLink
 from bluebridge.device.pci.host import Host
 from tests.models.fake_bus import FakeFunction
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from bluebridge.guest.drivers.hca.context import PortContext
 from bluebridge.guest.drivers.hca.queues.qp import Qp
-from bluebridge.guest.drivers.hca.queues.srq import Srq
+from bluebridge.guest.drivers.hca.queues.work_queues import Srq
 from bluebridge.guest.verbs import QpType, SendWr, WrOpcode
 from tests.models.verbs import player
 from tests.models.verbs.player import ALL, PATTERN, PSN, SIZE, TIMEOUT, fill, settle, untouched

@@ -16,16 +16,16 @@ from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlame, BlueFlameU
 from bluebridge.guest.drivers.hca.queues.cq import Cq
 from bluebridge.guest.drivers.hca.queues.event_queues import AsyncEventQueue, CompChannel
 from bluebridge.guest.drivers.hca.queues.qp import Qp
-from bluebridge.guest.drivers.hca.queues.srq import Srq
+from bluebridge.guest.drivers.hca.queues.work_queues import Srq
 from bluebridge.guest.drivers.hca.resources.adapter import DEFAULT_VECTORS, Adapter
 from bluebridge.guest.drivers.hca.resources.commands import HcaError
+from bluebridge.guest.drivers.hca.resources.icm import DEFAULT, Profile
 from bluebridge.guest.drivers.hca.resources.memory_regions import (
     MAX_FAST_REG_PAGES,
     DmaMr,
     FastRegMr,
     Mr,
 )
-from bluebridge.guest.drivers.hca.resources.numbers import DEFAULT, Profile
 from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.enums import AccessFlags
 from bluebridge.guest.verbs.interface import EthernetPort

@@ -16,7 +16,7 @@ from bluebridge.guest.drivers.bus.vfio import find_device
 from bluebridge.guest.drivers.hca.ports import link_local_gid
 from bluebridge.guest.drivers.hca.posting.wqe import INLINE_BIT, write_inline
 from bluebridge.guest.drivers.hca.queues.qp import transition
-from bluebridge.guest.drivers.hca.resources import icm, numbers
+from bluebridge.guest.drivers.hca.resources import icm
 from bluebridge.guest.drivers.hca.resources.commands import FirmwareError
 from bluebridge.guest.drivers.hca.resources.memory_regions import (
     MAX_PAGE_SHIFT,
@@ -88,7 +88,7 @@ def test_blocks_need_the_same_offset() -> None:
 def test_icm_layout() -> None:
     """Tables do not overlap and lie at multiples of their size."""
     cap = bytes(QUERY_DEV_CAP.pack(ENTRY_SIZES))
-    tables = icm.tables_of(cap, numbers.DEFAULT)
+    tables = icm.tables_of(cap, icm.DEFAULT)
     bases, total = icm.layout_of(tables)
     end = 0
     for name, base in sorted(bases.items(), key=lambda item: item[1]):
@@ -118,8 +118,8 @@ def test_map_entries_cover_a_piece() -> None:
 
 def test_init_hca_keeps_bases_that_share_words() -> None:
     data = INIT_HCA.pack(qpc_base=0x100000)
-    INIT_HCA.set(data, "log_qps", numbers.DEFAULT.log_qps)
-    assert INIT_HCA.get(data, "qpc_base") == 0x100000 | numbers.DEFAULT.log_qps
+    INIT_HCA.set(data, "log_qps", icm.DEFAULT.log_qps)
+    assert INIT_HCA.get(data, "qpc_base") == 0x100000 | icm.DEFAULT.log_qps
 
 
 def test_transitions() -> None:

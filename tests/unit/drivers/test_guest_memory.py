@@ -16,7 +16,7 @@ from bluebridge.guest.drivers.bus.dma_memory import (
     contiguous,
     parse_maps,
 )
-from bluebridge.guest.drivers.hca.resources.numbers import Numbers
+from bluebridge.guest.drivers.hca.resources.icm import Numbers
 from bluebridge.guest.verbs import VerbsError
 
 steps = st.lists(

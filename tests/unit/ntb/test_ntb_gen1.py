@@ -11,7 +11,7 @@ from bluebridge.device.layout.ntb import gen1
 from bluebridge.device.layout.ntb.gen1 import CONFIGURATION_ERRATUM, DOORBELL_ERRATUM, ERRATA
 from bluebridge.device.ntb.errata import WINDOW_SECONDS, Hazards
 from bluebridge.device.ntb.gen1 import Gen1Bridge, config_registers
-from bluebridge.device.ntb.link import HOLD_SECONDS, TRAINING_SECONDS, BridgeLink
+from bluebridge.device.ntb.shape import HOLD_SECONDS, TRAINING_SECONDS, BridgeLink
 from bluebridge.device.pci.host import Host
 from tests.models.fake_bus import FakeFunction
 from tests.models.ntb_pair import BridgeGuest

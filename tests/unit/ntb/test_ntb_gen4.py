@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bluebridge.device.layout.ntb import gen4
-from bluebridge.device.ntb.link import HOLD_SECONDS, TRAINING_SECONDS
+from bluebridge.device.ntb.shape import HOLD_SECONDS, TRAINING_SECONDS
 from tests.models.ntb_pair import REGISTERS, SIZE, WINDOW0, WINDOW1, Pair
 
 

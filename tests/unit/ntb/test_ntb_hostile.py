@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from bluebridge.device.dma.engine import DmaEngine
 from bluebridge.device.layout.ioat import BAR0_SIZE as ENGINE_SIZE
 from bluebridge.device.layout.ntb.models import GEN1, GEN4, MODELS, SWITCHTEC, BridgeModel
-from bluebridge.device.ntb.link import BridgeLink
 from bluebridge.device.ntb.selection import shape_of
+from bluebridge.device.ntb.shape import BridgeLink
 from bluebridge.device.pci.host import Host
 from tests.models.fake_bus import FakeFunction
 

@@ -6,7 +6,7 @@ import pytest
 
 from bluebridge.device.layout.ntb import switchtec as layout
 from bluebridge.device.layout.ntb.switchtec import BlockStatus, LinkMessage, Operation
-from bluebridge.device.ntb.link import HOLD_SECONDS, BridgeLink
+from bluebridge.device.ntb.shape import HOLD_SECONDS, BridgeLink
 from bluebridge.device.ntb.switchtec import SwitchtecBridge
 from bluebridge.device.ntb.switchtec_messages import (
     LONGEST_SECONDS,

@@ -31,8 +31,7 @@ from bluebridge.guest.drivers.hca.resources.commands import (
     HcaError,
     HcaHealth,
 )
-from bluebridge.guest.drivers.hca.resources.icm import Icm
-from bluebridge.guest.drivers.hca.resources.numbers import DEFAULT, NumberSpaces, Profile
+from bluebridge.guest.drivers.hca.resources.icm import DEFAULT, Icm, NumberSpaces, Profile
 from bluebridge.guest.errors import VerbsError
 from bluebridge.guest.verbs.values import CompletionQueue
 
