@@ -165,14 +165,6 @@ class LogReader:
         """Yield all events, oldest first; an incomplete record at the end is left out."""
         return self.events(_EVERYTHING)
 
-    def since(self, seconds: float | None) -> Iterator[Event]:
-        """Yield the events from `seconds` on, found by the index; all events for None.
-
-        Some earlier events may come first. Raises `LogError` on damaged segments.
-        """
-        limit = None if seconds is None else self._started + round(seconds * 1e9)
-        return self._events(positions(self.folder, limit, 0), None, self._records)
-
     def events(self, wanted: Filter) -> Iterator[Event]:
         """Yield the events that pass the filter. Raises `LogError` on damaged segments."""
         raw = wanted.raw(self._names, self._started)
@@ -203,9 +195,9 @@ class LogReader:
         there = f"its last event is {last[0][0]}" if last else "it has no events"
         raise LogError(f"the log has no event {number}: {there}")
 
-    def tail(self, segments: int = 2) -> Iterator[Event]:
-        """Yield the events of the last `segments` segments only."""
-        last = deque(positions(self.folder, None, 0), segments)
+    def tail(self) -> Iterator[Event]:
+        """Yield the events of the last two segments only."""
+        last = deque(positions(self.folder, None, 0), 2)
         return self._events(last, None, self._records)
 
     def records(self, path: Path, data: bytes) -> Iterator[Event]:

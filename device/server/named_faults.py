@@ -53,7 +53,11 @@ class GuestBridge:
             if (other.effect, other.target) == (fault.effect, fault.target):
                 raise ValueError(f"{fault.name} is fault {other.number} already")
         if fault.effect is Effect.DMA_ERROR:
-            self._fail_copies(fault)
+            if not self.engines:
+                raise ValueError("the guest has no DMA engine: start the pair with `--dma`")
+            takes, error = self._taking(fault, "a descriptor"), ChannelError(fault.status)
+            channels = [channel for engine in self.engines for channel in engine.channels]
+            _set(fault, channels, "refusal", lambda: error if takes() else None)
         elif self.own is None or self.far is None:
             raise ValueError("the guest has no bridge: start the pair with `bluebridge up --ntb`")
         elif fault.effect is Effect.SCRATCHPAD_STUCK:
@@ -75,13 +79,6 @@ class GuestBridge:
             return taken
 
         return takes
-
-    def _fail_copies(self, fault: ArmedFault) -> None:
-        if not self.engines:
-            raise ValueError("the guest has no DMA engine: start the pair with `--dma`")
-        takes, error = self._taking(fault, "a descriptor"), ChannelError(fault.status)
-        channels = [channel for engine in self.engines for channel in engine.channels]
-        _set(fault, channels, "refusal", lambda: error if takes() else None)
 
 
 def _set(fault: ArmedFault, things: Iterable[Any], name: str, value: object) -> None:
@@ -248,11 +245,6 @@ def _fault(
     """Return a fault that is not in force yet; raises `ValueError`."""
     if len(faults.table()) >= MOST_ARMED:
         raise ValueError(f"{MOST_ARMED} faults are armed: `bluebridge fault GUEST clear`")
-    status = 0
-    if "status" in values:
-        status = _syndrome(values) if named.effect is Effect.CQE_STATUS else _status(values)
-    if "error" in values:
-        status = _named(ChannelError, "error", values["error"])
     seconds = _number("ms", values["ms"]) / 1000 if "ms" in values else 0.0
     nth = _number("nth", values.get("nth", "1"))
     count = _number("count", values["count"]) if "count" in values else named.count
@@ -260,7 +252,7 @@ def _fault(
         raise ValueError("nth and count begin at 1")
     return ArmedFault(
         faults.next_number(), named.name, named.effect, target,
-        status=status, seconds=seconds, nth=nth, count=count,
+        status=_status(named, values), seconds=seconds, nth=nth, count=count,
     )  # fmt: skip
 
 
@@ -268,8 +260,7 @@ def _begin(hca: Hca, fault: ArmedFault, values: Mapping[str, str]) -> None:
     """Do what a fault does when it is armed, and say what undoes it; raises `ValueError`."""
     bus, port, effect = hca.adapter.bus, hca.adapter.ports[0], fault.effect
     if effect is Effect.DOORBELL_IGNORED:
-        _send_ring(hca, fault.target).deaf = True
-        fault.undo = lambda: _hear(hca, fault.target)
+        _deafen(hca, fault)
     elif effect is Effect.INTERRUPT_LOST:
         fault.undo = lambda: hca.adapter.eqs.catch_up(fault.target)
     elif effect is Effect.COMMAND_WRONG:
@@ -342,10 +333,8 @@ def _target(hca: Hca, values: Mapping[str, str]) -> int:
     name = next((name for name in _TARGETS if name in values), "")
     if not name:
         return 0
-    if name == "opcode":
-        return _named(Opcode, name, values[name])
-    if name == "event":
-        return _named(EventType, name, values[name])
+    if name in ("opcode", "event"):
+        return _named(Opcode if name == "opcode" else EventType, name, values[name])
     number = _object(hca, name, values[name])
     if name == "vector" and number >= MSIX_VECTORS:
         raise ValueError(f"the adapter has vectors 0 to {MSIX_VECTORS - 1}")
@@ -402,33 +391,40 @@ def _flap(hca: Hca, changes: int, seconds: float) -> None:
         hca.adapter.bus.call_later(seconds, lambda: _flap(hca, changes - 1, seconds))
 
 
-def _send_ring(hca: Hca, qpn: int) -> SendRing:
+def _send_ring(hca: Hca, qpn: int) -> SendRing | None:
     qp = hca.adapter.pair(qpn)
-    if qp is None or not isinstance(qp.sq, SendRing):
-        raise ValueError(f"QP {qpn:#x} has no send queue")
-    if qp.sq.deaf:
-        raise ValueError(f"QP {qpn:#x} ignores its doorbells already")
-    return qp.sq
+    return qp.sq if qp is not None and isinstance(qp.sq, SendRing) else None
 
 
-def _hear(hca: Hca, qpn: int) -> None:
-    """Let a send queue, if it is still there, take what was posted meanwhile."""
-    qp = hca.adapter.pair(qpn)
-    if qp is not None and isinstance(qp.sq, SendRing) and qp.sq.deaf:
-        qp.sq.deaf = False
-        qp.sq.go_on()
+def _deafen(hca: Hca, fault: ArmedFault) -> None:
+    """Let a send queue ignore doorbells; if it is there afterwards, it takes what was posted."""
+    ring = _send_ring(hca, fault.target)
+    if ring is None:
+        raise ValueError(f"QP {fault.target:#x} has no send queue")
+    if ring.deaf:
+        raise ValueError(f"QP {fault.target:#x} ignores its doorbells already")
+    ring.deaf = True
+
+    def hear() -> None:
+        later = _send_ring(hca, fault.target)
+        if later is not None and later.deaf:
+            later.deaf = False
+            later.go_on()
+
+    fault.undo = hear
 
 
-def _status(values: Mapping[str, str]) -> int:
-    status = _named(Status, "status", values["status"])
-    if status == Status.OK:
+def _status(named: NamedFault, values: Mapping[str, str]) -> int:
+    """Return the number of the failure that a fault reports, 0 for none; raises `ValueError`."""
+    if "error" in values:
+        return _named(ChannelError, "error", values["error"])
+    text = values.get("status", "")
+    if named.effect is Effect.CQE_STATUS and text:
+        return int(text, 0) if text.startswith("0x") else int(CompletionStatus[text])
+    status = _named(Status, "status", text) if text else 0
+    if text and status == Status.OK:
         raise ValueError("status=OK is no failure")
     return status
-
-
-def _syndrome(values: Mapping[str, str]) -> int:
-    text = values["status"]
-    return int(text, 0) if text.startswith("0x") else int(CompletionStatus[text])
 
 
 def _named(names: type[IntEnum] | type[IntFlag], word: str, text: str) -> int:

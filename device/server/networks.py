@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
-import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +15,6 @@ from bluebridge.device.fabric.subnet.fabric import SWITCH_GUID, InfinibandFabric
 from bluebridge.device.fabric.subnet.manager import SubnetManager, TrapSender
 from bluebridge.device.pci.loop import EventLoop, LoopTimer
 from bluebridge.device.server.options import Hosts
-from bluebridge.device.underlay.port import UnderlayPort
-from bluebridge.device.underlay.stream import NicPort
-from bluebridge.device.underlay.tunnel import BurstSocket, Tunnel
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,67 +151,6 @@ def _network(
     return fabric
 
 
-class Nic:
-    """The port of a NIC, and the socket at which its QEMU is awaited: one at a time, the newest.
-
-    Connections are closed in a thread, since a descriptor that its peer has left in them may take
-    long to close; no other connection is taken meanwhile. Raises `OSError` when the socket cannot
-    be served.
-    """
-
-    def __init__(self, spec: HcaSpec, cable: Fabric, loop: EventLoop) -> None:
-        self._spec = spec
-        self._loop = loop
-        self._watched = -1
-        self._closer: threading.Thread | None = None
-        self._listener = Listener("NIC", spec.socket, loop, self._take, 1, self._is_ready)
-        self.port = NicPort(cable, spec.mac, loop.call_soon, loop.call_later, self._drop)
-
-    def _take(self, client: socket.socket) -> None:
-        self._drop(())
-        self._watched = client.fileno()
-        self.port.connect(client)
-        self._loop.add_reader(self._watched, self.port.receive_all)
-
-    def _is_ready(self) -> bool:
-        return self._closer is None or not self._closer.is_alive()
-
-    def _drop(self, descriptors: Sequence[int]) -> None:
-        if self._watched >= 0:
-            self._loop.remove_reader(self._watched)
-            self._watched = -1
-        client = self.port.disconnect()
-        if client is not None:
-            arguments = (client, tuple(descriptors))
-            self._closer = threading.Thread(target=_close, args=arguments, daemon=True)
-            self._closer.start()
-
-    def report(self, spoofed: Callable[[NicPort], tuple[int, int]]) -> str:
-        """Return a line with what went through the port."""
-        port = self.port
-        state = "" if self._watched >= 0 else ", not connected"
-        counts = {
-            "no room for": port.dropped,
-            "refused": port.refused,
-            "from addresses of others": spoofed(port)[0],
-        }
-        more = "".join(f", {name} {count}" for name, count in counts.items() if count)
-        return f"NIC {self._spec.name}: sent {port.sent}, received {port.received}{more}{state}"
-
-    def close(self) -> None:
-        """Leave the network, close and remove the socket."""
-        self._drop(())
-        self._listener.close()
-        self.port.leave()
-
-
-def _close(client: socket.socket, descriptors: Sequence[int]) -> None:
-    for descriptor in descriptors:
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
-    client.close()
-
-
 NAME = "underlay"
 """The name in the log of what came from other hosts."""
 
@@ -227,35 +161,3 @@ class UnderlaySpec:
 
     hosts: Hosts
     vni: int
-
-
-class Underlay:
-    """The port of `network` at which other hosts are, behind the decorators of `cable`."""
-
-    def __init__(
-        self, spec: UnderlaySpec, network: LocalFabric, cable: Fabric, loop: EventLoop
-    ) -> None:
-        own = spec.hosts.own
-        try:
-            self._socket = BurstSocket(own)
-        except OSError as error:
-            raise OSError(
-                error.errno, f"underlay {own}: {error.strerror}; name another with --underlay"
-            ) from None
-        self.port = own.port
-        tunnel = Tunnel(spec.vni, spec.hosts.peers)
-        self._loop = loop
-        self._network = network
-        self._port = UnderlayPort(cable, tunnel, self._socket, loop.call_soon, loop.call_later)
-        loop.add_reader(self._socket.fileno(), self._port.receive_all)
-
-    def report(self) -> list[str]:
-        """Return a line for each host, and one for what was refused."""
-        spoofed, _ = self._network.trespasses(self._port)
-        own = [f"dropped from addresses of this lab: {spoofed}"] if spoofed else []
-        return [*self._port.report(), *own]
-
-    def close(self) -> None:
-        """Leave the network and close the socket."""
-        self._loop.remove_reader(self._socket.fileno())
-        self._port.close()

@@ -33,13 +33,14 @@ from bluebridge.device.server.networks import (
     NAME,
     HcaSpec,
     Networks,
-    Nic,
-    Underlay,
     UnderlaySpec,
     log_name,
 )
+from bluebridge.device.server.nic import Nic
 from bluebridge.device.server.show_control import ShowCommands
+from bluebridge.device.server.underlay import Underlay
 from bluebridge.device.show import Tables, hca_tables, kept
+from bluebridge.device.underlay.tunnel import Tunnel
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +151,8 @@ class Server:
     def _join(self, spec: UnderlaySpec) -> None:
         """Put other hosts on the network of the first ports."""
         network = self._networks.of(LinkLayer.ETHERNET)[0]
-        underlay = Underlay(spec, network, self._captured(network, NAME), self.loop)
+        tunnel, cable = Tunnel(spec.vni, spec.hosts.peers), self._captured(network, NAME)
+        underlay = Underlay(spec.hosts.own, tunnel, network, cable, self.loop)
         self._open.callback(underlay.close)
         self._wires.append(underlay.report)
 
@@ -160,7 +162,7 @@ class Server:
         nic = Nic(spec, self._captured(network, spec.name), self.loop)
         self._open.callback(nic.close)
         self._wires.append(lambda: [nic.report(network.trespasses)])
-        self._faults.add_link(f"{spec.name}/1", spec.name, nic.port, network)
+        self._faults.add_link(f"{spec.name}/1", spec.name, nic, network)
 
     def _captured(self, network: LocalFabric, name: str) -> Fabric:
         return CapturedFabric(network, self._events, name) if self._events.active else network

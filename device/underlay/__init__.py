@@ -1,1 +1,1 @@
-"""The wire between hosts: the frames of a network in VXLAN over UDP."""
+"""The tunnel of a wire between hosts: the frames of a network in VXLAN over UDP."""

@@ -66,9 +66,7 @@ class BusLog:
                 yield Record(event)
 
     def _events(self) -> Iterator[Event]:
-        for event in self._reader.since(self._begin):
-            if event.time >= self._begin:
-                yield event
+        return self._reader.events(Filter(since=self._begin))
 
     def records(
         self,

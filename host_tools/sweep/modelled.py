@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.reader import Filter, LogReader
 from bluebridge.device.layout.mlx4.uar import BLUEFLAME_LINE
 from bluebridge.host_tools.analyzer.analysis import Transfer
 from bluebridge.host_tools.analyzer.analysis.assembly import assembled
@@ -67,7 +67,7 @@ class Watch:
 
     def _messages(self, size: int) -> list[Transfer]:
         reader = LogReader(self._folder)
-        events = (each for each in reader.since(self._began) if each.time >= self._began)
+        events = reader.events(Filter(since=self._began))
         return [
             each
             for each in assembled(events, reader.meta["devices"])

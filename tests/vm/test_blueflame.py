@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.uar import BLUEFLAME_BUFFER
 from bluebridge.device.server.options import ServerOptions
@@ -127,7 +127,7 @@ def _entries(pair: Pair, began: float, count: int) -> list[Event]:
     while True:
         found = [
             event
-            for event in LogReader(pair.logs).since(began)
+            for event in LogReader(pair.logs).events(Filter(since=began))
             if event.kind == Kind.BLUEFLAME and event.device == "b" and event.time > began
         ]
         if len(found) >= count or time.monotonic() > deadline:

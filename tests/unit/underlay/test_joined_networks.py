@@ -13,8 +13,7 @@ from bluebridge.device.fabric.messages import Frames, Message, Train
 from bluebridge.device.layout.net.ethernet import BROADCAST
 from bluebridge.device.layout.net.ip import VXLAN
 from bluebridge.device.pci.loop import EventLoop
-from bluebridge.device.server.networks import Underlay, UnderlaySpec
-from bluebridge.device.server.options import Hosts
+from bluebridge.device.server.underlay import Underlay
 from bluebridge.device.underlay.tunnel import (
     AGE_SECONDS,
     LONGEST,
@@ -60,8 +59,8 @@ class Network:
     ) -> None:
         self.fabric = LocalFabric()
         self.station = Station(self.fabric, MACS[number])
-        spec = UnderlaySpec(Hosts(own, tuple(peers)), VNI)
-        self.underlay = Underlay(spec, self.fabric, self.fabric, loop)
+        self.port = own.port
+        self.underlay = Underlay(own, Tunnel(VNI, peers), self.fabric, self.fabric, loop)
 
     def report(self) -> list[str]:
         """What the control socket says of the wire."""
@@ -158,9 +157,8 @@ def test_what_strangers_and_other_networks_send_is_counted(
     loop: EventLoop, joined: list[Network]
 ) -> None:
     target = joined[0]
-    own = target.underlay
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        address = ("127.0.0.1", own.port)
+        address = ("127.0.0.1", target.port)
         frame = target.station.mac + MACS[3] + bytes(48)
         for header in ("08000000 00004e00", "00000000 00004d00"):
             sender.sendto(bytes.fromhex(header) + frame, address)
@@ -207,7 +205,7 @@ def test_a_flood_is_taken_in_turns_and_the_loop_goes_on(
         datagram = bytes.fromhex("08000000 00004d00") + target.station.mac + MACS[3] + bytes(1000)
         for _ in range(20):
             for _ in range(1000):
-                sender.sendto(datagram, ("127.0.0.1", target.underlay.port))
+                sender.sendto(datagram, ("127.0.0.1", target.port))
             loop.step(0.0)
     settle(loop)
     assert beats > 10

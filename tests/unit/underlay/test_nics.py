@@ -12,8 +12,8 @@ import pytest
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout.net.ethernet import BROADCAST
 from bluebridge.device.pci.loop import EventLoop
-from bluebridge.device.server.networks import HcaSpec, Nic
-from bluebridge.device.underlay.stream import LENGTH, MOST_LENGTH
+from bluebridge.device.server.networks import HcaSpec
+from bluebridge.device.server.nic import LENGTH, MOST_LENGTH, Nic
 from tests.unit.underlay.test_joined_networks import MACS, Station, loop, settle
 
 __all__ = ["loop"]

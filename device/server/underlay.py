@@ -10,8 +10,10 @@ from itertools import islice
 from time import monotonic
 from typing import Final
 
-from bluebridge.device.fabric.interface import Fabric, Later, Soon
+from bluebridge.device.fabric.interface import Fabric
+from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Frames, Message, Train
+from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.throttle import Throttle
 from bluebridge.device.underlay.tunnel import (
     MAC_SIZE,
@@ -45,29 +47,37 @@ class _Peer:
         self.unsent = 0
 
 
-class UnderlayPort:
-    """A `FabricPort` for all frames between `fabric` and the hosts of `tunnel`.
+class Underlay:
+    """A `FabricPort` for all frames between `network` and the hosts of `tunnel`.
 
-    `soon` and `later` call actions. `receive_all` is for the loop: it takes what the socket has.
+    It is behind the decorators of `cable`, with a socket bound to `own`. Raises `OSError` when that
+    cannot be.
     """
 
     def __init__(
-        self, fabric: Fabric, tunnel: Tunnel, ends: BurstSocket, soon: Soon, later: Later
+        self, own: Endpoint, tunnel: Tunnel, network: LocalFabric, cable: Fabric, loop: EventLoop
     ) -> None:
-        self._fabric = fabric
+        try:
+            self._socket = BurstSocket(own)
+        except OSError as error:
+            raise OSError(
+                error.errno, f"underlay {own}: {error.strerror}; name another with --underlay"
+            ) from None
+        self._network = network
+        self._fabric = cable
         self._tunnel = tunnel
-        self._socket = ends
-        self._soon = soon
-        self._later = later
+        self._loop = loop
         self._peers = {peer: _Peer() for peer in tunnel.peers}
         self._announced: frozenset[bytes] = frozenset()
         self._flushing = False
         self._failures = Throttle()
-        fabric.attach(self)
-        fabric.announce(self, self._announced, up=True)
+        cable.attach(self)
+        cable.announce(self, self._announced, up=True)
+        loop.add_reader(self._socket.fileno(), self._receive_all)
 
     def close(self) -> None:
         """Leave the network and close the socket."""
+        self._loop.remove_reader(self._socket.fileno())
         self._fabric.detach(self)
         self._socket.close()
 
@@ -84,7 +94,7 @@ class UnderlayPort:
                         self._wait(self._peers[peer], datagram)
             if not self._flushing:
                 self._flushing = True
-                self._soon(self._flush)
+                self._loop.call_soon(self._flush)
         return 0
 
     def _wait(self, peer: _Peer, datagram: bytes) -> None:
@@ -106,9 +116,9 @@ class UnderlayPort:
             room = all(self._send(endpoint, peer) for endpoint, peer in busy)
         self._flushing = True
         if room:
-            self._soon(self._flush)
+            self._loop.call_soon(self._flush)
         else:
-            self._later(AGAIN_SECONDS, self._flush)
+            self._loop.call_later(AGAIN_SECONDS, self._flush)
 
     def _send(self, endpoint: Endpoint, peer: _Peer) -> bool:
         """Send a burst of what waits for a peer; False when the socket has no room."""
@@ -131,7 +141,7 @@ class UnderlayPort:
 
     # -- from peers to the network --------------------------------------------------------------
 
-    def receive_all(self) -> None:
+    def _receive_all(self) -> None:
         """Hand frames of peers to the network for a bounded time; more wait in the socket."""
         now = monotonic()
         end = now + TURN_SECONDS
@@ -161,10 +171,15 @@ class UnderlayPort:
     # -- what there is to see -------------------------------------------------------------------
 
     def report(self) -> list[str]:
-        """Return a line for each peer, and one of datagrams that were refused, if there are any."""
+        """Return a line for each peer, and those for what was refused, if there is any."""
         lines = [_text(endpoint, peer) for endpoint, peer in self._peers.items()]
         refused = [f"{why} {count}" for why, count in self._tunnel.refused.items() if count]
-        return [*lines, f"refused: {', '.join(refused)}"] if refused else lines
+        if refused:
+            lines.append(f"refused: {', '.join(refused)}")
+        spoofed, _ = self._network.trespasses(self)
+        if spoofed:
+            lines.append(f"dropped from addresses of this lab: {spoofed}")
+        return lines
 
 
 def _text(endpoint: Endpoint, peer: _Peer) -> str:

@@ -6,18 +6,23 @@ begins at the destination address and has no FCS.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
 import struct
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from time import monotonic
 from typing import Final
 
-from bluebridge.device.fabric.interface import Fabric, Later, Soon
+from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.messages import Frames, Message, Train
 from bluebridge.device.layout.net.ethernet import HEADER_SIZE
-from bluebridge.device.underlay.port import AGAIN_SECONDS, MOST_WAITING, TURN_SECONDS
+from bluebridge.device.pci.loop import EventLoop
+from bluebridge.device.server.networks import HcaSpec, Listener
+from bluebridge.device.server.underlay import AGAIN_SECONDS, MOST_WAITING, TURN_SECONDS
 from bluebridge.device.underlay.tunnel import LONGEST, MAC_SIZE
 
 LENGTH: Final = struct.Struct(">I")
@@ -28,9 +33,6 @@ _DESCRIPTORS: Final = 253
 """Most descriptors of one message (SCM_MAX_FD): with room for all, none is closed by receiving."""
 _BURST: Final = 64
 """Frames that are sent in one call at most."""
-
-
-Lost = Callable[[Sequence[int]], None]
 
 
 class FrameReader:
@@ -59,46 +61,68 @@ class FrameReader:
         self._rest = data[at:]
 
 
-class NicPort:
-    """A `FabricPort` for the NIC with address `mac`, whose link is up while QEMU is connected.
+class Nic:
+    """A `FabricPort` for a NIC, and the socket at which its QEMU is awaited: one, the newest.
 
-    `soon` and `later` call actions. `lost` is called when the connection has to end, with the
-    descriptors that came on it (QEMU sends none): closing them may take as long as they like.
+    The link is up while QEMU is connected. Connections are closed in a thread, since a descriptor
+    that its peer has left in them may take long to close (QEMU sends none); no other connection is
+    taken meanwhile. Raises `OSError` when the socket cannot be served.
     """
 
-    def __init__(self, fabric: Fabric, mac: bytes, soon: Soon, later: Later, lost: Lost) -> None:
-        self._fabric = fabric
-        self._addresses = frozenset([mac])
-        self._soon = soon
-        self._later = later
-        self._lost = lost
+    def __init__(self, spec: HcaSpec, cable: Fabric, loop: EventLoop) -> None:
+        self._name = spec.name
+        self._fabric = cable
+        self._addresses = frozenset([spec.mac])
+        self._loop = loop
+        self._closer: threading.Thread | None = None
+        self._listener = Listener("NIC", spec.socket, loop, self._take, 1, self._is_ready)
         self._socket: socket.socket | None = None
         self._reader = FrameReader()
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
         self._flushing = False
-        self.sent = self.received = self.dropped = self.refused = 0
-        fabric.attach(self)
-        fabric.announce(self, self._addresses, up=False)
+        self._sent = self._received = self._dropped = self._refused = 0
+        cable.attach(self)
+        cable.announce(self, self._addresses, up=False)
 
-    def connect(self, client: socket.socket) -> None:
-        """Take a connection of QEMU, which must not block; the NIC's link is up."""
+    def _take(self, client: socket.socket) -> None:
+        self._drop()
         self._socket = client
         self._reader = FrameReader()
         self._fabric.announce(self, self._addresses, up=True)
+        self._loop.add_reader(client.fileno(), self._receive_all)
 
-    def disconnect(self) -> socket.socket | None:
-        """Take the connection away and return it, if there is one; what waits is lost."""
+    def _is_ready(self) -> bool:
+        return self._closer is None or not self._closer.is_alive()
+
+    def _drop(self, descriptors: Sequence[int] = ()) -> None:
+        """End the connection, if there is one, with what came on it; what waits is lost."""
         client, self._socket = self._socket, None
         if client is not None:
+            self._loop.remove_reader(client.fileno())
             self._fabric.announce(self, self._addresses, up=False)
-            self.dropped += len(self._waiting)
+            self._dropped += len(self._waiting)
             self._waiting.clear()
             self._bytes = 0
-        return client
+            arguments = (client, tuple(descriptors))
+            self._closer = threading.Thread(target=_close, args=arguments, daemon=True)
+            self._closer.start()
 
-    def leave(self) -> None:
-        """Leave the network."""
+    def report(self, spoofed: Callable[[Nic], tuple[int, int]]) -> str:
+        """Return a line with what went through the port."""
+        state = ", not connected" if self._socket is None else ""
+        counts = {
+            "no room for": self._dropped,
+            "refused": self._refused,
+            "from addresses of others": spoofed(self)[0],
+        }
+        more = "".join(f", {name} {count}" for name, count in counts.items() if count)
+        return f"NIC {self._name}: sent {self._sent}, received {self._received}{more}{state}"
+
+    def close(self) -> None:
+        """Leave the network, close and remove the socket."""
+        self._drop()
+        self._listener.close()
         self._fabric.detach(self)
 
     # -- from the network to the guest ----------------------------------------------------------
@@ -111,12 +135,12 @@ class NicPort:
                     self._wait(frame)
             if not self._flushing:
                 self._flushing = True
-                self._soon(self._flush)
+                self._loop.call_soon(self._flush)
         return 0
 
     def _wait(self, frame: bytes) -> None:
         if self._socket is None or self._bytes + len(frame) > MOST_WAITING:
-            self.dropped += 1
+            self._dropped += 1
             return
         self._bytes += LENGTH.size + len(frame)
         self._waiting.append(LENGTH.pack(len(frame)) + frame)
@@ -127,20 +151,20 @@ class NicPort:
         end = monotonic() + TURN_SECONDS
         while self._waiting and self._socket is not None:
             try:
-                self._sent(self._socket.sendmsg(islice(self._waiting, _BURST)))
+                self._retire(self._socket.sendmsg(islice(self._waiting, _BURST)))
             except BlockingIOError:
                 self._flushing = True
-                self._later(AGAIN_SECONDS, self._flush)
+                self._loop.call_later(AGAIN_SECONDS, self._flush)
                 return
             except OSError:
-                self._lost(())
+                self._drop()
                 return
             if monotonic() > end:
                 self._flushing = True
-                self._soon(self._flush)
+                self._loop.call_soon(self._flush)
                 return
 
-    def _sent(self, count: int) -> None:
+    def _retire(self, count: int) -> None:
         """Take the first `count` bytes from what waits; of a part that was cut, the rest stays."""
         self._bytes -= count
         while count:
@@ -149,11 +173,11 @@ class NicPort:
                 self._waiting.appendleft(part[count:])
                 return
             count -= len(part)
-            self.sent += 1
+            self._sent += 1
 
     # -- from the guest to the network ----------------------------------------------------------
 
-    def receive_all(self) -> None:
+    def _receive_all(self) -> None:
         """Hand the guest's frames to the network for a bounded time; more wait in the socket."""
         end = monotonic() + TURN_SECONDS
         while self._socket is not None:
@@ -164,7 +188,7 @@ class NicPort:
             except OSError:
                 data, descriptors = b"", []
             if not data or descriptors or not self._arrive(data):
-                self._lost(descriptors)
+                self._drop(descriptors)
                 return
             if monotonic() > end:
                 return
@@ -174,10 +198,17 @@ class NicPort:
         before = self._reader.refused
         try:
             for frame in self._reader.feed(data):
-                self.received += 1
+                self._received += 1
                 self._fabric.send(self, Frames(frame[:MAC_SIZE], [Train([frame])]))
         except ValueError:
             return False
         finally:
-            self.refused += self._reader.refused - before
+            self._refused += self._reader.refused - before
         return True
+
+
+def _close(client: socket.socket, descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    client.close()
