@@ -17,8 +17,25 @@ from bluebridge.host_tools.analyzer import output
 from bluebridge.host_tools.analyzer.comparison import compare
 from bluebridge.host_tools.analyzer.event_lines import KINDS
 from bluebridge.host_tools.analyzer.pcap import export
-from bluebridge.host_tools.analyzer.views.table import DEFAULT, TABLE, VIEWS
+from bluebridge.host_tools.analyzer.views import (
+    activities,
+    bridges,
+    events,
+    ntrdma,
+    traffic,
+    transactions,
+    work_requests,
+)
 from bluebridge.host_tools.analyzer.views.view import Options
+
+VIEWS = {
+    module.VIEW.name: module.VIEW
+    for module in (events, transactions, work_requests, activities, bridges, traffic, ntrdma)
+}
+"""The views by their names for `--view`; the first one is the default."""
+DEFAULT = events.VIEW.name
+TABLE = transactions.VIEW.name
+
 
 GZIP_LEVEL = 4
 """Compression level that takes half of the default's time; files are a few percent larger."""

@@ -23,8 +23,7 @@ from bluebridge.host_tools.keeper.record import PairRecord
 from bluebridge.host_tools.tour.steps import STEPS, Sight, Step
 from bluebridge.host_tools.web.app import Site, serve
 from bluebridge.host_tools.web.book import Book
-from bluebridge.host_tools.web.lab import Lab, find
-from bluebridge.host_tools.web.live import Live
+from bluebridge.host_tools.web.lab import Lab, Live, find
 
 _PROGRAM = "/tmp/guest_program.py"
 _PATIENCE = 60.0

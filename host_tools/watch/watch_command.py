@@ -16,9 +16,9 @@ from rich.text import Text
 from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.host_tools.analyzer.analysis.live_rates import WAYS, Interval, LiveRates, Rate
-from bluebridge.host_tools.analyzer.analysis.transfer import Transfer
 from bluebridge.host_tools.analyzer.conditions import Condition, ConditionError, LiveSearch
 from bluebridge.host_tools.analyzer.event_lines import HEADER, table_line
+from bluebridge.host_tools.analyzer.transaction import Transfer
 from bluebridge.host_tools.analyzer.views import work_requests
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import registry

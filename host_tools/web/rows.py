@@ -10,11 +10,10 @@ from bluebridge.device.buslog.record import TEXT_KINDS, function_of
 from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
-from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.devices.registry import model_of
 from bluebridge.host_tools.analyzer.queues import QPN_MASK
-from bluebridge.host_tools.analyzer.transaction import OK, Role, Transaction
+from bluebridge.host_tools.analyzer.transaction import OK, Role, TimeModel, Transaction
 from bluebridge.host_tools.web.timeline import way
 
 CAPTIONS = {

@@ -13,8 +13,7 @@ import bottle
 from bluebridge.host_tools.analyzer.comparison import Comparable
 from bluebridge.host_tools.web.app import Site, answering, static_file
 from bluebridge.host_tools.web.book import Book, Query
-from bluebridge.host_tools.web.lab import Lab
-from bluebridge.host_tools.web.live import Live
+from bluebridge.host_tools.web.lab import Lab, Live
 
 MOST = 3000
 """The most activities of each log that are compared."""

@@ -12,13 +12,12 @@ import bottle
 
 from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.host_tools.analyzer import model as models
-from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel
 from bluebridge.host_tools.analyzer.output import opened
+from bluebridge.host_tools.analyzer.transaction import TimeModel
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.web.app import Site, serve
 from bluebridge.host_tools.web.book import Book
-from bluebridge.host_tools.web.lab import Lab, find
-from bluebridge.host_tools.web.live import Live
+from bluebridge.host_tools.web.lab import Lab, Live, find
 from bluebridge.host_tools.web.save import page
 from bluebridge.host_tools.web.side_by_side import SideBySide
 from bluebridge.host_tools.web.web_options import SAVED

@@ -12,7 +12,7 @@ import pytest
 from bluebridge.guest.verbs import SendFlags, SendWr, WrOpcode
 from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer.analysis import PostedBy, Role, transfers
-from bluebridge.host_tools.analyzer.ntrdma.counts import costs
+from bluebridge.host_tools.analyzer.views.ntrdma import costs
 from tests.models.verbs.contract.common import OK, join
 from tests.models.verbs.player import Player, fill
 from tests.wire import ntrdma_pair

@@ -9,9 +9,8 @@ from enum import Enum
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.buslog.record import MARK, MARK_OF_PAIR, host_of
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.host_tools.analyzer.analysis.transfer import Transfer, tree_of
 from bluebridge.host_tools.analyzer.decode import decode
-from bluebridge.host_tools.analyzer.transaction import Transaction
+from bluebridge.host_tools.analyzer.transaction import Transaction, Transfer, tree_of
 
 
 class ActivityKind(Enum):

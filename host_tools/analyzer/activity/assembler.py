@@ -26,10 +26,9 @@ from bluebridge.host_tools.analyzer.activity.bridge_assembly import BridgeAssemb
 from bluebridge.host_tools.analyzer.activity.commands import CommandActivities, ResetActivities
 from bluebridge.host_tools.analyzer.analysis.assembly import TransferAssembler
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
-from bluebridge.host_tools.analyzer.analysis.transfer import Transfer
 from bluebridge.host_tools.analyzer.devices.model import Adapter, EventKind, QueueEvent
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of, model_of
-from bluebridge.host_tools.analyzer.transaction import Role, Transaction
+from bluebridge.host_tools.analyzer.transaction import Role, Transaction, Transfer
 
 MAX_QUEUES = 4096
 """Queues whose last activity is remembered, at most."""

@@ -25,7 +25,6 @@ from bluebridge.device.layout.net.roce import Syndrome
 from bluebridge.device.packets.message import RELIABLE
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
 from bluebridge.host_tools.analyzer.analysis.ntrdma_transfers import NtrdmaTransfers
-from bluebridge.host_tools.analyzer.analysis.transfer import PostedBy, Transfer
 from bluebridge.host_tools.analyzer.analysis.triggers import (
     BlueFlameStores,
     CompletionNotifications,
@@ -33,7 +32,7 @@ from bluebridge.host_tools.analyzer.analysis.triggers import (
 )
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of
 from bluebridge.host_tools.analyzer.ntrdma.stores import KINDS
-from bluebridge.host_tools.analyzer.transaction import Role, Transaction
+from bluebridge.host_tools.analyzer.transaction import PostedBy, Role, Transaction, Transfer
 
 LINGER = 512
 """Number of events after which a completed work request is returned.

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from bluebridge.device.buslog.reader import Event
 from bluebridge.host_tools.analyzer.analysis.assembly import TransferAssembler
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
-from bluebridge.host_tools.analyzer.analysis.transfer import Transfer
-from bluebridge.host_tools.analyzer.transaction import Role, Tlp
+from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transfer
 
 _CLASS = math.log(1.02)
 P99 = 0.99

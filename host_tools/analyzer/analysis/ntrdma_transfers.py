@@ -9,12 +9,11 @@ from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
-from bluebridge.host_tools.analyzer.analysis.transfer import PostedBy, Transfer
 from bluebridge.host_tools.analyzer.ntrdma.batches import BatchFinder
+from bluebridge.host_tools.analyzer.ntrdma.decoder import name
 from bluebridge.host_tools.analyzer.ntrdma.requests import Batch, Stored, Work
-from bluebridge.host_tools.analyzer.ntrdma.store_text import name
 from bluebridge.host_tools.analyzer.ntrdma.stores import Begin, Carrier
-from bluebridge.host_tools.analyzer.transaction import Role, Transaction
+from bluebridge.host_tools.analyzer.transaction import PostedBy, Role, Transaction, Transfer
 
 
 class NtrdmaTransfers:

@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from bluebridge.host_tools.analyzer.analysis.transfer import PostedBy, Transfer
 from bluebridge.host_tools.analyzer.devices.model import EventKind
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of
-from bluebridge.host_tools.analyzer.transaction import Transaction
+from bluebridge.host_tools.analyzer.transaction import PostedBy, Transaction, Transfer
 
 
 @dataclass(slots=True)

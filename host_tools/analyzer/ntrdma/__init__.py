@@ -1,5 +1,5 @@
 """Names NTRDMA's stores into the peer's memory and the work requests that they belong to.
 
-`stores` finds stores in the events, `ports` follows what two ports tell each other, `store_text`
-describes it for `decoder`, `requests` and `batches` find out which stores belong together.
+`stores` finds stores in the events, `ports` follows what two ports tell each other, `decoder`
+describes it, `requests` and `batches` find out which stores belong together.
 """

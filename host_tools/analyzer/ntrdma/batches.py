@@ -10,6 +10,7 @@ from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ntrdma.work import COMPLETION, WorkCode
 from bluebridge.host_tools.analyzer.devices.model import DeviceKind
+from bluebridge.host_tools.analyzer.ntrdma.decoder import purpose, store_text
 from bluebridge.host_tools.analyzer.ntrdma.memory import INDEX_OF, Queue, Use
 from bluebridge.host_tools.analyzer.ntrdma.ports import Place, Ports
 from bluebridge.host_tools.analyzer.ntrdma.requests import (
@@ -22,7 +23,6 @@ from bluebridge.host_tools.analyzer.ntrdma.requests import (
     deal_sent,
 )
 from bluebridge.host_tools.analyzer.ntrdma.resources import WORD, send_of
-from bluebridge.host_tools.analyzer.ntrdma.store_text import purpose, store_text
 from bluebridge.host_tools.analyzer.ntrdma.stores import Store, StoreFinder
 
 LINGER = 64

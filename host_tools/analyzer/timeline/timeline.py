@@ -17,7 +17,6 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityAssembler
-from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel, Transfer, modelled
 from bluebridge.host_tools.analyzer.timeline.overview import (
     DEFAULT_LIMIT,
     Stretch,
@@ -38,7 +37,7 @@ from bluebridge.host_tools.analyzer.timeline.tracks import (
     TrackWriter,
     nanoseconds,
 )
-from bluebridge.host_tools.analyzer.transaction import Role
+from bluebridge.host_tools.analyzer.transaction import Role, TimeModel, Transfer, modelled
 from bluebridge.host_tools.analyzer.views.view import Options
 
 _PLACES: Final = ("to the adapter", "to the host", "port")

@@ -17,9 +17,8 @@ from bluebridge.host_tools.analyzer.activity.bridge_assembly import BridgeAssemb
 from bluebridge.host_tools.analyzer.analysis.assembly import TransferAssembler
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
 from bluebridge.host_tools.analyzer.analysis.live_rates import P99, Times
-from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel, Transfer
 from bluebridge.host_tools.analyzer.devices.registry import model_of
-from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
+from bluebridge.host_tools.analyzer.transaction import Role, TimeModel, Tlp, Transaction, Transfer
 from bluebridge.host_tools.analyzer.views import view
 from bluebridge.host_tools.analyzer.views.bridges import bridge_row
 from bluebridge.host_tools.analyzer.views.view import Options, View, wanted_events

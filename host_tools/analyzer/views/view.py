@@ -10,10 +10,9 @@ from dataclasses import dataclass, field, replace
 
 from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.host_tools.analyzer.analysis.assembly import assembled
-from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel, Transfer
 from bluebridge.host_tools.analyzer.devices.registry import beyond_adapters
 from bluebridge.host_tools.analyzer.ntrdma.stores import KINDS
-from bluebridge.host_tools.analyzer.transaction import Transaction
+from bluebridge.host_tools.analyzer.transaction import TimeModel, Transaction, Transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A view, listed in `bluebridge.host_tools.analyzer.views.table`.
+    """A view, listed in `bluebridge.host_tools.analyzer.log_command`.
 
     `summary` is what `--help` says of it. `lines` gives the lines that are printed and may raise
     `LogError`. The flags say what it takes: `event_options` for --decode and --pcap,

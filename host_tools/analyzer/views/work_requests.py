@@ -9,9 +9,15 @@ from itertools import chain, islice
 from operator import add
 
 from bluebridge.device.buslog.reader import LogError, LogReader
-from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel, Transfer, modelled
 from bluebridge.host_tools.analyzer.devices.registry import model_of
-from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
+from bluebridge.host_tools.analyzer.transaction import (
+    Role,
+    TimeModel,
+    Tlp,
+    Transaction,
+    Transfer,
+    modelled,
+)
 from bluebridge.host_tools.analyzer.views import view
 from bluebridge.host_tools.analyzer.views.view import Options, View, wanted_transfers
 

@@ -17,7 +17,7 @@ from bluebridge.device.server.control import ControlCommands
 from bluebridge.host_tools.analyzer import output
 from bluebridge.host_tools.analyzer.conditions import Condition, LiveSearch
 from bluebridge.host_tools.analyzer.event_lines import table_line
-from bluebridge.host_tools.analyzer.views.table import VIEWS
+from bluebridge.host_tools.analyzer.log_command import VIEWS
 from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.commands.copy import CopyProgress
 from tests.models.analysis_log import A, Sender, posted

@@ -13,9 +13,8 @@ from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.host_tools.analyzer.analysis import PostedBy, Role, transfers
 from bluebridge.host_tools.analyzer.model import load
 from bluebridge.host_tools.analyzer.ntrdma import batches as batches_module
-from bluebridge.host_tools.analyzer.ntrdma.counts import Costs, costs
 from bluebridge.host_tools.analyzer.ntrdma.requests import Batch
-from bluebridge.host_tools.analyzer.views.ntrdma import FORGOTTEN, UNSEEN
+from bluebridge.host_tools.analyzer.views.ntrdma import FORGOTTEN, UNSEEN, Costs, costs
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.ntrdma import ntrdma_command
 from tests.models.ntrdma_log import CAPACITY, SEND_INDEX, SENDS, Machine, Pair

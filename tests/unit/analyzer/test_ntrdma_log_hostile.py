@@ -14,7 +14,7 @@ from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.ntrdma.commands import COMMAND_SIZE, CommandCode
 from bluebridge.device.layout.ntrdma.work import WorkCode
-from bluebridge.host_tools.analyzer.views.table import VIEWS
+from bluebridge.host_tools.analyzer.log_command import VIEWS
 from bluebridge.host_tools.analyzer.views.view import Options
 from tests.models.ntrdma_log import BLOCK, COMMANDS, RESPONSES, SENDS, Pair
 

@@ -17,7 +17,7 @@ from bluebridge.device.layout.ib.mad import MAD, MgmtClass
 from bluebridge.device.layout.net import rnbd, rtrs
 from bluebridge.device.layout.net.cm import IP_HEADER_SIZE, REJ, REP, REQ, CmAttribute
 from bluebridge.device.layout.net.roce import Op
-from bluebridge.host_tools.analyzer.views.table import VIEWS
+from bluebridge.host_tools.analyzer.log_command import VIEWS
 from bluebridge.host_tools.analyzer.views.view import Options
 from tests.models.capture_traffic import IPV4_A, IPV4_B, MAC_A, MAC_B, Cable
 

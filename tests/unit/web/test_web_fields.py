@@ -15,7 +15,7 @@ from bluebridge.device.layout import reference
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.analyzer.event_lines import named_fields
-from bluebridge.host_tools.web.reference_page import page
+from bluebridge.host_tools.web.app import reference_page
 from tests.models.analysis_log import posted
 from tests.unit.web.browser import browser
 from tests.unit.web.web_site import served
@@ -69,14 +69,14 @@ def test_bytes_that_were_not_kept_have_no_fields(log: Path) -> None:
 def test_every_table_has_a_subject_and_its_fields_a_row() -> None:
     """A link of any field leads to a row that there is."""
     for subject in reference.pages():
-        text = page(subject)
+        text = reference_page(subject)
         assert text is not None and text.count("<table>") == text.count("</table>") > 0
     for short, _, own in reference.tables():
         for table in own:
-            text = page(reference.subjects()[id(table)]) or ""
+            text = reference_page(reference.subjects()[id(table)]) or ""
             items = table.fields if hasattr(table, "fields") else table.registers
             assert all(f'id="{table.name}.{item.name}"' in text for item in items), short
-    assert page("nothing") is None
+    assert reference_page("nothing") is None
 
 
 def test_the_page_shows_them_and_leads_to_the_reference(log: Path, tmp_path: Path) -> None:

@@ -287,19 +287,19 @@ def test_new_events_reach_an_open_page(tmp_path: Path) -> None:
 def test_events_that_come_too_fast_are_counted(tmp_path: Path) -> None:
     from bluebridge.device.buslog.follow import Follower
     from bluebridge.device.buslog.reader import LogReader
-    from bluebridge.host_tools.web import live
+    from bluebridge.host_tools.web import lab
 
     sender = written(tmp_path / "log", 1)
     reader = LogReader(tmp_path / "log")
-    look = live.Look(reader, Follower(reader, at_end=True))
+    look = lab.Look(reader, Follower(reader, at_end=True))
     for _ in range(1000):
         sender.post(8)
     sender.log.flush()
     told = look.next(1.0)
     sender.log.close()
     assert told["events"] == 6000
-    assert told["skipped"] == 6000 - live.ASSEMBLED
-    assert 0 < len(told["rows"]) <= live.ROWS
+    assert told["skipped"] == 6000 - lab.ASSEMBLED
+    assert 0 < len(told["rows"]) <= lab.ROWS
     assert told["rates"]["a"]["down"] == pytest.approx([1000, 4000], rel=0.01)
     assert told["end"] == 67 + 6000
 

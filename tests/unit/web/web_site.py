@@ -13,8 +13,7 @@ import bottle
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.host_tools.web.app import Site, serve
 from bluebridge.host_tools.web.book import Book
-from bluebridge.host_tools.web.lab import Lab
-from bluebridge.host_tools.web.live import Live
+from bluebridge.host_tools.web.lab import Lab, Live
 from tests.models.analysis_log import Sender
 from tests.unit.web.browser import Browser
 
