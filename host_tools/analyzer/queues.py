@@ -108,7 +108,7 @@ class Rings:
 
     def commanded(self, event: Event, command: str, number: int, mailbox: bytes) -> None:
         """Take a command that was carried out, which may make a ring."""
-        made = adapter_of(event.device).rings.made.get(command)
+        made = adapter_of(event.device).made.get(command)
         if made is None:
             return
         role, read = made
@@ -133,7 +133,7 @@ class Rings:
         entries = _ARMS.get(role)
         if entries is None:
             return
-        index, name = adapter.rings.consumed(event), (function, entries, number)
+        index, name = adapter.consumed(event), (function, entries, number)
         if index is not None:
             self._put(name, self.known.get(name, Ring())._replace(consumer=index))
 
@@ -166,7 +166,7 @@ class Rings:
             self._sent(function, done.qpn, done.slot)
             self._complete(function, done.qpn, "sends", event.obj)
             return
-        done = adapter.rings.received(event.data)
+        done = adapter.received(event.data)
         if done is None:
             return
         self._complete(function, done.qpn, "receives", event.obj)

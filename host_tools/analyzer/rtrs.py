@@ -32,7 +32,6 @@ _SHOWN = 4  # bytes of an UUID
 class Connection:
     """A connection of a path; `queue_depth` is 0 until the server has announced it."""
 
-    cid: int
     queue_depth: int = 0
 
 
@@ -46,10 +45,7 @@ class Side:
 
 
 class Connections:
-    """Finds connections in the MADs of a log: `observe` takes each in order.
-
-    `find` then returns the connection side of a queue pair.
-    """
+    """The connections in the MADs of a log, which `observe` takes in order."""
 
     def __init__(self) -> None:
         self._asked: dict[tuple[bytes, int], tuple[float, Connection]] = {}
@@ -65,7 +61,7 @@ class Connections:
         if attribute == CmAttribute.REQ:
             asked = _private(REQ.get_raw(mad, "private_data", DATA_OFFSET)[IP_HEADER_SIZE:])
             if CONN_REQ.get(asked, "magic") == MAGIC:
-                connection = Connection(CONN_REQ.get(asked, "cid"))
+                connection = Connection()
                 number = REQ.get(mad, "local_comm_id", DATA_OFFSET)
                 self._asked[message.source, number] = time, connection
                 self._add(device, REQ.get(mad, "local_qpn", DATA_OFFSET), time, connection, True)
@@ -156,7 +152,8 @@ def request_text(message: WireMessage, side: Side) -> str:
     if message.op in _WITH_IMMEDIATE:
         return _immediate(message, side)
     if message.op is Op.WRITE and not side.client:
-        return _read_data(message)
+        answers = message.complete and message.length % 512  # data come in whole sectors
+        return f"RTRS read data{user_message_text(message.payload) if answers else ''}"
     return ""
 
 
@@ -220,17 +217,16 @@ def _request_message(message: WireMessage) -> str:
         if at < 0 or _type_of(data[at:]) != kind:
             continue
         length = int.from_bytes(data[at + 2 : at + 4], "little")
-        if length <= at and _is_whole(kind, data[at:]):
+        pieces = rtrs.RDMA_READ.get(data[at:], "sg_cnt") if kind is MessageType.READ else 0
+        whole = pieces * rtrs.SG_DESC.size + rtrs.RDMA_READ.size
+        if length <= at and (kind is MessageType.WRITE or tail == whole):
             user = user_message_text(data[at - length : at])
             return f" {kind.name} user={length}{user}"
     return " (no message)"
 
 
 def _opening(message: WireMessage) -> str:
-    """Describe RNBD's message to open a device.
-
-    The log keeps all of it but the zeros at its end.
-    """
+    """Describe RNBD's message to open a device, of which the log lacks zeros at the end only."""
     if message.length - _LONG_READ != rnbd.OPEN.size:
         return ""
     return user_message_text(message.payload.ljust(rnbd.OPEN.size, b"\0"))
@@ -243,23 +239,6 @@ _TAILS = (
     (MessageType.READ, rtrs.RDMA_READ.size),
 )
 """Length in bytes of the message at the end of the written data, by type of request."""
-
-
-def _is_whole(kind: MessageType, tail: bytes) -> bool:
-    if kind is MessageType.WRITE:
-        return True
-    pieces = rtrs.RDMA_READ.get(tail, "sg_cnt")
-    return bool(len(tail) == rtrs.RDMA_READ.size + pieces * rtrs.SG_DESC.size)
-
-
-def _read_data(message: WireMessage) -> str:
-    """Describe what a server writes into the client's memory, RNBD answers by their names."""
-    answer = user_message_text(message.payload) if _may_be_answer(message) else ""
-    return f"RTRS read data{answer}"
-
-
-def _may_be_answer(message: WireMessage) -> bool:
-    return message.complete and bool(message.length % 512)  # data come in whole sectors
 
 
 def user_message_text(data: bytes) -> str:
@@ -332,9 +311,7 @@ def decoder_of(reader: LogReader, wanted: Filter) -> Callable[[Event], str]:
     """
     if wanted.kinds is not None and not wanted.kinds & _WIRE:
         return decode
-    connections = Connections()
-    for event in reader.events(Filter(_WIRE, until=wanted.until)):
-        _observe(event, connections)
+    connections = _connections(reader, wanted.until)
     if not connections:
         return decode
     return lambda event: _described(event, connections)
@@ -345,9 +322,7 @@ def decoder_of_live(reader: LogReader) -> Callable[[Event], str]:
 
     Connections are those of the log up to now and those that the events themselves set up.
     """
-    connections = Connections()
-    for event in reader.events(Filter(_WIRE)):
-        _observe(event, connections)
+    connections = _connections(reader)
 
     def described(event: Event) -> str:
         if event.kind == Kind.WIRE:
@@ -355,6 +330,13 @@ def decoder_of_live(reader: LogReader) -> Callable[[Event], str]:
         return _described(event, connections)
 
     return described
+
+
+def _connections(reader: LogReader, until: float | None = None) -> Connections:
+    connections = Connections()
+    for event in reader.events(Filter(_WIRE, until=until)):
+        _observe(event, connections)
+    return connections
 
 
 def _observe(event: Event, connections: Connections) -> None:

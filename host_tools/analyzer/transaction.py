@@ -1,4 +1,4 @@
-"""A bus transaction, as a PCIe analyzer would show it, and a work request: the transactions that it caused on both buses."""
+"""Bus transactions as a PCIe analyzer shows them, and work requests with those they caused."""
 
 from __future__ import annotations
 
@@ -8,15 +8,9 @@ from enum import Enum
 from typing import Protocol
 
 MAX_PAYLOAD = 256
-"""Bytes of one write or completion at most; longer ones are split at multiples of it.
-
-The value is from the study's figure 4.5.
-"""
+"""Bytes of one write or completion at most (the study's figure 4.5); others are split."""
 MAX_READ = 512
-"""Bytes of one read request at most; longer ones are split at multiples of it.
-
-The value is from the study's figure 4.5.
-"""
+"""Bytes of one read request at most (figure 4.5); others are split at multiples of it."""
 OK = "OK"
 """Status of an activity or work request that succeeded."""
 VECTORS = 2048

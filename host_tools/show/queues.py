@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from bluebridge.device.layout.mlx4.contexts import (
-    CQC,
-    EQ_STATE_ALWAYS_ARMED,
-    EQ_STATE_ARMED,
-    EQ_STATE_FIRED,
-    EQC,
-    MPT,
-    QPC,
-    SRQC,
-)
-from bluebridge.device.layout.mlx4.uar import CQ_ARM_COUNT, CQ_ARM_NEXT, CQ_ARM_SOLICITED
+from bluebridge.device.layout.mlx4 import contexts, uar
 from bluebridge.device.layout.net.roce import MTU_BYTES
 from bluebridge.host_tools.show.text import Item, Kind, Row, gid_text
 
 CONNECTED = ("RC", "UC", "XRC")
 _MIGRATION = ("ARMED", "REARM", "RESERVED", "MIGRATED")
 _ARMED = {
-    0: "no", CQ_ARM_SOLICITED: "solicited", CQ_ARM_NEXT: "next", CQ_ARM_COUNT: "count"
+    0: "no", uar.CQ_ARM_SOLICITED: "solicited", uar.CQ_ARM_NEXT: "next", uar.CQ_ARM_COUNT: "count"
 }  # fmt: skip
 _EQ_STATES = {
-    EQ_STATE_ARMED: "armed",
-    EQ_STATE_FIRED: "fired",
-    EQ_STATE_ALWAYS_ARMED: "always armed",
+    contexts.EQ_STATE_ARMED: "armed",
+    contexts.EQ_STATE_FIRED: "fired",
+    contexts.EQ_STATE_ALWAYS_ARMED: "always armed",
 }
 
 
@@ -33,7 +23,7 @@ def queue_pair(row: Row) -> Item:
     context = bytes.fromhex(row["context"])
 
     def get(name: str) -> int:
-        return QPC.get(context, name)
+        return contexts.QPC.get(context, name)
 
     item: Item = {
         "lqpn": row["lqpn"],
@@ -90,9 +80,9 @@ def _rings(row: Row) -> Item:
 
 def _path(context: bytes) -> Item:
     """Return where the queue pair's messages go; a datagram has the address in its request."""
-    get, dmac = QPC.get, QPC.get_raw(context, "pri_dmac")
+    get, dmac = contexts.QPC.get, contexts.QPC.get_raw(context, "pri_dmac")
     return {
-        "gid": gid_text(QPC.get_raw(context, "pri_rgid")),
+        "gid": gid_text(contexts.QPC.get_raw(context, "pri_rgid")),
         "sgid-index": get(context, "pri_mgid_index"),
         "dmac": dmac.hex(":") if any(dmac) else None,
         "lid": get(context, "pri_rlid"),
@@ -112,10 +102,10 @@ def completion_queue(row: Row) -> Item:
         **_ring(row, "cqn", "cqe"),
         "armed": _ARMED[row["armed"]],
         "state": "broken" if row["broken"] else "valid",
-        **{name.replace("_", "-"): CQC.get(context, name) for name in fields},
-        "overrun-ignore": bool(CQC.get(context, "overrun_ignore")),
-        "timestamps": bool(CQC.get(context, "timestamps")),
-        "last-notified": CQC.get(context, "last_notified"),
+        **{name.replace("_", "-"): contexts.CQC.get(context, name) for name in fields},
+        "overrun-ignore": bool(contexts.CQC.get(context, "overrun_ignore")),
+        "timestamps": bool(contexts.CQC.get(context, "timestamps")),
+        "last-notified": contexts.CQC.get(context, "last_notified"),
     }
 
 
@@ -129,15 +119,15 @@ def shared_receive_queue(row: Row) -> Item:
     context = bytes.fromhex(row["context"])
     return {
         "srqn": row["srqn"],
-        "pdn": SRQC.get(context, "pd"),
-        "cqn": SRQC.get(context, "cqn"),
+        "pdn": contexts.SRQC.get(context, "pd"),
+        "cqn": contexts.SRQC.get(context, "cqn"),
         "size": row["size"],
         "posted": row["producer"],
         "taken": row["consumer"],
         "next-entry": row["next_entry"],
-        "limit": SRQC.get(context, "limit_watermark"),
-        "xrcdn": SRQC.get(context, "xrcd"),
-        "doorbell-record": SRQC.get(context, "doorbell_record"),
+        "limit": contexts.SRQC.get(context, "limit_watermark"),
+        "xrcdn": contexts.SRQC.get(context, "xrcd"),
+        "doorbell-record": contexts.SRQC.get(context, "doorbell_record"),
     }
 
 
@@ -146,11 +136,11 @@ def event_queue(row: Row) -> Item:
     context = bytes.fromhex(row["context"])
     return {
         **_ring(row, "eqn", "eqe"),
-        "vector": EQC.get(context, "vector"),
-        "state": _EQ_STATES.get(EQC.get(context, "state"), "armed"),
+        "vector": contexts.EQC.get(context, "vector"),
+        "state": _EQ_STATES.get(contexts.EQC.get(context, "state"), "armed"),
         "backlog": row["backlog"],
         "overflowed": row["overflowed"],
-        "overrun-ignore": bool(EQC.get(context, "overrun_ignore")),
+        "overrun-ignore": bool(contexts.EQC.get(context, "overrun_ignore")),
     }
 
 
@@ -204,7 +194,7 @@ def region(row: Row) -> Item:
         "windows": row["windows"],
         "window-of": row["parent"],
         "lqpn": row["qpn"] or None,
-        "mtt-addr": MPT.get(bytes.fromhex(row["entry"]), "mtt_addr"),
+        "mtt-addr": contexts.MPT.get(bytes.fromhex(row["entry"]), "mtt_addr"),
     }
 
 
@@ -224,8 +214,8 @@ def _state(row: Row) -> str:
 
 def _access(rights: int) -> list[str]:
     word = rights.to_bytes(4, "big")
-    names = [name.upper() for name in _RIGHTS if MPT.get(word, name)]
-    return [*names, "MW_BIND"] if MPT.get(word, _BIND) else names
+    names = [name.upper() for name in _RIGHTS if contexts.MPT.get(word, name)]
+    return [*names, "MW_BIND"] if contexts.MPT.get(word, _BIND) else names
 
 
 MR = Kind(

@@ -14,10 +14,7 @@ from bluebridge.host_tools.errors import UsageError
 Row = Mapping[str, Any]
 """An object with the fields that the device server tells."""
 Item = dict[str, Any]
-"""An object with the names that users know, in the order in which they are shown.
-
-`function` comes first.
-"""
+"""The names that users know with their values, in the order that is shown: `function` first."""
 
 
 @dataclass(frozen=True, slots=True)

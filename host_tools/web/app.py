@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import bottle
 
@@ -301,10 +301,6 @@ class _Quiet(WSGIRequestHandler):
 
 def serve(site: bottle.Bottle, secret: str, port: int) -> WSGIServer:
     """Return a server that is bound to 127.0.0.1, not yet running. Raises `OSError`."""
-    server = make_server("127.0.0.1", port, _nothing, _Server, _Quiet)
+    server = _Server(("127.0.0.1", port), _Quiet)
     server.set_app(Gate(site, secret, server.server_port))
     return server
-
-
-def _nothing(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
-    raise AssertionError("the application is set before the server runs")

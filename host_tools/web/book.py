@@ -41,10 +41,7 @@ _LOOKED_AT = 64
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The activities to list; an empty field allows all.
-
-    Without `routine`, what a driver does all the time is left out.
-    """
+    """The activities to list, any where a field is empty; without `routine` no routine ones."""
 
     kind: str = ""
     device: str = ""

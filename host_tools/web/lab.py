@@ -1,4 +1,7 @@
-"""The lab of a page: hosts, functions, their state, the actions of the buttons, and what is new in its log."""
+"""The lab of a page: hosts, functions, their state, the actions of the buttons, and its news.
+
+Of each look at the log a limited number of events is assembled, others are counted by their heads.
+"""
 
 from __future__ import annotations
 

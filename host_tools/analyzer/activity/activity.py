@@ -130,10 +130,7 @@ def started(event: Event, one: Transaction, kind: ActivityKind) -> Activity:
         short = event.kind in _SHORT and event.what not in _QUEUE_ENTRIES
         one.text = one.purpose if short else decode(event)
     way = _WAYS.get(event.kind)
-    title = f"{way} {one.text}" if way else one.text
-    activity = Activity(one.number, kind, one.device, title, one.time, one.time)
-    activity.add(one)
-    return activity
+    return begun(one, kind, f"{way} {one.text}" if way else one.text)
 
 
 def of_transfer(transfer: Transfer) -> Activity:

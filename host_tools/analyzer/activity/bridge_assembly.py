@@ -12,16 +12,9 @@ from collections.abc import Callable, Sequence
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.host_tools.analyzer.activity import bridge_effects as effects
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind, begun, lone
 from bluebridge.host_tools.analyzer.activity.bridge_accesses import BridgeAccesses
-from bluebridge.host_tools.analyzer.activity.bridge_effects import (
-    MOST_READS,
-    PATIENCE_SECONDS,
-    Access,
-    Cause,
-    Rung,
-    WindowAccess,
-)
 from bluebridge.host_tools.analyzer.activity.engine_channel import EngineChannel
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.devices.model import DeviceKind
@@ -50,7 +43,7 @@ class BridgeAssembler:
         """`devices` are the names in the log's meta file; more may be appended later."""
         self._given: list[Activity] = []
         self._accesses = BridgeAccesses(devices, self._given)
-        self._cause: Cause | None = None
+        self._cause: effects.Cause | None = None
         self._answered: list[tuple[Event, Transaction]] = []
         """Reads at the peer that belong to an access which follows in the log."""
         self._last = -1
@@ -76,7 +69,7 @@ class BridgeAssembler:
         if event.number - self._expired >= EXPIRE_EVERY:
             self._expired = event.number
             for doorbells in self._accesses.doorbells.values():
-                doorbells.expire(event.time - PATIENCE_SECONDS)
+                doorbells.expire(event.time - effects.PATIENCE_SECONDS)
         return self._taken()
 
     def finish(self) -> list[Activity]:
@@ -106,7 +99,7 @@ class BridgeAssembler:
             self._given += [lone(*each) for each in self._answered]
             self._answered = []
 
-    def _begin(self, cause: Cause | None) -> None:
+    def _begin(self, cause: effects.Cause | None) -> None:
         self._end()
         self._cause = cause
 
@@ -122,8 +115,8 @@ class BridgeAssembler:
         return False
 
     @property
-    def _access(self) -> Access | None:
-        return self._cause if isinstance(self._cause, Access) else None
+    def _access(self) -> effects.Access | None:
+        return self._cause if isinstance(self._cause, effects.Access) else None
 
     @property
     def _changes_link(self) -> bool:
@@ -144,7 +137,7 @@ class BridgeAssembler:
         else:
             self._end()
             self._cause = self._accesses.write(event, one)
-        if mover is not None and isinstance(self._cause, Access | Rung):
+        if mover is not None and isinstance(self._cause, effects.Access | effects.Rung):
             self._cause.activity.cause = mover
 
     def _read(self, event: Event, one: Transaction) -> None:
@@ -159,7 +152,7 @@ class BridgeAssembler:
 
     def _goes_on(self, one: Transaction, arrivals: list[Transaction]) -> bool:
         """Add an access of a window to the run before if it continues it, else return False."""
-        if not isinstance(self._cause, WindowAccess) or not self._cause.continues(one):
+        if not isinstance(self._cause, effects.WindowAccess) or not self._cause.continues(one):
             return False
         self._cause.go_on(one, arrivals)
         return True
@@ -170,10 +163,10 @@ class BridgeAssembler:
             one.text = decode(event)
             run.go_on(one)
         else:
-            self._begin(Access(lone(event, one)))
+            self._begin(effects.Access(lone(event, one)))
 
     def _reset(self, event: Event, one: Transaction) -> None:
-        self._begin(Access(begun(one, ActivityKind.RESET, one.text)))
+        self._begin(effects.Access(begun(one, ActivityKind.RESET, one.text)))
         for (device, _), channel in self._accesses.channels.items():
             if device == event.device:
                 channel.begin_chain()
@@ -212,18 +205,18 @@ class BridgeAssembler:
         if isinstance(cause, EngineChannel) and cause.mover is not None:
             cause.effect(one)
             return
-        if not isinstance(cause, WindowAccess) or cause.writes:
+        if not isinstance(cause, effects.WindowAccess) or cause.writes:
             answered, self._answered = self._answered, []
             self._end()
             self._answered = answered
         self._answered.append((event, one))
-        if len(self._answered) > MOST_READS:
+        if len(self._answered) > effects.MOST_READS:
             self._end()
 
     def _interrupt(self, event: Event, one: Transaction) -> None:
         one.text = f"interrupt, vector {event.address}"
         if model_of(event.device).kind is DeviceKind.ENGINE:
-            expected = isinstance(self._cause, Access | EngineChannel)
+            expected = isinstance(self._cause, effects.Access | EngineChannel)
         elif self._bell(one):
             return
         else:
@@ -238,7 +231,7 @@ class BridgeAssembler:
         bells = self._accesses.bells(one.device)
         bits = bells.bits_of(one.address)
         rung, place = self._cause, 0
-        if not isinstance(rung, Rung) or not rung.bits & bits:
+        if not isinstance(rung, effects.Rung) or not rung.bits & bits:
             rung = None if self._changes_link else bells.waiting(bits)
             if rung is None:
                 return False
@@ -262,14 +255,14 @@ class BridgeAssembler:
         elif self._effect(event, one) and text.startswith(_PROBLEMS):
             # It says why something did not work: the status of what caused it.
             cause = self._cause
-            if isinstance(cause, WindowAccess | Rung) and not cause.activity.status:
+            if isinstance(cause, effects.WindowAccess | effects.Rung) and not cause.activity.status:
                 cause.activity.status = text
 
     def _link(self, event: Event, one: Transaction) -> None:
         access = self._access
         by_itself = one.text == LINK_UP and not self._changes_link
         if access is None or by_itself or access.activity.kind is ActivityKind.CONFIG:
-            self._begin(Access(begun(one, ActivityKind.LINK, one.text)))
+            self._begin(effects.Access(begun(one, ActivityKind.LINK, one.text)))
             return
         if access.activity.kind is ActivityKind.ACCESS:
             access.activity.kind, access.activity.title = ActivityKind.LINK, one.text

@@ -16,10 +16,7 @@ COUNT_BITS = 0xFFFF
 MOST_RINGS = 64
 """Writes of the count that wait at most for their descriptors."""
 MOST_PARTS = 1024
-"""Transactions of one activity at most.
-
-A copy into registers has two for each 8 bytes.
-"""
+"""Transactions of one activity at most: a copy into registers has two for each 8 bytes."""
 
 
 @dataclass(slots=True, eq=False)

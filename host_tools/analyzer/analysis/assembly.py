@@ -24,21 +24,19 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.net.roce import Syndrome
 from bluebridge.device.packets.message import RELIABLE
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
-from bluebridge.host_tools.analyzer.analysis.ntrdma_transfers import NtrdmaTransfers
+from bluebridge.host_tools.analyzer.analysis.ntrdma_transfers import transfers_of
 from bluebridge.host_tools.analyzer.analysis.triggers import (
     BlueFlameStores,
     CompletionNotifications,
     Triggers,
 )
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of
+from bluebridge.host_tools.analyzer.ntrdma.batches import BatchFinder
 from bluebridge.host_tools.analyzer.ntrdma.stores import KINDS
 from bluebridge.host_tools.analyzer.transaction import PostedBy, Role, Transaction, Transfer
 
 LINGER = 512
-"""Number of events after which a completed work request is returned.
-
-Its event entry and interrupt may follow until then.
-"""
+"""Events after a work request's end in which its event entry and interrupt may follow."""
 MAX_OPEN = 4096
 """Work requests of one queue pair without a completion that are kept at most."""
 
@@ -280,14 +278,14 @@ def assembled(
 ) -> Iterator[Transfer]:
     """Yield the work requests of `events`; `before` are those that tell NTRDMA's ports."""
     assembler = TransferAssembler(devices)
-    ntrdma = NtrdmaTransfers(assembler.next_number)
-    ntrdma.skip(before)
+    finder, number = BatchFinder(words=True), assembler.next_number
+    finder.skip(before)
     for event in events:
         yield from assembler.feed(event)
         if event.kind in KINDS:
-            yield from ntrdma.feed(event)
+            yield from transfers_of(finder.feed(event), number)
     yield from assembler.finish()
-    yield from ntrdma.finish()
+    yield from transfers_of(finder.finish(), number)
 
 
 def _add(transfer: Transfer, one: Transaction) -> None:

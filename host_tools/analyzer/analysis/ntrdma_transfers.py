@@ -9,43 +9,17 @@ from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
-from bluebridge.host_tools.analyzer.ntrdma.batches import BatchFinder
 from bluebridge.host_tools.analyzer.ntrdma.decoder import name
 from bluebridge.host_tools.analyzer.ntrdma.requests import Batch, Stored, Work
 from bluebridge.host_tools.analyzer.ntrdma.stores import Begin, Carrier
 from bluebridge.host_tools.analyzer.transaction import PostedBy, Role, Transaction, Transfer
 
 
-class NtrdmaTransfers:
-    """Assembles the events of a log, taken in order, into requests; `number` numbers them."""
-
-    def __init__(self, number: Callable[[], int]) -> None:
-        self._finder = BatchFinder(words=True)
-        self._number = number
-
-    def skip(self, events: Iterable[Event]) -> None:
-        """Learn the state of the ports from events whose work requests are not wanted."""
-        self._finder.skip(events)
-
-    def feed(self, event: Event) -> list[Transfer]:
-        """Take the next event and return the work requests that are complete by it."""
-        return self._transfers(self._finder.feed(event))
-
-    def finish(self) -> list[Transfer]:
-        """Return the work requests that are left at the log's end."""
-        return self._transfers(self._finder.finish())
-
-    def _transfers(self, batches: list[Batch]) -> list[Transfer]:
-        if not batches:
-            return _NOTHING
-        found = []
-        for batch in batches:
-            for place, work in enumerate(batch.works):
-                found.append(_transfer(work, batch, place, self._number()))
-        return found
-
-
-_NOTHING: list[Transfer] = []
+def transfers_of(batches: Iterable[Batch], number: Callable[[], int]) -> Iterator[Transfer]:
+    """Yield the requests of batches that have words; `number` numbers them."""
+    for batch in batches:
+        for place, work in enumerate(batch.works):
+            yield _transfer(work, batch, place, number())
 
 
 def _transfer(work: Work, batch: Batch, place: int, number: int) -> Transfer:

@@ -13,28 +13,12 @@ from bluebridge.device.layout.mlx4 import bar0, commands, contexts, cqe, eqe, ua
 from bluebridge.device.layout.mlx4.commands import Opcode, name_of
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.wqe import DS_MASK, SendOpcode
+from bluebridge.host_tools.analyzer.devices import model
 from bluebridge.host_tools.analyzer.devices.mlx4_entries import (
     receive_entry,
     receive_parts,
     send_entry,
     send_parts,
-)
-from bluebridge.host_tools.analyzer.devices.model import (
-    Adapter,
-    CommandRegister,
-    Completed,
-    Data,
-    DeviceKind,
-    DeviceModel,
-    EventKind,
-    PairContext,
-    PairStates,
-    Place,
-    QueueEvent,
-    RingContext,
-    RingForms,
-    SendHead,
-    named,
 )
 from bluebridge.host_tools.analyzer.transaction import OK, Role
 
@@ -48,20 +32,20 @@ _FLUSHING = (contexts.ServiceType.UC, contexts.ServiceType.UD, contexts.ServiceT
 _EQS_OF_PAGE = 4
 _COMPLETED = Struct(">I20xH")
 """QPN and index in a completion entry: fields `qpn` and `wqe_index` of `CQE`."""
-_EVENTS: dict[int, EventKind] = {
-    EventType.COMP: EventKind.COMPLETION,
-    EventType.CMD: EventKind.COMMAND,
-    EventType.PORT_CHANGE: EventKind.PORT,
-    EventType.PORT_MNG_CHG: EventKind.PORT,
+_EVENTS: dict[int, model.EventKind] = {
+    EventType.COMP: model.EventKind.COMPLETION,
+    EventType.CMD: model.EventKind.COMMAND,
+    EventType.PORT_CHANGE: model.EventKind.PORT,
+    EventType.PORT_MNG_CHG: model.EventKind.PORT,
     **dict.fromkeys((
         EventType.CQ_ERROR, EventType.WQ_CATAS_ERROR, EventType.LOCAL_CATAS_ERROR,
         EventType.ECC_DETECT, EventType.EQ_OVERFLOW, EventType.WQ_INVALID_REQUEST,
         EventType.WQ_ACCESS_ERROR, EventType.SRQ_CATAS_ERROR, EventType.RECOVERABLE_ERROR,
-    ), EventKind.FAULT),
+    ), model.EventKind.FAULT),
 }  # fmt: skip
 
 
-def _register_words(place: Place, value: int) -> str | None:
+def _register_words(place: model.Place, value: int) -> str | None:
     """Describe the value of a register: event queues by number, commands by name."""
     block, index, register = place
     if block is uar.UAR and register.name.startswith("eq"):
@@ -88,50 +72,52 @@ def _written(event: Event) -> tuple[Role, int]:
     return Role.REGISTER_WRITE, 0
 
 
-def _send_head(data: Data) -> SendHead:
-    return SendHead(
-        named(SendOpcode, data[3] & 0x1F),
+def _send_head(data: model.Data) -> model.SendHead:
+    return model.SendHead(
+        model.named(SendOpcode, data[3] & 0x1F),
         (data[7] & DS_MASK) * 16,
         int.from_bytes(data[1:3], "big"),
         int.from_bytes(data[4:7], "big"),
     )
 
 
-def _failure(data: Data) -> int | None:
+def _failure(data: model.Data) -> int | None:
     entry = data[-cqe.CQE_SIZE :]
     if len(entry) < cqe.CQE_SIZE or entry[cqe.OWNER_OFFSET] & cqe.OPCODE_MASK != cqe.OPCODE_ERROR:
         return None
     return cqe.ERROR_CQE.get(entry, "syndrome")
 
 
-def _done(data: Data, *, send: bool) -> Completed | None:
+def _done(data: model.Data, *, send: bool) -> model.Completed | None:
     entry = bytes(data[-cqe.CQE_SIZE :])  # the second half of a large entry
     if len(entry) < cqe.CQE_SIZE or bool(entry[cqe.OWNER_OFFSET] & cqe.IS_SEND_BIT) is not send:
         return None
     qpn, index = _COMPLETED.unpack_from(entry)
     syndrome = _failure(entry)
-    status = OK if syndrome is None else named(cqe.CompletionStatus, syndrome)
-    return Completed(qpn & 0xFFFFFF, index, status)
+    status = OK if syndrome is None else model.named(cqe.CompletionStatus, syndrome)
+    return model.Completed(qpn & 0xFFFFFF, index, status)
 
 
-def _event(data: Data) -> QueueEvent:
+def _event(data: model.Data) -> model.QueueEvent:
     code = data[1] if len(data) > 1 else -1
-    kind = _EVENTS.get(code, EventKind.OTHER)
-    if kind is EventKind.COMPLETION:
-        return QueueEvent(kind, int.from_bytes(data[5:8], "big") if len(data) >= 8 else None)
-    if kind is EventKind.FAULT and eqe.BY_TYPE.get(code) is eqe.QP_EQE:
-        return QueueEvent(kind, eqe.QP_EQE.get(data, "qpn") if len(data) >= eqe.EQE_SIZE else None)
-    if kind not in (EventKind.COMMAND, EventKind.PORT) or len(data) < eqe.EQE_SIZE:
-        return QueueEvent(kind)
-    if kind is EventKind.COMMAND:
-        return QueueEvent(kind, eqe.CMD_EQE.get(data, "token"))
+    kind = _EVENTS.get(code, model.EventKind.OTHER)
+    if kind is model.EventKind.COMPLETION:
+        return model.QueueEvent(kind, int.from_bytes(data[5:8], "big") if len(data) >= 8 else None)
+    if kind is model.EventKind.FAULT and eqe.BY_TYPE.get(code) is eqe.QP_EQE:
+        return model.QueueEvent(
+            kind, eqe.QP_EQE.get(data, "qpn") if len(data) >= eqe.EQE_SIZE else None
+        )
+    if kind not in (model.EventKind.COMMAND, model.EventKind.PORT) or len(data) < eqe.EQE_SIZE:
+        return model.QueueEvent(kind)
+    if kind is model.EventKind.COMMAND:
+        return model.QueueEvent(kind, eqe.CMD_EQE.get(data, "token"))
     port = eqe.BY_TYPE[code].get(data, "port")
     if code != EventType.PORT_CHANGE:
-        return QueueEvent(kind, port)
-    return QueueEvent(kind, port, "active" if data[3] == eqe.PORT_ACTIVE else "down")
+        return model.QueueEvent(kind, port)
+    return model.QueueEvent(kind, port, "active" if data[3] == eqe.PORT_ACTIVE else "down")
 
 
-def _pair_context(data: Data) -> PairContext | None:
+def _pair_context(data: model.Data) -> model.PairContext | None:
     at, get = contexts.QPC_MAILBOX_OFFSET, contexts.QPC.get
     if len(data) < at + _SIZES_END:
         return None
@@ -139,22 +125,22 @@ def _pair_context(data: Data) -> PairContext | None:
         get(data, f"log_{name}", at) for name in ("sq_size", "sq_stride", "rq_size")
     )
     flushes = get(data, "service", at) in _FLUSHING
-    return PairContext(flushes, 1 << send, 1 << stride + _LOG_UNIT, 1 << receive)
+    return model.PairContext(flushes, 1 << send, 1 << stride + _LOG_UNIT, 1 << receive)
 
 
-def _completion_ring(data: Data) -> RingContext | None:
+def _completion_ring(data: model.Data) -> model.RingContext | None:
     if len(data) < contexts.CQC_SIZE:
         return None
     size, record, eqn = (
         contexts.CQC.get(data, name) for name in ("log_size", "doorbell_record", "eqn")
     )
-    return RingContext(1 << size, record, eqn)
+    return model.RingContext(1 << size, record, eqn)
 
 
-def _event_ring(data: Data) -> RingContext | None:
+def _event_ring(data: model.Data) -> model.RingContext | None:
     if len(data) < _EVENT_SIZE_END:
         return None
-    return RingContext(1 << contexts.EQC.get(data, "log_size"))
+    return model.RingContext(1 << contexts.EQC.get(data, "log_size"))
 
 
 def _consumed(event: Event) -> int | None:
@@ -173,10 +159,10 @@ def _cqe_words(event: Event) -> str:
     if opcode == cqe.OPCODE_ERROR:
         syndrome = cqe.ERROR_CQE.get(data, "syndrome")
         side = "send" if send else "receive"
-        return f"{head} {side} ERROR {named(cqe.CompletionStatus, syndrome)}"
+        return f"{head} {side} ERROR {model.named(cqe.CompletionStatus, syndrome)}"
     if send:
-        return f"{head} send {named(SendOpcode, opcode)} wqe={get(data, 'wqe_index')}"
-    return f"{head} receive {named(cqe.RecvOpcode, opcode)} bytes={get(data, 'byte_count')}"
+        return f"{head} send {model.named(SendOpcode, opcode)} wqe={get(data, 'wqe_index')}"
+    return f"{head} receive {model.named(cqe.RecvOpcode, opcode)} bytes={get(data, 'byte_count')}"
 
 
 def _eqe_words(event: Event) -> str:
@@ -189,7 +175,7 @@ def _eqe_words(event: Event) -> str:
         for item in table
         if item.name not in ("type", "subtype", "owner") and not item.raw
     ]
-    return f"EQE eqn={event.obj} {named(EventType, kind)} {' '.join(own)}".strip()
+    return f"EQE eqn={event.obj} {model.named(EventType, kind)} {' '.join(own)}".strip()
 
 
 def _mailbox(event: Event) -> str:
@@ -221,8 +207,8 @@ def _parts(event: Event) -> Iterable[tuple[fields.Struct, int]]:
     return ()
 
 
-MLX4 = DeviceModel(
-    DeviceKind.ADAPTER,
+MLX4 = model.DeviceModel(
+    model.DeviceKind.ADAPTER,
     "",
     "HCA",
     {0: bar0.BLOCKS, 2: uar.BLOCKS},
@@ -239,7 +225,7 @@ MLX4 = DeviceModel(
     },
     parts=_parts,
     register_words=_register_words,
-    adapter=Adapter(
+    adapter=model.Adapter(
         line=uar.BLUEFLAME_LINE,
         head=8,
         page=uar.blueflame_page,
@@ -250,7 +236,7 @@ MLX4 = DeviceModel(
         flushed=cqe.CompletionStatus.WR_FLUSH_ERR,
         event=_event,
         written=_written,
-        command=CommandRegister(
+        command=model.CommandRegister(
             bar=0,
             base=bar0.HCR_BASE,
             end=bar0.HCR_BASE + bar0.HCR.size,
@@ -259,7 +245,7 @@ MLX4 = DeviceModel(
             event=bar0.HCR_EVENT,
             name=lambda control: name_of(control & _OPCODE),
         ),
-        states=PairStates(
+        states=model.PairStates(
             names=tuple(state.name for state in (contexts.QpState.RST, *commands.OWNED)),
             transitions={
                 name_of(opcode): (tuple(state.name for state in each.sources), each.target.name)
@@ -270,14 +256,12 @@ MLX4 = DeviceModel(
             failed=contexts.QpState.ERR.name,
             context=_pair_context,
         ),
-        rings=RingForms(
-            made={
-                Opcode.SW2HW_CQ.name: (Role.CQE, _completion_ring),
-                Opcode.SW2HW_EQ.name: (Role.EQE, _event_ring),
-            },
-            received=partial(_done, send=False),
-            consumed=_consumed,
-        ),
+        made={
+            Opcode.SW2HW_CQ.name: (Role.CQE, _completion_ring),
+            Opcode.SW2HW_EQ.name: (Role.EQE, _event_ring),
+        },
+        received=partial(_done, send=False),
+        consumed=_consumed,
         reset=(0, bar0.RESET_OFFSET),
     ),
 )

@@ -99,19 +99,6 @@ class RingContext(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RingForms:
-    """How a model's commands, doorbells and entries name the rings and their indices."""
-
-    made: Mapping[str, tuple[Role, Callable[[Data], RingContext | None]]]
-    """By the name of the command that makes a ring: the role of its entries, and what reads its
-    mailbox."""
-    received: Callable[[Data], Completed | None]
-    """Reads a completion entry of a receive; None for one of a send, or one that is not whole."""
-    consumed: Callable[[Event], int | None]
-    """Returns the consumer index in a doorbell of a completion or event queue, if all is there."""
-
-
-@dataclass(frozen=True, slots=True)
 class PairStates:
     """The states of a model's queue pairs, by name; the first one is that before and after use."""
 
@@ -171,7 +158,13 @@ class Adapter:
     """Returns the role of a register write and the number of the queue it names, 0 for none."""
     command: CommandRegister
     states: PairStates
-    rings: RingForms
+    made: Mapping[str, tuple[Role, Callable[[Data], RingContext | None]]]
+    """By the name of the command that makes a ring: the role of its entries, and what reads its
+    mailbox."""
+    received: Callable[[Data], Completed | None]
+    """Reads a completion entry of a receive; None for one of a send, or one that is not whole."""
+    consumed: Callable[[Event], int | None]
+    """Returns the consumer index in a doorbell of a completion or event queue, if all is there."""
     reset: tuple[int, int]
     """BAR and offset of the register that resets the function."""
 

@@ -119,10 +119,7 @@ FRAMING = 24
 """Bytes that PCIe adds to a write: header 16, link CRC 4, sequence number 2, start and end 2."""
 
 ENTRY_READS = 2
-"""Round trips that fetching an entry takes, for its head and for the rest.
-
-Figure 4.5 shows both; the device logs them as one read.
-"""
+"""Round trips of fetching an entry: figure 4.5 shows two, the device logs them as one read."""
 
 POSTS = (Role.BLUEFLAME, Role.DOORBELL)
 _COMPLETIONS = (Role.CQE, Role.EQE)

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bluebridge.device.buslog.reader import LogError
+from bluebridge.host_tools.analyzer.model import tables
 from bluebridge.host_tools.analyzer.model.model import (
     NAMES,
     Model,
@@ -18,17 +19,6 @@ from bluebridge.host_tools.analyzer.model.model import (
     built_in,
     load,
     read_profile,
-)
-from bluebridge.host_tools.analyzer.model.tables import (
-    TABLES,
-    Samples,
-    StudyTable,
-    compare,
-    means,
-    read_samples,
-    size_lines,
-    sorted_groups,
-    study_lines,
 )
 
 DEFAULT = "system-x"
@@ -39,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("folders", metavar="DIR", nargs="*", type=Path, help="folder of a run or of a bus log")
     add(
-        "--table", choices=tuple(TABLES),
+        "--table", choices=tuple(tables.TABLES),
         help="this table or figure of the BlueFlame study beside the modelled one; the folders are "
         "sweeps with BlueFlame and without, of 4.3 one with entries in the wrong page",
     )  # fmt: skip
@@ -58,7 +48,7 @@ def main(arguments: argparse.Namespace) -> int:
         if not arguments.folders and not arguments.list:
             raise ValueError("no DIR: name the folder of a run or of a bus log")
         folders = [] if arguments.list else arguments.folders
-        samples = [read_samples(folder, _model(arguments)) for folder in folders]
+        samples = [tables.read_samples(folder, _model(arguments)) for folder in folders]
         lines = list(_lines(arguments, samples))
     except (LogError, ProfileError, ValueError) as error:
         print(f"bluebridge model: {error}", file=sys.stderr)
@@ -77,11 +67,11 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _model(arguments: argparse.Namespace) -> Model:
-    table = TABLES.get(arguments.table)
+    table = tables.TABLES.get(arguments.table)
     return load(arguments.profile or (table.profile if table else DEFAULT))
 
 
-def _lines(arguments: argparse.Namespace, logs: Sequence[Samples]) -> Iterator[str]:
+def _lines(arguments: argparse.Namespace, logs: Sequence[tables.Samples]) -> Iterator[str]:
     if arguments.list:
         for name in built_in():
             profile = read_profile(name)
@@ -92,33 +82,33 @@ def _lines(arguments: argparse.Namespace, logs: Sequence[Samples]) -> Iterator[s
             values = ", ".join(f"{each} {getattr(profile.us, each):g}" for each in NAMES)
             yield f"{name}: stores {profile.stores}; us: {values}"
         return
-    table, model = TABLES.get(arguments.table), _model(arguments)
+    table, model = tables.TABLES.get(arguments.table), _model(arguments)
     if arguments.json:
         rows = size_rows(arguments.folders, logs) if table is None else study_rows(table, logs)
         yield from map(json.dumps, rows)
     elif table is None:
-        yield from size_lines(model, logs, arguments.folders)
+        yield from tables.size_lines(model, logs, arguments.folders)
     else:
-        yield from study_lines(table, model, logs)
+        yield from tables.study_lines(table, model, logs)
 
 
 Row = dict[str, object]
 
 
-def size_rows(folders: Sequence[Path], logs: Sequence[Samples]) -> Iterator[Row]:
+def size_rows(folders: Sequence[Path], logs: Sequence[tables.Samples]) -> Iterator[Row]:
     """Yield a row for each log, operation, payload and way of posting; times are microseconds."""
-    for number, (operation, size, way), group in sorted_groups(logs):
+    for number, (operation, size, way), group in tables.sorted_groups(logs):
         head: Row = {
             "folder": str(folders[number - 1]),
             "operation": operation,
             "payload": size,
             "way": way.value,
         }
-        yield head | means(group)
+        yield head | tables.means(group)
 
 
-def study_rows(table: StudyTable, logs: Sequence[Samples]) -> Iterator[Row]:
+def study_rows(table: tables.StudyTable, logs: Sequence[tables.Samples]) -> Iterator[Row]:
     """Yield the rows of a table; `study` has the values of the study, the rest is modelled."""
-    for each in compare(table, logs):
+    for each in tables.compare(table, logs):
         modelled = asdict(each)
         yield {"table": table.title, "study": modelled.pop("row"), **modelled}

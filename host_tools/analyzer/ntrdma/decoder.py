@@ -12,17 +12,10 @@ from bluebridge.device.layout.ib.mad import MAD
 from bluebridge.device.layout.ioat import DESCRIPTOR, DESCRIPTOR_SIZE
 from bluebridge.device.layout.net.cm import CmAttribute
 from bluebridge.device.layout.ntrdma import commands as layout
+from bluebridge.device.layout.ntrdma import work
 from bluebridge.device.layout.ntrdma.commands import CommandCode, QueueState
 from bluebridge.device.layout.ntrdma.port import PEER_INFO, PING, PortState, Spad
-from bluebridge.device.layout.ntrdma.work import (
-    COMPLETION,
-    DROPPED,
-    FRAME_BUFFER,
-    FRAME_COMPLETION,
-    RECV_ENTRY,
-    WorkCode,
-    WorkStatus,
-)
+from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.host_tools.analyzer.devices.model import DeviceKind
 from bluebridge.host_tools.analyzer.devices.registry import beyond_adapters
 from bluebridge.host_tools.analyzer.ntrdma.memory import INDEX_OF, Area, Memory, Use
@@ -201,26 +194,26 @@ def _send(entry: bytes) -> str:
 
 
 def _receive(entry: bytes) -> str:
-    count = RECV_ENTRY.get(entry, "piece_count")
-    found = pieces(entry, RECV_ENTRY.size, count)
+    count = work.RECV_ENTRY.get(entry, "piece_count")
+    found = pieces(entry, work.RECV_ENTRY.size, count)
     where = "".join(f" {length} bytes at {at:#x} of {key:#x}" for at, length, key in found[:2])
     return f"pieces={count}{where}"
 
 
 def _completion(entry: bytes) -> str:
-    get = COMPLETION.get
+    get = work.COMPLETION.get
     op, status = name(WorkCode, get(entry, "op")), name(WorkStatus, get(entry, "status"))
     return f"{op} {status} bytes={get(entry, 'length')}"
 
 
 def _buffer(entry: bytes) -> str:
-    get = FRAME_BUFFER.get
+    get = work.FRAME_BUFFER.get
     return f"{get(entry, 'length')} bytes at {get(entry, 'address'):#x}"
 
 
 def _frame(entry: bytes) -> str:
-    length = FRAME_COMPLETION.get(entry, "length")
-    return "dropped" if length == DROPPED else f"frame of {length} bytes"
+    length = work.FRAME_COMPLETION.get(entry, "length")
+    return "dropped" if length == work.DROPPED else f"frame of {length} bytes"
 
 
 _ENTRIES: dict[Use, Callable[[bytes], str]] = {

@@ -185,10 +185,7 @@ MOST_AREAS = 1 << 15
 
 
 class Memory:
-    """The memory of a machine.
-
-    `block` is the address of its block, `info` what the peer wrote there.
-    """
+    """The memory of a machine, its block at `block`, with `info` that the peer wrote there."""
 
     def __init__(self, name: str) -> None:
         self.name = name

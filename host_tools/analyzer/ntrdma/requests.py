@@ -148,11 +148,6 @@ class Batch:
         """The queue pair of the requests."""
         return self.works[0].queue
 
-    @property
-    def answers(self) -> list[Publication]:
-        """The publications that answered the requests; one may answer other batches, too."""
-        return list(dict.fromkeys(each.answer for each in self.works if each.answer is not None))
-
 
 def deal_sent(data: list[Stored], works: list[Work]) -> None:
     """Assign the data that preceded the entries to the requests."""

@@ -1,7 +1,4 @@
-"""Finds stores into a peer's memory in the events of a log.
-
-They are made by DMA descriptors or by a processor.
-"""
+"""Finds the stores of DMA engines and processors into a peer's memory in a log's events."""
 
 from __future__ import annotations
 
@@ -17,10 +14,7 @@ from bluebridge.host_tools.analyzer.devices.registry import model_of
 KINDS = frozenset((Kind.MMIO_WRITE, Kind.DMA_READ, Kind.DMA_WRITE, Kind.RESET))
 """The kinds of events that a `StoreFinder` looks at."""
 MOST_EVENTS = 4096
-"""Events of one descriptor or store that are kept at most.
-
-A copy into registers has one for each register.
-"""
+"""Events of a descriptor or store that are kept at most; a copy has one for each register."""
 _COUNTS = {ioat.CHANNEL.at("dma_count", number): number for number in range(ioat.MOST_CHANNELS)}
 
 

@@ -33,14 +33,13 @@ _AS_ROOT = (
 
 @dataclass(slots=True)
 class Summary:
-    """Counts of an export; `partial` are messages without their whole payload in the log."""
+    """Counts of an export; `partial` are those of which the log has not all bytes."""
 
     messages: int = 0
     frames: int = 0
     partial: int = 0
     accesses: int = 0
     packets: int = 0
-    partial_accesses: int = 0
 
 
 def run(reader: LogReader, wanted: Filter, arguments: argparse.Namespace) -> None:
@@ -78,8 +77,12 @@ def export(
     for item in _items(reader.events(wanted), buses=buses):
         when = started + round(item.time * 1e9)
         if isinstance(item, Transaction):
-            if cutter is not None:
-                _write_access(writer, cutter, item, when, summary)
+            frames = [] if cutter is None else list(cutter.packets(item))
+            for frame in frames:
+                writer.write(f"{item.device} PCIe", when, frame)
+            summary.packets += len(frames)
+            summary.accesses += bool(frames)
+            summary.partial += bool(frames) and len(item.data) < item.length
             continue
         message = read_message(item)
         summary.messages += 1
@@ -129,18 +132,6 @@ def _items(events: Iterable[Event], *, buses: bool) -> Iterator[Event | Transact
         yield messages.pop(one.number) if one.tlp is Tlp.MESSAGE else one
 
 
-def _write_access(
-    writer: PcapngWriter, cutter: BusPackets, one: Transaction, when: int, summary: Summary
-) -> None:
-    frames = list(cutter.packets(one))
-    for frame in frames:
-        writer.write(f"{one.device} PCIe", when, frame)
-    summary.packets += len(frames)
-    if frames:
-        summary.accesses += 1
-        summary.partial_accesses += len(one.data) < one.length
-
-
 def _report(path: Path, summary: Summary) -> str:
     place = "standard output" if path == STANDARD_OUTPUT else str(path)
     parts = []
@@ -149,10 +140,9 @@ def _report(path: Path, summary: Summary) -> str:
     if summary.packets:
         parts.append(f"{summary.packets} packets of {summary.accesses} accesses of buses")
     text = f"{place}: {' and '.join(parts)}"
-    partial = summary.partial + summary.partial_accesses
-    if partial:
+    if summary.partial:
         text += (
-            f"; of {partial} the log kept the beginning only, "
+            f"; of {summary.partial} the log kept the beginning only, "
             "a larger --capture BYTES of the device server keeps more"
         )
     return text

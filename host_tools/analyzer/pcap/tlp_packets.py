@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from bluebridge.device.layout import pcie
 from bluebridge.device.layout.pci import BAR_64BIT, HEADER
-from bluebridge.device.layout.pcie import (
-    DISSECTOR,
-    LINKTYPE_EXPORTED_PDU,
-    NO_BAR,
-    PSEUDO_HEADER,
-    VERSION,
-    Content,
-    Flags,
-    Purpose,
-    TlpType,
-)
 from bluebridge.device.packets import tlp
 from bluebridge.device.packets.carriers import Frame
 from bluebridge.device.packets.tlp import Packer, tags
@@ -62,16 +52,18 @@ class BarBases:
         return value
 
 
-PURPOSES: Final = {role: Purpose[role.name] for role in Role if role.name in Purpose.__members__}
+PURPOSES: Final = {
+    role: pcie.Purpose[role.name] for role in Role if role.name in pcie.Purpose.__members__
+}
 """The purpose number of each role that a capture can have; others are `Purpose.OTHER`."""
-MAX_NAME: Final = 0xFF - PSEUDO_HEADER.size & ~3
+MAX_NAME: Final = 0xFF - pcie.PSEUDO_HEADER.size & ~3
 """Bytes of a function's name at most, since the pseudo-header's length field has one byte."""
 
 _TAGS: Final = 256
 _UNKNOWN_ID: Final = 0
 _DWORD: Final = 4
-_HEADER: Final = Packer(PSEUDO_HEADER)
-_EXPORTED: Final = tags(DISSECTOR)
+_HEADER: Final = Packer(pcie.PSEUDO_HEADER)
+_EXPORTED: Final = tags(pcie.DISSECTOR)
 
 
 class BusPackets:
@@ -123,7 +115,7 @@ class BusPackets:
         self._bases.follow(one)
         access = _Access(one, 0)
         read = one.tlp is Tlp.CONFIG_READ
-        kind = TlpType.CONFIG_READ_0 if read else TlpType.CONFIG_WRITE_0
+        kind = pcie.TlpType.CONFIG_READ_0 if read else pcie.TlpType.CONFIG_WRITE_0
         at = 0
         for size in _sizes(one.address, one.length, _DWORD):
             tag, offset = self._tag(one), one.address + at
@@ -138,8 +130,8 @@ class BusPackets:
             at += size
 
     def _text(self, one: Transaction) -> Iterator[Frame]:
-        data = _Access(one, one.address, Content.TEXT).head(0) + bytes(one.data)
-        yield Frame(LINKTYPE_EXPORTED_PDU, data, len(data))
+        data = _Access(one, one.address, pcie.Content.TEXT).head(0) + bytes(one.data)
+        yield Frame(pcie.LINKTYPE_EXPORTED_PDU, data, len(data))
 
     def _base(self, one: Transaction) -> int:
         return 0 if one.upstream else self._bases.base(one.device, one.bar)
@@ -159,27 +151,29 @@ def _sizes(address: int, length: int, limit: int = MAX_PAYLOAD) -> Iterable[int]
 class _Access:
     """The properties that all packets of one transaction share."""
 
-    def __init__(self, one: Transaction, base: int, content: Content = Content.TLP) -> None:
+    def __init__(
+        self, one: Transaction, base: int, content: pcie.Content = pcie.Content.TLP
+    ) -> None:
         self._data = one.data
         memory = not one.upstream and one.tlp in (Tlp.MEMORY_READ, Tlp.MEMORY_WRITE)
         interrupt = one.is_vector
         self.address = 0 if interrupt else one.address + (base if memory else 0)
         name = one.device.encode()[:MAX_NAME]
         self._name = name + bytes(-len(name) & 3)
-        flags = Flags.ID_UNKNOWN if content is Content.TLP else Flags(0)
+        flags = pcie.Flags.ID_UNKNOWN if content is pcie.Content.TLP else pcie.Flags(0)
         if one.upstream:
-            flags |= Flags.UPSTREAM
+            flags |= pcie.Flags.UPSTREAM
         if interrupt:
-            flags |= Flags.ADDRESS_UNKNOWN
+            flags |= pcie.Flags.ADDRESS_UNKNOWN
         elif memory and not base:
-            flags |= Flags.ADDRESS_IS_OFFSET
+            flags |= pcie.Flags.ADDRESS_IS_OFFSET
         self._header = _HEADER.pack(
-            version=VERSION,
-            header_length=PSEUDO_HEADER.size + len(self._name),
+            version=pcie.VERSION,
+            header_length=pcie.PSEUDO_HEADER.size + len(self._name),
             content=content,
             flags=flags,
-            purpose=PURPOSES.get(one.role, Purpose.OTHER),
-            bar=one.bar if memory else NO_BAR,
+            purpose=PURPOSES.get(one.role, pcie.Purpose.OTHER),
+            bar=one.bar if memory else pcie.NO_BAR,
             name_length=len(name),
             stores=one.stores,
             object=one.address if interrupt else one.obj,
@@ -198,7 +192,7 @@ class _Access:
         """Return a TLP with `size` bytes of data, the first at `address`; none if negative."""
         data = self.head(at) + header
         if size < 0:
-            return Frame(LINKTYPE_EXPORTED_PDU, data, len(data))
+            return Frame(pcie.LINKTYPE_EXPORTED_PDU, data, len(data))
         kept = bytes(self._data[at : at + size])
         length = len(data) + _DWORD * tlp.dwords(address, size)
-        return Frame(LINKTYPE_EXPORTED_PDU, data + tlp.payload(address, kept, size), length)
+        return Frame(pcie.LINKTYPE_EXPORTED_PDU, data + tlp.payload(address, kept, size), length)

@@ -8,33 +8,21 @@ from itertools import groupby
 from typing import BinaryIO, Final
 
 from bluebridge.device.buslog.reader import LogError
-from bluebridge.device.layout.pcie import (
-    BY_TYPE,
-    DISSECTOR,
-    LINKTYPE_EXPORTED_PDU,
-    MAX_DWORDS,
-    NO_BAR,
-    PSEUDO_HEADER,
-    VERSION,
-    Content,
-    Flags,
-    Purpose,
-    TlpType,
-)
+from bluebridge.device.layout import pcie
 from bluebridge.device.packets.tlp import tags
 from bluebridge.host_tools.analyzer.pcap import pcapng
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 
-_EXPORTED: Final = tags(DISSECTOR)
+_EXPORTED: Final = tags(pcie.DISSECTOR)
 _KINDS: Final = {
-    TlpType.MEMORY_READ_32: Tlp.MEMORY_READ,
-    TlpType.MEMORY_READ_64: Tlp.MEMORY_READ,
-    TlpType.MEMORY_WRITE_32: Tlp.MEMORY_WRITE,
-    TlpType.MEMORY_WRITE_64: Tlp.MEMORY_WRITE,
-    TlpType.CONFIG_READ_0: Tlp.CONFIG_READ,
-    TlpType.CONFIG_WRITE_0: Tlp.CONFIG_WRITE,
+    pcie.TlpType.MEMORY_READ_32: Tlp.MEMORY_READ,
+    pcie.TlpType.MEMORY_READ_64: Tlp.MEMORY_READ,
+    pcie.TlpType.MEMORY_WRITE_32: Tlp.MEMORY_WRITE,
+    pcie.TlpType.MEMORY_WRITE_64: Tlp.MEMORY_WRITE,
+    pcie.TlpType.CONFIG_READ_0: Tlp.CONFIG_READ,
+    pcie.TlpType.CONFIG_WRITE_0: Tlp.CONFIG_WRITE,
 }
-_COMPLETIONS: Final = (TlpType.COMPLETION, TlpType.COMPLETION_DATA)
+_COMPLETIONS: Final = (pcie.TlpType.COMPLETION, pcie.TlpType.COMPLETION_DATA)
 _WITH_DATA: Final = 0x40
 
 
@@ -48,7 +36,7 @@ class TlpPacket:
     device: str
     time: int
     head: dict[str, int]
-    kind: TlpType | None
+    kind: pcie.TlpType | None
     values: dict[str, int]
     payload: bytes
 
@@ -61,7 +49,7 @@ class TlpPacket:
     @property
     def dwords(self) -> int:
         """Length in dwords of the data that a packet carries or requests."""
-        return self.values["length"] or MAX_DWORDS
+        return self.values["length"] or pcie.MAX_DWORDS
 
     @property
     def asked(self) -> int:
@@ -75,7 +63,7 @@ class TlpPacket:
 def tlp_packets(file: BinaryIO) -> Iterator[TlpPacket]:
     """Yield the packets of buses in a pcapng file; raises `LogError` when it is damaged."""
     for packet in pcapng.packets(file):
-        if packet.link == LINKTYPE_EXPORTED_PDU and packet.data.startswith(_EXPORTED):
+        if packet.link == pcie.LINKTYPE_EXPORTED_PDU and packet.data.startswith(_EXPORTED):
             yield _parsed(packet.time, packet.data[len(_EXPORTED) :])
 
 
@@ -96,16 +84,18 @@ def read_transactions(file: BinaryIO, started_ns: int = 0) -> Iterator[Transacti
 
 def _parsed(time: int, data: bytes) -> TlpPacket:
     try:
-        raw = PSEUDO_HEADER.unpack(data)
+        raw = pcie.PSEUDO_HEADER.unpack(data)
         head = {name: value for name, value in raw.items() if isinstance(value, int)}
-        name = data[PSEUDO_HEADER.size : PSEUDO_HEADER.size + head["name_length"]].decode()
+        name = data[
+            pcie.PSEUDO_HEADER.size : pcie.PSEUDO_HEADER.size + head["name_length"]
+        ].decode()
         rest = data[head["header_length"] :]
-        if head["version"] != VERSION:
+        if head["version"] != pcie.VERSION:
             raise LogError(f"the capture's pseudo-headers have version {head['version']}, not 1")
-        if Content(head["content"]) is Content.TEXT:
+        if pcie.Content(head["content"]) is pcie.Content.TEXT:
             return TlpPacket(name, time, head, None, {}, rest)
-        kind = TlpType(rest[0])
-        layout = BY_TYPE[kind]
+        kind = pcie.TlpType(rest[0])
+        layout = pcie.BY_TYPE[kind]
         fields = layout.unpack(rest)
         values = {name: value for name, value in fields.items() if isinstance(value, int)}
     except (ValueError, IndexError) as error:
@@ -115,7 +105,7 @@ def _parsed(time: int, data: bytes) -> TlpPacket:
 
 def _joined(group: list[TlpPacket], started_ns: int) -> Transaction:
     first = group[0]
-    head, flags = first.head, Flags(first.head["flags"])
+    head, flags = first.head, pcie.Flags(first.head["flags"])
     if first.kind is None:
         tlp, address, data, text = Tlp.NONE, head["base"], first.payload, first.payload.decode()
     elif first.kind in _KINDS:
@@ -124,20 +114,20 @@ def _joined(group: list[TlpPacket], started_ns: int) -> Transaction:
     else:
         raise LogError("the capture begins with a completion: its request is missing")
     obj = head["object"]
-    if flags & Flags.ADDRESS_UNKNOWN:
+    if flags & pcie.Flags.ADDRESS_UNKNOWN:
         address, obj = obj, 0
     return Transaction(
         number=head["event"],
         time=(first.time - started_ns) / 1e9,
         device=first.device,
         tlp=tlp,
-        role=Role[Purpose(head["purpose"]).name],
-        upstream=bool(flags & Flags.UPSTREAM),
+        role=Role[pcie.Purpose(head["purpose"]).name],
+        upstream=bool(flags & pcie.Flags.UPSTREAM),
         address=address,
         length=head["length"],
         data=data,
         obj=obj,
-        bar=0 if head["bar"] == NO_BAR else head["bar"],
+        bar=0 if head["bar"] == pcie.NO_BAR else head["bar"],
         text=text,
         last=head["last_event"],
         stores=head["stores"],

@@ -17,6 +17,7 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityAssembler
+from bluebridge.host_tools.analyzer.timeline import tracks
 from bluebridge.host_tools.analyzer.timeline.overview import (
     DEFAULT_LIMIT,
     Stretch,
@@ -27,16 +28,6 @@ from bluebridge.host_tools.analyzer.timeline.overview import (
     stretches,
 )
 from bluebridge.host_tools.analyzer.timeline.trace_file import TraceFile
-from bluebridge.host_tools.analyzer.timeline.tracks import (
-    Argument,
-    Drawing,
-    Lanes,
-    Mark,
-    Shape,
-    Tracks,
-    TrackWriter,
-    nanoseconds,
-)
 from bluebridge.host_tools.analyzer.transaction import Role, TimeModel, Transfer, modelled
 from bluebridge.host_tools.analyzer.views.view import Options
 
@@ -48,30 +39,30 @@ MODEL_PIDS: Final = 100
 class ModelledTime:
     """Draws work requests in processes of their own."""
 
-    def __init__(self, writer: TrackWriter, model: TimeModel) -> None:
+    def __init__(self, writer: tracks.TrackWriter, model: TimeModel) -> None:
         self._writer = writer
         self._model = model
         self._processes: dict[str, int] = {}
-        self._lanes: dict[tuple[str, str], Lanes] = {}
+        self._lanes: dict[tuple[str, str], tracks.Lanes] = {}
 
-    def draw(self, activities: Iterable[Activity]) -> list[Mark]:
+    def draw(self, activities: Iterable[Activity]) -> list[tracks.Mark]:
         """Return the marks of the work requests among activities, in order of time."""
         found = [each.transfer for each in activities if each.transfer and each.transactions]
         slices = [one for transfer in found for one in self._slices(transfer)]
         slices.sort(key=lambda one: (one[0], one[1]))
-        marks: list[Mark] = []
+        marks: list[tracks.Mark] = []
         for begin, end, machine, place, mark in slices:
             track = self._track(machine, place).take(begin, end)
             if track is not None:
                 mark.track = track
-                marks += (mark, Mark(end, Shape.END, track))
+                marks += (mark, tracks.Mark(end, tracks.Shape.END, track))
         marks.sort(key=attrgetter("time"))
         return marks
 
-    def _slices(self, transfer: Transfer) -> list[tuple[int, int, str, str, Mark]]:
+    def _slices(self, transfer: Transfer) -> list[tuple[int, int, str, str, tracks.Mark]]:
         times = self._model.times(transfer)
         whole = modelled(transfer, self._model) or 0.0
-        start = nanoseconds(transfer.start)
+        start = tracks.nanoseconds(transfer.start)
         found = []
         for one, done in zip(transfer.transactions, times, strict=True):
             if done is None:
@@ -79,7 +70,7 @@ class ModelledTime:
             begun = (times[one.parent] if one.parent is not None else 0.0) or 0.0
             begin = start + round(begun * 1e3)
             end = max(start + round(done * 1e3), begin + 1)
-            mark = Mark(begin, Shape.BEGIN, 0, one.role.value, "modelled")
+            mark = tracks.Mark(begin, tracks.Shape.BEGIN, 0, one.role.value, "modelled")
             mark.arguments = [
                 ("event", one.number),
                 ("modelled_ns", round(done * 1e3)),
@@ -91,7 +82,7 @@ class ModelledTime:
             found.append((begin, end, host_of(one.device), place, mark))
         return found
 
-    def _track(self, machine: str, place: str) -> Lanes:
+    def _track(self, machine: str, place: str) -> tracks.Lanes:
         if machine not in self._processes:
             name = f"machine {machine}, modelled by {self._model.name}"
             pid = MODEL_PIDS + len(self._processes)
@@ -99,7 +90,7 @@ class ModelledTime:
         key = machine, place
         if key not in self._lanes:
             parent, rank = self._processes[machine], _PLACES.index(place)
-            self._lanes[key] = Lanes(lambda: self._writer.track(place, parent, rank))
+            self._lanes[key] = tracks.Lanes(lambda: self._writer.track(place, parent, rank))
         return self._lanes[key]
 
 
@@ -152,13 +143,13 @@ class _Writer:
         self._reader = reader
         self._options = options
         self.trace = TraceFile(out)
-        self.tracks = Tracks(self.trace, reader.meta["devices"])
-        self.drawing = Drawing(self.tracks)
+        self.tracks = tracks.Tracks(self.trace, reader.meta["devices"])
+        self.drawing = tracks.Drawing(self.tracks)
         model = options.model
         self._modelled = None if model is None else ModelledTime(self.trace, model)
         self._gaps = 0  # the track of what is not drawn
 
-    def add(self, stretch: Stretch, marks: list[Mark], limit: int) -> None:
+    def add(self, stretch: Stretch, marks: list[tracks.Mark], limit: int) -> None:
         """Write a stretch, or the slice that stands for it, and other marks of its time."""
         if not stretch.drawn:
             self._gaps = self._gaps or self.trace.track("not drawn", 0, 0)
@@ -185,7 +176,7 @@ class _Writer:
         yield from assembler.finish()
 
 
-def _until(marks: deque[Mark], stretch: Stretch) -> list[Mark]:
+def _until(marks: deque[tracks.Mark], stretch: Stretch) -> list[tracks.Mark]:
     """Remove the values up to the end of a stretch from `marks` and return them."""
     end = stretch.blocks[-1].end
     found = []
@@ -194,17 +185,17 @@ def _until(marks: deque[Mark], stretch: Stretch) -> list[Mark]:
     return found
 
 
-def _gap(stretch: Stretch, track: int) -> list[Mark]:
+def _gap(stretch: Stretch, track: int) -> list[tracks.Mark]:
     """Return a slice for a stretch that is not drawn, with its numbers of events by kind."""
     begin = stretch.blocks[0].begin
     end = max(stretch.blocks[-1].end, begin + 1)
-    arguments: list[Argument] = []
+    arguments: list[tracks.Argument] = []
     for kind in Kind:
         count = sum(block.counts[kind] for block in stretch.blocks)
         if count:
             arguments.append((kind.name, count))
     name = f"{stretch.events} events"
     return [
-        Mark(begin, Shape.BEGIN, track, name, "not drawn", arguments),
-        Mark(end, Shape.END, track),
+        tracks.Mark(begin, tracks.Shape.BEGIN, track, name, "not drawn", arguments),
+        tracks.Mark(end, tracks.Shape.END, track),
     ]

@@ -21,9 +21,9 @@ PIECE_PACKETS: Final = 4096
 MOST_INTERNED: Final = 50_000
 """Texts of one table that are interned; further ones stand in their packets."""
 _EVENTS: Final = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
-KEYS: Final = "debug_annotation_names"
+NAMES, CATEGORIES, KEYS = "event_names", "event_categories", "debug_annotation_names"
 WORDS: Final = "debug_annotation_string_values"
-"""Names of the interned data for names of arguments and for repeated values."""
+"""Fields of the interned data: of events, and names and repeated values of arguments."""
 _ADDRESSES: Final = frozenset(("address",))  # Arguments that are shown in hexadecimal
 _WORDS: Final = frozenset(("cause", "posted by", "status", "operation"))
 """Arguments whose values are interned, since they repeat."""
@@ -36,15 +36,7 @@ class TraceFile:
         self._write = write
         self._builder = TraceProtoBuilder()
         self._packets = 0
-        self._names: dict[str, int] = {}
-        self._categories: dict[str, int] = {}
-        self._keys: dict[str, int] = {}
-        self._tables: dict[str, dict[str, int]] = {
-            "event_names": self._names,
-            "event_categories": self._categories,
-            KEYS: self._keys,
-            WORDS: {},
-        }
+        self._tables: dict[str, dict[str, int]] = {NAMES: {}, CATEGORIES: {}, KEYS: {}, WORDS: {}}
         self._last_uuid = 0
         first = self._packet()
         first.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
@@ -106,19 +98,16 @@ class TraceFile:
         return track
 
     def _describe(self, packet: Any, event: Any, mark: Mark) -> None:
-        number = self._names.get(mark.name) or self._interned(packet, "event_names", mark.name)
+        number = self._interned(packet, NAMES, mark.name)
         if number:
             event.name_iid = number
         else:
             event.name = mark.name
-        number = self._categories.get(mark.category) or self._interned(
-            packet, "event_categories", mark.category
-        )
-        event.category_iids.append(number)
-        add, keys = event.debug_annotations.add, self._keys
+        event.category_iids.append(self._interned(packet, CATEGORIES, mark.category))
+        add = event.debug_annotations.add
         for name, value in mark.arguments:
             annotation = add()
-            annotation.name_iid = keys.get(name) or self._interned(packet, KEYS, name)
+            annotation.name_iid = self._interned(packet, KEYS, name)
             if name in _ADDRESSES:
                 annotation.pointer_value = value
             elif value.__class__ is int:

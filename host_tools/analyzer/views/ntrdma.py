@@ -91,33 +91,24 @@ class Costs:
         return count / self.requests if self.requests else 0.0
 
 
-class CostTable:
-    """Sums up the costs of batches by machine, operation and size."""
+_Table = dict[tuple[str, str, int], Costs]
+"""Costs by machine, operation and size."""
 
-    def __init__(self) -> None:
-        self._rows: dict[tuple[str, str, int], Costs] = {}
 
-    def add(self, batch: Batch) -> None:
-        """Count a batch into its row."""
-        key = batch.sent.sender, operation(batch), len(batch.works)
-        row = self._rows.get(key)
-        if row is None:
-            row = self._rows[key] = Costs(*key)
-        row.batches += 1
-        row.sender = row.sender.plus(counts_of([batch.sent]))
-        row.peer = row.peer.plus(counts_of(batch.own_answers))
-
-    def rows(self) -> list[Costs]:
-        """Return the rows in the order of machine, operation and size."""
-        return [self._rows[key] for key in sorted(self._rows)]
+def _count(batch: Batch, table: _Table) -> None:
+    key = batch.sent.sender, operation(batch), len(batch.works)
+    row = table.setdefault(key, Costs(*key))
+    row.batches += 1
+    row.sender = row.sender.plus(counts_of([batch.sent]))
+    row.peer = row.peer.plus(counts_of(batch.own_answers))
 
 
 def costs(folder: Path | LogReader) -> list[Costs]:
     """Sum up the costs of a log's requests, by machine, operation and size; raises `LogError`."""
-    table = CostTable()
+    table: _Table = {}
     for batch in batches(folder):
-        table.add(batch)
-    return table.rows()
+        _count(batch, table)
+    return [table[key] for key in sorted(table)]
 
 
 COLUMNS = ("descr.", "data", "entries", "index", "bells", "MSIs")
@@ -204,7 +195,8 @@ def _lines(reader: LogReader, options: Options) -> Iterator[str]:
             f"{reader.folder} has no bridge, which NTRDMA goes through: --view wr shows the work "
             "requests of an HCA"
         )
-    finder, table = BatchFinder(), CostTable()
+    finder = BatchFinder()
+    table: _Table = {}
     finder.skip(before_wanted(reader, options))
     if options.json:
         for batch in islice(_batches(finder, reader, options), options.limit):
@@ -212,10 +204,10 @@ def _lines(reader: LogReader, options: Options) -> Iterator[str]:
         return
     yield HEADER
     for batch in islice(_batches(finder, reader, options), options.limit):
-        table.add(batch)
+        _count(batch, table)
         yield line(batch)
     yield ""
-    yield from cost_lines(table.rows())
+    yield from cost_lines([table[key] for key in sorted(table)])
     yield ""
     yield f"{'all stores':3} for what {'':19} {'count':>8}"
     for (machine, use), count in sorted(

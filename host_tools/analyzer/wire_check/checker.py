@@ -7,16 +7,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from bluebridge.device.layout.net.roce import PSN_MASK, UNRELIABLE_SERVICE, BthOpcode, Syndrome
+from bluebridge.host_tools.analyzer.wire_check import rules
 from bluebridge.host_tools.analyzer.wire_check.requests import Cause, GoBack, Read, Requests
-from bluebridge.host_tools.analyzer.wire_check.rules import (
-    RESPONSES,
-    TAKES_RECEIVE,
-    Rule,
-    Seen,
-    Violation,
-    broken,
-    later,
-)
+from bluebridge.host_tools.analyzer.wire_check.rules import Rule, Seen, Violation, broken, later
 
 _FIRST: Final = (BthOpcode.RC_READ_RESPONSE_FIRST, BthOpcode.RC_READ_RESPONSE_ONLY)
 _WITH_MSN: Final = (
@@ -49,7 +42,7 @@ class Answers:
                 if self._msn is not None and later(msn, self._msn[1]) < 0:
                     yield broken(seen, Rule.MSN_BACK, f"{msn} after {self._msn[1]}")
                 self._msn = psn, msn
-        if opcode in RESPONSES:
+        if opcode in rules.RESPONSES:
             yield from self._response(seen)
         elif opcode == BthOpcode.RC_ATOMIC_ACK:
             if not self.requests.is_atomic(seen.packet.psn):
@@ -72,7 +65,7 @@ class Answers:
             self._nak = psn
         elif kind == Syndrome.RNR_NAK >> 5:
             known = requests.sent.get(psn)
-            if known is not None and known.packet[0] not in TAKES_RECEIVE:
+            if known is not None and known.packet[0] not in rules.TAKES_RECEIVE:
                 yield broken(seen, Rule.RNR_NO_RECEIVE)
             self._rnr = psn
             requests.nak = psn, seen.time, Cause.RNR

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from bluebridge.device.layout.net.roce import ANSWERS, PSN_MASK, BthOpcode, Syndrome
+from bluebridge.device.layout.net.roce import ANSWERS, PSN_MASK, BthOpcode
 from bluebridge.device.packets.transport import TransportPacket
 
 
@@ -114,11 +114,6 @@ class Seen:
     def is_answer(self) -> bool:
         """Return True if a responder sent it."""
         return self.packet.opcode in ANSWERS
-
-    @property
-    def is_nak(self) -> bool:
-        """Return True for a sequence NAK."""
-        return self.packet.opcode == BthOpcode.RC_ACK and self.packet.syndrome == Syndrome.NAK_PSN
 
 
 def broken(seen: Seen, rule: Rule, detail: str = "") -> Violation:

@@ -26,7 +26,6 @@ from bluebridge.host_tools.analyzer.devices.model import (
     EventKind,
     PairStates,
     QueueEvent,
-    RingForms,
     SendHead,
 )
 from bluebridge.host_tools.analyzer.transaction import Role
@@ -196,7 +195,9 @@ TOY_CARD = DeviceModel(
             "OFF",
             lambda data: None,
         ),
-        rings=RingForms({}, lambda data: None, lambda event: None),
+        made={},
+        received=lambda data: None,
+        consumed=lambda event: None,
         reset=(0, 0x50),
     ),
 )
