@@ -96,10 +96,7 @@ class Lines:
 
 
 def streams(events: Iterator[Event], words: Describe) -> dict[Stream, Lines]:
-    """Return the streams of a log with their lines.
-
-    16 bytes for each event stay in memory, and each chosen number of a stream.
-    """
+    """Return the streams of a log with their lines, of each event 16 bytes."""
     found: dict[Stream, Lines] = {}
     for event in events:
         found.setdefault(stream_of(event), Lines()).add(event, words)

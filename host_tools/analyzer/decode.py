@@ -83,10 +83,7 @@ REGISTERS: tuple[ConfigRegister, ...] = (
 def config_text(
     offset: int, data: bytes, length: int, more: Iterable[tuple[int, int, str]] = ()
 ) -> str:
-    """Describe an access of `length` bytes at `offset`; `data` may be shorter.
-
-    `more` are registers that only this model has: offset, bytes, name.
-    """
+    """Describe an access; `more` are registers of its model alone: offset, bytes, name."""
     if length > _MOST:
         return "whole config space" if not offset else f"config {offset:#x}"
     parts = [

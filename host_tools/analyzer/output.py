@@ -15,6 +15,7 @@ from typing import BinaryIO
 from bluebridge.device.buslog.reader import LogError
 
 STANDARD_OUTPUT = Path("-")
+_OTHER_FILE = "name a file that can be written"
 
 
 @contextmanager
@@ -30,7 +31,9 @@ def opened(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
     except OSError as error:
         if error.errno == errno.EPIPE:
             raise
-        raise LogError(f"{path}: {error.strerror}; {_mend(error)}") from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        mend = "free some space or name a file on another disk" if full else _OTHER_FILE
+        raise LogError(f"{path}: {error.strerror}; {mend}") from error
 
 
 @contextmanager
@@ -54,12 +57,6 @@ def _opened(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
-
-
-def _mend(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "free some space or name a file on another disk"
-    return "name a file that can be written"
 
 
 _BOLD, _RED, _GREEN, _YELLOW, _CYAN = "1", "31", "32", "33", "36"

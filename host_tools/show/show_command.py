@@ -217,7 +217,10 @@ def _lines(answer: Answer, *, one: bool) -> Iterator[str]:
             name = function["name"]
             yield f"{name}: an internal error stopped it; `bluebridge show {name} regs` has why"
     if not items:
-        yield from (_empty(kind, each) for each in answer.functions)
+        for each in answer.functions:
+            started = each.get("initialised", True) or each.get("failed")
+            why = "" if started else ": no driver has started it"
+            yield f"{each['name']} has no {kind.title}{why}"
     elif kind.name == "config":
         yield from text.names(items)
     elif kind.columns and (not one or kind.offsets):
@@ -227,9 +230,3 @@ def _lines(answer: Answer, *, one: bool) -> Iterator[str]:
         for position, item in enumerate(items):
             yield from [""] if position else []
             yield from text.page(kind, item)
-
-
-def _empty(kind: Kind, function: dict[str, Any]) -> str:
-    started = function.get("initialised", True) or function.get("failed")
-    why = "" if started else ": no driver has started it"
-    return f"{function['name']} has no {kind.title}{why}"

@@ -18,7 +18,6 @@ import zlib
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from bluebridge.device.buslog.positions import about_last
 from bluebridge.device.buslog.reader import LogReader
@@ -40,7 +39,9 @@ class KeptWords:
     def __init__(self, folder: Path) -> None:
         reader = LogReader(folder)
         self._folder = reader.folder / FOLDER
-        self._origin = f"{_of(reader.meta)} {_code()}"
+        names = ("version", "started_ns", "started_monotonic_ns")  # which another log has otherwise
+        log = _digest(json.dumps([reader.meta.get(name) for name in names]).encode())
+        self._origin = f"{log} {_code()}"
 
     def part(self, number: int) -> bytes | None:
         """Return the packed words of a part; None where there are none that are of use."""
@@ -75,12 +76,6 @@ def unpack(packed: bytes) -> bytes | None:
     except zlib.error:
         return None
     return words if stream.eof and not stream.unused_data else None
-
-
-def _of(meta: dict[str, Any]) -> str:
-    """Return a word for a log: another one that is written into the folder has another."""
-    names = ("version", "started_ns", "started_monotonic_ns")
-    return _digest(json.dumps([meta.get(name) for name in names]).encode())
 
 
 @cache

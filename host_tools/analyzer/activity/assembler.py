@@ -1,7 +1,4 @@
-"""Assembles the events of a log into activities, in one pass and bounded memory.
-
-Of HCAs, those of work requests come from the room of analysis, all others from here.
-"""
+"""Assembles the events of a log into activities, in one pass and bounded memory."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from bluebridge.host_tools.analyzer.activity.bridge_assembly import BridgeAssemb
 from bluebridge.host_tools.analyzer.activity.commands import CommandActivities, ResetActivities
 from bluebridge.host_tools.analyzer.analysis.assembly import TransferAssembler
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
-from bluebridge.host_tools.analyzer.devices.model import Adapter, EventKind, QueueEvent
+from bluebridge.host_tools.analyzer.devices.model import Adapter, EventKind
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of, model_of
 from bluebridge.host_tools.analyzer.transaction import Role, Transaction, Transfer
 
@@ -67,7 +64,9 @@ class InterruptActivities:
         elif entry.kind is EventKind.PORT:
             found = self._of_link(event, one, entry.number)
         if found is None:
-            activity = _begun(event, one, entry)
+            activity = started(event, one, _KINDS.get(entry.kind, ActivityKind.INTERRUPT))
+            if entry.state:
+                activity.title = f"port {entry.number} {entry.state}"
             completed = entry.number if entry.kind is EventKind.COMPLETION else None
             activity.cause = cause if completed is None else self._completions.get(completed)
             self._activities.open(activity, event.number)
@@ -122,13 +121,6 @@ class InterruptActivities:
             return None
         place = self._activities.join(link, event, one, 0)
         return None if place is None else (link, place)
-
-
-def _begun(event: Event, one: Transaction, entry: QueueEvent) -> Activity:
-    activity = started(event, one, _KINDS.get(entry.kind, ActivityKind.INTERRUPT))
-    if entry.state:
-        activity.title = f"port {entry.number} {entry.state}"
-    return activity
 
 
 INTERNAL_ERROR = "internal error"

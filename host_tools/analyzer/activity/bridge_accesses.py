@@ -27,10 +27,7 @@ _OTHER = RegisterUse(Use.OTHER)
 
 @dataclass(frozen=True, slots=True)
 class RegisterAccess:
-    """An access of a register; `value` has its bytes at the positions of the register's bits.
-
-    `words` are the names of block and register, as the decoder writes them.
-    """
+    """An access of a register: `value` at the places of its bits, `words` its block and name."""
 
     by: RegisterUse
     words: str

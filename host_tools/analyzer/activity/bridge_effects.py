@@ -169,10 +169,7 @@ def join(first: Transaction, one: Transaction) -> None:
 
 
 PATIENCE_SECONDS = 3.0
-"""Seconds after which a doorbell that was not cleared is completed.
-
-A bridge holds one for two seconds (`bluebridge.device.ntb.switchtec_doorbells`).
-"""
+"""Seconds after which a doorbell that was not cleared is complete: a bridge holds one for two."""
 MOST_WAITING = 64
 """Messages of one slot that wait at most for those before them."""
 MOST_PARTS = 32
@@ -274,10 +271,7 @@ class Doorbells:
 
     def delivered(self, bits: int) -> Rung | None:
         """Return the first ring with some of the bits; for messages the one in the slot."""
-        for each in self._rung:
-            if each.bits & bits:
-                return each
-        return None
+        return next((each for each in self._rung if each.bits & bits), None)
 
     def reaction(self, one: Transaction, bits: int, *, clears: bool) -> bool:
         """Take a read of set bits, or a write that clears them; return whether it was listed."""

@@ -149,7 +149,9 @@ class TransferAssembler:
         if role is Role.REQUEST:
             self._sent(event, transfer)
         elif role is Role.RESPONSE:
-            self._answered(event, transfer)
+            transfer.peer = transfer.peer or function_of(event.device)
+            if len(event.data) >= HEAD.size and HEAD.unpack_from(event.data)[2] == Syndrome.ACK:
+                self._settle_up_to(event.number, transfer)
 
     def _begun(self, event: Event, one: Transaction, known: Transfer | None) -> Transfer:
         """Begin a work request whose entry was fetched, or taken from the BlueFlame register."""
@@ -208,11 +210,6 @@ class TransferAssembler:
         flags, _, _, _, psn, *_ = HEAD.unpack_from(event.data)
         transfer.psn, transfer.length, transfer.peer_qpn = psn, event.length, event.obj
         if not flags & RELIABLE:
-            self._settle_up_to(event.number, transfer)
-
-    def _answered(self, event: Event, transfer: Transfer) -> None:
-        transfer.peer = transfer.peer or function_of(event.device)
-        if len(event.data) >= HEAD.size and HEAD.unpack_from(event.data)[2] == Syndrome.ACK:
             self._settle_up_to(event.number, transfer)
 
     def _completed(self, event: Event, one: Transaction) -> None:
@@ -295,10 +292,7 @@ def _add(transfer: Transfer, one: Transaction) -> None:
 
 
 def _is_remote(transfer: Transfer, one: Transaction) -> bool:
-    """Return whether a transaction is on the peer's bus.
-
-    When a port sends to itself, the transactions between request and response count as the peer's.
-    """
+    """Whether a transaction is on the peer's bus; a port's own peer is it until it responds."""
     if one.role is Role.RESPONSE or function_of(one.device) != transfer.device:
         return True
     return (

@@ -68,7 +68,11 @@ def transaction_of(event: Event) -> Transaction:
     elif kind is Kind.DMA_WRITE:
         tlp, role, upstream = Tlp.MEMORY_WRITE, _WRITE_ROLES[event.what], True
     elif kind is Kind.MMIO_WRITE:
-        role, obj = _register(event)
+        adapter = model_of(event.device).adapter
+        if adapter is not None:
+            role, obj = adapter.written(event)
+        else:
+            role, obj = Role.WINDOW if event.bar else Role.REGISTER_WRITE, 0
         tlp, upstream = Tlp.MEMORY_WRITE, False
     elif kind is Kind.WIRE:
         role = Role.RESPONSE if event.what is What.RESPONSE else Role.REQUEST
@@ -83,13 +87,6 @@ def transaction_of(event: Event) -> Transaction:
         event.number, event.time, event.device, tlp, role, upstream, event.address, length,
         event.data, obj, event.bar, text, event.number,
     )  # fmt: skip
-
-
-def _register(event: Event) -> tuple[Role, int]:
-    adapter = model_of(event.device).adapter
-    if adapter is not None:
-        return adapter.written(event)
-    return (Role.WINDOW if event.bar else Role.REGISTER_WRITE), 0
 
 
 def transactions(events: Iterable[Event]) -> Iterator[Transaction]:

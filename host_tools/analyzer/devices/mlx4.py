@@ -13,13 +13,8 @@ from bluebridge.device.layout.mlx4 import bar0, commands, contexts, cqe, eqe, ua
 from bluebridge.device.layout.mlx4.commands import Opcode, name_of
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.wqe import DS_MASK, SendOpcode
+from bluebridge.host_tools.analyzer.devices import mlx4_entries as entries
 from bluebridge.host_tools.analyzer.devices import model
-from bluebridge.host_tools.analyzer.devices.mlx4_entries import (
-    receive_entry,
-    receive_parts,
-    send_entry,
-    send_parts,
-)
 from bluebridge.host_tools.analyzer.transaction import OK, Role
 
 _OPCODE = 0xFFF
@@ -190,15 +185,17 @@ def _record(event: Event) -> str:
 
 def _send_words(event: Event) -> str:
     datagram = event.what is What.UD_WQE
-    return f"WQE qpn={event.obj:#x} {send_entry(event.data, event.length, datagram=datagram)}"
+    return (
+        f"WQE qpn={event.obj:#x} {entries.send_entry(event.data, event.length, datagram=datagram)}"
+    )
 
 
 def _parts(event: Event) -> Iterable[tuple[fields.Struct, int]]:
     data = event.data
     if event.what in (What.SQ_WQE, What.UD_WQE):
-        return send_parts(data, datagram=event.what is What.UD_WQE)
+        return entries.send_parts(data, datagram=event.what is What.UD_WQE)
     if event.what in (What.RQ_WQE, What.SRQ_WQE):
-        return receive_parts(data, 16 if event.what is What.SRQ_WQE else 0)
+        return entries.receive_parts(data, 16 if event.what is What.SRQ_WQE else 0)
     if event.what is What.CQE and len(data) >= cqe.CQE_SIZE:
         table = cqe.CQE if _failure(data) is None else cqe.ERROR_CQE
         return ((table, len(data) - cqe.CQE_SIZE),)
@@ -215,8 +212,10 @@ MLX4 = model.DeviceModel(
     words={
         What.SQ_WQE: _send_words,
         What.UD_WQE: _send_words,
-        What.RQ_WQE: lambda event: f"RQ WQE qpn={event.obj:#x} {receive_entry(event.data)}",
-        What.SRQ_WQE: lambda event: f"SRQ WQE srqn={event.obj:#x} {receive_entry(event.data[16:])}",
+        What.RQ_WQE: lambda event: f"RQ WQE qpn={event.obj:#x} {entries.receive_entry(event.data)}",
+        What.SRQ_WQE: lambda event: (
+            f"SRQ WQE srqn={event.obj:#x} {entries.receive_entry(event.data[16:])}"
+        ),
         What.CQE: _cqe_words,
         What.EQE: _eqe_words,
         What.DOORBELL_RECORD: _record,

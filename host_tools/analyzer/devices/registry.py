@@ -1,7 +1,4 @@
-"""The registry of device models: a new card or bridge is a row here, and its tables.
-
-Rows of bridges follow from `bluebridge.device.layout.ntb.models`; that of I/OAT engines is here.
-"""
+"""The registry of device models: a card is a row here, a bridge one of `layout.ntb.models`."""
 
 from __future__ import annotations
 
@@ -11,12 +8,6 @@ from functools import lru_cache
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout import ioat
 from bluebridge.device.layout.buslog import What
-from bluebridge.device.layout.ioat import (
-    COMPLETION,
-    DESCRIPTOR,
-    DESCRIPTOR_SIZE,
-    Operation,
-)
 from bluebridge.device.layout.ntb.models import MODELS as BRIDGES
 from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.host_tools.analyzer.devices.mlx4 import MLX4
@@ -25,21 +16,21 @@ from bluebridge.host_tools.analyzer.devices.model import Adapter, DeviceKind, De
 
 def _descriptor(event: Event) -> str:
     data = event.data
-    if len(data) < DESCRIPTOR_SIZE:
+    if len(data) < ioat.DESCRIPTOR_SIZE:
         return f"descriptor of channel {event.obj}"
-    get = DESCRIPTOR.get
+    get = ioat.DESCRIPTOR.get
     marks = [name for name in ("null", "interrupt", "completion_write", "fence") if get(data, name)]
-    name = named(Operation, get(data, "operation"))
+    name = named(ioat.Operation, get(data, "operation"))
     what = f"{name} {get(data, 'source'):#x} > {get(data, 'destination'):#x}"
     what = "" if get(data, "null") else f"{what} bytes={get(data, 'size')} "
     return f"descriptor channel={event.obj} {what}{' '.join(marks)}".strip()
 
 
 def _completion(event: Event) -> str:
-    if len(event.data) < COMPLETION.size:
+    if len(event.data) < ioat.COMPLETION.size:
         return f"completion of channel {event.obj}"
-    name = named(ioat.State, COMPLETION.get(event.data, "state"))
-    last = COMPLETION.get(event.data, "descriptor") << 6
+    name = named(ioat.State, ioat.COMPLETION.get(event.data, "state"))
+    last = ioat.COMPLETION.get(event.data, "descriptor") << 6
     return f"completion channel={event.obj} {name} descriptor={last:#x}"
 
 

@@ -26,10 +26,7 @@ class Setting(Enum):
 
 @dataclass(slots=True)
 class SendGroup:
-    """Sends of one payload and one `PostedBy`: their number, and sums in microseconds.
-
-    `latency` and `cpu` are modelled, `wall` is by the server's clock.
-    """
+    """Sends of one payload and way: sums in us, modelled in `latency` and `cpu`, real in `wall`."""
 
     sends: int = 0
     latency: float = 0.0

@@ -1,7 +1,4 @@
-"""Follows what NTRDMA's ports tell each other: scratchpads, blocks, commands and responses.
-
-Guests wrote all of it, so impossible values are ignored.
-"""
+"""Follows what NTRDMA's ports tell each other: guests wrote it, so it may be impossible."""
 
 from __future__ import annotations
 

@@ -149,10 +149,7 @@ def _report(path: Path, summary: Summary) -> str:
 
 
 def write_dissector(path: Path, *, replace: bool) -> None:
-    """Write Wireshark's dissector of packets of buses, in folders that it makes, and say its use.
-
-    Raises `LogError` and then leaves no file.
-    """
+    """Write Wireshark's dissector of buses and say its use; after a `LogError` there is no file."""
     with contextlib.suppress(OSError):  # `opened` says what is wrong with the path
         path.parent.mkdir(parents=True, exist_ok=True)
     with opened(path, replace=replace) as file:

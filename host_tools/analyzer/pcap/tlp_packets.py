@@ -67,10 +67,7 @@ _EXPORTED: Final = tags(pcie.DISSECTOR)
 
 
 class BusPackets:
-    """Divides the transactions of a log, in its order, into packets.
-
-    Requests are numbered by a tag of 8 bits per function and direction.
-    """
+    """Divides a log's transactions into packets, tagged in 8 bits by function and direction."""
 
     def __init__(self, bases: BarBases) -> None:
         self._bases = bases

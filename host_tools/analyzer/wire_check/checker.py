@@ -120,10 +120,7 @@ Place = tuple[bytes, bytes, int]
 
 @dataclass
 class Checker:
-    """Holds packets against the rules in the order in which they left their senders.
-
-    `interval` is the least time between two CNPs for a queue pair in ns.
-    """
+    """Holds packets, in order, against the rules; CNPs are `interval` ns apart at least."""
 
     interval: int = 0
     flows: dict[Place, Requests] = field(default_factory=dict)

@@ -9,18 +9,8 @@ from enum import StrEnum
 from typing import Final
 
 from bluebridge.device.layout.net.roce import MTU_BYTES, PSN_MASK, UNRELIABLE_SERVICE, BthOpcode
-from bluebridge.host_tools.analyzer.wire_check.rules import (
-    ATOMICS,
-    FIRSTS,
-    LASTS,
-    MIDDLES,
-    WRITES,
-    Rule,
-    Seen,
-    Violation,
-    broken,
-    later,
-)
+from bluebridge.host_tools.analyzer.wire_check import rules
+from bluebridge.host_tools.analyzer.wire_check.rules import Rule, Seen, Violation, broken, later
 
 _KEPT: Final = 1 << 15  # The most packets of a flow that are remembered
 _READS: Final = 256
@@ -127,7 +117,7 @@ class Requests:
 
         Its message begins there, and its PSN is far from any that this connection has used.
         """
-        if self.next is None or seen.packet.opcode in MIDDLES or seen.packet.opcode in LASTS:
+        if self.next is None or seen.packet.opcode in rules.MIDDLES | rules.LASTS:
             return False
         return not -_KEPT < later(seen.packet.psn, self.next) < _KEPT
 
@@ -170,12 +160,12 @@ class Requests:
         if not self._in_order(opcode):
             yield broken(seen, Rule.ORDER)
             self._message = None
-        if opcode in FIRSTS:
+        if opcode in rules.FIRSTS:
             self._message, self._bytes, self._total = opcode, 0, packet.length
             self.learn(len(packet.payload))
         if not self._right_size(opcode, len(packet.payload)):
             yield broken(seen, Rule.SIZE, f"{len(packet.payload)} bytes")
-        if opcode in LASTS:
+        if opcode in rules.LASTS:
             self._message = None
         self.sent[packet.psn] = Sent(_contents(seen), seen.time)
         while len(self.sent) > _KEPT:
@@ -183,22 +173,24 @@ class Requests:
 
     def _in_order(self, opcode: int) -> bool:
         """Return True if a packet goes on with the message that was begun, or begins one."""
-        if opcode not in MIDDLES and opcode not in LASTS:
+        if opcode not in rules.MIDDLES and opcode not in rules.LASTS:
             self._sure = True
             return self._message is None
         if not self._sure:
             return True
-        return self._message is not None and (opcode in WRITES) == (self._message in WRITES)
+        writes, begun = rules.WRITES, self._message
+        return begun is not None and (opcode in writes) == (begun in writes)
 
     def _right_size(self, opcode: int, size: int) -> bool:
         self._bytes += size
-        if opcode in FIRSTS or opcode in MIDDLES:
+        if opcode in rules.FIRSTS or opcode in rules.MIDDLES:
             return size == self.pmtu and size in MTU_BYTES.values()
         if self.pmtu and size > self.pmtu:
             return False
-        if opcode not in LASTS:
+        if opcode not in rules.LASTS:
             return True
-        return size > 0 and not (self._sure and opcode in WRITES and self._bytes != self._total)
+        wrong = opcode in rules.WRITES and self._bytes != self._total
+        return size > 0 and not (self._sure and wrong)
 
     def _span(self, seen: Seen) -> int:
         packet = seen.packet
@@ -213,15 +205,13 @@ class Requests:
 
     def inside_read(self, psn: int) -> Read | None:
         """Return the newest READ of which a PSN is an answer's, None if there is none."""
-        for read in reversed(self.reads):
-            if 0 <= later(psn, read.psn) < read.span:
-                return read
-        return None
+        found = (each for each in reversed(self.reads) if 0 <= later(psn, each.psn) < each.span)
+        return next(found, None)
 
     def is_atomic(self, psn: int) -> bool:
         """Return True if an atomic operation was sent with this PSN."""
         known = self.sent.get(psn)
-        return known is not None and known.packet[0] in ATOMICS
+        return known is not None and known.packet[0] in rules.ATOMICS
 
     def was_sent(self, psn: int) -> bool:
         """Return True if a packet with this PSN was sent."""
