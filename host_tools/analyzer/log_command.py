@@ -20,7 +20,6 @@ from bluebridge.host_tools.analyzer.pcap import export
 from bluebridge.host_tools.analyzer.views import (
     activities,
     bridges,
-    events,
     ntrdma,
     traffic,
     transactions,
@@ -28,15 +27,11 @@ from bluebridge.host_tools.analyzer.views import (
 )
 from bluebridge.host_tools.analyzer.views.view import Options
 
-VIEWS = {
-    module.VIEW.name: module.VIEW
-    for module in (events, transactions, work_requests, activities, bridges, traffic, ntrdma)
-}
+_MODULES = (transactions, work_requests, activities, bridges, traffic, ntrdma)
+VIEWS = {view.name: view for view in (transactions.EVENTS, *(each.VIEW for each in _MODULES))}
 """The views by their names for `--view`; the first one is the default."""
-DEFAULT = events.VIEW.name
+DEFAULT = transactions.EVENTS.name
 TABLE = transactions.VIEW.name
-
-
 GZIP_LEVEL = 4
 """Compression level that takes half of the default's time; files are a few percent larger."""
 _TREES = " or ".join(view.name for view in VIEWS.values() if view.tree)

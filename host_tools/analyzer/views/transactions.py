@@ -1,4 +1,4 @@
-"""The view of transactions: the columns of the study's figures 4.5 and 4.6.
+"""The views of every event, and of transactions in the columns of the study's figures 4.5 and 4.6.
 
 `102/1` is the port of transactions from the adapter to its host, `104/1` of those to the adapter,
 as in the figures: reads by the adapter are in the first column, their completions in the second.
@@ -15,9 +15,11 @@ from itertools import chain, islice
 
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout import reference
+from bluebridge.host_tools.analyzer import event_lines, rtrs
 from bluebridge.host_tools.analyzer.analysis.classify import transactions
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.event_lines import NamedField, named_fields
+from bluebridge.host_tools.analyzer.ntrdma.decoder import decoder_of
 from bluebridge.host_tools.analyzer.transaction import Tlp, Transaction, split
 from bluebridge.host_tools.analyzer.views import view
 from bluebridge.host_tools.analyzer.views.view import Options, View
@@ -165,3 +167,22 @@ def _row(one: Transaction, decoder: _Decoder, *, tree: bool) -> view.Row:
 
 
 VIEW = View("table", "a PCIe analyzer's table", _lines, event_filters=True, tree=True)
+
+
+def _event_lines(reader: LogReader, options: Options) -> Iterator[str]:
+    header, line = event_lines.HEADER, event_lines.table_line
+    if options.decoded and options.width is not None and options.width < len(header) + 40:
+        header, line = event_lines.NARROW_HEADER, event_lines.narrow_line
+    if options.json:
+        line = event_lines.json_line
+    else:
+        yield header if options.decoded else header.removesuffix(" decoded").rstrip()
+    words: event_lines.Describe = decode
+    if options.decoded:
+        wanted = options.wanted
+        words = decoder_of(reader, wanted, rtrs.decoder_of(reader, wanted))
+    for event in islice(reader.events(options.wanted), options.limit):
+        yield line(event, decoded=options.decoded, words=words)
+
+
+EVENTS = View("events", "every event", _event_lines, event_options=True, event_filters=True)

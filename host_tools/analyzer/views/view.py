@@ -35,7 +35,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A view, listed in `bluebridge.host_tools.analyzer.log_command`.
+    """A view, one of `log_command.VIEWS`.
 
     `summary` is what `--help` says of it. `lines` gives the lines that are printed and may raise
     `LogError`. The flags say what it takes: `event_options` for --decode and --pcap,
