@@ -24,13 +24,12 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.net.roce import Syndrome
 from bluebridge.host_tools.analyzer import rtrs
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of, beyond_adapters
-from bluebridge.host_tools.analyzer.event_lines import KINDS, plain_line
+from bluebridge.host_tools.analyzer.event_lines import KINDS, Describe, plain_line
 from bluebridge.host_tools.analyzer.ntrdma.decoder import Decoder
 from bluebridge.host_tools.analyzer.ntrdma.stores import KINDS as STORE_KINDS
 from bluebridge.host_tools.analyzer.transaction import OK
 
 Value = int | str
-Describe = Callable[[Event], str]
 
 _PAIR: Final = re.compile(r"([A-Za-z_][\w.]*)=('[^']*'|[^\s,;]+)")
 _STATUS: Final = re.compile(r" ([A-Z][A-Z_]+) \d+ us(?::|$)")

@@ -10,7 +10,6 @@ import contextlib
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
 
 from bluebridge.device.buslog.reader import Event, Filter, LogError, LogReader
 from bluebridge.device.buslog.wire import read_message
@@ -24,6 +23,7 @@ from bluebridge.device.layout.net.roce import GSI_QPN, Op
 from bluebridge.device.layout.net.rtrs import CONN_REQ, CONN_RSP, MAGIC, ImmediateType, MessageType
 from bluebridge.device.packets.message import WireMessage
 from bluebridge.host_tools.analyzer.decode import decode
+from bluebridge.host_tools.analyzer.devices.model import named
 
 _SHOWN = 4  # bytes of an UUID
 
@@ -258,7 +258,7 @@ def _session(data: bytes) -> str:
 
 def _open(data: bytes) -> str:
     name = rnbd.OPEN.get_raw(data, "dev_name").partition(b"\0")[0].decode(errors="replace")
-    return f" {name!r} {_name(AccessMode, rnbd.OPEN.get(data, 'access_mode'))}"
+    return f" {name!r} {named(AccessMode, rnbd.OPEN.get(data, 'access_mode'))}"
 
 
 def _opened(data: bytes) -> str:
@@ -274,20 +274,9 @@ def _io(data: bytes) -> str:
     word = get(data, "rw")
     flags = "".join(f" {flag.name}" for flag in IoFlag if word & flag)
     return (
-        f" {_name(Operation, word & rnbd.OPERATION_MASK)}{flags} device={get(data, 'device_id')} "
+        f" {named(Operation, word & rnbd.OPERATION_MASK)}{flags} device={get(data, 'device_id')} "
         f"sector={get(data, 'sector')} bytes={get(data, 'bi_size')}"
     )
-
-
-def _close(data: bytes) -> str:
-    return f" device={rnbd.CLOSE.get(data, 'device_id')}"
-
-
-def _name(kind: type[IntEnum], value: int) -> str:
-    try:
-        return kind(value).name
-    except ValueError:
-        return f"{value:#x}"
 
 
 _FORMS: dict[int, tuple[Struct, Callable[[bytes], str]]] = {
@@ -296,7 +285,10 @@ _FORMS: dict[int, tuple[Struct, Callable[[bytes], str]]] = {
     rnbd.MessageType.OPEN: (rnbd.OPEN, _open),
     rnbd.MessageType.OPEN_RSP: (rnbd.OPEN_RSP, _opened),
     rnbd.MessageType.IO: (rnbd.IO, _io),
-    rnbd.MessageType.CLOSE: (rnbd.CLOSE, _close),
+    rnbd.MessageType.CLOSE: (
+        rnbd.CLOSE,
+        lambda data: f" device={rnbd.CLOSE.get(data, 'device_id')}",
+    ),
 }
 
 

@@ -9,7 +9,7 @@ from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
-from bluebridge.host_tools.analyzer.ntrdma.decoder import name
+from bluebridge.host_tools.analyzer.devices.model import named
 from bluebridge.host_tools.analyzer.ntrdma.requests import Batch, Stored, Work
 from bluebridge.host_tools.analyzer.ntrdma.stores import Begin, Carrier
 from bluebridge.host_tools.analyzer.transaction import PostedBy, Role, Transaction, Transfer
@@ -33,10 +33,10 @@ def _transfer(work: Work, batch: Batch, place: int, number: int) -> Transfer:
     if not place:  # the others of a batch have no write of their own
         by_engine = batch.sent.index.store.carrier.is_descriptor
         transfer.posted_by = PostedBy.DOORBELL if by_engine else PostedBy.STORES
-    transfer.opcode = "" if entry is None else name(WorkCode, entry.op)
+    transfer.opcode = "" if entry is None else named(WorkCode, entry.op)
     transfer.length = 0 if entry is None else entry.length
     transfer.peer = batch.peer
-    transfer.status = "" if work.status is None else name(WorkStatus, work.status)
+    transfer.status = "" if work.status is None else named(WorkStatus, work.status)
     transfer.transactions = tree.transactions()
     transfer.notes += _notes(work, batch, transfer.transactions)
     return transfer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from enum import IntEnum
 
 from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.device.layout.buslog import Kind, What
@@ -16,8 +15,9 @@ from bluebridge.device.layout.ntrdma import work
 from bluebridge.device.layout.ntrdma.commands import CommandCode, QueueState
 from bluebridge.device.layout.ntrdma.port import PEER_INFO, PING, PortState, Spad
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
-from bluebridge.host_tools.analyzer.devices.model import DeviceKind
+from bluebridge.host_tools.analyzer.devices.model import DeviceKind, named
 from bluebridge.host_tools.analyzer.devices.registry import beyond_adapters
+from bluebridge.host_tools.analyzer.event_lines import Describe
 from bluebridge.host_tools.analyzer.ntrdma.memory import INDEX_OF, Area, Memory, Use
 from bluebridge.host_tools.analyzer.ntrdma.ports import Place, Ports
 from bluebridge.host_tools.analyzer.ntrdma.resources import WORD, pieces, send_of
@@ -60,7 +60,8 @@ def store_text(event: Event, place: Place, receiver: Memory) -> str:
     """Describe a store in words; empty when its place is unknown."""
     area, region = place.area, place.region
     if place.use is Use.MESSAGE:
-        return _message(event, receiver)
+        known = receiver.message == (event.address, _word(event))
+        return f"interrupts {receiver.name}" if known else ""
     if region is not None:
         where = region.address + place.offset
         return f"{event.length} bytes of region {region.key:#x} of {region.owner} at {where:#x}"
@@ -102,13 +103,8 @@ def _bells(event: Event, first: int, receiver: Memory) -> str:
     )
 
 
-def _message(event: Event, receiver: Memory) -> str:
-    known = receiver.message == (event.address, _word(event))
-    return f"interrupts {receiver.name}" if known else ""
-
-
 def _ping(data: bytes) -> str:
-    state = name(PortState, PING.get(data, "state"))
+    state = named(PortState, PING.get(data, "state"))
     return f"ping {state} sequence={PING.get(data, 'sequence')}"
 
 
@@ -157,12 +153,12 @@ def _command(command: bytes) -> str:
     op = layout.RESPONSE.get(command, "op")
     if op == CommandCode.CM_MESSAGE:
         attribute = MAD.get(bytes(_MAD_HEAD) + command[_MAD_HEAD:], "attr_id")
-        return f"CM {name(CmAttribute, attribute)}"
+        return f"CM {named(CmAttribute, attribute)}"
     form = _FORMS.get(op)
     said = "" if form is None else form.describe(command).partition(" ")[2]
     if op == CommandCode.QP_MODIFY:
-        said += f" ({name(QueueState, layout.QP_MODIFY.get(command, 'state'))})"
-    return f"{name(CommandCode, op)} {said}".strip()
+        said += f" ({named(QueueState, layout.QP_MODIFY.get(command, 'state'))})"
+    return f"{named(CommandCode, op)} {said}".strip()
 
 
 def _response(response: bytes) -> str:
@@ -175,12 +171,12 @@ def _response(response: bytes) -> str:
         for item in form
         if item.name not in ("op", "status") and form.get(response, item.name)
     ]
-    return f"{name(CommandCode, op)} {ending} {' '.join(values)}".strip()
+    return f"{named(CommandCode, op)} {ending} {' '.join(values)}".strip()
 
 
 def _send(entry: bytes) -> str:
     send = send_of(entry)
-    words = [f"{name(WorkCode, send.op)} bytes={send.length}"]
+    words = [f"{named(WorkCode, send.op)} bytes={send.length}"]
     if send.op in _WITH_MEMORY:
         words.append(f"address={send.address:#x} key={send.key:#x}")
     if send.op in _WITH_RECEIVE:
@@ -189,7 +185,7 @@ def _send(entry: bytes) -> str:
         words.append(f"immediate={send.immediate:#x}")
     words += [f"to {length} bytes at {at:#x} of {key:#x}" for at, length, key in send.pieces[:2]]
     if send.status:
-        words.append(name(WorkStatus, send.status))
+        words.append(named(WorkStatus, send.status))
     return " ".join(words)
 
 
@@ -202,7 +198,7 @@ def _receive(entry: bytes) -> str:
 
 def _completion(entry: bytes) -> str:
     get = work.COMPLETION.get
-    op, status = name(WorkCode, get(entry, "op")), name(WorkStatus, get(entry, "status"))
+    op, status = named(WorkCode, get(entry, "op")), named(WorkStatus, get(entry, "status"))
     return f"{op} {status} bytes={get(entry, 'length')}"
 
 
@@ -225,17 +221,6 @@ _ENTRIES: dict[Use, Callable[[bytes], str]] = {
     Use.BUFFERS: _buffer,
     Use.LENGTHS: _frame,
 }
-
-
-def name(kind: type[IntEnum], value: int) -> str:
-    """Return the name of a value, or the value if it has none."""
-    try:
-        return kind(value).name
-    except ValueError:
-        return f"{value:#x}"
-
-
-Describe = Callable[[Event], str]
 
 
 def decoder_of(reader: LogReader, wanted: Filter, describe: Describe) -> Describe:

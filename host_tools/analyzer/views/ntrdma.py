@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
+from bluebridge.host_tools.analyzer.devices.model import named
 from bluebridge.host_tools.analyzer.devices.registry import beyond_adapters
 from bluebridge.host_tools.analyzer.ntrdma.batches import BatchFinder, batches
-from bluebridge.host_tools.analyzer.ntrdma.decoder import name
 from bluebridge.host_tools.analyzer.ntrdma.requests import Batch, Publication
 from bluebridge.host_tools.analyzer.views import view
 from bluebridge.host_tools.analyzer.views.view import Options, View, before_wanted, wanted_events
@@ -61,7 +61,7 @@ def _of(each: Publication) -> Counts:
 
 def operation(batch: Batch) -> str:
     """Return the operation of a batch: a `WorkCode`, `mixed`, or `?` without a logged entry."""
-    names = {"?" if each.op is None else name(WorkCode, each.op) for each in batch.works}
+    names = {"?" if each.op is None else named(WorkCode, each.op) for each in batch.works}
     return names.pop() if len(names) == 1 else "mixed"
 
 
@@ -162,7 +162,7 @@ def _status(batch: Batch) -> str:
         if work.status is None:
             return "no answer"
         if work.status:
-            return name(WorkStatus, work.status)
+            return named(WorkStatus, work.status)
     return "OK"
 
 
