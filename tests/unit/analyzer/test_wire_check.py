@@ -79,12 +79,17 @@ def test_own_traffic_in_any_weather_breaks_no_rule() -> None:
     assert causes == set(Cause)
 
 
+def first_nak(packets: Sequence[Seen]) -> int:
+    kinds = [(each.packet.opcode, each.packet.syndrome) for each in packets]
+    return kinds.index((BthOpcode.RC_ACK, Syndrome.NAK_PSN))
+
+
 def test_times_of_a_retransmission() -> None:
     """The NAK names what was lost; detection begins with the first packet behind it."""
     packets = traffic(1)
     broken, checker = checked(packets)
     (back,) = checker.went_back
-    nak = next(each for each in packets if each.is_nak)
+    nak = packets[first_nak(packets)]
     again = packets[back.number - 1]
     assert (broken, back.cause, back.psn) == ([], Cause.NAK, nak.packet.psn)
     assert (back.detection, back.reaction) == (nak.time - 3 * STEP, again.time - nak.time)
@@ -147,7 +152,7 @@ def answer(
 
 def nak_again(packets: list[Seen]) -> None:
     """A responder that reports a lost packet twice."""
-    at = next(at for at, each in enumerate(packets) if each.is_nak)
+    at = first_nak(packets)
     packets.insert(at, packets[at])
 
 
