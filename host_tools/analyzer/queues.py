@@ -266,8 +266,8 @@ class Queues:
         found = RECORD.fullmatch(event.text)
         if found is None or found["status"] != OK:
             return
-        states = adapter_of(event.device).states
-        known = states.transitions.get(found["name"])
+        adapter = adapter_of(event.device)
+        known = adapter.transitions.get(found["name"])
         if known is None:
             self.rings.commanded(event, found["name"], int(found["in_mod"], 16), mailbox)
             return
@@ -275,8 +275,8 @@ class Queues:
         pair = self.pairs.get(queue, _UNKNOWN)
         sources, target = known
         source = pair.state or (sources[0] if len(sources) == 1 else "")
-        if source == states.names[0] and target != source:
-            pair = Pair(source, context=states.context(mailbox))
+        if source == adapter.states[0] and target != source:
+            pair = Pair(source, context=adapter.context(mailbox))
             self.rings.pair_made(*queue, pair.context)
         self._move(queue, pair, source, target, event.number)
 
@@ -290,12 +290,12 @@ class Queues:
             self._fail(event, done.qpn, send=True)
 
     def _fail(self, event: Event, qpn: int, *, send: bool) -> None:
-        states = adapter_of(event.device).states
+        adapter = adapter_of(event.device)
         queue = function_of(event.device), qpn
         pair = self.pairs.get(queue, _UNKNOWN)
         flushes = send and pair.context is not None and pair.context.flushes
-        target = states.flushing if flushes else states.failed
-        if pair.state and (pair.state, target) in states.failures:
+        target = adapter.flushing if flushes else adapter.failed
+        if pair.state and (pair.state, target) in adapter.failures:
             self._move(queue, pair, pair.state, target, event.number)
 
     def _move(self, queue: Queue, pair: Pair, source: str, target: str, number: int) -> None:
@@ -309,7 +309,7 @@ class Queues:
             self.pairs[queue] = Pair(target, number, taken, pair.context)
 
     def _reset(self, event: Event) -> None:
-        function, first = function_of(event.device), adapter_of(event.device).states.names[0]
+        function, first = function_of(event.device), adapter_of(event.device).states[0]
         for queue, pair in list(self.pairs.items()):
             if queue[0] == function:
                 self._move(queue, pair, pair.state, first, event.number)

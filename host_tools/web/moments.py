@@ -96,12 +96,12 @@ def queue_answer(moments: Moments, number: int, wanted: Queue | None) -> dict[st
     queue = wanted or next(iter(known), None)
     if queue is None:
         return found
-    states = adapter_of(queue[0]).states
-    edges = [(one, to) for sources, to in states.transitions.values() for one in sources]
+    adapter = adapter_of(queue[0])
+    edges = [(one, to) for sources, to in adapter.transitions.values() for one in sources]
     found |= {
         "pair": queue,
-        "states": states.names,
-        "edges": sorted({each for each in (*edges, *states.failures) if each[0] != each[1]}),
+        "states": adapter.states,
+        "edges": sorted({each for each in (*edges, *adapter.failures) if each[0] != each[1]}),
         "now": _moment(last, queue, last.rings),
     }
     return found if then is None else found | {"then": _moment(then, queue, last.rings)}

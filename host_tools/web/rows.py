@@ -150,7 +150,7 @@ def pairs_of(activity: Activity) -> list[tuple[str, int]]:
     if model.adapter is None:
         return []
     name, _, number = activity.title.partition(" in_mod=")
-    if activity.kind is ActivityKind.COMMAND and name in model.adapter.states.transitions:
+    if activity.kind is ActivityKind.COMMAND and name in model.adapter.transitions:
         return [(function, int(number, 16) & QPN_MASK)]
     named = (one.obj for one in activity.transactions if one.role in _OF_PAIRS and one.obj)
     return [(function, qpn) for qpn in named][:1]

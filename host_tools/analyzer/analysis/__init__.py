@@ -1,22 +1,6 @@
 """Assembles the events of a bus log into bus transactions and work requests."""
 
 from bluebridge.host_tools.analyzer.analysis.assembly import TransferAssembler, transfers
-from bluebridge.host_tools.analyzer.transaction import (
-    PostedBy,
-    Role,
-    TimeModel,
-    Tlp,
-    Transaction,
-    Transfer,
-)
+from bluebridge.host_tools.analyzer.transaction import PostedBy, Role, Tlp, Transaction, Transfer
 
-__all__ = [
-    "PostedBy",
-    "Role",
-    "TimeModel",
-    "Tlp",
-    "Transaction",
-    "Transfer",
-    "TransferAssembler",
-    "transfers",
-]
+__all__ = ["PostedBy", "Role", "Tlp", "Transaction", "Transfer", "TransferAssembler", "transfers"]

@@ -244,17 +244,15 @@ MLX4 = model.DeviceModel(
             event=bar0.HCR_EVENT,
             name=lambda control: name_of(control & _OPCODE),
         ),
-        states=model.PairStates(
-            names=tuple(state.name for state in (contexts.QpState.RST, *commands.OWNED)),
-            transitions={
-                name_of(opcode): (tuple(state.name for state in each.sources), each.target.name)
-                for opcode, each in commands.TRANSITIONS.items()
-            },
-            failures=tuple((one.name, other.name) for one, other in commands.FAILURES),
-            flushing=contexts.QpState.SQER.name,
-            failed=contexts.QpState.ERR.name,
-            context=_pair_context,
-        ),
+        states=tuple(state.name for state in (contexts.QpState.RST, *commands.OWNED)),
+        transitions={
+            name_of(opcode): (tuple(state.name for state in each.sources), each.target.name)
+            for opcode, each in commands.TRANSITIONS.items()
+        },
+        failures=tuple((one.name, other.name) for one, other in commands.FAILURES),
+        flushing=contexts.QpState.SQER.name,
+        failed=contexts.QpState.ERR.name,
+        context=_pair_context,
         made={
             Opcode.SW2HW_CQ.name: (Role.CQE, _completion_ring),
             Opcode.SW2HW_EQ.name: (Role.EQE, _event_ring),

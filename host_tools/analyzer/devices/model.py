@@ -99,24 +99,6 @@ class RingContext(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PairStates:
-    """The states of a model's queue pairs, by name; the first one is that before and after use."""
-
-    names: tuple[str, ...]
-    transitions: Mapping[str, tuple[tuple[str, ...], str]]
-    """By the name of the command, whose input modifier names the queue pair: the states in which
-    it may be, and the one that it moves to."""
-    failures: tuple[tuple[str, str], ...]
-    """Transitions that hardware makes when work fails."""
-    flushing: str
-    """The state after a failed send of a queue pair that `flushes`."""
-    failed: str
-    """The state after any other failure."""
-    context: Callable[[Data], PairContext | None]
-    """Reads the mailbox of the command that leaves the first state; None if too little is kept."""
-
-
-@dataclass(frozen=True, slots=True)
 class CommandRegister:
     """The register in BAR `bar` that firmware commands are written into, big-endian.
 
@@ -157,7 +139,19 @@ class Adapter:
     written: Callable[[Event], tuple[Role, int]]
     """Returns the role of a register write and the number of the queue it names, 0 for none."""
     command: CommandRegister
-    states: PairStates
+    states: tuple[str, ...]
+    """The states of queue pairs, by name; the first one is that before and after use."""
+    transitions: Mapping[str, tuple[tuple[str, ...], str]]
+    """By the name of the command, whose input modifier names the queue pair: the states in which
+    it may be, and the one that it moves to."""
+    failures: tuple[tuple[str, str], ...]
+    """Transitions of queue pairs that hardware makes when work fails."""
+    flushing: str
+    """The state after a failed send of a queue pair that `flushes`."""
+    failed: str
+    """The state after any other failure."""
+    context: Callable[[Data], PairContext | None]
+    """Reads the mailbox of the command that leaves the first state; None if too little is kept."""
     made: Mapping[str, tuple[Role, Callable[[Data], RingContext | None]]]
     """By the name of the command that makes a ring: the role of its entries, and what reads its
     mailbox."""
