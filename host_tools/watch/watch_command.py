@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -20,7 +21,7 @@ from bluebridge.host_tools.analyzer.event_lines import HEADER, table_line
 from bluebridge.host_tools.analyzer.transaction import Transfer
 from bluebridge.host_tools.analyzer.views import work_requests
 from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.web.lab import find
+from bluebridge.host_tools.keeper import registry
 
 LATEST = 8
 _UNCUT = 1000  # Columns for a file or a pipe: more than any line has
@@ -33,7 +34,7 @@ def main(options: argparse.Namespace) -> int:
         condition = None if options.until is None else Condition.parse(options.until)
     except ConditionError as error:
         raise UsageError(f"--until: {error}") from error
-    folder, _, _ = find(options.folder)
+    folder = options.folder or _running()
     try:
         reader = LogReader(folder)
         if condition is not None:
@@ -45,6 +46,13 @@ def main(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         pass
     return 0
+
+
+def _running() -> Path:
+    folders = [Path(pair.logs) for _, pair in registry.pairs() if pair.logs]
+    if not folders:
+        raise LabError("nothing runs", "start a pair with `bluebridge up`, or name a log's folder")
+    return folders[-1]
 
 
 def _watch(reader: LogReader, follower: Follower, interval: float, seconds: float | None) -> None:

@@ -17,7 +17,6 @@ from bluebridge.device.layout.ntrdma.port import PEER_INFO, PING, PortState, Spa
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.host_tools.analyzer.devices.model import DeviceKind, named
 from bluebridge.host_tools.analyzer.devices.registry import beyond_adapters
-from bluebridge.host_tools.analyzer.event_lines import Describe
 from bluebridge.host_tools.analyzer.ntrdma.memory import INDEX_OF, Area, Memory, Use
 from bluebridge.host_tools.analyzer.ntrdma.ports import Place, Ports
 from bluebridge.host_tools.analyzer.ntrdma.resources import WORD, pieces, send_of
@@ -221,6 +220,9 @@ _ENTRIES: dict[Use, Callable[[bytes], str]] = {
     Use.BUFFERS: _buffer,
     Use.LENGTHS: _frame,
 }
+
+
+Describe = Callable[[Event], str]
 
 
 def decoder_of(reader: LogReader, wanted: Filter, describe: Describe) -> Describe:
