@@ -176,7 +176,7 @@ def say(bus: Bus) -> None:
 def serve(folder: Path) -> None:
     """Serve one HCA, say hello to it."""
     from bluebridge.device.pyvfio_user import ENVIRONMENT
-    from bluebridge.host_tools.vfio_user.bus import WireBus
+    from bluebridge.host_tools.vfio_user.client import WireBus
     from bluebridge.images.artefacts import Artefacts
 
     words = ["--hca", f"name=a,socket={folder / 'a'}", "--log", str(folder / "log")]

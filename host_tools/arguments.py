@@ -190,7 +190,7 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
         "kmod": _one("build a module for the guest kernel", f"{_COMMANDS}.kmod", passes_on=True),
         "man": _one("the manual page", f"{_TOOLS}.man"),
         "completion": _one(
-            "have the shell complete commands, options, guests", f"{_COMMANDS}.completion"
+            "have the shell complete commands, options, guests", f"{_TOOLS}.completion"
         ),
     },
 }

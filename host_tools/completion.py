@@ -1,4 +1,4 @@
-"""Answers the shell when the user presses the completion key in a line of `bluebridge`."""
+"""Answers the shell at the completion key; `bluebridge completion` prints how it asks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import argcomplete
 import argcomplete.completers
+from argcomplete.shell_integration import shellcode
 
 from bluebridge.device.buslog.reader import Filter, LogReader
 from bluebridge.device.buslog.record import MARK
@@ -21,6 +22,23 @@ from bluebridge.host_tools import arguments
 from bluebridge.host_tools.analyzer.event_lines import KINDS
 from bluebridge.host_tools.keeper import registry
 from bluebridge.host_tools.lab.roots import state_root
+
+SHELLS = ("bash", "zsh")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.description = (
+        'Print what a shell reads: `eval "$(bluebridge completion bash)"` in ~/.bashrc, or with '
+        "zsh in ~/.zshrc, completes commands, options, their values, guests that run and files."
+    )
+    parser.add_argument("shell", choices=SHELLS, help="which shell")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print the script; returns 0."""
+    print(shellcode(["bluebridge"], shell=options.shell))
+    return 0
 
 
 def answer() -> None:

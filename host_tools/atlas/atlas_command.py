@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bluebridge.device.layout.mlx4.faults import BY_NAME as FAULTS_BY_NAME
 from bluebridge.device.layout.mlx4.faults import FAULTS, Effect, Layer, NamedFault
-from bluebridge.host_tools.atlas import page, shares, stage
+from bluebridge.host_tools.atlas import outcome, shares, stage
 from bluebridge.host_tools.atlas.cell import Cell
 from bluebridge.host_tools.atlas.outcome import Row
 from bluebridge.host_tools.atlas.programs import BY_NAME, PROGRAMS, Program
@@ -62,10 +62,10 @@ def _tell(rows: Sequence[Row], options: argparse.Namespace) -> None:
         rows, key=lambda row: (programs.index(row.program), faults.index(row.fault))
     )  # several programs run at once
     if rows and not options.json:
-        print("\n".join(page.table(rows)))
+        print("\n".join(outcome.table(rows)))
     if rows and options.page is not None:
         old = options.page.read_text() if options.page.exists() else ""
-        options.page.write_text(page.page(rows, old))
+        options.page.write_text(outcome.page(rows, old))
 
 
 def chosen(

@@ -13,9 +13,8 @@ from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.progress import Reporter
 from bluebridge.host_tools.rtrs.cuts import Cut, Cutter
 from bluebridge.host_tools.rtrs.fio import Verification
-from bluebridge.host_tools.rtrs.interruption import Interruption
-from bluebridge.host_tools.rtrs.paths import PathState
-from bluebridge.host_tools.rtrs.session import Mapped, session
+from bluebridge.host_tools.rtrs.session import Interruption, Mapped, session
+from bluebridge.host_tools.rtrs.sides import PathState
 
 _SECTOR = 512
 _MIB = 1 << 20

@@ -13,8 +13,7 @@ from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.progress import Progress, Reporter
 from bluebridge.host_tools.rtrs.cuts import Cut, Cutter
 from bluebridge.host_tools.rtrs.fio import Found, Verification
-from bluebridge.host_tools.rtrs.interruption import Interruption
-from bluebridge.host_tools.rtrs.session import Mapped, session
+from bluebridge.host_tools.rtrs.session import Interruption, Mapped, session
 
 PAIRINGS = (("kernel", "kernel"), ("python", "kernel"), ("kernel", "python"), ("python", "python"))
 HEADER = (

@@ -1,9 +1,10 @@
-"""Sessions in which a disk of the second guest is mapped in the first."""
+"""Sessions in which a disk of the second guest is mapped in the first, and cuts of their routes."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +16,18 @@ from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.config import PYTHON, LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.progress import Progress
-from bluebridge.host_tools.rtrs.paths import Route, routes
+from bluebridge.host_tools.rtrs.cuts import Cutter
 from bluebridge.host_tools.rtrs.sides import (
     Client,
     KernelClient,
     KernelServer,
+    PathState,
     PythonClient,
     PythonServer,
+    Route,
     Server,
     interfaces,
+    routes,
 )
 
 SESSION = "lab"
@@ -102,3 +106,71 @@ def session(
     made = config(sides, options.hcas, log) if over_hcas else ntrdma_config(log)
     with Pair(made, progress) as pair, mapped(pair, back_end=options.backend) as found:
         yield found
+
+
+_LOOK_SECONDS = 0.5
+
+
+@dataclass
+class Interruption:
+    """A route that is cut `seconds` long, and looked after until `deadline` (monotonic).
+
+    A route over NTRDMA is cut by the client's order to disconnect its path.
+    """
+
+    mapped: Mapped
+    cutter: Cutter
+    route: Route
+    say: Progress
+
+    def run(self, seconds: float, deadline: float) -> bool:
+        """Cut the route for `seconds`; return whether its path was given up. Raises `LabError`."""
+        begin = time.monotonic()
+        self._cut()
+        self.say(f"{self._what} is cut")
+        try:
+            given_up = self._lost_before(begin + seconds)
+            if given_up:
+                self.say(f"{self.route.name} is given up")
+            time.sleep(max(0.0, begin + seconds - time.monotonic()))
+        finally:
+            self._restore()
+        self.say(f"{self._what} is restored")
+        self._come_back(deadline)
+        return given_up
+
+    @property
+    def _what(self) -> str:
+        return self.route.port or self.route.name
+
+    def _cut(self) -> None:
+        if self.route.port:
+            self.cutter.cut(self.route.port)
+        else:
+            self.mapped.client.disconnect(self.route)
+
+    def _restore(self) -> None:
+        """A path that was disconnected waits for an order."""
+        if self.route.port:
+            self.cutter.restore(self.route.port)
+        else:
+            self.mapped.client.reconnect(self.route)
+
+    def _come_back(self, deadline: float) -> None:
+        """Ask for a reconnect until it succeeds: the server may still have the old path."""
+        while not self._state().connected and time.monotonic() < deadline:
+            self.mapped.client.reconnect(self.route)
+            time.sleep(_LOOK_SECONDS)
+        if self._state().connected:
+            self.say(f"{self.route.name} is connected")
+
+    def _lost_before(self, deadline: float) -> bool:
+        while self._state().connected:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOOK_SECONDS)
+        return True
+
+    def _state(self) -> PathState:
+        states = {state.name: state for state in self.mapped.client.statistics()}
+        return states.get(self.route.name, PathState(self.route.name))

@@ -13,7 +13,7 @@ from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab.artefacts import ensure_artefacts
 from bluebridge.host_tools.processes import termination_as_exception
 from bluebridge.host_tools.progress import Reporter
-from bluebridge.host_tools.sweep import page, plot
+from bluebridge.host_tools.sweep import plot
 from bluebridge.host_tools.sweep.journal import Bar, Journal
 from bluebridge.host_tools.sweep.request import PAGE, Row, SweepRequest, check_files
 from bluebridge.host_tools.sweep.run import measure
@@ -115,7 +115,8 @@ def _text(path: Path, request: SweepRequest, rows: Sequence[Row], *, csv: bool) 
 
 
 def _plot(path: Path, request: SweepRequest, rows: Sequence[Row]) -> None:
-    (page if path.suffix == PAGE else plot).save(request, rows, path)
+    save = plot.save_page if path.suffix == PAGE else plot.save_picture
+    save(request, rows, path)
 
 
 def _replace(target: Path, write: Callable[[Path], None]) -> None:

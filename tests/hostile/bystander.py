@@ -18,7 +18,7 @@ from random import Random
 
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.verbs import WcStatus, WrOpcode
-from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import WireBus
 from tests.wire.players import connected
 from tests.wire.server import ROOT
 

@@ -13,8 +13,7 @@ from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.drivers.hca.resources.icm import Profile
 from bluebridge.guest.verbs import QpType, QueuePair
-from bluebridge.host_tools.vfio_user.bus import WireBus
-from bluebridge.host_tools.vfio_user.client import Client
+from bluebridge.host_tools.vfio_user.client import Client, WireBus
 from bluebridge.host_tools.vfio_user.connection import CONFIG, NO_REPLY, REPLY
 from tests.wire.function import GuestRam, WireFunction
 from tests.wire.players import ALL, Player, connected

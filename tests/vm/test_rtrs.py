@@ -19,10 +19,8 @@ from bluebridge.host_tools.programs.perftest import wait_until
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from bluebridge.host_tools.rtrs.cuts import Cut, Cutter
 from bluebridge.host_tools.rtrs.fio import Verification
-from bluebridge.host_tools.rtrs.interruption import Interruption
-from bluebridge.host_tools.rtrs.paths import routes
-from bluebridge.host_tools.rtrs.session import SESSION, mapped
-from bluebridge.host_tools.rtrs.sides import CLIENT_ROOT, DISK, MAP
+from bluebridge.host_tools.rtrs.session import SESSION, Interruption, mapped
+from bluebridge.host_tools.rtrs.sides import CLIENT_ROOT, DISK, MAP, routes
 from tests.vm.conftest import BOOT_SECONDS, Tool
 
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)

@@ -11,7 +11,7 @@ import pytest
 from bluebridge.device.pyvfio_user import ENVIRONMENT
 from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.verbs import WcStatus, WrOpcode
-from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import WireBus
 from tests.models.verbs.krping_contract import CLIENT_IP, SERVER_IP, Side
 from tests.wire.krping_pair import opened
 from tests.wire.players import PATTERN, connected

@@ -20,7 +20,7 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.verbs import SendWr, WrOpcode
-from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import WireBus
 from tests.wire.players import PSN, Player
 
 MAC = bytes.fromhex("02bb00000042")

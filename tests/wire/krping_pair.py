@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bluebridge.guest.protocols.krping.host import host_of, open_hca
 from bluebridge.guest.protocols.krping.progress import Log
-from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import WireBus
 from tests.models.verbs.krping_contract import Output, Side
 
 

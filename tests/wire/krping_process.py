@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bluebridge.guest.protocols.krping.host import host_of, open_hca
 from bluebridge.guest.protocols.krping.progress import Log
-from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import WireBus
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ from bluebridge.device.buslog.writer import FileLog
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
-from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import WireBus
 from tests.wire.players import Player
 from tests.wire.server import serving
 

@@ -17,7 +17,7 @@ from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, PORT_DOWN, EventType
 from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind, activities
 from bluebridge.host_tools.lab import hardware
-from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import WireBus
 from tests.wire.server import serving
 
 

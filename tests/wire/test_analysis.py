@@ -15,7 +15,7 @@ from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
 from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer.analysis import PostedBy, Role, Transfer, transfers
-from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import WireBus
 from tests.models.trace_reader import TraceReader
 from tests.wire.players import Player, settle
 from tests.wire.server import serving

@@ -23,7 +23,7 @@ from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.drivers.hca.resources.commands import HcaError
 from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
-from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import WireBus
 from bluebridge.host_tools.vfio_user.connection import NO_REPLY
 from tests.wire.conftest import StartServer
 from tests.wire.players import Player

@@ -9,7 +9,7 @@ from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL
 from bluebridge.guest.drivers.hca.context import Context
 from bluebridge.guest.drivers.hca.resources.commands import FirmwareError
 from bluebridge.guest.verbs import WcStatus, WrOpcode
-from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import WireBus
 from bluebridge.host_tools.vfio_user.connection import CONFIG
 from tests.wire.players import PATTERN, Player, connected
 

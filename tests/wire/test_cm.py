@@ -42,7 +42,7 @@ from bluebridge.guest.verbs import (
     WcStatus,
 )
 from bluebridge.host_tools.analyzer.pcap import export
-from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import WireBus
 from tests.models.capture_reader import parse, read_file
 from tests.wire.server import ServerProcess, serving
 

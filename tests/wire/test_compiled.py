@@ -30,7 +30,7 @@ from bluebridge.guest.verbs import (
     Sge,
     WrOpcode,
 )
-from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import WireBus
 from bluebridge.hot_modules import DEVICE
 from bluebridge.images.source import HOME
 from tests.wire.server import serving

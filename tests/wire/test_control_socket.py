@@ -17,7 +17,7 @@ from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.lab import hardware
-from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import WireBus
 from tests.wire.conftest import StartServer
 from tests.wire.players import Player
 from tests.wire.server import ROOT, serving

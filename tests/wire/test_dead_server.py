@@ -15,7 +15,7 @@ from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.protocols.krping import host as krping
 from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.guest.verbs import DeviceLost, WrOpcode
-from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import WireBus
 from tests.models.until import until
 from tests.models.verbs.krping_contract import (
     CLIENT_IP,

@@ -12,7 +12,7 @@ from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, EventType
 from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.drivers.hca.resources.commands import FirmwareError, HcaError
 from bluebridge.guest.verbs import CompletionQueue, QpInit, QpType, VerbsError, WcStatus, WrOpcode
-from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import WireBus
 from tests.wire.players import Player, connected, settle
 
 Buses = tuple[WireBus, WireBus]

@@ -18,8 +18,7 @@ from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.uar import NUM_UARS, PAGE_SIZE, SEND_DOORBELL
 from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.verbs import QpInit, QpState, QpType, SendWr, WcStatus, WrOpcode
-from bluebridge.host_tools.vfio_user.bus import RAM_BASE, RAM_SIZE, WireBus
-from bluebridge.host_tools.vfio_user.client import Client
+from bluebridge.host_tools.vfio_user.client import RAM_BASE, RAM_SIZE, Client, WireBus
 from tests.wire.players import Player, connected, fill, settle, untouched
 from tests.wire.server import ServerProcess
 

@@ -13,7 +13,7 @@ from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.drivers.hca.resources.adapter import reset_device
 from bluebridge.guest.drivers.hca.resources.commands import FirmwareError
 from bluebridge.guest.verbs import QpState, WcStatus
-from bluebridge.host_tools.vfio_user.bus import RAM_BASE, RAM_SIZE, WireBus
+from bluebridge.host_tools.vfio_user.client import RAM_BASE, RAM_SIZE, WireBus
 from tests.wire.players import PATTERN, Player
 
 OK = WcStatus.SUCCESS

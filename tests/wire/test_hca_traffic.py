@@ -20,7 +20,7 @@ from bluebridge.guest.verbs import (
     WcStatus,
     WrOpcode,
 )
-from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import WireBus
 from tests.wire.conftest import StartServer
 from tests.wire.players import PATTERN, PSN, SIZE, Player, connected, fill, settle, untouched
 

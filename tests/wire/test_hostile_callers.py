@@ -15,8 +15,7 @@ import pytest
 
 from bluebridge.device.pyvfio_user._message_filter import MESSAGE_SECONDS
 from bluebridge.device.pyvfio_user.constants import HEADER, VfioUserCommand
-from bluebridge.host_tools.vfio_user.bus import WireBus
-from bluebridge.host_tools.vfio_user.client import Client
+from bluebridge.host_tools.vfio_user.client import Client, WireBus
 from bluebridge.host_tools.vfio_user.connection import CONFIG
 from tests.hostile.__main__ import too_late
 from tests.hostile.attacks import LAST, SLICES

@@ -12,7 +12,7 @@ import pytest
 from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.verbs import WcStatus, WrOpcode
 from bluebridge.host_tools.lab import hardware
-from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import WireBus
 from tests.unit.underlay.test_joined_networks import free_ports
 from tests.wire.players import PATTERN, SIZE, Player, connected
 from tests.wire.server import serving

@@ -12,8 +12,7 @@ import pytest
 from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.verbs import WcStatus, WrOpcode
-from bluebridge.host_tools.vfio_user.bus import WireBus
-from bluebridge.host_tools.vfio_user.client import Client
+from bluebridge.host_tools.vfio_user.client import Client, WireBus
 from tests.wire.players import connected, fill
 from tests.wire.server import ServerProcess, serving
 

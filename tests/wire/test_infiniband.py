@@ -10,8 +10,7 @@ import pytest
 
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.drivers.hca.resources.commands import HcaError
-from bluebridge.host_tools.vfio_user.bus import WireBus
-from bluebridge.host_tools.vfio_user.client import Client
+from bluebridge.host_tools.vfio_user.client import Client, WireBus
 from tests.wire.conftest import StartServer
 from tests.wire.server import ROOT
 

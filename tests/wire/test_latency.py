@@ -13,7 +13,7 @@ from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.latency import PingPong
 from bluebridge.host_tools.analyzer.analysis import PostedBy, transfers
-from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import WireBus
 from tests.wire.conftest import StartServer
 
 TURNS = 10

@@ -14,7 +14,7 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.verbs import QpInit, QpType, SendFlags, SendWr, Sge, WcStatus, WrOpcode
-from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import WireBus
 from tests.models.verbs.player import ALL, PSN
 from tests.wire.players import Player, connected
 from tests.wire.server import ServerProcess

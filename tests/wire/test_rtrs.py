@@ -15,7 +15,7 @@ from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import Device
 from bluebridge.host_tools.lab import hardware
-from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import WireBus
 from tests.models.verbs.rtrs_contract import (
     CLIENT,
     LIKELY,

@@ -19,7 +19,7 @@ from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.guest.verbs import QpInit, QpType, SendFlags, SendWr, VerbsError, WcStatus, WrOpcode
 from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.lab.hardware import Hardware
-from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import WireBus
 from tests.models.verbs.krping_contract import Output
 from tests.wire.conftest import StartServer
 from tests.wire.players import PATTERN, QKEY, Player, connected, fill

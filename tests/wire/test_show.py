@@ -13,7 +13,7 @@ from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.show.show_command import KINDS, Answer, Tell, ask
 from bluebridge.host_tools.show.text import Item
-from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import WireBus
 from tests.wire.conftest import StartServer
 from tests.wire.players import PSN, SIZE, Player, connected
 

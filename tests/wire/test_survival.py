@@ -17,8 +17,7 @@ from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.verbs import QpState, WcStatus, WrOpcode
-from bluebridge.host_tools.vfio_user.bus import WireBus
-from bluebridge.host_tools.vfio_user.client import Client
+from bluebridge.host_tools.vfio_user.client import Client, WireBus
 from bluebridge.host_tools.vfio_user.connection import CONFIG
 from tests.models.until import until
 from tests.wire.guest_process import MAC, End, connect, writes

@@ -11,7 +11,7 @@ import pytest
 from bluebridge.device.layout.pci import DEVICE_CONNECTX3_PRO
 from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import WrOpcode
-from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import WireBus
 from tests.models.verbs.contract import Devices, VerbsContract
 from tests.models.verbs.contract.common import OK, join
 from tests.models.verbs.player import PATTERN, Player, fill

@@ -12,7 +12,7 @@ import pytest
 
 from bluebridge.device.layout.mlx4.faults import BY_NAME, FAULTS, Effect, Layer
 from bluebridge.host_tools import cli
-from bluebridge.host_tools.atlas import atlas_command, outcome, page, programs, values
+from bluebridge.host_tools.atlas import atlas_command, cell, outcome, programs
 from bluebridge.host_tools.atlas.outcome import Row
 from bluebridge.host_tools.errors import LabError, UsageError
 
@@ -77,10 +77,10 @@ def test_how_it_ended(produced: int, status: int | None, word: str) -> None:
 
 
 def test_each_fault_can_be_given_values() -> None:
-    known = {*values.QUEUES, *values.EXAMPLES, "vector", "address", "key"}
+    known = {*cell.QUEUES, *cell.EXAMPLES, "vector", "address", "key"}
     for fault in FAULTS:
         assert {*fault.needs} <= known, fault.name
-    before = [fault.name for fault in FAULTS if values.is_before(fault)]
+    before = [fault.name for fault in FAULTS if cell.is_before(fault)]
     assert "reg-mr-fails" in before and "hung-wr" not in before
 
 
@@ -102,16 +102,16 @@ def test_the_page_counts_outcomes_and_names_what_was_not_met_in_one_table_only()
         row("hung-wr", "pyverbs", outcome.CRASHED, "after a restart"),
         row("create-srq-fails", "rping", outcome.NOT_MET),
     ]
-    text = page.page(rows, "Words of ours.\n\n## Survival\nAn older run.\n")
+    text = outcome.page(rows, "Words of ours.\n\n## Survival\nAn older run.\n")
     assert text.startswith("Words of ours.\n\n## Survival\n") and "older" not in text
-    assert page.page(rows).startswith("# The atlas")
+    assert outcome.page(rows).startswith("# The atlas")
     assert "| `hung-wr` | hung ×2 | crashed |" in text
     assert "| `create-srq-fails` | not met | - |" in text
     assert "Runs: 4; recovered without a restart: 3." in text
     details = text.partition("## What was seen")[2]
     assert details.count("| hung-wr | rping |") == 1
     assert "create-srq-fails" not in details and "a\\|b" in details
-    assert len(page.table(rows)) == 5
+    assert len(outcome.table(rows)) == 5
 
 
 def test_faults_and_programs_are_chosen() -> None:
@@ -175,20 +175,20 @@ def test_rows_that_came_out_of_order_are_told_in_that_of_programs_and_faults(
 
 
 def test_each_status_and_event_has_a_fault_or_a_reason_why_none() -> None:
-    assert len(page.NAMES) == 41
-    for name in page.NAMES:
-        assert bool(page.produced_by(name)) is not (name in page.IMPOSSIBLE), name
-    assert set(page.IMPOSSIBLE) <= set(page.NAMES)
-    assert "wire-dead" in page.produced_by("IBV_WC_RETRY_EXC_ERR")
-    assert page.produced_by("IBV_EVENT_PATH_MIG") == ["event-path-mig"]
+    assert len(outcome.NAMES) == 41
+    for name in outcome.NAMES:
+        assert bool(outcome.produced_by(name)) is not (name in outcome.IMPOSSIBLE), name
+    assert set(outcome.IMPOSSIBLE) <= set(outcome.NAMES)
+    assert "wire-dead" in outcome.produced_by("IBV_WC_RETRY_EXC_ERR")
+    assert outcome.produced_by("IBV_EVENT_PATH_MIG") == ["event-path-mig"]
 
 
 def test_the_page_says_which_program_reported_a_status() -> None:
     seen = Row("rping", "wire-dead", 1, "wc RETRY_EXC_ERR", "1", "", outcome.CLEAN, "yes")
-    said = {name: programs for name, _, programs in page.statuses([seen])}
+    said = {name: programs for name, _, programs in outcome.statuses([seen])}
     assert said["IBV_WC_RETRY_EXC_ERR"] == "rping"
     assert said["IBV_WC_RNR_RETRY_EXC_ERR"] == "-"
-    assert "| IBV_EVENT_WQ_FATAL | impossible: " in page.page([seen])
+    assert "| IBV_EVENT_WQ_FATAL | impossible: " in outcome.page([seen])
 
 
 def test_the_page_is_made_of_earlier_rows(

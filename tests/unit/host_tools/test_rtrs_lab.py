@@ -20,8 +20,8 @@ from bluebridge.host_tools.rtrs import matrix
 from bluebridge.host_tools.rtrs.cuts import Cut, Cutter
 from bluebridge.host_tools.rtrs.fio import Found, found_in
 from bluebridge.host_tools.rtrs.matrix import Outcome
-from bluebridge.host_tools.rtrs.paths import parse, routes
 from bluebridge.host_tools.rtrs.session import ntrdma_config
+from bluebridge.host_tools.rtrs.sides import parse, routes
 
 
 def test_one_side_is_for_both_guests() -> None:

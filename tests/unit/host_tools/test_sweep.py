@@ -14,7 +14,7 @@ from bluebridge.device.mlx4.settings.config import BLUEFLAME_REGISTERS
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.arguments import parse
 from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.sweep import page, plot, run
+from bluebridge.host_tools.sweep import plot, run
 from bluebridge.host_tools.sweep import sweep_command as command
 from bluebridge.host_tools.sweep.journal import Journal
 from bluebridge.host_tools.sweep.modelled import blueflame_end, entry_bytes, lines, thresholds
@@ -198,15 +198,15 @@ def test_the_table_has_the_study_s_columns_first(csv: bool) -> None:
 
 
 def test_pictures_and_page_show_wall_and_modelled_apart(tmp_path: Path) -> None:
-    plot.save(SMALL, ROWS, tmp_path / "x.png")
+    plot.save_picture(SMALL, ROWS, tmp_path / "x.png")
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
-    plot.save(SMALL, ROWS, tmp_path / "x.svg")
+    plot.save_picture(SMALL, ROWS, tmp_path / "x.svg")
     first = (tmp_path / "x.svg").read_bytes()
-    plot.save(SMALL, ROWS, tmp_path / "x.svg")
+    plot.save_picture(SMALL, ROWS, tmp_path / "x.svg")
     assert (tmp_path / "x.svg").read_bytes() == first
     assert first.count(b"<!-- wall time, us -->") == 1
     assert first.count(b"<!-- modelled time, us -->") == len(SMALL.profiles)
-    page.save(SMALL, ROWS, tmp_path / "x.html")
+    plot.save_page(SMALL, ROWS, tmp_path / "x.html")
     text = (tmp_path / "x.html").read_text()
     assert text.count("<svg") == 1
     assert "fetched early" in text
