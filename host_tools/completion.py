@@ -107,5 +107,4 @@ def _marks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[st
 
 
 def _guests(**_: object) -> list[str]:
-    """Return the names of the guests that run."""
     return [name for _, pair in registry.pairs() for name in pair.names()]

@@ -98,16 +98,13 @@ class Operation:
             raise TimeoutError
         piece = self._received.popleft() if self._received else None
         if piece is not None:
-            self._consumed(len(piece[1]))
+            self._owed += len(piece[1])
+            if self._owed >= _CREDIT_STEP and not self.over:
+                owed, self._owed = self._owed, 0
+                self._send(Kind.CREDIT, owed.to_bytes(4, "big"))
         elif self._failure is not None:
             raise self._failure
         return piece
-
-    def _consumed(self, count: int) -> None:
-        self._owed += count
-        if self._owed >= _CREDIT_STEP and not self.over:
-            owed, self._owed = self._owed, 0
-            self._send(Kind.CREDIT, owed.to_bytes(4, "big"))
 
     def send(self, data: bytes) -> bool:
         """Send input as the agent has room for it; return False if the command needs no more."""

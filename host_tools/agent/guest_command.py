@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
@@ -125,15 +126,10 @@ class Command:
                         "send its output to a file in the guest",
                     )
         except BaseException:
-            self._kill_quietly()
+            with contextlib.suppress(AgentError):  # without a connection the command has gone too
+                self.kill()
             raise
         return self._completed(b"".join(collected["stdout"]), b"".join(collected["stderr"]))
-
-    def _kill_quietly(self) -> None:
-        try:
-            self.kill()
-        except AgentError:
-            return  # the connection is gone, and the command with it
 
     def _completed(self, stdout: bytes, stderr: bytes) -> Completed:
         result = self._operation.result()

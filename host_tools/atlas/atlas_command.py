@@ -38,7 +38,8 @@ def main(options: argparse.Namespace) -> int:
     ):
         if not 1 <= value <= most:
             raise UsageError(f"{option} {value}", f"give 1 to {most}")
-    _check_page(options.page)
+    if options.page is not None and not (folder := options.page.absolute().parent).is_dir():
+        raise UsageError(f"there is no folder {folder} for the page", "make it first")
     if options.minutes is not None and options.minutes <= 0:
         raise UsageError(f"--minutes {options.minutes:g}", "give a time in which cells can run")
     progress = Reporter(quiet=options.quiet)
@@ -177,11 +178,6 @@ def _run_here(
             row = Cell(opened, program, fault).run()
             progress(f"{number}/{len(cells)} {fault.name}, {program.name}: {row.outcome}")
             yield row
-
-
-def _check_page(path: Path | None) -> None:
-    if path is not None and not path.absolute().parent.is_dir():
-        raise UsageError(f"there is no folder {path.parent} for the page", "make it first")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -208,7 +208,8 @@ def _survival(rows: Sequence[Row], programs: Sequence[str]) -> list[str]:
         found = []
         for program in programs:
             seen = Counter(r.outcome for r in rows if (r.fault, r.program) == (fault, program))
-            found.append(", ".join(_times(*each) for each in seen.items()) or "-")
+            times = (word if n == 1 else f"{word} ×{n}" for word, n in seen.items())
+            found.append(", ".join(times) or "-")
         lines.append(_line([f"`{fault}`", *found]))
     counts = [Counter(r.outcome for r in rows if r.program == program) for program in programs]
     for outcome in (SURVIVED, CLEAN, HUNG, CRASHED):
@@ -216,10 +217,6 @@ def _survival(rows: Sequence[Row], programs: Sequence[str]) -> list[str]:
     bad = [row for row in rows if row.recovered != "yes"]
     lines += ["", f"Runs: {len(rows)}; recovered without a restart: {len(rows) - len(bad)}."]
     return lines
-
-
-def _times(outcome: str, count: int) -> str:
-    return outcome if count == 1 else f"{outcome} ×{count}"
 
 
 def _details(rows: Iterable[Row]) -> list[str]:

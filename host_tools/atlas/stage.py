@@ -28,6 +28,7 @@ _RELOAD_SECONDS = 8.0
 """Seconds for one look whether the drivers are back: mlx4_core may begin anew meanwhile."""
 _CHECK = "ibv_rc_pingpong -e -g 0 -n 20"
 _UNLOAD = "modprobe -r rnbd_client rnbd_server"
+_SOURCE = Path(str(files(__package__) / "guest_events.py"))
 YES, RESTARTED, NO = "yes", "after a restart", "no"
 
 
@@ -55,7 +56,7 @@ class Stage:
         artefacts.unpack(machine, self._added)
         if self._added:
             machine.run("depmod", timeout=_UP_SECONDS)  # some bring modules
-        machine.agent.put(_source(), EVENTS)
+        machine.agent.put(_SOURCE, EVENTS)
         machine.run("dmesg -c > /dev/null")
 
     def healthy(self) -> bool:
@@ -68,11 +69,8 @@ class Stage:
             if time.monotonic() > deadline:
                 return False
             with contextlib.suppress(CommandFailed, CommandTimedOut):
-                self._bring_up()
-
-    def _bring_up(self) -> None:
-        for machine in self.pair.machines:
-            machine.run(["bluebridge-mlx4", _address(machine)], timeout=_RELOAD_SECONDS)
+                for machine in self.pair.machines:
+                    machine.run(["bluebridge-mlx4", _address(machine)], timeout=_RELOAD_SECONDS)
 
     def _check(self) -> None:
         server = self.pair.b.agent.start(_CHECK, _HEALTHY_SECONDS)
@@ -110,10 +108,6 @@ class Stage:
             if line.startswith(f"{number} "):
                 return int(line.rpartition(" ")[2])
         return 0
-
-
-def _source() -> Path:
-    return Path(str(files(__package__) / "guest_events.py"))
 
 
 def _address(machine: Vm) -> str:

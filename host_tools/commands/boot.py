@@ -50,7 +50,6 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _boot(guest: Guest, progress: Progress) -> float:
-    """Seconds from power-on until the agent answered. Raises `LabError`."""
     return float(_ask("boot", guest, progress)["seconds"])
 
 

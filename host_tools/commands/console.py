@@ -87,7 +87,9 @@ def main(options: argparse.Namespace) -> int:
             left = _relay(console)
         print()
     if not left:
-        raise _why_it_closed(guest)
+        # The keeper knows the reason after a moment.
+        closed = LabError(f"guest {guest.name}: QEMU closed its console")
+        raise processes.wait_for_cause([guest.trouble]) or closed
     return 0
 
 
@@ -154,9 +156,3 @@ def _write(screen: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(screen, rest) :]
-
-
-def _why_it_closed(guest: Guest) -> LabError:
-    """Return the reason why the console was closed, which the keeper knows after a moment."""
-    closed = LabError(f"guest {guest.name}: QEMU closed its console")
-    return processes.wait_for_cause([guest.trouble]) or closed

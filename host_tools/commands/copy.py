@@ -105,7 +105,9 @@ class CopyProgress:
         now = time.monotonic()
         if now >= self._next:
             self._next = now + _EVERY
-            self._show(self.text(now - self._begin))
+            self._shown = True
+            sys.stderr.write(_CLEAR + self.text(now - self._begin))
+            sys.stderr.flush()
 
     def text(self, seconds: float) -> str:
         """Return the bytes copied and their rate after `seconds` as a line of text."""
@@ -116,11 +118,6 @@ class CopyProgress:
         left = (self._total - self._done) / 1e6 / max(rate, 1e-9)
         text = f"{self._name}: {done:.0f} of {self._total / 1e6:.0f} MB ({share}), {rate:.1f} MB/s"
         return f"{text}, {left:.0f} s to go"
-
-    def _show(self, text: str) -> None:
-        self._shown = True
-        sys.stderr.write(_CLEAR + text)
-        sys.stderr.flush()
 
     def close(self) -> None:
         """Clear the line of progress, so that further output begins in an empty line."""
@@ -142,6 +139,7 @@ def of(name: str, total: int = 0) -> Iterator[Callable[[int], None] | None]:
         progress.close()
 
 
+_AT_ONCE = 200
 _IN_GUEST = re.compile(r"([A-Za-z][A-Za-z0-9]*):(.*)", re.DOTALL)
 
 
@@ -273,31 +271,23 @@ class Copier:
             self._agent(target.guest).put(source, target.path, moved=moved)
 
     def _folder(self, source: Place, target: Place) -> None:
-        tree = self._tree(source)
+        if source.guest:
+            tree = guest_tree(self._agent(source.guest), source.path)
+        else:
+            tree = host_tree(source.path)
         self._make(target, tree)
         for name in tree.files:
             self._file(source.inside(name), target.inside(name))
         for name in tree.others:
             print(f"bluebridge: {source.inside(name)} is no file and was left out", file=sys.stderr)
 
-    def _tree(self, source: Place) -> Tree:
-        if source.guest:
-            return guest_tree(self._agent(source.guest), source.path)
-        return host_tree(source.path)
-
     def _make(self, target: Place, tree: Tree) -> None:
         """Make the target folder and the folders of `tree` in it."""
         if target.guest:
             folders = [target.path, *(target.inside(name).path for name in tree.folders)]
-            _make_in_guest(self._agent(target.guest), folders)
+            for begin in range(0, len(folders), _AT_ONCE):
+                words = ["mkdir", "-p", "--", *folders[begin : begin + _AT_ONCE]]
+                self._agent(target.guest).run(words, check=True)
             return
         for name in ("", *tree.folders):
             Path(target.path, name).mkdir(parents=not name, exist_ok=True)
-
-
-_AT_ONCE = 200
-
-
-def _make_in_guest(agent: Agent, folders: list[str]) -> None:
-    for begin in range(0, len(folders), _AT_ONCE):
-        agent.run(["mkdir", "-p", "--", *folders[begin : begin + _AT_ONCE]], check=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 
 from bluebridge.device.fabric.fault_words import ACTIONS, VALUED, WORDS
 from bluebridge.host_tools.errors import UsageError
@@ -74,7 +75,8 @@ def _act(guest: Guest, link: str, options: argparse.Namespace) -> list[str]:
         return [f"guest {guest.name}: port {link.partition('/')[2]}: cable {_CABLE[action]}"]
     if action == "rules":
         lines = guest.tell("rules")
-        rules = [line for line in lines if _guest_of(line.split()[1]) == guest.name]
+        # The links of guest a are a/1, a.1/1 and so on.
+        rules = [line for line in lines if re.split("[/.]", line.split()[1])[0] == guest.name]
         return [json.dumps(rules)] if options.json else rules
     if action == "restore":
         guest.tell(f"remove {link}")
@@ -85,11 +87,6 @@ def _act(guest: Guest, link: str, options: argparse.Namespace) -> list[str]:
     timed = [] if value is None else [value]
     (number,) = guest.tell(" ".join([action, link, *timed, *words]))
     return [f"link {link}: rule {number}: {' '.join([action, *timed, *words])}"]
-
-
-def _guest_of(link: str) -> str:
-    """Return the guest of a link: `a` for `a/1` and for `a.1/1`."""
-    return link.partition("/")[0].partition(".")[0]
 
 
 def _words(options: argparse.Namespace) -> list[str]:

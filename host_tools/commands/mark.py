@@ -24,7 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Put the mark into the log; returns 0 when it is there. Raises `LabError`."""
     name, text = split(options.given)
-    guest = guests.find_up(name or _newest())
+    names = _names()
+    if not name and not names:
+        raise UsageError("nothing runs", "start a pair with `bluebridge up`")
+    guest = guests.find_up(name or names[-1])  # a guest of the newest pair
     guest.tell(f"mark @{name} {text}" if name else f"mark {text}")
     print(f"marked: {printable(text)}")
     return 0
@@ -32,14 +35,6 @@ def main(options: argparse.Namespace) -> int:
 
 def _names() -> list[str]:
     return [guest.name for _, pair in registry.pairs() for guest in pair.guests]
-
-
-def _newest() -> str:
-    """Return a guest of the newest pair. Raises `UsageError` when no pair runs."""
-    names = _names()
-    if not names:
-        raise UsageError("nothing runs", "start a pair with `bluebridge up`")
-    return names[-1]
 
 
 def split(words: list[str]) -> tuple[str, str]:

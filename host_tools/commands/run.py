@@ -13,7 +13,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import BinaryIO
 
-from bluebridge.host_tools.agent import AgentError, AgentRefused, AgentSilent, CommandTimedOut
+from bluebridge.host_tools.agent import (
+    Agent,
+    AgentError,
+    AgentRefused,
+    AgentSilent,
+    CommandTimedOut,
+)
 from bluebridge.host_tools.agent.guest_command import Command
 from bluebridge.host_tools.commands import console
 from bluebridge.host_tools.errors import LabError, UsageError
@@ -93,9 +99,12 @@ def main(options: argparse.Namespace) -> int:
             console.check()
         guest = guests.find(options.guest)
         try:
-            if options.tty:
-                return _run_in_terminal(guest, options.words, options.timeout)
-            return _run(guest, options.words, options.timeout)
+            run = _run_in_terminal if options.tty else _run
+            with guest.agent() as agent:
+                try:
+                    return run(agent, options.words, options.timeout)
+                except AgentSilent as error:
+                    raise _explained(guest, error) from None
         except AgentRefused as error:
             return _refused(guest, options.words[0], error)
         except CommandTimedOut as error:
@@ -106,40 +115,28 @@ def main(options: argparse.Namespace) -> int:
         raise
 
 
-def _run(guest: Guest, words: list[str], timeout: float | None) -> int:
-    with guest.agent() as agent:
-        command = agent.start(_command(words), timeout, stdin=_input())
-        try:
-            with _ctrl_c(command):
-                return command.wait(_print).status
-        except AgentSilent as error:
-            raise _explained(guest, error) from None
+def _run(agent: Agent, words: list[str], timeout: float | None) -> int:
+    command = agent.start(_command(words), timeout, stdin=_input())
+    with _ctrl_c(command):
+        return command.wait(_print).status
 
 
-def _run_in_terminal(guest: Guest, words: list[str], timeout: float | None) -> int:
+def _run_in_terminal(agent: Agent, words: list[str], timeout: float | None) -> int:
     """Run the command in a terminal, which passes everything typed to it, Ctrl-C too."""
-    with guest.agent() as agent:
-        command = agent.start(
-            _command(words),
-            timeout,
-            env={"TERM": os.environ.get("TERM", "linux")},
-            stdin=_keyboard(),
-            terminal=console.size(),
-        )
-        try:
-            with console.raw(), console.resizing(command.resize):
-                return command.wait(_print).status
-        except AgentSilent as error:
-            raise _explained(guest, error) from None
+    command = agent.start(
+        _command(words),
+        timeout,
+        env={"TERM": os.environ.get("TERM", "linux")},
+        stdin=open(0, "rb", buffering=0, closefd=False),  # noqa: SIM115 (as long as we run)
+        terminal=console.size(),
+    )
+    with console.raw(), console.resizing(command.resize):
+        return command.wait(_print).status
 
 
 def _command(words: list[str]) -> str | list[str]:
     """Return one word as a line for the guest's shell, several as a command with its arguments."""
     return words[0] if len(words) == 1 else words
-
-
-def _keyboard() -> BinaryIO:
-    return open(0, "rb", buffering=0, closefd=False)
 
 
 def _input() -> BinaryIO | None:

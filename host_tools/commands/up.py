@@ -85,7 +85,12 @@ def _plan(options: argparse.Namespace) -> Plan:
         server_words=tuple(options.words),
         stop_on=options.stop_on or "",
     )
-    return Plan(config, _modules(options.module), verbose=options.verbose)
+    modules: tuple[Path, ...] = ()
+    if options.module:
+        from bluebridge.host_tools.keeper.modules import check
+
+        modules = check(options.module)
+    return Plan(config, modules, verbose=options.verbose)
 
 
 def _host_mib() -> int:
@@ -110,14 +115,6 @@ def _check_room(pairs: int, guests: int, memory_mib: int) -> None:
 def _available_mib() -> int:
     lines = Path("/proc/meminfo").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) >> 10
-
-
-def _modules(paths: list[Path]) -> tuple[Path, ...]:
-    if not paths:
-        return ()
-    from bluebridge.host_tools.keeper import modules
-
-    return modules.check(paths)
 
 
 def _for_pair(plan: Plan, number: int, guests: int, alone: bool) -> Plan:

@@ -29,10 +29,7 @@ class Claim(Entry):
 
 
 def claim_number() -> Claim:
-    """Make and lock the folder of the next free number.
-
-    Raises `LabError` when none can be made.
-    """
+    """Make and lock the folder of the next free number. Raises `LabError` when none can be made."""
     living()  # numbers of dead pairs are free
     root = runtime_root()
     try:
@@ -53,17 +50,13 @@ def claim_number() -> Claim:
 
 def _rename(draft: Path, lock: Lock) -> Claim:
     for number in range(1, _MOST_PAIRS + 1):
-        folder = _folder(number)
+        folder = runtime_root() / f"{prefix()}{number}"
         check_socket_path(folder / "control.sock")
         # rename(2) fails over a folder that is not empty, or another user's.
         with contextlib.suppress(OSError):
             draft.rename(folder)
             return Claim(number, folder, lock)
     raise LabError(f"there are {_MOST_PAIRS} pairs already", "end some with `bluebridge down`")
-
-
-def _folder(number: int) -> Path:
-    return runtime_root() / f"{prefix()}{number}"
 
 
 @contextlib.contextmanager

@@ -38,7 +38,7 @@ class Guest:
         if pair is None:
             return None  # its folder is being removed, and the next look will see it gone
         if pair.state == record.ENDING:
-            return LabError(f"guest {self.name}: its pair ended: {pair.why}", _logs(pair.logs))
+            return LabError(f"guest {self.name}: its pair ended: {pair.why}", f"logs: {pair.logs}")
         guest = pair.guest(self.name)
         if guest.state == record.ENDED:
             mend = f"read {guest.transcript}; `bluebridge restart {self.name}` brings it back"
@@ -94,13 +94,11 @@ def find(name: str) -> Guest:
         if name in pair.names():
             return Guest(entry, pair, name)
         known += pair.names()
-    raise _ended(name) or _unknown(name, known)
-
-
-def _unknown(name: str, known: list[str]) -> LabError:
+    if (ended := _ended(name)) is not None:
+        raise ended
     if not known:
-        return LabError("no guest runs", "`bluebridge up` starts a pair")
-    return UsageError(f"there is no guest {name}", f"these run: {', '.join(known)}")
+        raise LabError("no guest runs", "`bluebridge up` starts a pair")
+    raise UsageError(f"there is no guest {name}", f"these run: {', '.join(known)}")
 
 
 def _ended(name: str) -> LabError | None:
@@ -109,10 +107,6 @@ def _ended(name: str) -> LabError | None:
         if name in known.guests:
             return LabError(
                 f"guest {name}: pair {known.number} ended: {known.why}",
-                f"{_logs(known.logs)}; `bluebridge up` starts a new one",
+                f"logs: {known.logs}; `bluebridge up` starts a new one",
             )
     return None
-
-
-def _logs(logs: str) -> str:
-    return f"logs: {logs}"

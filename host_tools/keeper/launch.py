@@ -58,7 +58,11 @@ def launch(count: int, plan: Callable[[int], Plan], progress: Progress) -> list[
         while len(children) < count:
             fresh = [_fork(plan, children) for _ in range(min(_AT_ONCE, count - len(children)))]
             _await(fresh, say)
-        records = [_record(child) for child in children]
+        records = []
+        for child in children:
+            if (record := child.claim.record()) is None:
+                raise LabError(f"pair {child.claim.number} ended as soon as it had begun")
+            records.append(record)
         for number in _ENDING:  # from here on they stay, so our end must not look like theirs
             signal.signal(number, signal.SIG_IGN)
         for child in children:
@@ -130,13 +134,6 @@ def _listen(child: Child, say: Say) -> None:
         record = child.claim.record()
         log = f"read {record.logs}/keeper.log" if record and record.logs else ""
         raise LabError(f"the keeper of pair {child.claim.number} ended unexpectedly", log)
-
-
-def _record(child: Child) -> PairRecord:
-    record = child.claim.record()
-    if record is None:
-        raise LabError(f"pair {child.claim.number} ended as soon as it had begun")
-    return record
 
 
 # Failure.

@@ -35,23 +35,18 @@ def load(machine: Vm, modules: Sequence[Path]) -> None:
     Raises `LabError` with the kernel's reason.
     """
     try:
-        _load_all(machine, modules)
+        ours = {_name(path) for path in modules}
+        for path in modules:
+            target = machine.agent.put(path, f"/tmp/{path.name}")
+            for needed in filter(None, modinfo(path)["depends"].split(",")):
+                if needed.replace("-", "_") not in ours:
+                    _load_needed(machine, path, needed)
+            _load(machine, path, target)
     except OSError as error:
         raise LabError(f"module {error.filename}: {error.strerror}", "build it again") from None
 
 
-def _load_all(machine: Vm, modules: Sequence[Path]) -> None:
-    ours = {_name(path) for path in modules}
-    for path in modules:
-        target = machine.agent.put(path, f"/tmp/{path.name}")
-        for needed in filter(None, modinfo(path)["depends"].split(",")):
-            if needed.replace("-", "_") not in ours:
-                _load_needed(machine, path, needed)
-        _load(machine, path, target)
-
-
 def _name(path: Path) -> str:
-    """Return the module's name as the kernel spells it."""
     return modinfo(path, ("name",))["name"].replace("-", "_")
 
 

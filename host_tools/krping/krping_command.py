@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from bluebridge.guest.protocols.krping.option_string import (
     OptionError,
@@ -20,7 +20,7 @@ from bluebridge.guest.protocols.krping.option_string import (
     parse,
 )
 from bluebridge.guest.protocols.krping.progress import Stats
-from bluebridge.guest.providers import HCA, NTRDMA
+from bluebridge.guest.providers import NTRDMA
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.krping.last_iteration import last_iteration, server_address
 from bluebridge.host_tools.lab import lab_options, ntrdma
@@ -75,12 +75,11 @@ class KrpingRequest:
     def command(self, server: bool) -> str:
         """Return the shell line that runs the server's side, or the client's."""
         ip, words = (self.server_ip, self.server) if server else (self.client_ip, self.client)
-        return shlex.join([*_PROGRAM, *self._provider(server), "--ip", ip, "--json", words])
-
-    def _provider(self, server: bool) -> tuple[str, ...]:
-        if not self.back_end:
-            return ()
-        return "--provider", NTRDMA, "--backend", ntrdma.word(self.back_end, serves=server)
+        provider: list[str] = []
+        if self.back_end:
+            back_end = ntrdma.word(self.back_end, serves=server)
+            provider = ["--provider", NTRDMA, "--backend", back_end]
+        return shlex.join([*_PROGRAM, *provider, "--ip", ip, "--json", words])
 
 
 def _options(text: str, side: str) -> Options:
@@ -198,9 +197,9 @@ def run(pair: Pair, request: KrpingRequest, timeout: float | None = None) -> Out
 
     Raises `LabError` when a guest, the server or a program fails without a result.
     """
-    limit = timeout or _limit(request.count)
+    most = _START_SECONDS + _SECONDS_PER_ITERATION * request.count if request.count else _FOREVER
+    limit = timeout or most
     sides: dict[str, Side] = {}
-
     server_ended = threading.Event()
 
     def finish(machine: Vm) -> None:
@@ -236,16 +235,15 @@ def _last_line(text: str) -> str:
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "nothing")
 
 
-def _limit(count: int) -> float:
-    return _START_SECONDS + _SECONDS_PER_ITERATION * count if count else _FOREVER
-
-
 def main(options: argparse.Namespace) -> int:
     """Run krping; return 0 only if every iteration was validated on both sides."""
     progress = Reporter(quiet=options.quiet)
     back_end = options.backend if options.provider == NTRDMA else ""
     request = KrpingRequest.parse(options.server, options.client, back_end)
-    pair = Pair(_config(options), progress)
+    config = LabConfig(**lab_options.fields(options))
+    if options.provider == NTRDMA:
+        config = ntrdma.config(config, options.backend)
+    pair = Pair(config, progress)
     try:
         with pair:
             progress(f"krping: server {request.server_ip} in a, client {request.client_ip} in b")
@@ -258,25 +256,15 @@ def main(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(outcome.report()))
     if not (options.json and options.quiet):
-        show(outcome, sys.stderr if options.json else sys.stdout)
+        for line in lines(outcome):
+            print(line, file=sys.stderr if options.json else sys.stdout)
     if not outcome.ok:
         print(f"bluebridge: {outcome.failure()}", file=sys.stderr)
     return 0 if outcome.ok else 1
 
 
-def _config(options: argparse.Namespace) -> LabConfig:
-    """A pair with HCAs, or with what NTRDMA needs."""
-    config = LabConfig(**lab_options.fields(options))
-    return config if options.provider == HCA else ntrdma.config(config, options.backend)
-
-
-def show(outcome: Outcome, file: TextIO) -> None:
-    """Print both sides' log and statistics, the verdict, and the last iteration on the bus."""
-    for line in _lines(outcome):
-        print(line, file=file)
-
-
-def _lines(outcome: Outcome) -> Iterator[str]:
+def lines(outcome: Outcome) -> Iterator[str]:
+    """Yield both sides' log and statistics, the verdict, and the last iteration on the bus."""
     for name, side in (("server", outcome.server), ("client", outcome.client)):
         yield from (f"-- {name}", side.output)
     report = outcome.report()

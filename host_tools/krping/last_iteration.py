@@ -64,7 +64,9 @@ def last_iteration(folder: Path, client: str = "b") -> list[str]:
 
 def _bounds(events: list[Event], client: str) -> tuple[int, int] | None:
     """Indices of the first event of the last iteration and of the one after it."""
-    qpn = next((event.obj for event in reversed(events) if _is_payload(event, client)), None)
+    # Message bytes of the client's connected queue pair; datagrams are of other kinds.
+    payloads = (e for e in reversed(events) if e.device == client and e.what is What.PAYLOAD)
+    qpn = next((event.obj for event in payloads), None)
     if qpn is None:
         return None
     arrived = [i for i, event in enumerate(events) if _is_go_ahead(event, client, qpn)]
@@ -75,11 +77,6 @@ def _bounds(events: list[Event], client: str) -> tuple[int, int] | None:
     if len(rung) < _DOORBELLS:
         return None
     return rung[-_DOORBELLS], _after_interrupt(events, last, client)
-
-
-def _is_payload(event: Event, client: str) -> bool:
-    """Message bytes of the client's connected queue pair; datagrams are of other kinds."""
-    return event.device == client and event.what is What.PAYLOAD
 
 
 def _is_doorbell(event: Event, client: str, qpn: int) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.device.layout.pci import DEVICE_CONNECTX2
@@ -40,19 +39,6 @@ boot
 """
 
 
-@dataclass(frozen=True)
-class Served:
-    """The files that a peer serves, and the guest code that is a second archive of the root."""
-
-    files: NetworkBootFiles
-    code: Path
-
-    @property
-    def stamp(self) -> str:
-        """The names of the served archives' folders, which change with the archives' contents."""
-        return f"{self.files.root.parent.name} {self.code.parent.name}"
-
-
 def check(config: LabConfig) -> None:
     """Raise `UsageError` for a pair whose guests cannot boot over the network."""
     if not (config.hca and config.kernel):
@@ -75,9 +61,18 @@ def prepare(
     Raises `LabError`.
     """
     address, client = (config.address(each).partition("/")[0] for each in (peer.name, name))
-    served = Served(files, artefacts.guest_code())
-    if peer.run(f"cat {_STAMP}", check=False).text.strip() != served.stamp:
-        _put(peer, served)
+    code = artefacts.guest_code()  # a second archive of the root
+    # The names of these folders change with the archives' contents.
+    stamp = f"{files.root.parent.name} {code.parent.name}"
+    if peer.run(f"cat {_STAMP}", check=False).text.strip() != stamp:
+        peer.run(f"mkdir -p {FOLDER}; rm -f {_STAMP}")
+        for source, file in (
+            (files.kernel, "vmlinuz"),
+            (files.root, "root.zst"),
+            (code, "code.cpio"),
+        ):
+            peer.agent.put(source, f"{FOLDER}/{file}")
+        peer.agent.put(stamp.encode(), _STAMP)
     words = qemu_arguments.command_line(name, config.size, vfio=False)
     peer.agent.put(_SCRIPT.format(words=words).encode(), f"{FOLDER}/boot.ipxe")
     peer.run(_SERVE.format(address=address, client=client, folder=FOLDER))
@@ -88,17 +83,6 @@ def start(config: LabConfig, files: NetworkBootFiles, script: Path | None = None
     """Return the way a guest starts with iPXE, which follows `script` if there is one."""
     ids = {root_ports.HCAS[number]: DEVICE_CONNECTX2 for number in range(config.hcas)}
     return NetworkBoot(files.firmware, ids, script)
-
-
-def _put(peer: Vm, served: Served) -> None:
-    peer.run(f"mkdir -p {FOLDER}; rm -f {_STAMP}")
-    for source, name in (
-        (served.files.kernel, "vmlinuz"),
-        (served.files.root, "root.zst"),
-        (served.code, "code.cpio"),
-    ):
-        peer.agent.put(source, f"{FOLDER}/{name}")
-    peer.agent.put(served.stamp.encode(), _STAMP)
 
 
 @contextlib.contextmanager

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 from bluebridge.host_tools import processes
 from bluebridge.host_tools.errors import UsageError
@@ -90,7 +89,9 @@ class Pair:
             self._module_folders["ntb"] = ntb_modules(self._progress)
         if self.config.rtrs:
             self._module_folders["rtrs"] = rtrs_modules(self._progress)
-        found = self._find_snapshot()
+        found = None
+        if not self.config.cold:
+            found = snapshot.ensure(self._artefacts, self.config.size, self._progress)
         self.logs = folders.log_folder(self.config.log)
         stack.callback(os.close, folders.keep_logs(self.logs))
         self.log_name = str(self.logs)
@@ -139,16 +140,14 @@ class Pair:
         how = "restored" if self._guests.restores else "booted"
         self._progress(f"guests {listed(self.config.names)} are up ({how}, {self.accelerator})")
 
-    def _find_snapshot(self) -> Snapshot | None:
-        if self.config.cold:
-            return None
-        return snapshot.ensure(self._artefacts, self.config.size, self._progress)
-
     def _server_config(self) -> ServerConfig:
         folder, names = self.config.sockets or self.folder, self.config.names
         self.sockets = {name: root_ports.sockets(self.config, folder, name) for name in names}
         self.hca_sockets = root_ports.hca_sockets(self.config, self.sockets)
-        _check_sockets(path for ports in self.sockets.values() for path in ports.values())
+        for path in (each for ports in self.sockets.values() for each in ports.values()):
+            roots.check_socket_path(path)
+            if not path.parent.is_dir():
+                raise UsageError(f"there is no folder {path.parent} for sockets", "make it first")
         log = self.logs / "bus" if self.config.bus_log else None
         return ServerConfig(
             self.hca_sockets,
@@ -240,11 +239,3 @@ class Pair:
         except Exception as error:
             # A dead server makes guests complain about other things.
             raise self.server.trouble() or error from None
-
-
-def _check_sockets(paths: Iterable[Path]) -> None:
-    """Raise `LabError` for socket paths that the device server could not make."""
-    for path in paths:
-        roots.check_socket_path(path)
-        if not path.parent.is_dir():
-            raise UsageError(f"there is no folder {path.parent} for sockets", "make it first")

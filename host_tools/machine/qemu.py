@@ -189,7 +189,8 @@ class Qemu:
     def _order(self, name: str, **arguments: Any) -> Any:
         """Run a QMP command; if QEMU is gone, raise the reason of its end, not the QMP error."""
         try:
-            return self._control().command(name, **arguments)
+            assert self._qmp is not None, "the guest is not running"
+            return self._qmp.command(name, **arguments)
         except QmpError as error:
             raise self._why_it_hung_up() or error from None
 
@@ -202,10 +203,6 @@ class Qemu:
             self._process.kill()
             self._process.wait()
             self._process = None
-
-    def _control(self) -> Qmp:
-        assert self._qmp is not None, "the guest is not running"
-        return self._qmp
 
     def _attach(self, connect: Callable[[], _T]) -> _T:
         """Connect to a socket that QEMU is about to open; raises `LabError` if it ends instead."""

@@ -155,14 +155,10 @@ class Vm(Qemu):
         try:
             return self.agent.run(command, timeout, check=check, **more)
         except LabError as error:
-            raise self._named(error) from None
-
-    def _named(self, error: LabError) -> LabError:
-        """Return the same error with the path of the console's transcript in its message."""
-        if str(self.transcript) not in str(error):
-            error.mend = "; ".join(filter(None, (error.mend, f"console: {self.transcript}")))
-            error.args = (f"{error.what}; {error.mend}",)
-        return error
+            if str(self.transcript) not in str(error):
+                error.mend = "; ".join(filter(None, (error.mend, f"console: {self.transcript}")))
+                error.args = (f"{error.what}; {error.mend}",)
+            raise error from None
 
     @property
     def console(self) -> Console:

@@ -186,15 +186,10 @@ _FAILED = pytest.StashKey[bool]()
 @contextlib.contextmanager
 def open_lab(config: pytest.Config, folders: pytest.TempPathFactory) -> Iterator[Lab]:
     """Yield the session's lab; meanwhile a signal to end ends the session in good order."""
-    base = ScratchBase(_root(config, folders), _keep(config))
+    keep = config.getoption("bluebridge_keep") or config.getini("bluebridge_keep") or "failed"
+    base = ScratchBase(_root(config, folders), cast(Keep, keep))
     with Lab(base) as lab, _signals_end_the_session():
         yield lab
-
-
-def _keep(config: pytest.Config) -> Keep:
-    return cast(
-        Keep, config.getoption("bluebridge_keep") or config.getini("bluebridge_keep") or "failed"
-    )
 
 
 def _root(config: pytest.Config, folders: pytest.TempPathFactory) -> Path:

@@ -111,7 +111,8 @@ class Wanted:
         if guest is not None:
             found.append((f"guest={guest}", lambda record: record.guest == guest))
         if bar is not None:
-            found.append((f"bar={bar}", lambda record: _of_bar(record, bar)))
+            mmio = KINDS["mmio"]
+            found.append((f"bar={bar}", lambda it: it.kind in mmio and it.bar == bar))
         if containing:
             found.append(
                 (f"containing={containing!r}", lambda record: containing in record.decoded)
@@ -179,10 +180,6 @@ class Misses:
         if not self._near:
             yield f"none of {self._count} came near; the last:"
             yield from map(str, self._last)
-
-
-def _of_bar(record: Record, bar: int) -> bool:
-    return record.kind in KINDS["mmio"] and record.bar == bar
 
 
 def _matching(text: str) -> Predicate:

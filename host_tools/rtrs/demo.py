@@ -13,8 +13,7 @@ from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.progress import Reporter
 from bluebridge.host_tools.rtrs.cuts import Cut, Cutter
 from bluebridge.host_tools.rtrs.fio import Verification
-from bluebridge.host_tools.rtrs.session import Interruption, Mapped, session
-from bluebridge.host_tools.rtrs.sides import PathState
+from bluebridge.host_tools.rtrs.session import Mapped, interrupt, session
 
 _SECTOR = 512
 _MIB = 1 << 20
@@ -53,7 +52,9 @@ def main(options: argparse.Namespace) -> int:
     """Run the demonstration; return 0 if fio found no error. Raises `LabError`."""
     progress = Reporter(quiet=options.quiet)
     seconds = max(SHORTEST_SECONDS, options.seconds)
-    with session(_sides(options), options, options.log, progress) as mapped:
+    side = KERNEL if options.provider == HCA else PYTHON  # the kernel's does not know NTRDMA
+    sides = options.sides or (side, side)
+    with session(sides, options, options.log, progress) as mapped:
         _describe(mapped)
         found = Show(mapped, Cut(options.cut), seconds).run()
         _statistics(mapped)
@@ -62,12 +63,6 @@ def main(options: argparse.Namespace) -> int:
     if not found:
         raise LabError("fio found errors", f"read {logs}")
     return 0
-
-
-def _sides(options: argparse.Namespace) -> tuple[str, str]:
-    """As told; else the kernel's, or who knows NTRDMA."""
-    side = KERNEL if options.provider == HCA else PYTHON
-    return options.sides or (side, side)
 
 
 def _describe(mapped: Mapped) -> None:
@@ -99,10 +94,13 @@ class Show:
         watcher.start()
         try:
             time.sleep(self._seconds / 3)
-            deadline = self._begin + self._seconds
-            route = self._mapped.routes[-1]
-            Interruption(self._mapped, self._cutter, route, self._tell).run(
-                self._seconds / 3, deadline
+            interrupt(
+                self._mapped,
+                self._cutter,
+                self._mapped.routes[-1],
+                self._seconds / 3,
+                self._begin + self._seconds,
+                self._tell,
             )
             found = fio.finish()
         finally:
@@ -118,17 +116,15 @@ class Show:
         rate = Rate(self._mapped.pair.a, self._mapped.device)
         while not self._over.wait(_LOOK_SECONDS):
             try:
-                self._tell(f"{rate.line()}; {_states(self._mapped.client.statistics())}")
+                paths = self._mapped.client.statistics()
+                states = (f"{path.name.partition('@')[0]} {path.state}" for path in paths)
+                self._tell(f"{rate.line()}; {', '.join(states)}")
             except LabError as error:
                 self._tell(str(error))
                 return
 
     def _tell(self, text: str) -> None:
         say(f"[{time.monotonic() - self._begin:5.1f} s] {text}")
-
-
-def _states(paths: list[PathState]) -> str:
-    return ", ".join(f"{path.name.partition('@')[0]} {path.state}" for path in paths)
 
 
 def _statistics(mapped: Mapped) -> None:

@@ -33,10 +33,7 @@ _WORDS = (
 
 @dataclass(frozen=True)
 class Found:
-    """The figures of one run of fio.
-
-    Errors are 0 or 1: fio ends at the first.
-    """
+    """The figures of one run of fio. Errors are 0 or 1: fio ends at the first."""
 
     io_errors: int
     verify_errors: int

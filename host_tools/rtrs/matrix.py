@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.progress import Progress, Reporter
 from bluebridge.host_tools.rtrs.cuts import Cut, Cutter
 from bluebridge.host_tools.rtrs.fio import Found, Verification
-from bluebridge.host_tools.rtrs.session import Interruption, Mapped, session
+from bluebridge.host_tools.rtrs.session import Mapped, interrupt, session
 
 PAIRINGS = (("kernel", "kernel"), ("python", "kernel"), ("kernel", "python"), ("python", "python"))
 HEADER = (
@@ -27,23 +26,20 @@ def main(options: argparse.Namespace) -> int:
     progress = Reporter(quiet=options.quiet)
     rows: list[str] = []
     right = True
-    for sides in options.sides or _pairings(options):
+    for sides in options.sides or (PAIRINGS if options.provider == HCA else PAIRINGS[-1:]):
         progress(f"client {sides[0]}, server {sides[1]}: {options.minutes:g} min")
         log = options.log / "-".join(sides) if options.log else None
         try:
             outcome = one(sides, options, log, progress)
         except LabError as error:
-            rows.append(_failed(_named(sides, options), error))
+            cells = (*_named(sides, options), f"failed: {error.what}")
+            rows.append(f"| {' | '.join(cells)} |{' |' * 8}")
             right = False
             continue
         rows.append(row(_named(sides, options), outcome))
         right = right and outcome.found.ok
     print("\n".join([HEADER, *rows]))
     return 0 if right else 1
-
-
-def _pairings(options: argparse.Namespace) -> Sequence[tuple[str, str]]:
-    return PAIRINGS if options.provider == HCA else PAIRINGS[-1:]
 
 
 def one(
@@ -78,10 +74,6 @@ def _named(sides: tuple[str, str], options: argparse.Namespace) -> tuple[str, st
         return sides
     client, server = (f"{side}, {options.provider} {options.backend}" for side in sides)
     return client, server
-
-
-def _failed(sides: tuple[str, str], error: LabError) -> str:
-    return f"| {sides[0]} | {sides[1]} | failed: {error.what} |" + " |" * 8
 
 
 _LOOK_SECONDS = 0.5
@@ -129,7 +121,10 @@ def _cut_all(
     mapped: Mapped, cutter: Cutter, seconds: float, period: float, progress: Progress
 ) -> list[bool]:
     begin = time.monotonic()
-    say = _with_time(begin, progress)
+
+    def say(text: str) -> None:
+        progress(f"{time.monotonic() - begin:5.1f} s: {text}")
+
     routes = mapped.routes[::-1] if mapped.pair.config.bridge else mapped.routes[-1:]
     done: list[bool] = []
     end, start = begin + seconds, begin + period / 4
@@ -137,8 +132,8 @@ def _cut_all(
         time.sleep(max(0.0, start - time.monotonic()))
         if not _all_connected(mapped, end):
             break
-        cut = Interruption(mapped, cutter, routes[len(done) % len(routes)], say)
-        done.append(cut.run(period / 2, time.monotonic() + period))
+        route, deadline = routes[len(done) % len(routes)], time.monotonic() + period
+        done.append(interrupt(mapped, cutter, route, period / 2, deadline, say))
         # A path whose end nobody has noticed yet is noticed before the other one is cut.
         start = max(start + period, time.monotonic() + period / 4)
     time.sleep(max(0.0, end - time.monotonic()))
@@ -152,7 +147,3 @@ def _all_connected(mapped: Mapped, deadline: float) -> bool:
             return False
         time.sleep(_LOOK_SECONDS)
     return True
-
-
-def _with_time(begin: float, progress: Progress) -> Callable[[str], None]:
-    return lambda text: progress(f"{time.monotonic() - begin:5.1f} s: {text}")

@@ -35,21 +35,16 @@ SESSION = "lab"
 
 def client_of(pair: Pair, back_end: str) -> Client:
     """Return the client in the first guest; `back_end` is that of NTRDMA if there is a bridge."""
-    if _side(pair.config, 0) == "kernel":
+    if pair.config.kernel_drives(pair.a.name):
         return KernelClient(pair.a, SESSION)
     return PythonClient(pair.a, interfaces(pair.config, back_end, pair.a), SESSION)
 
 
 def server_of(pair: Pair, back_end: str) -> Server:
     """Return the server in the second guest; `back_end` is that of NTRDMA if there is a bridge."""
-    if _side(pair.config, 1) == "kernel":
+    if pair.config.kernel_drives(pair.b.name):
         return KernelServer(pair.b, SESSION)
     return PythonServer(pair.b, interfaces(pair.config, back_end, pair.b), SESSION)
-
-
-def _side(config: LabConfig, number: int) -> str:
-    assert config.rtrs is not None, "the pair was not made ready for RTRS"
-    return config.rtrs[number]
 
 
 @dataclass(frozen=True)
@@ -111,66 +106,41 @@ def session(
 _LOOK_SECONDS = 0.5
 
 
-@dataclass
-class Interruption:
-    """A route that is cut `seconds` long, and looked after until `deadline` (monotonic).
+def interrupt(
+    mapped: Mapped, cutter: Cutter, route: Route, seconds: float, deadline: float, say: Progress
+) -> bool:
+    """Cut a route for `seconds`; return whether its path was given up. Raises `LabError`.
 
-    A route over NTRDMA is cut by the client's order to disconnect its path.
+    A route over NTRDMA is cut by the client's order to disconnect its path. The path is looked
+    after until `deadline` (monotonic): it is asked to reconnect until that succeeds, since the
+    server may still have the old path.
     """
 
-    mapped: Mapped
-    cutter: Cutter
-    route: Route
-    say: Progress
+    def connected() -> bool:
+        states = {state.name: state for state in mapped.client.statistics()}
+        return states.get(route.name, PathState(route.name)).connected
 
-    def run(self, seconds: float, deadline: float) -> bool:
-        """Cut the route for `seconds`; return whether its path was given up. Raises `LabError`."""
-        begin = time.monotonic()
-        self._cut()
-        self.say(f"{self._what} is cut")
-        try:
-            given_up = self._lost_before(begin + seconds)
-            if given_up:
-                self.say(f"{self.route.name} is given up")
-            time.sleep(max(0.0, begin + seconds - time.monotonic()))
-        finally:
-            self._restore()
-        self.say(f"{self._what} is restored")
-        self._come_back(deadline)
-        return given_up
-
-    @property
-    def _what(self) -> str:
-        return self.route.port or self.route.name
-
-    def _cut(self) -> None:
-        if self.route.port:
-            self.cutter.cut(self.route.port)
-        else:
-            self.mapped.client.disconnect(self.route)
-
-    def _restore(self) -> None:
-        """A path that was disconnected waits for an order."""
-        if self.route.port:
-            self.cutter.restore(self.route.port)
-        else:
-            self.mapped.client.reconnect(self.route)
-
-    def _come_back(self, deadline: float) -> None:
-        """Ask for a reconnect until it succeeds: the server may still have the old path."""
-        while not self._state().connected and time.monotonic() < deadline:
-            self.mapped.client.reconnect(self.route)
+    end = time.monotonic() + seconds
+    if route.port:
+        cutter.cut(route.port)
+    else:
+        mapped.client.disconnect(route)
+    say(f"{route.port or route.name} is cut")
+    try:
+        while (held := connected()) and time.monotonic() <= end:
             time.sleep(_LOOK_SECONDS)
-        if self._state().connected:
-            self.say(f"{self.route.name} is connected")
-
-    def _lost_before(self, deadline: float) -> bool:
-        while self._state().connected:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(_LOOK_SECONDS)
-        return True
-
-    def _state(self) -> PathState:
-        states = {state.name: state for state in self.mapped.client.statistics()}
-        return states.get(self.route.name, PathState(self.route.name))
+        if not held:
+            say(f"{route.name} is given up")
+        time.sleep(max(0.0, end - time.monotonic()))
+    finally:
+        if route.port:
+            cutter.restore(route.port)
+        else:  # a path that was disconnected waits for an order
+            mapped.client.reconnect(route)
+    say(f"{route.port or route.name} is restored")
+    while not connected() and time.monotonic() < deadline:
+        mapped.client.reconnect(route)
+        time.sleep(_LOOK_SECONDS)
+    if connected():
+        say(f"{route.name} is connected")
+    return not held

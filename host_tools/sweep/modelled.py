@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +45,8 @@ class Watch:
 
     def begin(self) -> None:
         """Note that all events from now on belong to the next payload."""
-        self._began = self._now(LogReader(self._folder))
+        started = int(LogReader(self._folder).meta["started_monotonic_ns"])
+        self._began = (time.monotonic_ns() - started) / 1e9
 
     def end(self, size: int, messages: int) -> Modelled:
         """Return a payload's modelled time, once `messages` writes of `size` bytes are in the log.
@@ -61,9 +62,11 @@ class Watch:
                 )
             time.sleep(_PAUSE)
         path = Counter(each.posted_by for each in found).most_common(1)[0][0]
-        return Modelled(
-            path.value, {name: _mean(found, model) for name, model in self._models.items()}
-        )
+        times = {
+            name: round(statistics.fmean(model.latency(each) for each in found), 4)
+            for name, model in self._models.items()
+        }
+        return Modelled(path.value, times)
 
     def _messages(self, size: int) -> list[Transfer]:
         reader = LogReader(self._folder)
@@ -73,14 +76,6 @@ class Watch:
             for each in assembled(events, reader.meta["devices"])
             if each.opcode == _OPCODE and each.length == size and each.status
         ]
-
-    @staticmethod
-    def _now(reader: LogReader) -> float:
-        return (time.monotonic_ns() - int(reader.meta["started_monotonic_ns"])) / 1e9
-
-
-def _mean(messages: Sequence[Transfer], model: Model) -> float:
-    return round(statistics.fmean(model.latency(each) for each in messages), 4)
 
 
 _CONTROL = 16

@@ -61,7 +61,8 @@ def _figure(request: SweepRequest, rows: Sequence[Row]) -> Figure:
     panels = 1 + len(request.profiles)
     figure = Figure(figsize=(_WIDTH, _HEAD + panels * _PANEL), layout="constrained")
     axes: list[Axes] = list(figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0])
-    figure.suptitle(f"RDMA WRITE latency ({_program(request)}), registers of {request.register} B")
+    program = "ib_write_lat" if request.tool == "perftest" else "Python driver"
+    figure.suptitle(f"RDMA WRITE latency ({program}), registers of {request.register} B")
     _wall(axes[0], request, rows)
     for panel, name in zip(axes[1:], request.profiles, strict=True):
         _modelled(panel, request, rows, name)
@@ -71,10 +72,6 @@ def _figure(request: SweepRequest, rows: Sequence[Row]) -> Figure:
         panel.legend(loc="lower right" if number else "best", fontsize=8)
     axes[-1].set_xlabel("payload in bytes")
     return figure
-
-
-def _program(request: SweepRequest) -> str:
-    return "ib_write_lat" if request.tool == "perftest" else "Python driver"
 
 
 def _wall(panel: Axes, request: SweepRequest, rows: Sequence[Row]) -> None:

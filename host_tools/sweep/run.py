@@ -186,17 +186,14 @@ def _row(request: SweepRequest, setting: str, size: int, tool: Tool, watch: Watc
 
 def _config(request: SweepRequest, setting: str, log: Path | None) -> LabConfig:
     advertised = "off" if setting == "off" else "on"
+    if log is not None:  # a sweep that goes on does not write over what it had
+        names = chain([setting], (f"{setting}-{number}" for number in count(2)))
+        log = next(path for name in names if not (path := log.absolute() / name).exists())
     return LabConfig(
-        log=_unused(log.absolute(), setting) if log else None,
+        log=log,
         kernel=request.tool == "perftest",
         options=ServerOptions(blueflame=advertised, blueflame_size=request.register),
     )
-
-
-def _unused(log: Path, setting: str) -> Path:
-    """A folder for the bus log; a sweep that goes on does not write over what it had."""
-    names = chain([setting], (f"{setting}-{number}" for number in count(2)))
-    return next(path for name in names if not (path := log / name).exists())
 
 
 def _tool(pair: Pair, request: SweepRequest, setting: str) -> Tool:

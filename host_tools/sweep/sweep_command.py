@@ -103,15 +103,12 @@ def _tell(request: SweepRequest, journal: Journal) -> None:
 
 
 def _write(request: SweepRequest, rows: Sequence[Row], options: argparse.Namespace) -> None:
-    _replace(options.output, lambda path: _text(path, request, rows, csv=options.csv))
+    text = table_text(request, rows, csv=options.csv)
+    _replace(options.output, lambda path: path.write_text(text))
     print(f"written: {options.output}")
     for target in options.plot:
         _replace(target, lambda path: _plot(path, request, rows))
         print(f"written: {target}")
-
-
-def _text(path: Path, request: SweepRequest, rows: Sequence[Row], *, csv: bool) -> None:
-    path.write_text(table_text(request, rows, csv=csv))
 
 
 def _plot(path: Path, request: SweepRequest, rows: Sequence[Row]) -> None:
@@ -119,7 +116,7 @@ def _plot(path: Path, request: SweepRequest, rows: Sequence[Row]) -> None:
     save(request, rows, path)
 
 
-def _replace(target: Path, write: Callable[[Path], None]) -> None:
+def _replace(target: Path, write: Callable[[Path], object]) -> None:
     """Have `write` make a file that gets its name when it is complete."""
     draft = target.with_name(f".{target.stem}.{os.getpid()}{target.suffix}")
     try:

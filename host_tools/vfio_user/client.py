@@ -211,7 +211,7 @@ class WireBus:
         self._lock = threading.Lock()
         self._fds: list[int] = []
         self._arena = Arena()
-        self.ram = self._share(size)
+        self.ram = memoryview(self.client.share(RAM_BASE, size))
         self._arena.add(RAM_BASE, self.ram)
         self._enable()
 
@@ -285,11 +285,3 @@ class WireBus:
         for fd in self._fds:
             os.close(fd)
         self._fds = []
-
-    def _share(self, size: int) -> memoryview:
-        fd = sealed_memory(size)
-        try:
-            self.client.dma_map(RAM_BASE, size, fd)
-            return memoryview(mmap(fd, size))
-        finally:
-            os.close(fd)

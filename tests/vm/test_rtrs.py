@@ -16,10 +16,11 @@ from bluebridge.host_tools.errors import CommandFailed
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs.perftest import wait_until
+from bluebridge.host_tools.progress import Reporter
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from bluebridge.host_tools.rtrs.cuts import Cut, Cutter
 from bluebridge.host_tools.rtrs.fio import Verification
-from bluebridge.host_tools.rtrs.session import SESSION, Interruption, mapped
+from bluebridge.host_tools.rtrs.session import SESSION, interrupt, mapped
 from bluebridge.host_tools.rtrs.sides import CLIENT_ROOT, DISK, MAP, routes
 from tests.vm.conftest import BOOT_SECONDS, Tool
 
@@ -125,8 +126,8 @@ def test_a_cut_path_fails_over(pair: Pair, how: Cut) -> None:
     with mapped(pair) as session:
         fio = Verification(pair.a, session.device, 20)
         cutter = Cutter(pair.server.tell, how)
-        cut = Interruption(session, cutter, session.routes[-1], lambda text: None)
-        assert cut.run(12, deadline=float("inf"))
+        say = Reporter(quiet=True)
+        assert interrupt(session, cutter, session.routes[-1], 12, float("inf"), say)
         assert fio.finish().ok
         first, second = session.client.statistics()
         assert first.failovers > 0 and second.reconnected == 1
@@ -139,8 +140,7 @@ def test_two_hcas_in_each_guest(lab: Lab) -> None:
         assert used == ["mlx4_0", "mlx4_1"]
         fio = Verification(pair.a, session.device, 18)
         cutter = Cutter(pair.server.tell, Cut.SILENT)
-        cut = Interruption(session, cutter, session.routes[-1], lambda text: None)
-        assert cut.run(12, deadline=0)
+        assert interrupt(session, cutter, session.routes[-1], 12, 0.0, Reporter(quiet=True))
         assert fio.finish().ok
 
 

@@ -51,23 +51,21 @@ def table(figures: Sequence[Figure]) -> str:
 
 def machine(accelerator: str) -> dict[str, str]:
     """Return what the page says of this machine, by label."""
+    models = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     system = platform.freedesktop_os_release().get("PRETTY_NAME")
     return {
-        "processor": _cpu_model(),
+        "processor": models[0] if models else platform.machine(),
         "cores": str(len(os.sched_getaffinity(0))),
         "memory": f"{memory:.0f} GiB",
         "system": f"{system}, Linux {platform.release()}, Python {platform.python_version()}",
         "accelerator": accelerator,
         "date": time.strftime("%Y-%m-%d"),
     }
-
-
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
 
 
 def write_json(about: dict[str, str], figures: Sequence[Figure]) -> Path:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from bluebridge.host_tools.agent import Agent, Command, CommandTimedOut
 from bluebridge.host_tools.campaigns.conformance.program import (
@@ -62,10 +63,8 @@ class Run:
             verdicts = [Verdict(FAILED, str(error).splitlines()[0])]
             self.texts.append(("trouble", f"{error}\n{error.transcript}"))
         seconds = round(time.monotonic() - start, 1)
-        program = self.program
-        found = Entry(
-            self.session.setup.name, program.suite, program.name, seconds, tuple(verdicts)
-        )
+        setup, program = self.session.setup, self.program
+        found = Entry(setup.name, program.suite, program.name, seconds, tuple(verdicts))
         self.broken = self.broken or found.failed
         return found
 
@@ -154,16 +153,13 @@ class _Server:
 
     def end(self) -> Ended:
         """See that it has ended: asked first, then killed."""
-        for act in (lambda: self._command.signal(signal.SIGTERM), self._command.kill):
+        ask: Callable[[], None] = partial(self._command.signal, signal.SIGTERM)
+        for act in (ask, self._command.kill):
             if self._thread.is_alive():
-                _quietly(act)
+                with contextlib.suppress(LabError):
+                    act()
                 self._thread.join(self._patience / 4)
         return self._ended or Ended(None, "")
-
-
-def _quietly(act: Callable[[], None]) -> None:
-    with contextlib.suppress(LabError):
-        act()
 
 
 def _wait(command: Command) -> Ended:
