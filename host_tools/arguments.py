@@ -119,7 +119,6 @@ _TOOLS = "bluebridge.host_tools"
 
 
 def _one(text: str, module: str, passes_on: bool = False) -> Subcommand:
-    """Return the command that one module serves."""
     return Subcommand(text, module, module, passes_on)
 
 
@@ -239,7 +238,6 @@ def of_line(words: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def _listed() -> str:
-    """Return the list of commands by group, as `--help` shows it."""
     lines = []
     for title, group in GROUPS.items():
         lines += [title, *(f"  {name:12}{command.help}" for name, command in group.items()), ""]

@@ -53,7 +53,6 @@ def page() -> list[str]:
 
 
 def _command(name: str, parser: argparse.ArgumentParser) -> list[str]:
-    """Return the section of a command, or of a command of a command."""
     usage = re.sub(r"\s+", " ", parser.format_usage().removeprefix("usage: ")).strip()
     lines = [f".SS {_text(name)}", f".B {_text(usage)}", ".PP"]
     lines += [_text(line) for line in (parser.description or "").splitlines()]

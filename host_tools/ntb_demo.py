@@ -22,7 +22,6 @@ from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
-from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs import ntb_clients as clients
 from bluebridge.host_tools.programs import perftest
 from bluebridge.host_tools.programs.ntb_clients import (
@@ -171,19 +170,16 @@ def one_packet(guests: Guests) -> None:
 def transfer(guests: Guests) -> None:
     """Send random bytes by TCP; print the checksum on both sides, and the engine's copies."""
     rate = perftest.transfer(guests.pair, B_ADDRESS, TRANSFER_MIB, _say)
-    copies = _async_copies(guests, guests.machines[0])
+    a = guests.machines[0]
+    found = re.search(r"tx_async\s*-?\s*(\d+)", guests.run(a, f"cat {STATS}"))
+    if found is None:
+        raise LabError(f"guest {a.name}: ntb_transport keeps no statistics")
+    copies = int(found[1])
     _say(f"the same, {rate:.1f} MB/s; a's engine made {copies} copies")
     if not copies:
         raise LabError("the DMA engine copied nothing", f"read {guests.pair.logs}/console-a.log")
     # Only one client at a time may have the bridge.
     guests.both("rmmod ntb_netdev && rmmod ntb_transport")
-
-
-def _async_copies(guests: Guests, guest: Vm) -> int:
-    found = re.search(r"tx_async\s*-?\s*(\d+)", guests.run(guest, f"cat {STATS}"))
-    if found is None:
-        raise LabError(f"guest {guest.name}: ntb_transport keeps no statistics")
-    return int(found[1])
 
 
 def perf(guests: Guests) -> None:
@@ -224,25 +220,22 @@ def main(options: argparse.Namespace) -> int:
     bridge = BridgeOptions(options.model)
     config = LabConfig(log=options.log, hca=False, vfio=False, kernel=True, bridge=bridge)
     with Pair(config, Reporter(quiet=options.quiet)) as pair:
-        _show(Guests(pair, bridge.model))
+        guests = Guests(pair, bridge.model)
+        for title, step in (
+            ("the bridge and the DMA engine, as the guests see them", link),
+            ("ping over ntb_netdev", ping),
+            ("one packet on the buses of both guests", one_packet),
+            (f"{TRANSFER_MIB} MiB by TCP over ntb_netdev", transfer),
+            ("ntb_perf, 64 MiB by the DMA engine", perf),
+            ("doorbells and scratchpads, by ntb_tool", tool),
+        ):
+            if step is not perf or guests.model in PERF_CLIENT.models:
+                _say(f"\n-- {title}")
+                step(guests)
         logs = pair.log_name
     _say("")
     _say(f"all of it was right; the log: bluebridge log {logs} --decode")
     return 0
-
-
-def _show(guests: Guests) -> None:
-    can_perf = guests.model in PERF_CLIENT.models
-    for title, step in (
-        ("the bridge and the DMA engine, as the guests see them", link),
-        ("ping over ntb_netdev", ping),
-        ("one packet on the buses of both guests", one_packet),
-        (f"{TRANSFER_MIB} MiB by TCP over ntb_netdev", transfer),
-        *([("ntb_perf, 64 MiB by the DMA engine", perf)] if can_perf else []),
-        ("doorbells and scratchpads, by ntb_tool", tool),
-    ):
-        _say(f"\n-- {title}")
-        step(guests)
 
 
 def _say(text: str) -> None:

@@ -328,7 +328,6 @@ class AgentConnection:
             raise self.silent(f"no answer for {self._silence:.0f} s")
 
     def _sync(self) -> bytes:
-        """Return the next SYNC frame; while no other thread sends or no operation is open."""
         number = next(self._syncs)
         self._expected[number] = [each for each in list(self._operations.values()) if each.asked]
         return self.frame(Kind.SYNC, number)

@@ -220,7 +220,6 @@ class Cell:
         self._wait(self._limit)
 
     def _start(self, count: int) -> None:
-        """Start the client, which does its work `count` times."""
         words = self.program.client.replace("COUNT", str(count))
         line = f"({words}) > {_OUTPUT} 2>&1; echo $? > {_STATUS}.new"
         self._a.run(f"rm -f {_STATUS} {_OUTPUT}")
@@ -258,7 +257,6 @@ class Cell:
             self._happened = True
 
     def _clear(self) -> None:
-        """End the fault, and note how often it was produced."""
         counts = self.fault.effect in _TAKING
         self._produced = self.stage.taken(self._number) if counts else int(self._happened)
         if self._number:

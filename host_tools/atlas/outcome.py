@@ -220,7 +220,6 @@ def _survival(rows: Sequence[Row], programs: Sequence[str]) -> list[str]:
 
 
 def _details(rows: Iterable[Row]) -> list[str]:
-    """Return a line for each run that met its fault, identical ones once."""
     lines = ["## What was seen", "", _line(_HEAD), _line(["---"] * len(_HEAD))]
     met = [cells(row) for row in rows if row.produced]
     lines += [_line(cell.replace("|", "\\|") for cell in line) for line in dict.fromkeys(met)]

@@ -216,7 +216,6 @@ def _agents(stack: ExitStack) -> Callable[[str], Agent]:
 
 
 def _name(source: Place) -> str:
-    """Return the name of the copy of `source` in a folder."""
     name = os.path.basename(os.path.normpath(source.path))
     if name in ("", ".", "..", "/"):
         raise UsageError(f"{source} has no name of its own", "name the folder")
@@ -282,7 +281,6 @@ class Copier:
             print(f"bluebridge: {source.inside(name)} is no file and was left out", file=sys.stderr)
 
     def _make(self, target: Place, tree: Tree) -> None:
-        """Make the target folder and the folders of `tree` in it."""
         if target.guest:
             folders = [target.path, *(target.inside(name).path for name in tree.folders)]
             for begin in range(0, len(folders), _AT_ONCE):

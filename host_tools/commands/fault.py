@@ -52,7 +52,6 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _as_json() -> list[dict[str, object]]:
-    """Return the list of faults as values for JSON."""
     return [
         {
             "name": fault.name,
@@ -81,7 +80,6 @@ def catalogue() -> list[str]:
 
 
 def _act(guest: Guest, options: argparse.Namespace, words: list[str]) -> list[str]:
-    """Have the server of the guest do it; return the lines for the user."""
     hca, name = options.guest, options.name
     if name in (ARMED, CLEAR):
         if words:

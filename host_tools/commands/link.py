@@ -61,7 +61,6 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _act(guest: Guest, link: str, options: argparse.Namespace) -> list[str]:
-    """Have the server carry out the action; return the lines for the user."""
     action, value = options.action, options.value
     words = _words(options)
     if options.json and action != "rules":

@@ -71,22 +71,17 @@ def _as_json(pairs: list[PairRecord], ended: list[EndRecord]) -> dict[str, Any]:
         {
             **asdict(pair),
             "uptime": round(now - pair.started, 1),
-            "ports": _json_ports(pair),
+            "ports": [
+                {"port": row[0], "hca": row[1], "cable": row[3], "link": row[5]}
+                for row in map(str.split, _asked(pair, "status"))
+                if len(row) >= 6
+            ],
             "wire": _asked(pair, "wires"),
             "log_stopped": _log_stopped(pair),
         }
         for pair in pairs
     ]
     return {"pairs": living, "ended": [asdict(each) for each in ended]}
-
-
-def _json_ports(pair: PairRecord) -> list[dict[str, str]]:
-    rows = [line.split() for line in _ports(pair)]
-    return [
-        {"port": row[0], "hca": row[1], "cable": row[3], "link": row[5]}
-        for row in rows
-        if len(row) >= 6
-    ]
 
 
 def show(pair: PairRecord) -> None:
@@ -97,7 +92,7 @@ def show(pair: PairRecord) -> None:
     print(f"pair {pair.number}  {state}  up {age}  {server}keeper {pair.keeper}")
     for guest in pair.guests:
         print(f"  {guest.name:<4} {_state(guest)}")
-    for line in _ports(pair):
+    for line in _asked(pair, "status"):
         if remark := remark_of(line):
             print(f"  note: {remark}")
     for line in _asked(pair, "wires"):
@@ -118,11 +113,6 @@ def _log_stopped(pair: PairRecord) -> str:
     with contextlib.suppress(LogError):
         return LogReader(Path(pair.logs)).stopped
     return ""
-
-
-def _ports(pair: PairRecord) -> list[str]:
-    """Return the line on each port from the device server's `status` command."""
-    return _asked(pair, "status")
 
 
 def _asked(pair: PairRecord, line: str) -> list[str]:

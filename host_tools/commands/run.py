@@ -80,7 +80,6 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _seconds(text: str) -> float:
-    """Parse a time limit: a positive number of seconds."""
     try:
         seconds = float(text)
     except ValueError:

@@ -96,7 +96,6 @@ def _lines(options: argparse.Namespace, link: str) -> list[str]:
 
 
 def _which(value: str, seed: int) -> str:
-    """Return the conditions of a rule, from a rate or from words."""
     if "=" in value:
         return value
     percent = value.endswith("%")

@@ -178,7 +178,6 @@ class Keeper:
         self._record_end(f"its keeper (process {os.getpid()}) was killed")
 
     def _describe(self, machine: Vm) -> None:
-        """Record that a guest is up."""
         machine.forget_agent()  # its ports are for others
         guest = self._record.guest(machine.name)
         guest.state, guest.why, guest.remark = record.RUNNING, "", ""

@@ -77,7 +77,6 @@ def launch(count: int, plan: Callable[[int], Plan], progress: Progress) -> list[
 
 
 def _fork(plan: Callable[[int], Plan], children: list[Child]) -> Child:
-    """Claim a number, fork its keeper and append it to `children`."""
     claim = claim_number()
     ours, theirs = socket.socketpair()
     try:

@@ -207,7 +207,6 @@ class Plan:
 
 
 def _driven(device: str, config: LabConfig, name: str, driver: str) -> str:
-    """Return the words for a device of guest `name` and the driver that it has."""
     if config.kernel_drives(name):
         return f"{device} ({driver})"
     return f"{device} (vfio-pci)" if config.binds(name) else device

@@ -42,7 +42,6 @@ def tell(path: Path, line: str, seconds: float = _SECONDS) -> list[str]:
 
 
 def _answer(connection: socket.socket) -> str:
-    """Everything up to the line that ends an answer."""
     received = b""
     while len(received) < _LONGEST:
         last = received.rstrip(b"\n").rpartition(b"\n")[2]
@@ -83,6 +82,10 @@ class FaultRule:
         self.tell(f"release {self.number}")
 
 
+RuleInForce = contextlib.AbstractContextManager[FaultRule]
+"""A rule until the end of its `with` block."""
+
+
 @dataclass(frozen=True)
 class ArmedFault:
     """A fault by name that is armed in the HCA `hca` under a `number`."""
@@ -111,47 +114,39 @@ class Hardware:
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
 
-    def drop(self, link: str, **words: Value) -> contextlib.AbstractContextManager[FaultRule]:
+    def drop(self, link: str, **words: Value) -> RuleInForce:
         """Drop the messages of a link that fulfil the conditions."""
         return self._rule("drop", link, "", words)
 
-    def delay(
-        self, link: str, milliseconds: float, **words: Value
-    ) -> contextlib.AbstractContextManager[FaultRule]:
+    def delay(self, link: str, milliseconds: float, **words: Value) -> RuleInForce:
         """Delay the messages of a link that fulfil the conditions by `milliseconds`."""
         return self._rule("delay", link, f" {milliseconds:g}", words)
 
-    def duplicate(
-        self, link: str, milliseconds: float = 0, **words: Value
-    ) -> contextlib.AbstractContextManager[FaultRule]:
+    def duplicate(self, link: str, milliseconds: float = 0, **words: Value) -> RuleInForce:
         """Deliver messages of a link twice, the second time `milliseconds` later."""
         return self._rule("duplicate", link, f" {milliseconds:g}", words)
 
-    def corrupt(self, link: str, **words: Value) -> contextlib.AbstractContextManager[FaultRule]:
+    def corrupt(self, link: str, **words: Value) -> RuleInForce:
         """Damage packets of a link so that their receiver drops them."""
         return self._rule("corrupt", link, "", words)
 
-    def flip(self, link: str, **words: Value) -> contextlib.AbstractContextManager[FaultRule]:
+    def flip(self, link: str, **words: Value) -> RuleInForce:
         """Invert one bit of the payload of messages of a link, with check sums that hide it."""
         return self._rule("flip", link, "", words)
 
-    def mark(self, link: str, **words: Value) -> contextlib.AbstractContextManager[FaultRule]:
+    def mark(self, link: str, **words: Value) -> RuleInForce:
         """Mark packets of a link that know of ECN as having met congestion."""
         return self._rule("ecn", link, "", words)
 
-    def rewrite(
-        self, link: str, field: str, value: int, **words: Value
-    ) -> contextlib.AbstractContextManager[FaultRule]:
+    def rewrite(self, link: str, field: str, value: int, **words: Value) -> RuleInForce:
         """Store a value into a header field of packets of a link, such as `bth.pkey`."""
         return self._rule("rewrite", link, f" {field}={value}", words)
 
-    def rate(
-        self, link: str, megabits: float, **words: Value
-    ) -> contextlib.AbstractContextManager[FaultRule]:
+    def rate(self, link: str, megabits: float, **words: Value) -> RuleInForce:
         """Let messages of a link arrive one after the other, at most `megabits` Mb/s each way."""
         return self._rule("rate", link, f" {megabits:g}", words)
 
-    def hold(self, link: str, **words: Value) -> contextlib.AbstractContextManager[FaultRule]:
+    def hold(self, link: str, **words: Value) -> RuleInForce:
         """Hold back messages of a link that fulfil the conditions, until the rule is released."""
         return self._rule("hold", link, "", words)
 

@@ -130,7 +130,6 @@ class Console:
             raise self._lost()
 
     def _lost(self) -> LabError:
-        """Return the error that says why the console closed."""
         return processes.wait_for_cause(self.alarms) or self._error("QEMU ended")
 
     def _tail_after_failure(self) -> str:

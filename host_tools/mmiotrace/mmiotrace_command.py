@@ -127,7 +127,12 @@ def _address(number: int) -> str:
 def main(options: argparse.Namespace) -> int:
     """Record and compare; return 0 if every access matches. Raises `LabError`."""
     if options.compare:
-        verdict = _read(options.compare[0], options.compare[1], options.device)
+        trace, folder = options.compare
+        try:
+            text = trace.read_text(errors="replace")
+        except OSError as error:
+            raise UsageError(f"cannot read {trace}: {error.strerror}", "give a trace") from error
+        verdict = _compare(text, folder, options.device)
     else:
         with termination_as_exception():
             verdict = record(
@@ -156,14 +161,6 @@ def record(
         (pair.logs / TRACE).write_text(text)
         progress(f"trace and bus log: {pair.log_name}")
     return _compare(text, pair.logs, pair.a.name)
-
-
-def _read(trace: Path, folder: Path, device: str) -> Verdict:
-    try:
-        text = trace.read_text(errors="replace")
-    except OSError as error:
-        raise UsageError(f"cannot read {trace}: {error.strerror}", "give a trace") from error
-    return _compare(text, folder, device)
 
 
 def _compare(text: str, folder: Path, device: str) -> Verdict:

@@ -191,7 +191,9 @@ def compare(trace: Trace, log: list[Access]) -> Verdict:
     kernel = [each for each in log if not _by_user(each, windows)]
     seen = [each for each in kernel if any(w.holds(each.bar, each.offset) for w in whole)]
     traced = [each for each in trace.accesses if not _MSIX.holds(each.bar, each.offset)]
-    matched = _in_common(traced, seen)
+    pairs = enumerate(zip(traced, seen, strict=False))
+    different = (place for place, (one, other) in pairs if one != other)
+    matched = next(different, min(len(traced), len(seen)))
     return Verdict(
         matched,
         len(traced),
@@ -213,14 +215,6 @@ def _by_user(access: Access, windows: list[Window]) -> bool:
         return False
     page = access.offset % BLUEFLAME.base // PAGE_SIZE
     return not any(window.holds(UAR.bar, page * PAGE_SIZE) for window in windows)
-
-
-def _in_common(first: list[Access], second: list[Access]) -> int:
-    """Length of the common beginning."""
-    for place, (one, other) in enumerate(zip(first, second, strict=False)):
-        if one != other:
-            return place
-    return min(len(first), len(second))
 
 
 def _difference(trace: Trace, traced: list[Access], seen: list[Access], place: int) -> str:

@@ -238,7 +238,6 @@ def _mark(held: HeldPair, text: str) -> None:
 
 
 def _fits(held: HeldPair, wanted: LabConfig, module: str | None) -> bool:
-    """Whether a test can use a pair."""
     if held.unusable or held.wanted != wanted or held.module != module:
         return False
     return held.trouble() is None and (module is not None or held.is_clean())

@@ -69,7 +69,6 @@ def row(sides: tuple[str, str], outcome: Outcome) -> str:
 
 
 def _named(sides: tuple[str, str], options: argparse.Namespace) -> tuple[str, str]:
-    """Of a row; with what is not an HCA."""
     if options.provider == HCA:
         return sides
     client, server = (f"{side}, {options.provider} {options.backend}" for side in sides)

@@ -43,7 +43,6 @@ class Program:
         self._thread.start()
 
     def _listen(self) -> None:
-        """Cut what comes into lines; None is the end."""
         rest = b""
         try:
             for stream, data in self._command.output():
@@ -145,7 +144,6 @@ class Perftest:
         )
 
     def _run(self, size: int) -> str:
-        """What the client prints."""
         words = f"ib_write_lat -d mlx4_0 -s {size} -n {self._request.iterations}"
         words += f" -I {self._request.inline}"
         return perftest.run(self._pair, words, ADDRESSES[0].partition("/")[0], _SECONDS)

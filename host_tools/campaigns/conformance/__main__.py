@@ -66,7 +66,6 @@ def _report(entries: Sequence[Entry], chosen: Set[str]) -> int:
 
 
 def _chosen(options: argparse.Namespace) -> list[Choice]:
-    """The programs asked for. Raises `UsageError` when there are none."""
     chosen = [
         choice
         for choice in everything()

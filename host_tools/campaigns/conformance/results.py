@@ -201,7 +201,6 @@ def page(old: str, setups: Sequence[Setup], entries: Sequence[Entry]) -> str:
 
 
 def _matrix(head: str, names: Sequence[str], rows: dict[str, dict[str, str]]) -> Iterator[str]:
-    """The lines of a table with a column for each setup."""
     yield f"| {head} | " + " | ".join(names) + " |"
     yield "|---" * (len(names) + 1) + "|"
     for title, found in rows.items():
