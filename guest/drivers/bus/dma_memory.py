@@ -168,7 +168,8 @@ class HugepageFile:
         finally:
             os.close(fd)
         self.view = memoryview(self._map)
-        start = _mapping_of(name)
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            start = parse_maps(maps, name)
         for index in range(count):
             if sources:
                 sources[index].close()
@@ -200,12 +201,6 @@ def contiguous(addresses: list[int]) -> Iterator[tuple[int, int]]:
         if index == len(addresses) or addresses[index] != addresses[index - 1] + HUGE:
             yield first, index
             first = index
-
-
-def _mapping_of(name: str) -> int:
-    """Return the virtual address at which this process has mapped the file."""
-    with open("/proc/self/maps", encoding="utf-8") as maps:
-        return parse_maps(maps, name)
 
 
 def parse_maps(lines: Iterable[str], name: str) -> int:

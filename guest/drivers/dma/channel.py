@@ -60,7 +60,7 @@ class Ring:
         self.done = 0
         self.address = memory.address
         """The bus address of the first descriptor."""
-        self._memory = memory
+        self.memory = memory
         self._view = memory.view
         for slot in range(entries):
             following = memory.address + (slot + 1) % entries * DESCRIPTOR_SIZE
@@ -96,15 +96,11 @@ class Ring:
     def describe(self, ticket: int) -> str:
         """Return the copy of a ticket that is still in the ring as text for messages."""
         slot = (ticket - 1) % self.entries * DESCRIPTOR_SIZE
-        entry = self._memory.view[slot : slot + DESCRIPTOR_SIZE]
+        entry = self.memory.view[slot : slot + DESCRIPTOR_SIZE]
         source, target, size = (
             DESCRIPTOR.get(entry, name) for name in ("source", "destination", "size")
         )
         return f"{size} bytes from {source:#x} to {target:#x}"
-
-    def free(self) -> None:
-        """Free the ring's memory."""
-        self._memory.free()
 
 
 ENTRIES = 256
@@ -291,7 +287,7 @@ class Channel:
     def close(self) -> None:
         """Stop the channel and give its memory back."""
         self._reset_hardware()
-        self._ring.free()
+        self._ring.memory.free()
         self._completion.free()
 
     def _look(self) -> bool:

@@ -58,11 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         "--mtu", type=parse_mtu, default=DEFAULT_MTU, help=f"default {DEFAULT_MTU}"
     )
     ethernet.add_argument("--name", default=DEFAULT_NAME, help=f"default {DEFAULT_NAME}")
-    ethernet.add_argument(
-        "--backend",
-        default=BACK_END,
-        help=HELP,
-    )
+    ethernet.add_argument("--backend", default=BACK_END, help=HELP)
     return parser
 
 

@@ -72,7 +72,7 @@ class CommandTransport:
     def send(self, mad: bytes, peer: Peer) -> None:
         service = self._service
         with service.lock:
-            if not service.engine.own.extensions.send_cm(mad[len(MAD_HEAD) :], self._gid):
+            if not service.engine.own.send_cm(mad[len(MAD_HEAD) :], self._gid):
                 known = service.engine.ready
                 raise OSError(errno.ENETDOWN, NO_MANAGER if known else "NTRDMA has no peer")
             service.run()
@@ -94,24 +94,24 @@ class CommandTransport:
         Raises `TimeoutError` when it is not `ip`.
         """
         gid = ip_gid(ipaddress.ip_address(ip).packed)
-        extensions = self._service.engine.own.extensions
+        own = self._service.engine.own
         deadline = time.monotonic() + timeout
         while True:
             if self._service.wait_ready(max(0.0, deadline - time.monotonic())) and self._is(gid):
                 self._found = self._found if ipv4_number(gid) else gid
                 return mac_of(gid)
-            if self._service.engine.ready and extensions.known() is False:
+            if self._service.engine.ready and own.knows() is False:
                 raise OSError(errno.EOPNOTSUPP, NO_MANAGER)
-            if self._service.engine.ready and not ipv4_number(gid) and not extensions.known(IPV6):
+            if self._service.engine.ready and not ipv4_number(gid) and not own.knows(IPV6):
                 raise OSError(errno.EAFNOSUPPORT, NO_IPV6)
             if time.monotonic() >= deadline:
                 raise TimeoutError(errno.ETIMEDOUT, f"nobody answers at {ip}")
             time.sleep(0.02)
 
     def _is(self, gid: bytes) -> bool:
-        extensions = self._service.engine.own.extensions
+        own = self._service.engine.own
         try:
-            self._service.call(lambda: extensions.resolve(gid, self._gid), "address")
+            self._service.call(lambda: own.resolve(gid, self._gid), "address")
         except VerbsError:
             self._device.health.check()
             return False

@@ -174,7 +174,6 @@ class Tap:
             fcntl.ioctl(control, _SIOCSIFADDR, _REQUEST6.pack(*place))
 
     def fileno(self) -> int:
-        """Readable when the kernel wants to send a frame."""
         return self.descriptor
 
     def read_into(self, space: memoryview) -> int:
@@ -211,7 +210,6 @@ class Tap:
         return gid in addresses_of(self.name)
 
     def close(self) -> None:
-        """Remove the interface."""
         os.close(self.descriptor)
 
 
@@ -245,7 +243,6 @@ class Interface:
     # -- from the peer --------------------------------------------------------------------------
 
     def receive(self, frame: memoryview) -> None:
-        """Take a frame that has come."""
         self._delivered = True
         if self.port.write(frame):
             self.received_bytes += len(frame)
@@ -253,7 +250,6 @@ class Interface:
             self.refused += 1
 
     def set_carrier(self, up: bool) -> None:
-        """Set the carrier: True when the peer's interface is present."""
         self.port.set_carrier(up)
 
     # -- to the peer ----------------------------------------------------------------------------

@@ -44,7 +44,6 @@ class Health:
 
     @property
     def lost(self) -> bool:
-        """Whether the device was found gone."""
         return bool(self._reason)
 
     def lose(self, reason: str) -> None:
@@ -57,7 +56,6 @@ class Health:
             raise self.loss()
 
     def loss(self) -> DeviceLost:
-        """Return the error to raise."""
         return DeviceLost(f"{self._name}: {self._reason}")
 
 
@@ -105,12 +103,10 @@ class Service:
     # -- the engine's owner ---------------------------------------------------------------------
 
     def entered(self, state: PortState) -> None:
-        """The port is in another state."""
         for watcher in tuple(self.watchers):
             watcher(state)
 
     def has_address(self, gid: bytes) -> bool:
-        """Whether the IP address of a GID is this side's."""
         network = self.network
         return gid in self.addresses or (network is not None and network.port.has_address(gid))
 
@@ -293,21 +289,18 @@ class Service:
     def _serve(self, frames: bool = False) -> None:
         """Take what has come; `frames`: the network has some, which leave with all else."""
         try:
-            self._take(frames)
+            news = self.back_end.serve(self.engine.port.silent)
+            for up in news.links:
+                self.engine.link(up, _clock())
+            if news.failed:
+                self.engine.stores_failed(_clock())
+            if news.signalled:
+                self.engine.interrupt(_clock())
+            if self.network is not None:
+                self.network.serve(frames)
+            self.engine.advance(_clock())
         except DeviceError as error:
             self.health.lose(str(error))
             with contextlib.suppress(DeviceError):
                 self.engine.link(False, _clock())
         self.tell()
-
-    def _take(self, frames: bool) -> None:
-        news = self.back_end.serve(self.engine.port.silent)
-        for up in news.links:
-            self.engine.link(up, _clock())
-        if news.failed:
-            self.engine.stores_failed(_clock())
-        if news.signalled:
-            self.engine.interrupt(_clock())
-        if self.network is not None:
-            self.network.serve(frames)
-        self.engine.advance(_clock())

@@ -159,7 +159,6 @@ class Engine:
     # -- the port's owner -----------------------------------------------------------------------
 
     def restart(self) -> None:
-        """Forget everything of the peer, and begin anew with own rings."""
         self.theirs.clear()
         self.bells.restart()
         self.own.commands.restart()
@@ -167,20 +166,17 @@ class Engine:
             self.ethernet.restart()
 
     def introduced(self) -> None:
-        """Begin the rings where the peer's stand: those of version 0.1 run on at a new meeting."""
         self.theirs.execution.restart(self.peer.command_index)
         if self.ethernet is not None:
             self.ethernet.sender.restart(self.peer.ethernet.index)
 
     def enabled(self) -> None:
-        """Ask the peer for its extensions, and make twins there: it is ready now."""
         self.own.enabled()
         if self.ethernet is not None:
             self.ethernet.enabled()
         self.actions.append(Happened(Event.PORT_UP, 0))
 
     def quiescing(self) -> None:
-        """Note that the port begins to disconnect from its peer."""
         was_ready, self.peer.ready = self.peer.ready, False
         self.theirs.rung.clear()
         self.own.quiescing()
@@ -190,7 +186,6 @@ class Engine:
             self.actions.append(Happened(Event.PORT_DOWN, 0))
 
     def disabled(self) -> None:
-        """Note that the peer is gone and nothing is under way."""
         self.own.disabled()
 
     def part(self, now: float) -> None:

@@ -33,79 +33,6 @@ from bluebridge.guest.protocols.ntrdma.engine.transport import Actions, Ended, O
 from bluebridge.guest.verbs.values import RecvWr, SendWr
 
 
-class Extensions:
-    """The commands of extensions; they wait until the peer has said what it knows."""
-
-    def __init__(self, peer: Peer, commands: OwnCommands) -> None:
-        self._peer, self._commands = peer, commands
-        self._held: deque[tuple[bytearray, Operation]] = deque()
-
-    def known(self, extension: int = CONNECTIONS) -> bool | None:
-        """Whether the peer has an extension, by default a connection manager; None until it says.
-
-        IPV6 is that its connection manager takes IPv6 addresses.
-        """
-        known = self._peer.extensions
-        return None if known is None else bool(known & extension)
-
-    def send_cm(self, mad: bytes, sender: bytes) -> bool:
-        """Send a CM message of the own GID `sender`; returns False if there is no peer for it."""
-        ip = ipv4_number(sender)
-        takes = self.known(CONNECTIONS if ip else IPV6)
-        if not self._peer.ready or takes is False:
-            return False
-        command = CM_MESSAGE.pack(op=CommandCode.CM_MESSAGE, pd_key=ip, mad=mad)
-        self._ask(command, Operation(lenient=True))
-        return True
-
-    def resolve(self, gid: bytes, asker: bytes) -> Operation:
-        """Ask the peer whether the address of a GID is its own; it refuses if not.
-
-        `asker` is the own address that asks.
-        """
-        operation = Resolve()
-        if not self._peer.ready:
-            operation.good = False
-        elif ip := ipv4_number(gid):
-            self._ask(RESOLVE.pack(op=CommandCode.RESOLVE, ip=ip), operation)
-        else:
-            form = RESOLVE.pack(op=CommandCode.RESOLVE, address=gid, asker=asker)
-            self._ask(form, operation)
-        return operation
-
-    def _ask(self, command: bytearray, operation: Operation) -> None:
-        if self.known() is None:
-            self._held.append((command, operation))
-        elif self.known():
-            self._commands.post(command, operation)
-        else:
-            self._commands.unsent.append(operation)
-
-    def enabled(self) -> None:
-        """Ask the peer what it knows."""
-        known = NONE.pack(op=CommandCode.NONE, tag=EXTENSIONS_TAG, extensions=EXTENSIONS)
-        self._commands.post(known, AskExtensions(lenient=True))
-
-    def ended(self, operation: Operation, response: bytes | None) -> None:
-        """Take the answer to one of these commands; an unanswered `Resolve` is refused."""
-        if isinstance(operation, AskExtensions):
-            self._take(response)
-        elif isinstance(operation, Resolve) and response is None:
-            operation.refused = True
-
-    def _take(self, response: bytes | None) -> None:
-        """Learn what the peer knows beyond version 0.1, which sends the command back."""
-        if response is not None:
-            tagged = RESPONSE.get(response, "tag") == EXTENSIONS_TAG
-            self._peer.extensions = RESPONSE.get(response, "extensions") if tagged else 0
-        held, self._held = self._held, deque()
-        for command, operation in held:
-            if self.known() is None:
-                self._commands.unsent.append(operation)
-            else:
-                self._ask(command, operation)
-
-
 class OwnSide:
     """Domains, regions and queue pairs in `resources`, completion queues in `queues`."""
 
@@ -114,7 +41,8 @@ class OwnSide:
         self.schedule = Schedule()
         self.commands = OwnCommands(words, peer)
         self.resources = OwnResources(peer, self.commands, self.schedule, actions)
-        self.extensions = Extensions(peer, self.commands)
+        self._held: deque[tuple[bytearray, Operation]] = deque()
+        """The commands of extensions that wait until the peer has said what it knows."""
         self.queues: dict[int, CompletionQueue] = {}
         """The completion queues by their bells."""
 
@@ -171,6 +99,58 @@ class OwnSide:
         """Let posted receives reach the peer."""
         pair.push_receives(self._peer)
 
+    # -- extensions of version 0.1 -----------------------------------------------------------------
+
+    def knows(self, extension: int = CONNECTIONS) -> bool | None:
+        """Whether the peer has an extension, by default connections; None until it has said so."""
+        known = self._peer.extensions
+        return None if known is None else bool(known & extension)
+
+    def send_cm(self, mad: bytes, sender: bytes) -> bool:
+        """Send a CM message of the own GID `sender`; returns False if there is no peer for it."""
+        ip = ipv4_number(sender)
+        takes = self.knows(CONNECTIONS if ip else IPV6)
+        if not self._peer.ready or takes is False:
+            return False
+        command = CM_MESSAGE.pack(op=CommandCode.CM_MESSAGE, pd_key=ip, mad=mad)
+        self._ask(command, Operation(lenient=True))
+        return True
+
+    def resolve(self, gid: bytes, asker: bytes) -> Operation:
+        """Ask the peer whether the address of a GID is its own; it refuses if not.
+
+        `asker` is the own address that asks.
+        """
+        operation = Resolve()
+        if not self._peer.ready:
+            operation.good = False
+        elif ip := ipv4_number(gid):
+            self._ask(RESOLVE.pack(op=CommandCode.RESOLVE, ip=ip), operation)
+        else:
+            form = RESOLVE.pack(op=CommandCode.RESOLVE, address=gid, asker=asker)
+            self._ask(form, operation)
+        return operation
+
+    def _ask(self, command: bytearray, operation: Operation) -> None:
+        if self.knows() is None:
+            self._held.append((command, operation))
+        elif self.knows():
+            self.commands.post(command, operation)
+        else:
+            self.commands.unsent.append(operation)
+
+    def _take_extensions(self, response: bytes | None) -> None:
+        """Learn what the peer knows beyond version 0.1, which sends the command back."""
+        if response is not None:
+            tagged = RESPONSE.get(response, "tag") == EXTENSIONS_TAG
+            self._peer.extensions = RESPONSE.get(response, "extensions") if tagged else 0
+        held, self._held = self._held, deque()
+        for command, operation in held:
+            if self.knows() is None:
+                self.commands.unsent.append(operation)
+            else:
+                self._ask(command, operation)
+
     # -- the peer's answers -----------------------------------------------------------------------
 
     def take_responses(self) -> bool:
@@ -197,7 +177,10 @@ class OwnSide:
             operation.refused = True
         if operation.left:
             return
-        self.extensions.ended(operation, response)
+        if isinstance(operation, AskExtensions):
+            self._take_extensions(response)
+        elif isinstance(operation, Resolve) and response is None:
+            operation.refused = True
         if self.resources.ended(operation, response):
             operation.good = not operation.refused
             self._actions.append(Ended(operation))
@@ -206,7 +189,8 @@ class OwnSide:
 
     def enabled(self) -> None:
         """Ask the peer for its extensions, and make twins of everything there."""
-        self.extensions.enabled()
+        known = NONE.pack(op=CommandCode.NONE, tag=EXTENSIONS_TAG, extensions=EXTENSIONS)
+        self.commands.post(known, AskExtensions(lenient=True))
         self.resources.enabled()
 
     def quiescing(self) -> None:

@@ -158,11 +158,9 @@ class ReceiveQueue:
 
     @property
     def waiting(self) -> bool:
-        """Return True if `take` would return a completion."""
         return bool(self._done)
 
     def take(self) -> Wc | None:
-        """Take the oldest completion."""
         if not self._done:
             return None
         self.used -= 1

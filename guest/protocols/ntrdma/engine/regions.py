@@ -139,27 +139,18 @@ class FastRegion:
         self.domain = domain
         self.max_pages = max_pages
         self.registered: Region | None = None
-        self._key = index << 8
-
-    @property
-    def lkey(self) -> int:
-        """The key for local work requests."""
-        return self._key
-
-    @property
-    def rkey(self) -> int:
-        """The key that a peer needs for RDMA to the region."""
-        return self._key
+        self.lkey = self.rkey = index << 8
+        """The key for local work requests and for the RDMA of a peer."""
 
     def next_key(self) -> int:
         """Change the key's low byte for the next REG_MR; returns the new key."""
-        self._key = self._key & ~0xFF | self._key + 1 & 0xFF
-        return self._key
+        self.lkey = self.rkey = self.rkey & ~0xFF | self.rkey + 1 & 0xFF
+        return self.rkey
 
     def register(self, domain: Domain, request: SendWr) -> Region | None:
         """Register as REG_MR asks; returns the region, None when that is not allowed."""
-        key = request.key or self._key
-        if domain is not self.domain or self.registered is not None or key >> 8 != self._key >> 8:
+        key = request.key or self.rkey
+        if domain is not self.domain or self.registered is not None or key >> 8 != self.rkey >> 8:
             return None
         if len(request.pages) > self.max_pages:
             return None

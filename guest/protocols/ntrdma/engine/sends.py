@@ -211,7 +211,6 @@ class SendQueue:
         self._retire()
 
     def collect(self) -> None:
-        """Take over the completions that the peer has stored."""
         index = self.consumed_word.get()
         if index == self.consumed or self._broken:
             return
@@ -283,7 +282,6 @@ class SendQueue:
 
     @property
     def waiting(self) -> bool:
-        """Return True if `take` would return a completion."""
         return bool(self._done)
 
     def take(self) -> Wc | None:

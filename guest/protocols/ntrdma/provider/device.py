@@ -181,7 +181,6 @@ class NtrdmaDevice:
         )
 
     def query_port(self) -> PortAttr:
-        """Active while the peer is there."""
         with self.service.lock:
             return PortAttr(active=self.service.engine.ready, active_mtu=_MTU)
 

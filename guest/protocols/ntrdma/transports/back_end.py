@@ -64,7 +64,6 @@ class Mapped:
         self._forget = forget
 
     def free(self) -> None:
-        """Give the memory back."""
         self._forget(self.address)
         self._memory.free()
 

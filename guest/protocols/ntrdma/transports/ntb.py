@@ -206,9 +206,9 @@ class NtbTransport(ABC):
         news.failed = self._recovered()
         return news
 
-    @abstractmethod
     def _recovered(self) -> bool:
         """Whether stores had failed, which now can go on."""
+        return False
 
     def drain(self) -> None:
         self.flush()
@@ -383,7 +383,3 @@ class CpuTransport(NtbTransport):
     def abandon(self) -> None:
         self._done += len(self._waiting)
         self._waiting.clear()
-
-    def _recovered(self) -> bool:
-        """Stores never fail."""
-        return False
