@@ -96,10 +96,6 @@ class Artefacts:
         """Return the path of the guest's uncompressed ELF kernel."""
         return self.folder("kernel") / "vmlinux"
 
-    def kernel_release(self) -> str:
-        """The guest kernel's release, as `uname -r` prints it."""
-        return self._kernel.release()
-
     def for_kernel(self, kind: Callable[[Cache, Packages, KernelRecipe], Made]) -> Made:
         """Return the recipe of that kind, such as a set of modules, for the guest's kernel."""
         return kind(self.cache, self.packages, self._kernel)

@@ -42,7 +42,12 @@ def build(group: Group, folder: Path, cache: Cache) -> None:
     compiler = extensions.compiler()
     code = folder / "code"
     write_code(group, code)
-    _link(group, compiler, folder, cache)
+    told = json.loads((code / EXTENSIONS).read_text())
+    headers = sorted({path for module in told.values() for path in module["headers"]})
+    words = [compiler, *FLAGS, f"-I{sysconfig.get_path('include')}"]
+    objects = _Objects(words, headers, folder / OBJECTS, cache, f"compiled-{group.name}")
+    modules = {name: module["sources"] for name, module in told.items()}
+    extensions.build(modules, objects.made_of, (compiler, "-shared"), folder, SUFFIX)
     shutil.rmtree(code)
 
 
@@ -55,16 +60,6 @@ def write_code(group: Group, folder: Path) -> None:
         cwd=HOME,
         env={"PYTHONPATH": str(HOME), "BLUEBRIDGE_PURE": "1"},
     )
-
-
-def _link(group: Group, compiler: str, folder: Path, cache: Cache) -> None:
-    """Compile and link every extension module of `code/` into `folder`."""
-    told = json.loads((folder / "code" / EXTENSIONS).read_text())
-    headers = sorted({path for module in told.values() for path in module["headers"]})
-    words = [compiler, *FLAGS, f"-I{sysconfig.get_path('include')}"]
-    objects = _Objects(words, headers, folder / OBJECTS, cache, f"compiled-{group.name}")
-    modules = {name: module["sources"] for name, module in told.items()}
-    extensions.build(modules, objects.made_of, (compiler, "-shared"), folder, SUFFIX)
 
 
 class _Objects:

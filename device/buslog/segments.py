@@ -171,7 +171,6 @@ class Segments:
             self._delete(oldest)
 
     def _delete(self, oldest: int) -> None:
-        """Delete the oldest segment, whose number is `oldest`."""
         if not self._lost_segments:
             log.warning(
                 "the bus log has %d MiB, its limit (--log-limit): from now on its oldest events "
@@ -253,9 +252,8 @@ MOST_BYTES: Final = 64 << 20
 class Background:
     """Calls `write` with each batch, in order, in a thread of its own."""
 
-    def __init__(self, write: Callable[[Batch], None], most: int = MOST_BYTES) -> None:
+    def __init__(self, write: Callable[[Batch], None]) -> None:
         self._write = write
-        self._most = most
         self._lock = threading.Lock()
         self._waiting = 0
         self._batches: SimpleQueue[Batch | threading.Event | None] = SimpleQueue()
@@ -265,7 +263,7 @@ class Background:
     def put(self, batch: Batch) -> bool:
         """Hand a batch over; return whether there was room for it."""
         with self._lock:
-            if self._waiting + len(batch.data) > self._most:
+            if self._waiting + len(batch.data) > MOST_BYTES:
                 return False
             self._waiting += len(batch.data)
         self._batches.put(batch)

@@ -41,10 +41,6 @@ class Copy:
         self.left = length
         self.channel = channel
 
-    def cancel(self) -> None:
-        """Cancel the copy, so that no further byte is copied."""
-        self.left = 0
-
 
 class Copier:
     """Makes the copies of one engine; `strict` turns errors that hardware would miss into faults.
@@ -295,7 +291,7 @@ class DmaChannel:
 
     def _drop_copy(self) -> None:
         if self._copy is not None:
-            self._copy.cancel()
+            self._copy.left = 0
         self._copy = None
         self._suspending = False
 

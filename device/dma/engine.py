@@ -43,7 +43,6 @@ class DmaEngine:
         self,
         bus: MasterBus,
         *,
-        channels: int = layout.MOST_CHANNELS,
         version: int = 0x34,
         strict: bool = False,
         clock: Callable[[], float] = monotonic,
@@ -53,7 +52,7 @@ class DmaEngine:
         self._version = version
         self._registers = RegisterFile(layout.BLOCKS, layout.BAR0_SIZE)
         self.copier = Copier(bus, strict, clock)
-        self.channels = [DmaChannel(bus, n, self.copier, n) for n in range(channels)]
+        self.channels = [DmaChannel(bus, n, self.copier, n) for n in range(layout.MOST_CHANNELS)]
         self._scheduled = False
         self._running = False
         self._describe()

@@ -213,7 +213,8 @@ class Gen1Bridge:
         if name.endswith("translation") and start:
             self.windows[bar].close()
             return
-        length = min(self._limit(bar) - start, self._size(bar))
+        limit = self._registers.get("NTB1", f"secondary{bar}_limit") or EVERYTHING
+        length = min(limit - start, self._size(bar))
         if length > 0:
             translation = self._registers.get("NTB1", f"secondary{bar}_translation")
             self.windows[bar].open(translation, length)
@@ -222,9 +223,6 @@ class Gen1Bridge:
 
     def _start(self, bar: int) -> int:
         return self._registers.get("NTB1", f"secondary{bar}_base") & ~TYPE_BITS
-
-    def _limit(self, bar: int) -> int:
-        return self._registers.get("NTB1", f"secondary{bar}_limit") or EVERYTHING
 
     def _size(self, bar: int) -> int:
         """Return the bytes of a window on the middle bus.

@@ -49,13 +49,11 @@ class Alias:
         lender.watch_memory(self._borrow)
 
     def _borrow(self, region: DmaRegion, there: bool) -> None:
-        if there:
-            self._show(region)
-        elif region is self._shown:
-            self._shown = None
-            self._bridge.alias(self._bar, None)
-
-    def _show(self, region: DmaRegion) -> None:
+        if not there:
+            if region is self._shown:
+                self._shown = None
+                self._bridge.alias(self._bar, None)
+            return
         if region.file is None or not region.protection & Protection.WRITE:
             return
         longer = self._shown is None or region.length > self._shown.length

@@ -10,6 +10,7 @@ import pytest
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.images.artefacts import Artefacts
+from bluebridge.images.recipes.module_build import KbuildRecipe
 from tests.unit.images.test_kmod import state
 from tests.vm.conftest import BOOT_SECONDS
 
@@ -71,7 +72,7 @@ def test_modules_load_in_a_guest(
     before = state(sources)
     build_both(sources)
     _sources_are_as_they_were(sources, before)
-    release = Artefacts().kernel_release()
+    release = Artefacts().for_kernel(KbuildRecipe).kernel.release()
     printed = capsys.readouterr().out
     assert printed.count(f"  vermagic: {release} SMP") == 2
     assert "out/bb_hello.ko" in printed and "  depends:  bb_base\n" in printed

@@ -46,14 +46,11 @@ def answer_to(request: Datagram, mad: bytes) -> Datagram:
         hop_limit=asked.hop_limit, service_level=asked.service_level, pkey=DEFAULT_PKEY,
     )  # fmt: skip
     qkey = GSI_QKEY if request.target_qpn == GSI_QPN else 0
-    grh = _grh(route) if request.grh else b""
+    grh = b""
+    if request.grh:
+        hops = max(route.hop_limit, 1)
+        grh = _GRH.pack(6 << 28, _HEADERS_AND_MAD, GRH_NEXT_BTH, hops, route.sgid, route.dgid)
     return Datagram(route, request.target_qpn, request.source_qpn, qkey, 0, grh, mad)
-
-
-def _grh(route: Route) -> bytes:
-    version = 6 << 28
-    hops = max(route.hop_limit, 1)
-    return _GRH.pack(version, _HEADERS_AND_MAD, GRH_NEXT_BTH, hops, route.sgid, route.dgid)
 
 
 MAX_TRANSFERS = 64

@@ -198,14 +198,12 @@ class Context(PortContext):
         ports: dict[int, Port],
         events: AsyncEventQueue,
         blueflame: BlueFlame | None,
-        mtu: int,
     ) -> None:
         port = ports[1]
         super().__init__(self, adapter, port, events)
         self.blueflame = blueflame
         self.node_guid = int.from_bytes(port.mac[:3] + b"\xff\xfe" + port.mac[3:], "big")
         self.channels: list[CompChannel] = []
-        self._mtu = mtu
         self._ports = ports
         self._others: dict[int, PortContext] = {}
         self.opened = True
@@ -217,7 +215,7 @@ class Context(PortContext):
         if not 1 <= number <= count:
             raise VerbsError(f"{self.name} has no port {number}, but 1 to {count}")
         if number not in self._others:
-            port = Port(self.adapter.commands, None, self._mtu, number, self._ports[1].roce_v2)
+            port = Port(self.adapter.commands, None, number, self._ports[1].roce_v2)
             self._ports[number] = port
             port.start()
             self._others[number] = PortContext(self, self.adapter, port, self.async_events)
@@ -259,7 +257,6 @@ def open_hca(
     bus: Bus,
     mac: bytes | None = None,
     vectors: int = DEFAULT_VECTORS,
-    mtu: int = 1500,
     blueflame: BlueFlameUse | None = None,
     profile: Profile = DEFAULT,
     chance: Random | None = None,
@@ -267,9 +264,9 @@ def open_hca(
     """Take the ConnectX-3 behind `bus` over and bring it up with its first port.
 
     `mac` replaces the burned-in address; `vectors` bounds the completion channels to one less;
-    `mtu` is that of the Ethernet ports; `blueflame` says how to send through BlueFlame, None not
-    to; `profile` is how many objects there may be; `chance` draws the numbers of queue pairs and
-    the keys, by default the system's randomness. The order is that of Linux's mlx4_load_one.
+    `blueflame` says how to send through BlueFlame, None not to; `profile` is how many objects there
+    may be; `chance` draws the numbers of queue pairs and the keys, by default the system's
+    randomness. The order is that of Linux's mlx4_load_one.
     Raises `VerbsError`.
     """
     adapter = Adapter(bus, NAME, profile, chance)
@@ -277,12 +274,12 @@ def open_hca(
     if blueflame is not None:
         how = BlueFlame(bus, adapter.capabilities, adapter.uar, blueflame)
     adapter.start(vectors)
-    ports = {1: Port(adapter.commands, mac, mtu, roce_v2=_roce_v2(adapter))}
+    ports = {1: Port(adapter.commands, mac, roce_v2=_roce_v2(adapter))}
     events = AsyncEventQueue(adapter, lambda number, subtype: _note(ports, number, subtype))
     _check_interrupts(adapter, events)
     adapter.commands.run(Opcode.CONF_SPECIAL_QP, adapter.numbers.special_qps)
     ports[1].start()
-    return Context(adapter, ports, events, how, mtu)
+    return Context(adapter, ports, events, how)
 
 
 def _roce_v2(adapter: Adapter) -> bool:

@@ -28,6 +28,7 @@ from bluebridge.guest.verbs.values import PortAttr
 _ETHERNET_FORM = 1  # op modifier of SET_PORT
 _MTU_AND_PAUSE_VALID = 7
 _FRAME_EXTRA = 26  # Ethernet header, VLAN tag twice, FCS: 1500 becomes 1526
+_MTU = 1500
 _MCAST_DIRECT = 1
 _FILTER_CONFIG, _FILTER_DISABLE, _FILTER_ENABLE = 0, 1, 2
 _FILTER_CLEAR = 1 << 63
@@ -42,7 +43,7 @@ def link_local_gid(mac: bytes) -> bytes:
 
 
 class Port:
-    """Port `number`, from 1 on; `mac` replaces the burned-in address, `mtu` bounds frames.
+    """Port `number`, from 1 on; `mac` replaces the burned-in address.
 
     `roce_v2` says whether the adapter speaks RoCE v2, as the ConnectX-3 Pro does. Raises `HcaError`
     when the port is not Ethernet or `mac` is not a valid address of a port.
@@ -52,7 +53,6 @@ class Port:
         self,
         commands: FirmwareCommands,
         mac: bytes | None,
-        mtu: int,
         number: int = 1,
         roce_v2: bool = False,
     ) -> None:
@@ -67,7 +67,7 @@ class Port:
         self.mac = burned if mac is None else mac
         if len(self.mac) != MAC_BYTES or self.mac[0] & 1 or not any(self.mac):
             raise HcaError(f"{self.mac.hex(':')} is not a unicast MAC address")
-        self.eth_mtu = min(mtu, QUERY_PORT.get(data, "eth_mtu"))
+        self.eth_mtu = min(_MTU, QUERY_PORT.get(data, "eth_mtu"))
         self.gids: list[bytes] = [link_local_gid(self.mac)]
         self.active = False
 
