@@ -1,7 +1,4 @@
-"""The items of ports, of what queue pairs see of congestion, of bridges and of DMA channels.
-
-Ports have the words of `ibv_devinfo`, `rdma link` and `ethtool -S`.
-"""
+"""The items of ports (in the words of `ibv_devinfo`, `rdma`), congestion, bridges, DMA channels."""
 
 from __future__ import annotations
 

@@ -171,10 +171,7 @@ def teller(guest: Guest, mend: str) -> Tell:
 def _before(
     options: argparse.Namespace, tell: Tell, kind: Kind, *, last: bool
 ) -> list[dict[str, Any]] | None:
-    """Return the items of the earlier moment, None if none is asked for; wait if that is now.
-
-    `last`: the guest has ended, so nothing changes any more. Raises `UsageError`.
-    """
+    """Return the items of the earlier moment, or None; wait if that is now. Raises `UsageError`."""
     moment = options.since
     if moment is None:
         return None

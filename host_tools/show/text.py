@@ -76,10 +76,7 @@ def cell(value: Any, *, hexadecimal: bool = False) -> str:
 
 
 def table(kind: Kind, items: Sequence[Item], width: int | None) -> Iterator[str]:
-    """Yield a line of names and a row for each item, as wide as `width` letters allow.
-
-    Columns without any value are left out; functions are named where there are several.
-    """
+    """Yield names and a row for each item, in `width` letters; columns of no value are left out."""
     several = len({item["function"] for item in items}) > 1
     names = [*(["function"] if several else []), *kind.columns]
     columns = [

@@ -53,10 +53,7 @@ class SideBySide:
 
 
 def paired(one: Sequence[Row], other: Sequence[Row]) -> list[Row]:
-    """Return pairs of rows, `{"one", "other", "same"}`; a side without the activity is None.
-
-    Activities of a function are in order; those of different functions do not wait for another.
-    """
+    """Return pairs of rows of each function, in order; a side without the activity is None."""
     found: list[tuple[float, Row]] = []
     for device in dict.fromkeys(row["device"] for row in (*one, *other)):
         at = -1.0

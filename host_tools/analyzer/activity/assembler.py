@@ -274,11 +274,7 @@ class ActivityAssembler:
 
 
 def activities(folder: Path | LogReader, wanted: Filter | None = None) -> Iterator[Activity]:
-    """Yield the activities of a log in the order of completion; raises `LogError`.
-
-    The times and the first event of `wanted` select the events that are assembled, its device
-    selects the activities.
-    """
+    """Yield the activities of a log, of the times and device of `wanted`; raises `LogError`."""
     reader = folder if isinstance(folder, LogReader) else LogReader(folder)
     wanted = wanted or Filter()
     assembler = ActivityAssembler(reader.meta["devices"])

@@ -101,10 +101,7 @@ class CommandActivities:
     def announced(
         self, event: Event, one: Transaction, token: int | None
     ) -> tuple[Activity, int] | None:
-        """Return the command that an event queue entry announces, with the entry's place in it.
-
-        `token` is None for an entry of which the log has only the beginning.
-        """
+        """Return the command that an event queue entry announces, and the entry's place in it."""
         done = self._done
         if done is None or not self._activities.is_open(done):
             return None

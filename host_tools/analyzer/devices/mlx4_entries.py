@@ -28,10 +28,7 @@ _KEY_END = 12  # The bytes of LOCAL_INVAL up to its key
 
 
 def send_entry(data: bytes, length: int, *, datagram: bool = False) -> str:
-    """Describe a send WQE of `length` bytes; `data` may have only its beginning.
-
-    A WQE does not contain its transport: `datagram` is true if it has an address vector.
-    """
+    """Describe a send WQE, or its beginning; `datagram` is true if it has an address vector."""
     if len(data) < wqe.CTRL.size:
         return f"{length} bytes"
     opcode = wqe.CTRL.get(data, "opcode")

@@ -98,10 +98,7 @@ def read_samples(folder: Path, model: Model) -> Samples:
 
 @dataclass(frozen=True, slots=True)
 class StudyRow:
-    """Times for payloads from `low` to `high` bytes: with doorbells, and through BlueFlame.
-
-    `gain` is the saved part of the time as the study gives it, computed from unrounded times.
-    """
+    """Times for `low` to `high` bytes, by doorbell and BlueFlame; `gain` is the unrounded one."""
 
     low: int
     high: int

@@ -82,9 +82,6 @@ def scratchpad_text(index: int, data: bytes) -> str:
     return f"{Spad(index).name.lower().replace('_', ' ')} = {int.from_bytes(data, 'little'):#x}"
 
 
-# -- words ----------------------------------------------------------------------------------------
-
-
 def _word(event: Event) -> int:
     return int.from_bytes(event.data[:WORD], "little")
 
@@ -130,9 +127,6 @@ def _index(event: Event, area: Area) -> str:
     count = area.advance(value)
     more = "which cannot be" if count is None else f"{count} more"
     return f"{area.use.value}{of} = {value}, {more}"
-
-
-# -- entries --------------------------------------------------------------------------------------
 
 
 def _entries(place: Place, area: Area) -> str:

@@ -231,8 +231,6 @@ class Memory:
         self.buffers[slot] = address
         self.frames.add(address)
 
-    # -- areas ----------------------------------------------------------------------------------
-
     def claim(self, area: Area) -> None:
         """Set the use of an area; earlier uses of its bytes end."""
         if area.start <= 0 or area.end <= area.start or len(self._areas) >= MOST_AREAS:

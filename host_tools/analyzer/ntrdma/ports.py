@@ -102,8 +102,6 @@ class Ports:
             return Place(Use.DATA, None, *found)
         return Place(Use.OTHER)
 
-    # -- scratchpads ----------------------------------------------------------------------------
-
     def scratchpad(self, event: Event, machine: str) -> int | None:
         """Take a register write; return its number if it is to one of NTRDMA's peer scratchpads."""
         index = _scratchpads(model_of(event.device)).get(event.address)
@@ -122,8 +120,6 @@ class Ports:
             memory.block = value << 32 | memory.block & 0xFFFFFFFF
             memory.claim(Area(memory.block, 1, PEER_INFO.size, Use.BLOCK))
         return index
-
-    # -- stores ---------------------------------------------------------------------------------
 
     def observe(self, store: Store, place: Place) -> None:
         """Learn from a store; `place` is what method `place` returned for it before."""

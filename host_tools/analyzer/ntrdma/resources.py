@@ -32,11 +32,7 @@ Entry = tuple[int, bytes | None]
 
 
 def taken(area: Area, event: Event) -> list[Entry]:
-    """Return the entries that a store into a ring completes.
-
-    A processor's stores may end anywhere, so the beginning of an entry is kept until the rest
-    follows.
-    """
+    """Return the entries that a store into a ring completes; the beginning of another is kept."""
     start, length, data = event.address, event.length, event.data
     if area.part and start == area.part_at + len(area.part) and len(data) == length:
         start, data = area.part_at, area.part + data
@@ -127,9 +123,6 @@ def _index(address: int, use: Use, ring: int, queue: Queue | None = None) -> Are
     return Area(address, WORD, 1, use, queue, ring)
 
 
-# -- blocks ---------------------------------------------------------------------------------------
-
-
 def take_init(sender: Memory, info: bytearray) -> None:
     value = _reader(PEER_INFO, info)
     sender.restart()
@@ -165,9 +158,6 @@ def post_buffers(sender: Memory, entries: Sequence[Entry]) -> None:
     for slot, entry in entries:
         if entry is not None:
             sender.post_buffer(slot, FRAME_BUFFER.get(entry, "address"))
-
-
-# -- commands -------------------------------------------------------------------------------------
 
 
 def create_region(sender: Memory, command: bytes) -> None:

@@ -122,10 +122,7 @@ class Stretch:
 
 
 def stretches(blocks: Sequence[Block], limit: int) -> list[Stretch]:
-    """Divide the log into stretches, of which about `limit` events at most are drawn.
-
-    Up to half of them are blocks with more than data traffic; the rest is spread evenly.
-    """
+    """Divide the log; about `limit` events are drawn, up to half of them beyond data traffic."""
     chosen = _chosen(blocks, limit)
     found: list[Stretch] = []
     start = 0

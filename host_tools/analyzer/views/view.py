@@ -1,7 +1,4 @@
-"""A view of a log: what `bluebridge log --view NAME` prints, its options, and its rows as JSON.
-
-Times in rows are in seconds since the log began, or in microseconds where a name says so.
-"""
+"""A view of `bluebridge log`, and its rows as JSON: times in seconds of the log, or as named."""
 
 from __future__ import annotations
 
