@@ -175,7 +175,7 @@ def _check_files(arguments: argparse.Namespace) -> None:
     if arguments.force and not file:
         raise ValueError("--force needs --pcap or --perfetto FILE")
     for name in ("roce", "cut", "tlp"):
-        if getattr(arguments, name) and file != "pcap":
+        if getattr(arguments, name) and file not in ("pcap", "dissector"):
             raise ValueError(f"--{name} needs --pcap FILE")
     for of, names, why in _CLASHES:
         for name in names if of == file else ():

@@ -125,15 +125,15 @@ class _Decoder:
         event = self._first(one)
         return "" if event is None or one.is_vector else decode(event)
 
-    def fields(self, one: Transaction) -> dict[str, NamedField]:
-        """Return the fields of the first event of a transaction by table and name."""
+    def fields(self, one: Transaction) -> list[tuple[str, NamedField]]:
+        """Return the fields of the first event of a transaction with table and name of each."""
         event = self._first(one)
         found = () if event is None else named_fields(event)
-        return {f"{each.table.name}.{each.name}": each for each in found}
+        return [(f"{each.table.name}.{each.name}", each) for each in found]
 
     def parts(self, one: Transaction) -> Iterator[str]:
         """Write a line for each field that is not 0: name, value, meaning, where it is told."""
-        for name, each in self.fields(one).items():
+        for name, each in self.fields(one):
             page = reference.subjects()[id(each.table)]
             if each.value != "0":
                 yield f"{'':12} {name:28} {each.value:>18}  {each.meaning} (registers-{page}.html)"
@@ -162,7 +162,7 @@ def _lines(reader: LogReader, options: Options) -> Iterator[str]:
 def _row(one: Transaction, decoder: _Decoder, *, tree: bool) -> view.Row:
     row = view.transaction(one) | {"decoded": decoder.words(one)}
     if tree:
-        row["fields"] = {name: each.value for name, each in decoder.fields(one).items()}
+        row["fields"] = {name: each.value for name, each in decoder.fields(one)}
     return row
 
 

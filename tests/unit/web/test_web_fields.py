@@ -13,10 +13,11 @@ import pytest
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout import reference
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4 import wqe
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.analyzer.event_lines import named_fields
 from bluebridge.host_tools.web.app import reference_page
-from tests.models.analysis_log import posted
+from tests.models.analysis_log import Sender, posted
 from tests.unit.web.browser import browser
 from tests.unit.web.web_site import served
 
@@ -55,6 +56,21 @@ def test_the_table_lists_them_by_name(log: Path, capsys: pytest.CaptureFixture[s
     assert next(row for row in rows if row["role"] == "WQE read")["fields"]["RADDR.rkey"] == "7"
     assert cli.main(["log", str(log), "--view", "table"]) == 0
     assert "RADDR.rkey" not in capsys.readouterr().out
+
+
+def test_each_piece_of_a_gather_list_has_its_fields(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sender = Sender(tmp_path / "log")
+    entry = bytearray(sender.entry(100, inline=False, blueflame=False))
+    entry += wqe.DATA.pack(byte_count=32, lkey=6, va=0x2000)
+    entry[7] = len(entry) // 16
+    sender.doorbell()
+    sender.fetch(bytes(entry))
+    sender.log.close()
+    assert cli.main(["log", str(tmp_path / "log"), "--view", "table", "--tree"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [words[1] for words in lines if words[:1] == ["DATA.lkey"]] == ["5", "6"]
 
 
 def test_bytes_that_were_not_kept_have_no_fields(log: Path) -> None:
