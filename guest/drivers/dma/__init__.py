@@ -16,13 +16,8 @@ from __future__ import annotations
 from bluebridge.device.layout import ioat as layout
 from bluebridge.guest.drivers.bus.interface import DmaMemory, Function
 from bluebridge.guest.drivers.bus.vectors import Vectors
-from bluebridge.guest.drivers.dma.channel import (
-    ENTRIES,
-    Channel,
-    ChannelHalted,
-    DmaError,
-    DmaTimeout,
-)
+from bluebridge.guest.drivers.dma.channel import ENTRIES, Channel
+from bluebridge.guest.drivers.dma.errors import ChannelHalted, DmaError, DmaTimeout
 
 INTERRUPTS_ON = 0x9
 """The interrupt control register: master switch, and one vector for each channel."""

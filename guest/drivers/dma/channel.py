@@ -17,27 +17,7 @@ from bluebridge.device.layout.ioat import (
 )
 from bluebridge.guest.drivers.bus.interface import RESET_SECONDS, DmaMemory, Function
 from bluebridge.guest.drivers.bus.vectors import Deadline, Vectors
-from bluebridge.guest.errors import DeviceError
-
-
-class DmaError(DeviceError):
-    """The engine did not do what was asked of it."""
-
-
-class DmaTimeout(DmaError):
-    """A copy was not done within its time limit."""
-
-
-class ChannelHalted(DmaError):
-    """A channel has halted at a descriptor; it works again after `Channel.reset`.
-
-    `reasons` are the names of the errors that it reported.
-    """
-
-    def __init__(self, text: str, reasons: ChannelError) -> None:
-        super().__init__(text)
-        self.reasons = reasons
-
+from bluebridge.guest.drivers.dma.errors import ChannelHalted, DmaError, DmaTimeout
 
 _ENTRY = struct.Struct("<IIQQ")
 """The fields of a descriptor that differ from copy to copy: size, flags, source, destination."""
