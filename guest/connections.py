@@ -6,7 +6,7 @@ import contextlib
 import ipaddress
 
 from bluebridge.guest.protocols.cm.manager import ConnectionManager
-from bluebridge.guest.verbs import Device
+from bluebridge.guest.verbs import Device, VerbsError
 
 PREFIX_LENGTHS = {4: 24, 6: 64}
 """The default prefix lengths of addresses, by the version of IP."""
@@ -21,29 +21,19 @@ def open_connections(
     `VerbsError`.
     """
     prefix_length = prefix_length or PREFIX_LENGTHS[ipaddress.ip_address(ip).version]
+    # Imported late, since start-up in a guest is slow.
     if device.ethernet_port:
-        manager = _over_ethernet(device, ip, owned, prefix_length)
+        from bluebridge.guest.netif import NetInterface
+        from bluebridge.guest.protocols.cm.gsi import open_cm
+
+        net = owned.enter_context(NetInterface(device, ip, prefix_length))
+        manager = open_cm(device, ip, net)
     else:
-        manager = _by_peer(device, ip)
+        from bluebridge.guest.protocols.ntrdma.connections import open_ntrdma_cm
+        from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
+
+        if not isinstance(device, NtrdmaDevice):
+            raise VerbsError(f"{device.name} has no Ethernet port")
+        manager = open_ntrdma_cm(device, ip)
     owned.callback(manager.close)
     return manager
-
-
-def _over_ethernet(
-    device: Device, ip: str, owned: contextlib.ExitStack, prefix_length: int
-) -> ConnectionManager:
-    from bluebridge.guest.netif import NetInterface
-    from bluebridge.guest.protocols.cm.gsi import open_cm
-
-    return open_cm(device, ip, owned.enter_context(NetInterface(device, ip, prefix_length)))
-
-
-def _by_peer(device: Device, ip: str) -> ConnectionManager:
-    """Open a connection manager over NTRDMA, imported late since start-up in a guest is slow."""
-    from bluebridge.guest.protocols.ntrdma.connections import open_ntrdma_cm
-    from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
-    from bluebridge.guest.verbs import VerbsError
-
-    if not isinstance(device, NtrdmaDevice):
-        raise VerbsError(f"{device.name} has no Ethernet port")
-    return open_ntrdma_cm(device, ip)

@@ -5,7 +5,7 @@ Both are used by `bluebridge.guest.netif`; addresses are packed, 4 or 16 bytes.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from bluebridge.device.layout.net.ethernet import (
     ARP,
@@ -54,27 +54,8 @@ class Heard(NamedTuple):
     asks: bool
 
 
-class Neighbours(Protocol):
-    """A protocol that finds MAC addresses, on behalf of one own address."""
-
-    groups: tuple[bytes, ...]
-    """The group MAC addresses that the protocol needs besides broadcast."""
-
-    def question(self, target: bytes) -> bytes:
-        """Return the frame that asks who has `target`."""
-
-    def answer(self, heard: Heard) -> bytes:
-        """Return the frame that answers a question for this side."""
-
-    def announcement(self) -> bytes:
-        """Return the frame that announces this side's MAC to all who knew another one."""
-
-    def heard(self, frame: bytes) -> Heard | None:
-        """Return the neighbour a frame names; None if malformed or of another protocol."""
-
-
-def neighbours_of(own: bytes, mac: bytes) -> Neighbours:
-    """Return the protocol for the address `own` at `mac`."""
+def neighbours_of(own: bytes, mac: bytes) -> Arp | NeighbourDiscovery:
+    """Return what finds MAC addresses on behalf of the address `own` at `mac`."""
     return Arp(own, mac) if len(own) == 4 else NeighbourDiscovery(own, mac)
 
 
@@ -82,6 +63,7 @@ class Arp:
     """The address resolution protocol of IPv4 (RFC 826)."""
 
     groups: tuple[bytes, ...] = ()
+    """The group MAC addresses that are needed besides broadcast."""
 
     def __init__(self, own: bytes, mac: bytes) -> None:
         self._own = own

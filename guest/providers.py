@@ -35,7 +35,9 @@ def open_device(bus: Bus, *, vectors: int = DEFAULT_VECTORS, blueflame: str = "o
         raise DeviceLost("the device is gone (reads return all ones)")
     if identity not in HCA_IDS:
         raise DeviceError(f"{identity[0]:04x}:{identity[1]:04x} has no driver with verbs here")
-    return _open_hca(bus, vectors, blueflame)
+    from bluebridge.guest.drivers.hca.context import open_hca  # late: start-up is slow
+
+    return open_hca(bus, vectors=vectors, blueflame=use_of(blueflame))
 
 
 def open_ntrdma(back_end: str = BACK_END, wait: bool = True, ethernet: str = "") -> Device:
@@ -50,13 +52,6 @@ def open_ntrdma(back_end: str = BACK_END, wait: bool = True, ethernet: str = "")
     from bluebridge.guest.protocols.ntrdma.open import open_ntrdma
 
     return open_ntrdma(back_end, wait, EthernetOptions(ethernet) if ethernet else None)
-
-
-def _open_hca(bus: Bus, vectors: int, blueflame: str) -> Device:
-    """Open a ConnectX-3, imported late since start-up in a guest is slow."""
-    from bluebridge.guest.drivers.hca.context import open_hca
-
-    return open_hca(bus, vectors=vectors, blueflame=use_of(blueflame))
 
 
 def add_provider_options(parser: argparse.ArgumentParser) -> None:

@@ -106,7 +106,6 @@ class Run(Operation):
             self._timer = self.loop.later(self._timeout, self._out_of_time)
 
     def _spawn(self, env: dict[str, str]) -> subprocess.Popen[bytes]:
-        """Start the process with pipes as its streams."""
         process = subprocess.Popen(
             self._argv,
             stdin=subprocess.PIPE if self._wants_input else subprocess.DEVNULL,

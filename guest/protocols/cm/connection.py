@@ -275,7 +275,6 @@ class CmConnection:
         self._send(mad, self.peer)
 
     def _expect(self, states: State | tuple[State, ...], verb: str) -> None:
-        """Raise `OSError` (EINVAL) for a verb that does not fit the state."""
         allowed = states if isinstance(states, tuple) else (states,)
         if self.state not in allowed:
             raise OSError(errno.EINVAL, f"{verb} in state {self.state.name} of the connection")

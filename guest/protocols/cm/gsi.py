@@ -72,10 +72,7 @@ class GsiTransport:
         return self._channel.fileno()
 
     def receive(self) -> list[Received]:
-        """Return all MADs that arrived, post their receives anew and free sent slots.
-
-        Raises `DeviceLost`.
-        """
+        """Return all MADs that arrived, freeing the slots of sent ones; raises `DeviceLost`."""
         self._health.check()
         while self._channel.get_event(0) is not None:
             pass

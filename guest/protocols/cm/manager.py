@@ -68,7 +68,6 @@ class ConnectionManager:
         self._transport.close()
 
     def _timer_started(self) -> None:
-        """Make the thread look at the deadlines anew."""
         if threading.current_thread() is not self._thread and not self._closing:
             os.eventfd_write(self._wake, 1)
 

@@ -7,12 +7,11 @@ import ipaddress
 import json
 import signal
 import sys
-from types import FrameType
 
 from bluebridge.guest.connections import PREFIX_LENGTHS
 from bluebridge.guest.drivers.bus.vfio import VfioBus
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.protocols.krping.host import Host, Result, host_of, open_hca
+from bluebridge.guest.protocols.krping.host import Host, Result, host_of, on_signals, open_hca
 from bluebridge.guest.protocols.krping.option_string import (
     OptionError,
     Options,
@@ -20,7 +19,6 @@ from bluebridge.guest.protocols.krping.option_string import (
     parse,
 )
 from bluebridge.guest.protocols.krping.progress import Log
-from bluebridge.guest.protocols.krping.thread import KrpingThread
 from bluebridge.guest.providers import BLUEFLAME_USES, HCA, add_provider_options, open_chosen
 
 USAGE_STATUS = 2
@@ -47,7 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
         what = "HCA" if given.provider == HCA else given.provider
         return _refuse(f"cannot open the {what}: {error}", given.json, 1)
     try:
-        result = host.run(given.command, _cancel_on_signals)
+        # Ctrl-C and SIGTERM end the run as they end a write to /proc/krping.
+        result = host.run(given.command, lambda thread: on_signals(thread.cancel))
     finally:
         host.close()
         log.close()
@@ -105,16 +104,6 @@ def _parser() -> argparse.ArgumentParser:
         help="ntrdma: with a network interface, ntrdma0, which has this side's address",
     )
     return parser
-
-
-def _cancel_on_signals(thread: KrpingThread) -> None:
-    """Let Ctrl-C and SIGTERM end the run as they end a write to /proc/krping."""
-
-    def cancel(number: int, frame: FrameType | None) -> None:
-        thread.cancel()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, cancel)
 
 
 def _print(result: Result, as_json: bool) -> None:

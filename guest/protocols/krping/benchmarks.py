@@ -103,13 +103,15 @@ def _wlat(thread: KrpingThread, resources: Resources) -> None:
 def _rlat(thread: KrpingThread, resources: Resources) -> None:
     """Post RDMA READs one after the other, waiting for an event or, with poll, spinning."""
     request = _request(thread, resources, WrOpcode.RDMA_READ)
-    wait = _spin_state if thread.options.poll else _wait_state
     clock = time.perf_counter_ns
     for turn in range(1, thread.options.count + 1):
         thread.state = State.CONNECTED
         begun = clock()
         thread.post((request,))
-        wait(thread, State.RDMA_READ_COMPLETE)
+        if thread.options.poll:
+            _spin_state(thread, State.RDMA_READ_COMPLETE)
+        else:
+            thread.wait_for(State.RDMA_READ_COMPLETE)
         thread.latencies.add((clock() - begun) / 1000)
         thread.iterations = turn
 
@@ -153,10 +155,6 @@ def _spin_state(thread: KrpingThread, wanted: State) -> None:
                 thread.poll_events()
     if thread.state is not wanted:
         raise KrpingError(thread.failure or "state == ERROR...bailing")
-
-
-def _wait_state(thread: KrpingThread, wanted: State) -> None:
-    thread.wait_for(wanted)
 
 
 BATCH = 16

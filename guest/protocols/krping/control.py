@@ -12,12 +12,10 @@ import errno
 import ipaddress
 import os
 import select
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Protocol
 
 from bluebridge.guest.drivers.bus.vfio import VfioBus
@@ -25,7 +23,7 @@ from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.fuse.connection import FuseConnection
 from bluebridge.guest.fuse.mount import mounted, need_fuse
 from bluebridge.guest.fuse.tree import Answer, File, directory
-from bluebridge.guest.protocols.krping.host import Host, host_of, open_hca
+from bluebridge.guest.protocols.krping.host import Host, host_of, on_signals, open_hca
 from bluebridge.guest.protocols.krping.option_string import OptionError, parse
 from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.guest.providers import add_provider_options, open_chosen
@@ -171,7 +169,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     try:
         with control_file(Path(given.path), host) as file:
-            _stop_on_signals(file)
+            on_signals(file.stop)
             log.note(f"write commands to {given.path}")
             file.serve()
     except OSError as error:
@@ -181,15 +179,6 @@ def main(arguments: list[str] | None = None) -> int:
         host.close()
         log.close()
     return 0
-
-
-def _stop_on_signals(file: ControlFile) -> None:
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        file.stop()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
 
 
 if __name__ == "__main__":

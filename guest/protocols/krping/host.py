@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from types import FrameType
 
 from bluebridge.guest.connections import open_connections
 from bluebridge.guest.drivers.bus.interface import Bus
@@ -37,18 +39,8 @@ class Result:
 
     def as_json(self) -> dict[str, object]:
         """Return the object that `--json` prints."""
-        answer: dict[str, object] = {
-            "ok": self.ok,
-            "iterations": self.iterations,
-            "validated": self.validated,
-            "us_per_iteration": self.us_per_iteration,
-            "stats": self.stats,
-        }
-        if self.cancelled:
-            answer["cancelled"] = True
-        if self.error:
-            answer["error"] = self.error
-        return answer
+        optional = ("cancelled", "error")
+        return {key: value for key, value in asdict(self).items() if value or key not in optional}
 
     @property
     def stats_line(self) -> str:
@@ -166,10 +158,7 @@ class Host:
 
 
 def open_hca(bus: Bus, blueflame: str = "off") -> Device:
-    """Open the HCA behind `bus` with as many interrupts as krping may use.
-
-    Raises `DeviceError`.
-    """
+    """Open the HCA behind `bus` with interrupts for krping; raises `DeviceError`."""
     return open_device(bus, vectors=VECTORS, blueflame=blueflame)
 
 
@@ -182,6 +171,16 @@ def host_of(opened: Device, ip: str, log: Log, port: int = 1) -> Host:
         device = stack.enter_context(opened).port(port)
         manager = open_connections(device, ip, stack)
         return Host(device, manager, log, stack.pop_all())
+
+
+def on_signals(call: Callable[[], None]) -> None:
+    """Call `call` at SIGINT and SIGTERM from now on."""
+
+    def called(_number: int, _frame: FrameType | None) -> None:
+        call()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, called)
 
 
 def _reason(error: Exception) -> str:

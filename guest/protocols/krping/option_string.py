@@ -82,10 +82,7 @@ ALIASES = {"txdepth": "tx-depth", "tx_depth": "tx-depth"}
 
 
 def next_address(address: str) -> str:
-    """Return the host address after `address`, by custom the client's.
-
-    It wraps at the end of a /24.
-    """
+    """Return the next host address, by custom the client's; it wraps at the end of a /24."""
     if (own := ipaddress.ip_address(address)).version == 6:
         return str(own + 1)
     network = ipaddress.IPv4Network(f"{address}/24", strict=False)

@@ -112,7 +112,6 @@ class Resources:
         return key
 
     def _set_up_requests(self) -> None:
-        """Make the work requests that every iteration posts."""
         base, size = self._control.address, ADVERTISEMENT.size
         self.recv_wr = RecvWr(0, (Sge(base + RECV_OFFSET, size, self.local_key),))
         self.send_wr = SendWr(

@@ -92,10 +92,7 @@ class Server(KrpingThread):
 
     @property
     def complete(self) -> bool:
-        """True when the run is complete.
-
-        The server of a one-sided benchmark learns only its end.
-        """
+        """True when the run is complete; a one-sided benchmark's server learns only its end."""
         if self.options.test in (Test.RLAT, Test.BW) and not self.options.duplex:
             return not self.cancelled
         return super().complete

@@ -226,7 +226,6 @@ class KrpingThread(ABC):
     # -- the connection --------------------------------------------------------------------
 
     def _connection_event(self, event: CmEvent | None) -> None:
-        """Act on an event of the connection as krping's CM handler does."""
         if event is None:
             return
         role = "parent" if event.id is self.cm_id else "child"

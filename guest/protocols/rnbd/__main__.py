@@ -37,13 +37,10 @@ from bluebridge.guest.protocols.rtrs.files import ClientFiles as RtrsClientFiles
 from bluebridge.guest.protocols.rtrs.files import ServerFiles as RtrsServerFiles
 from bluebridge.guest.protocols.rtrs.program import (
     CLOSE_SECONDS,
-    add_client_options,
-    add_file_commands,
-    add_interface_options,
-    add_server_options,
     client_settings,
     on_signals,
     paths_of,
+    program_parser,
     run_program,
     served,
     server_settings,
@@ -209,20 +206,13 @@ def _only(interfaces: Interfaces, addresses: Sequence[str]) -> Interfaces:
     return Interfaces([ours[address] for address in addresses])
 
 
-def _client(given: argparse.Namespace, interfaces: Interfaces, loop: Loop) -> int:
-    return ClientProgram(given, interfaces, loop).run()
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python3 -m bluebridge.guest.protocols.rnbd",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser, server, client = program_parser(
+        "rnbd",
+        __doc__,
+        "export files and RAM disks until a signal comes",
+        "map devices until a signal comes",
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    server = commands.add_parser("server", help="export files and RAM disks until a signal comes")
-    add_interface_options(server)
-    add_server_options(server)
     server.add_argument(
         "--address",
         metavar="IP[,IP...]",
@@ -236,13 +226,9 @@ def _parser() -> argparse.ArgumentParser:
         help="a file, a block device, or memory such as ram:256M; may be repeated",
     )
     server.set_defaults(run=_serve)
-    client = commands.add_parser("client", help="map devices until a signal comes")
-    add_interface_options(client)
-    add_client_options(client)
     client.add_argument("--device", action="append", required=True, help="may be repeated")
     client.add_argument("--access", choices=tuple(accesses()), default="rw", help="default rw")
-    client.set_defaults(run=_client)
-    add_file_commands(commands)
+    client.set_defaults(run=lambda *given: ClientProgram(*given).run())
     return parser
 
 

@@ -17,7 +17,7 @@ from bluebridge.guest.protocols.rnbd.engine.server import Export
 
 _ALL_SECTORS = 0xFFFFFFFF // SECTOR
 """The most sectors that one request without data can name: its length has 32 bits."""
-_PAGE = 4096
+_PAGE = mmap.PAGESIZE
 _KEEP_SIZE, _PUNCH_HOLE, _ZERO_RANGE = 1, 2, 16
 _BLKSSZGET = 0x1268
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
@@ -110,17 +110,7 @@ class FileBackend:
         if stat.S_ISBLK(os.fstat(self._fd).st_mode):
             answer = fcntl.ioctl(self._fd, _BLKSSZGET, bytes(4))
             logical = int(struct.unpack("=I", answer)[0])
-        return Geometry(
-            sectors=sectors,
-            max_hw_sectors=_ALL_SECTORS,
-            max_write_zeroes_sectors=_ALL_SECTORS,
-            max_discard_sectors=_ALL_SECTORS,
-            discard_granularity=_PAGE,
-            physical_block_size=max(_PAGE, logical),
-            logical_block_size=logical,
-            max_segments=0xFFFF,
-            cache_policy=CachePolicy.WRITEBACK | CachePolicy.FUA,
-        )
+        return _geometry(sectors, logical, CachePolicy.WRITEBACK | CachePolicy.FUA)
 
 
 class RamBackend:
@@ -138,16 +128,7 @@ class RamBackend:
             raise ValueError(f"{size} bytes are no sectors of {SECTOR}")
         self._memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._view = memoryview(self._memory)
-        self.geometry = Geometry(
-            sectors=size // SECTOR,
-            max_hw_sectors=_ALL_SECTORS,
-            max_write_zeroes_sectors=_ALL_SECTORS,
-            max_discard_sectors=_ALL_SECTORS,
-            discard_granularity=mmap.PAGESIZE,
-            physical_block_size=mmap.PAGESIZE,
-            logical_block_size=SECTOR,
-            max_segments=0xFFFF,
-        )
+        self.geometry = _geometry(size // SECTOR, SECTOR, 0)
 
     def read(self, offset: int, into: memoryview) -> None:
         """Fill all of `into`."""
@@ -162,13 +143,10 @@ class RamBackend:
 
     def discard(self, offset: int, length: int) -> None:
         """Free whole pages of the range."""
-        self._zero(offset, length)
+        self.write_zeroes(offset, length, fua=False)
 
     def write_zeroes(self, offset: int, length: int, *, fua: bool) -> None:
         """Zero a range, of which whole pages are freed and read as zeroes."""
-        self._zero(offset, length)
-
-    def _zero(self, offset: int, length: int) -> None:
         end = offset + length
         first = min(-(-offset // mmap.PAGESIZE) * mmap.PAGESIZE, end)
         last = max(end // mmap.PAGESIZE * mmap.PAGESIZE, first)
@@ -176,6 +154,20 @@ class RamBackend:
             self._memory.madvise(mmap.MADV_DONTNEED, first, last - first)
         self._view[offset:first] = bytes(first - offset)
         self._view[last:end] = bytes(end - last)
+
+
+def _geometry(sectors: int, logical_block_size: int, cache_policy: int) -> Geometry:
+    return Geometry(
+        sectors=sectors,
+        max_hw_sectors=_ALL_SECTORS,
+        max_write_zeroes_sectors=_ALL_SECTORS,
+        max_discard_sectors=_ALL_SECTORS,
+        discard_granularity=_PAGE,
+        physical_block_size=max(_PAGE, logical_block_size),
+        logical_block_size=logical_block_size,
+        max_segments=0xFFFF,
+        cache_policy=cache_policy,
+    )
 
 
 _SIZE = re.compile(r"(\d+)([KMGT]?)", re.ASCII | re.IGNORECASE)

@@ -69,6 +69,7 @@ class BlockDevices:
         self, client: RnbdClient, loop: Loop, perform: Callable[[], None], log: Log
     ) -> None:
         self.client = client
+        self.session = client.name
         self.blocks: dict[ClientDevice, Block] = {}
         self._loop = loop
         self._perform = perform
@@ -80,11 +81,6 @@ class BlockDevices:
         self._draining = False
         self._waiting: dict[tuple[str, ClientDevice], Over] = {}
         self._due: float | None = None
-
-    @property
-    def session(self) -> str:
-        """The name of the session."""
-        return self.client.name
 
     @property
     def mapped(self) -> Sequence[tuple[str, ClientDevice]]:

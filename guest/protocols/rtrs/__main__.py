@@ -15,13 +15,10 @@ import sys
 from bluebridge.guest.protocols.rtrs.engine.actions import Action, Closed, Finished, Opened, Serve
 from bluebridge.guest.protocols.rtrs.program import (
     CLOSE_SECONDS,
-    add_client_options,
-    add_file_commands,
-    add_interface_options,
-    add_server_options,
     client_settings,
     on_signals,
     paths_of,
+    program_parser,
     run_program,
     server_settings,
 )
@@ -112,26 +109,19 @@ def _print(totals: Totals) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python3 -m bluebridge.guest.protocols.rtrs",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser, server, client = program_parser(
+        "rtrs",
+        __doc__,
+        "serve memory until a signal comes",
+        "write blocks, read them back, compare",
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    server = commands.add_parser("server", help="serve memory until a signal comes")
-    add_interface_options(server)
-    add_server_options(server)
     server.add_argument("--size", type=int, default=64, metavar="MIB", help="default 64")
     server.set_defaults(run=_serve)
-    client = commands.add_parser("client", help="write blocks, read them back, compare")
-    add_interface_options(client)
-    add_client_options(client)
     client.add_argument("--count", type=int, default=100, help="blocks (default 100)")
     client.add_argument("--length", type=int, default=4096, help="bytes of a block (default 4096)")
     client.add_argument("--depth", type=int, default=8, help="requests in flight (default 8)")
     client.add_argument("--seed", type=int, help="of the session's random numbers")
     client.set_defaults(run=_client)
-    add_file_commands(commands)
     return parser
 
 

@@ -272,7 +272,6 @@ class ClientFiles:
         self._wait(outcome, answer)
 
     def _disconnect(self, path: PathStatus, answer: Answer) -> None:
-        """Disconnect a path; the answer comes when it is disconnected."""
 
         def outcome() -> int | None:
             found = self._now(path.path)
@@ -315,7 +314,6 @@ class ServerFiles:
         )
 
     def _disconnect(self, path: PathStatus, answer: Answer) -> None:
-        """Disconnect a path and answer at once."""
         try:
             self._call(lambda now: self._engine.disconnect_path(path.path, now))
         except ValueError:

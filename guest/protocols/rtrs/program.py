@@ -9,7 +9,6 @@ import select
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -67,7 +66,7 @@ def _registered(loop: Loop, fd: int, tree: Directory) -> Iterator[None]:
         connection.close()
 
 
-def add_file_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_file_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the commands; `file` in their arguments is a function that returns the exit status."""
     ls = commands.add_parser("ls", help="the files of everything that runs, with their contents")
     ls.add_argument("path", nargs="?", default="", help="only what is below it")
@@ -81,7 +80,7 @@ def add_file_commands(commands: argparse._SubParsersAction[argparse.ArgumentPars
     put.set_defaults(file=lambda given: _set(HOME / given.path, given.value))
 
 
-def run_file_command(given: argparse.Namespace) -> int:
+def _run_file_command(given: argparse.Namespace) -> int:
     """Run the command; returns 0, or 1 after one line that says what is wrong."""
     try:
         status: int = given.file(given)
@@ -131,7 +130,7 @@ CLOSE_SECONDS = 40.0
 """The seconds that a program waits for the peer when it ends."""
 
 
-def add_interface_options(parser: argparse.ArgumentParser) -> None:
+def _add_interface_options(parser: argparse.ArgumentParser) -> None:
     """Declare `--interface`."""
     parser.add_argument(
         "--interface",
@@ -144,7 +143,7 @@ def add_interface_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="default 1234")
 
 
-def add_server_options(parser: argparse.ArgumentParser) -> None:
+def _add_server_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options of a server: sizes that clients are told, and how chunks are guarded."""
     parser.set_defaults(wait_for_peer=False)
     parser.add_argument("--queue-depth", type=int, default=128, help="chunks (default 128)")
@@ -159,7 +158,7 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_client_options(parser: argparse.ArgumentParser) -> None:
+def _add_client_options(parser: argparse.ArgumentParser) -> None:
     """Declare session, paths and policy; over NTRDMA a client waits for its peer."""
     parser.set_defaults(wait_for_peer=True)
     parser.add_argument("--session", default="bluebridge", help="its name (default bluebridge)")
@@ -183,13 +182,33 @@ def add_client_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def program_parser(
+    name: str, description: str | None, server_help: str, client_help: str
+) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser, argparse.ArgumentParser]:
+    """Return the parser of a program on RTRS, and those of its commands `server` and `client`."""
+    parser = argparse.ArgumentParser(
+        prog=f"python3 -m bluebridge.guest.protocols.{name}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    server = commands.add_parser("server", help=server_help)
+    client = commands.add_parser("client", help=client_help)
+    for command in (server, client):
+        _add_interface_options(command)
+    _add_server_options(server)
+    _add_client_options(client)
+    _add_file_commands(commands)
+    return parser, server, client
+
+
 def run_program(name: str, given: argparse.Namespace) -> int:
     """Run `given.run(given, interfaces, loop)`, or a command on files; returns the exit status.
 
     The status is 1 after one line for what failed, 2 for a wrong call.
     """
     if hasattr(given, "file"):
-        return run_file_command(given)
+        return _run_file_command(given)
     run: Callable[[argparse.Namespace, Interfaces, Loop], int] = given.run
     try:
         words = [parse_interface(word) for word in given.interface]
@@ -236,7 +255,7 @@ def client_settings(given: argparse.Namespace) -> ClientSettings:
     )
 
 
-@contextmanager
+@contextlib.contextmanager
 def on_signals(action: Callable[[], None]) -> Iterator[None]:
     """Call `action` at SIGINT and SIGTERM while the context is entered."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bluebridge.guest.protocols.rtrs.engine.actions import Region
+from bluebridge.guest.protocols.rtrs.engine.actions import SLOTS, Region
 
 PAGE = 4096
 
@@ -79,7 +79,7 @@ class Keys:
 
 
 class Slots:
-    """A `ClientMemory`."""
+    """A `Memory` of a client."""
 
     def __init__(self) -> None:
         self.keys = Keys()
@@ -87,28 +87,32 @@ class Slots:
         self.headers: list[bytes] = []
         self._base = 0x10000
 
-    def create_slots(self, count: int, data_size: int, header_size: int) -> None:
+    def create(self, session: int, count: int, size: int, header_size: int = 0) -> None:
+        assert session == SLOTS
         assert not self.data, "slots are there"
-        self.data = [bytearray(data_size) for _slot in range(count)]
+        self.data = [bytearray(size) for _slot in range(count)]
         self.headers = [b""] * count
 
-    def free_slots(self) -> None:
+    def free(self, session: int) -> None:
         assert not self.keys.count, "slots are mapped"
         self.data, self.headers = [], []
 
-    def map_slots(self, path: int, connection: int) -> list[Region]:
+    def read(self, session: int, piece: int, offset: int, length: int) -> bytes:
+        raise NotImplementedError
+
+    def map(self, path: int, connection: int, session: int, per_region: int) -> list[Region]:
         parts = []
         for data in self.data:
             parts.append((self._base, memoryview(data)))
             self._base += len(data) + PAGE
         return self.keys.map(path, parts)
 
-    def unmap_slots(self, path: int) -> None:
+    def unmap(self, path: int) -> None:
         self.keys.unmap(path)
 
 
 class Chunks:
-    """A `ServerMemory`."""
+    """A `Memory` of a server."""
 
     def __init__(self) -> None:
         self.keys = Keys()
@@ -116,21 +120,21 @@ class Chunks:
         self.size = 0
         self._base = 0x80000000
 
-    def create_chunks(self, session: int, count: int, size: int) -> None:
+    def create(self, session: int, count: int, size: int, header_size: int = 0) -> None:
         self.data[session] = memoryview(bytearray(count * size))
         self.size = size
 
-    def free_chunks(self, session: int) -> None:
+    def free(self, session: int) -> None:
         del self.data[session]
 
     def chunk(self, session: int, chunk: int) -> memoryview:
         return self.data[session][chunk * self.size : (chunk + 1) * self.size]
 
-    def read(self, session: int, chunk: int, offset: int, length: int) -> bytes:
+    def read(self, session: int, piece: int, offset: int, length: int) -> bytes:
         assert offset >= 0 and offset + length <= self.size
-        return bytes(self.chunk(session, chunk)[offset : offset + length])
+        return bytes(self.chunk(session, piece)[offset : offset + length])
 
-    def map_chunks(self, path: int, connection: int, session: int, per_region: int) -> list[Region]:
+    def map(self, path: int, connection: int, session: int, per_region: int) -> list[Region]:
         """Registrations of `per_region` chunks each."""
         whole, step = self.data[session], per_region * self.size
         parts = []
@@ -139,5 +143,5 @@ class Chunks:
             self._base += step + PAGE
         return self.keys.map(path, parts)
 
-    def unmap_chunks(self, path: int) -> None:
+    def unmap(self, path: int) -> None:
         self.keys.unmap(path)

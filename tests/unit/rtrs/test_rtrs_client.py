@@ -166,7 +166,7 @@ def test_no_memory_for_slots() -> None:
     peer = ClientPeer()
 
     class Poor(type(peer.slots)):  # type: ignore[misc]
-        def map_slots(self, *_all: object) -> None:
+        def map(self, *_all: object) -> None:
             raise MemoryError
 
     peer.slots.__class__ = Poor

@@ -122,7 +122,7 @@ def test_a_server_without_memory_says_so_and_keeps_nothing() -> None:
     peer = ServerPeer()
 
     class Poor(type(peer.chunks)):  # type: ignore[misc]
-        def map_chunks(self, *_all: object) -> None:
+        def map(self, *_all: object) -> None:
             raise MemoryError
 
     peer.chunks.__class__ = Poor

@@ -59,10 +59,7 @@ class Unmapped:
 
 @dataclass(frozen=True, slots=True)
 class Remapped:
-    """A device was opened again, by `remap` or after the session was down.
-
-    `errno` is 0 or positive.
-    """
+    """A device was opened again, on request or after a break; `errno` is 0 or positive."""
 
     device: ClientDevice
     errno: int

@@ -43,6 +43,8 @@ class RnbdClient:
     """
 
     def __init__(self, rtrs: Requester, data: Callable[[int], memoryview], log: Log) -> None:
+        self.name = rtrs.name
+        """The name of the session."""
         self._rtrs = rtrs
         self._data = data
         self._log = log
@@ -58,11 +60,6 @@ class RnbdClient:
         """The number of devices whose end the server has not answered yet."""
         self.version = 0
         """The version of the protocol, known after the server's answer."""
-
-    @property
-    def name(self) -> str:
-        """The name of the session."""
-        return self._rtrs.name
 
     @property
     def max_io_size(self) -> int:
@@ -188,7 +185,6 @@ class RnbdClient:
             self._mailbox.introduce(self._introduced, now)
 
     def _introduced(self, error: int, answer: bytes, now: float) -> None:
-        """Take the server's first answer and open the devices that wait for it."""
         error = error or self._take_version(answer)
         self._actions.append(SessionReady(error))
         self._ready = not error

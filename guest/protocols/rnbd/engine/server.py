@@ -188,18 +188,14 @@ class RnbdServer:
         self._respond = respond
         self._view = view
         self._log = log
-        self._exports: Mapping[str, Export] = by_path(exports)
+        self.exports = by_path(exports)
+        """The exports by full path."""
         self._sessions: dict[int, SessionDevices] = {}
         self._messages: dict[int, Callable[[SessionDevices, Serve], None]] = {
             MessageType.SESS_INFO: self._introduce,
             MessageType.OPEN: self._open,
             MessageType.CLOSE: self._close,
         }
-
-    @property
-    def exports(self) -> Mapping[str, Export]:
-        """The exports by full path."""
-        return self._exports
 
     @property
     def sessions(self) -> Iterable[SessionDevices]:
@@ -263,7 +259,7 @@ class RnbdServer:
         self._answer(action, messages.pack_opened(device.number, device.export.backend.geometry))
 
     def _opened(self, session: SessionDevices, name: str, mode: int) -> OpenDevice:
-        export = self._exports.get(full_path(name))
+        export = self.exports.get(full_path(name))
         if export is None:
             raise OSError(errno.ENOENT, f"no export {name!r}")
         if mode not in AccessMode.__members__.values():

@@ -149,7 +149,6 @@ class NbdDevice:
         self._listen()
 
     def _take_requests(self) -> None:
-        """Start the requests that are complete and have a permit."""
         while self._open and self._stream.data_complete:
             if self._writing is not None:
                 request, permit = self._writing

@@ -9,7 +9,7 @@ import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from bluebridge.device.layout.net.rnbd import SECTOR, AccessMode, CachePolicy
@@ -163,16 +163,16 @@ class KernelDevice:
         """The path of the block device in /dev."""
         return f"/dev/nbd{self.index}"
 
-    def resize(self, sectors: int, over: Callable[[], None] = lambda: None) -> None:
+    def resize(self, sectors: int) -> None:
         """Change its size in a thread, since the kernel waits for the requests in flight."""
-        threading.Thread(target=self._resize, args=(sectors, over), daemon=True).start()
+        threading.Thread(target=self._resize, args=(sectors,), daemon=True).start()
 
     def disconnect(self) -> None:
         """End the device, so that requests in flight fail; raises `OSError`."""
         with GenericNetlink(FAMILY) as netlink:
             netlink.ask(_DISCONNECT, {_INDEX: _u32(self.index)})
 
-    def _resize(self, sectors: int, over: Callable[[], None]) -> None:
+    def _resize(self, sectors: int) -> None:
         with GenericNetlink(FAMILY) as netlink:
             netlink.ask(
                 _RECONFIGURE,
@@ -182,7 +182,6 @@ class KernelDevice:
                     _BLOCK_SIZE: _u64(self._block_size),
                 },
             )
-        over()
 
 
 def connect(geometry: Geometry, access: AccessMode, max_io_size: int) -> KernelDevice:
@@ -212,6 +211,7 @@ def _limit(index: int, max_io_size: int) -> None:
 
 def _connect(index: int, geometry: Geometry, access: AccessMode) -> KernelDevice:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    item = pack_attributes({_SOCKET_FD: _u32(theirs.fileno())})
     try:
         for end in (ours, theirs):
             _enlarge(end)
@@ -223,7 +223,7 @@ def _connect(index: int, geometry: Geometry, access: AccessMode) -> KernelDevice
                     _SIZE_BYTES: _u64(geometry.sectors * SECTOR),
                     _BLOCK_SIZE: _u64(geometry.logical_block_size),
                     _SERVER_FLAGS: _u64(flags_of(geometry, access)),
-                    nested(_SOCKETS): _socket_list(theirs.fileno()),
+                    nested(_SOCKETS): pack_attributes({nested(_SOCKET_ITEM): item}),
                 },
             )
     except BaseException:
@@ -232,11 +232,6 @@ def _connect(index: int, geometry: Geometry, access: AccessMode) -> KernelDevice
     finally:
         theirs.close()
     return KernelDevice(index, ours, geometry.logical_block_size)
-
-
-def _socket_list(fd: int) -> bytes:
-    item = pack_attributes({_SOCKET_FD: _u32(fd)})
-    return pack_attributes({nested(_SOCKET_ITEM): item})
 
 
 def _enlarge(end: socket.socket) -> None:

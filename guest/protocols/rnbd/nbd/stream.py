@@ -44,10 +44,8 @@ class ServerFlag(IntFlag):
     READ_ONLY = 2
     SEND_FLUSH = 4
     SEND_FUA = 8
-    ROTATIONAL = 16
     SEND_TRIM = 32
     SEND_WRITE_ZEROES = 64
-    CAN_MULTI_CONN = 256
 
 
 class NbdRequest(NamedTuple):

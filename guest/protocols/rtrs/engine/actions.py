@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 
 class Direction(IntEnum):
@@ -227,10 +227,7 @@ class LinkChanged:
 
 @dataclass(slots=True)
 class Opened:
-    """The client's `open` or `add_path` is over; `errno` is 0 or positive.
-
-    `path` is None for `open`.
-    """
+    """`open`, or the `add_path` of `path`, is over; `errno` is 0 or positive."""
 
     path: int | None
     errno: int
@@ -260,10 +257,7 @@ class SessionUp:
 
 @dataclass(slots=True)
 class SessionDown:
-    """The last path of a server's session is gone.
-
-    `respond` to its operations does nothing.
-    """
+    """A server's session lost its last path; `respond` to its operations does nothing."""
 
     session: int
 
@@ -329,42 +323,30 @@ class LinkInfo(NamedTuple):
     destination: str
 
 
-class ClientMemory(Protocol):
-    """The slots of a client: memory for the data and the header of each request."""
+SLOTS: Final = 0
+"""The number of a client's one session, by which its memory is asked for."""
 
-    def create_slots(self, count: int, data_size: int, header_size: int) -> None:
-        """Make the slots of a session, once; raises `MemoryError`."""
 
-    def free_slots(self) -> None:
-        """Free the slots; a second call does nothing."""
+class Memory(Protocol):
+    """The pieces of memory of each session, which its paths share: slots of a client, chunks.
 
-    def map_slots(self, path: int, connection: int) -> list[Region]:
-        """Make a fast registration over each slot's data, on the device of `connection`.
+    A client's slot has the data of a request, then its header.
+    """
 
-        Raises `MemoryError`.
+    def create(self, session: int, count: int, size: int, header_size: int = 0) -> None:
+        """Make the pieces of a session, once; raises `MemoryError`."""
+
+    def free(self, session: int) -> None:
+        """Free the pieces of a session."""
+
+    def read(self, session: int, piece: int, offset: int, length: int) -> bytes:
+        """Return a copy of bytes of a piece; the range must lie inside it."""
+
+    def map(self, path: int, connection: int, session: int, per_region: int) -> list[Region]:
+        """Make fast registrations of `per_region` pieces each, on the device of `connection`.
+
+        Pieces of one region are contiguous. Raises `MemoryError`.
         """
 
-    def unmap_slots(self, path: int) -> None:
-        """Free the registrations of a path's slots, which nothing uses any more."""
-
-
-class ServerMemory(Protocol):
-    """The chunks of a server: memory that clients write to, shared by a session's paths."""
-
-    def create_chunks(self, session: int, count: int, size: int) -> None:
-        """Make the chunks of a session; raises `MemoryError`."""
-
-    def free_chunks(self, session: int) -> None:
-        """Free the chunks of a session."""
-
-    def read(self, session: int, chunk: int, offset: int, length: int) -> bytes:
-        """Return a copy of bytes of a chunk; the range must lie inside it."""
-
-    def map_chunks(self, path: int, connection: int, session: int, per_region: int) -> list[Region]:
-        """Make fast registrations of `per_region` chunks each, on the device of `connection`.
-
-        Chunks of one region are contiguous. Raises `MemoryError`.
-        """
-
-    def unmap_chunks(self, path: int) -> None:
-        """Free the registrations of a path's chunks, which nothing uses any more."""
+    def unmap(self, path: int) -> None:
+        """Free the registrations of a path, which nothing uses any more."""

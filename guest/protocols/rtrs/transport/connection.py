@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from bluebridge.guest.drivers.bus.interface import DmaMemory
 from bluebridge.guest.protocols.cm import CmId
 from bluebridge.guest.protocols.rtrs.engine.actions import (
+    SLOTS,
     Invalidate,
     Limits,
     Received,
@@ -51,7 +52,7 @@ _SIGNALED, _QUIET, _INLINE = int(SendFlags.SIGNALED), 0, int(SendFlags.INLINE)
 class WorkRequests:
     """Translates an engine's work requests to verbs, for a client's slots or a server's chunks."""
 
-    def __init__(self, memory: Slots | Chunks) -> None:
+    def __init__(self, memory: Chunks) -> None:
         self._memory = memory
 
     def of(self, request: WorkRequest, interface: Interface, memory: list[DmaMemory]) -> SendWr:
@@ -75,7 +76,7 @@ class WorkRequests:
         slots = self._memory
         assert isinstance(slots, Slots)
         slots.put_header(request.slot, request.header)
-        address = slots.address(request.slot)
+        address = slots.address(SLOTS, request.slot)
         header = Sge(address + slots.data_size, len(request.header), interface.lkey)
         data = Sge(address, request.length, interface.lkey)
         return SendWr(
@@ -89,7 +90,6 @@ class WorkRequests:
         )
 
     def _write_chunk(self, request: WriteChunk, interface: Interface, flags: int) -> SendWr:
-        assert isinstance(self._memory, Chunks)
         address = self._memory.address(request.session, request.chunk)
         return SendWr(
             request.token,

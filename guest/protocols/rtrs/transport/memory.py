@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bluebridge.guest.drivers.bus.interface import DmaMemory
-from bluebridge.guest.protocols.rtrs.engine.actions import Region
+from bluebridge.guest.protocols.rtrs.engine.actions import SLOTS, Region
 from bluebridge.guest.protocols.rtrs.transport.interfaces import Interface, Interfaces
 from bluebridge.guest.verbs import FastRegistration
 
@@ -95,51 +95,8 @@ class Mappings:
             mapping.registration.close()
 
 
-class Slots:
-    """The `ClientMemory` of a session: slots with room for a request's data and its header."""
-
-    def __init__(self, interfaces: Interfaces) -> None:
-        self.mappings = Mappings()
-        self.interface_of: InterfaceOf = _nowhere
-        self._interfaces = interfaces
-        self._pieces: Pieces | None = None
-        self.data_size = 0
-
-    def create_slots(self, count: int, data_size: int, header_size: int) -> None:
-        self._pieces = Pieces(self._interfaces, count, data_size + header_size)
-        self.data_size = data_size
-
-    def free_slots(self) -> None:
-        if self._pieces is not None:
-            self._pieces.free()
-            self._pieces = None
-
-    def map_slots(self, path: int, connection: int) -> list[Region]:
-        assert self._pieces is not None
-        return self.mappings.map(path, self.interface_of(connection), self._pieces, 1)
-
-    def unmap_slots(self, path: int) -> None:
-        self.mappings.unmap(path)
-
-    def data(self, slot: int) -> memoryview:
-        """Return the data of a slot."""
-        assert self._pieces is not None
-        return self._pieces.views[slot][: self.data_size]
-
-    def address(self, slot: int) -> int:
-        """Return the DMA address of a slot's data; the header follows `data_size` bytes later."""
-        assert self._pieces is not None
-        return self._pieces.addresses[slot]
-
-    def put_header(self, slot: int, header: bytes) -> None:
-        """Store a request's header into its slot."""
-        assert self._pieces is not None
-        start = self.data_size
-        self._pieces.views[slot][start : start + len(header)] = header
-
-
 class Chunks:
-    """The `ServerMemory` of a server, with the chunks of each session."""
+    """The `Memory` of a server, with the chunks of each session."""
 
     def __init__(self, interfaces: Interfaces) -> None:
         self.mappings = Mappings()
@@ -147,16 +104,16 @@ class Chunks:
         self._interfaces = interfaces
         self._sessions: dict[int, Pieces] = {}
 
-    def create_chunks(self, session: int, count: int, size: int) -> None:
-        self._sessions[session] = Pieces(self._interfaces, count, size)
+    def create(self, session: int, count: int, size: int, header_size: int = 0) -> None:
+        self._sessions[session] = Pieces(self._interfaces, count, size + header_size)
 
-    def free_chunks(self, session: int) -> None:
+    def free(self, session: int) -> None:
         pieces = self._sessions.pop(session, None)
         if pieces is not None:
             pieces.free()
 
-    def read(self, session: int, chunk: int, offset: int, length: int) -> bytes:
-        return bytes(self._sessions[session].views[chunk][offset : offset + length])
+    def read(self, session: int, piece: int, offset: int, length: int) -> bytes:
+        return bytes(self._sessions[session].views[piece][offset : offset + length])
 
     def view(self, session: int, chunk: int) -> memoryview:
         """Return the memory of a chunk."""
@@ -166,12 +123,33 @@ class Chunks:
         """Return the DMA address of a chunk."""
         return self._sessions[session].addresses[chunk]
 
-    def map_chunks(self, path: int, connection: int, session: int, per_region: int) -> list[Region]:
+    def map(self, path: int, connection: int, session: int, per_region: int) -> list[Region]:
         interface = self.interface_of(connection)
         return self.mappings.map(path, interface, self._sessions[session], per_region)
 
-    def unmap_chunks(self, path: int) -> None:
+    def unmap(self, path: int) -> None:
         self.mappings.unmap(path)
+
+
+class Slots(Chunks):
+    """The `Memory` of a client: slots with room for a request's data and its header."""
+
+    def __init__(self, interfaces: Interfaces) -> None:
+        super().__init__(interfaces)
+        self.data_size = 0
+
+    def create(self, session: int, count: int, size: int, header_size: int = 0) -> None:
+        super().create(session, count, size, header_size)
+        self.data_size = size
+
+    def data(self, slot: int) -> memoryview:
+        """Return the data of a slot."""
+        return self.view(SLOTS, slot)[: self.data_size]
+
+    def put_header(self, slot: int, header: bytes) -> None:
+        """Store a request's header into its slot, `data_size` bytes behind the data's start."""
+        start = self.data_size
+        self.view(SLOTS, slot)[start : start + len(header)] = header
 
 
 def _nowhere(connection: int) -> Interface:

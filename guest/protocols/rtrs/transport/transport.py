@@ -12,6 +12,7 @@ from collections.abc import Callable
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.protocols.cm import CmEvent, CmId, ConnParam, EventType
 from bluebridge.guest.protocols.rtrs.engine.actions import (
+    SLOTS,
     Accept,
     Action,
     AddressPair,
@@ -353,7 +354,7 @@ class ClientSide:
     def close(self) -> None:
         """Free everything; the session should be closed before."""
         self.transport.close()
-        self.slots.free_slots()
+        self.slots.free(SLOTS)
 
 
 class ServerSide:
@@ -379,7 +380,7 @@ class ServerSide:
         """Free everything; the sessions should be closed before."""
         self.transport.close()
         for session in self.engine.sessions:
-            self.chunks.free_chunks(session.session)
+            self.chunks.free(session.session)
 
     def _requested(self, event: CmEvent) -> None:
         number = next(self._numbers)

@@ -12,6 +12,7 @@ from bluebridge.device.layout.net.rtrs import (
     SG_DESC,
 )
 from bluebridge.guest.protocols.rtrs.engine.actions import (
+    SLOTS,
     AddressPair,
     Limits,
     Open,
@@ -48,10 +49,7 @@ def limits(cid: int, queue_depth: int, most: int) -> Limits:
 
 
 class Handshake:
-    """The path's `attempt`th attempt to connect.
-
-    With `first` the server may make a new session.
-    """
+    """The `attempt`th attempt to connect; with `first` the server may make a new session."""
 
     def __init__(
         self,
@@ -114,7 +112,7 @@ class Handshake:
     def ask(self) -> None:
         """Map the slots and send INFO_REQ for the server's chunks; raises `MemoryError`."""
         shared, first = self._shared, self.connections[0]
-        self.regions = shared.memory.map_slots(self._path, first.number)
+        self.regions = shared.memory.map(self._path, first.number, SLOTS, 1)
         length = INFO_RSP.size + shared.queue_depth * SG_DESC.size
         shared.outbox.append(PostReceive(first.number, 1, length))
         first.queue.post([Send(info_request(shared.name), None, SIGNALED)])

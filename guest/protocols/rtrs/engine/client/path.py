@@ -168,7 +168,8 @@ class Path(EnginePath):
             handshake.established(connection, data)
             if not connection.cid:
                 handshake.first = self.may_create = True
-                self._take_link(link)
+                self.hca, self.port = link.hca, link.port
+                self.addresses = AddressPair(link.source, self.addresses.destination)
             if handshake.complete:
                 handshake.ask()
                 self._wait(Phase.INFO, now + self._timing.connect)
@@ -230,10 +231,6 @@ class Path(EnginePath):
         self._owner.connection_opened(self, handshake.open_next())
         self._wait(Phase.OPENING, now + self._timing.connect)
 
-    def _take_link(self, link: LinkInfo) -> None:
-        self.hca, self.port = link.hca, link.port
-        self.addresses = AddressPair(link.source, self.addresses.destination)
-
     def _take_info(self, connection: EngineConnection, received: Received, now: float) -> None:
         handshake = self._handshake
         assert handshake is not None and handshake.response is not None
@@ -276,7 +273,7 @@ class Path(EnginePath):
         if connected is not None:
             self._owner.path_drained(self, connected)
         if self._handshake is not None and self._handshake.regions is not None:
-            self._shared.memory.unmap_slots(self.number)
+            self._shared.memory.unmap(self.number)
         if connected is None:
             self._destroy(now)
         else:
@@ -297,7 +294,6 @@ class Path(EnginePath):
         self._go_on(now)
 
     def _go_on(self, now: float) -> None:
-        """Do what the state asks for once everything is given back."""
         if self.state is State.CONNECTING_ERR:
             if self.first:
                 self._change(State.CLOSING)

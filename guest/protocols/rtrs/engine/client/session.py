@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from bluebridge.device.layout.net.rtrs import MAX_PATHS
 from bluebridge.guest.protocols.rtrs.engine.actions import (
     AddressPair,
-    ClientMemory,
     Closed,
     Direction,
     LinkChanged,
+    Memory,
     Opened,
 )
 from bluebridge.guest.protocols.rtrs.engine.client.dispatch import Dispatch
@@ -27,11 +27,11 @@ class ClientSession(Engine):
     """The `Engine` of one session of a client; raises `ValueError` for an invalid session name."""
 
     def __init__(
-        self, name: str, memory: ClientMemory, source: random.Random, settings: ClientSettings
+        self, name: str, memory: Memory, source: random.Random, settings: ClientSettings
     ) -> None:
         self._shared = Shared(name, memory, source, settings)
         super().__init__(self._shared.outbox, self._shared.alarms)
-        self._name = name
+        self.name = name
         self._paths: list[Path] = []
         self._dispatch = Dispatch(self._shared, self._paths)
         self._last_path = 0
@@ -45,11 +45,6 @@ class ClientSession(Engine):
         """The number of connected paths."""
 
     # -- what the layer above asks -----------------------------------------------------------
-
-    @property
-    def name(self) -> str:
-        """The name of the session."""
-        return self._name
 
     @property
     def mp_policy(self) -> str:

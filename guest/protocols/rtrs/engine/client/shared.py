@@ -18,7 +18,7 @@ from bluebridge.device.layout.net.rtrs import (
     MessageFlag,
     MessageType,
 )
-from bluebridge.guest.protocols.rtrs.engine.actions import Action, ClientMemory, Direction
+from bluebridge.guest.protocols.rtrs.engine.actions import SLOTS, Action, Direction, Memory
 from bluebridge.guest.protocols.rtrs.engine.connection import Alarms
 from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings
 
@@ -202,7 +202,7 @@ class Shared:
     """The common state of one session: name, UUID, slots, outbox and alarms."""
 
     def __init__(
-        self, name: str, memory: ClientMemory, source: random.Random, settings: ClientSettings
+        self, name: str, memory: Memory, source: random.Random, settings: ClientSettings
     ) -> None:
         self.name = name.encode()
         if not name or "/" in name or "." in name or len(self.name) >= NAME_BYTES:
@@ -236,7 +236,7 @@ class Shared:
         if not self.queue_depth:
             size = min(response.max_io_size, self.settings.max_segments * PAGE)
             header = min(response.max_header_size, LARGEST_HEADER)
-            self.memory.create_slots(response.queue_depth, size, header)
+            self.memory.create(SLOTS, response.queue_depth, size, header)
             self.queue_depth = response.queue_depth
             self.max_io_size = self.slot_size = size
             self.header_size = header
@@ -247,7 +247,7 @@ class Shared:
     def forget_slots(self) -> None:
         """Free the slots, so that another session may be opened."""
         if self.queue_depth:
-            self.memory.free_slots()
+            self.memory.free(SLOTS)
         self.queue_depth = self.max_io_size = 0
         self.permits = None
         self.requests = []

@@ -103,10 +103,7 @@ class Traffic:
             self._outbox.append(PostReceive(connection.number, 2 * depth, self._receive_length))
 
     def start(self, request: ClientRequest, counted: bool) -> int:
-        """Send a request; returns 0, or EMSGSIZE if it cannot be sent.
-
-        `counted` requests are in `inflight`.
-        """
+        """Send a request, in `inflight` if `counted`; returns 0, or EMSGSIZE if it is too long."""
         if not self._fits(request):
             return errno.EMSGSIZE
         others = len(self._connections) - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple, Protocol
 
 from bluebridge.device.layout.net.rtrs import MessageFlag, MessageType
-from bluebridge.guest.protocols.rtrs.engine.actions import Action, Direction, Serve, ServerMemory
+from bluebridge.guest.protocols.rtrs.engine.actions import Action, Direction, Memory, Serve
 from bluebridge.guest.protocols.rtrs.engine.connection import (
     DESCRIPTOR,
     LONGEST_MESSAGE,
@@ -43,13 +43,8 @@ class Message(NamedTuple):
     need_inval: bool
 
 
-def read_request(
-    memory: ServerMemory, session: int, chunk: int, offset: int, chunk_size: int
-) -> Message:
-    """Parse the request whose message begins `offset` bytes into a chunk.
-
-    Raises `BadRequest`.
-    """
+def read_request(memory: Memory, session: int, chunk: int, offset: int, chunk_size: int) -> Message:
+    """Parse the request whose message is `offset` bytes into a chunk; raises `BadRequest`."""
     first = max(0, offset - _USUAL_USER)
     end = min(chunk_size, offset + LONGEST_MESSAGE)
     data = memory.read(session, chunk, first, end - first)
@@ -187,7 +182,7 @@ class Shared:
     Raises `ValueError` for invalid settings.
     """
 
-    def __init__(self, memory: ServerMemory, settings: ServerSettings) -> None:
+    def __init__(self, memory: Memory, settings: ServerSettings) -> None:
         check(settings)
         self.memory = memory
         self.settings = settings

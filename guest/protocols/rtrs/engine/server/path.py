@@ -74,10 +74,7 @@ class Owner(Protocol):
 
 
 class Path(EnginePath):
-    """A path of a session, made by the first connection request with its UUID.
-
-    Raises `MemoryError`.
-    """
+    """A path of a session, made by the first request with its UUID; raises `MemoryError`."""
 
     def __init__(
         self,
@@ -104,7 +101,7 @@ class Path(EnginePath):
         self._awaited: list[Operation] = []
         """The operations of the session's other paths for whose end INFO_RSP waits."""
         per_region = chunks_per_region(shared.settings)
-        self._regions = shared.memory.map_chunks(number, connection, session.number, per_region)
+        self._regions = shared.memory.map(number, connection, session.number, per_region)
         self._keys = [next_key(region.key) for region in self._regions]
         """The keys by region, which requests change later."""
         shared.alarms.set(number, Alarm.STATE, now + timing.establish)
@@ -215,7 +212,7 @@ class Path(EnginePath):
             if self._traffic.operations:
                 return
         self._change(State.CLOSED)
-        self._shared.memory.unmap_chunks(self.number)
+        self._shared.memory.unmap(self.number)
         for connection in connections:
             self._outbox.append(Destroy(connection.number))
             self._owner.connection_gone(connection)

@@ -12,8 +12,8 @@ from bluebridge.device.layout.net.rtrs import MAX_PATHS
 from bluebridge.guest.protocols.rtrs.engine.actions import (
     AddressPair,
     Closed,
+    Memory,
     Reject,
-    ServerMemory,
     SessionDown,
     SessionUp,
 )
@@ -32,7 +32,7 @@ from bluebridge.guest.protocols.rtrs.engine.settings import ServerSettings
 class Server(Engine):
     """The `Engine` of a server with its sessions; raises `ValueError` for invalid settings."""
 
-    def __init__(self, memory: ServerMemory, settings: ServerSettings) -> None:
+    def __init__(self, memory: Memory, settings: ServerSettings) -> None:
         self._shared = Shared(memory, settings)
         super().__init__(self._shared.outbox, self._shared.alarms)
         self._sessions: dict[bytes, Session] = {}
@@ -146,11 +146,15 @@ class Server(Engine):
             raise Refused(errno.ENXIO, "no such session")
         try:
             session = session or self._new_session(request)
-            return self._new_path(session, request, connection, addresses, now)
+            self._last_path += 1
+            number = self._last_path
+            path = Path(self._shared, self, session, number, request, connection, addresses, now)
         except MemoryError as error:
             if session is not None:
                 self._end_if_unused(session)
             raise Refused(errno.ENOMEM, "no memory") from error
+        self._paths[number] = path
+        return path
 
     def _check_room(self, session: Session, addresses: AddressPair) -> None:
         paths = self._paths_of(session)
@@ -163,23 +167,9 @@ class Server(Engine):
         settings = self._shared.settings
         self._last_session += 1
         number = self._last_session
-        self._shared.memory.create_chunks(number, settings.queue_depth, settings.max_chunk_size)
+        self._shared.memory.create(number, settings.queue_depth, settings.max_chunk_size)
         session = self._sessions[request.session] = Session(number, request.session)
         return session
-
-    def _new_path(
-        self,
-        session: Session,
-        request: ConnectionRequest,
-        connection: int,
-        addresses: AddressPair,
-        now: float,
-    ) -> Path:
-        self._last_path += 1
-        number = self._last_path
-        path = Path(self._shared, self, session, number, request, connection, addresses, now)
-        self._paths[number] = path
-        return path
 
     def _paths_of(self, session: Session) -> list[Path]:
         return [path for path in self._paths.values() if path.session is session]
@@ -191,7 +181,7 @@ class Server(Engine):
 
     def _end_if_unused(self, session: Session) -> None:
         if not self._paths_of(session) and self._sessions.pop(session.uuid, None) is not None:
-            self._shared.memory.free_chunks(session.number)
+            self._shared.memory.free(session.number)
 
     def _end_if_over(self) -> None:
         if self._closing and not self._paths:
