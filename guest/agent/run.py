@@ -101,7 +101,9 @@ class Run(Operation):
         self._begin = time.monotonic()
         self._process = self._spawn({**os.environ, **self._env})
         spare_from_oom(self._process.pid, 0)
-        self._watch()
+        self._pid_fd = os.pidfd_open(self._process.pid)
+        self.watch(self._pid_fd, READ, self._exited)
+        self.resume()
         if self._timeout is not None:
             self._timer = self.loop.later(self._timeout, self._out_of_time)
 
@@ -136,11 +138,6 @@ class Run(Operation):
         os.set_blocking(stream.fileno(), False)
         self._input_file = stream
         self._input = stream.fileno()
-
-    def _watch(self) -> None:
-        self._pid_fd = os.pidfd_open(self._process.pid)
-        self.watch(self._pid_fd, READ, self._exited)
-        self.resume()
 
     # Output.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 from bluebridge.device.layout.net import rnbd
 from bluebridge.device.layout.net.rnbd import SECTOR, MessageType, Operation
@@ -27,34 +26,20 @@ The kernel's client waits as long.
 _AGAIN = (errno.EAGAIN, errno.ENOMEM)
 
 
-class Flight(Protocol):
-    """A request of a client that was started, or will be."""
-
-    permit: Permit
-    direction: Direction
-    length: int
-
-    def message(self) -> bytes:
-        """Return the user message."""
-
-    def finished(self, errno: int, now: float) -> None:
-        """Note that the flight is over."""
-
-
 class Flights:
     """Starts requests and reports their ends."""
 
     def __init__(self, rtrs: Requester) -> None:
         self._rtrs = rtrs
-        self._by_slot: dict[int, Flight] = {}
-        self._again: deque[tuple[float, Flight]] = deque()
+        self._by_slot: dict[int, IoFlight | AdminFlight] = {}
+        self._again: deque[tuple[float, IoFlight | AdminFlight]] = deque()
 
     @property
     def deadline(self) -> float | None:
         """Return the time at which `expire` has something to do, None for never."""
         return self._again[0][0] if self._again else None
 
-    def start(self, flight: Flight, now: float) -> None:
+    def start(self, flight: IoFlight | AdminFlight, now: float) -> None:
         """Hand a request to RTRS; `finished` follows, maybe within this call."""
         self._by_slot[flight.permit.slot] = flight
         wrong = self._rtrs.request(

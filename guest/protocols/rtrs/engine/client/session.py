@@ -168,7 +168,7 @@ class ClientSession(Engine):
         if not self._closing and not self._open_error:
             found.reconnect(now)
 
-    # -- what paths tell (`path.Owner`) -----------------------------------------------------------
+    # -- what paths tell --------------------------------------------------------------------------
 
     def path_connected(self, path: Path, now: float) -> None:
         """Note that the path takes requests."""

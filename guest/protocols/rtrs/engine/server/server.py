@@ -94,7 +94,7 @@ class Server(Engine):
         super().drained(connection, now)
         self._operations_over(now)
 
-    # -- what paths tell (`path.Owner`) -----------------------------------------------------------
+    # -- what paths tell --------------------------------------------------------------------------
 
     def name_taken(self, name: str, session: Session) -> bool:
         """Return True if another session has this name."""
