@@ -1,4 +1,7 @@
-"""A path of a client's session, which connects, breaks, drains and connects anew."""
+"""A path of a client's session, which connects, breaks, drains and connects anew.
+
+As in the kernel's rtrs-clt.c: init_conns, rtrs_rdma_conn_established, rtrs_send_path_info.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,39 @@ import errno
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from bluebridge.device.layout.net.rtrs import INFO_RSP, MAX_QUEUE_DEPTH, SG_DESC
 from bluebridge.guest.protocols.rtrs.engine.actions import (
+    SLOTS,
     AddressPair,
     Destroy,
     Disconnect,
     LinkInfo,
+    Open,
+    PostReceive,
     Received,
+    Region,
+    Send,
 )
-from bluebridge.guest.protocols.rtrs.engine.client.handshake import Handshake
 from bluebridge.guest.protocols.rtrs.engine.client.shared import (
     DepthChanged,
     MessageError,
+    Response,
     Shared,
+    connection_request,
+    info_request,
+    limits,
     new_uuid,
+    parse_info,
+    parse_response,
     refusal,
 )
 from bluebridge.guest.protocols.rtrs.engine.client.traffic import Broken, Traffic
-from bluebridge.guest.protocols.rtrs.engine.connection import Alarm, EngineConnection
+from bluebridge.guest.protocols.rtrs.engine.connection import (
+    SIGNALED,
+    Alarm,
+    EngineConnection,
+    SendQueue,
+)
 from bluebridge.guest.protocols.rtrs.engine.interface import EnginePath, State
 
 if TYPE_CHECKING:
@@ -66,8 +85,11 @@ class Path(EnginePath):
         self.statistics.reconnects = -1
         self.traffic: Traffic | None = None
         self._uuid = new_uuid(shared.random)
-        self._handshake: Handshake | None = None
         self._connections: list[EngineConnection] = []
+        self._asked = addresses
+        """The addresses with which the present attempt began, those of all its connections."""
+        self._response: Response | None = None
+        self._regions: list[Region] | None = None
         self._phase = Phase.IDLE
         self._connects = 0
         """The number of attempts to connect in the path's life."""
@@ -94,11 +116,8 @@ class Path(EnginePath):
         self._change(State.CONNECTING)
         self.error = 0
         self._connects += 1
-        self._handshake = Handshake(
-            self._shared, self.number, self._uuid, self.addresses, self._connects, self.may_create
-        )
-        self._connections = self._handshake.connections
-        self._open(self._handshake, now)
+        self._asked = self.addresses
+        self._open(now)
 
     def fail(self, error: int, reason: str, now: float) -> None:
         if self.state is State.CONNECTED:
@@ -144,20 +163,21 @@ class Path(EnginePath):
         self, connection: EngineConnection, data: bytes, link: LinkInfo, now: float
     ) -> None:
         """Take one more connection; after the last one, INFO_REQ is sent."""
-        handshake = self._handshake
-        if self.state is not State.CONNECTING or handshake is None:
+        if self.state is not State.CONNECTING:
             return
         try:
-            handshake.established(connection, data)
+            response = parse_response(data)
+            connection.established = True
             if not connection.cid:
-                handshake.first = self.may_create = True
+                self._take_sizes(connection, response)
+                self.may_create = True
                 self.hca, self.port = link.hca, link.port
                 self.addresses = AddressPair(link.source, self.addresses.destination)
-            if handshake.complete:
-                handshake.ask()
-                self._wait(Phase.INFO, now + self._timing.connect)
+            last = self._connections[-1]
+            if last.established and last.cid == self._shared.settings.cpus:
+                self._ask(now)
             else:
-                self._open(handshake, now)
+                self._open(now)
         except MessageError as error:
             self._refused = isinstance(error, DepthChanged)
             self.fail(errno.ECONNRESET, str(error), now)
@@ -210,20 +230,51 @@ class Path(EnginePath):
 
     # -- up ------------------------------------------------------------------------------------
 
-    def _open(self, handshake: Handshake, now: float) -> None:
-        self._owner.connection_opened(self, handshake.open_next())
+    def _open(self, now: float) -> None:
+        """Ask for one more connection."""
+        shared, cid = self._shared, len(self._connections)
+        settings, depth = shared.settings, max(1, shared.queue_depth)
+        sizes = limits(cid, depth, settings.max_work_requests)
+        number = shared.new_connection()
+        queue = SendQueue(shared.outbox, number, sizes.send, depth)
+        connection = EngineConnection(number, cid, queue)
+        self._connections.append(connection)
+        request = connection_request(
+            cid, settings.cpus + 1, self._connects, self._uuid, shared.uuid, self.may_create
+        )
+        shared.outbox.append(Open(number, self._asked, settings.port, request, sizes))
+        self._owner.connection_opened(self, connection)
         self._wait(Phase.OPENING, now + self._timing.connect)
 
+    def _take_sizes(self, connection: EngineConnection, response: Response) -> None:
+        """Take the session's sizes; raises `MessageError`, `DepthChanged`, `MemoryError`."""
+        depth = response.queue_depth
+        if self._shared.queue_depth not in (0, depth):
+            raise DepthChanged(f"queue depth {depth} instead of {self._shared.queue_depth}")
+        if not 0 < depth <= MAX_QUEUE_DEPTH or not response.max_io_size:
+            raise MessageError(f"{depth} chunks of {response.max_io_size} bytes")
+        self._shared.adopt(response)
+        connection.queue.set_depth(depth)
+        self._response = response
+
+    def _ask(self, now: float) -> None:
+        """Map the slots and send INFO_REQ for the server's chunks; raises `MemoryError`."""
+        shared, first = self._shared, self._connections[0]
+        self._regions = shared.memory.map(self.number, first.number, SLOTS, 1)
+        length = INFO_RSP.size + shared.queue_depth * SG_DESC.size
+        shared.outbox.append(PostReceive(first.number, 1, length))
+        first.queue.post([Send(info_request(shared.name), None, SIGNALED)])
+        self._wait(Phase.INFO, now + self._timing.connect)
+
     def _take_info(self, connection: EngineConnection, received: Received, now: float) -> None:
-        handshake = self._handshake
-        assert handshake is not None and handshake.response is not None
+        """Take INFO_RSP, after which requests may be sent; raises `MessageError`."""
+        response = self._response
+        plain = not received.write and received.immediate is None and received.invalidated is None
+        if response is None or connection.cid or not plain:
+            raise MessageError("no info response")
+        buffers = parse_info(received.data, response.queue_depth, response.chunk_size)
         self.traffic = Traffic(
-            self._shared,
-            self,
-            handshake.response,
-            self._connections,
-            handshake.regions or [],
-            handshake.buffers(connection, received),
+            self._shared, self, response, self._connections, self._regions or [], buffers
         )
         self._phase = Phase.RUNNING
         self._attempts = 0
@@ -255,7 +306,7 @@ class Path(EnginePath):
         connected, self.traffic = self.traffic, None
         if connected is not None:
             self._owner.path_drained(self, connected)
-        if self._handshake is not None and self._handshake.regions is not None:
+        if self._regions is not None:
             self._shared.memory.unmap(self.number)
         if connected is None:
             self._destroy(now)
@@ -271,7 +322,7 @@ class Path(EnginePath):
         for connection in self._connections:
             self._outbox.append(Destroy(connection.number))
             self._owner.connection_gone(connection)
-        self._handshake, self._connections = None, []
+        self._connections, self._response, self._regions = [], None, None
         self._alarms.cancel(self.number)
         self._phase = Phase.IDLE
         self._go_on(now)

@@ -13,12 +13,13 @@ from bluebridge.device.layout.net.rtrs import (
     MAGIC,
     NAME_BYTES,
     PAYLOAD_BITS,
+    SERVICE_QUEUE_DEPTH,
     SG_DESC,
     VERSION,
     MessageFlag,
     MessageType,
 )
-from bluebridge.guest.protocols.rtrs.engine.actions import SLOTS, Action, Direction, Memory
+from bluebridge.guest.protocols.rtrs.engine.actions import SLOTS, Action, Direction, Limits, Memory
 from bluebridge.guest.protocols.rtrs.engine.connection import Alarms
 from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings
 
@@ -251,3 +252,16 @@ class Shared:
         self.queue_depth = self.max_io_size = 0
         self.permits = None
         self.requests = []
+
+
+def limits(cid: int, queue_depth: int, most: int) -> Limits:
+    """Return the sizes of a connection's queue pair (rtrs-clt.c: create_con_cq_qp).
+
+    `most` is the device's limit. Connection 0 needs a request and a registration for each of the
+    session's requests, and 2 for draining and heartbeats. Others need request, registration and end
+    of a key, and two receives for each answer.
+    """
+    if not cid:
+        size = min(most, SERVICE_QUEUE_DEPTH * 2 + 2)
+        return Limits(size, size, 2)
+    return Limits(min(most, queue_depth * 4 + 1), min(most, queue_depth * 3 + 1), 2)
