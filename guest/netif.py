@@ -131,15 +131,12 @@ class NetInterface:
     def _run(self) -> None:
         # A thread in `resolve` looks at the device itself, and raises.
         with contextlib.suppress(DeviceLost):
-            self._serve()
-
-    def _serve(self) -> None:
-        while not self._closing:
-            self._cq.req_notify()
-            while completions := self._cq.poll(RECEIVES):
-                for completion in completions:
-                    self._finish(completion)
-            self._channel.get_event()
+            while not self._closing:
+                self._cq.req_notify()
+                while completions := self._cq.poll(RECEIVES):
+                    for completion in completions:
+                        self._finish(completion)
+                self._channel.get_event()
 
     def _finish(self, wc: Wc) -> None:
         if wc.wr_id & _SEND:

@@ -32,11 +32,15 @@ def mounted(directory: Path, name: str, *, check_modes: bool = False) -> Iterato
     `check_modes`: the kernel holds everybody but root to the permission bits. Raises `OSError`.
     """
     fd = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        _mount(fd, directory, name, check_modes)
-    except OSError:
+    options = f"fd={fd},rootmode={stat.S_IFDIR | 0o755:o},user_id=0,group_id=0,allow_other"
+    if check_modes:
+        options += ",default_permissions"
+    kind = b"fuse." + name.encode()
+    where, flags = os.fsencode(directory), MS_NOSUID | MS_NODEV
+    if _libc.mount(name.encode(), where, kind, flags, options.encode()):
+        code = ctypes.get_errno()
         os.close(fd)
-        raise
+        raise OSError(code, f"cannot mount on {directory}: {os.strerror(code)}")
     try:
         yield fd
     finally:
@@ -67,19 +71,3 @@ def mounted_at(directory: Path, name: str) -> Iterator[int]:
 def unmount(directory: Path) -> None:
     """Unmount, at once for new users; nothing happens if nothing is mounted."""
     _libc.umount2(os.fsencode(directory), MNT_DETACH)
-
-
-def _mount(fd: int, directory: Path, name: str, check_modes: bool) -> None:
-    options = f"fd={fd},rootmode={stat.S_IFDIR | 0o755:o},user_id=0,group_id=0,allow_other"
-    if check_modes:
-        options += ",default_permissions"
-    failed = _libc.mount(
-        name.encode(),
-        os.fsencode(directory),
-        b"fuse." + name.encode(),
-        MS_NOSUID | MS_NODEV,
-        options.encode(),
-    )
-    if failed:
-        code = ctypes.get_errno()
-        raise OSError(code, f"cannot mount on {directory}: {os.strerror(code)}")

@@ -158,15 +158,20 @@ def text(value: Callable[[], object]) -> File:
     return File(lambda: f"{value()}\n")
 
 
-def command(name: str, action: Action) -> File:
-    """Return a file that acts when "1" is written, and tells so when it is read."""
+def acting(read: Read, action: Action) -> File:
+    """Return a file that acts when "1" is written."""
 
     def write(data: bytes, answer: Answer) -> None:
         if not is_word(data, "1"):
             raise OSError(errno.EINVAL, "not 1")
         action(answer)
 
-    return File(lambda: f"Usage: echo 1 > {name}\n", write)
+    return File(read, write)
+
+
+def command(name: str, action: Action) -> File:
+    """Return a file that acts when "1" is written, and tells so when it is read."""
+    return acting(lambda: f"Usage: echo 1 > {name}\n", action)
 
 
 def _until_zero(data: bytes) -> bytes:

@@ -11,13 +11,13 @@ import errno
 import ipaddress
 from collections.abc import Callable, Mapping
 
-from bluebridge.guest.fuse import tree
 from bluebridge.guest.fuse.tree import (
     Answer,
     Directory,
     File,
     Link,
     Node,
+    acting,
     command,
     directory,
     parse_int,
@@ -97,13 +97,11 @@ def _ends(path: PathStatus) -> dict[str, Node]:
 def resettable(read: Callable[[], str], reset: Callable[[], None]) -> File:
     """Return a file of counts, which a write of "1" sets to zero."""
 
-    def write(data: bytes, answer: Answer) -> None:
-        if not tree.is_word(data, "1"):
-            raise OSError(errno.EINVAL, "not 1")
+    def act(answer: Answer) -> None:
         reset()
         answer.done()
 
-    return File(read, write)
+    return acting(read, act)
 
 
 _POLICIES = (("round-robin", "rr"), ("min-inflight", "mi"), ("min-latency", "ml"))
@@ -171,8 +169,8 @@ class ClientFiles:
 
     def changed(self, action: PathChanged | Opened) -> None:
         """Answer the writers whose command is carried out, or cannot be any more."""
-        if isinstance(action, Opened) and action.path is not None:
-            self._opened(action.path, action.errno)
+        if isinstance(action, Opened) and action.path in self._adding:
+            self._adding.pop(action.path).done(action.errno)
         waiting, self._waiting = self._waiting, []
         for outcome, answer in waiting:
             self._wait(outcome, answer)
@@ -211,11 +209,6 @@ class ClientFiles:
             self._call(add)
         except ValueError:
             raise OSError(errno.EINVAL, words) from None
-
-    def _opened(self, path: int, error: int) -> None:
-        answer = self._adding.pop(path, None)
-        if answer is not None:
-            answer.done(error)
 
     # -- paths -------------------------------------------------------------------------------
 

@@ -88,8 +88,10 @@ class RnbdClient:
             self._link_changed(action.up, now)
         elif isinstance(action, Closed):
             self._closed()
+        elif action.path is None and action.errno:
+            self._introduced(action.errno, b"", now)
         elif action.path is None:
-            self._opened(action.errno, now)
+            self._mailbox.introduce(self._introduced, now)
 
     # -- devices ------------------------------------------------------------------------------
 
@@ -176,13 +178,6 @@ class RnbdClient:
                 return
 
     # -- the session --------------------------------------------------------------------------
-
-    def _opened(self, error: int, now: float) -> None:
-        """Take the event that RTRS has its first path, or gave up."""
-        if error:
-            self._introduced(error, b"", now)
-        else:
-            self._mailbox.introduce(self._introduced, now)
 
     def _introduced(self, error: int, answer: bytes, now: float) -> None:
         error = error or self._take_version(answer)

@@ -193,20 +193,15 @@ def connect(geometry: Geometry, access: AccessMode, max_io_size: int) -> KernelD
     for index in itertools.count():
         if (_SYS / f"nbd{index}/pid").exists():
             continue
-        _limit(index, max_io_size)
+        largest = _SYS / f"nbd{index}/queue/max_sectors_kb"
+        if largest.exists():  # set while the device does nothing
+            largest.write_text(f"{max_io_size >> 10}\n")
         try:
             return _connect(index, geometry, access)
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise
     raise AssertionError
-
-
-def _limit(index: int, max_io_size: int) -> None:
-    """Set the largest request while the device does nothing; raises `OSError`."""
-    file = _SYS / f"nbd{index}/queue/max_sectors_kb"
-    if file.exists():
-        file.write_text(f"{max_io_size >> 10}\n")
 
 
 def _connect(index: int, geometry: Geometry, access: AccessMode) -> KernelDevice:
