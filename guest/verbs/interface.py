@@ -1,6 +1,6 @@
 """The interface that every provider of verbs offers: device, protection domain, queue pair.
 
-Providers implement it by structure. The queues and regions are in `objects`.
+Providers implement it by structure. The queues and regions are in `values`.
 """
 
 from __future__ import annotations
