@@ -250,8 +250,8 @@ def test_a_restarted_client_replaces_its_old_connection(ends: tuple[End, End]) -
     """Its queue pair number asks anew: the old connection, which nobody ended, is over."""
     server, child, client = connected(ends)
     manager = ends[1].manager
-    with manager.lock:
-        manager.forget(client)  # as if its process had died
+    with manager.table.lock:
+        manager.table.forget(client)  # as if its process had died
     again = manager.create_id()
     again.resolve_addr(SERVER_IP, PORT)
     expect(again, EventType.ADDR_RESOLVED)

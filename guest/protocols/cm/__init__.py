@@ -16,7 +16,7 @@
 The messages are those of the kernel's ib_cm and rdma_cm (core/cm.c, core/cma.c), MADs over queue
 pair 1 of the HCA, so a guest with the kernel's stack can be the peer.
 
-The protocol (`connection`, `identifier`, `manager`) knows the network only through
+The protocol (`connection`, `identifier`, `table`, `manager`) knows the network only through
 `MadTransport`. The RoCE half below it is `gsi`.
 """
 

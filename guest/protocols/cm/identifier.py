@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import ipaddress
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from bluebridge.device.layout.net.cm import RejectReason
 from bluebridge.device.layout.net.roce import MTU_BYTES, ip_gid
@@ -17,6 +17,7 @@ from bluebridge.guest.protocols.cm.interface import (
     ConnParam,
     EventType,
     Peer,
+    Resolver,
 )
 from bluebridge.guest.protocols.cm.messages import (
     MTU_1024,
@@ -30,10 +31,8 @@ from bluebridge.guest.protocols.cm.messages import (
     rtr_of,
     rts_of,
 )
-from bluebridge.guest.verbs import QpAttr, QpState, QueuePair, VerbsError
-
-if TYPE_CHECKING:
-    from bluebridge.guest.protocols.cm.manager import ConnectionManager
+from bluebridge.guest.protocols.cm.table import ConnectionTable
+from bluebridge.guest.verbs import AddressVector, QpAttr, QpState, QueuePair, VerbsError
 
 PSN_BITS = 24
 
@@ -59,7 +58,13 @@ class CmId:
     what an active side sends, to be set before `resolve_addr` (rdma_set_service_type).
     """
 
-    def __init__(self, manager: ConnectionManager, events: CmEvents[CmEvent] | None = None) -> None:
+    def __init__(
+        self,
+        table: ConnectionTable[CmId],
+        resolver: Resolver,
+        way_to: Callable[[Peer], AddressVector],
+        events: CmEvents[CmEvent] | None = None,
+    ) -> None:
         self.events: CmEvents[CmEvent] = CmEvents() if events is None else events
         self.qp: QueuePair | None = None
         self.peer: Peer | None = None
@@ -68,7 +73,9 @@ class CmId:
         self.peer_address = ""
         self.peer_port = 0
         self.traffic_class = 0
-        self._manager = manager
+        self._table = table
+        self._resolver = resolver
+        self._way_to = way_to
         self._owns_events = events is None
         self._listener: CmId | None = None
         self._connection: CmConnection | None = None
@@ -84,7 +91,7 @@ class CmId:
 
     def bind_addr(self, address: str, port: int) -> None:
         """Choose the local address (0.0.0.0 or :: for any) and port; `CmError` EADDRNOTAVAIL."""
-        own = self._manager.port.ip
+        own = self._table.port.ip
         if address not in (own, "0.0.0.0", "::"):
             reason = f"{address} is not an address of this HCA, which has {own}"
             raise CmError(errno.EADDRNOTAVAIL, reason)
@@ -96,7 +103,7 @@ class CmId:
         """Take connection requests for the bound port; `CmError` EADDRINUSE."""
         if not self.port:
             raise CmError(errno.EINVAL, "listen before bind_addr")
-        self._manager.take_port(self.port, self)
+        self._table.take_port(self.port, self)
 
     def resolve_addr(self, address: str, port: int, timeout: float = 2.0) -> None:
         """Find the peer's MAC address; ADDR_RESOLVED or ADDR_ERROR follows.
@@ -107,9 +114,9 @@ class CmId:
             packed = ipaddress.ip_address(address).packed
         except ValueError as error:
             raise CmError(errno.EINVAL, f"{address!r} is no IP address") from error
-        manager, local = self._manager, self._manager.port
+        local = self._table.port
         try:
-            mac = local.mac if address == local.ip else manager.resolver.resolve(address, timeout)
+            mac = local.mac if address == local.ip else self._resolver.resolve(address, timeout)
         except OSError:
             self._tell(EventType.ADDR_ERROR, -errno.ETIMEDOUT)
             return
@@ -117,7 +124,7 @@ class CmId:
             self._tell(EventType.ADDR_ERROR, -errno.ENETUNREACH)
             return
         self.address = self.address or local.ip
-        self.port = self.port or self._manager.ephemeral_port()
+        self.port = self.port or self._table.ephemeral_port()
         self.peer_address, self.peer_port = address, port
         self.peer = Peer(ip_gid(packed), mac, self.traffic_class)
         self._tell(EventType.ADDR_RESOLVED)
@@ -139,14 +146,14 @@ class CmId:
         if peer is None:
             raise CmError(errno.EINVAL, "connect before the address is resolved")
         self._param = param or ConnParam()
-        own = self._manager.port, self.port
+        own = self._table.port, self.port
         fields = request_fields(
             *own, self.peer_address, self.peer_port, peer, qp.qpn, self._psn, self._param
         )
-        with self._manager.lock:
-            self._connection = self._manager.new_connection(self, peer, self._notice)
+        with self._table.lock:
+            self._connection = self._table.new_connection(self, peer, self._notice)
             self._connection.connect(fields)
-        self._manager.timer_started()
+        self._table.timer_started()
 
     def accept(self, param: ConnParam | None = None) -> None:
         """Bring the queue pair up and accept the peer's request; ESTABLISHED follows."""
@@ -155,16 +162,16 @@ class CmId:
             raise CmError(errno.EINVAL, "accept without a connection request")
         self._param = param or ConnParam()
         self._bring_up(qp, request, connection.peer, request["path_mtu"])
-        fields = reply_fields(self._manager.port.guid, qp.qpn, self._psn, self._param)
-        with self._manager.lock:
+        fields = reply_fields(self._table.port.guid, qp.qpn, self._psn, self._param)
+        with self._table.lock:
             connection.accept(fields)
-        self._manager.timer_started()
+        self._table.timer_started()
 
     def reject(
         self, private_data: bytes = b"", reason: RejectReason = RejectReason.CONSUMER_DEFINED
     ) -> None:
         """Refuse a connection request; the peer gets REJECTED with the reason as status."""
-        with self._manager.lock:
+        with self._table.lock:
             if self._connection is None:
                 raise CmError(errno.EINVAL, "reject without a connection request")
             self._connection.reject(reason, private_data)
@@ -173,10 +180,10 @@ class CmId:
         """Put the queue pair into error, which flushes it, and disconnect; DISCONNECTED follows."""
         if self.qp is not None:
             self.qp.modify(QpAttr(state=QpState.ERR))
-        with self._manager.lock:
+        with self._table.lock:
             if self._connection is not None:
                 self._connection.disconnect()
-        self._manager.timer_started()
+        self._table.timer_started()
 
     def device_removed(self) -> None:
         """Report that the device is lost; to be called under the manager's lock."""
@@ -194,13 +201,13 @@ class CmId:
 
     def destroy(self) -> None:
         """Leave the peer and the manager; no event follows and the queue pair stays."""
-        with self._manager.lock:
+        with self._table.lock:
             if self._destroyed:
                 return
             self._destroyed = True
             if self._connection is not None:
                 self._connection.abandon()
-            self._manager.forget(self)
+            self._table.forget(self)
         if self._owns_events:
             self.events.close()
 
@@ -210,20 +217,20 @@ class CmId:
         """Return a listener's new connection; None when the request is not for its address."""
         # The path that a REQ describes is that of both directions (core/cm.c: cm_req_handler).
         peer = replace(peer, traffic_class=request["primary_traffic_class"])
-        child = CmId(self._manager, self.events)
-        connection = self._manager.new_connection(child, peer, child._notice)
+        child = CmId(self._table, self._resolver, self._way_to, self.events)
+        connection = self._table.new_connection(child, peer, child._notice)
         connection.requested(request)
         child._connection, child._request, child._listener = connection, request, self
         child.peer = peer
         try:
             if request["path_mtu"] not in MTU_BYTES:
                 connection.reject(RejectReason.INVALID_MTU)
-                self._manager.forget(child)
+                self._table.forget(child)
                 return None
             addresses = parse_ip_header(request.raw("private_data"))
         except MalformedMessage:
             connection.reject(RejectReason.UNSUPPORTED)
-            self._manager.forget(child)
+            self._table.forget(child)
             return None
         child.address, child.port = addresses.destination, self.port
         child.peer_address, child.peer_port = addresses.source, addresses.port
@@ -270,7 +277,7 @@ class CmId:
             self._connected(notice.message)
             return
         if notice.type is EventType.TIMEWAIT_EXIT and not self._destroyed:
-            self._manager.forget(self)
+            self._table.forget(self)
         data = notice.message.raw("private_data") if notice.message else b""
         self._tell(notice.type, notice.status, data)
 
@@ -289,7 +296,7 @@ class CmId:
         self._tell(EventType.ESTABLISHED, 0, reply.raw("private_data"))
 
     def _bring_up(self, qp: QueuePair, message: Message, peer: Peer, mtu: int) -> None:
-        qp.modify(rtr_of(message, self._param, self._psn, self._manager.way_to(peer), mtu))
+        qp.modify(rtr_of(message, self._param, self._psn, self._way_to(peer), mtu))
         qp.modify(rts_of(message, self._param))
 
     def _need_qp(self) -> QueuePair:

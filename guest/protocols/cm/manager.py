@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import secrets
 import select
 import threading
 import time
@@ -17,10 +15,8 @@ from bluebridge.device.layout.net.cm import (
     CmAttribute,
     RejectReason,
 )
-from bluebridge.guest.protocols.cm.connection import CmConnection, Notice
 from bluebridge.guest.protocols.cm.identifier import CmEvent, CmId
 from bluebridge.guest.protocols.cm.interface import (
-    CmError,
     CmEvents,
     LocalPort,
     MadTransport,
@@ -29,10 +25,8 @@ from bluebridge.guest.protocols.cm.interface import (
     Resolver,
 )
 from bluebridge.guest.protocols.cm.messages import MalformedMessage, Message, decode, encode
+from bluebridge.guest.protocols.cm.table import ConnectionTable
 from bluebridge.guest.verbs import HEALTH_SECONDS, AddressVector, DeviceLost
-
-FIRST_EPHEMERAL_PORT = 49152
-LAST_PORT = 0xFFFF
 
 
 class ConnectionManager:
@@ -48,16 +42,9 @@ class ConnectionManager:
         resolver: Resolver,
         way_to: Callable[[Peer], AddressVector],
     ) -> None:
-        self.port = port
-        self.lock = threading.RLock()
-        """Guards what identifiers share: communication ids, requests and ports by their owners."""
-        self.resolver = resolver
-        self.way_to = way_to
-        self._owners: dict[int, CmId] = {}
-        self._requests: dict[tuple[int, bytes], CmId] = {}
-        self._listeners: dict[int, CmId] = {}
-        self._next_id = secrets.randbits(32)
-        self._next_port = FIRST_EPHEMERAL_PORT
+        self.table: ConnectionTable[CmId] = ConnectionTable(port, self._send, self._timer_started)
+        self._resolver = resolver
+        self._way_to = way_to
         self._transport = transport
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closing = False
@@ -66,43 +53,11 @@ class ConnectionManager:
 
     def create_id(self, events: CmEvents[CmEvent] | None = None) -> CmId:
         """Make an identifier, with an event queue of its own unless one is given."""
-        return CmId(self, events)
-
-    def take_port(self, port: int, owner: CmId) -> None:
-        """Listen on `port` for `owner`; `CmError` EADDRINUSE when another one does."""
-        with self.lock:
-            if port in self._listeners:
-                raise CmError(errno.EADDRINUSE, f"port {port} is taken by another listener")
-            self._listeners[port] = owner
-
-    def ephemeral_port(self) -> int:
-        """Return the next port number for an active side that bound none."""
-        with self.lock:
-            port = self._next_port
-            self._next_port = port + 1 if port < LAST_PORT else FIRST_EPHEMERAL_PORT
-            return port
-
-    def new_connection(
-        self, owner: CmId, peer: Peer, notice: Callable[[Notice], None]
-    ) -> CmConnection:
-        """Make a connection of `owner` with a new id; it calls `notice`. Call under `lock`."""
-        while self._next_id in self._owners or self._next_id == 0:
-            self._next_id = (self._next_id + 1) & 0xFFFFFFFF
-        local_id = self._next_id
-        self._next_id = (local_id + 1) & 0xFFFFFFFF
-        tid = secrets.randbits(32) << 32 | local_id
-        self._owners[local_id] = owner
-        return CmConnection(local_id, tid, peer, self._send, time.monotonic, notice)
-
-    def forget(self, owner: CmId) -> None:
-        """Deliver no more messages to `owner`; call under `lock`."""
-        self._listeners = {k: v for k, v in self._listeners.items() if v is not owner}
-        self._owners = {k: v for k, v in self._owners.items() if v is not owner}
-        self._requests = {k: v for k, v in self._requests.items() if v is not owner}
+        return CmId(self.table, self._resolver, self._way_to, events)
 
     def close(self) -> None:
         """Let posted MADs leave, stop the thread and close the transport; to be called once."""
-        with self.lock:
+        with self.table.lock:
             if self._closing:
                 return
             self._closing = True
@@ -112,8 +67,7 @@ class ConnectionManager:
         self._transport.flush(1.0)
         self._transport.close()
 
-    def timer_started(self) -> None:
-        """Look at the deadlines anew, of which one may have come nearer."""
+    def _timer_started(self) -> None:
         if threading.current_thread() is not self._thread and not self._closing:
             os.eventfd_write(self._wake, 1)
 
@@ -128,8 +82,8 @@ class ConnectionManager:
         try:
             self._serve()
         except DeviceLost:
-            with self.lock:
-                for owner in {*self._owners.values(), *self._listeners.values()}:
+            with self.table.lock:
+                for owner in self.table.everybody():
                     owner.device_removed()
 
     def _serve(self) -> None:
@@ -146,11 +100,11 @@ class ConnectionManager:
 
     def _expire(self) -> float:
         """Serve passed deadlines; returns milliseconds until the next, or the next health check."""
-        with self.lock:
+        with self.table.lock:
             now = time.monotonic()
-            for owner in list(self._owners.values()):
+            for owner in self.table.connected():
                 owner.expire(now)
-            owners = list(self._owners.values())
+            owners = self.table.connected()
             deadlines = [at for owner in owners if (at := owner.deadline) is not None]
         rest = min(deadlines, default=now + HEALTH_SECONDS) - time.monotonic()
         return min(max(0.0, rest), HEALTH_SECONDS) * 1000 + 1
@@ -160,16 +114,16 @@ class ConnectionManager:
             message = decode(received.mad)
         except MalformedMessage:
             return
-        with self.lock:
+        with self.table.lock:
             if message.kind is CmAttribute.REQ:
                 self._dispatch_request(message, received.peer)
                 return
-            owner = self._owner(message, received.peer)
+            owner = self.table.owner(message, received.peer)
             if owner is not None:
                 owner.handle(message)
             elif message.kind is CmAttribute.DREQ:
                 self._answer(CmAttribute.DREP, message, received.peer, {})
-                for waiting in list(self._owners.values()):
+                for waiting in self.table.connected():
                     waiting.old_connection_over(message["remote_qpn"], received.peer)
             elif message.kind is CmAttribute.REP:
                 # The requester is gone: without this its listener would wait for an RTU.
@@ -178,21 +132,20 @@ class ConnectionManager:
 
     def _dispatch_request(self, message: Message, peer: Peer) -> None:
         """Take a REQ: new, repeated, for a port without listener, or of a restarted peer."""
-        known = self._owner_of_request(message, peer)
+        known = self.table.owner_of_request(message, peer)
         if known is not None:
             known.handle(message)
             return
-        # The DREQ of an old connection may have been lost.
-        for owner in list(self._owners.values()):
+        for owner in self.table.connected():  # the DREQ of an old connection may have been lost
             owner.drop_if_stale(message["local_qpn"], peer)
-        listener = self._listeners.get(message["service_id"] & SERVICE_PORT_MASK)
+        listener = self.table.listener(message["service_id"] & SERVICE_PORT_MASK)
         if message["service_id"] & ~SERVICE_PORT_MASK != SERVICE_ID_TCP or listener is None:
             fields = {"answered": Answered.REQ, "reason": RejectReason.INVALID_SERVICE_ID}
             self._answer(CmAttribute.REJ, message, peer, fields)
             return
         child = listener.child(message, peer)
         if child is not None:
-            self._requests[message["local_comm_id"], peer.gid] = child
+            self.table.add_request(message, peer, child)
 
     def _answer(
         self, kind: CmAttribute, message: Message, peer: Peer, fields: Mapping[str, int]
@@ -202,18 +155,3 @@ class ConnectionManager:
         if "remote_comm_id" in message.fields:
             numbers["local_comm_id"] = message["remote_comm_id"]
         self._send(encode(kind, message.tid, {**fields, **numbers}), peer)
-
-    def _owner_of_request(self, message: Message, peer: Peer) -> CmId | None:
-        """Return the owner that answers a REQ, or a message that names its sender only."""
-        return self._requests.get((message["local_comm_id"], peer.gid))
-
-    def _owner(self, message: Message, peer: Peer) -> CmId | None:
-        """Return the owner that a message is for.
-
-        A REJ of a REQ that nobody listens to has this side's id only.
-        """
-        owner = self._owners.get(message["remote_comm_id"])
-        if owner is None and message.kind is CmAttribute.REJ:
-            # rdma_cm rejects with a timeout before it knows our id: it does not carry ours.
-            owner = self._owner_of_request(message, peer)
-        return owner

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from bluebridge.device.layout.net.rtrs import INFO_RSP, MAX_QUEUE_DEPTH, SG_DESC
 from bluebridge.guest.protocols.rtrs.engine.actions import (
@@ -44,9 +44,6 @@ from bluebridge.guest.protocols.rtrs.engine.connection import (
 )
 from bluebridge.guest.protocols.rtrs.engine.interface import EnginePath, State
 
-if TYPE_CHECKING:
-    from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
-
 
 class Phase(IntEnum):
     """The step that a path is at while it connects or drains."""
@@ -64,6 +61,28 @@ class Phase(IntEnum):
     BACKOFF = 7
 
 
+class Owner(Protocol):
+    """The calls that paths make to their session."""
+
+    def connection_opened(self, path: EnginePath, connection: EngineConnection) -> None:
+        """Deliver the connection's events to the path from now on."""
+
+    def connection_gone(self, connection: EngineConnection) -> None:
+        """Drop all later events of the connection."""
+
+    def path_connected(self, path: Path, now: float) -> None:
+        """Note that the path takes requests."""
+
+    def path_failed(self) -> None:
+        """Note that a path that was asking has not become connected."""
+
+    def path_drained(self, path: Path, traffic: Traffic) -> None:
+        """Note that a connected path has drained: requests on it will not be answered."""
+
+    def path_closed(self, path: Path, now: float) -> None:
+        """Note that the path is closed for good and holds nothing any more."""
+
+
 class Path(EnginePath):
     """A path of a session, with its connections and its attempts to connect.
 
@@ -71,9 +90,7 @@ class Path(EnginePath):
     `error` is the positive errno of the last failure to connect.
     """
 
-    def __init__(
-        self, shared: Shared, owner: ClientSession, number: int, addresses: AddressPair
-    ) -> None:
+    def __init__(self, shared: Shared, owner: Owner, number: int, addresses: AddressPair) -> None:
         super().__init__(number, addresses, shared.settings.timing, shared.outbox, shared.alarms)
         self._shared = shared
         self._owner = owner

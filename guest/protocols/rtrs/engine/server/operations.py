@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from bluebridge.device.layout.net.rtrs import MessageFlag, MessageType
 from bluebridge.guest.protocols.rtrs.engine.actions import Action, Direction, Memory, Serve
@@ -16,9 +16,6 @@ from bluebridge.guest.protocols.rtrs.engine.connection import (
 )
 from bluebridge.guest.protocols.rtrs.engine.server.messages import acceptance, check
 from bluebridge.guest.protocols.rtrs.engine.settings import ServerSettings
-
-if TYPE_CHECKING:
-    from bluebridge.guest.protocols.rtrs.engine.server.traffic import Traffic
 
 _USUAL_USER: Final = 64
 """The bytes of a user message that the first read of a chunk takes."""
@@ -87,7 +84,7 @@ class Operation:
     """A request from its immediate to its response; `offset` is where its message begins."""
 
     def __init__(
-        self, path: Traffic, connection: EngineConnection, chunk: int, offset: int
+        self, path: Answering, connection: EngineConnection, chunk: int, offset: int
     ) -> None:
         self.path = path
         self.connection = connection
@@ -99,6 +96,23 @@ class Operation:
         """The number by which the layer above has the operation; 0 before and after that."""
         self.errno = 0
         self.over = False
+
+
+class Answering(Protocol):
+    """The part of a path that serves and answers its operations."""
+
+    alive: bool
+    """True while answers can still reach the client."""
+
+    @property
+    def chunk_use(self) -> ChunkUse:
+        """The use of the session's chunks."""
+
+    def serve(self, operation: Operation) -> None:
+        """Give the operation to the layer above."""
+
+    def answer(self, operation: Operation) -> None:
+        """End the operation, with a response if the path is alive."""
 
 
 class ChunkUse:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from bluebridge.device.layout.net.rtrs import INFO_REQ, SERVICE_QUEUE_DEPTH
 from bluebridge.guest.protocols.rtrs.engine.actions import (
@@ -48,13 +48,29 @@ from bluebridge.guest.protocols.rtrs.engine.server.operations import (
 )
 from bluebridge.guest.protocols.rtrs.engine.server.traffic import Traffic
 
-if TYPE_CHECKING:
-    from bluebridge.guest.protocols.rtrs.engine.server.server import Server
-
 REGISTERED: Final = FIRST_SLOT_TOKEN
 """The token of the last registration."""
 _AT_ONCE: Final = 128
 """The number of registrations in one chain, which must fit into the send queue."""
+
+
+class Owner(Protocol):
+    """The calls that paths make to their server."""
+
+    def connection_gone(self, connection: EngineConnection) -> None:
+        """Drop all later events of the connection."""
+
+    def name_taken(self, name: str, session: Session) -> bool:
+        """Return True if another session has this name."""
+
+    def operations_of(self, session: Session) -> list[Operation]:
+        """Return all operations in progress of a session."""
+
+    def path_connected(self, path: Path, name: str) -> None:
+        """Note that the path takes requests; `name` is what the client calls the session."""
+
+    def path_closed(self, path: Path, connected: bool) -> None:
+        """Note that the path holds nothing any more; `connected` if it had been connected."""
 
 
 class Path(EnginePath):
@@ -63,7 +79,7 @@ class Path(EnginePath):
     def __init__(
         self,
         shared: Shared,
-        owner: Server,
+        owner: Owner,
         session: Session,
         number: int,
         request: ConnectionRequest,
