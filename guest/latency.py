@@ -92,7 +92,8 @@ class PingPong:
                 while heard[last] != number:
                     pass
             begun = clock()
-            self._put(data, number)
+            # The last byte lands last.
+            data[-1] = self._memory.view[LARGEST + last] = number
             self._qp.post_send(request)
             self._complete()
             if first:
@@ -110,11 +111,6 @@ class PingPong:
         else:
             request.sg_list = (Sge(self._memory.address + LARGEST, size, self._mr.lkey),)
         return request
-
-    def _put(self, data: bytearray, number: int) -> None:
-        """Write the number into the last byte, which lands last."""
-        data[-1] = number
-        self._memory.view[LARGEST + len(data) - 1] = number
 
     def _complete(self) -> None:
         while not (done := self._cq.poll(1)):

@@ -158,17 +158,13 @@ def functions(root: str = "/") -> list[dict[str, str]]:
     `driver` is empty for none.
     """
     folder = os.path.join(root, _BUS, "devices")
-    return [_function(folder, address) for address in sorted(os.listdir(folder))]
-
-
-def _function(folder: str, address: str) -> dict[str, str]:
-    path = os.path.join(folder, address)
-    numbers = [_word(os.path.join(path, name)) for name in ("vendor", "device")]
-    return {
-        "address": address,
-        "id": ":".join(number.removeprefix("0x") for number in numbers),
-        "driver": _driver(path),
-    }
+    found = []
+    for address in sorted(os.listdir(folder)):
+        path = os.path.join(folder, address)
+        numbers = [_word(os.path.join(path, name)) for name in ("vendor", "device")]
+        identity = ":".join(number.removeprefix("0x") for number in numbers)
+        found.append({"address": address, "id": identity, "driver": _driver(path)})
+    return found
 
 
 def _word(path: str) -> str:

@@ -212,17 +212,14 @@ class Run(Operation):
                 self._pending[0] = piece[count:]
             else:
                 del self._pending[0]
-        return self._after_feeding()
-
-    def _after_feeding(self) -> None:
-        loop = self.loop
         if self._pending:
-            if not loop.watches(self._input):
+            if not self.loop.watches(self._input):
                 self.watch(self._input, WRITE, self._feed)
-            return
-        loop.remove(self._input)
+            return None
+        self.loop.remove(self._input)
         if self._last_input:
             self._close_input()
+        return None
 
     def _close_input(self) -> None:
         if self._input < 0:

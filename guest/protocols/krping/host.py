@@ -90,7 +90,8 @@ class Host:
             self.log.note(str(error))
             return Result(False, 0, 0, None, {}, error=str(error))
         for name, operand in options.given:
-            self.log.line(_echo(name, operand))
+            plain = name if operand is None else f"{name} {operand}"
+            self.log.line(_ECHOES[name].format(operand) if name in _ECHOES else plain)
         thread = self._create(options)
         error_text = ""
         try:
@@ -187,12 +188,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__
-
-
-def _echo(name: str, operand: str | None) -> str:
-    if name in _ECHOES:
-        return _ECHOES[name].format(operand)
-    return name if operand is None else f"{name} {operand}"
 
 
 _ECHOES = {

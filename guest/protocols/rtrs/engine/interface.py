@@ -41,7 +41,7 @@ class Statistics:
     `reconnects` starts at -1 on a client: the first connect makes it 0, as in the kernel.
     """
 
-    def __init__(self, reconnects: int = 0) -> None:
+    def __init__(self) -> None:
         self.reads = 0
         self.read_bytes = 0
         self.writes = 0
@@ -49,7 +49,7 @@ class Statistics:
         self.inflight = 0
         """The requests that were started under the policy min-inflight, as in the kernel."""
         self.failovers = 0
-        self.reconnects = reconnects
+        self.reconnects = 0
         self.failed_reconnects = 0
 
     def reset_requests(self) -> None:

@@ -80,7 +80,9 @@ class Dispatch:
         for request in stranded:
             failed = self.start(request)
             if not failed:
-                self._count(request)
+                for path in self._paths:
+                    if path.number == request.path:
+                        path.statistics.failovers += 1
             elif any(path.asking for path in self._paths):
                 self._stranded.append(request)
             else:
@@ -98,11 +100,6 @@ class Dispatch:
             if last == path.number:
                 self._last[cpu] = successor.number
         paths.remove(path)
-
-    def _count(self, request: ClientRequest) -> None:
-        for path in self._paths:
-            if path.number == request.path:
-                path.statistics.failovers += 1
 
     def _in_turn(self, cpu: int) -> Path:
         """Return the path after the last one, connected or not, for each CPU by itself."""
