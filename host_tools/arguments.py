@@ -179,7 +179,10 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
             "latency against payload, with and without BlueFlame", f"{_TOOLS}.sweep.sweep_command"
         ),
         "ntb": _one("show a bridge between two guests at work", f"{_TOOLS}.ntb_demo"),
-        "rtrs": _beside("a block device over RTRS between two guests, while paths die", "rtrs"),
+        "rtrs": _one(
+            "a block device over RTRS between two guests, while paths die",
+            f"{_TOOLS}.rtrs.rtrs_command",
+        ),
         "ntrdma": _beside("RDMA through a bridge: shown, measured", "ntrdma"),
     },
     "build: this machine, modules, the shell": {

@@ -216,7 +216,13 @@ def _objections(o: argparse.Namespace) -> Iterator[tuple[object, str, str]]:
     """Yield what cannot go together: whether it was asked for, why it cannot be, the mend."""
     if o.bare:
         asked = [option_table.flag(n) for n in option_table.given(ServerOptions, o, _HARDWARE)]
-        about = [*(asked or o.words)[:1], *(word for on, word in _devices(o) if on)]
+        devices = {
+            "--ntb": o.ntb,
+            "--driver kernel": o.driver == "kernel",
+            "--rtrs": o.rtrs,
+            "--hcas": o.hcas > 1,
+        }
+        about = [*(asked or o.words)[:1], *(word for word, given in devices.items() if given)]
         yield about, "bare guests have no hardware", f"leave out --bare, or {''.join(about[:1])}"
     for asked, word in ((o.ntb, "--ntb"), (o.rtrs, "--rtrs")):
         two = f"leave out --guests, or {word}"
@@ -259,15 +265,6 @@ def _objections(o: argparse.Namespace) -> Iterator[tuple[object, str, str]]:
     yield unmanaged, "ports stay down until opensm runs in a guest", mend
     what, mend = "the Python driver speaks RoCE, not InfiniBand", "add --driver kernel, or none"
     yield infiniband and o.driver == "guest", what, mend
-
-
-def _devices(o: argparse.Namespace) -> tuple[tuple[object, str], ...]:
-    """Options that give guests a device, each with whether it was given."""
-    kernel = o.driver == "kernel"
-    return (
-        *((o.ntb, "--ntb"), (kernel, "--driver kernel")),
-        *((o.rtrs, "--rtrs"), (o.hcas > 1, "--hcas")),
-    )
 
 
 def _rxe_objections(o: argparse.Namespace) -> Iterator[tuple[object, str, str]]:

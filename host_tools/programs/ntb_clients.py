@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from bluebridge.device.layout.ntb.models import MODELS, BridgeModel
 from bluebridge.host_tools.errors import LabError
@@ -49,11 +48,7 @@ class Guests:
 
     def each(self, action: Callable[[Vm], object]) -> None:
         """Call `action` with each guest, both at once. Raises `LabError`."""
-
-        def run(guest: Vm) -> None:
-            action(guest)
-
-        self.pair.together(*(partial(run, guest) for guest in self.machines))
+        self.pair.both(action)
 
     def until(self, guest: Vm, condition: str, limit: float = SECONDS) -> None:
         """Wait until a shell condition holds in a guest.

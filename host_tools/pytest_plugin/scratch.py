@@ -15,7 +15,6 @@ from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.host_tools.analyzer.output import opened
 
 Keep = Literal["always", "failed", "never"]
-KEEP: tuple[Keep, ...] = ("always", "failed", "never")
 
 _LONGEST_NAME = 80
 
@@ -126,28 +125,19 @@ def write_page(folder: Path, node: str) -> Path | None:
 
     Failures are ignored: a failed test has its report whether or not its page could be made.
     """
-    path = page_path(folder, node)
-    with contextlib.suppress(LogError, OSError):
-        reader = LogReader(folder)
-        _write(reader, node, path)
-        return path
-    return None
-
-
-def _write(reader: LogReader, node: str, path: Path) -> None:
     from bluebridge.host_tools.web.book import Book
     from bluebridge.host_tools.web.lab import Lab
     from bluebridge.host_tools.web.save import page
 
-    first = max(_first_event(reader, node), about_last(reader.folder) - MOST_EVENTS)
-    with opened(path, replace=True) as file:
-        lab, book = Lab(reader, node), Book(reader.folder)
-        for piece in page(lab, book, first, MOST_ACTIVITIES, at_end=True):
-            file.write(piece)
-
-
-def _first_event(reader: LogReader, node: str) -> int:
-    """The event at which the test began; 0 when the log does not say."""
-    with contextlib.suppress(LogError):
-        return find_mark(reader, mark_of(node, BEGINS)).number
-    return 0
+    path = page_path(folder, node)
+    with contextlib.suppress(LogError, OSError):
+        reader = LogReader(folder)
+        first = max(0, about_last(reader.folder) - MOST_EVENTS)
+        with contextlib.suppress(LogError):  # the log may not say where the test began
+            first = max(first, find_mark(reader, mark_of(node, BEGINS)).number)
+        with opened(path, replace=True) as file:
+            lab, book = Lab(reader, node), Book(reader.folder)
+            for piece in page(lab, book, first, MOST_ACTIVITIES, at_end=True):
+                file.write(piece)
+        return path
+    return None

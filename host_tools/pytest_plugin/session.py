@@ -65,15 +65,6 @@ def sections(lab: Lab, node: str, error: BaseException | None) -> Iterator[Secti
         yield "bluebridge: scratch folder", _place(folder, lab)
 
 
-def add_sections(report: pytest.TestReport, found: list[Section]) -> None:
-    """Add sections after the traceback, for JUnit XML as well as the terminal."""
-    if isinstance(report.longrepr, ExceptionRepr):
-        for title, text in found:
-            report.longrepr.addsection(title, text, "-")
-    else:
-        report.sections.extend(found)
-
-
 def places(lab: Lab, node: str) -> list[tuple[str, str]]:
     """Return the JUnit XML properties of a failed test: each kept folder, and the page in it."""
     if lab.base.keep == "never":
@@ -234,7 +225,12 @@ def report(
     if made.failed:
         item.stash[_FAILED] = True
         error = excinfo.value if excinfo is not None else None
-        add_sections(made, list(sections(lab, item.nodeid, error)))
+        found = list(sections(lab, item.nodeid, error))
+        if isinstance(made.longrepr, ExceptionRepr):  # so that JUnit XML has them too
+            for title, text in found:
+                made.longrepr.addsection(title, text, "-")
+        else:
+            made.sections.extend(found)
         new = [each for each in places(lab, item.nodeid) if each not in item.user_properties]
         item.user_properties.extend(new)  # the report of the teardown, which pytest reads, has them
         made.user_properties = list(item.user_properties)

@@ -1,28 +1,114 @@
-"""`bluebridge rtrs`: one module for each action."""
+"""`bluebridge rtrs`: its options, and a module for each action, which is imported when it runs."""
 
 from __future__ import annotations
 
 import argparse
+from importlib import import_module
+from pathlib import Path
 
-from bluebridge.guest.providers import NTRDMA
+from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS
+from bluebridge.guest.providers import HCA, NTRDMA, PROVIDERS
+from bluebridge.host_tools.commands.up_options import sides
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab.config import KERNEL
-from bluebridge.host_tools.rtrs import demo, matrix
+from bluebridge.host_tools.rtrs.cuts import Cut
 
-_ACTIONS = {"demo": demo.main, "matrix": matrix.main}
+PERIOD = 20.0
+MINUTES = 5.0
+DEMO_SECONDS = 45.0
+_CUTS = tuple(kind.value for kind in Cut)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _add_demo(actions.add_parser("demo", help="a mapped device whose path is cut and restored"))
+    _add_matrix(actions.add_parser("matrix", help="kernel and Python as client and as server"))
+
+
+def _add_demo(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Boot two guests with two paths between them, map a RAM disk of the second in the first, "
+        "and let fio verify what it writes while a path is cut and restored. Exit status 0 if "
+        "fio found no error; the guests are ended in any case."
+    )
+    parser.add_argument(
+        "--sides",
+        type=sides,
+        metavar="CLIENT[:SERVER]",
+        help="who speaks RTRS: kernel (default) or python (default with ntrdma), or one for each "
+        "guest",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=DEMO_SECONDS, help=f"of fio (default {DEMO_SECONDS:g})"
+    )
+    _add_common(parser)
+
+
+def _add_matrix(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "fio randrw with crc32c verification over each pairing of client and server, one of two "
+        "paths cut and restored all the while; a table of what happened. Exit status 0 if every "
+        "pairing ran without an error."
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=MINUTES, help=f"of each pairing (default {MINUTES:g})"
+    )
+    parser.add_argument(
+        "--sides",
+        type=sides,
+        action="append",
+        metavar="CLIENT:SERVER",
+        help="only this pairing; may be given several times (default all four)",
+    )
+    parser.add_argument(
+        "--period",
+        type=float,
+        default=PERIOD,
+        metavar="SECONDS",
+        help=f"from one cut to the next, half of it cut (default {PERIOD:g})",
+    )
+    _add_common(parser)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--cut",
+        choices=_CUTS,
+        default=Cut.SILENT.value,
+        help="how paths are cut: messages vanish (silent, default), or the cable is pulled, which "
+        "the guests see (loud)",
+    )
+    parser.add_argument(
+        "--hcas",
+        type=int,
+        choices=(1, 2),
+        default=1,
+        help="the two paths run over two ports of one HCA (1, default) or over two HCAs",
+    )
+    parser.add_argument(
+        "--provider",
+        choices=PROVIDERS,
+        default=HCA,
+        help="of verbs: both paths over HCAs (hca, default), or one over a bridge by NTRDMA and "
+        "one over an HCA, each cut in its turn (ntrdma; python only)",
+    )
+    parser.add_argument(
+        "--backend",
+        choices=BRIDGE_BACK_ENDS,
+        default=BACK_END,
+        help=f"how ntrdma stores into the peer's memory (default {BACK_END})",
+    )
+    parser.add_argument("--log", type=Path, metavar="DIR", help="folder for the bus log")
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the action of the command line; return its exit status. Raises `LabError`."""
     if options.provider == NTRDMA:
-        _check_ntrdma(options)
-    return _ACTIONS[options.action](options)
-
-
-def _check_ntrdma(options: argparse.Namespace) -> None:
-    """Raises `UsageError` for what it has no part in."""
-    pairings = options.sides if options.action == "matrix" else [options.sides]
-    if any(KERNEL in sides for sides in pairings or () if sides):
-        raise UsageError("the kernel's RTRS does not know NTRDMA", "use --sides python")
-    if options.hcas > 1:
-        raise UsageError("--hcas is about paths over HCAs", "leave it out")
+        pairings = options.sides if options.action == "matrix" else [options.sides]
+        if any(KERNEL in sides for sides in pairings or () if sides):
+            raise UsageError("the kernel's RTRS does not know NTRDMA", "use --sides python")
+        if options.hcas > 1:
+            raise UsageError("--hcas is about paths over HCAs", "leave it out")
+    return int(import_module(f"bluebridge.host_tools.rtrs.{options.action}").main(options))

@@ -9,7 +9,6 @@ import os
 import queue
 import threading
 from collections.abc import Mapping
-from contextlib import closing
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -157,9 +156,6 @@ def figures(said: str, size: int) -> Wall:
     return Wall(float(row[TYPICAL]), float(row[BEST]), float(row[WORST]))
 
 
-Tool = Perftest | GuestProgram
-
-
 def measure(
     request: SweepRequest, journal: Journal, models: Mapping[str, Model], bar: Bar, log: Path | None
 ) -> None:
@@ -167,19 +163,21 @@ def measure(
     for setting, sizes in journal.todo():
         bar(f"BlueFlame {setting}: {len(sizes)} payloads")
         config = _config(request, setting, log)
-        with Pair(config, bar) as pair, closing(_tool(pair, request, setting)) as tool:
+        with Pair(config, bar) as pair, contextlib.ExitStack() as stack:
+            tool: Perftest | GuestProgram
+            if request.tool == "perftest":
+                tool = Perftest(pair, request)
+            else:
+                tool = GuestProgram(pair, request, setting)
+            stack.callback(tool.close)
             watch = Watch(pair.logs / "bus", models)
             for size in sizes:
-                row = _row(request, setting, size, tool, watch)
+                watch.begin()
+                wall = tool.measure(size)
+                modelled = watch.end(size, 2 * request.iterations)
+                row = Row(setting, size, wall, modelled.path, modelled.times)
                 journal.add(row)
                 bar.row(row)
-
-
-def _row(request: SweepRequest, setting: str, size: int, tool: Tool, watch: Watch) -> Row:
-    watch.begin()
-    wall = tool.measure(size)
-    modelled = watch.end(size, 2 * request.iterations)
-    return Row(setting, size, wall, modelled.path, modelled.times)
 
 
 def _config(request: SweepRequest, setting: str, log: Path | None) -> LabConfig:
@@ -192,9 +190,3 @@ def _config(request: SweepRequest, setting: str, log: Path | None) -> LabConfig:
         kernel=request.tool == "perftest",
         options=ServerOptions(blueflame=advertised, blueflame_size=request.register),
     )
-
-
-def _tool(pair: Pair, request: SweepRequest, setting: str) -> Tool:
-    if request.tool == "perftest":
-        return Perftest(pair, request)
-    return GuestProgram(pair, request, setting)

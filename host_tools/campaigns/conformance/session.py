@@ -228,11 +228,7 @@ class Session:
 
     def run_in_both(self, line: str) -> None:
         """Run a shell line in both guests. Raises `LabError` where it fails."""
-
-        def run(machine: Vm) -> None:
-            machine.run(line)
-
-        self.pair.both(run)
+        self.pair.both(lambda machine: machine.run(line))
 
     def complaints(self) -> list[str]:
         """Return the lines in which the kernels have complained since the last call."""

@@ -47,7 +47,8 @@ def tool(session: Session) -> Sequence[Verdict]:
     found.append(passed(f"{count} each way", "scratchpads"))
     count, told = _windows(guests), f"{SIZE} bytes each way by MD5; closed: all ones"
     left_out = "; ntb_tool cannot fill window 1: half a BAR, aligned to all of it"
-    told += left_out * (guests.model.register_window and _windows_there(guests) > count)
+    there = len(guests.run(guests.machines[0], f"{TOOL} ls -d peer0/mw_trans*").split())
+    told += left_out * (guests.model.register_window and there > count)
     found.append(passed(f"{count} windows, {told}", "windows"))
     for here, there in guests.ways:
         guests.run(there, f"{TOOL} echo N > link")
@@ -92,10 +93,6 @@ def _scratchpads(guests: Guests, here: Vm, there: Vm) -> int:
     wanted = [n * 7 + 1 for n in range(count)]
     guests.expect("scratchpads", [int(word, 16) for word in found], wanted)
     return count
-
-
-def _windows_there(guests: Guests) -> int:
-    return len(guests.run(guests.machines[0], f"{TOOL} ls -d peer0/mw_trans*").split())
 
 
 def _windows(guests: Guests) -> int:
