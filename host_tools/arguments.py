@@ -147,14 +147,16 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
         "down": _one("end pairs, and wait until nothing of them is left", f"{_COMMANDS}.down"),
     },
     "look: what the devices hold and do": {
-        "tour": _beside("see on live traffic what an RDMA adapter does", "tour"),
+        "tour": _one(
+            "see on live traffic what an RDMA adapter does", f"{_TOOLS}.tour.tour_command"
+        ),
         "show": _beside("show what the devices of a guest hold now", "show"),
         "log": Subcommand(
             "show what crossed the bus",
             f"{_COMMANDS}.log",
             "bluebridge.host_tools.analyzer.log_command",
         ),
-        "watch": _beside("show what crosses the bus right now", "watch"),
+        "watch": _one("show what crosses the bus right now", f"{_TOOLS}.watch.watch_command"),
         "web": _beside("the lab, or a log, as a page in a browser", "web"),
         "mark": _one("put a note into the bus log, to find a moment again", f"{_COMMANDS}.mark"),
         "check": _one("hold the packets of a capture against RoCE's rules", f"{_COMMANDS}.check"),

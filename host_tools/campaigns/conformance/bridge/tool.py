@@ -47,8 +47,8 @@ def tool(session: Session) -> Sequence[Verdict]:
     found.append(passed(f"{count} each way", "scratchpads"))
     count, told = _windows(guests), f"{SIZE} bytes each way by MD5; closed: all ones"
     left_out = "; ntb_tool cannot fill window 1: half a BAR, aligned to all of it"
-    there = len(guests.run(guests.machines[0], f"{TOOL} ls -d peer0/mw_trans*").split())
-    told += left_out * (guests.model.register_window and there > count)
+    windows = len(guests.run(guests.machines[0], f"{TOOL} ls -d peer0/mw_trans*").split())
+    told += left_out * (guests.model.register_window and windows > count)
     found.append(passed(f"{count} windows, {told}", "windows"))
     for here, there in guests.ways:
         guests.run(there, f"{TOOL} echo N > link")
