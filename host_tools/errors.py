@@ -1,8 +1,11 @@
-"""The errors that are reported to the user in one line."""
+"""What a user is told: errors with what mends them, and lines of progress."""
 
 from __future__ import annotations
 
 import errno
+import sys
+import time
+from collections.abc import Callable, Iterable
 
 _MENDS = {
     errno.ENOSPC: "free some space there",
@@ -62,3 +65,27 @@ def of_system(error: OSError) -> LabError:
     where = f" ({error.filename})" if error.filename else ""
     mend = _MENDS.get(error.errno or 0, "look at that path and at its rights")
     return LabError(f"{error.strerror or error}{where}", mend)
+
+
+Progress = Callable[[str], None]
+
+
+class Reporter:
+    """Prints messages of progress to standard error; `Reporter(quiet=True)` prints nothing."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        """Start the clock for the seconds in each line."""
+        self._quiet = quiet
+        self._start = time.monotonic()
+
+    def __call__(self, message: str) -> None:
+        """Print one line: the seconds since the start, then `message`."""
+        if not self._quiet:
+            elapsed = time.monotonic() - self._start
+            print(f"[{elapsed:6.1f} s] {message}", file=sys.stderr, flush=True)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Write names for people: `a and b`, `a, b, c and d`."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last

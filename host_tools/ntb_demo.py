@@ -18,7 +18,7 @@ from bluebridge.device.layout.ntb import models
 from bluebridge.device.layout.ntb.models import BY_NAME, DEFAULT
 from bluebridge.device.server.options import BridgeOptions
 from bluebridge.host_tools.analyzer.event_lines import HEADER, table_line
-from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.errors import LabError, Reporter
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
@@ -32,7 +32,6 @@ from bluebridge.host_tools.programs.ntb_clients import (
     TOOL_CLIENT,
     Guests,
 )
-from bluebridge.host_tools.progress import Reporter
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,10 +12,10 @@ from bluebridge.hot_modules import DEVICE
 from bluebridge.images import device_build, guest_build
 from bluebridge.images.accelerator import accelerator
 from bluebridge.images.artefacts import Artefacts
+from bluebridge.images.cache import HOME
 from bluebridge.images.overlay import code_key
 from bluebridge.images.recipes.recipe import PythonHeadersRecipe
 from bluebridge.images.report import ImageError, of_system, say
-from bluebridge.images.source import HOME
 from bluebridge.images.unpack import tree_size
 
 

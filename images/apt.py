@@ -18,8 +18,7 @@ from pathlib import Path
 
 from bluebridge.images.cache import Cache
 from bluebridge.images.host import as_root
-from bluebridge.images.report import ImageError, step
-from bluebridge.images.run import run
+from bluebridge.images.report import ImageError, run, step
 
 MEND = "set BLUEBRIDGE_MIRROR to the address of a Debian mirror"
 INDEX = re.compile(r"^'(?P<site>[^']+)/dists/(?P<suite>[^']+)/(?:In)?Release'", re.MULTILINE)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import bluebridge
 from bluebridge.cache_root import cache_root
 from bluebridge.images.report import NO_ROOM, ImageError, of_system, say, step
 
@@ -181,3 +182,9 @@ class Snapshot:
             self.folder.rename(aside)
             self.cache.remove(aside)
         return not self.folder.exists()
+
+
+PACKAGE = Path(bluebridge.__file__).resolve().parent
+"""The folder `bluebridge`, with `device`, `guest`, `host_tools` and `images` in it."""
+HOME = PACKAGE.parent
+"""The folder that contains `bluebridge`: a checkout with `docs` and `build`, or site-packages."""

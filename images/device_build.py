@@ -20,10 +20,8 @@ from pathlib import Path
 from bluebridge.compiled import SUFFIX, Group
 from bluebridge.hot_modules import DEVICE
 from bluebridge.images import extensions
-from bluebridge.images.cache import Cache
-from bluebridge.images.report import ImageError, say
-from bluebridge.images.run import run
-from bluebridge.images.source import HOME
+from bluebridge.images.cache import HOME, Cache
+from bluebridge.images.report import ImageError, run, say
 
 FLAGS = ("-O2", "-fPIC", "-fwrapv", "-fno-strict-aliasing", "-DNDEBUG", "-w", "-g0")
 OBJECTS = "objects"

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from bluebridge.images.cache import HOME
 from bluebridge.images.report import NO_ROOM, ImageError, exit_status, step
-from bluebridge.images.source import HOME
 
 # Modules are compiled to bytecode when they are first imported: most never are.
 PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "-e")

@@ -12,10 +12,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+from bluebridge.images.cache import PACKAGE
 from bluebridge.images.host import as_root
-from bluebridge.images.report import ImageError
-from bluebridge.images.run import run
-from bluebridge.images.source import PACKAGE
+from bluebridge.images.report import ImageError, run
 
 # A cache of types would have to be as reliable as the key of a build; making them takes 4 s.
 TYPES = ("--strict", "--config-file=", "--cache-dir=/dev/null", "--follow-imports=silent")

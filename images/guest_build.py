@@ -18,10 +18,9 @@ from pathlib import Path
 
 from bluebridge.compiled import wanted
 from bluebridge.images import extensions
-from bluebridge.images.cache import Cache, file_digest, key_of
+from bluebridge.images.cache import HOME, Cache, file_digest, key_of
 from bluebridge.images.recipes.recipe import FOLDERS
-from bluebridge.images.run import run
-from bluebridge.images.source import HOME
+from bluebridge.images.report import run
 
 NAME = "compiled-guest"
 SUFFIX = ".so"
@@ -75,7 +74,6 @@ def build(folder: Path, headers: Path) -> None:
 
 
 def _compile(words: Sequence[str], source: Path) -> Path:
-    """Compile a C file; return the object file."""
     made = source.with_suffix(".o")
     run([*words, "-c", source, "-o", made], what=f"compile {source.name}")
     return made

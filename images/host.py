@@ -16,8 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bluebridge.images.report import ImageError, exit_status, step
-from bluebridge.images.run import failure
+from bluebridge.images.report import ImageError, exit_status, failure, step
 
 
 @dataclass(frozen=True)

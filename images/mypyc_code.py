@@ -24,11 +24,11 @@ from mypyc.options import CompilerOptions
 
 from bluebridge import hot_modules
 from bluebridge.compiled import Group
+from bluebridge.images.cache import HOME
 from bluebridge.images.device_build import EXTENSIONS
 from bluebridge.images.extensions import TYPES, copy_sources
 from bluebridge.images.guest_build import GROUP, MODULES, TOLD
 from bluebridge.images.recipes.recipe import VERSION
-from bluebridge.images.source import HOME
 
 
 def write_device(group: Group, folder: Path) -> None:

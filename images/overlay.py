@@ -19,8 +19,7 @@ from typing import BinaryIO
 
 from bluebridge.images import guest_build
 from bluebridge.images.cache import Cache, file_digest, key_of
-from bluebridge.images.report import say
-from bluebridge.images.run import run
+from bluebridge.images.report import run, say
 from bluebridge.images.unpack import foreign
 
 TRAILER = "TRAILER!!!"

@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bluebridge.images.report import ImageError
-from bluebridge.images.run import NO_MOUNT_POINT, failure
+from bluebridge.images.report import NO_MOUNT_POINT, ImageError, failure
 from bluebridge.images.unpack import MERGED
 
 NOBODY = 65534

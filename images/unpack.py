@@ -16,8 +16,7 @@ import tarfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bluebridge.images.report import ImageError
-from bluebridge.images.run import run
+from bluebridge.images.report import ImageError, run
 
 MERGED = ("bin", "sbin", "lib", "lib64")
 LIBRARIES = "usr/lib/x86_64-linux-gnu"

@@ -18,10 +18,8 @@ from pathlib import Path
 from bluebridge.compiled import INSTALLED
 from bluebridge.hot_modules import DEVICE
 from bluebridge.images import device_build
-from bluebridge.images.cache import Cache
-from bluebridge.images.report import exit_status, say
-from bluebridge.images.run import run
-from bluebridge.images.source import HOME
+from bluebridge.images.cache import HOME, Cache
+from bluebridge.images.report import exit_status, run, say
 
 
 def make(folder: Path) -> Path:

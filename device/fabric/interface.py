@@ -30,8 +30,6 @@ from bluebridge.device.fabric.messages import ConnectedPacket, Message
 
 Later = Callable[[float, Callable[[], None]], object]
 """Function that calls an action after so many seconds, in order if times are equal."""
-Soon = Callable[[Callable[[], None]], object]
-"""Function that calls an action before the loop sleeps."""
 
 
 class FabricPort(Protocol):

@@ -245,6 +245,7 @@ def _fault(
     """Return a fault that is not in force yet; raises `ValueError`."""
     if len(faults.table()) >= MOST_ARMED:
         raise ValueError(f"{MOST_ARMED} faults are armed: `bluebridge fault GUEST clear`")
+    status = _status(named, values)
     seconds = _number("ms", values["ms"]) / 1000 if "ms" in values else 0.0
     nth = _number("nth", values.get("nth", "1"))
     count = _number("count", values["count"]) if "count" in values else named.count
@@ -252,7 +253,7 @@ def _fault(
         raise ValueError("nth and count begin at 1")
     return ArmedFault(
         faults.next_number(), named.name, named.effect, target,
-        status=_status(named, values), seconds=seconds, nth=nth, count=count,
+        status=status, seconds=seconds, nth=nth, count=count,
     )  # fmt: skip
 
 

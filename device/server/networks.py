@@ -1,4 +1,4 @@
-"""The networks of a server, one per port for each link layer and number; NICs, other hosts."""
+"""The networks of a server, one per port for each link layer and number; what other hosts are."""
 
 from __future__ import annotations
 

@@ -14,14 +14,13 @@ from pathlib import Path
 
 from bluebridge.device.layout.mlx4.faults import BY_NAME as FAULTS_BY_NAME
 from bluebridge.device.layout.mlx4.faults import FAULTS, Effect, Layer, NamedFault
-from bluebridge.host_tools.atlas import outcome, shares, stage
+from bluebridge.host_tools.atlas import outcome, stage
 from bluebridge.host_tools.atlas.cell import Cell
 from bluebridge.host_tools.atlas.outcome import Row
 from bluebridge.host_tools.atlas.programs import BY_NAME, PROGRAMS, Program
-from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.errors import Progress, Reporter, UsageError
 from bluebridge.host_tools.lab import folders
 from bluebridge.host_tools.processes import termination_as_exception
-from bluebridge.host_tools.progress import Progress, Reporter
 
 MOST_TIMES, MOST_PAIRS = 100, 16
 
@@ -156,7 +155,7 @@ def run(
     log = folders.log_folder(options.log)
     with contextlib.ExitStack() as owned:
         owned.callback(os.close, folders.keep_logs(log))
-        yield from shares.run(faults, options.pairs, options.times, end, log, progress)
+        yield from stage.run(faults, options.pairs, options.times, end, log, progress)
 
 
 def _run_here(

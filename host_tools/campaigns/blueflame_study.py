@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.analyzer.analysis import transfers
-from bluebridge.host_tools.progress import Reporter
+from bluebridge.host_tools.errors import Reporter
 
 _LOGS = "logs"
 _SEND = 28

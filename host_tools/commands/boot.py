@@ -6,11 +6,10 @@ import argparse
 import statistics
 from typing import Any
 
-from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.errors import LabError, Progress, Reporter, UsageError
 from bluebridge.host_tools.keeper import control, guests, record
 from bluebridge.host_tools.keeper.guests import Guest
 from bluebridge.host_tools.lab.artefacts import network_boot_files
-from bluebridge.host_tools.progress import Progress, Reporter
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

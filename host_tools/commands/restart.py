@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.errors import LabError, Reporter
 from bluebridge.host_tools.keeper import control, guests, record
-from bluebridge.host_tools.progress import Reporter
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bluebridge.host_tools.commands.up_options import DEBUG, bridge, check_together, hardware
-from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.errors import Reporter, UsageError, listed
 from bluebridge.host_tools.keeper.launch import launch
 from bluebridge.host_tools.keeper.record import (
     PairRecord,
@@ -22,7 +22,6 @@ from bluebridge.host_tools.lab import lab_options
 from bluebridge.host_tools.lab.artefacts import debug_archive, ensure_artefacts
 from bluebridge.host_tools.lab.config import LIMITS, LabConfig
 from bluebridge.host_tools.processes import termination_as_exception
-from bluebridge.host_tools.progress import Reporter, listed
 
 _IDLE_GUEST_MIB = 450
 """The memory of QEMU in MiB for a restored, idle guest of 1024 MiB (VmRSS)."""

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.progress import Progress
+from bluebridge.host_tools.errors import LabError, Progress
 
 _LONGEST = 1 << 20
 

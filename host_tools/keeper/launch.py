@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.errors import LabError, Progress
 from bluebridge.host_tools.keeper import control, keeper
 from bluebridge.host_tools.keeper.claims import Claim, claim_number
 from bluebridge.host_tools.keeper.record import PairRecord, Plan
-from bluebridge.host_tools.progress import Progress
 
 _GRACE = 30.0
 """The seconds that a keeper may take to end its pair before it is killed with all that is left."""

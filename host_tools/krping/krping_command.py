@@ -21,13 +21,12 @@ from bluebridge.guest.protocols.krping.option_string import (
 )
 from bluebridge.guest.protocols.krping.progress import Stats
 from bluebridge.guest.providers import NTRDMA
-from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.errors import LabError, Reporter, UsageError
 from bluebridge.host_tools.krping.last_iteration import last_iteration, server_address
 from bluebridge.host_tools.lab import lab_options, ntrdma
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.progress import Reporter
 
 _PROGRAM = ("python3", "-m", "bluebridge.guest.protocols.krping")
 _LISTENING = r"rdma_listen[^\r\n]*\r?\n"

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.errors import LabError, Progress
 from bluebridge.host_tools.machine import qemu_arguments
 from bluebridge.host_tools.machine.qemu_arguments import Boot, Emulator, GuestSize
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.progress import Progress
 from bluebridge.images import overlay
 from bluebridge.images.accelerator import accelerator
 from bluebridge.images.artefacts import Artefacts
+from bluebridge.images.cache import HOME
 from bluebridge.images.recipes.guest_archives import (
     DebugToolsRecipe,
     DpdkRecipe,
@@ -26,7 +26,6 @@ from bluebridge.images.recipes.guest_archives import (
 from bluebridge.images.recipes.kernel_modules import NtbRecipe, RtrsRecipe
 from bluebridge.images.recipes.module_build import ModuleRecipe
 from bluebridge.images.report import ImageError
-from bluebridge.images.source import HOME
 
 
 @dataclass(frozen=True)

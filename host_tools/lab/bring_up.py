@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.errors import LabError, Progress
 from bluebridge.host_tools.lab import network_boot, root_ports
 from bluebridge.host_tools.lab.artefacts import LabArtefacts
 from bluebridge.host_tools.lab.config import LabConfig
@@ -17,7 +17,6 @@ from bluebridge.host_tools.lab.device_server import DeviceServer
 from bluebridge.host_tools.lab.guest_drivers import GuestDrivers, RunTogether
 from bluebridge.host_tools.machine.qemu_arguments import Boot, NetworkBoot
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.progress import Progress
 from bluebridge.images.cache import Snapshot
 
 _DRIVER = "vfio-pci"

@@ -16,7 +16,7 @@ from bluebridge.device.server.options import DEFAULTS, ServerOptions
 from bluebridge.host_tools import processes
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab import hardware
-from bluebridge.images.source import HOME
+from bluebridge.images.cache import HOME
 
 _FIRST_MAC = 0x0002C9BB0001
 _FIRST_NIC_MAC = 0x525400000000

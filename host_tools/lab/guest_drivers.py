@@ -10,11 +10,10 @@ from functools import partial
 from pathlib import Path
 
 from bluebridge.device.layout.ntb.models import BY_NAME
-from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.errors import LabError, Progress
 from bluebridge.host_tools.lab import root_ports
 from bluebridge.host_tools.lab.config import NTB_ADDRESSES, LabConfig
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.progress import Progress
 
 _SUBNETS_OF_AN_HCA = 2
 """One for each port that it may have."""

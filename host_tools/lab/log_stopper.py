@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bluebridge.host_tools import processes
 from bluebridge.host_tools.errors import UsageError
-from bluebridge.images.source import HOME
+from bluebridge.images.cache import HOME
 
 
 def check(text: str) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from bluebridge.host_tools import processes
-from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.errors import Progress, Reporter, UsageError, listed
 from bluebridge.host_tools.lab import (
     folders,
     hardware,
@@ -32,7 +32,6 @@ from bluebridge.host_tools.lab.hardware import Hardware
 from bluebridge.host_tools.machine.qemu_arguments import NetworkBoot, Nic
 from bluebridge.host_tools.machine.vm import Vm, VmConfig
 from bluebridge.host_tools.processes import SideBySide, termination_as_exception
-from bluebridge.host_tools.progress import Progress, Reporter, listed
 from bluebridge.images.cache import Snapshot
 
 

@@ -9,13 +9,12 @@ import shutil
 import sys
 from pathlib import Path
 
-from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.errors import LabError, Progress, Reporter
 from bluebridge.host_tools.lab import folders, roots
 from bluebridge.host_tools.lab.artefacts import LabArtefacts, ensure_artefacts, image_errors
 from bluebridge.host_tools.machine import qemu_arguments
 from bluebridge.host_tools.machine.qemu_arguments import GuestSize
 from bluebridge.host_tools.machine.vm import Vm, VmConfig
-from bluebridge.host_tools.progress import Progress, Reporter
 from bluebridge.images.cache import Snapshot
 
 _NAME = "bluebridge"

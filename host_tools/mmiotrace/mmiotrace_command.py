@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.device.server.options import ServerOptions
-from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.errors import LabError, Progress, Reporter, UsageError
 from bluebridge.host_tools.lab.artefacts import image_errors
 from bluebridge.host_tools.lab.config import ADDRESSES, LabConfig
 from bluebridge.host_tools.lab.pair import Pair
@@ -19,7 +19,6 @@ from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.mmiotrace.trace import Verdict, compare, logged, parse
 from bluebridge.host_tools.processes import termination_as_exception
 from bluebridge.host_tools.programs import perftest
-from bluebridge.host_tools.progress import Progress, Reporter
 
 TRACE = "mmiotrace.txt"
 """The name of the file with the guest's record, beside the bus log."""

@@ -14,7 +14,7 @@ from functools import partial
 from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.guest.protocols.ntrdma.back_ends import NTB_DMA
 from bluebridge.host_tools.agent.guest_command import Command
-from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.errors import LabError, Progress
 from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.lab.root_ports import BRIDGE, ENGINE
@@ -22,7 +22,6 @@ from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs import ntb_clients as clients
 from bluebridge.host_tools.programs.ntb_clients import Guests
 from bluebridge.host_tools.programs.perftest import tcp_rate
-from bluebridge.host_tools.progress import Progress
 
 ADDRESSES = ("10.9.2.1", "10.9.2.2")
 PROGRAM = ("python3", "-m", "bluebridge.guest.protocols.ntrdma", "ethernet")

@@ -23,7 +23,7 @@ from bluebridge.guest.protocols.ntrdma.interface import DEFAULT_MTU
 from bluebridge.guest.protocols.ntrdma.perf import TESTS
 from bluebridge.host_tools.analyzer.analysis import Transfer, transfers
 from bluebridge.host_tools.analyzer.views.work_requests import header, line, tree
-from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.errors import LabError, Reporter, UsageError
 from bluebridge.host_tools.krping import krping_command as krping
 from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.config import LabConfig
@@ -35,7 +35,6 @@ from bluebridge.host_tools.ntrdma.ntrdma_options import REGISTERED
 from bluebridge.host_tools.ntrdma.survival import KILLED, REBOOTED, RELOADED, Survival
 from bluebridge.host_tools.programs import perftest
 from bluebridge.host_tools.programs.perftest import tcp_rate
-from bluebridge.host_tools.progress import Reporter
 
 EXPLANATION = (
     "The sender's engine copies the data, the send ring's new entry, the ring's index and a",

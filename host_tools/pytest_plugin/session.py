@@ -29,7 +29,7 @@ from bluebridge.host_tools.pytest_plugin.scratch import (
     page_path,
     write_page,
 )
-from bluebridge.images.source import HOME, PACKAGE
+from bluebridge.images.cache import HOME, PACKAGE
 
 _LOGS = ("console-*.log", "qemu-*.log", "server.log")
 _TAIL_LINES = 15

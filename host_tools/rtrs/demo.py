@@ -7,13 +7,11 @@ import threading
 import time
 
 from bluebridge.guest.providers import HCA
-from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.errors import LabError, Reporter
 from bluebridge.host_tools.lab.config import KERNEL, PYTHON
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.progress import Reporter
-from bluebridge.host_tools.rtrs.cuts import Cut, Cutter
 from bluebridge.host_tools.rtrs.fio import Verification
-from bluebridge.host_tools.rtrs.session import Mapped, interrupt, session
+from bluebridge.host_tools.rtrs.session import Cut, Cutter, Mapped, interrupt, session
 
 _SECTOR = 512
 _MIB = 1 << 20

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.guest.providers import HCA
-from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.progress import Progress, Reporter
-from bluebridge.host_tools.rtrs.cuts import Cut, Cutter
+from bluebridge.host_tools.errors import LabError, Progress, Reporter
 from bluebridge.host_tools.rtrs.fio import Found, Verification
-from bluebridge.host_tools.rtrs.session import Mapped, interrupt, session
+from bluebridge.host_tools.rtrs.session import Cut, Cutter, Mapped, interrupt, session
 
 PAIRINGS = (("kernel", "kernel"), ("python", "kernel"), ("kernel", "python"), ("python", "python"))
 HEADER = (

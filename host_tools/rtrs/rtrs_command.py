@@ -11,7 +11,7 @@ from bluebridge.guest.providers import HCA, NTRDMA, PROVIDERS
 from bluebridge.host_tools.commands.up_options import sides
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab.config import KERNEL
-from bluebridge.host_tools.rtrs.cuts import Cut
+from bluebridge.host_tools.rtrs.session import Cut
 
 PERIOD = 20.0
 MINUTES = 5.0

@@ -5,18 +5,18 @@ from __future__ import annotations
 import argparse
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from bluebridge.device.server.options import ServerOptions
 from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
 from bluebridge.guest.providers import NTRDMA
+from bluebridge.host_tools.errors import Progress
 from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.config import PYTHON, LabConfig
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.progress import Progress
-from bluebridge.host_tools.rtrs.cuts import Cutter
 from bluebridge.host_tools.rtrs.sides import (
     Client,
     KernelClient,
@@ -29,6 +29,41 @@ from bluebridge.host_tools.rtrs.sides import (
     interfaces,
     routes,
 )
+
+Tell = Callable[[str], list[str]]
+"""Has the device server carry out a line of its control socket; returns the answer's lines."""
+
+
+class Cut(StrEnum):
+    """A way to cut a path."""
+
+    SILENT = "silent"
+    """All messages are dropped in both directions; the link stays up."""
+    LOUD = "loud"
+    """The cable is disconnected: both ends see their link go down."""
+
+
+_LINES = {
+    Cut.SILENT: ("drop {port}", "remove {port}"),
+    Cut.LOUD: ("link {port} down", "link {port} up"),
+}
+
+
+class Cutter:
+    """Cuts the links of ports, which have their names in the control socket (`a/2`)."""
+
+    def __init__(self, tell: Tell, how: Cut) -> None:
+        self._tell = tell
+        self._cut, self._restore = _LINES[how]
+
+    def cut(self, port: str) -> None:
+        """Cut the port's link, so that nothing passes it. Raises `LabError`."""
+        self._tell(self._cut.format(port=port))
+
+    def restore(self, port: str) -> None:
+        """Restore the port's link, so that everything passes it. Raises `LabError`."""
+        self._tell(self._restore.format(port=port))
+
 
 SESSION = "lab"
 

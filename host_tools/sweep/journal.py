@@ -11,8 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from bluebridge.host_tools.errors import UsageError
-from bluebridge.host_tools.progress import Reporter
+from bluebridge.host_tools.errors import Reporter, UsageError
 from bluebridge.host_tools.sweep.request import Row, SweepRequest
 
 _LINES = 20

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from bluebridge.device.mlx4.settings.config import BLUEFLAME_REGISTERS
 from bluebridge.host_tools.analyzer.model import Model, load
-from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.errors import Reporter, UsageError
 from bluebridge.host_tools.lab.artefacts import ensure_artefacts
 from bluebridge.host_tools.processes import termination_as_exception
-from bluebridge.host_tools.progress import Reporter
 from bluebridge.host_tools.sweep import plot
 from bluebridge.host_tools.sweep.journal import Bar, Journal
 from bluebridge.host_tools.sweep.request import PAGE, Row, SweepRequest, check_files

@@ -21,11 +21,10 @@ from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityAssembler
-from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.errors import LabError, UsageError, listed
 from bluebridge.host_tools.keeper import registry
 from bluebridge.host_tools.keeper.record import PairRecord
 from bluebridge.host_tools.lab import hardware
-from bluebridge.host_tools.progress import listed
 from bluebridge.host_tools.web.rows import row
 from bluebridge.host_tools.web.timeline import Function, hosts, peers
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from bluebridge.device.buslog.positions import about_last
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.record import INDEX_EVERY
-from bluebridge.images.source import PACKAGE
+from bluebridge.images.cache import PACKAGE
 
 FOLDER = "words"
 _MOST_WORDS = 1 << 26

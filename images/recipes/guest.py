@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bluebridge.images.apt import Packages
-from bluebridge.images.cache import Cache, file_digest
+from bluebridge.images.cache import PACKAGE, Cache, file_digest
 from bluebridge.images.overlay import CpioWriter, compile_python
 from bluebridge.images.recipes import guest_contents
 from bluebridge.images.recipes.guest_contents import (
@@ -27,8 +27,7 @@ from bluebridge.images.recipes.guest_contents import (
 from bluebridge.images.recipes.kernel import KernelRecipe, ModuleTree
 from bluebridge.images.recipes.kernel_modules import VfioRecipe
 from bluebridge.images.recipes.recipe import Recipe
-from bluebridge.images.run import run
-from bluebridge.images.source import PACKAGE
+from bluebridge.images.report import run
 from bluebridge.images.unpack import foreign, gunzip, prune, prune_libraries, unpack
 
 OWN = PACKAGE / "images" / "guest"

@@ -17,7 +17,7 @@ from bluebridge.images.cache import Cache, file_digest
 from bluebridge.images.recipes.guest import GuestRecipe
 from bluebridge.images.recipes.kernel import KernelRecipe, ModuleTree
 from bluebridge.images.recipes.recipe import Recipe
-from bluebridge.images.run import run
+from bluebridge.images.report import run
 from bluebridge.images.unpack import LIBRARIES, prune, prune_libraries, unpack
 
 

@@ -7,10 +7,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from bluebridge.images.cache import file_digest
+from bluebridge.images.cache import PACKAGE, file_digest
 from bluebridge.images.recipes.recipe import Recipe
-from bluebridge.images.run import run
-from bluebridge.images.source import PACKAGE
+from bluebridge.images.report import run
 from bluebridge.images.unpack import unpack_tar
 
 REQUEST = ("source", "qemu/trixie")

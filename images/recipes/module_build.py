@@ -19,8 +19,7 @@ from bluebridge.images.apt import Packages
 from bluebridge.images.cache import Cache, file_digest
 from bluebridge.images.recipes.kernel import KernelRecipe, ModuleTree
 from bluebridge.images.recipes.recipe import Recipe
-from bluebridge.images.report import ImageError
-from bluebridge.images.run import run
+from bluebridge.images.report import ImageError, run
 from bluebridge.images.unpack import unpack, unpack_tar
 
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "TMPDIR": "/tmp"}

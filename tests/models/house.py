@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bluebridge.images.source import HOME as HOME
+from bluebridge.images.cache import HOME as HOME
 
 PACKAGES = ("device", "guest", "host_tools", "images")
 PAGE = HOME / "docs" / "architecture.md"

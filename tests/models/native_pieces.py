@@ -15,8 +15,8 @@ import pytest
 
 from bluebridge.compiled import SUFFIX
 from bluebridge.images import extensions
+from bluebridge.images.cache import PACKAGE
 from bluebridge.images.report import ImageError
-from bluebridge.images.source import PACKAGE
 
 SOURCE: Final = PACKAGE / "device" / "pieces.py"
 FLAGS: Final = (

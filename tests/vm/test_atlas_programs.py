@@ -8,7 +8,7 @@ from bluebridge.device.layout.mlx4.faults import BY_NAME
 from bluebridge.host_tools.atlas import programs, stage
 from bluebridge.host_tools.atlas.cell import Cell
 from bluebridge.host_tools.atlas.outcome import CLEAN, SURVIVED
-from bluebridge.host_tools.progress import Reporter
+from bluebridge.host_tools.errors import Reporter
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

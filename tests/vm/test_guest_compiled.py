@@ -8,8 +8,8 @@ from bluebridge.host_tools.krping import krping_command as command
 from bluebridge.host_tools.krping.krping_command import KrpingRequest
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.images.cache import HOME
 from bluebridge.images.guest_build import MODULES
-from bluebridge.images.source import HOME
 from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = [pytest.mark.timeout(2 * BOOT_SECONDS), pytest.mark.shared_pair]

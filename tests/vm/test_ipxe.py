@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from bluebridge.host_tools.errors import Reporter
 from bluebridge.host_tools.lab import network_boot
 from bluebridge.host_tools.lab.artefacts import network_boot_files
 from bluebridge.host_tools.lab.network_boot import watched
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.progress import Reporter
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from tests.vm.conftest import BOOT_SECONDS
 from tests.vm.lab_commands import PATIENCE, Commands

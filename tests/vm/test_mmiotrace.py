@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.layout.mlx4.uar import BLUEFLAME
+from bluebridge.host_tools.errors import Reporter
 from bluebridge.host_tools.mmiotrace.mmiotrace_command import TRACE, record
 from bluebridge.host_tools.mmiotrace.trace import parse
-from bluebridge.host_tools.progress import Reporter
 from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)

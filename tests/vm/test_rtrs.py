@@ -12,15 +12,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from bluebridge.device.server.options import ServerOptions
-from bluebridge.host_tools.errors import CommandFailed
+from bluebridge.host_tools.errors import CommandFailed, Reporter
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs.perftest import wait_until
-from bluebridge.host_tools.progress import Reporter
 from bluebridge.host_tools.pytest_plugin.lab import Lab
-from bluebridge.host_tools.rtrs.cuts import Cut, Cutter
 from bluebridge.host_tools.rtrs.fio import Verification
-from bluebridge.host_tools.rtrs.session import SESSION, interrupt, mapped
+from bluebridge.host_tools.rtrs.session import SESSION, Cut, Cutter, interrupt, mapped
 from bluebridge.host_tools.rtrs.sides import CLIENT_ROOT, DISK, MAP, routes
 from tests.vm.conftest import BOOT_SECONDS, Tool
 

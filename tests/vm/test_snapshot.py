@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.errors import LabError, Reporter
 from bluebridge.host_tools.lab import folders, snapshot
 from bluebridge.host_tools.lab.artefacts import ensure_artefacts
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.qemu_arguments import ROOT_PORTS, WIDE_PORT, GuestSize
 from bluebridge.host_tools.machine.vm import Vm, VmConfig
-from bluebridge.host_tools.progress import Reporter
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from bluebridge.images.cache import Snapshot
 

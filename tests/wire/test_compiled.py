@@ -32,7 +32,7 @@ from bluebridge.guest.verbs import (
 )
 from bluebridge.host_tools.vfio_user.client import WireBus
 from bluebridge.hot_modules import DEVICE
-from bluebridge.images.source import HOME
+from bluebridge.images.cache import HOME
 from tests.wire.server import serving
 
 ACCESS = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE | AccessFlags.REMOTE_READ

@@ -21,7 +21,7 @@ from typing import Protocol
 from bluebridge.guest.drivers.bus.vfio import VfioBus
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.fuse.connection import FuseConnection
-from bluebridge.guest.fuse.mount import mounted, need_fuse
+from bluebridge.guest.fuse.messages import mounted, need_fuse
 from bluebridge.guest.fuse.tree import Answer, File, directory
 from bluebridge.guest.protocols.krping.host import Host, host_of, on_signals, open_hca
 from bluebridge.guest.protocols.krping.option_string import OptionError, parse
@@ -48,7 +48,7 @@ class Commands(Protocol):
 class ControlFile:
     """A file system with the file `name`, served on the connection `fd`, which it owns.
 
-    `fd` is what `bluebridge.guest.fuse.mount.mounted` gives.
+    `fd` is what `bluebridge.guest.fuse.messages.mounted` gives.
     """
 
     def __init__(self, fd: int, name: str, commands: Commands) -> None:

@@ -15,7 +15,7 @@ from types import FrameType
 from bluebridge.device.layout.net.rtrs import DEFAULT_PORT
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.fuse.connection import FuseConnection
-from bluebridge.guest.fuse.mount import mounted_at, need_fuse
+from bluebridge.guest.fuse.messages import mounted_at, need_fuse
 from bluebridge.guest.fuse.tree import Directory
 from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
 from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair
@@ -131,7 +131,6 @@ CLOSE_SECONDS = 40.0
 
 
 def _add_interface_options(parser: argparse.ArgumentParser) -> None:
-    """Declare `--interface`."""
     parser.add_argument(
         "--interface",
         action="append",

@@ -7,9 +7,8 @@ import sys
 
 from bluebridge.host_tools.campaigns.bench import krping, ntrdma, page, rdma, rtrs
 from bluebridge.host_tools.campaigns.bench.page import Figure
-from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.errors import LabError, Reporter
 from bluebridge.host_tools.lab.artefacts import ensure_artefacts
-from bluebridge.host_tools.progress import Reporter
 
 _SECTIONS = {"hca": krping, "rdma": rdma, "ntrdma": ntrdma, "rtrs": rtrs}
 

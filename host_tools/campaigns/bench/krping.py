@@ -21,13 +21,12 @@ from bluebridge.guest.verbs import (
     WrOpcode,
 )
 from bluebridge.host_tools.campaigns.bench.page import Figure
-from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.errors import LabError, Progress
 from bluebridge.host_tools.krping.krping_command import KrpingRequest, Outcome, run
 from bluebridge.host_tools.lab import folders
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.device_server import DeviceServer, ServerConfig
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.progress import Progress
 from bluebridge.host_tools.vfio_user.client import WireBus
 
 _ROUNDS = 9

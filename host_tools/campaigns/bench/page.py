@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bluebridge.images.source import HOME
+from bluebridge.images.cache import HOME
 
 PAGE = HOME / "docs" / "benchmarks.md"
 RESULTS = HOME / "build" / "bench"

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from bluebridge.host_tools.campaigns.bench.page import Figure
-from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.errors import LabError, Progress
 from bluebridge.host_tools.lab.config import ADDRESSES, LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs import perftest
 from bluebridge.host_tools.programs.perftest import AVERAGE, TYPICAL, tcp_rate
-from bluebridge.host_tools.progress import Progress
 
 ROUNDS, TCP_ROUNDS = 5, 3
 TCP_SECONDS = 4

@@ -11,8 +11,8 @@ from functools import partial
 
 from bluebridge.host_tools.campaigns.bench.page import Figure
 from bluebridge.host_tools.campaigns.bench.rdma import guest_links, in_turn
+from bluebridge.host_tools.errors import Progress
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.progress import Progress
 from bluebridge.host_tools.rtrs.session import config, mapped
 from bluebridge.host_tools.rtrs.sides import KernelClient, Route, routes
 

@@ -14,9 +14,8 @@ from bluebridge.host_tools.campaigns.conformance.results import Entry, Journal
 from bluebridge.host_tools.campaigns.conformance.runner import Run
 from bluebridge.host_tools.campaigns.conformance.session import NotUp, Session
 from bluebridge.host_tools.campaigns.conformance.suites import Choice, everything, in_short_run, key
-from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.progress import Progress, Reporter
-from bluebridge.images.source import HOME
+from bluebridge.host_tools.errors import LabError, Progress, Reporter, UsageError
+from bluebridge.images.cache import HOME
 
 _RUNS = HOME / "build" / "conformance"
 

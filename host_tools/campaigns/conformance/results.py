@@ -15,7 +15,7 @@ from pathlib import Path
 from bluebridge.host_tools.campaigns.conformance.program import FAILED, PASSED, SKIPPED, Verdict
 from bluebridge.host_tools.campaigns.conformance.session import BRIDGES, RXE, SETUPS, Setup
 from bluebridge.host_tools.errors import UsageError
-from bluebridge.images.source import HOME
+from bluebridge.images.cache import HOME
 
 PAGES = {
     HOME / "docs" / "conformance.md": SETUPS,

@@ -14,12 +14,11 @@ from bluebridge.device.layout.ntb import models
 from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.device.server.options import DEFAULTS, BridgeOptions, ServerOptions
 from bluebridge.host_tools.agent import Command
-from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.errors import LabError, Reporter
 from bluebridge.host_tools.lab.artefacts import dpdk_archive, unpack
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.progress import Reporter
 
 ADDRESSES = {"a": "10.9.0.1", "b": "10.9.0.2"}
 _COMPLAINTS = re.compile(

@@ -18,7 +18,7 @@ from bluebridge.host_tools.arguments import COMMANDS, parser_of
 from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.keeper.claims import claim_number
 from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
-from bluebridge.images.source import HOME
+from bluebridge.images.cache import HOME
 from tests.models.analysis_log import A, Sender
 
 ACTS = {

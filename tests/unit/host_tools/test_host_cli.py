@@ -25,7 +25,7 @@ from bluebridge.host_tools.machine.qemu_arguments import (
 )
 from bluebridge.images import doctor
 from bluebridge.images.artefacts import Artefacts
-from bluebridge.images.source import HOME
+from bluebridge.images.cache import HOME
 
 SERVER = "server,addr=192.168.69.127,port=9999"
 CLIENT = "client,addr=192.168.69.127,port=9999,count=3,validate"

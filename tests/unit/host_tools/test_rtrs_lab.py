@@ -17,10 +17,9 @@ from bluebridge.host_tools.keeper.record import Plan
 from bluebridge.host_tools.lab import root_ports
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.rtrs import matrix
-from bluebridge.host_tools.rtrs.cuts import Cut, Cutter
 from bluebridge.host_tools.rtrs.fio import Found, found_in
 from bluebridge.host_tools.rtrs.matrix import Outcome
-from bluebridge.host_tools.rtrs.session import ntrdma_config
+from bluebridge.host_tools.rtrs.session import Cut, Cutter, ntrdma_config
 from bluebridge.host_tools.rtrs.sides import parse, routes
 
 

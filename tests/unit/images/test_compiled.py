@@ -14,10 +14,9 @@ from bluebridge import compiled, hot_modules
 from bluebridge.compiled import CompiledFinder, Group
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.images import device_build, wheel
-from bluebridge.images.cache import Cache
+from bluebridge.images.cache import HOME, Cache
 from bluebridge.images.extensions import hoisted
 from bluebridge.images.report import ImageError
-from bluebridge.images.source import HOME
 
 GROUP = Group("sample", sources=("sample",), packages=("bluebridge.sample",), modules=())
 

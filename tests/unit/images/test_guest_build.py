@@ -12,12 +12,11 @@ from bluebridge.guest.compiled import CompiledFinder
 from bluebridge.images import __main__ as images
 from bluebridge.images import guest_build
 from bluebridge.images.artefacts import Artefacts
-from bluebridge.images.cache import Cache
+from bluebridge.images.cache import HOME, Cache
 from bluebridge.images.guest_build import MODULES
 from bluebridge.images.host import as_root
 from bluebridge.images.overlay import SINGLE, code_key, sources
 from bluebridge.images.report import ImageError
-from bluebridge.images.source import HOME
 
 CODE = "0123456789abcdef"
 

@@ -10,8 +10,7 @@ import pytest
 from bluebridge.images import host
 from bluebridge.images.apt import NotRemembered, Packages, StaleVersions, choose, debian_mirror
 from bluebridge.images.cache import Cache
-from bluebridge.images.report import ImageError
-from bluebridge.images.run import failure
+from bluebridge.images.report import ImageError, failure
 
 LISTING = """\
 'http://vendor.example/apt/dists/stable/InRelease' vendor.example_apt_dists_stable_InRelease 0

@@ -111,7 +111,7 @@ def test_without_root_namespaces_or_sudo(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_a_plain_chroot_is_told_what_it_lacks(root: Path, call: str) -> None:
     """Its `/` is no mount point, of which `unshare` says nothing that helps."""
     modules = (
-        "import os; from bluebridge.images import sandbox; from bluebridge.images.run import run"
+        "import os; from bluebridge.images import sandbox; from bluebridge.images.report import run"
     )
     program = f"{modules}; os.chroot('.'); os.chdir('/'); {call}"
     words = [sys.executable, "-c", program]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.images.source import HOME
+from bluebridge.images.cache import HOME
 from bluebridge.images.unpack import unpack_tar
 
 SOURCES = ("bluebridge", "device", "guest", "host_tools", "images", "pyproject.toml", "README.md")

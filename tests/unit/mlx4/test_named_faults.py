@@ -320,6 +320,12 @@ def test_bad_input_is_one_line_and_arms_nothing(driver: Driver, line: str) -> No
     assert commands.execute("armed") == ["ok"]
 
 
+def test_a_fault_that_is_refused_uses_no_number(driver: Driver) -> None:
+    commands = of(driver)
+    commands.execute("arm a command-fails opcode=NOP status=FROB")
+    assert commands.execute("arm a command-fails opcode=NOP status=BAD_OP") == ["1", "ok"]
+
+
 def test_no_more_than_64_are_armed(driver: Driver) -> None:
     commands = of(driver)
     for _ in range(64):

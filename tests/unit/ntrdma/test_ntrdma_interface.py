@@ -22,7 +22,7 @@ from bluebridge.guest.protocols.ntrdma.interface import EthernetOptions, address
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.protocols.ntrdma.transports.tcp import TcpTransport
 from bluebridge.guest.verbs import VerbsError
-from bluebridge.images.source import HOME
+from bluebridge.images.cache import HOME
 from tests.models.ntrdma_port import END, FRAME_BYTES, SocketPort, with_port
 
 SECONDS = 20.0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.images.source import HOME
+from bluebridge.images.cache import HOME
 
 pytest_plugins = ["pytester"]
 

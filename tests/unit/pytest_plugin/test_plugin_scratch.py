@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.host_tools.pytest_plugin.scratch import ScratchBase, folder_name
-from bluebridge.images.source import HOME
+from bluebridge.images.cache import HOME
 
 pytest_plugins = ["pytester"]
 
