@@ -1,4 +1,4 @@
-"""What a user is told: errors with what mends them, and lines of progress."""
+"""Words for users: errors with what mends them, and lines of progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bridges of all models have in common: the interface to the server, the link of a pair."""
+"""Common to bridges of all models: the interface to the server, the link of a pair."""
 
 from __future__ import annotations
 

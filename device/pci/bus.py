@@ -22,7 +22,7 @@ class DmaError(Exception):
 
 
 class Presence(Enum):
-    """What of a function answers on the bus."""
+    """The parts of a function that answer on the bus."""
 
     HERE = auto()
     NO_REGISTERS = auto()

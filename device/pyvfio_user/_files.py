@@ -1,4 +1,4 @@
-"""What a client sends: its bytes that are not handled yet, and its descriptors.
+"""Bytes of a client that are not handled yet, and the descriptors that it sends.
 
 A file of a client's choice can do more harm than its bytes: memory that a truncated or full file
 no longer has ends the process (SIGBUS), a pipe or a file of a FUSE server blocks whoever writes to

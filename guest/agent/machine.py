@@ -1,4 +1,4 @@
-"""What the agent reads and sets in its guest: names, addresses, randomness, PCI drivers.
+"""Reads and sets for the agent its guest's names, addresses, randomness and PCI drivers.
 
 No process is started for it: under TCG a fork costs more than everything done here.
 """

@@ -1,4 +1,4 @@
-"""What a program and the kernel said under a fault, judged: pure functions over text."""
+"""Judges the texts of a program and of the kernel under a fault: pure functions."""
 
 from __future__ import annotations
 

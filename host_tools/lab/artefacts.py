@@ -1,4 +1,4 @@
-"""What a lab needs from `images`: emulator, kernel, initrd, libraries, archives for guests."""
+"""Artefacts of `images` for a lab: emulator, kernel, initrd, libraries, archives for guests."""
 
 from __future__ import annotations
 

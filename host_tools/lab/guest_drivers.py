@@ -1,4 +1,4 @@
-"""What is loaded in the guests of a pair: drivers, addresses, what RTRS sessions need."""
+"""Loads in the guests of a pair: drivers, addresses, what RTRS sessions need."""
 
 from __future__ import annotations
 

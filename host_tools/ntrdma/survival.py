@@ -95,7 +95,7 @@ class Survival:
         self.counts.update(ends)
 
     def _stock(self) -> Stock:
-        """What both have once the side that stays has nothing more to say."""
+        """Return the stock of both once the side that stays has nothing more to say."""
         deadline, before, lines = time.monotonic() + _SECONDS, "", [""]
         while not before or lines[-1] != before:
             if time.monotonic() > deadline:

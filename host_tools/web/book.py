@@ -224,7 +224,7 @@ def read(
 
 
 class Gathered:
-    """What is gathered of a part of a log that begins with event `first`."""
+    """The collection from a part of a log that begins with event `first`."""
 
     def __init__(self, first: int) -> None:
         self.first = first

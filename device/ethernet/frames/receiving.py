@@ -1,4 +1,4 @@
-"""What an adapter finds out about a received frame: its ring, its form there, its checksums.
+"""Finds out about a received frame what an adapter does: its ring, its form there, its checksums.
 
 Receive side scaling: an indirection queue pair spreads frames over rings by a hash. The functions
 are those of the context: Toeplitz with the driver's key (Microsoft's receive side scaling), or XOR

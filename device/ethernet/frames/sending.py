@@ -1,4 +1,4 @@
-"""What an adapter does to frames it sends: checksums, VLAN tags, large sends cut to segments.
+"""Completes frames that an adapter sends: checksums, VLAN tags, large sends cut to segments.
 
 Of a large send (TCP, up to 512 KiB) software gives the headers of the first frame; each frame gets
 a copy with its own lengths, IP identification, sequence number, flags and checksums. Linux

@@ -165,7 +165,7 @@ class Match:
 
 
 class Action(NamedTuple):
-    """What rules do: the word of the bus log, how often a message goes on, and whether it waits."""
+    """An action of rules: the bus log's word, how often a message goes on, whether it waits."""
 
     verb: str
     passes: int = 0

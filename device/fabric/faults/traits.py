@@ -51,7 +51,7 @@ def sort_of(message: Message) -> int:
 
 
 class Traits:
-    """What rules ask of a message, read once.
+    """The properties of a message that rules ask for, read once.
 
     `kind` is one of `fault_words.KINDS`; `opcode` the operation of a request or packet, or an
     answer's kind, empty for frames; `length` counts the bytes of a message, whole even if it moves

@@ -1,4 +1,4 @@
-"""What commands and MADs tell of ports: tables, statistics, diagnostics, the cable's memory."""
+"""Answers of commands and MADs about ports: tables, statistics, diagnostics, a cable's memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the adapter refuses in the fields of its tables, and what it ignores, with the reason.
+"""Fields of tables that the adapter refuses, and fields that it ignores, with the reason.
 
 `python -m bluebridge.device.mlx4.commands.field_words` writes the page of them, which `make docs`
 has. A field that is not here is used: the device behaves as it says, or writes it.

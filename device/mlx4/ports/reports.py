@@ -1,4 +1,4 @@
-"""What ports tell: properties, statistics and the cable by commands, changes by events.
+"""Reports of ports: properties, statistics and the cable by commands, changes by events.
 
 Linux `mlx4/fw.c: mlx4_QUERY_PORT`, `mlx4/eq.c: mlx4_eq_int`, `mlx4/port.c: mlx4_get_module_info`.
 """

@@ -1,4 +1,4 @@
-"""What INIT_HCA set: table sizes, ICM addresses of tables; and how commands are refused."""
+"""Settings of INIT_HCA: table sizes, ICM addresses of tables; and how commands are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What requesters have in common, whether their messages travel whole or in packets."""
+"""Common to all requesters, whether their messages travel whole or in packets."""
 
 from __future__ import annotations
 

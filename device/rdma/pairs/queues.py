@@ -1,4 +1,4 @@
-"""What engines ask of a face: queues of work requests in guest memory, and completions."""
+"""Interfaces of engines to a face: queues of work requests in guest memory, and completions."""
 
 from __future__ import annotations
 

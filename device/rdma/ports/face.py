@@ -1,4 +1,4 @@
-"""What ports and engines ask of their face: events to a driver, multicast groups."""
+"""Interfaces of ports and engines to their face: events to a driver, multicast groups."""
 
 from __future__ import annotations
 

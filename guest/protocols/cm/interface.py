@@ -1,4 +1,4 @@
-"""What is above and below the connection manager: events and parameters, ports and datagrams."""
+"""The connection manager's interfaces: events and parameters above, ports and datagrams below."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parts of a krping run share: its log, states, statistics, errors and data."""
+"""Shared by the parts of a krping run: its log, states, statistics, errors and data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs on RTRS share: options, signal handlers, files that are served and read."""
+"""Shared by programs on RTRS: options, signal handlers, files that are served and read."""
 
 from __future__ import annotations
 

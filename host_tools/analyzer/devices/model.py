@@ -76,7 +76,7 @@ class QueueEvent(NamedTuple):
 
 
 class PairContext(NamedTuple):
-    """What software says of a queue pair when it gives it to hardware.
+    """The words of software about a queue pair when it gives it to hardware.
 
     `flushes` says whether a failed send closes the send queue only. Sizes are in slots.
     """
@@ -88,7 +88,7 @@ class PairContext(NamedTuple):
 
 
 class RingContext(NamedTuple):
-    """What software says of a completion or event queue when it gives it to hardware.
+    """The words of software about a completion or event queue when it gives it to hardware.
 
     `record` is the address of its doorbell record, `events` the event queue that is told; or None.
     """

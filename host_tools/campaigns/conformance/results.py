@@ -224,7 +224,7 @@ def _skips(entries: Sequence[Entry]) -> list[str]:
 
 
 def _shown(entries: Sequence[Entry]) -> list[str]:
-    """What programs that passed told of it, setup by setup."""
+    """Return the words of programs that passed, setup by setup."""
     told: dict[str, list[str]] = defaultdict(list)
     for entry in entries:
         words = "; ".join(

@@ -1,4 +1,4 @@
-"""What an engine and its owner have in common: transport, machine, and the engine's actions."""
+"""Shared by an engine and its owner: transport, machine, and the engine's actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both engines have of a connection: its send queue, messages, heartbeat and alarms.
+"""A connection as both engines have it: its send queue, messages, heartbeat and alarms.
 
 The messages of every request are packed here, since a format table would be too slow for them.
 The heartbeat is that of the kernel's rtrs.c (hb_work).

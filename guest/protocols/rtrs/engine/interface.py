@@ -1,4 +1,4 @@
-"""What both engines have: paths, delivery of events to them, and what is told of them."""
+"""Common to both engines: paths, delivery of events to them, and what is told of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parts of a client's session share: messages of connecting, permits, and its state."""
+"""Shared by the parts of a client's session: messages of connecting, permits, and its state."""
 
 from __future__ import annotations
 
