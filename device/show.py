@@ -2,7 +2,6 @@
 
 Registers and config space are bytes, which the reader decodes. Queues have the context as QUERY_QP
 and similar commands return it, and further state that is not in a context.
-
 """
 
 from __future__ import annotations
@@ -79,11 +78,17 @@ def _requests(qp: QueuePair) -> Row:
     }
 
 
+def _packet_sender(qp: QueuePair | None) -> PacketSender | None:
+    engine = None if qp is None else qp.engine
+    return engine if isinstance(engine, PacketSender) else None
+
+
 def congestion_row(qp: QueuePair | None) -> Row | None:
     """Return counts of marks and reports of a queue pair on a wire of packets, rates in Mb/s."""
-    if qp is None or not isinstance(qp.engine, PacketSender):
+    sender = _packet_sender(qp)
+    if qp is None or sender is None:
         return None
-    seen, pacer = qp.engine.congestion, qp.engine.pacer
+    seen, pacer = sender.congestion, sender.pacer
     control = None if pacer is None else pacer.control
     return {
         "lqpn": qp.qpn,
@@ -275,8 +280,7 @@ def hca_tables(hca: Hca, endpoint: Endpoint) -> Tables:
         return None if found is None else region_row(found, entries.query(index))
 
     def paced(number: int) -> bool:
-        qp = qps.get(number)
-        return qp is not None and isinstance(qp.engine, PacketSender)
+        return _packet_sender(qps.get(number)) is not None
 
     def event_queue(number: int) -> Row | None:
         eq = eqs.get(number)

@@ -26,9 +26,9 @@ def rule_of(action: str, words: Sequence[str]) -> Rule:
     values = _values(rest)
     change: Change | None = Mark() if action == "ecn" else None
     seconds = megabits = 0.0
-    if action == "rewrite" and not value:
-        raise ValueError("rewrite: say HEADER.FIELD=VALUE, then the conditions")
     if action == "rewrite":
+        if not value:
+            raise ValueError("rewrite: say HEADER.FIELD=VALUE, then the conditions")
         change = rewrite_of(value)
     elif action == "rate":
         megabits = _real(action, value, LEAST_MEGABITS, MOST_MEGABITS, " Mb/s")

@@ -222,14 +222,14 @@ class CmId:
         connection.requested(request)
         child._connection, child._request, child._listener = connection, request, self
         child.peer = peer
+        reason = RejectReason.UNSUPPORTED
         try:
-            if request["path_mtu"] not in MTU_BYTES:
-                connection.reject(RejectReason.INVALID_MTU)
-                self._table.forget(child)
-                return None
             addresses = parse_ip_header(request.raw("private_data"))
+            if request["path_mtu"] not in MTU_BYTES:
+                reason = RejectReason.INVALID_MTU
+                raise MalformedMessage(f"there is no path MTU {request['path_mtu']}")
         except MalformedMessage:
-            connection.reject(RejectReason.UNSUPPORTED)
+            connection.reject(reason)
             self._table.forget(child)
             return None
         child.address, child.port = addresses.destination, self.port
