@@ -1,4 +1,4 @@
-"""Measure, print, write JSON and docs/benchmarks.md."""
+"""Measure, print, write docs/benchmarks.json and the tables of docs/benchmarks.md from it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import argparse
 import sys
 
 from bluebridge.host_tools.campaigns.bench import krping, ntrdma, page, rdma, rtrs
-from bluebridge.host_tools.campaigns.bench.page import Figure
 from bluebridge.host_tools.errors import LabError, Reporter
 from bluebridge.host_tools.lab.artefacts import ensure_artefacts
 
@@ -24,21 +23,23 @@ def main() -> int:
     if unknown := set(options.sections) - set(_SECTIONS):
         parser.error(f"there is no section {', '.join(unknown)}; there are {names}")
     progress = Reporter()
-    figures: list[Figure] = []
+    measured: page.Results = {}
     try:
+        accelerator = ensure_artefacts(progress).emulator.accelerator
         for name in options.sections or _SECTIONS:
-            figures += _SECTIONS[name].figures(progress)
-        about = page.machine(ensure_artefacts(progress).emulator.accelerator)
+            measured[name] = page.section(_SECTIONS[name].figures(progress), accelerator)
+            print(page.table(measured[name].figures))
+            page.write(measured)  # a later section that fails leaves the earlier ones
     except LabError as error:
         print(error.transcript, file=sys.stderr)
         print(f"bench: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    print(page.table(figures))
-    print(f"written: {page.write_json(about, figures)}")
-    page.write_page(about, figures)
-    print(f"written: {page.PAGE}")
+    print(f"written: {page.RESULTS}, {page.PAGE}")
+    for name, sentence in page.quotes(page.read()).items():
+        if sentence not in " ".join((page.PAGE.parent.parent / name).read_text().split()):
+            print(f"{name} should say: {sentence}")
     return 0
 
 

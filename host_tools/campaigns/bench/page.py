@@ -1,19 +1,22 @@
-"""The figures of a bench run, each with its goal: as a table, as JSON, in docs/benchmarks.md."""
+"""The figures of bench runs: in docs/benchmarks.json, in docs/benchmarks.md, quoted on pages."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bluebridge.images.cache import HOME
 
 PAGE = HOME / "docs" / "benchmarks.md"
-RESULTS = HOME / "build" / "bench"
+RESULTS = PAGE.with_suffix(".json")
+_SHARE = re.compile(r"(<!-- figures: (\w+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
+"""The part of the page that a section's run writes, and the section's name."""
 
 
 @dataclass(frozen=True)
@@ -49,49 +52,75 @@ def table(figures: Sequence[Figure]) -> str:
     )
 
 
-def machine(accelerator: str) -> dict[str, str]:
-    """Return what the page says of this machine, by label."""
+@dataclass(frozen=True)
+class Section:
+    """The figures of one part of `make bench`, with the machine and the date of its run."""
+
+    machine: str
+    date: str
+    figures: list[Figure]
+
+    def text(self) -> str:
+        """Return machine, date and table as the page shows them."""
+        rows = [" | ".join(figure.row()) for figure in self.figures]
+        head = ["| figure | measured | goal | |", "|---|---|---|---|"]
+        lines = [f"{self.machine}; {self.date}.", "", *head, *(f"| {row} |" for row in rows)]
+        return "\n".join(lines)
+
+
+Results = dict[str, Section]
+"""What docs/benchmarks.json holds, by the name of the section."""
+
+
+def machine(accelerator: str) -> str:
+    """Return what the page says of this machine."""
     models = [
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()
         if line.startswith("model name")
     ]
+    model = models[0] if models else platform.machine()
+    cores = len(os.sched_getaffinity(0))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     system = platform.freedesktop_os_release().get("PRETTY_NAME")
+    python = platform.python_version()
+    return f"{model}, {cores} cores, {memory:.0f} GiB, {system}, Python {python}, {accelerator}"
+
+
+def read() -> Results:
+    """Return what the last runs measured."""
     return {
-        "processor": models[0] if models else platform.machine(),
-        "cores": str(len(os.sched_getaffinity(0))),
-        "memory": f"{memory:.0f} GiB",
-        "system": f"{system}, Linux {platform.release()}, Python {platform.python_version()}",
-        "accelerator": accelerator,
-        "date": time.strftime("%Y-%m-%d"),
+        name: Section(of["machine"], of["date"], [Figure(**each) for each in of["figures"]])
+        for name, of in json.loads(RESULTS.read_text()).items()
     }
 
 
-def write_json(about: dict[str, str], figures: Sequence[Figure]) -> Path:
-    """Write a dated file with everything; returns its path."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    path = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
-    content = {"machine": about, "figures": [asdict(figure) for figure in figures]}
-    path.write_text(json.dumps(content, indent=2) + "\n")
-    return path
+def write(measured: Results) -> None:
+    """Put a run into docs/benchmarks.json and the page; sections that it left out stay."""
+    results = {**read(), **measured}
+    content = {name: asdict(section) for name, section in results.items()}
+    RESULTS.write_text(json.dumps(content, indent=1) + "\n")
+    PAGE.write_text(with_tables(PAGE.read_text(), results))
 
 
-def write_page(about: dict[str, str], figures: Sequence[Figure]) -> None:
-    """Put a run into the tables of docs/benchmarks.md; figures that it left out stay."""
-    text = with_rows(PAGE.read_text(), "machine", about.items())
-    PAGE.write_text(with_rows(text, "figure", [figure.row() for figure in figures]))
+def with_tables(page: str, results: Results) -> str:
+    """Return the page with the table of each section between its marks."""
+
+    def filled(found: re.Match[str]) -> str:
+        of = results.get(found[2])
+        return found[1] if of is None else f"{found[1]}{of.text()}\n"
+
+    return _SHARE.sub(filled, page)
 
 
-def with_rows(page: str, head: str, rows: Iterable[Sequence[str]]) -> str:
-    """Return the page with these rows in the table whose first column is called `head`.
+def section(figures: list[Figure], accelerator: str) -> Section:
+    """Return figures just measured here as a section."""
+    return Section(machine(accelerator), time.strftime("%Y-%m-%d"), figures)
 
-    A row takes the place of that with the same first cell; if there is none, it comes last.
-    """
-    lines = page.splitlines()
-    start = next(n for n, line in enumerate(lines) if line.startswith(f"| {head} |")) + 2
-    end = next(n for n in range(start, len(lines)) if not lines[n].startswith("|"))
-    kept = {line.split(" | ")[0]: line for line in lines[start:end]}
-    for first, *others in rows:
-        kept[f"| {first}"] = f"| {' | '.join((first, *others))} |"
-    return "\n".join([*lines[:start], *kept.values(), *lines[end:]]) + "\n"
+
+def quotes(results: Results) -> dict[str, str]:
+    """Return sentences of other pages that quote figures, by the page's path."""
+    races = [each for each in results["rdma"].figures if each.title.startswith("`ib_")]
+    ratios = [each.value for each in races if each.unit == "x"]
+    slower = f"{min(ratios):.0f} to {max(ratios):.0f} times slower"
+    return {"README.md": f"Soft-RoCE in the same guests is {slower}"}

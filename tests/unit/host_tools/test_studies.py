@@ -9,8 +9,16 @@ import pytest
 from bluebridge.host_tools.arguments import parse
 from bluebridge.host_tools.campaigns import blueflame_study as study
 from bluebridge.host_tools.campaigns.bench import rdma
-from bluebridge.host_tools.campaigns.bench.page import PAGE, Figure, with_rows
+from bluebridge.host_tools.campaigns.bench.page import (
+    PAGE,
+    Figure,
+    Section,
+    quotes,
+    read,
+    with_tables,
+)
 from bluebridge.host_tools.sweep.request import SweepRequest
+from bluebridge.images.cache import HOME
 
 
 def test_the_two_sides_take_turns_and_medians_count() -> None:
@@ -31,11 +39,20 @@ def test_goals() -> None:
     assert Figure("t", 1.0, "us").row() == ("t", "1 us", "", "")
 
 
-def test_a_run_changes_its_rows_of_the_page_only() -> None:
-    page = "Said.\n\n| figure | measured |\n|---|---|\n| one | 1 |\n| two | 2 |\n\nMore.\n"
-    changed = with_rows(page, "figure", [("two", "3"), ("new", "4")])
-    assert changed == page.replace("| two | 2 |", "| two | 3 |\n| new | 4 |")
-    assert "| cores | " in with_rows(PAGE.read_text(), "machine", [("cores", "2")])
+def test_a_run_changes_its_section_of_the_page_only() -> None:
+    rest = "<!-- end -->\n\n<!-- figures: rtrs -->\n<!-- end -->\n"
+    page = f"Said.\n\n<!-- figures: hca -->\nold\n{rest}"
+    changed = with_tables(page, {"hca": Section("here", "today", [Figure("t", 1.0, "us")])})
+    assert changed.startswith("Said.\n\n<!-- figures: hca -->\nhere; today.\n\n| figure |")
+    assert changed.endswith(f"| t | 1 us |  |  |\n{rest}")
+
+
+def test_pages_say_what_was_measured() -> None:
+    """The tables are those of docs/benchmarks.json, and other pages quote it."""
+    results = read()
+    assert with_tables(PAGE.read_text(), results) == PAGE.read_text()
+    for page, sentence in quotes(results).items():
+        assert sentence in " ".join((HOME / page).read_text().split()), page
 
 
 SWEEPS = [
