@@ -6,6 +6,7 @@ Linux `en_rx.c: mlx4_en_process_rx_cq`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import monotonic_ns
 from typing import Final
 
 from bluebridge.device import pieces
@@ -202,7 +203,7 @@ class FrameReceiver:
 
         Returns in how many receive rings they were wanted, each frame counted once per ring.
         """
-        copies = 0
+        copies, arrived = 0, monotonic_ns()
         batches: dict[int, Batch] = {}
         for train in message.trains:
             first = train.frames[0]
@@ -218,7 +219,7 @@ class FrameReceiver:
                 port.counters.receive(train.frames, wanted=bool(numbers))
             forms = TrainForms(train.frames)
             for number in numbers:
-                self._assign(port, train, forms, number, batches)
+                self._assign(port, train, forms, number, arrived, batches)
         for batch in batches.values():
             port.flow.accept(batch)
         return copies
@@ -232,9 +233,15 @@ class FrameReceiver:
         return targets_by_rules(port, frame, message.own_qpn)
 
     def _assign(
-        self, port: Port, train: Train, forms: TrainForms, number: int, batches: dict[int, Batch]
+        self,
+        port: Port,
+        train: Train,
+        forms: TrainForms,
+        number: int,
+        arrived: int,
+        batches: dict[int, Batch],
     ) -> None:
-        """Put a train into the batch of its ring."""
+        """Put a train that `arrived` then into the batch of its ring."""
         first = train.frames[0]
         headers, value = FrameHeaders(first), 0
         qp = self._receiving(number)
@@ -256,7 +263,7 @@ class FrameReceiver:
         found, checksum = findings(first, headers, train.good)
         if headers.network != (HEADER_SIZE if kind == NO_TAG else HEADER_SIZE + TAG_SIZE):
             found &= ~_ANY_IP  # more tags than software expects
-        batch.add(frames, (kind, tag, found, checksum, value))
+        batch.add(frames, (kind, tag, found, checksum, value, arrived))
 
     def _receiving(self, number: int) -> QueuePair | None:
         """Return the queue pair with that number if its state lets it receive, else None."""

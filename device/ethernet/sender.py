@@ -7,6 +7,7 @@ event, and the sender one. Linux `en_tx.c: mlx4_en_xmit, mlx4_en_process_tx_cq`.
 from __future__ import annotations
 
 from collections import deque
+from time import monotonic_ns
 from typing import Final
 
 from bluebridge.device.ethernet.frames.sending import LargeSendHeaders, tagged, with_checksums
@@ -34,10 +35,13 @@ class EthernetSender(UnconnectedSender):
     """The send engine of one Ethernet queue pair; an RSS queue pair has an idle one.
 
     `_rest` are bursts of a large send that wait for the next turn: its share of time was over.
-    The burst goes to the wire, or (`_loop`) back to the port; with `_also_back` to both.
+    The burst goes to the wire, or (`_loop`) back to the port; with `_also_back` to both. `_left`
+    is the monotonic time in ns at which the last burst left, 0 if none has since the last `finish`.
     """
 
-    __slots__ = ("_address", "_also_back", "_collected", "_frames", "_loop", "_rest", "_trains")
+    __slots__ = (
+        *("_address", "_also_back", "_collected", "_frames", "_left", "_loop", "_rest", "_trains"),
+    )
 
     def __init__(self, qp: QueuePair) -> None:
         super().__init__(qp)
@@ -45,6 +49,7 @@ class EthernetSender(UnconnectedSender):
         self._loop = False
         self._also_back = False
         self._frames = 0
+        self._left = 0
         self._trains: list[Train] = []
         self._rest: deque[Train] = deque()
         self._collected = False
@@ -86,7 +91,8 @@ class EthernetSender(UnconnectedSender):
             self._send_burst()
         if self._collected and not self._rest:
             self._collected = False
-            self._qp.completions.post_collected()
+            self._qp.completions.post_collected(self._left)
+        self._left = 0
 
     def stop(self) -> None:
         """Forget all frames that were not sent, and the completions that were collected."""
@@ -104,6 +110,7 @@ class EthernetSender(UnconnectedSender):
     def _send_burst(self) -> None:
         trains, self._trains, self._frames = self._trains, [], 0
         port, loop = self._qp.port, self._loop
+        self._left = monotonic_ns()
         own = self._qp.qpn if loop else -1
         copies = port.send_frames(Frames(self._address, trains, own), loop=loop)
         if self._also_back:

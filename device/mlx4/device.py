@@ -10,7 +10,7 @@ from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.register import CommandRegister, Health
-from bluebridge.device.mlx4.rings.completion_queues import clock
+from bluebridge.device.mlx4.rings.clock import clock
 from bluebridge.device.mlx4.settings.config import HcaConfig
 from bluebridge.device.pci.bus import HostBus
 

@@ -88,7 +88,9 @@ def decode(raw: bytes) -> Wc:
 
 
 class Node(Driver):
-    """A guest with an HCA whose port is up."""
+    """A guest with an HCA whose port is up; its completions have time stamps if `stamps` is 1."""
+
+    stamps = 0
 
     def __init__(
         self,
@@ -135,7 +137,7 @@ class Node(Driver):
     def cq(self, log_size: int = LOG_CQ) -> Ring:
         """A fresh completion queue."""
         self._cqn += 1
-        return self.create_cq(self._cqn, log_size)
+        return self.create_cq(self._cqn, log_size, timestamps=self.stamps)
 
     # -- queue pairs --------------------------------------------------------------------------
 

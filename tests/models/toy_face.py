@@ -78,7 +78,7 @@ class ToyCompletions(Completions):
         self._host.write(self._next, COMPLETION.pack(1, index, status, length), What.CQE)
         self._next += COMPLETION.size
 
-    def complete_send(self, index: int, operation: int, length: int) -> None:
+    def complete_send(self, index: int, operation: int, length: int, left: int = 0) -> None:
         self._write(index, 0, length)
 
     def fail_send(self, index: int, status: CompletionStatus) -> None:
@@ -87,7 +87,7 @@ class ToyCompletions(Completions):
     def collect_send(self, index: int, operation: int, length: int) -> None:
         self._write(index, 0, length)
 
-    def post_collected(self) -> None:
+    def post_collected(self, left: int = 0) -> None:
         """None wait."""
 
     def forget_collected(self) -> None:

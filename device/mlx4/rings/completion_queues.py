@@ -6,8 +6,6 @@ Rules: Linux `ib/cq.c`, `mlx4/cq.c: mlx4_cq_completion`, `include/linux/mlx4/cq.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from struct import Struct
-from time import monotonic_ns
 from typing import Final
 
 from bluebridge.device.layout.buslog import Kind, What
@@ -18,8 +16,6 @@ from bluebridge.device.layout.mlx4.cqe import (
     OPCODE_RESIZE,
     OWNER_BIT,
     OWNER_OFFSET,
-    TS_HIGH_OFFSET,
-    TS_LOW_OFFSET,
 )
 from bluebridge.device.layout.mlx4.eqe import COMP_EQE, CQ_ERROR_EQE, DATA_OFFSET, EventType
 from bluebridge.device.layout.mlx4.uar import CQ_ARM_COUNT, CQ_ARM_NEXT, CQ_ARM_SOLICITED
@@ -27,37 +23,6 @@ from bluebridge.device.mlx4.rings.event_queues import EventQueues
 from bluebridge.device.mlx4.rings.ring_buffer import QueueBuffer, RingPages
 from bluebridge.device.mlx4.settings.parameters import CommandError, Parameters
 from bluebridge.device.pci.bus import DmaError, HostBus
-
-_HIGH: Final = Struct(">I")
-_LOW: Final = Struct(">H")
-_CLOCK_MASK: Final = (1 << 48) - 1
-
-
-def clock() -> int:
-    """Return the adapter's clock, 48 bits of nanoseconds, as it runs at 1 GHz.
-
-    Completions carry it, a register of BAR0 shows it (Linux `mlx4/main.c: mlx4_read_clock`,
-    `mlx4/en_clock.c: mlx4_en_get_cqe_ts`).
-    """
-    return monotonic_ns() & _CLOCK_MASK
-
-
-class CqeForm:
-    """The form of a queue's completion entries, `size` bytes each."""
-
-    def __init__(self, *, large: bool, timestamps: bool) -> None:
-        self.size = 2 * CQE_SIZE if large else CQE_SIZE
-        self._lead = bytes(self.size - CQE_SIZE)
-        self._timestamps = timestamps
-
-    def of(self, entry: bytearray) -> bytearray:
-        """Return the entry as it is stored, made from a plain one."""
-        if self._timestamps:
-            ticks = clock()
-            _HIGH.pack_into(entry, TS_HIGH_OFFSET, ticks >> 16)
-            _LOW.pack_into(entry, TS_LOW_OFFSET, ticks & 0xFFFF)
-        return bytearray(self._lead) + entry if self._lead else entry
-
 
 INDEX_MASK: Final = 0xFFFFFF  # indices run freely in 24 bits
 MAX_LOG_SIZE: Final = 22
@@ -70,7 +35,10 @@ _NUMBERS: Final = 3
 
 
 class CompletionQueue:
-    """One completion queue; `form` is None for plain entries of 32 bytes."""
+    """One completion queue of entries of `stride` bytes.
+
+    `timestamps`: whoever posts an entry stamps it with the adapter's clock.
+    """
 
     def __init__(
         self,
@@ -79,7 +47,7 @@ class CompletionQueue:
         cqn: int,
         context: bytes,
         buffer: QueueBuffer,
-        form: CqeForm | None,
+        stride: int,
     ) -> None:
         self._bus = bus
         self._eqs = eqs
@@ -88,8 +56,9 @@ class CompletionQueue:
         self._context = context
         self._overwrites = bool(CQC.get(context, "overrun_ignore"))
         self.buffer = buffer
-        self.form = form
-        self._stride = CQE_SIZE if form is None else form.size
+        self.timestamps = bool(CQC.get(context, "timestamps"))
+        self._stride = stride
+        self._lead = bytes(stride - CQE_SIZE)  # software looks at the last 32 bytes of an entry
         self.size = 1 << CQC.get(context, "log_size")
         self.eqn = CQC.get(context, "eqn")
         self.uar = CQC.get(context, "uar")
@@ -125,8 +94,8 @@ class CompletionQueue:
         entry = bytearray(cqe)
         if index & self.size:
             entry[OWNER_OFFSET] |= OWNER_BIT
-        if self.form is not None:
-            entry = self.form.of(entry)
+        if self._lead:
+            entry[:0] = self._lead
         try:
             offset = (index & (self.size - 1)) * self._stride
             self.buffer.write_entry(offset, entry, What.CQE, self.cqn)
@@ -174,10 +143,7 @@ class CompletionQueue:
     def _write(self, slot: int, entries: list[bytes]) -> None:
         """Store entries that lie in one page, the first one's last byte after all others."""
         stride = self._stride
-        if self.form is None:
-            image = bytearray().join(entries)
-        else:
-            image = bytearray().join(self.form.of(bytearray(entry)) for entry in entries)
+        image = bytearray(self._lead + self._lead.join(entries))
         if self.producer & self.size:
             for at in range(stride - 1, len(image), stride):
                 image[at] |= OWNER_BIT
@@ -382,7 +348,7 @@ class CompletionQueues:
         if fill:
             yield from buffer.fill_owner(self._stride, cqn)
         self._queues[cqn] = CompletionQueue(
-            self._bus, self._eqs, cqn, context, buffer, self._form_of(context)
+            self._bus, self._eqs, cqn, context, buffer, self._stride
         )
 
     def buffer_of(self, context: bytes) -> QueueBuffer:
@@ -396,10 +362,6 @@ class CompletionQueues:
             raise CommandError(Status.BAD_PARAM, f"a CQ that begins at {start:#x} of its page")
         mtt_addr = CQC.get(context, "mtt_addr")
         return self._pages.buffer(mtt_addr, shift, self._stride << log_size, start)
-
-    def _form_of(self, context: bytes) -> CqeForm | None:
-        large, timestamps = self._parameters.large_cqes, bool(CQC.get(context, "timestamps"))
-        return CqeForm(large=large, timestamps=timestamps) if large or timestamps else None
 
     @property
     def _stride(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
+from time import monotonic_ns
 from typing import Final
 
 from bluebridge.device.ethernet.frames.receiving import L4_GOOD
@@ -14,6 +15,7 @@ from bluebridge.device.layout.mlx4.cqe import GRH_PRESENT, IS_SEND_BIT, L4_CHECK
 from bluebridge.device.layout.net.ethernet import NO_VLAN
 from bluebridge.device.layout.net.roce import GRH_SIZE, Op
 from bluebridge.device.mlx4.armed_faults import ArmedFaults
+from bluebridge.device.mlx4.rings.clock import stamped
 from bluebridge.device.mlx4.rings.completion_queues import CompletionQueues
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
 from bluebridge.device.mlx4.words import (
@@ -49,7 +51,8 @@ class CompletionWriter(Completions):
 
     `send_cqn` and `recv_cqn` are the numbers of its completion queues; one that does not exist
     when a completion is due costs a line in the log. One that takes no entry any more calls
-    `lost`, later, in the server's loop.
+    `lost`, later, in the server's loop. Stamps tell when something happened, not when its entry is
+    written: software compares those of both ends.
     """
 
     def __init__(
@@ -74,10 +77,11 @@ class CompletionWriter(Completions):
 
     # -- sends --------------------------------------------------------------------------------
 
-    def complete_send(self, index: int, operation: int, length: int) -> None:
+    def complete_send(self, index: int, operation: int, length: int, left: int = 0) -> None:
         self._bus.concern(self._qpn, index)
         opcode = _IS_SEND_BIT | SEND_OPCODES[operation]
-        self._post(self._send_cqn, CQE.pack(self._qpn, 0, 0, length, index & 0xFFFF, opcode))
+        cqe = CQE.pack(self._qpn, 0, 0, length, index & 0xFFFF, opcode)
+        self._post(self._send_cqn, cqe, when=left)
 
     def fail_send(self, index: int, status: CompletionStatus) -> None:
         self._bus.concern(self._qpn, index)
@@ -88,9 +92,9 @@ class CompletionWriter(Completions):
         opcode = _IS_SEND_BIT | SEND_OPCODES[operation]
         self._collected.append(CQE.pack(self._qpn, 0, 0, length, index & 0xFFFF, opcode))
 
-    def post_collected(self) -> None:
+    def post_collected(self, left: int = 0) -> None:
         entries, self._collected = self._collected, []
-        self._post_many(self._send_cqn, entries)
+        self._post_many(self._send_cqn, entries, [left] * len(entries))
 
     def forget_collected(self) -> None:
         self._collected = []
@@ -160,7 +164,7 @@ class CompletionWriter(Completions):
         entries: list[bytes] = []
         for (work, frame), verdict in zip(receives, verdicts, strict=True):
             entries.append(frame_cqe(self._qpn, work.index, len(frame), verdict))
-        self._post_many(self._recv_cqn, entries)
+        self._post_many(self._recv_cqn, entries, [verdict[-1] for verdict in verdicts])
 
     def fail_receive(self, index: int, status: CompletionStatus, cqn: int = -1) -> None:
         self.diagnostics.receive_failed(status)
@@ -176,50 +180,61 @@ class CompletionWriter(Completions):
             self._qpn, index & 0xFFFF, VENDOR_SYNDROME, SYNDROMES[status], side | OPCODE_ERROR
         )
 
-    def _post(self, cqn: int, cqe: bytes, solicited: bool = False, error: bool = False) -> None:
+    def _post(
+        self, cqn: int, cqe: bytes, solicited: bool = False, error: bool = False, when: int = 0
+    ) -> None:
+        """Write the entry of an event at `when`, monotonic time in ns; without it, of one now."""
         if self._qpn in self._faults.completions:
-            self._post_faulty(cqn, cqe, solicited, error)
+            self._post_faulty(cqn, cqe, solicited, error, when)
         else:
-            self._write(cqn, cqe, solicited, error)
+            self._write(cqn, cqe, solicited, error, when)
 
-    def _post_faulty(self, cqn: int, cqe: bytes, solicited: bool, error: bool) -> None:
+    def _post_faulty(self, cqn: int, cqe: bytes, solicited: bool, error: bool, when: int) -> None:
         """Write what the armed faults make of an entry, now and later."""
+        when = when or monotonic_ns()
         for seconds, entry in self._faults.completion(self._qpn, cqe):
             if seconds:
-                self._write_later(seconds, cqn, entry, solicited, error)
+                self._write_later(seconds, cqn, entry, solicited, error, when)
             else:
-                self._write(cqn, entry, solicited, error or entry != cqe)
+                self._write(cqn, entry, solicited, error or entry != cqe, when)
 
     def _write_later(
-        self, seconds: float, cqn: int, cqe: bytes, solicited: bool, error: bool
+        self, seconds: float, cqn: int, cqe: bytes, solicited: bool, error: bool, when: int
     ) -> None:
         """Write an entry then, unless the queue pair is gone: drivers know no other number."""
         queue = self._cqs.get(cqn)
 
         def write() -> None:
             if self._faults.has_pair(self._qpn) and self._cqs.get(cqn) is queue:
-                self._write(cqn, cqe, solicited, error)
+                self._write(cqn, cqe, solicited, error, when)
 
         self._bus.call_later(seconds, write)
 
-    def _write(self, cqn: int, cqe: bytes, solicited: bool, error: bool) -> None:
+    def _write(self, cqn: int, cqe: bytes, solicited: bool, error: bool, when: int) -> None:
         queue = self._cqs.get(cqn)
         if queue is None:
             self._absent(cqn)
         else:
+            if queue.timestamps:
+                cqe = stamped(cqe, when or monotonic_ns())
             queue.post(cqe, solicited, error)
             if queue.broken:
                 self._lose()
 
-    def _post_many(self, cqn: int, entries: list[bytes]) -> None:
+    def _post_many(self, cqn: int, entries: list[bytes], times: Sequence[int]) -> None:
+        """Write the entries of events at these `times`, as in `_post`."""
         if self._qpn in self._faults.completions:
-            for entry in entries:
-                self._post_faulty(cqn, entry, False, False)
+            for entry, when in zip(entries, times, strict=True):
+                self._post_faulty(cqn, entry, False, False, when)
             return
         queue = self._cqs.get(cqn)
         if queue is None:
             self._absent(cqn)
         else:
+            if queue.timestamps:
+                now = monotonic_ns()
+                events = zip(entries, times, strict=True)
+                entries = [stamped(entry, when or now) for entry, when in events]
             queue.post_many(entries)
             if queue.broken:
                 self._lose()
@@ -241,7 +256,7 @@ class CompletionWriter(Completions):
 
 def frame_cqe(qpn: int, index: int, length: int, verdict: Verdict) -> bytes:
     """Return the completion entry of an Ethernet frame of `length` bytes."""
-    kind, tag, found, checksum, rss_hash = verdict
+    kind, tag, found, checksum, rss_hash, _ = verdict
     return FRAME_CQE.pack(
         _TAG_BITS[kind] | qpn,
         rss_hash,

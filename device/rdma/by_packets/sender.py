@@ -7,6 +7,7 @@ guest memory, one timer, completions.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import monotonic_ns
 from typing import Final
 
 from bluebridge.device.fabric.messages import ConnectedPacket
@@ -70,6 +71,7 @@ class PacketSender(ConnectedSender):
         super().__init__(qp)
         self.congestion = Congestion(qp)
         self.pacer: Pacer | None = None
+        self._left = 0  # when the last packet left, of a connection without answers
         self._delay: float | None = None  # of the timer that runs from the next departure
         self._requester: PacketRequester | None = None
         self._works: dict[int, SendWork] = {}
@@ -200,6 +202,8 @@ class PacketSender(ConnectedSender):
         qp.spent += MESSAGE_COST + size
         qp.traffic.sent(1, size)
         packet.service = SERVICES[qp.role]
+        if not self._reliable:
+            self._left = monotonic_ns()
         qp.port.send_packet(ConnectedPacket(qp.route, qp.remote_qpn, packet, qp.qpn))
 
     # -- congestion ---------------------------------------------------------------------------
@@ -243,7 +247,9 @@ class PacketSender(ConnectedSender):
         work = self._works.pop(done.work.index)
         if done.status is None:
             if work.signalled:
-                self._qp.completions.complete_send(work.index, work.operation, work.length)
+                self._qp.completions.complete_send(
+                    work.index, work.operation, work.length, self._left
+                )
             return False
         self._qp.completions.fail_send(work.index, done.status)
         return True

@@ -6,6 +6,7 @@ PSNs still advance by the packets the path MTU makes of it.
 
 from __future__ import annotations
 
+from time import monotonic_ns
 from typing import Final
 
 from bluebridge.device import pieces
@@ -121,10 +122,11 @@ class Requester(RetryingSender):
         if work.length > WHOLE_BYTES:
             self._start_parts(work)
             return
+        left = monotonic_ns()
         self.transmit(work, note=True)
         if not self._reliable:
             if self.pending and not work.status:
-                self._complete_head()
+                self._complete_head(left)
         elif self.pending:
             self._start_timer()
 
@@ -198,15 +200,16 @@ class Requester(RetryingSender):
         except (AccessError, DmaError) as error:
             self._forbidden(work, error)
             return
+        left = monotonic_ns()
         qp.port.send(request)
         if not self._reliable and self.pending and self.pending[0] is work:
-            self._part_done(work)
+            self._part_done(work, left)
             self._go_on()
 
-    def _part_done(self, work: SendWork) -> None:
+    def _part_done(self, work: SendWork, left: int = 0) -> None:
         """Send the next part in a later turn, or complete the message after its last part."""
         if self._parts.advance(work):
-            self._complete_head()
+            self._complete_head(left)
         else:
             self._reset_retries()
             self._proceed()
@@ -293,13 +296,13 @@ class Requester(RetryingSender):
             return
         self._complete_head()
 
-    def _complete_head(self) -> None:
+    def _complete_head(self, left: int = 0) -> None:
         work = self.pending.popleft()
         if work.returns_data:
             self._reads -= 1
         self._reset_retries()
         if work.signalled:
-            self._qp.completions.complete_send(work.index, work.operation, work.length)
+            self._qp.completions.complete_send(work.index, work.operation, work.length, left)
         if self.pending and self.pending[0].status:
             self.fail(CompletionStatus(self.pending[0].status))
 

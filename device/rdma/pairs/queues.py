@@ -66,9 +66,10 @@ class SharedReceiveQueues(ABC):
         """Return the shared receive queue `srqn`; None unless hardware owns it."""
 
 
-Verdict = tuple[int, int, int, int, int]
+Verdict = tuple[int, int, int, int, int, int]
 """Words of a completion about a frame: kind of the tag that was stripped (`NO_TAG`, `CUSTOMER_TAG`,
-`SERVICE_TAG`) and the tag, findings and checksum (`ethernet.frames.verdicts`), RSS hash."""
+`SERVICE_TAG`) and the tag, findings and checksum (`ethernet.frames.verdicts`), RSS hash, and the
+monotonic time of arrival in ns."""
 
 NO_TAG, CUSTOMER_TAG, SERVICE_TAG = range(3)
 
@@ -77,7 +78,8 @@ class Completions(ABC):
     """The reporter of completions and asynchronous events of one queue pair.
 
     `lost` is called, later, when a completion queue takes no more entries; `diagnostics` are the
-    counters of the queue pair's port.
+    counters of the queue pair's port. `left` is the monotonic time in ns at which a send that
+    awaits no answer left the port: before its peer can have it. Without it a send is over now.
     """
 
     lost: Callable[[], None]
@@ -86,7 +88,7 @@ class Completions(ABC):
     # -- sends --------------------------------------------------------------------------------
 
     @abstractmethod
-    def complete_send(self, index: int, operation: int, length: int) -> None:
+    def complete_send(self, index: int, operation: int, length: int, left: int = 0) -> None:
         """Complete a send work request successfully; `index` is its free-running number."""
 
     @abstractmethod
@@ -98,7 +100,7 @@ class Completions(ABC):
         """Note a successful send work request, which `post_collected` will complete."""
 
     @abstractmethod
-    def post_collected(self) -> None:
+    def post_collected(self, left: int = 0) -> None:
         """Complete the sends that were collected, with one event for all of them."""
 
     @abstractmethod

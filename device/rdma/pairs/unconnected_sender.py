@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import monotonic_ns
+
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.rdma.memory.region import AccessError
@@ -20,6 +22,7 @@ class UnconnectedSender(SendEngine):
 
     def execute(self, work: SendWork) -> None:
         """Send one message, or complete its entry in error."""
+        left = monotonic_ns()
         try:
             if work.operation != NOP:
                 self._send(work)
@@ -29,7 +32,7 @@ class UnconnectedSender(SendEngine):
             self._fail(work.index, CompletionStatus.LOCAL_PROT_ERR, fault)
         else:
             if work.signalled:
-                self._qp.completions.complete_send(work.index, work.operation, work.length)
+                self._qp.completions.complete_send(work.index, work.operation, work.length, left)
 
     def refuse(self, index: int, error: WorkError) -> None:
         """Complete an entry that makes no sense in error."""

@@ -9,21 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bluebridge.device.layout.buslog import What
-from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, QUERY_DEV_CAP, DevFlag
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import CQC
 from bluebridge.device.layout.mlx4.cqe import (
     CQE,
     OPCODE_RESIZE,
-    TS_HIGH_OFFSET,
-    TS_LOW_OFFSET,
     CompletionStatus,
 )
 from bluebridge.device.layout.net.roce import Op
 from bluebridge.device.mlx4.rings import work_requests
 from bluebridge.device.mlx4.rings.send_queue import SendRing
-from bluebridge.device.mlx4.settings.capabilities import CORE_CLOCK_MHZ
 from bluebridge.device.mlx4.settings.config import Features
 from bluebridge.device.rdma.connected.responder import MASK, operate
 from bluebridge.device.rdma.work import WorkError
@@ -158,15 +154,15 @@ class LargeDriver(Driver):
         return mailbox
 
 
-def make(driver: Driver, *, timestamps: int = 0, log_size: int = LOG_SIZE) -> int:
+def make(driver: Driver) -> int:
     """SW2HW_CQ; where its ring is."""
-    address, mtt = driver.buffer(LARGE << log_size)
+    address, mtt = driver.buffer(LARGE << LOG_SIZE)
     driver.command(
         Opcode.SW2HW_CQ,
         bytes(
             CQC.pack(
-                log_size=log_size, uar=UAR_PAGE, eqn=COMP_EQN, mtt_addr=mtt,
-                doorbell_record=driver.host.allocate(64, 64), timestamps=timestamps,
+                log_size=LOG_SIZE, uar=UAR_PAGE, eqn=COMP_EQN, mtt_addr=mtt,
+                doorbell_record=driver.host.allocate(64, 64),
             )
         ),
         CQN,
@@ -221,28 +217,3 @@ def test_resizing_large_entries() -> None:
     assert driver.host.peek(address + LARGE + 63, 1)[0] == OPCODE_RESIZE
     queue.post(plain(1))
     assert driver.host.peek(new + 2 * LARGE + 32, 32) == plain(1)
-
-
-def clock_of(entry: bytes) -> int:
-    """The timestamp of an entry."""
-    high = int.from_bytes(entry[TS_HIGH_OFFSET : TS_HIGH_OFFSET + 4], "big")
-    return high << 16 | int.from_bytes(entry[TS_LOW_OFFSET : TS_LOW_OFFSET + 2], "big")
-
-
-@pytest.mark.parametrize("large", [False, True])
-def test_timestamps_are_those_of_the_clock(large: bool) -> None:
-    driver = (LargeDriver() if large else Driver()).start()
-    address = make(driver, timestamps=1)
-    stride = LARGE if large else 32
-    assert QUERY_DEV_CAP.get(driver.query(Opcode.QUERY_DEV_CAP), "timestamps") == 1
-    assert INIT_HCA.get(driver.query(Opcode.QUERY_HCA), "core_clock") == CORE_CLOCK_MHZ
-    queue = driver.completion_queue(CQN)
-    ticks = []
-    for index in range(2):
-        before = int.from_bytes(driver.hca.bar_read(0, bar0.CLOCK_OFFSET, 8), "big")
-        queue.post(plain(index))
-        entry = driver.host.peek(address + index * stride + stride - 32, 32)
-        assert before <= clock_of(entry) <= driver.read32(8) << 32 | driver.read32(12)
-        assert (CQE.get(entry, "byte_count"), CQE.get(entry, "opcode")) == (index, 8)
-        ticks.append(clock_of(entry))
-    assert ticks == sorted(ticks)
