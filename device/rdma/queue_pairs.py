@@ -186,11 +186,17 @@ class QueuePairs:
             responder.receive_packet(packet)
 
     def _comes_from_peer(self, qp: QueuePair, port: Port, route: Route) -> bool:
-        """Return True if a message came on the path of a connection, else log that it did not."""
+        """Return True if a message came on the path of a connection, else log that it did not.
+
+        The path is that of the context in both directions, the version of RoCE included; hop
+        limit, traffic class and flow label are the sender's own affair.
+        """
         own = qp.route
         if (
             route.smac != own.dmac
             or route.sgid != own.dgid
+            or route.dgid != own.sgid
+            or route.roce != own.roce
             or route.vlan != own.vlan
             or qp.port is not port
             or (route.pkey != own.pkey and not partitions_match(route.pkey, own.pkey))
@@ -206,9 +212,11 @@ class QueuePairs:
         peer is (InfiniBand vol. 1, 9.6.1.2).
         """
         if qp.state is not PairState.INIT and self._foreign_messages.admits():
+            version = qp.route.roce
+            why = "not its peer" if route.roce == version else f"RoCE v{route.roce}, not v{version}"
             self._bus.note(
                 Kind.NOTE,
-                f"QP {qp.qpn:#x}: dropped a message of {route.smac.hex(':')}, not its peer "
+                f"QP {qp.qpn:#x}: dropped a message of {route.smac.hex(':')}, {why} "
                 f"({self._foreign_messages.count} so far)",
                 obj=qp.qpn,
             )

@@ -13,6 +13,7 @@ from bluebridge.device.layout.mlx4 import uar
 from bluebridge.device.layout.mlx4.commands import Opcode, OptPar, SetPort
 from bluebridge.device.layout.mlx4.contexts import QPC, SRQC, WORK_RING_UNIT, ServiceType
 from bluebridge.device.layout.mlx4.cqe import CQE, ERROR_CQE, OPCODE_ERROR
+from bluebridge.device.layout.mlx4.ports import ROCE_ADDRESS
 from bluebridge.device.layout.mlx4.wqe import (
     CQE_REQUEST,
     FENCE,
@@ -284,6 +285,13 @@ def inline(payload: bytes) -> bytes:
     return raw.ljust(-(-len(raw) // 16) * 16, b"\0")
 
 
+def gid_table(*entries: tuple[bytes, int]) -> bytes:
+    """SET_PORT ROCE_ADDR as `mlx4_ib_update_gids_v1_v2` builds it."""
+    return b"".join(
+        bytes(ROCE_ADDRESS.pack(gid=gid, version=version)) for gid, version in entries
+    ).ljust(4096, b"\0")
+
+
 def remote(address: int, rkey: int) -> bytes:
     """A remote address segment."""
     return pack(">QI4x", address, rkey)
@@ -344,4 +352,14 @@ class Pair:
         self.b.host.run()
 
 
-__all__ = ["Node", "Pair", "SendOpcode", "TestQp", "Wc", "data", "inline", "remote"]
+__all__ = [
+    "Node",
+    "Pair",
+    "SendOpcode",
+    "TestQp",
+    "Wc",
+    "data",
+    "gid_table",
+    "inline",
+    "remote",
+]

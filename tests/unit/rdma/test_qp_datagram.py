@@ -17,7 +17,7 @@ from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP, BmmeFlag
 from bluebridge.device.layout.mlx4.commands import Opcode, SetPort, Status
 from bluebridge.device.layout.mlx4.contexts import QPC, ROCE_MODE_V2, QpState, ServiceType
 from bluebridge.device.layout.mlx4.cqe import CQE, CompletionStatus, RecvOpcode
-from bluebridge.device.layout.mlx4.ports import CONFIG_DEV, CONFIG_DEV_ROCE_PORT, ROCE_ADDRESS
+from bluebridge.device.layout.mlx4.ports import CONFIG_DEV, CONFIG_DEV_ROCE_PORT
 from bluebridge.device.layout.mlx4.wqe import DATAGRAM
 from bluebridge.device.layout.net.ethernet import NO_VLAN
 from bluebridge.device.layout.net.ip import (
@@ -31,7 +31,16 @@ from bluebridge.device.layout.net.ip import (
 from bluebridge.device.layout.net.roce import BTH, DETH, GRH, GSI_QKEY, BthOpcode, ipv4_gid
 from bluebridge.device.mlx4.settings.config import Features
 from tests.models.hca_commands import CommandDriver
-from tests.models.rdma_node import Node, Pair, SendOpcode, TestQp, data, inline, remote
+from tests.models.rdma_node import (
+    Node,
+    Pair,
+    SendOpcode,
+    TestQp,
+    data,
+    gid_table,
+    inline,
+    remote,
+)
 from tests.models.watched_fabric import WatchedFabric
 
 GSI = 514
@@ -306,13 +315,6 @@ PRO = Features(pro=True)
 HELPER = 0x310
 """The QP number of the queue pair that sends for QP1 with UDP headers."""
 IPV6_GID = bytes.fromhex("fe800000000000000000000000000001")
-
-
-def gid_table(*entries: tuple[bytes, int]) -> bytes:
-    """SET_PORT ROCE_ADDR as `mlx4_ib_update_gids_v1_v2` builds it."""
-    return b"".join(
-        bytes(ROCE_ADDRESS.pack(gid=gid, version=version)) for gid, version in entries
-    ).ljust(4096, b"\0")
 
 
 class ProPair(Pair):

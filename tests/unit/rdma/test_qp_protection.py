@@ -7,12 +7,15 @@ from struct import pack
 import pytest
 
 from bluebridge.device.fabric.messages import Request, Response, Route
-from bluebridge.device.layout.mlx4.contexts import QpState, ServiceType
+from bluebridge.device.layout.mlx4.commands import SetPort
+from bluebridge.device.layout.mlx4.contexts import ROCE_MODE_V2, QpState, ServiceType
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.net.roce import Op, Syndrome
 from bluebridge.device.rdma.memory.region import Rights
+from tests.models.packet_pair import PacketPair
 from tests.models.rdma_node import Node, Pair, SendOpcode, data, inline, remote
+from tests.unit.rdma.test_qp_datagram import ProPair
 
 READ = int(Rights.LOCAL_READ)
 LOCAL = READ | int(Rights.LOCAL_WRITE)
@@ -216,3 +219,39 @@ def test_a_flood_of_strangers_does_not_fill_the_log() -> None:
         pair.fabric.send(third.port, Request(Op.WRITE, route, 1, pair.qb.qpn, 100, 1, 0))
     told = sum("not its peer" in text for _, text, _ in pair.b.host.notes)
     assert 1 < told < 110
+
+
+@pytest.mark.parametrize("network", [ProPair, PacketPair], ids=["messages", "packets"])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_peer_of_the_other_version_of_roce_is_not_reached(
+    network: type[Pair], version: int
+) -> None:
+    """Neither side takes the other's frames, which differ in Ethertype and UDP port."""
+    pair = network()
+    qa, qb = pair.a.create_qp(0x260), pair.b.create_qp(0x261)
+    modes = {1: {}, 2: {"roce_mode": ROCE_MODE_V2}}
+    pair.a.to_rtr(qa, pair.b, qb.qpn, **modes[version])
+    pair.b.to_rtr(qb, pair.a, qa.qpn, **modes[3 - version])
+    pair.a.to_rts(qa, pri_ack_timeout=10, retry_count=1)
+    pair.b.to_rts(qb)
+    target, rkey = pair.b.memory(4096)
+    pair.a.post_send(qa, SendOpcode.RDMA_WRITE, remote(target, rkey) + inline(b"wrong"))
+    pair.run(0.5)
+    assert pair.a.statuses(qa) == [CompletionStatus.TRANSPORT_RETRY_EXC_ERR]
+    assert pair.b.host.peek(target, 5) == bytes(5)
+    told = f"RoCE v{version}, not v{3 - version}"
+    assert any(told in text for _, text, _ in pair.b.host.notes)
+
+
+def test_a_message_for_another_gid_of_the_port_is_not_the_connections() -> None:
+    pair = Pair().connect()
+    target, rkey = pair.b.memory(4096)
+    other = bytes(15) + b"\x09"
+    pair.b.set_port(SetPort.GID_TABLE, (pair.b.gid + other).ljust(2048, b"\0"))
+    route = Route(pair.a.mac, pair.b.mac, pair.a.gid, other)
+    evil = [memoryview(bytearray(b"evil"))]
+    pair.fabric.send(
+        pair.a.port,
+        Request(Op.WRITE, route, pair.qa.qpn, pair.qb.qpn, 100, 1, 4, evil, target, rkey),
+    )
+    assert pair.b.host.peek(target, 4) == bytes(4)

@@ -1,0 +1,87 @@
+"""Two guests whose adapters are joined by a wire of packets."""
+
+from __future__ import annotations
+
+from bluebridge.device.buslog.writer import EventLog
+from bluebridge.device.fabric.faults.stage import FaultRules
+from bluebridge.device.fabric.interface import FabricPort
+from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.fabric.messages import Frames, Message
+from bluebridge.device.layout.mlx4.commands import SetPort
+from bluebridge.device.layout.mlx4.contexts import ROCE_MODE_V2
+from bluebridge.device.layout.net.roce import BthOpcode
+from bluebridge.device.mlx4.settings.config import Features
+from bluebridge.device.packets.reader import WirePacket, read_packet
+from bluebridge.device.rdma.by_packets.packet_wire import PacketWire
+from bluebridge.device.rdma.by_packets.sender import PacketSender
+from tests.models.faulty_pair import parsed
+from tests.models.rdma_node import Node, Pair, SendOpcode, data, gid_table, remote
+from tests.models.watched_fabric import WatchedFabric
+
+SIZE = 1 << 18
+STEP = 0.0005
+"""Seconds that both clocks move at a time."""
+
+
+class PacketPair(Pair):
+    """Two guests with Pro adapters on a wire of packets.
+
+    `packets` are those that left either, `reported` when B sent its reports.
+    """
+
+    def __init__(self) -> None:
+        self.fabric = LocalFabric()
+        self.watched = WatchedFabric(self.fabric)
+        self.packets: list[WirePacket] = []
+        self.reported: list[float] = []
+        features = Features(pro=True, packets=True)
+        wires = [PacketWire(self.watched, lambda act: self.a.host.call_soon(act))]
+        wires += [PacketWire(self.watched, lambda act: self.b.host.call_soon(act))]
+        self.a = Node("a", 1, wires[0], features=features)
+        self.b = Node("b", 2, wires[1], features=features)
+        for node in (self.a, self.b):
+            node.set_port(SetPort.ROCE_ADDR, gid_table((node.gid, 2)))
+        self.rules = FaultRules(self.a.host.call_later, EventLog())
+        for name, wire in zip("ab", wires, strict=True):
+            self.rules.add_link(name, name, wire, self.fabric)
+        self.watched.watch = self._note
+        self.qa, self.qb = self.a.create_qp(0x240), self.b.create_qp(0x250)
+        v2 = {"roce_mode": ROCE_MODE_V2}
+        self.a.to_rtr(self.qa, self.b, self.qb.qpn, **v2)
+        self.b.to_rtr(self.qb, self.a, self.qa.qpn, **v2)
+        self.a.to_rts(self.qa)
+        self.b.to_rts(self.qb)
+        self.source, self.lkey = self.a.memory(SIZE)
+        self.target, self.rkey = self.b.memory(SIZE)
+
+    def _note(self, source: FabricPort, message: Message) -> bool:
+        if isinstance(message, Frames):
+            self.packets.append(read_packet(bytes(message.trains[0].frames[0])))
+            if self.packets[-1].opcode == BthOpcode.CNP:
+                self.reported.append(self.b.host.now)
+        return True
+
+    def rule(self, words: str, link: str = "a") -> None:
+        """Put a rule into force."""
+        self.rules.add(link, parsed(words))
+
+    def write(self, opcode: int = SendOpcode.RDMA_WRITE, size: int = SIZE) -> float:
+        """A message, by A; the seconds until it is complete."""
+        segments = remote(self.target, self.rkey) + data((self.lkey, self.source, size))
+        self.a.post_send(self.qa, opcode, segments)
+        begin = self.a.host.now
+        while not (found := self.a.completions(self.qa)):
+            self.run(STEP)
+            assert self.a.host.now < begin + 60
+        assert [wc.status for wc in found] == [0]
+        return self.a.host.now - begin
+
+    def engine(self, node: Node) -> PacketSender:
+        """The sending half of a guest's queue pair."""
+        qp = node.adapter.qps.get((self.qa if node is self.a else self.qb).qpn)
+        assert qp is not None and isinstance(qp.engine, PacketSender)
+        return qp.engine
+
+    def reports(self) -> list[WirePacket]:
+        """The CNPs that were sent."""
+        return [packet for packet in self.packets if packet.opcode == BthOpcode.CNP]
