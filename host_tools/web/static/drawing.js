@@ -1,6 +1,8 @@
 "use strict";
 // The picture of the lab: hosts, functions, the wire; what is lit is where a step goes.
 
+const STACKED = 600;  // pixels of width below which the hosts stand one above the other
+const DOT = 7;
 const SVG = "http://www.w3.org/2000/svg";
 
 function svg(tag, attributes, text) {
@@ -13,6 +15,25 @@ function svg(tag, attributes, text) {
 class Drawing {
   constructor(lab) {
     this.lab = lab;
+    this.states = [];
+    this.way = [];
+    this.build();
+  }
+
+  // Put the picture into a part of the page; it is drawn anew where its width asks for the other form.
+  into(place) {
+    const fit = () => {
+      if (this.stacked !== place.clientWidth < STACKED) this.build(!this.stacked);
+      if (this.picture.parentNode !== place) place.replaceChildren(this.picture);
+    };
+    fit();
+    addEventListener("resize", fit);
+  }
+
+  // Two hosts side by side, or, where letters would be too small, one above the other.
+  build(stacked = false) {
+    const lab = this.lab;
+    this.stacked = stacked;
     this.centers = {};   // of places, by name
     this.boxes = {};
     this.edges = {};     // by "from|to", both ways
@@ -20,15 +41,18 @@ class Drawing {
     const hosts = Object.entries(lab.hosts);
     const most = Math.max(1, ...hosts.map(([, functions]) => functions.length));
     this.high = Math.max(210, 40 + most * 100);
-    this.picture = svg("svg", {viewBox: `0 0 900 ${this.high + 4}`, role: "img", "aria-labelledby": "picture-words"});
+    const size = stacked ? `0 0 374 ${2 * this.high + 24}` : `0 0 900 ${this.high + 4}`;
+    this.picture = svg("svg", {viewBox: size, role: "img", "aria-labelledby": "picture-words"});
     this.picture.append(svg("title", {id: "picture-words"}, this.words(hosts)));
     this.lines = svg("g", {});
     this.front = svg("g", {});
+    this.names = svg("g", {});
     hosts.slice(0, 2).forEach(([host, functions], side) => this.host(host, functions, side));
     this.wires();
-    this.picture.append(this.lines, this.front);
-    this.dot = svg("circle", {r: 7, class: "dot", visibility: "hidden"});
-    this.picture.append(this.dot);
+    this.dot = svg("circle", {r: DOT, class: "dot", visibility: "hidden"});
+    this.picture.append(this.lines, this.front, this.dot, this.names);
+    this.ports(this.states);
+    this.show(this.way);
   }
 
   words(hosts) {
@@ -38,10 +62,11 @@ class Drawing {
   }
 
   host(host, functions, side) {
-    const x = inner => side ? 900 - inner : inner;
-    this.picture.append(svg("rect", {x: side ? 530 : 4, y: 4, width: 366, height: this.high - 6, rx: 8, class: "host"}),
-      svg("text", {x: x(16), y: 24, "text-anchor": side ? "end" : "start", class: side ? "b" : "a"}, `host ${host}`));
-    const middle = this.high / 2 + 8;
+    const mirrored = side && !this.stacked, top = this.stacked ? side * (this.high + 20) : 0;
+    const x = inner => mirrored ? 900 - inner : inner;
+    this.picture.append(svg("rect", {x: mirrored ? 530 : 4, y: top + 4, width: 366, height: this.high - 6, rx: 8, class: "host"}),
+      svg("text", {x: x(16), y: top + 24, "text-anchor": mirrored ? "end" : "start", class: side ? "b" : "a"}, `host ${host}`));
+    const middle = top + this.high / 2 + 8;
     this.box(`${host}:cpu`, x(66), middle - 46, 96, "processor");
     this.box(`${host}:memory`, x(66), middle + 46, 96, "memory");
     this.box(`${host}:port`, x(180), middle, 78, "root port");
@@ -49,11 +74,11 @@ class Drawing {
     this.edge(`${host}:memory`, `${host}:port`);
     const step = (this.high - 40) / Math.max(1, functions.length);
     functions.forEach((each, i) => {
-      this.box(each.name, x(302), 34 + step * (i + 0.5) - 22, 112, each.title);
+      this.box(each.name, x(302), top + 34 + step * (i + 0.5) - 22, 112, each.title);
       const [cx, cy] = this.centers[each.name];
       this.rates[each.name] = [34, 47, 60].map(down =>
         svg("text", {x: cx, y: cy + down, "text-anchor": "middle", class: "dim"}));
-      this.front.append(...this.rates[each.name]);
+      this.names.append(...this.rates[each.name]);
       this.edge(`${host}:port`, each.name);
     });
   }
@@ -63,8 +88,9 @@ class Drawing {
     const box = svg("rect", {x: cx - width / 2, y: cy - 22, width, height: 44, rx: 5, class: "box"});
     this.boxes[name] = box;
     const own = title !== "processor" && title !== "memory" && title !== "root port";
-    this.front.append(box, svg("text", {x: cx, y: own ? cy - 2 : cy + 4, "text-anchor": "middle"}, own ? name : title));
-    if (own) this.front.append(svg("text", {x: cx, y: cy + 14, "text-anchor": "middle", class: "dim"}, title));
+    this.front.append(box);
+    this.names.append(svg("text", {x: cx, y: own ? cy - 2 : cy + 4, "text-anchor": "middle", class: "name"}, own ? name : title));
+    if (own) this.names.append(svg("text", {x: cx, y: cy + 14, "text-anchor": "middle", class: "dim name"}, title));
   }
 
   edge(from, to) {
@@ -86,17 +112,28 @@ class Drawing {
 
   // Light the way of a step and send a dot along it.
   show(way) {
+    this.way = way;
     for (const lit of this.picture.querySelectorAll(".lit")) lit.classList.remove("lit");
-    const stops = [];
+    const passed = [];
     let before = null;
     for (const name of way) {
       if (!(name in this.centers)) continue;
       this.boxes[name].classList.add("lit");
       if (before !== null) this.edges[`${before}|${name}`]?.classList.add("lit");
       before = name;
-      stops.push(this.centers[name]);
+      passed.push(name);
     }
-    this.move(stops);
+    this.move(passed.length > 1 ? passed.slice(1).flatMap((name, i) => [this.border(passed[i], name), this.border(name, passed[i])])
+      : passed.map(name => this.border(name, `${name.split(":")[0]}:port`)));
+  }
+
+  // Where a dot on the line from a place to another touches its box: it stays off the names.
+  border(from, to) {
+    const [x, y] = this.centers[from], [tx, ty] = this.centers[to] ?? [x, y + 1], box = this.boxes[from];
+    const dx = tx - x, dy = ty - y, wide = box.width.baseVal.value / 2, high = box.height.baseVal.value / 2;
+    const part = Math.min(dx ? wide / Math.abs(dx) : 1, dy ? high / Math.abs(dy) : 1);
+    const out = part + DOT / Math.hypot(dx, dy);
+    return [x + dx * out, y + dy * out];
   }
 
   move(stops) {
@@ -136,6 +173,7 @@ class Drawing {
   }
 
   ports(states) {
+    this.states = states;
     const broken = new Set(), out = new Set();
     for (const each of states) {
       const name = each.port.split("/")[0];

@@ -158,6 +158,7 @@ class List {
       const row = el("tr", undefined, each.failed ? "bad" : each.members ? "fold" : "");
       for (const [, value, cls] of COLUMNS) row.append(el("td", value(each), cls));
       row.cells[4].title = each.title;
+      row.cells[7].title = each.status;
       row.dataset.number = each.id ?? each.number;
       if (each.members) row.setAttribute("aria-expanded", this.unfolded.has(each.number));
       row.setAttribute("aria-selected", !each.members && each.number === chosen);

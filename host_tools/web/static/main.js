@@ -34,7 +34,8 @@ async function begin() {
   options(lab);
   const drawing = new Drawing(lab), hardware = new Hardware(lab, drawing);
   player = new Player(drawing);
-  $("drawing").append(drawing.picture);
+  drawing.into($("drawing"));
+  ["a", "b"].forEach((name, i) => { $(`legend-${name}`).textContent = `host ${theHosts[i]}`; $(`legend-${name}`).parentNode.hidden = i >= theHosts.length; });
   const list = new List(player, {...lab.log, saved: lab.saved});
   theAxis = new TimeAxis(lab.log, first => { $("follow").checked = false; $("first").value = first; list.search(); });
   player.queues.busy = () => list.searching;

@@ -10,6 +10,7 @@ class Player {
     $("back").onclick = () => { this.pause(); this.go(this.at - 1); };
     $("on").onclick = () => { this.pause(); this.go(this.at + 1); };
     $("run").onclick = () => this.timer ? this.pause() : this.play();
+    $("whole-steps").onchange = () => $("steps").classList.toggle("whole", $("whole-steps").checked);
     $("zeros").onchange = () => $("named").classList.toggle("all", $("zeros").checked);
     this.buttons();
   }
@@ -29,7 +30,8 @@ class Player {
     $("chosen").className = chosen.failed ? "bad" : "";
     $("notes").replaceChildren(...chosen.notes.map(note => el("p", note)));
     this.list();
-    this.go(0);
+    if (play && !scrolls()) $("play").scrollIntoView();
+    this.go(0, !play);
     if (play) this.play();
   }
 
@@ -46,9 +48,9 @@ class Player {
       time.append(bar);
       words.style.paddingLeft = 6 + 14 * Math.min(step.depth, 12) + "px";
       words.append(el("div", `${step.type}${step.length ? `, ${step.length} bytes` : ""}${step.address ? ` at ${step.address}` : ""}: ${step.what}`));
-      if (step.decoded && step.decoded !== step.what) words.append(el("div", step.decoded));
-      if (step.data) words.append(el("div", step.data.replace(/../g, "$& "), "data"));
-      if (step.kept) words.append(el("div", step.kept, "kept"));
+      if (step.decoded && step.decoded !== step.what) words.append(el("div", step.decoded, "more"));
+      if (step.data) words.append(el("div", step.data.replace(/../g, "$& "), "data more"));
+      if (step.kept) words.append(el("div", step.kept, "kept more"));
       row.append(el("td", step.number), time);
       if (modelled) row.append(el("td", step.modelled === undefined ? "-" : step.modelled.toFixed(3)));
       row.append(el("td", step.device, hosts()[0] === hostOf(step.device) ? "a" : "b"), words);
@@ -58,14 +60,16 @@ class Player {
     }));
   }
 
-  go(place) {
+  // Show a step; `still` where the page must not move.
+  go(place, still) {
     if (place < 0 || place >= this.steps.length) return;
     const rows = $("steps").rows;
     for (const row of rows) row.classList.remove("now");
     this.at = place;
     const step = this.steps[place], row = rows[place + 1];
     row.classList.add("now");
-    if ($("play").scrollHeight > $("play").clientHeight) row.scrollIntoView({block: "nearest"});  // else the whole page would move
+    if (!still) this.reveal(row);
+    theAxis?.mark(this.chosen.at + step.us / 1e6);
     $("place").textContent = `step ${place + 1} of ${this.steps.length}`;
     const said = step.decoded || step.what;
     $("step").replaceChildren(el("span", `${place + 1}. ${wayWords(step)}: ${step.caption || said}`),
@@ -74,6 +78,15 @@ class Player {
     this.fields(step);
     this.queues.show(step.number, this.chosen);
     this.buttons();
+  }
+
+  // Bring the step's row below the controls, which stay: within #play, or in the page where #play does not scroll.
+  reveal(row) {
+    const inside = scrolls(), now = $("now").getBoundingClientRect();
+    const top = inside ? $("play").getBoundingClientRect().top + now.height : now.height;
+    const bottom = inside ? $("play").getBoundingClientRect().bottom : innerHeight, box = row.getBoundingClientRect();
+    const by = box.top < top ? box.top - top : Math.max(0, Math.min(box.bottom - bottom, box.top - top));
+    (inside ? $("play") : window).scrollBy(0, by);
   }
 
   // The bytes of a step by the names of the register reference.
@@ -117,6 +130,9 @@ class Player {
     $("on").disabled = this.at >= this.steps.length - 1;
   }
 }
+
+// Whether the steps scroll in a part of the page, as on a wide screen; else the page does.
+const scrolls = () => getComputedStyle($("play")).overflowY === "auto";
 
 // The way of a step in words, for those who do not see the drawing.
 function wayWords(step) {

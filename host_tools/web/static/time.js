@@ -13,6 +13,7 @@ class TimeAxis {
     this.shown = [0, 0];   // the events that the list has
     this.moments = [];
     this.at = 0;           // the part that keys have chosen
+    this.step = undefined; // when the step that is shown happened
     this.strip = $("overview");
     this.buttons();
     this.pointer();
@@ -89,6 +90,8 @@ class TimeAxis {
       mark.append(svg("title", {}, `event ${each.number}, ${each.of}: ${each.text || each.kind}`));
       picture.append(mark);
     }
+    if (this.step >= since && this.step <= until)
+      picture.append(svg("rect", {x: x(this.step) - 1, y: 0, width: 3, height: high - AXIS, class: "step"}));
     [...lanes.map(([name]) => name), "faults"].forEach((name, lane) =>
       picture.append(svg("text", {x: 0, y: LANE * (lane + 1) - 2}, name)));
     for (const [when, label] of ticks(since, until, Math.max(2, wide / 110)))
@@ -108,6 +111,12 @@ class TimeAxis {
   // The events that the list shows are marked.
   here(first, end) {
     this.shown = [first, end];
+    this.draw();
+  }
+
+  // The time of the step that is shown is marked.
+  mark(when) {
+    this.step = when;
     this.draw();
   }
 

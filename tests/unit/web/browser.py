@@ -60,6 +60,11 @@ class Browser:
         features = [{"name": "prefers-color-scheme", "value": "dark"}]
         self._call("Emulation.setEmulatedMedia", features=features)
 
+    def still(self) -> None:
+        """From now on the user wants no motion."""
+        features = [{"name": "prefers-reduced-motion", "value": "reduce"}]
+        self._call("Emulation.setEmulatedMedia", features=features)
+
     def open(self, address: str) -> None:
         """Go to a page."""
         self._call("Page.navigate", url=address)

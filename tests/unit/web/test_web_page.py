@@ -171,6 +171,101 @@ def test_what_went_wrong_stands_on_the_axis(chromium: Browser, tmp_path: Path) -
         chromium.wait(f"document.querySelector('#rows tr').dataset.number >= {number}")
 
 
+SCREENS = [(1500, 950), (390, 844)]
+
+
+def _boxes(page: Browser, selector: str) -> list[dict[str, float]]:
+    """Where the elements that match are seen, in pixels."""
+    script = (
+        f"[...document.querySelectorAll({selector!r})].map(e => e.getBoundingClientRect().toJSON())"
+    )
+    found: list[dict[str, float]] = page.run(script)
+    return found
+
+
+def _apart(one: dict[str, float], other: dict[str, float]) -> bool:
+    return (
+        one["right"] <= other["left"]
+        or other["right"] <= one["left"]
+        or one["bottom"] <= other["top"]
+        or other["bottom"] <= one["top"]
+    )
+
+
+@pytest.fixture(params=SCREENS, ids=lambda size: f"{size[0]}x{size[1]}")
+def screen(
+    chromium: Browser, log: Path, request: pytest.FixtureRequest
+) -> Iterator[tuple[Browser, int]]:
+    """The page on a screen of that size, and the screen's height; nothing moves by itself."""
+    chromium.size(*request.param)
+    chromium.still()
+    try:
+        with shown(chromium, log):
+            chromium.wait("document.querySelectorAll('#fields tr').length > 0")
+            yield chromium, request.param[1]
+    finally:
+        chromium.size(1500, 950)
+
+
+def test_controls_stay_and_the_step_is_in_sight(screen: tuple[Browser, int]) -> None:
+    """While one steps the controls do not move, and the step's row is below them."""
+    page, height = screen
+    page.click("#rows tr:nth-child(3)")
+    page.wait("document.getElementById('chosen').innerText.includes('100 bytes')")
+    page.run("player.pause()")
+    tops, steps = [], page.run("player.steps.length")
+    assert steps > 6
+    for number in range(1, steps + 1):
+        page.wait(f"document.getElementById('place').innerText.startsWith('step {number} of')")
+        (controls,), (now,), (row,) = (
+            _boxes(page, each) for each in ("#controls", "#now", "#steps tr.now")
+        )
+        tops.append(controls["top"])
+        assert controls["top"] >= 0 and controls["bottom"] <= height
+        assert now["bottom"] - 1 <= row["top"] and row["bottom"] <= height + 1, number
+        page.click("#on")
+    assert max(tops) - min(tops) < 2
+
+
+def test_most_steps_are_seen_at_once(screen: tuple[Browser, int]) -> None:
+    page, height = screen
+    page.click("#rows tr:nth-child(3)")
+    page.wait("document.getElementById('chosen').innerText.includes('100 bytes')")
+    page.run("player.pause()")
+    rows = _boxes(page, "#steps tr:not(:first-child)")
+    assert sum(row["top"] >= 0 and row["bottom"] <= height for row in rows) >= len(rows) - 2
+
+
+def test_no_activity_is_cut_and_no_letter_is_small(screen: tuple[Browser, int]) -> None:
+    page, _ = screen
+    titles = "[...document.querySelectorAll('#rows td:nth-child(5)')]"
+    cut = f"{titles}.filter(cell => cell.scrollWidth > cell.clientWidth)"
+    assert page.run(f"{cut}.map(cell => cell.innerText)") == []
+    letters = """[...document.querySelectorAll('#drawing text')].map(each =>
+        parseFloat(getComputedStyle(each).fontSize) * player.drawing.picture.getScreenCTM().a)"""
+    assert min(page.run(letters)) >= 8.5
+
+
+def test_the_dot_covers_no_name(screen: tuple[Browser, int]) -> None:
+    page, _ = screen
+    for _ in range(page.run("player.steps.length")):
+        (dot,) = _boxes(page, "#drawing .dot")
+        names = [name for name in _boxes(page, "#drawing text") if name["width"]]
+        assert all(_apart(dot, name) for name in names)
+        page.click("#on")
+
+
+def test_the_axis_marks_the_step_and_says_its_colours(screen: tuple[Browser, int]) -> None:
+    page, _ = screen
+    assert {"host a", "host b", "this step", "no events"} <= set(page.text("legend").split("\n"))
+    page.run("theAxis.look(theAxis.begin, player.chosen.at + player.steps.at(-1).us / 1e6)")
+    (first,) = _boxes(page, "#overview .step")
+    while not page.run("document.getElementById('on').disabled"):
+        page.click("#on")
+    (last,) = _boxes(page, "#overview .step")
+    assert first["left"] < last["left"]
+
+
 @pytest.mark.parametrize("width", [390, 820])
 def test_the_page_fits_a_small_screen(chromium: Browser, log: Path, width: int) -> None:
     """Nothing is cut at the right; the list leaves room for what is below it."""
