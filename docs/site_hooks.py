@@ -39,6 +39,13 @@ _BESIDE = {
     "CHANGELOG.md": "changes.md",
 }
 """Documents that stand beside the folder, with their names on the site."""
+_MADE_FROM = {
+    "device/layout/reference.py": "registers.md",
+    "device/mlx4/commands/field_words.py": "fields.md",
+    "tests/mutants/tables": "mutants.md",
+    "guest/verbs": "api-reference.md",
+}
+"""Where the pages come from that only the site has: a link to there is one to the page."""
 _REGISTERS = "registers-"
 _SECTIONS = {
     "Start": ("index.md", "glossary.md"),
@@ -112,6 +119,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         path = posixpath.normpath(posixpath.join("docs", target))
         if not (ROOT / path).exists():
             return match[0]  # mkdocs tells of it
+        if path in _MADE_FROM:
+            return f"[{text}]({_MADE_FROM[path]})"
         return text if text.strip("`") == path else f"{text} (`{path}`)"
 
     return _LINK.sub(mended, markdown)

@@ -18,6 +18,7 @@ OUTSIDE = re.compile(
     r"""<(?:script|link rel="?stylesheet"?|img|iframe)[^>]*(?:src|href)="?https?:"""
 )
 HABITS = ("PETracer", "Wireshark", "Perfetto", "sysfs", "perf script")
+FILE_LINK = re.compile(r"\[[^\]]*\]\(([^)\s#:]+)(?:#[^)]*)?\)")
 COMMAND = re.compile(r"`bluebridge ([a-z]+)")
 
 
@@ -41,6 +42,24 @@ def test_every_page_is_there_and_can_be_searched(site: Path) -> None:
     assert {path.stem for path in site.glob("*.html")} >= names | {"index", "api-reference"}
     index = (site / "search" / "search_index.json").read_text()
     assert all(f'"{name}.html' in index for name in names)
+
+
+def test_links_of_the_sources_lead_to_files() -> None:
+    """Who reads the pages in the tree has no page that only the site has."""
+    pages = [*HOME.glob("*.md"), *(HOME / "docs").glob("*.md")]
+    links = [(page, name) for page in pages for name in FILE_LINK.findall(page.read_text())]
+    assert len(links) > 200
+    lost = [(page.name, name) for page, name in links if not (page.parent / name).exists()]
+    assert lost == []
+
+
+def test_the_readme_names_every_command_and_page() -> None:
+    from bluebridge.host_tools.arguments import COMMANDS
+
+    text = (HOME / "README.md").read_text()
+    assert COMMANDS.keys() - set(re.findall(r"bluebridge (\w+)", text)) == set()
+    pages = {f"docs/{path.name}" for path in (HOME / "docs").glob("*.md")}
+    assert pages - set(FILE_LINK.findall(text)) == set()
 
 
 def test_nothing_is_loaded_from_outside(site: Path) -> None:
