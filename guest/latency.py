@@ -27,6 +27,7 @@ from bluebridge.guest.verbs import (
     AccessFlags,
     Device,
     QpInit,
+    QpState,
     QpType,
     SendWr,
     Sge,
@@ -36,6 +37,10 @@ from bluebridge.guest.verbs import (
 )
 
 LARGEST = 1 << 16
+LOOKS = 500
+"""The number of looks at memory between two at the connection."""
+SECONDS = 30.0
+"""The time that the peer may take for its part of a round trip."""
 _ACCESS = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE
 _PSN = 0x1000
 
@@ -82,25 +87,35 @@ class PingPong:
 
     def play(self, size: int, count: int, *, first: bool) -> list[float]:
         """Return half of each round trip in microseconds; `VerbsError` when a write fails."""
-        heard, clock = self._memory.view, time.perf_counter_ns
+        clock = time.perf_counter_ns
         data = bytearray(size)
         request = self._request(data)
         last, times = size - 1, []
         for turn in range(1, count + 1):
             number = turn & 0xFF
             if not first:
-                while heard[last] != number:
-                    pass
+                self._hear(last, number)
             begun = clock()
             # The last byte lands last.
             data[-1] = self._memory.view[LARGEST + last] = number
             self._qp.post_send(request)
             self._complete()
             if first:
-                while heard[last] != number:
-                    pass
+                self._hear(last, number)
             times.append((clock() - begun) / 2000)
         return times
+
+    def _hear(self, index: int, number: int) -> None:
+        """Wait until the peer has written a byte. Raises `DeviceError` when it never will."""
+        heard, deadline = self._memory.view, 0.0
+        while True:
+            for _ in range(LOOKS):
+                if heard[index] == number:
+                    return
+            self._device.health.check()
+            deadline = deadline or time.monotonic() + SECONDS
+            if self._qp.state is QpState.ERR or time.monotonic() > deadline:
+                raise VerbsError("the peer is lost")
 
     def _request(self, data: bytearray) -> SendWr:
         size = len(data)

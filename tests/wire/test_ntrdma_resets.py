@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
+from bluebridge.guest.connections import open_connections
+from bluebridge.guest.protocols.krping.host import Host
+from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.guest.protocols.ntrdma.engine.port import SILENT_SECONDS
 from bluebridge.guest.protocols.ntrdma.engine.transport import Event
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.protocols.ntrdma.transports.ntb import DmaTransport, NtbTransport
 from bluebridge.guest.verbs import WcStatus, WrOpcode
 from tests.models.verbs.contract.common import OK, join
+from tests.models.verbs.krping_contract import SERVER_IP, Output, Run, Side, both
 from tests.models.verbs.player import PATTERN, Player, fill
 from tests.wire import ntrdma_pair
 from tests.wire.function import WireFunction
@@ -72,6 +77,18 @@ def until(device: NtrdmaDevice, condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def krping_on(device: NtrdmaDevice, owned: ExitStack) -> Side:
+    """krping on one end; both have all addresses."""
+    manager = open_connections(device, SERVER_IP, owned)
+    output = Output()
+    return Side(Host(device, manager, Log(output), ExitStack()), output)
+
+
+def pinging(runs: tuple[Run, Run]) -> Callable[[], bool]:
+    """Whether both sides of an endless run are at work."""
+    return lambda: all(run.running and run.running[0].iterations for run in runs)
+
+
 @pytest.mark.parametrize(
     ("dma", "function"),
     [
@@ -83,16 +100,20 @@ def until(device: NtrdmaDevice, condition: Callable[[], bool]) -> None:
 def test_both_ends_go_on(
     folder: Path, dma: bool, function: Callable[[NtrdmaDevice], WireFunction]
 ) -> None:
-    """Each is reset in turn: what waited is flushed, the peer is found again, and data is right."""
-    with ntrdma_pair.joined(folder, dma) as ends:
+    """Each is reset in turn: what waited is flushed, krping ends, the peer is found again."""
+    with ntrdma_pair.joined(folder, dma) as ends, ExitStack() as owned:
+        sides = [krping_on(device, owned) for device in ends]
         for number in range(2):
             a, b = ends[number], ends[1 - number]
             x, y = join(Player(a), Player(b))
+            pings = both((sides[number], sides[1 - number]), "")
+            until(a, pinging(pings))
             before = ups(a), ups(b)
             x.send(WrOpcode.SEND, [x.sge(0, 64)])  # nobody receives it
             function(a).reset_function()
             (wc,) = x.wait(timeout=SECONDS)
             assert wc.status is WcStatus.WR_FLUSH_ERR
+            assert [run.result().error for run in pings] == ["the peer is lost"] * 2
             until(a, meets_again(a, before[0]))
             until(b, meets_again(b, before[1]))
             x.reconnect(y)

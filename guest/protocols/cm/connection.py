@@ -135,6 +135,18 @@ class CmConnection:
         elif self.state in (State.IDLE, State.STALE):
             self._settle(State.DEAD)
 
+    def peer_lost(self) -> None:
+        """End a connection whose peer is lost, and report to the owner.
+
+        A REQ that waits for an answer goes to the next peer, which owes no patience.
+        """
+        if self.state is State.REQ_SENT:
+            self._retries = 0
+            self.deadline = self._clock() + RESEND_SECONDS
+        elif self.state in (State.ESTABLISHED, State.REP_SENT, State.DREQ_SENT):
+            self._settle(State.DEAD)
+            self._tell(Notice(EventType.DISCONNECTED, -errno.ECONNRESET))
+
     def handle(self, message: Message) -> None:
         """Take one message from the peer; one that does not fit the state is dropped."""
         match message.kind:

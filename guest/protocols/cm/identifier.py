@@ -156,7 +156,10 @@ class CmId:
         self._table.timer_started()
 
     def accept(self, param: ConnParam | None = None) -> None:
-        """Bring the queue pair up and accept the peer's request; ESTABLISHED follows."""
+        """Bring the queue pair up and accept the peer's request; ESTABLISHED follows.
+
+        Raises `VerbsError`, `CmError` ECONNRESET when the peer is lost meanwhile.
+        """
         qp, request, connection = self._need_qp(), self._request, self._connection
         if request is None or connection is None:
             raise CmError(errno.EINVAL, "accept without a connection request")
@@ -164,6 +167,8 @@ class CmId:
         self._bring_up(qp, request, connection.peer, request["path_mtu"])
         fields = reply_fields(self._table.port.guid, qp.qpn, self._psn, self._param)
         with self._table.lock:
+            if qp.state is QpState.ERR:
+                raise CmError(errno.ECONNRESET, "the peer was lost while it was accepted")
             connection.accept(fields)
         self._table.timer_started()
 
@@ -257,8 +262,12 @@ class CmId:
             and connection.remote_qpn == qpn
             and connection.peer.gid == peer.gid
         ):
-            connection.state, connection.deadline = State.DEAD, None
-            self._tell(EventType.DISCONNECTED, -errno.ECONNRESET)
+            connection.peer_lost()
+
+    def peer_lost(self) -> None:
+        """End a connection whose peer is lost."""
+        if self._connection is not None:
+            self._connection.peer_lost()
 
     def old_connection_over(self, qpn: int, peer: Peer) -> None:
         """Note that the peer ended an older connection with this side's queue pair `qpn`."""

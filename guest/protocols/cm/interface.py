@@ -7,6 +7,7 @@ import select
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Generic, Protocol, TypeVar
@@ -132,6 +133,10 @@ class LocalPort:
     guid: int
 
 
+class PeersLost:
+    """Everybody that a transport reached is lost: what comes behind it is of other peers."""
+
+
 class Resolver(Protocol):
     """Finds the MAC address behind an IP address (bluebridge.guest.netif.NetInterface)."""
 
@@ -148,7 +153,7 @@ class MadTransport(Protocol):
     def fileno(self) -> int:
         """Return a descriptor that is readable when `receive` may have something."""
 
-    def receive(self) -> list[Received]:
+    def receive(self) -> Sequence[Received | PeersLost]:
         """Return all MADs that arrived without waiting; call once before polling `fileno`.
 
         Raises `DeviceLost` when the device is gone, for which it must be called every few seconds.

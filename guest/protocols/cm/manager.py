@@ -91,8 +91,11 @@ class ConnectionManager:
         poller.register(self._transport.fileno(), select.POLLIN)
         poller.register(self._wake, select.POLLIN)
         while not self._closing:
-            for received in self._transport.receive():
-                self._dispatch(received)
+            for news in self._transport.receive():
+                if isinstance(news, Received):
+                    self._dispatch(news)
+                else:
+                    self._peers_lost()
             wait = self._expire()
             for fd, _ in poller.poll(wait):
                 if fd == self._wake:
@@ -108,6 +111,11 @@ class ConnectionManager:
             deadlines = [at for owner in owners if (at := owner.deadline) is not None]
         rest = min(deadlines, default=now + HEALTH_SECONDS) - time.monotonic()
         return min(max(0.0, rest), HEALTH_SECONDS) * 1000 + 1
+
+    def _peers_lost(self) -> None:
+        with self.table.lock:
+            for owner in self.table.connected():
+                owner.peer_lost()
 
     def _dispatch(self, received: Received) -> None:
         try:

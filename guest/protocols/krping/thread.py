@@ -58,6 +58,7 @@ class KrpingThread(ABC):
         self.validated = 0
         self.failure = ""
         self.disconnected = False
+        """True when the peer has disconnected, not when it was lost."""
         self.remote = (0, 0, 0)
         self.device = device
         self.number = 0
@@ -244,8 +245,8 @@ class KrpingThread(ABC):
                     self.state = State.CONNECTED
             case EventType.DISCONNECTED:
                 self.log.note("DISCONNECT EVENT...")
-                self.disconnected = True
-                self.fail("the peer disconnected")
+                self.disconnected = not event.status
+                self.fail("the peer is lost" if event.status else "the peer disconnected")
             case EventType.TIMEWAIT_EXIT:
                 pass
             case EventType.DEVICE_REMOVAL:

@@ -16,7 +16,7 @@ from collections import deque
 
 from bluebridge.device.layout.net.roce import ip_gid, ipv4_number
 from bluebridge.device.layout.ntrdma.commands import IPV6
-from bluebridge.guest.protocols.cm.interface import LocalPort, Peer, Received
+from bluebridge.guest.protocols.cm.interface import LocalPort, Peer, PeersLost, Received
 from bluebridge.guest.protocols.cm.manager import ConnectionManager
 from bluebridge.guest.protocols.ntrdma.interface import mac_of
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
@@ -47,20 +47,20 @@ class CommandTransport:
         self._found = b""
         """The peer's IPv6 address that was found last."""
         self._service = device.service
-        self._arrived: deque[Received] = deque()
+        self._arrived: deque[Received | PeersLost] = deque()
         self._lock = threading.Lock()
         with self._service.lock:
-            if self._service.cm_receiver is not None:
+            if self._service.correspondent is not None:
                 raise VerbsError(f"{device.name} has a connection manager already")
             self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             if device.network is None:
                 self._service.addresses.add(gid)
-            self._service.cm_receiver = self._came
+            self._service.correspondent = self
 
     def fileno(self) -> int:
         return self._fd
 
-    def receive(self) -> list[Received]:
+    def receive(self) -> list[Received | PeersLost]:
         self._device.health.check()
         with self._lock:
             with contextlib.suppress(BlockingIOError):
@@ -82,7 +82,7 @@ class CommandTransport:
 
     def close(self) -> None:
         with self._service.lock:
-            self._service.cm_receiver = None
+            self._service.correspondent = None
             self._service.addresses.discard(self._gid)
         with self._lock:
             os.close(self._fd)
@@ -117,14 +117,21 @@ class CommandTransport:
             return False
         return True
 
-    def _came(self, mad: bytes, gid: bytes) -> None:
-        if not ipv4_number(gid):
-            gid = self._found or gid
-        sender = Peer(gid, mac_of(gid))
+    def came(self, mad: bytes, sender: bytes) -> None:
+        gid = sender if ipv4_number(sender) else self._found or sender
         with self._lock:
-            if self._fd >= 0 and len(self._arrived) < MOST_ARRIVED:
-                self._arrived.append(Received(MAD_HEAD + mad, sender))
-                os.eventfd_write(self._fd, 1)
+            if len(self._arrived) < MOST_ARRIVED:
+                self._arrives(Received(MAD_HEAD + mad, Peer(gid, mac_of(gid))))
+
+    def peer_lost(self) -> None:
+        with self._lock:
+            if not (self._arrived and isinstance(self._arrived[-1], PeersLost)):
+                self._arrives(PeersLost())
+
+    def _arrives(self, news: Received | PeersLost) -> None:
+        if self._fd >= 0:
+            self._arrived.append(news)
+            os.eventfd_write(self._fd, 1)
 
 
 def open_ntrdma_cm(device: NtrdmaDevice, ip: str) -> ConnectionManager:

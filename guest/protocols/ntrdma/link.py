@@ -10,6 +10,7 @@ from bluebridge.guest.verbs import (
     AccessFlags,
     Device,
     QpInit,
+    QpState,
     QpType,
     RecvWr,
     SendFlags,
@@ -70,8 +71,13 @@ class Link:
         return RecvWr(RECEIVED, (Sge(self.memory.address + offset, length, self.mr.lkey),))
 
     def poll(self) -> list[Wc]:
-        """Return the completions that have come. Raises `Lost` for one with an error."""
+        """Return the completions that have come.
+
+        Raises `Lost` for one with an error, and when nothing will come any more.
+        """
         found = self.cq.poll(DEPTH)
+        if not found and self.qp.state is QpState.ERR:
+            raise Lost("the peer is lost")
         for wc in found:
             if wc.status is not WcStatus.SUCCESS:
                 raise Lost(f"a request ended with {wc.status.name}")

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.errors import DeviceError, DeviceLost, VerbsError
@@ -59,6 +59,16 @@ class Health:
         return DeviceLost(f"{self._name}: {self._reason}")
 
 
+class Correspondent(Protocol):
+    """Whoever takes the messages of the peer's connection manager; both calls under the lock."""
+
+    def came(self, mad: bytes, sender: bytes) -> None:
+        """Take a message, as in `CmArrived`."""
+
+    def peer_lost(self) -> None:
+        """Note that the peer is lost, and with it all that waits for it."""
+
+
 class Service:
     """An engine with the lock that guards it.
 
@@ -80,7 +90,7 @@ class Service:
         """Port up and down, queue pairs that failed with their number, oldest first; the last."""
         self.notified: dict[int, Callable[[], None]] = {}
         """The receivers of the events of completion queues, by the queues' numbers."""
-        self.cm_receiver: Callable[[bytes, bytes], None] | None = None
+        self.correspondent: Correspondent | None = None
         self.addresses: set[bytes] = set()
         """The GIDs of own IP addresses."""
         self.back_end = back_end
@@ -120,8 +130,10 @@ class Service:
                     self.notified[action.cqn]()
             elif isinstance(action, Happened):
                 self.events.append((action.event, action.key))
-            elif isinstance(action, CmArrived) and self.cm_receiver is not None:
-                self.cm_receiver(action.mad, action.sender)
+                if action.event is Event.PORT_DOWN and self.correspondent is not None:
+                    self.correspondent.peer_lost()
+            elif isinstance(action, CmArrived) and self.correspondent is not None:
+                self.correspondent.came(action.mad, action.sender)
 
     # -- for callers ----------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from random import Random
 
 import pytest
 
@@ -68,6 +69,13 @@ class Pair:
                 self.active.handle(self.to_active.pop(0))
             if self.to_passive:
                 self.passive.handle(self.to_passive.pop(0))
+
+    def lose(self) -> None:
+        """What is under way is lost, and both ends are told that their peer is."""
+        self.to_active.clear()
+        self.to_passive.clear()
+        self.active.peer_lost()
+        self.passive.peer_lost()
 
     def wait(self, seconds: float) -> None:
         """Time passes; what is due happens."""
@@ -226,6 +234,50 @@ def test_repeated_dreq_in_time_wait_is_answered_again() -> None:
     pair.active.expire()
     pair.deliver()
     assert pair.active.state is State.TIMEWAIT
+
+
+ENDINGS = {
+    EventType.DISCONNECTED, EventType.UNREACHABLE, EventType.REJECTED, EventType.TIMEWAIT_EXIT,
+}  # fmt: skip
+PATIENCE = RESEND_SECONDS * (MAX_RETRIES + 2)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_a_peer_that_is_lost_leaves_nobody_waiting(seed: int) -> None:
+    """At any moment, with any message lost: each end hears of it, at once if it was connected."""
+    order, pair = Random(seed), Pair()
+    pair.active.connect(REQUEST)
+
+    def answer() -> None:
+        if pair.passive.state is State.IDLE and pair.to_passive:
+            pair.passive.requested(pair.to_passive.pop(0))
+        elif pair.passive.state is State.REQ_RECEIVED:
+            pair.passive.accept(REPLY)
+
+    def ready() -> None:
+        if pair.active.state is State.REP_RECEIVED:
+            pair.active.ready()
+
+    steps = [
+        answer, answer, ready, pair.deliver, pair.deliver, pair.to_active.clear,
+        lambda: pair.wait(RESEND_SECONDS), pair.active.disconnect, pair.passive.disconnect,
+    ]  # fmt: skip
+    for step in order.choices(steps, k=order.randrange(12)):
+        if step != pair.deliver or pair.passive.state is not State.IDLE:
+            step()
+        ready()
+    connected = (State.ESTABLISHED, State.REP_SENT, State.DREQ_SENT)
+    ends = (pair.active, pair.active_news), (pair.passive, pair.passive_news)
+    at_once = [news for end, news in ends if end.state in connected]
+    pair.lose()
+    for news in at_once:
+        assert (news[-1].type, news[-1].status) == (EventType.DISCONNECTED, -104)
+    if pair.active.deadline is not None and pair.active.state is State.REQ_SENT:
+        assert pair.active.deadline <= pair.now + RESEND_SECONDS
+    for _ in range(int(PATIENCE / RESEND_SECONDS)):
+        pair.wait(RESEND_SECONDS)
+    assert ENDINGS & set(kinds(pair.active_news)) or pair.active.state is State.DREQ_RECEIVED
+    assert pair.passive.state not in connected
 
 
 def test_verbs_in_the_wrong_state_are_refused() -> None:

@@ -17,11 +17,12 @@ from bluebridge.device.layout.ntrdma.port import TAG, MessageKind
 from bluebridge.guest.connections import open_connections
 from bluebridge.guest.drivers import dma, ntb
 from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.protocols.cm.interface import Peer, PeersLost, Received
 from bluebridge.guest.protocols.ntrdma import open as opening
 from bluebridge.guest.protocols.ntrdma.connections import MAD_HEAD, MOST_ARRIVED, CommandTransport
 from bluebridge.guest.protocols.ntrdma.engine.engine import Engine
-from bluebridge.guest.protocols.ntrdma.engine.transport import CmArrived, Event
-from bluebridge.guest.protocols.ntrdma.interface import Interface, Tap
+from bluebridge.guest.protocols.ntrdma.engine.transport import CmArrived, Event, Happened
+from bluebridge.guest.protocols.ntrdma.interface import Interface, Tap, mac_of
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.protocols.ntrdma.provider.resources import NtrdmaCq
 from bluebridge.guest.protocols.ntrdma.transports import ntb as ntb_transports
@@ -187,16 +188,30 @@ def arrives(device: NtrdmaDevice, mad: bytes) -> None:
         device.service.tell()
 
 
+def is_lost(device: NtrdmaDevice) -> None:
+    """The port ceases to be ready."""
+    with device.service.lock:
+        device.service.engine.actions.append(Happened(Event.PORT_DOWN, 0))
+        device.service.tell()
+
+
+def received(mad: bytes) -> Received:
+    """A CM message as the connection manager gets it."""
+    return Received(MAD_HEAD + mad, Peer(GID, mac_of(GID)))
+
+
 def test_messages_of_connections_that_nobody_receives_are_bounded() -> None:
     with NtrdmaDevice(TcpTransport(HERE)) as device:
         transport = CommandTransport(device, GID)
         for number in range(MOST_ARRIVED + 10):
             arrives(device, number.to_bytes(4, "big"))
-        found = transport.receive()
-        assert len(found) == MOST_ARRIVED
-        assert found[-1].mad == MAD_HEAD + (MOST_ARRIVED - 1).to_bytes(4, "big")
+        for _ in range(2):
+            is_lost(device)
+        *found, lost = transport.receive()
+        assert len(found) == MOST_ARRIVED and isinstance(lost, PeersLost)
+        assert found[-1] == received((MOST_ARRIVED - 1).to_bytes(4, "big"))
         arrives(device, b"next")
-        assert [each.mad for each in transport.receive()] == [MAD_HEAD + b"next"]
+        assert transport.receive() == [received(b"next")]
         transport.close()
 
 

@@ -21,6 +21,8 @@ from tests.models.verbs.krping_contract import (
 from tests.unit.ntrdma.tcp.programs import program, success, until_said
 from tests.unit.ntrdma.tcp.test_verbs import joined
 
+PEER_SECONDS = 15.0
+"""The time in which a side has noticed that its peer is lost, and has ended."""
 SERVER_IP6, CLIENT_IP6 = "fd00:69::127", "fd00:69::128"
 
 
@@ -68,6 +70,23 @@ def test_a_peer_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.raises(OSError, match="by IPv4 addresses only: choose one"),
     ):
         transport.resolve(SERVER_IP6)
+
+
+@pytest.mark.parametrize("killed", ["client", "server"])
+@pytest.mark.parametrize("test", ["", "count=1000000,wlat"])
+def test_a_side_that_is_killed(killed: str, test: str, free_port: int) -> None:
+    """The other one says that its peer is lost, and ends, asleep or looking at its memory."""
+    over = ("protocols.krping", "--provider", "ntrdma", "--backend")
+    place, words = f"127.0.0.1:{free_port}", f"addr={SERVER_IP},port=9999,{test}".rstrip(",")
+    with program(*over, f"s:{place}", f"server,{words}") as server:
+        until_said(server, "rdma_listen")
+        with program(*over, f"c:{place}", f"client,{words}") as client:
+            until_said(client, "rdma_connect successful")
+            victim, other = (client, server) if killed == "client" else (server, client)
+            victim.kill()
+            said, _ = other.communicate(timeout=PEER_SECONDS)
+            assert other.returncode == 1, said
+            assert "krping: failed: the peer is lost" in said, said
 
 
 @pytest.mark.parametrize("options", ["size=65536", "mem_mode=reg,server_inv"])

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
+from contextlib import ExitStack
 from typing import Any
 
-from bluebridge.guest.protocols.ntrdma.perf import TESTS
+from bluebridge.guest.connections import open_connections
+from bluebridge.guest.protocols.ntrdma.link import CLIENT
+from bluebridge.guest.protocols.ntrdma.perf import PORT, TESTS, Measured
+from bluebridge.guest.providers import open_ntrdma
 from tests.unit.ntrdma.tcp.programs import SECONDS, program, success
 
 PERF = "protocols.ntrdma.perf"
+PEER_SECONDS = 15.0
 FEW = ("--count", "20", "--size", "100000")
 
 
@@ -63,6 +68,30 @@ def test_writes_to_and_fro(free_port: int) -> None:
             assert heard(second) == {"ready": size}
             tell(first, {**asked, "first": True})
             assert all(heard(each)["best"] > 0 for each in (first, second))
+
+
+def test_a_peer_that_is_killed_while_its_write_is_awaited(free_port: int) -> None:
+    """By the ping-pong, which looks at its memory only."""
+    place = f"127.0.0.1:{free_port}"
+    with program(*OVER, f"s:{place}") as first, program(*OVER, f"c:{place}") as second:
+        ends = heard(first), heard(second)
+        tell(first, ends[1])
+        tell(second, ends[0])
+        tell(second, {"size": 8, "count": 20, "first": False})
+        assert heard(second) == {"ready": 8}
+        first.kill()
+        said, _ = second.communicate(timeout=PEER_SECONDS)
+        assert second.returncode == 1 and said == "latency: the peer is lost\n"
+
+
+def test_a_peer_that_goes_before_it_asks_for_a_test(free_port: int) -> None:
+    """The measurement's server waits for a note in its memory, and has nothing under way."""
+    place = f"127.0.0.1:{free_port}"
+    with program(PERF, "--serve", "--backend", f"s:{place}") as server:
+        with open_ntrdma(f"c:{place}") as device, ExitStack() as owned:
+            Measured(device, 4096).connect(open_connections(device, CLIENT, owned), PORT)
+        said, _ = server.communicate(timeout=PEER_SECONDS)
+    assert server.returncode == 1 and said.endswith("perf: the peer is lost\n")
 
 
 def tell(process: subprocess.Popen[str], values: dict[str, Any]) -> None:
