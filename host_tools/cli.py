@@ -9,6 +9,7 @@ from importlib import import_module
 
 from bluebridge.host_tools.arguments import parse, run
 from bluebridge.host_tools.errors import LabError, of_system
+from bluebridge.printable import printable_lines
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return run(options)
     except LabError as error:
-        return _say(error)
+        return say(error)
     except KeyboardInterrupt:
         print("bluebridge: stopped", file=sys.stderr)
         return 130
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        return _say(of_system(error))
+        return say(of_system(error))
 
 
 def _open_standard_streams() -> None:
@@ -48,9 +49,10 @@ def _open_standard_streams() -> None:
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
-def _say(error: LabError) -> int:
+def say(error: LabError) -> int:
+    """Print an error on standard error, with its transcript if that was asked for."""
     if error.transcript and error.aloud:
-        print(error.transcript.rstrip(), file=sys.stderr)
+        print(printable_lines(error.transcript).rstrip(), file=sys.stderr)
     print(f"bluebridge: {error}", file=sys.stderr)
     return error.status
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+
+from bluebridge.printable import printable
 
 _MENDS = {
     errno.ENOSPC: "free some space there",
@@ -16,6 +19,16 @@ _MENDS = {
     errno.EROFS: "choose a place that can be written to",
     errno.EEXIST: "choose another name",
 }
+_MESSAGE_CHARS = 2000
+"""The characters kept at either end of a message that is longer than both."""
+_LAST_CHARS = 4000
+"""The characters at the end of a command's output among which its last line is looked for."""
+
+
+def _message(text: str) -> str:
+    if len(text) > 2 * _MESSAGE_CHARS:
+        text = f"{text[:_MESSAGE_CHARS]} ... {text[-_MESSAGE_CHARS:]}"
+    return printable(text)
 
 
 class LabError(Exception):
@@ -23,7 +36,7 @@ class LabError(Exception):
 
     `what` says what happened, `mend` what to do about it; `transcript` is the tail of whatever was
     being watched (a guest's console, the server's standard error), for the log rather than the
-    one-line message.
+    one-line message. The message is printable and of some length, since guests write parts of it.
     """
 
     status = 1
@@ -35,10 +48,10 @@ class LabError(Exception):
     """
 
     def __init__(self, what: str, mend: str = "", transcript: str = "") -> None:
-        super().__init__(f"{what}; {mend}" if mend else what)
-        self.what = what
-        self.mend = mend
+        self.what = _message(what)
+        self.mend = _message(mend)
         self.transcript = transcript
+        super().__init__(f"{self.what}; {self.mend}" if mend else self.what)
 
 
 class UsageError(LabError):
@@ -51,7 +64,8 @@ class CommandFailed(LabError):
     """A command in a guest ended with a status other than zero."""
 
     def __init__(self, guest: str, command: str, status: int, output: str) -> None:
-        last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
+        end = output[-_LAST_CHARS:].splitlines()
+        last = next((line for line in reversed(end) if line.strip()), "")
         said = f": {last.strip()}" if last else ""
         super().__init__(
             f"guest {guest}: `{command}` ended with status {status}{said}", transcript=output
@@ -65,6 +79,16 @@ def of_system(error: OSError) -> LabError:
     where = f" ({error.filename})" if error.filename else ""
     mend = _MENDS.get(error.errno or 0, "look at that path and at its rights")
     return LabError(f"{error.strerror or error}{where}", mend)
+
+
+@contextlib.contextmanager
+def understood(said_by: str) -> Iterator[None]:
+    """Turn an error in reading what a program of a guest printed into a `LabError`."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        what = f"{said_by} printed no result that makes sense: {type(error).__name__}: {error}"
+        raise LabError(what, "run it by hand in the guest") from None
 
 
 Progress = Callable[[str], None]

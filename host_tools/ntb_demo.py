@@ -32,6 +32,7 @@ from bluebridge.host_tools.programs.ntb_clients import (
     TOOL_CLIENT,
     Guests,
 )
+from bluebridge.printable import printable_lines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -238,4 +239,4 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)
+    print(printable_lines(text), flush=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from bluebridge.device.buslog.reader import Event, Filter, LogError, LogReader
-from bluebridge.device.buslog.record import MARK, printable
+from bluebridge.device.buslog.record import MARK
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.printable import printable
 
 _PREFIX: Final = MARK.decode()
 MAX_TEXT: Final = 1000

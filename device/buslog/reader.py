@@ -19,9 +19,9 @@ from bluebridge.device.buslog.record import (
     RECORD,
     TEXT_KINDS,
     host_of,
-    printable,
 )
 from bluebridge.device.layout.buslog import READABLE, VERSION, Kind, What
+from bluebridge.printable import printable
 
 MMIO = frozenset((Kind.MMIO_READ, Kind.MMIO_WRITE))
 

@@ -63,13 +63,3 @@ def function_of(device: str) -> str:
 def host_of(device: str) -> str:
     """Return the guest of a device: `a` for `a`, `a/2`, `a.1` and `a.ntb`."""
     return function_of(device).partition(".")[0]
-
-
-def printable(data: bytes | str) -> str:
-    r"""Return UTF-8 bytes or text in one line; unprintable characters are escaped (`\x1b`)."""
-    text = data if isinstance(data, str) else data.decode(errors="replace")
-    if text.isprintable():
-        return text
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
-    )

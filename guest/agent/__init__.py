@@ -7,7 +7,7 @@ the protocol of both sides, `served_port` one port with its session and the base
 
 VERSION = "1.0"
 """The agent's version, part of every HELLO and of the answer to `ping`."""
-PROTOCOL = 2
+PROTOCOL = 3
 """The protocol's version, raised by every change that an older host would misunderstand."""
 PORT = "org.bluebridge.agent"
 """The name of the first virtio-serial port; further ones are `PORT.1`, `PORT.2` and so on."""

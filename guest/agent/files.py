@@ -84,7 +84,7 @@ class Put(Operation):
 
 
 class Get(Operation):
-    """Sends the file `path`; DONE tells `size`, `checksum` (CRC-32) and `mode`."""
+    """Sends the file `path`: SIZE, then DATA; DONE tells `size`, `checksum` (CRC-32) and `mode`."""
 
     def __init__(self, port: ServedPort, number: int, request: dict[str, Any]) -> None:
         super().__init__(port, number)
@@ -105,6 +105,7 @@ class Get(Operation):
         self._mode = stat.S_IMODE(status.st_mode)
         # A file that grows while it is read ends where it ended at first; /proc says 0 for unknown.
         self._limit = status.st_size or None
+        self.tell(Kind.SIZE, size=self._limit)
         self.resume()
 
     def resume(self) -> None:

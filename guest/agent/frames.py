@@ -76,6 +76,8 @@ class Kind(IntEnum):
     """Agent, {}: the operation failed; `message` says why, `code` is an errno name or a word."""
     RESIZE = 12
     """Host, {}: `rows` and `columns` that the command's terminal has from now on."""
+    SIZE = 13
+    """Agent, {}: before DATA of a file, its `size` in bytes; null where that is not known."""
 
 
 class Frame(NamedTuple):

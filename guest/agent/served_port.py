@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import select
 import sys
@@ -117,6 +118,10 @@ class Operation:
         """Send a piece of the outgoing stream; at most `allowance` bytes."""
         self.allowance -= len(payload)
         self._port.send(kind, self.number, payload)
+
+    def tell(self, kind: Kind, **fields: Any) -> None:
+        """Send a message that is not the end."""
+        self._port.send(kind, self.number, json.dumps(fields).encode())
 
     def done(self, **result: Any) -> None:
         """End a successful operation with its result."""

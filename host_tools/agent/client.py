@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bluebridge.guest.agent.frames import PAYLOAD_BYTES
-from bluebridge.host_tools.agent import ports
+from bluebridge.host_tools.agent import messages, ports
 from bluebridge.host_tools.agent.connection import AgentConnection
 from bluebridge.host_tools.agent.errors import AgentError, AgentForgot, AgentRefused
 from bluebridge.host_tools.agent.guest_command import Command, Completed, Sink, spell
@@ -52,7 +52,14 @@ class Identity:
 
 _START_SECONDS = 120.0
 _RUN_SECONDS = 60.0
-_MOST_OUTPUT = 64 * 1024 * 1024
+_MOST_OUTPUT = 8 << 20
+"""The bytes of output that a command may print, and those of a file that is read into memory."""
+_MOST_UNKNOWN = 64 << 20
+"""The bytes that a file may have whose size its guest cannot tell, as those of /proc."""
+_ALWAYS = 1 << 20
+"""The size up to which a file is copied however full the disk is."""
+_FREE_PART = 20
+"""A longer one leaves one part in so many of the disk free."""
 _PIECE = 8 * PAYLOAD_BYTES
 
 Moved = Callable[[int], None]
@@ -128,7 +135,7 @@ class Agent:
             command if isinstance(command, str) else list(command)
         )
         spelling = spell(command)
-        operation = self.connection.open(request, f"`{spelling}`")
+        operation = self.connection.open(request, f"`{spelling}`", messages.RUN)
         started = Command(self.guest, spelling, operation, timeout)
         if stdin is not None:
             started.feed(stdin)
@@ -182,7 +189,7 @@ class Agent:
     ) -> str:
         """Copy what a stream gives into the guest, as `put` does; `name` is used in a folder."""
         request = {"op": "put", "path": target, "name": name, "mode": mode}
-        operation = self.connection.open(request, "put")
+        operation = self.connection.open(request, "put", messages.PUT)
         size = checksum = 0
         try:
             while data := stream.read(_PIECE):
@@ -203,15 +210,16 @@ class Agent:
     def get(self, source: str, target: Path, moved: Moved | None = None) -> Path:
         """Copy a file out of the guest, with its mode; returns its path here.
 
-        `target` may be a folder; `moved` is told of each piece. Raises `AgentError`; a
-        partial file is removed.
+        `target` may be a folder; `moved` is told of each piece. Raises `AgentError`, also for a
+        file that would fill the disk or is longer than announced; a partial file is removed.
         """
         if target.is_dir():
             target = target / os.path.basename(source)
         partial = target.with_name(f".{target.name}.{os.urandom(6).hex()}.partial")
         try:
             with partial.open("xb") as stream:
-                result = self._get(source, stream, moved)
+                room = _room(target.parent)
+                result = self._get(source, stream, room, f"free space in {target.parent}", moved)
             partial.chmod(result["mode"] & 0o777)
             partial.replace(target)
         except OSError as error:
@@ -221,18 +229,32 @@ class Agent:
         return target
 
     def read(self, source: str) -> bytes:
-        """Return the content of a file in the guest. Raises `AgentError`."""
+        """Return the content of a file of at most 8 MiB in the guest. Raises `AgentError`."""
         stream = io.BytesIO()
-        self._get(source, stream)
+        self._get(source, stream, _MOST_OUTPUT, "copy it to a file")
         return stream.getvalue()
 
-    def _get(self, source: str, stream: BinaryIO, moved: Moved | None = None) -> dict[str, Any]:
-        operation = self.connection.open({"op": "get", "path": source}, "get")
+    def _get(
+        self, source: str, stream: BinaryIO, room: int, mend: str, moved: Moved | None = None
+    ) -> dict[str, Any]:
+        """Write a file of up to `room` bytes to `stream`; `mend` is for a longer one."""
+        operation = self.connection.open({"op": "get", "path": source}, "get", messages.GET)
         size = checksum = 0
         try:
+            announced = operation.size()
+            limit = min(room, _MOST_UNKNOWN) if announced is None else announced
+            if limit > room:
+                what = f"guest {self.guest}: {source} has {limit} bytes, and {room} may come here"
+                raise AgentError(what, mend)
             while (piece := operation.receive()) is not None:
-                stream.write(piece[1])
                 size += len(piece[1])
+                if size > limit:
+                    raise AgentError(
+                        f"guest {self.guest}: {source}: more than {limit} bytes arrive, "
+                        f"{'its size is not known' if announced is None else 'as announced'}",
+                        "copy it within the guest and take the copy",
+                    )
+                stream.write(piece[1])
                 checksum = zlib.crc32(piece[1], checksum)
                 if moved is not None:
                     moved(len(piece[1]))
@@ -252,24 +274,26 @@ class Agent:
 
         They are version, protocol, python, pid, hostname, uptime, clock, operations.
         """
-        return self._ask({"op": "ping"}, "ping")
+        return self._ask({"op": "ping"}, "ping", messages.PING)
 
     def personalise(self, identity: Identity) -> dict[str, Any]:
         """Set names, MACs, clock and randomness of the guest; return what was set."""
         return self._ask(identity.request(), "personalise")
 
-    def _ask(self, request: dict[str, Any], what: str) -> dict[str, Any]:
+    def _ask(
+        self, request: dict[str, Any], what: str, result: messages.Table = messages.ANY
+    ) -> dict[str, Any]:
         """Return the answer to a request that may be repeated if the answer gets lost."""
         with contextlib.suppress(AgentForgot):
-            return self.connection.open(request, what).result()
-        return self.connection.open(request, what).result()
+            return self.connection.open(request, what, result).result()
+        return self.connection.open(request, what, result).result()
 
     def functions(self) -> list[dict[str, str]]:
         """Return the guest's PCI functions: `address` (0000:01:00.0), `id` (15b3:1003), `driver`.
 
         Raises `AgentError`.
         """
-        found = self._ask({"op": "functions"}, "functions")["functions"]
+        found = self._ask({"op": "functions"}, "functions", messages.FUNCTIONS)["functions"]
         return [dict(function) for function in found]
 
     def bind(self, address: str, driver: str) -> None:
@@ -280,3 +304,10 @@ class Agent:
     def poweroff(self) -> None:
         """Switch the guest off; QEMU ends soon after this returns."""
         self._ask({"op": "poweroff"}, "poweroff")
+
+
+def _room(folder: Path) -> int:
+    """Return the most bytes that a file copied into `folder` may have."""
+    disk = os.statvfs(folder)
+    free = disk.f_bavail - disk.f_blocks // _FREE_PART
+    return max(_ALWAYS, free * disk.f_frsize)

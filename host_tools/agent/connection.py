@@ -23,6 +23,7 @@ from typing import Any
 from bluebridge.guest.agent import PROTOCOL, frames
 from bluebridge.guest.agent.frames import WINDOW, Frame, FrameReader, Kind
 from bluebridge.host_tools import processes
+from bluebridge.host_tools.agent import messages
 from bluebridge.host_tools.agent.errors import (
     AgentError,
     AgentForgot,
@@ -49,17 +50,26 @@ _CREDIT_STEP = WINDOW // 4
 class Operation:
     """An operation that `AgentConnection.open` started; its reading thread tells it frames.
 
-    `number` is its channel in frames, `what` names it in messages.
+    `number` is its channel in frames, `what` names it in messages, `result` is what its result has.
     """
 
-    def __init__(self, session: AgentConnection, number: int, what: str) -> None:
+    def __init__(
+        self, session: AgentConnection, number: int, what: str, result: messages.Table
+    ) -> None:
         self.number = number
         self.over = False
         """Whether the agent has reported the end of the operation."""
         self.asked = False
         """Whether OPEN has been sent, so that the agent's answer to a later SYNC must know it."""
+        self.announced: dict[str, Any] | None = None
+        """The agent's announcement of a file; None as long as there is none."""
         self._session = session
         self._what = what
+        self._table = result
+        self._taken = 0
+        """The bytes of output that came in, counted by the reading thread."""
+        self._allowed = WINDOW
+        """The bytes of output that the agent may have sent up to now."""
         self._received: deque[tuple[Kind, bytes]] = deque()
         self._granted = WINDOW
         self._sent = 0
@@ -68,20 +78,29 @@ class Operation:
         self._failure: AgentError | None = None
 
     def serve(self, frame: Frame) -> None:
-        """Handle a frame; called by the reading thread."""
+        """Handle a frame; called by the reading thread. Raises `ValueError` for nonsense."""
         if frame.kind in (Kind.DATA, Kind.ERROR_DATA):
-            self._received.append((Kind(frame.kind), frame.payload))
+            self._take(Kind(frame.kind), frame.payload)
         elif frame.kind == Kind.CREDIT:
             self._granted += frame.number()
+        elif frame.kind == Kind.SIZE:
+            self.announced = messages.checked(frame.object(), messages.SIZE)
         elif frame.kind == Kind.DONE:
-            self._result = frame.object()
+            self._result = messages.checked(frame.object(), self._table)
             self.over = True
         elif frame.kind == Kind.FAIL:
-            answer = frame.object()
+            answer = messages.checked(frame.object(), messages.FAILURE)
             self._failure = AgentRefused(
-                self._session.guest, self._what, str(answer["code"]), str(answer["message"])
+                self._session.guest, self._what, answer["code"], answer["message"]
             )
             self.over = True
+
+    def _take(self, kind: Kind, payload: bytes) -> None:
+        """Keep a piece of output. The agent is held to its window, so what is kept is bounded."""
+        self._taken += len(payload)
+        if not payload or self._taken > self._allowed:
+            raise ValueError("it sends more than it was allowed to" if payload else "empty output")
+        self._received.append((kind, payload))
 
     def lose(self) -> None:
         """Note that the agent does not know the operation; called by the reading thread."""
@@ -101,10 +120,16 @@ class Operation:
             self._owed += len(piece[1])
             if self._owed >= _CREDIT_STEP and not self.over:
                 owed, self._owed = self._owed, 0
+                self._allowed += owed
                 self._send(Kind.CREDIT, owed.to_bytes(4, "big"))
         elif self._failure is not None:
             raise self._failure
         return piece
+
+    def size(self) -> int | None:
+        """Wait for the announcement of a file; return its size, None where it is not known."""
+        self._session.wait(lambda: self.announced is not None or bool(self._received) or self.over)
+        return None if self.announced is None else self.announced["size"]
 
     def send(self, data: bytes) -> bool:
         """Send input as the agent has room for it; return False if the command needs no more."""
@@ -200,14 +225,16 @@ class AgentConnection:
             try:
                 while (frame := reader.take()) is not None:
                     self._serve(frame)
-            except (ValueError, KeyError, TypeError) as error:
-                self._lose(AgentLost(f"guest {self.guest}: its agent talks nonsense: {error}"))
+            except ValueError as error:
+                what = f"guest {self.guest}: its agent talks nonsense: {error}"
+                self._lose(AgentLost(what, "start the guest anew"))
+                self._hang_up()  # so that a thread that sends is not held up
                 return
             self._wake()
 
     def _serve(self, frame: Frame) -> None:
         if frame.kind == Kind.HELLO:
-            self._greeted(frame.channel, frame.object())
+            self._greeted(frame.channel, messages.checked(frame.object(), messages.HELLO))
         elif (operation := self._operations.get(frame.channel)) is not None:
             operation.serve(frame)
             if operation.over:
@@ -255,9 +282,14 @@ class AgentConnection:
         """Return an encoded frame of this session."""
         return frames.encode(self._session, kind, channel, payload)
 
-    def open(self, request: dict[str, Any], what: str) -> Operation:
-        """Start an operation; `what` names it in messages. Raises `AgentError`."""
-        operation = Operation(self, next(self._channels), what)
+    def open(
+        self, request: dict[str, Any], what: str, result: messages.Table = messages.ANY
+    ) -> Operation:
+        """Start an operation, `what` in messages, with these fields in its result.
+
+        Raises `AgentError`.
+        """
+        operation = Operation(self, next(self._channels), what, result)
         try:
             frame = frames.encode_object(self._session, Kind.OPEN, operation.number, request)
         except ValueError:
@@ -366,6 +398,9 @@ class AgentConnection:
         """End the session: the agent stops what is still going on."""
         self.alarms.clear()
         self._lose(AgentLost(f"guest {self.guest}: the connection was closed"))
+        self._hang_up()
+        self._thread.join()
+
+    def _hang_up(self) -> None:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._thread.join()

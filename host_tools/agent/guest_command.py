@@ -111,14 +111,15 @@ class Command:
         Raises `CommandTimedOut` with what was printed; kills the command and raises `AgentError`
         when it prints more than `most` bytes. Any other exception, Ctrl-C too, kills it as well.
         """
-        collected: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+        # Not lists of pieces, each of which could be one byte.
+        collected = {"stdout": bytearray(), "stderr": bytearray()}
         size = 0
         try:
             for name, data in self.output():
                 if on_output is not None:
                     on_output(name, data)
                     continue
-                collected[name].append(data)
+                collected[name] += data
                 size += len(data)
                 if most is not None and size > most:
                     raise AgentError(
@@ -129,7 +130,7 @@ class Command:
             with contextlib.suppress(AgentError):  # without a connection the command has gone too
                 self.kill()
             raise
-        return self._completed(b"".join(collected["stdout"]), b"".join(collected["stderr"]))
+        return self._completed(bytes(collected["stdout"]), bytes(collected["stderr"]))
 
     def _completed(self, stdout: bytes, stderr: bytes) -> Completed:
         result = self._operation.result()

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import re
+import shlex
 import sys
 import tempfile
 import time
@@ -18,6 +19,7 @@ from bluebridge.host_tools.agent import Agent, AgentCommandFailed
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import guests
 from bluebridge.host_tools.processes import termination_as_exception
+from bluebridge.printable import printable
 
 
 @dataclass
@@ -58,12 +60,23 @@ def guest_tree(agent: Agent, top: str) -> Tree:
     )
 
 
+_MOST_NAMES = 100_000
+_NAME_BYTES = 8 << 20
+"""The files that a folder of a guest may have to be copied, and the bytes of their names."""
+
+
 def _find(agent: Agent, top: str, test: list[str]) -> list[str]:
     try:
         # Relative names, so that ours are all the guest can put before them.
-        found = agent.run(["find", ".", "-mindepth", "1", *test, "-print0"], cwd=top, check=True)
+        words = ["find", ".", "-mindepth", "1", *test, "-print0"]
+        found = agent.run(words, cwd=top, check=True, most=_NAME_BYTES)
     except AgentCommandFailed as error:
         raise LabError(f"guest {agent.guest}: {top}: {error.output.strip()}") from None
+    if found.stdout.count(b"\0") > _MOST_NAMES:
+        raise LabError(
+            f"guest {agent.guest}: {top} has more than {_MOST_NAMES} files",
+            f"pack it: bluebridge run {agent.guest} -- tar -c {shlex.quote(top)} > FILE.tar",
+        )
     names = [os.fsdecode(name) for name in found.stdout.split(b"\0") if name]
     return [_checked(agent.guest, name) for name in names]
 
@@ -93,7 +106,7 @@ class CopyProgress:
     """
 
     def __init__(self, name: str, total: int = 0) -> None:
-        self._name = name
+        self._name = printable(name)
         self._total = total
         self._done = 0
         self._begin = time.monotonic()
@@ -278,7 +291,8 @@ class Copier:
         for name in tree.files:
             self._file(source.inside(name), target.inside(name))
         for name in tree.others:
-            print(f"bluebridge: {source.inside(name)} is no file and was left out", file=sys.stderr)
+            left = printable(f"bluebridge: {source.inside(name)} is no file and was left out")
+            print(left, file=sys.stderr)
 
     def _make(self, target: Place, tree: Tree) -> None:
         if target.guest:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from bluebridge.device.buslog.marks import MAX_TEXT
-from bluebridge.device.buslog.record import printable
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.keeper import guests, registry
+from bluebridge.printable import printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

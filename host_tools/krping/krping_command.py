@@ -21,12 +21,13 @@ from bluebridge.guest.protocols.krping.option_string import (
 )
 from bluebridge.guest.protocols.krping.progress import Stats
 from bluebridge.guest.providers import NTRDMA
-from bluebridge.host_tools.errors import LabError, Reporter, UsageError
+from bluebridge.host_tools.errors import LabError, Reporter, UsageError, understood
 from bluebridge.host_tools.krping.last_iteration import last_iteration, server_address
 from bluebridge.host_tools.lab import lab_options, ntrdma
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.printable import printable, printable_lines
 
 _PROGRAM = ("python3", "-m", "bluebridge.guest.protocols.krping")
 _LISTENING = r"rdma_listen[^\r\n]*\r?\n"
@@ -131,14 +132,25 @@ class Side:
             result = json.loads(_last_line(output))
             if not isinstance(result, dict) or "stats" not in result:
                 raise ValueError
-        except ValueError:
+        except (ValueError, RecursionError):
             said = f"said: {_last_line(output)}"
             raise LabError(
                 f"guest {guest}: krping ended with status {status} and {said}", "", output
             ) from None
         if not result["stats"]:  # it never came to run
             raise LabError(f"guest {guest}: krping: {result.get('error')}", "", output)
-        return cls(status, result, "\n".join(lines[:-1]))
+        side = cls(status, result, "\n".join(lines[:-1]))
+        with understood(f"guest {guest}: krping"):
+            side.check()
+        return side
+
+    def check(self) -> None:
+        """Look at each field of the result once; raises `ValueError`, `KeyError` or `TypeError`."""
+        times = self.result["us_per_iteration"] or {}
+        numbers = [self.result[name] for name in ("ok", "iterations", "validated")]
+        numbers += [times[name] for name in ("min", "p50", "p99") if times]
+        if not all(isinstance(number, int | float) for number in numbers) or not self.line:
+            raise ValueError("a figure is no number")
 
 
 @dataclass(frozen=True)
@@ -256,9 +268,9 @@ def main(options: argparse.Namespace) -> int:
         print(json.dumps(outcome.report()))
     if not (options.json and options.quiet):
         for line in lines(outcome):
-            print(line, file=sys.stderr if options.json else sys.stdout)
+            print(printable_lines(line), file=sys.stderr if options.json else sys.stdout)
     if not outcome.ok:
-        print(f"bluebridge: {outcome.failure()}", file=sys.stderr)
+        print(f"bluebridge: {printable(outcome.failure())}", file=sys.stderr)
     return 0 if outcome.ok else 1
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.printable import printable
 
 Tell = Callable[[str], list[str]]
 Value = str | int | float | bytes
@@ -35,7 +36,7 @@ def tell(path: Path, line: str, seconds: float = _SECONDS) -> list[str]:
             f"the device server does not answer: {error.strerror or error}",
             "see `bluebridge ps` whether it runs",
         ) from error
-    *lines, last = answer.splitlines()
+    *lines, last = map(printable, answer.split("\n")[:-1])
     if last != "ok":
         raise UsageError(last.removeprefix("error: "), "see `bluebridge ps` for what there is")
     return lines
@@ -46,7 +47,7 @@ def _answer(connection: socket.socket) -> str:
     while len(received) < _LONGEST:
         last = received.rstrip(b"\n").rpartition(b"\n")[2]
         if received.endswith(b"\n") and (last == b"ok" or last.startswith(b"error: ")):
-            return received.decode()
+            return received.decode(errors="replace")
         data = connection.recv(_LONGEST)
         if not data:
             break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import time
@@ -13,6 +14,7 @@ from pexpect import fdpexpect
 from bluebridge.host_tools import processes
 from bluebridge.host_tools.errors import CommandFailed, LabError
 from bluebridge.host_tools.processes import Alarm
+from bluebridge.printable import printable_lines
 
 FAILURES: tuple[tuple[str, str], ...] = (
     (r"Kernel panic - not syncing[^\r\n]*", "the guest's kernel panicked"),
@@ -25,6 +27,8 @@ FAILURES: tuple[tuple[str, str], ...] = (
 """Failures of a guest that end every wait: the pattern on the console, and its meaning."""
 
 _TAIL_BYTES = 8000
+_LOOK_BYTES = 1 << 20
+"""The bytes of a transcript that one look takes; a line that is longer is passed over."""
 
 
 class Transcript:
@@ -46,9 +50,9 @@ class Transcript:
         if self._found is None and self.path.exists():
             with self.path.open("rb") as stream:
                 stream.seek(self._position)
-                new = stream.read()
+                new = stream.read(_LOOK_BYTES)
             # Stop before an unfinished line, so that a pattern cut in two is seen next time.
-            whole = new[: new.rfind(b"\n") + 1]
+            whole = new[: new.rfind(b"\n") + 1] or new[: len(new) // _LOOK_BYTES * _LOOK_BYTES]
             self._position += len(whole)
             self._found = self._judge(whole.decode(errors="replace"))
         return self._found
@@ -67,7 +71,9 @@ class Transcript:
         """Return the last part of the transcript as text."""
         if not self.path.exists():
             return ""
-        return self.path.read_bytes()[-_TAIL_BYTES:].decode(errors="replace")
+        with self.path.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            return stream.read(_TAIL_BYTES).decode(errors="replace")
 
 
 PROMPT = r"bluebridge# "
@@ -242,6 +248,5 @@ def connect(name: str, path: Path, transcript: Path) -> Console:
 
 
 def _plain(text: str) -> str:
-    """Return output without carriage returns, escape sequences, prompts and empty edges."""
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "")
-    return text.replace(PROMPT, "").strip("\n")
+    """Return printable output without prompts and empty edges."""
+    return printable_lines(text).replace(PROMPT, "").strip("\n")

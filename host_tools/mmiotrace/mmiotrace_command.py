@@ -19,6 +19,7 @@ from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.mmiotrace.trace import Verdict, compare, logged, parse
 from bluebridge.host_tools.processes import termination_as_exception
 from bluebridge.host_tools.programs import perftest
+from bluebridge.printable import printable_lines
 
 TRACE = "mmiotrace.txt"
 """The name of the file with the guest's record, beside the bus log."""
@@ -140,7 +141,7 @@ def main(options: argparse.Namespace) -> int:
                 blueflame=options.blueflame,
                 stock=options.stock,
             )
-    print(verdict.text())
+    print(printable_lines(verdict.text()))
     return 0 if verdict.same else 1
 
 

@@ -35,6 +35,7 @@ from bluebridge.host_tools.ntrdma.ntrdma_options import REGISTERED
 from bluebridge.host_tools.ntrdma.survival import KILLED, REBOOTED, RELOADED, Survival
 from bluebridge.host_tools.programs import perftest
 from bluebridge.host_tools.programs.perftest import tcp_rate
+from bluebridge.printable import printable_lines
 
 EXPLANATION = (
     "The sender's engine copies the data, the send ring's new entry, the ring's index and a",
@@ -241,7 +242,7 @@ def _title(text: str) -> None:
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)
+    print(printable_lines(text), flush=True)
 
 
 _ACTIONS = {"demo": _demo, "perf": _perf, "ethernet": _ethernet, "survive": _survive}

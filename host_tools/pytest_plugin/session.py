@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import sysconfig
 import threading
@@ -30,6 +29,7 @@ from bluebridge.host_tools.pytest_plugin.scratch import (
     write_page,
 )
 from bluebridge.images.cache import HOME, PACKAGE
+from bluebridge.printable import printable_lines
 
 _LOGS = ("console-*.log", "qemu-*.log", "server.log")
 _TAIL_LINES = 15
@@ -85,7 +85,7 @@ def _place(folder: Scratch, lab: Lab) -> str:
 
 def _transcript(text: str, folders: list[Scratch]) -> str:
     """Return the whole text, or its end with the path of a file that has all of it."""
-    lines = _plain(text).splitlines()
+    lines = printable_lines(text).splitlines()
     if len(lines) <= _TRANSCRIPT_LINES:
         return "\n".join(lines)
     more = f"... {len(lines) - _TRANSCRIPT_LINES} lines before"
@@ -108,15 +108,9 @@ def _tail(path: Path) -> str:
     with path.open("rb") as stream:
         size = stream.seek(0, 2)
         stream.seek(max(0, size - _TAIL_BYTES))
-        text = _plain(stream.read().decode(errors="replace"))
+        text = printable_lines(stream.read())
     told = [line for line in text.splitlines() if line.strip() and _QEMU_WARNING not in line]
     return "\n".join(told[-_TAIL_LINES:])
-
-
-def _plain(text: str) -> str:
-    """Text without carriage returns, escape sequences and control characters."""
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "")
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", text)
 
 
 # Tracebacks: a failure in a guest is no failure of this package, so its frames say nothing.

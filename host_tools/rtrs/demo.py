@@ -12,6 +12,7 @@ from bluebridge.host_tools.lab.config import KERNEL, PYTHON
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.rtrs.fio import Verification
 from bluebridge.host_tools.rtrs.session import Cut, Cutter, Mapped, interrupt, session
+from bluebridge.printable import printable_lines
 
 _SECTOR = 512
 _MIB = 1 << 20
@@ -142,4 +143,4 @@ def _words(numbers: tuple[int, ...]) -> str:
 
 def say(text: str) -> None:
     """Print a line of the demonstration."""
-    print(text, flush=True)
+    print(printable_lines(text), flush=True)

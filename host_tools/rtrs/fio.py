@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bluebridge.host_tools.agent.guest_command import Command
-from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.errors import LabError, understood
 from bluebridge.host_tools.machine.vm import Vm
 
 _OUTPUT = "/tmp/fio-verify.json"
@@ -74,7 +74,8 @@ class Verification:
         start = text.find("{")
         if start < 0:
             raise LabError("fio left no result", "", text + said.decode(errors="replace"))
-        return found_in(json.loads(text[start:])["jobs"][0])
+        with understood(f"guest {self._machine.name}: fio"):
+            return found_in(json.loads(text[start:])["jobs"][0])
 
     def kill(self) -> None:
         """Kill fio at once."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools.analyzer.model import Model
-from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.errors import LabError, understood
 from bluebridge.host_tools.lab.config import ADDRESSES, LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
@@ -68,8 +68,8 @@ class Program:
         if line is None:
             last = self._said.decode(errors="replace").strip().splitlines()[-1:] or ["nothing"]
             raise LabError(f"guest {self._name}: the latency program ended and said: {last[0]}")
-        message: dict[str, Any] = json.loads(line)
-        return message
+        with understood(f"guest {self._name}: the latency program"):
+            return dict(json.loads(line))
 
     def close(self) -> None:
         """End the program's input, hence the program; kill one that goes on."""

@@ -16,6 +16,7 @@ from bluebridge.host_tools.campaigns.conformance.session import NotUp, Session
 from bluebridge.host_tools.campaigns.conformance.suites import Choice, everything, in_short_run, key
 from bluebridge.host_tools.errors import LabError, Progress, Reporter, UsageError
 from bluebridge.images.cache import HOME
+from bluebridge.printable import printable_lines
 
 _RUNS = HOME / "build" / "conformance"
 
@@ -52,7 +53,7 @@ def _main(options: argparse.Namespace) -> int:
 
 def _report(entries: Sequence[Entry], chosen: Set[str]) -> int:
     """Print the table; write each page whose programs were all chosen."""
-    print(results.table(entries))
+    print(printable_lines(results.table(entries)))
     for path, setups in results.PAGES.items():
         keys = {key(choice) for choice in everything() if choice[0] in setups}
         if keys <= chosen:

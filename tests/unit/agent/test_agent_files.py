@@ -212,7 +212,7 @@ def test_a_copy_that_is_terminated_leaves_no_part(
 ) -> None:
     endless, here = tmp_path / "endless", tmp_path / "here"
     with endless.open("wb") as stream:
-        stream.truncate(1 << 40)
+        stream.truncate(16 << 30)
     here.mkdir()
     words = [sys.executable, "-c", COPY, str(port.path), f"a:{endless}", f"{here}/copy"]
     copying = subprocess.Popen(words)

@@ -200,7 +200,8 @@ def test_a_flood_that_nobody_reads_waits_in_bounded_memory(agent: Agent, port: A
 
 
 def test_a_flood_is_streamed(agent: Agent) -> None:
-    completed = agent.run("head -c 30000000 /dev/zero; head -c 3000000 /dev/zero >&2")
+    line = "head -c 30000000 /dev/zero; head -c 3000000 /dev/zero >&2"
+    completed = agent.run(line, most=33_000_000)
     assert (len(completed.stdout), len(completed.stderr)) == (30_000_000, 3_000_000)
 
 

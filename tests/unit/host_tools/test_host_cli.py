@@ -97,7 +97,9 @@ def test_short_commands_import_little(words: list[str], tmp_path: Path) -> None:
     ours = {name for name in done.stderr.split() if name.startswith("bluebridge.")}
     heavy = {"subprocess", "asyncio", "rich", "pexpect", "cffi", "uuid"}
     assert not heavy & set(done.stderr.split())
-    ground = {"bluebridge.cache_root", "bluebridge.compiled", "bluebridge.hot_modules"}
+    ground = {
+        f"bluebridge.{name}" for name in ("cache_root", "compiled", "hot_modules", "printable")
+    }
     assert not {name for name in ours - ground if not name.startswith("bluebridge.host_tools")}
     assert len(ours) <= 18
 
@@ -112,10 +114,14 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_side_reads_the_last_line() -> None:
     counts = {"send_bytes": 48, "send_msgs": 3, "recv_bytes": 16, "recv_msgs": 1}
     stats = {"name": "1-mlx4_0", **counts}
-    text = "[ 1.0] log line\n" + json.dumps({"ok": True, "stats": stats})
-    side = Side.read("a", 0, text)
+    counts = {"iterations": 3, "validated": 3}
+    result = {"ok": True, "stats": stats, **counts, "us_per_iteration": None}
+    side = Side.read("a", 0, "[ 1.0] log line\n" + json.dumps(result))
     assert side.line == "1-mlx4_0 48 3 16 1 0 0 0 0"
     assert side.output == "[ 1.0] log line"
+    for wrong in ({"stats": 7}, {"validated": "3"}, {"us_per_iteration": [1]}, {"iterations": "3"}):
+        with pytest.raises(LabError, match="guest a: krping printed no result that makes sense"):
+            Side.read("a", 0, json.dumps(result | wrong))
 
 
 def test_side_that_never_ran() -> None:

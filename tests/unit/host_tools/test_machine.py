@@ -12,13 +12,17 @@ import socket
 import subprocess
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bluebridge.host_tools import cli
+from bluebridge.host_tools.commands import ps
 from bluebridge.host_tools.errors import CommandFailed, LabError
+from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
 from bluebridge.host_tools.machine.console import FAILURES, Console, Transcript
 from bluebridge.host_tools.machine.qemu import Qmp, QmpError
 
@@ -195,6 +199,40 @@ def test_a_guest_that_is_started_anew_is_judged_anew(tmp_path: Path) -> None:
     assert transcript.trouble() is not None
     transcript.skip()
     assert transcript.trouble() is None
+
+
+ESCAPES = b"\x1b]0;owned\x07\x1b[2J\x9b\xe2\x80\xae"
+"""Bytes that change a terminal's title, its screen, the direction of text."""
+
+
+def test_a_console_is_told_in_printable_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In errors, which `ps` repeats, and in transcripts that are printed."""
+    path = tmp_path / "console.log"
+    path.write_bytes(ESCAPES + b"\r\nOops: " + ESCAPES + b" x\r\n")
+    found = Transcript("a", path).trouble()
+    assert found is not None
+    assert str(found).isprintable() and r"Oops: \x1b]0;owned\x07\x1b[2J" in str(found)
+    pair = PairRecord(1, [GuestRecord("a", remark=found.what)], warnings=[found.what])
+    ps.show(pair)
+    found.aloud = True
+    assert cli.say(found) == 1
+    out, err = capsys.readouterr()
+    assert all(line.isprintable() for line in (out + err).splitlines())
+    assert r"\x1b]0;owned\x07" in out and r"\x1b]0;owned\x07" in err
+
+
+def test_a_console_is_read_in_portions_however_much_it_says(tmp_path: Path) -> None:
+    path = tmp_path / "console.log"
+    path.write_bytes(b"x" * (3 << 20) + b"\n" + PANIC)
+    transcript = Transcript("a", path)
+    tracemalloc.start()
+    looks = [transcript.trouble() for _ in range(5)]
+    assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    tracemalloc.stop()
+    assert looks[0] is None
+    assert "guest a: the guest's kernel panicked" in str(looks[-1])
 
 
 GREETING: dict[str, Any] = {"QMP": {"version": {}, "capabilities": []}}
