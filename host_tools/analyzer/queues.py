@@ -11,6 +11,7 @@ list of their numbers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from bluebridge.device.buslog.reader import Event
@@ -106,15 +107,20 @@ class Rings:
         if context is not None and (function, Role.WQE, qpn) in self.known:
             self._strides[function, qpn] = context.send_stride
 
-    def commanded(self, event: Event, command: str, number: int, mailbox: bytes) -> None:
-        """Take a command that was carried out, which may make a ring."""
-        made = adapter_of(event.device).made.get(command)
-        if made is None:
-            return
-        role, read = made
-        found = read(mailbox)
-        ring = Ring(0, 0, 0) if found is None else Ring(found.slots, 0, 0, *found[1:])
-        self._put((function_of(event.device), role, number), ring)
+    def commanded(self, event: Event, words: Mapping[str, str], mailbox: bytes) -> None:
+        """Take a command that was carried out, by its words: it may make a ring, or move one."""
+        adapter, command, number = adapter_of(event.device), words["name"], int(words["in_mod"], 16)
+        function = function_of(event.device)
+        if command in adapter.made:
+            role, read = adapter.made[command]
+            found = read(mailbox)
+            ring = Ring(0, 0, 0) if found is None else Ring(found.slots, 0, 0, *found[1:])
+            self._put((function, role, number), ring)
+        elif (moved := adapter.resized.get((command, words["op_mod"]))) is not None:
+            role, read = moved
+            found, ring = read(mailbox), self.known.get((function, role, number), Ring())
+            slots = 0 if found is None else found.slots
+            self._put((function, role, number), ring._replace(slots=slots))
 
     def _put(self, name: RingName, ring: Ring) -> None:
         if name in self.known or len(self.known) < MOST:
@@ -269,7 +275,7 @@ class Queues:
         adapter = adapter_of(event.device)
         known = adapter.transitions.get(found["name"])
         if known is None:
-            self.rings.commanded(event, found["name"], int(found["in_mod"], 16), mailbox)
+            self.rings.commanded(event, found.groupdict(), mailbox)
             return
         queue = function_of(event.device), int(found["in_mod"], 16) & QPN_MASK
         pair = self.pairs.get(queue, _UNKNOWN)

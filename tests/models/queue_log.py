@@ -14,14 +14,20 @@ UP = ("RST2INIT_QP", "INIT2RTR_QP", "RTR2RTS_QP")
 
 
 def command(
-    sender: Sender, name: str, *, qpn: int = QPN, status: str = "OK", mailbox: bytes = b""
+    sender: Sender,
+    name: str,
+    *,
+    qpn: int = QPN,
+    status: str = "OK",
+    mailbox: bytes = b"",
+    op_mod: int = 0,
 ) -> None:
     """A firmware command, carried out or refused."""
     sender.host()
     if mailbox:
         size, record = len(mailbox), sender.log.record
         record(A, Kind.DMA_READ, 0, 0x600000, size, mailbox, What.MAILBOX_IN, Opcode[name])
-    sender.told(Kind.COMMAND, f"{name} op_mod=0 in_mod={qpn:#x} in=0x600000 {status} 12 us")
+    sender.told(Kind.COMMAND, f"{name} op_mod={op_mod} in_mod={qpn:#x} in=0x600000 {status} 12 us")
 
 
 def bring_up(sender: Sender, service: ServiceType = ServiceType.RC) -> None:

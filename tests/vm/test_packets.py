@@ -67,6 +67,19 @@ def test_a_stock_program_gets_what_it_sent_while_packets_vanish(session: Session
     assert sum(map(int, again)) > 0
 
 
+def test_a_queue_loses_no_completion_to_a_thread_that_resizes_it(session: Session) -> None:
+    """Neither does one that comes while `ibv_resize_cq` runs: the peer goes on sending."""
+    pair, program = session.pair, Path(__file__).with_name("resized_queue.py")
+    for machine in pair.machines:
+        machine.agent.put(program, "/tmp/")
+    receiving = pair.b.agent.start(f"python3 /tmp/{program.name} 2>&1", 60)
+    sending = pair.a.agent.start(f"python3 /tmp/{program.name} 10.9.0.2", 60)
+    received = receiving.wait()
+    assert received.status == 0, received.text
+    assert sending.wait().status == 0
+    assert int(received.text.split()[-1]) > 20, "too few resizes to tell"
+
+
 def check(pair: Pair, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     """Hold all packets of the run against the rules."""
     capsys.readouterr()

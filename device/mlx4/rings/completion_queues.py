@@ -218,14 +218,21 @@ class CompletionQueue:
     def resize(self, buffer: QueueBuffer, context: bytes) -> Iterator[None]:
         """Move to another buffer; a marker in the old one tells software to go on in the new.
 
-        `context` says where it is and how large; it is prepared in portions. Raises `CommandError`,
-        and the queue is as it was then: BAD_PARAM when what is unread would not fit (drivers report
-        BAD_SIZE as a lack of memory) or a ring is no memory, RESOURCE_BUSY when the old ring has no
-        room for the marker, BAD_RES_STATE when the queue is broken.
+        `context` says where it is and how large; it is prepared in portions, while entries go on
+        coming into the old one. The marker takes an index like an entry: software copies what it
+        has not read to the places one further in the new ring, and then counts on from there
+        (libmlx4 `cq.c: mlx4_cq_resize_copy_cqes`, Linux `ib/cq.c: mlx4_ib_cq_resize_copy_cqes`).
+        Raises `CommandError`, and the queue is as it was then: BAD_SIZE when what is unread would
+        not fit, BAD_PARAM when a ring is no memory, RESOURCE_BUSY when the old ring has no room for
+        the marker, BAD_RES_STATE when the queue is broken.
         """
         log_size = CQC.get(context, "log_size")
         self._check_resize(log_size)
-        yield from buffer.fill_owner(self._stride, self.cqn)
+        following = self.producer + 1
+        yield from buffer.fill_owner(self._stride, self.cqn, following)
+        while missed := (self.producer + 1 - following) & INDEX_MASK:  # while others had a turn
+            known, following = following, following + missed
+            yield from buffer.fill_owner(self._stride, self.cqn, following, known)
         self._check_resize(log_size)
         marker = bytearray(self._stride)
         marker[-1] = OPCODE_RESIZE | (OWNER_BIT if self.producer & self.size else 0)
@@ -234,20 +241,36 @@ class CompletionQueue:
             self.buffer.write_entry(offset, marker, What.CQE, self.cqn)
         except DmaError as error:
             raise CommandError(Status.BAD_PARAM, f"CQ {self.cqn:#x}: {error}") from error
-        self.producer = (self.producer + 1) & INDEX_MASK
+        self._pass_marker()
         self.buffer, self.size = buffer, 1 << log_size
         moved = bytearray(self._context)
         for name in ("log_size", "page_offset", "log_page_size", "mtt_addr"):
             CQC.set(moved, name, CQC.get(context, name))
         self._context = bytes(moved)
 
+    def _pass_marker(self) -> None:
+        """Count everything that an index refers to one further, as software will.
+
+        Software stores its index anew only after that: completions may come before, and the marker
+        takes no place in the new ring.
+        """
+        self.consumer = (self.consumer + 1) & INDEX_MASK
+        self.producer = (self.producer + 1) & INDEX_MASK
+        self._notified = (self._notified + 1) & INDEX_MASK
+        self._target = (self._target + 1) & INDEX_MASK
+        if self._last_solicited is not None:
+            self._last_solicited = (self._last_solicited + 1) & INDEX_MASK
+        (number, consumer), (answered, read) = self._request, self._answered
+        self._request = number, (consumer + 1) & INDEX_MASK
+        self._answered = answered, (read + 1) & INDEX_MASK
+
     def _check_resize(self, log_size: int) -> None:
         if self.broken:
             raise CommandError(Status.BAD_RES_STATE, f"CQ {self.cqn:#x} is broken")
         self._read_consumer()
         unread = (self.producer - self.consumer) & INDEX_MASK
-        if unread >= 1 << log_size:
-            raise CommandError(Status.BAD_PARAM, f"CQ {self.cqn:#x} holds more than 2**{log_size}")
+        if unread > 1 << log_size:
+            raise CommandError(Status.BAD_SIZE, f"CQ {self.cqn:#x} holds more than 2**{log_size}")
         if unread >= self.size:
             raise CommandError(Status.RESOURCE_BUSY, f"CQ {self.cqn:#x} is full")
 

@@ -34,11 +34,30 @@ class PageAccount:
             raise CommandError(Status.EXCEED_LIM, f"queues of more than {MAX_PAGES} pages")
 
 
-@lru_cache(maxsize=2)
-def _owner_image(entry_bytes: int) -> memoryview:
-    """Return `FILL_BYTES` of entries whose last byte says that hardware owns them."""
-    entry = bytes(entry_bytes - 1) + bytes((OWNER_HARDWARE,))
+@lru_cache(maxsize=4)
+def _owner_image(entry_bytes: int, owner: int) -> memoryview:
+    """Return `FILL_BYTES` of empty entries whose last byte is `owner`."""
+    entry = bytes(entry_bytes - 1) + bytes((owner,))
     return memoryview(entry * (FILL_BYTES // entry_bytes))
+
+
+def _stretches(
+    size: int, entry_bytes: int, first: int, following: int
+) -> Iterator[tuple[bool, int, int, int]]:
+    """Yield the entries from index `first` to before `following` of a ring of `size` entries.
+
+    Each stretch is of one lap: whether a turn of the loop begins with it, so that none has more
+    than `PORTION_BYTES`, its offset, its length, and the owner byte of its lap.
+    """
+    spent = 0
+    while first < following:
+        slot = first % size
+        count = min(following - first, size - slot, PORTION_BYTES // entry_bytes)
+        length = count * entry_bytes
+        turn = spent + length > PORTION_BYTES
+        spent = length if turn else spent + length
+        yield turn, slot * entry_bytes, length, OWNER_HARDWARE if first & size else 0
+        first += count
 
 
 class QueueBuffer:
@@ -150,34 +169,44 @@ class QueueBuffer:
         for start in range(0, length, size):
             note(Kind.DMA_WRITE, address + start, size, image[start : start + size], what, obj)
 
-    def fill_owner(self, entry_bytes: int, obj: int = 0) -> Iterator[None]:
-        """Give all entries to hardware, in portions between which others have turns.
+    def fill_owner(
+        self, entry_bytes: int, obj: int = 0, following: int = 0, known: int | None = None
+    ) -> Iterator[None]:
+        """Give entries to hardware, in portions between which others have turns.
 
-        Drivers hand over zeroed buffers and zero means "valid" on the first lap. Raises
-        `CommandError` (BAD_PARAM) before a byte moves when a page is no guest memory. The log has
-        the first `NOTED_RUNS` pieces of memory, and the others as one.
+        Drivers hand over zeroed buffers, and which owner bit means "valid" changes with each lap.
+        So the entries are left as if hardware had written all of them before index `following`:
+        software sees none until its own is written. With `known`, that is done already for the
+        indices before it. Raises `CommandError` (BAD_PARAM) before a byte moves when a page is no
+        guest memory. The log has the first `NOTED_RUNS` pieces of memory, and the others as one.
         """
-        for start in range(0, self.length, PORTION_BYTES):
-            if start:
+        size = self.length // entry_bytes
+        first = following - size if known is None else max(known, following - size)
+        stretches = list(_stretches(size, entry_bytes, first, following))
+        for turn, offset, length, _ in stretches:
+            if turn:
                 yield
-            self._portion(start, obj)
-        image = _owner_image(entry_bytes)
+            self._portion(offset, length, obj)
         unnoted: list[Run] = []
+        sample = _owner_image(entry_bytes, OWNER_HARDWARE)[:entry_bytes]
         left = NOTED_RUNS
-        for start in range(0, self.length, PORTION_BYTES):
-            if start:
+        for turn, offset, length, owner in stretches:
+            if turn:
                 yield
-            runs, views = self._portion(start, obj)
+            image = _owner_image(entry_bytes, owner)
+            runs, views = self._portion(offset, length, obj)
             for view in views:  # more than there are runs where regions of guest memory meet
                 for at in range(0, len(view), FILL_BYTES):
                     part = view[at : at + FILL_BYTES]
                     part[:] = image[: len(part)]
-            for address, length in runs[:left]:
-                self._note_fill(address, length, image[:entry_bytes], obj)
+            if left:
+                sample = image[:entry_bytes]
+            for address, count in runs[:left]:
+                self._note_fill(address, count, sample, obj)
             unnoted += runs[left:]
             left -= min(left, len(runs))
         if unnoted:
-            self._note_together(unnoted, image[:entry_bytes], obj)
+            self._note_together(unnoted, sample, obj)
 
     def _note_fill(self, address: int, length: int, entry: memoryview, obj: int) -> None:
         self.bus.note_dma(Kind.DMA_WRITE, address, length, entry, What.OWNERSHIP, obj)
@@ -194,9 +223,9 @@ class QueueBuffer:
         )
         self._note_fill(address, total, entry, obj)
 
-    def _portion(self, start: int, obj: int) -> tuple[list[Run], Sequence[memoryview]]:
-        """Return runs and views of `PORTION_BYTES` from `start` on, or of the rest."""
-        runs = self.runs(start, min(PORTION_BYTES, self.length - start))
+    def _portion(self, start: int, length: int, obj: int) -> tuple[list[Run], Sequence[memoryview]]:
+        """Return runs and views of `length` bytes from `start` on."""
+        runs = self.runs(start, length)
         try:
             return runs, self.bus.views(runs)
         except DmaError as error:

@@ -23,7 +23,7 @@ from bluebridge.host_tools.analyzer.devices.model import CommandRegister
 from bluebridge.host_tools.analyzer.transaction import Tlp, Transaction
 
 RECORD = re.compile(
-    r"(?P<name>\S+) op_mod=\S+ in_mod=(?P<in_mod>\S+) in=\S+ (?P<status>\S+) "
+    r"(?P<name>\S+) op_mod=(?P<op_mod>\S+) in_mod=(?P<in_mod>\S+) in=\S+ (?P<status>\S+) "
     r"(?P<us>\d+) us(?:: (?P<reason>.*))?"
 )
 """Matches the text of a record of `Kind.COMMAND` (device/mlx4/commands/register.py)."""

@@ -193,6 +193,7 @@ TOY_CARD = DeviceModel(
         failed="OFF",
         context=lambda data: None,
         made={},
+        resized={},
         received=lambda data: None,
         consumed=lambda event: None,
         reset=(0, 0x50),

@@ -9,7 +9,7 @@ import pytest
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4 import cqe, eqe, uar
-from bluebridge.device.layout.mlx4.contexts import QPC_MAILBOX_OFFSET, ServiceType
+from bluebridge.device.layout.mlx4.contexts import CQC, QPC_MAILBOX_OFFSET, ServiceType
 from bluebridge.host_tools.analyzer.queues import Pair, Queues
 from bluebridge.host_tools.analyzer.transaction import Role
 from bluebridge.host_tools.web.moments import Moments
@@ -190,6 +190,15 @@ def test_a_receive_ring_has_what_its_record_and_completions_say(
     record(A, Kind.DMA_WRITE, 0, 0x400000, 32, entry, What.CQE, CQN)
     assert _ring(ready, tmp_path, Role.RECEIVE_WQE, CQN) == (1, 5, 2)
     assert _ring(ready, tmp_path, Role.CQE, CQN) == (256, 1, 0)
+
+
+def test_a_resized_ring_has_its_new_size_and_goes_on(ready: Sender, tmp_path: Path) -> None:
+    """Moderation, the same command with another modifier, moves nothing."""
+    ready.post(announced=True)
+    command(ready, "MODIFY_CQ", qpn=CQN, mailbox=bytes(CQC.pack(period=16)), op_mod=1)
+    assert _ring(ready, tmp_path, Role.CQE, CQN) == (256, 1, 0)
+    command(ready, "MODIFY_CQ", qpn=CQN, mailbox=bytes(CQC.pack(log_size=10)))
+    assert _ring(ready, tmp_path, Role.CQE, CQN) == (1024, 1, 0)
 
 
 def test_indices_of_a_log_that_begins_later_are_not_made_up(tmp_path: Path) -> None:

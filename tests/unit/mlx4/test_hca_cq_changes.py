@@ -131,15 +131,6 @@ def test_resize_leaves_a_marker_and_goes_on_in_the_new_ring(driver: Driver, ring
     assert numbers(driver, bigger) == list(range(40))
 
 
-def test_resize_below_what_is_unread(driver: Driver, ring: Ring) -> None:
-    for number in range(9):
-        post(driver, number)
-    _, mtt = driver.buffer(4096)
-    context = bytes(CQC.pack(log_size=3, mtt_addr=mtt))
-    assert driver.try_command(Opcode.MODIFY_CQ, context, CQN)[0] == Status.BAD_PARAM
-    assert numbers(driver, ring) == list(range(9))
-
-
 def test_resize_of_a_full_ring_overwrites_nothing(driver: Driver, ring: Ring) -> None:
     """There is no slot for the marker: software has to poll first."""
     for number in range(16):

@@ -17,7 +17,7 @@ from bluebridge.device.mlx4.memory.protection_table import ENTRY_PAGES, PORTION_
 from bluebridge.device.mlx4.rings.ring_buffer import PORTION_BYTES
 from bluebridge.device.pci.loop import SOON_SECONDS, EventLoop
 from bluebridge.device.rdma.memory.scatter_gather import NOTED_RUNS
-from tests.models.hca_driver import COMP_EQN, DMPT_BASE, MTT_BASE, Driver
+from tests.models.hca_driver import COMP_EQN, DMPT_BASE, MTT_BASE, Driver, Ring
 
 PAGE = 4096
 CONTROL = bar0.HCR_BASE + 0x18
@@ -196,6 +196,28 @@ def test_a_large_ring_takes_turns_and_few_lines(driver: Driver) -> None:
     ]
     assert len(fills) == NOTED_RUNS + 1
     assert sum(event.length for event in fills) == length
+
+
+def test_entries_that_come_while_a_large_ring_is_prepared_are_counted(driver: Driver) -> None:
+    """Each moves the lap of a place in the new ring on: none there is software's too soon."""
+    length = CQE_SIZE << LOG_CQES
+    base, first = driver.host.allocate(length), driver.host.allocate(PAGE)
+    fill_mtt(driver, [first, *range(base, base + length, PAGE)])
+    ring = Ring(CQN, first, 16, record=driver.host.allocate(64, 64))
+    context = CQC.pack(log_size=4, eqn=COMP_EQN, doorbell_record=ring.record)
+    driver.command(Opcode.SW2HW_CQ, bytes(context), CQN)
+    context = CQC.pack(log_size=LOG_CQES, mtt_addr=8)
+    driver.host.poke(driver.mailbox_in, bytes(context).ljust(PAGE, b"\0"))
+    driver.post(Opcode.MODIFY_CQ, driver.mailbox_in, CQN)
+    while running(driver):
+        driver.completion_queue(CQN).post_many([bytes(CQE_SIZE)] * 9)
+        assert len(driver.poll_cq(ring)) == 9
+        driver.host.turn()
+    assert status(driver) == Status.OK
+    assert len(driver.poll_cq(ring)) == 1  # the marker
+    assert ring.consumer > 9 * PORTIONS
+    owners = driver.host.peek(base, length)[CQE_SIZE - 1 :: CQE_SIZE]
+    assert owners == bytes(ring.consumer) + b"\x80" * ((1 << LOG_CQES) - ring.consumer)
 
 
 def test_the_output_is_the_same_for_few_portions_and_for_many(driver: Driver) -> None:

@@ -14,7 +14,6 @@ from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import CQC
 from bluebridge.device.layout.mlx4.cqe import (
     CQE,
-    OPCODE_RESIZE,
     CompletionStatus,
 )
 from bluebridge.device.layout.net.roce import Op
@@ -205,15 +204,3 @@ def test_what_counts_is_the_second_half(together: bool) -> None:
     queue.post_many([plain(9)] * 4)
     owners = [driver.host.peek(address + index * LARGE + 63, 1)[0] & 0x80 for index in range(8)]
     assert owners == [0x80, 0x80, 0, 0, 0, 0, 0, 0]
-
-
-def test_resizing_large_entries() -> None:
-    driver = LargeDriver().start()
-    address = make(driver)
-    queue = driver.completion_queue(CQN)
-    queue.post(plain(0))
-    new, mtt = driver.buffer(LARGE << 4)
-    driver.command(Opcode.MODIFY_CQ, bytes(CQC.pack(log_size=4, mtt_addr=mtt)), CQN)
-    assert driver.host.peek(address + LARGE + 63, 1)[0] == OPCODE_RESIZE
-    queue.post(plain(1))
-    assert driver.host.peek(new + 2 * LARGE + 32, 32) == plain(1)
