@@ -78,6 +78,17 @@ class PacketCarrier(ABC):
     def send_packet(self, message: ConnectedPacket) -> None:
         """Deliver a packet in a later turn of the loop, or lose it."""
 
+    @abstractmethod
+    def admits(self, size: int, fits: bool) -> bool:
+        """Return True if a packet that was delivered may wait at the port; else count it as lost.
+
+        `fits`: the port has room for it, too.
+        """
+
+    @abstractmethod
+    def hold(self, change: int) -> None:
+        """Count so many bytes more, or fewer, of packets that wait at the port."""
+
 
 class PacketPort(ABC):
     """A port that a `PacketCarrier` hands packets to."""

@@ -35,14 +35,14 @@ class PacketPair(Pair):
         self.packets: list[WirePacket] = []
         self.reported: list[float] = []
         features = Features(pro=True, packets=True)
-        wires = [PacketWire(self.watched, lambda act: self.a.host.call_soon(act))]
-        wires += [PacketWire(self.watched, lambda act: self.b.host.call_soon(act))]
-        self.a = Node("a", 1, wires[0], features=features)
-        self.b = Node("b", 2, wires[1], features=features)
+        self.wires = [PacketWire(self.watched, lambda act: self.a.host.call_soon(act))]
+        self.wires += [PacketWire(self.watched, lambda act: self.b.host.call_soon(act))]
+        self.a = Node("a", 1, self.wires[0], features=features)
+        self.b = Node("b", 2, self.wires[1], features=features)
         for node in (self.a, self.b):
             node.set_port(SetPort.ROCE_ADDR, gid_table((node.gid, 2)))
         self.rules = FaultRules(self.a.host.call_later, EventLog())
-        for name, wire in zip("ab", wires, strict=True):
+        for name, wire in zip("ab", self.wires, strict=True):
             self.rules.add_link(name, name, wire, self.fabric)
         self.watched.watch = self._note
         self.qa, self.qb = self.a.create_qp(0x240), self.b.create_qp(0x250)
@@ -65,10 +65,13 @@ class PacketPair(Pair):
         """Put a rule into force."""
         self.rules.add(link, parsed(words))
 
+    def segments(self, size: int) -> bytes:
+        """The segments of a READ or WRITE of A."""
+        return remote(self.target, self.rkey) + data((self.lkey, self.source, size))
+
     def write(self, opcode: int = SendOpcode.RDMA_WRITE, size: int = SIZE) -> float:
         """A message, by A; the seconds until it is complete."""
-        segments = remote(self.target, self.rkey) + data((self.lkey, self.source, size))
-        self.a.post_send(self.qa, opcode, segments)
+        self.a.post_send(self.qa, opcode, self.segments(size))
         begin = self.a.host.now
         while not (found := self.a.completions(self.qa)):
             self.run(STEP)

@@ -10,7 +10,14 @@ from functools import partial
 
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.net.ethernet import NO_VLAN
-from bluebridge.device.layout.net.roce import ATOMICS, DEFAULT_PKEY, PSN_MASK, Op, ipv4_gid
+from bluebridge.device.layout.net.roce import (
+    ATOMICS,
+    DEFAULT_PKEY,
+    PSN_MASK,
+    Op,
+    Syndrome,
+    ipv4_gid,
+)
 from bluebridge.device.packets.carriers import carried
 from bluebridge.device.packets.message import WireMessage
 from bluebridge.device.packets.reader import PacketReader, Reason
@@ -23,17 +30,22 @@ from bluebridge.device.rdma.by_packets.requester import (
     SetTimer,
 )
 from bluebridge.device.rdma.by_packets.responder import PacketResponder
-from bluebridge.device.rdma.connected.responder import operate
+from bluebridge.device.rdma.connected.responder import Nak, operate
 from bluebridge.device.rdma.vocabulary import CompletionStatus
 from bluebridge.device.rdma.work import SendWork
 
 MTU = 256
-BURST = 8
+BURST = 2
+PAUSE = 1e-4
+"""Most seconds between two bursts of answers."""
+KEY = 5
 _BTH, _CONGESTION = 42, 4
 """Where the BTH is in a frame, and in the BTH what the ICRC leaves out."""
 SIZE = 1 << 16
 READABLE, ATOMIC_WORDS = SIZE // 2, SIZE - 64
 _OPS = (Op.SEND, Op.SEND_IMM, Op.WRITE, Op.WRITE_IMM, Op.READ, Op.COMPARE_SWAP, Op.FETCH_ADD)
+LENDING = (Op.READ, *sorted(ATOMICS & set(_OPS)))
+"""Operations whose key is of no use to anybody once they are complete."""
 
 
 def request_of(
@@ -44,10 +56,11 @@ def request_of(
     va: int = 0,
     immediate: int = 0,
     operands: tuple[int, int] = (0, 0),
+    key: int = KEY,
 ) -> SendWork:
     """A work request; `operands` of an atomic are what it swaps or adds, and what it compares."""
     work = SendWork(number, op)
-    work.length, work.remote_address, work.rkey = length, va, 5
+    work.length, work.remote_address, work.rkey = length, va, key
     work.immediate, work.atomic = immediate, (*operands, 0, 0)
     return work
 
@@ -58,16 +71,23 @@ def message_bytes(request: SendWork) -> bytes:
 
 
 class Remote:
-    """Memory and receives of the responder's side; `arrived` are the messages that completed."""
+    """Memory and receives of the responder's side; `arrived` are the messages that completed.
+
+    `gone` are keys that are not valid any more.
+    """
 
     def __init__(self) -> None:
+        self.gone: set[int] = set()
         self.memory = bytearray(random.Random(1).randbytes(SIZE))
         self.receives = 0
         self.arrived: list[tuple[Op, bytes, int]] = []
         self._room = b""
 
+    def choose_srq(self, packet: TransportPacket) -> None:
+        """RC has none to choose."""
+
     def check_write(self, va: int, rkey: int, length: int) -> None:
-        assert rkey == 5 and va + length <= READABLE
+        assert rkey == KEY and va + length <= READABLE
 
     def write(self, va: int, rkey: int, data: bytes | memoryview) -> None:
         self.check_write(va, rkey, len(data))
@@ -75,10 +95,16 @@ class Remote:
         self.memory[va : va + len(data)] = data
 
     def read(self, va: int, rkey: int, length: int) -> bytes:
-        assert rkey == 5 and va >= READABLE and va + length <= ATOMIC_WORDS and length <= MTU
+        assert va >= READABLE and va + length <= ATOMIC_WORDS and length <= MTU
+        self._check_key(rkey)
         return bytes(self.memory[va : va + length])
 
+    def _check_key(self, rkey: int) -> None:
+        if rkey in self.gone:
+            raise Nak(Syndrome.NAK_REMOTE_ACCESS, None, f"key {rkey} is gone")
+
     def operate(self, op: Op, packet: TransportPacket) -> int:
+        self._check_key(packet.rkey)
         word = slice(packet.va, packet.va + 8)
         value = int.from_bytes(self.memory[word], "little")
         new = operate(op, value, (packet.operand, packet.compare, 0, 0))
@@ -98,6 +124,8 @@ class Remote:
 
     def complete(self, op: Op, length: int, packet: TransportPacket) -> None:
         self.arrived.append((op, self._room, packet.immediate))
+        if op is Op.SEND_INV:
+            self.gone.add(packet.immediate)
 
 
 @dataclass
@@ -122,6 +150,7 @@ class Link:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
         self._timer = 0
+        self._answering = False
         first = (PSN_MASK - seed % 40) & PSN_MASK  # PSNs wrap in most runs
         self.remote = Remote()
         self.requester = PacketRequester(limits or Limits(mtu=MTU, window=32, reads=4), first, self)
@@ -132,6 +161,7 @@ class Link:
         self.frames: list[bytes] = []
         self.sent: list[TransportPacket] = []
         self.corrupted = 0
+        self.when_complete: Callable[[SendWork], None] = lambda request: None
         self.most_in_air = self._in_air = 0
 
     # memory of the requester's side
@@ -177,6 +207,7 @@ class Link:
                 case Completed(request, status):
                     self.completed.append((request.index, status))
                     self.ended = self.now
+                    self.at(0.0, partial(self.when_complete, request))
 
     def _expired(self, timer: int) -> None:
         if timer == self._timer:
@@ -184,11 +215,12 @@ class Link:
             self._act()
 
     def _answer(self) -> None:
-        packets = self.responder.answers(BURST)
-        for packet in packets:
+        self._answering = False
+        for packet in self.responder.answers(BURST):
             self._carry(packet, to_responder=False)
-        if packets and self.responder.busy:
-            self.at(1e-6, self._answer)
+        if self.responder.busy:
+            self._answering = True
+            self.at(self.random.random() * PAUSE, self._answer)
 
     def _carry(self, packet: TransportPacket, *, to_responder: bool) -> None:
         ends = [ipv4_gid(bytes((10, 0, 0, 1 + side))) for side in (0, 1)]
@@ -227,7 +259,8 @@ class Link:
         packet = read_transport(wire)
         if to_responder:
             self.responder.receive(packet)
-            self._answer()
+            if not self._answering:
+                self._answer()
         else:
             self.requester.receive(packet)
             self._act()
@@ -244,16 +277,16 @@ class Link:
 
 
 def random_request(number: int, source: random.Random) -> SendWork:
-    """A request of any kind; reads and atomics have memory that no WRITE changes."""
+    """A request of any kind; reads and atomics have memory that no WRITE changes, and own keys."""
     op, length = source.choice(_OPS), source.choice((0, 1, 255, 256, 257, 700, 3000))
     if op in ATOMICS:
         va = ATOMIC_WORDS + 8 * source.randrange(8)
         operands = source.getrandbits(64), source.getrandbits(64)
-        return request_of(number, op, 8, va=va, operands=operands)
+        return request_of(number, op, 8, va=va, operands=operands, key=KEY + 1 + number)
     if op is Op.READ:
         va = source.randrange(READABLE, ATOMIC_WORDS - 3000)
-    else:
-        va = source.randrange(READABLE - 3000)
+        return request_of(number, op, length, va=va, key=KEY + 1 + number)
+    va = source.randrange(READABLE - 3000)
     immediate = number if op in (Op.SEND_IMM, Op.WRITE_IMM) else 0
     return request_of(number, op, length, va=va, immediate=immediate)
 
@@ -272,7 +305,7 @@ class Expected:
     def _carry_out(self, remote: Remote, request: SendWork) -> None:
         memory, op, va = remote.memory, Op(request.operation), request.remote_address
         end = va + request.length
-        if op in (Op.SEND, Op.SEND_IMM):
+        if op in (Op.SEND, Op.SEND_IMM, Op.SEND_INV):
             self.arrived.append((op, message_bytes(request), request.immediate))
         elif op is Op.READ:
             self.results[request.index] = bytes(memory[va:end])

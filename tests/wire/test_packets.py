@@ -14,7 +14,7 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.ports import DIAGNOSTICS
 from bluebridge.device.layout.net.roce import BthOpcode
 from bluebridge.guest.drivers.hca.context import Context
-from bluebridge.guest.verbs import QpType, SendWr, WcStatus, WrOpcode
+from bluebridge.guest.verbs import AccessFlags, QpType, SendFlags, SendWr, WcStatus, WrOpcode
 from bluebridge.host_tools.lab import hardware
 from tests.wire import test_hca_traffic
 from tests.wire.players import PATTERN, SIZE, Player, connected
@@ -192,3 +192,25 @@ def _data_packets(log: Path, *qpns: int) -> int:
         if event.kind is Kind.WIRE and event.length > 1024 and len(bth) == 12:
             count += bth[0] in _WRITES and int.from_bytes(bth[5:8], "big") in qpns
     return count
+
+
+@pytest.mark.parametrize("later", ["", " 3"], ids=["at once", "3 ms later"])
+def test_a_read_that_comes_twice_ends_no_connection(
+    contexts: tuple[Context, Context], control: Path, later: str
+) -> None:
+    """The requester has its data and gives the key back, as nvme targets do, as soon as it can."""
+    a, b = connected(*contexts)
+    hardware.tell(control, f"duplicate a{later} direction=out opcode=READ_REQUEST")
+    region, pages = b.pd.alloc_fast_reg_mr(SIZE // 4096), range(b.address, b.address + SIZE, 4096)
+    for _ in range(8):
+        request = SendWr(1, WrOpcode.REG_MR, mr=region, pages=list(pages), key=region.next_key())
+        request.iova, request.length, request.access = b.address, SIZE, AccessFlags.REMOTE_READ
+        b.qp.post_send(request)
+        b.expect(OK)
+        b.receive()
+        key, fenced = region.rkey, SendFlags.SIGNALED | SendFlags.FENCE
+        a.send(WrOpcode.RDMA_READ, [a.sge()], remote_addr=b.address, rkey=key)
+        a.send(WrOpcode.SEND_WITH_INV, [a.sge(0, 16)], flags=fenced, invalidate_rkey=key)
+        a.expect(OK, OK)
+        b.expect(OK)
+    assert "taken 8," in hardware.tell(control, "rules")[0]

@@ -73,8 +73,9 @@ _SERVICES: Final = (RELIABLE_SERVICE, UNRELIABLE_SERVICE, XRC_SERVICE, CONGESTIO
 class PacketWire(PacketCarrier):
     """A `Fabric` for one port; `soon` calls an action before the loop sleeps.
 
-    `refused` counts what came and was no packet, by reason, `overrun` the frames that were dropped
-    since too many waited, `foreign` packets of services that this network does not carry.
+    `refused` counts what came and was no packet, by reason, `overrun` what was dropped since too
+    much waited, `foreign` packets of services that this network does not carry. `held` is how many
+    bytes of packets wait at queue pairs.
     """
 
     def __init__(self, fabric: Fabric, soon: Soon) -> None:
@@ -85,7 +86,7 @@ class PacketWire(PacketCarrier):
         self._reader = PacketReader()
         self._heads: dict[tuple[int, int, int, int, bool], _Head] = {}
         self._inbox: deque[tuple[bytes, int]] = deque()
-        self._waiting = 0
+        self._waiting = self.held = 0
         self._scheduled = False
         self.overrun = 0
         self.foreign = 0
@@ -188,9 +189,18 @@ class PacketWire(PacketCarrier):
         rest.work = message.work
         return self._port.receive(rest)
 
+    def admits(self, size: int, fits: bool) -> bool:
+        """Return True if there is room for so many bytes; else count a packet as lost."""
+        room = fits and self._waiting + self.held + size <= MOST_WAITING
+        self.overrun += not room
+        return room
+
+    def hold(self, change: int) -> None:
+        """Count so many bytes more, or fewer, of packets that wait at the port."""
+        self.held += change
+
     def _put(self, frame: bytes, work: int) -> None:
-        if self._waiting + len(frame) > MOST_WAITING:
-            self.overrun += 1
+        if not self.admits(len(frame), True):
             return
         self._waiting += len(frame)
         self._inbox.append((frame, work))

@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import Final
 
 from bluebridge.device.fabric.messages import ConnectedPacket, Request
-from bluebridge.device.layout.net.roce import PSN_MASK, Op, Syndrome
+from bluebridge.device.layout.net.roce import Op, Syndrome
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.rdma.by_packets.congestion import Pacer
-from bluebridge.device.rdma.by_packets.responder import PacketResponder
+from bluebridge.device.rdma.by_packets.responder import PacketResponder, cost
 from bluebridge.device.rdma.by_packets.sender import SERVICES, PacketSender
 from bluebridge.device.rdma.connected.responder import NotReady, Responder, invalid
-from bluebridge.device.rdma.connected.retry import HALF
 from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.memory.scatter_gather import stretch
 from bluebridge.device.rdma.pairs.queue_pair import QueuePair
@@ -25,6 +24,11 @@ from bluebridge.device.rdma.work import ReceiveWork
 
 BURST: Final = 32
 """Most packets of answers that are made in one turn of the loop."""
+MOST_HELD: Final = 1 << 20
+"""Most bytes of one queue pair's requests that wait for a read to be answered.
+
+It is more than a window of 128 packets with 4096 bytes each takes.
+"""
 
 
 class PacketReceiver(Responder):
@@ -36,6 +40,7 @@ class PacketReceiver(Responder):
     def __init__(self, qp: QueuePair) -> None:
         super().__init__(qp)
         self._packets: PacketResponder | None = None
+        self._held = 0  # bytes of requests that wait, as the port knows
         self._scheduled = False
         self._area = self._request(Op.WRITE)
 
@@ -60,19 +65,43 @@ class PacketReceiver(Responder):
                 rnr_code=qp.min_rnr_timer,
                 reliable=self._reliable,
             )
-        if self._xrc and not self._find_srq(packet.srqn):
-            self._note(f"SRQ {packet.srqn:#x} is not in XRC domain {qp.xrcd}")
-            qp.enter_error(AsyncEvent.WQ_INVALID_REQUEST)
-            return
-        if self._reliable and packet.psn - responder.expected & PSN_MASK >= HALF:
-            qp.port.diagnostics.add("rq_num_dup")
+        if responder.reads and not self._has_room(responder, packet):
+            return  # as if it had been lost
         responder.receive(packet)
-        self.psn, self.msn = responder.expected, responder.msn
+        self._take_over(responder)
         if not self._reliable and responder.refusal is not None:
             self._drop(responder.refusal)
             responder.refusal = None
         elif not self._scheduled:
             self._answer_packets(responder)
+
+    def abort(self) -> None:
+        super().abort()
+        self.stop()
+
+    def stop(self) -> None:
+        if self._packets is not None:
+            self._packets.forget()
+            self._account(self._packets)
+
+    def _has_room(self, responder: PacketResponder, packet: TransportPacket) -> bool:
+        """Return True if a request may wait until a read is answered."""
+        size = cost(packet)
+        return self._qp.port.admits_packet(size, responder.held + size <= MOST_HELD)
+
+    def _take_over(self, responder: PacketResponder) -> None:
+        """Take over what the responder counts."""
+        self.psn, self.msn = responder.expected, responder.msn
+        if responder.repeated:
+            self._qp.port.diagnostics.add("rq_num_dup", responder.repeated)
+            responder.repeated = 0
+        self._account(responder)
+
+    def _account(self, responder: PacketResponder) -> None:
+        """Count the bytes of requests that wait among those that wait for the port."""
+        if self._held != responder.held:
+            self._qp.port.hold(responder.held - self._held)
+            self._held = responder.held
 
     def _drop(self, refusal: tuple[Syndrome, AsyncEvent | None, str]) -> None:
         """Tell of a message of UC that is dropped; one that a receive was spent on is an error."""
@@ -89,6 +118,7 @@ class PacketReceiver(Responder):
             self._leave(responder.answers(BURST))
         else:
             self._send_paced(responder, pacer)
+        self._take_over(responder)
         if responder.busy:
             self._scheduled = True
             if pacer is None:
@@ -125,6 +155,11 @@ class PacketReceiver(Responder):
             self._answer_packets(self._packets)
 
     # -- RemoteSide ---------------------------------------------------------------------------
+
+    def choose_srq(self, packet: TransportPacket) -> None:
+        """Receive from the SRQ that a packet of XRC names; raises `Nak`."""
+        if self._xrc and not self._find_srq(packet.srqn):
+            raise invalid(f"SRQ {packet.srqn:#x} is not in XRC domain {self._qp.xrcd}")
 
     def check_write(self, va: int, rkey: int, length: int) -> None:
         """Check the first and the last byte of a message, whose packets are checked one by one."""

@@ -1,15 +1,15 @@
 """The responder of a connection that gets packets (InfiniBand vol. 1, 9.7.4, 9.7.5 and 9.8.3).
 
-Data are placed packet by packet. Answers leave in the order of their PSNs, those of a read in
-bursts that the owner asks for, so that no more than a burst of packets is ever made at once.
+Data are placed packet by packet. Answers leave in the order of the requests, those of a read in
+bursts that the owner asks for, so that no more than a burst of packets is ever made at once. A
+request that comes meanwhile waits until the read is answered: it could take the read's key or
+memory away (Linux `drivers/infiniband/sw/rxe/rxe_resp.c: get_req` does the same).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final, Protocol
 
 from bluebridge.device.layout.net.roce import PSN_MASK, BthOpcode, Op, Syndrome
@@ -31,6 +31,9 @@ _LAST: Final = (
     BthOpcode.RC_WRITE_LAST,
     BthOpcode.RC_WRITE_LAST_IMM,
 )
+PACKET_COST: Final = 512
+"""Bytes that a packet which waits takes besides its payload."""
+
 _ATOMIC: Final = {
     int(BthOpcode.RC_COMPARE_SWAP): Op.COMPARE_SWAP,
     int(BthOpcode.RC_FETCH_ADD): Op.FETCH_ADD,
@@ -39,6 +42,9 @@ _ATOMIC: Final = {
 
 class RemoteSide(Protocol):
     """Memory and receives of the responder's side; all may raise `Nak`."""
+
+    def choose_srq(self, packet: TransportPacket) -> None:
+        """Receive from the SRQ that a packet of XRC names; any other service has nothing to do."""
 
     def check_write(self, va: int, rkey: int, length: int) -> None:
         """Check that all bytes of a message may be written."""
@@ -64,16 +70,15 @@ class RemoteSide(Protocol):
 
 @dataclass(slots=True)
 class _Answer:
-    """An answer that is due; a read has `packets` that are still to be sent.
+    """An answer that is due; a read has a `request`, and `packets` of which some are `sent`.
 
-    `msn` of a read is that of its acceptance: what is accepted while its answers go out is
-    acknowledged behind them.
+    `repeats`: it was given before.
     """
 
     packet: TransportPacket
     request: TransportPacket | None = None
     packets: int = 1
-    msn: int = 0
+    repeats: bool = False
     sent: int = 0
 
 
@@ -92,7 +97,8 @@ class PacketResponder:
     `expected` is the PSN that comes next; `depth` how many reads and atomics are kept for
     duplicates; `rnr_code` the time a sender is to wait when no receive is there. One that is not
     `reliable` answers nothing: a message of which a packet is missing or refused is dropped.
-    `refusal` is the last one: syndrome, event for software, reason.
+    `refusal` is the last one: syndrome, event for software, reason. `held` is how many bytes the
+    requests take that wait for a read to be answered, `repeated` how many requests came again.
     """
 
     def __init__(
@@ -119,30 +125,44 @@ class PacketResponder:
         self._offset = self._va = self._rkey = self._left = 0
         self._kept: deque[_Kept] = deque(maxlen=depth)
         self._answers: deque[_Answer] = deque()
+        self._waiting: deque[TransportPacket] = deque()
+        self.held = self.repeated = 0
 
     @property
     def busy(self) -> bool:
         """True while answers are due."""
-        return bool(self._answers)
+        return bool(self._answers or self._waiting)
 
     @property
     def reads(self) -> bool:
-        """True while the next answer is data of a read."""
-        return bool(self._answers) and self._answers[0].request is not None
+        """True while a read is being answered: what comes waits."""
+        return bool(self._answers) and self._answers[-1].request is not None
 
     def receive(self, packet: TransportPacket) -> None:
-        """Take a request packet; answers are due after it."""
+        """Take a request packet, after the reads before it; answers are due after it."""
         if self.failed:
             return
-        if not self._reliable:
+        if self.reads or self._waiting:
+            self._waiting.append(packet)
+            self.held += cost(packet)
+        elif self._reliable:
+            self._take(packet)
+        else:
             self._take_unreliable(packet)
-            return
+
+    def forget(self) -> None:
+        """Drop the requests that wait."""
+        self._waiting.clear()
+        self.held = 0
+
+    def _take(self, packet: TransportPacket) -> None:
         distance = packet.psn - self.expected & PSN_MASK
         if distance >= HALF:
+            self.repeated += 1
             self._repeat(packet)
         elif distance:
             self._ask()
-        elif not self._is_flooded(packet):
+        else:
             self._asked = False
             try:
                 self._execute(packet)
@@ -167,18 +187,30 @@ class PacketResponder:
         self.expected = packet.psn + 1 & PSN_MASK
         self._answers.clear()
 
-    def _is_flooded(self, packet: TransportPacket) -> bool:
-        """Return True for a read or an atomic while too many answers are due: it counts as lost."""
-        asks = packet.opcode == BthOpcode.RC_READ_REQUEST or packet.opcode in _ATOMIC
-        return asks and len(self._answers) >= 2 * self._depth + 2
-
     def answers(self, most: int) -> list[TransportPacket]:
-        """Return up to `most` packets of the answers that are due, in order."""
-        return list(islice(self._drain(), most))
+        """Return up to `most` packets of the answers that are due, in order.
+
+        Requests that waited are carried out where their turn comes.
+        """
+        packets: list[TransportPacket] = []
+        while len(packets) < most and self.busy:
+            if self._answers:
+                self._answer(packets)
+            else:
+                self._proceed()
+        return packets
+
+    def _proceed(self) -> None:
+        """Carry out requests that waited, up to the next read."""
+        while self._waiting and not self.reads and not self.failed:
+            packet = self._waiting.popleft()
+            self.held -= cost(packet)
+            self._take(packet)
 
     # -- requests in order --------------------------------------------------------------------
 
     def _execute(self, packet: TransportPacket) -> None:
+        self._side.choose_srq(packet)
         code = packet.opcode
         if (code in _MIDDLE or code in _LAST) != (self._op is not None):
             raise invalid("a packet out of its message")
@@ -195,7 +227,7 @@ class PacketResponder:
         packets = packets_of(packet.length, self._mtu)
         self._keep(_Kept(packet.psn, packets, None))
         self._accept(packets, ends=True)
-        self._answers.append(_Answer(packet, packet, packets, self.msn))
+        self._answers.append(_Answer(packet, packet, packets))
 
     def _carry_out_atomic(self, packet: TransportPacket) -> None:
         original = self._side.operate(_ATOMIC[packet.opcode], packet)
@@ -280,19 +312,28 @@ class PacketResponder:
             self._say(self.expected, Syndrome.NAK_PSN)
 
     def _repeat(self, packet: TransportPacket) -> None:
-        """Answer a duplicate; a SEND or a WRITE is acknowledged and not carried out again."""
+        """Answer a duplicate; a SEND or a WRITE is acknowledged and not carried out again (C9-105).
+
+        One that was kept no longer, or that cannot be answered any more, is dropped: it is an error
+        of class D (`rxe_resp.c: duplicate_request`).
+        """
         if packet.opcode != BthOpcode.RC_READ_REQUEST and packet.opcode not in _ATOMIC:
             self._acknowledge(self.expected - 1 & PSN_MASK)
             return
+        try:
+            self._side.choose_srq(packet)
+        except Nak:
+            return
         packets = packets_of(packet.length, self._mtu)
-        for kept in self._kept:
+        for kept in reversed(self._kept):  # an older one with this PSN is of another lap
             into = packet.psn - kept.psn & PSN_MASK
-            if len(self._answers) >= 2 * self._depth or into + packets > kept.packets:
+            if into + packets > kept.packets:
                 continue
             if kept.answer is not None and packet.opcode in _ATOMIC:
                 self._answers.append(_Answer(kept.answer))
             elif kept.answer is None and packet.opcode not in _ATOMIC:
-                self._answers.append(_Answer(packet, packet, packets, self.msn))
+                self._answers.append(_Answer(packet, packet, packets, repeats=True))
+            return
 
     # -- answers ------------------------------------------------------------------------------
 
@@ -302,6 +343,7 @@ class PacketResponder:
 
     def _refuse(self, psn: int, nak: Nak) -> None:
         self.failed = True
+        self.forget()
         self.refusal = nak.syndrome, nak.event, str(nak)
         self._say(psn, nak.syndrome)
 
@@ -314,27 +356,30 @@ class PacketResponder:
             self._say(psn, Syndrome.ACK)
 
     def _say(self, psn: int, syndrome: int) -> None:
-        if len(self._answers) < 4 * self._depth + 4:
-            packet = TransportPacket(BthOpcode.RC_ACK, psn, syndrome=syndrome, msn=self.msn)
-            self._answers.append(_Answer(packet))
+        packet = TransportPacket(BthOpcode.RC_ACK, psn, syndrome=syndrome, msn=self.msn)
+        self._answers.append(_Answer(packet))
 
-    def _drain(self) -> Iterator[TransportPacket]:
-        while self._answers:
-            answer = self._answers[0]
-            if answer.request is None:
-                self._answers.popleft()
-                yield answer.packet
-                continue
-            try:
-                packet = self._data(answer, answer.request)
-            except Nak as nak:
-                self._answers.clear()
+    def _answer(self, packets: list[TransportPacket]) -> None:
+        """Add the next packet of the oldest answer.
+
+        The rest of a read that may not be answered any more is refused, or dropped if it came
+        again: the peer may have what it asked for, and have let its key go.
+        """
+        answer = self._answers[0]
+        if answer.request is None:
+            self._answers.popleft()
+            packets.append(answer.packet)
+            return
+        try:
+            packets.append(self._data(answer, answer.request))
+        except Nak as nak:
+            self._answers.popleft()
+            if not answer.repeats:
                 self._refuse(answer.request.psn + answer.sent & PSN_MASK, nak)
-                continue
-            answer.sent += 1
-            if answer.sent == answer.packets:
-                self._answers.popleft()
-            yield packet
+            return
+        answer.sent += 1
+        if answer.sent == answer.packets:
+            self._answers.popleft()
 
     def _data(self, answer: _Answer, request: TransportPacket) -> TransportPacket:
         """Return the next packet of a read's answer, with the bytes that memory holds now."""
@@ -343,4 +388,9 @@ class PacketResponder:
         size = min(self._mtu, request.length - offset)
         code = read_response_of(index, answer.packets)
         data = self._side.read(request.va + offset, request.rkey, size)
-        return TransportPacket(code, request.psn + index & PSN_MASK, data, msn=answer.msn)
+        return TransportPacket(code, request.psn + index & PSN_MASK, data, msn=self.msn)
+
+
+def cost(packet: TransportPacket) -> int:
+    """Return how many bytes a packet takes while it waits."""
+    return len(packet.payload) + PACKET_COST

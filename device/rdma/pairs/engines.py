@@ -64,3 +64,6 @@ class ReceiveEngine:
 
     def abort(self) -> None:
         """Flush the receive that a message is just moving into, if there is one."""
+
+    def stop(self) -> None:
+        """Forget the requests that wait."""

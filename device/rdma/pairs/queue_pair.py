@@ -116,6 +116,7 @@ class QueuePair(ABC):
 
         Its parts refer to each other: without this only Python's collector would free them.
         """
+        self.responder.stop()
         self.engine = CLOSED
         self.responder = ReceiveEngine()
         self.sq = self.rq = None

@@ -48,9 +48,9 @@ class Diagnostics:
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
 
-    def add(self, name: str) -> None:
-        """Count one more of this name."""
-        self.counts[name] = self.counts.get(name, 0) + 1
+    def add(self, name: str, count: int = 1) -> None:
+        """Count one or more of this name."""
+        self.counts[name] = self.counts.get(name, 0) + count
 
     def send_failed(self, status: CompletionStatus) -> None:
         """Count a send work request that completed in error or flushed."""

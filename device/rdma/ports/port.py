@@ -108,6 +108,18 @@ class Port(PacketPort):
             self._bus.resume(message.work)
             self._deliver(self, message)
 
+    def admits_packet(self, size: int, fits: bool) -> bool:
+        """Return True if a packet that came may wait at its queue pair, else count it as lost.
+
+        `fits`: the queue pair has room for it.
+        """
+        return self._packets is not None and self._packets.admits(size, fits)
+
+    def hold(self, change: int) -> None:
+        """Count the bytes of packets that wait at queue pairs as waiting for the port."""
+        if self._packets is not None:
+            self._packets.hold(change)
+
     def send_frames(self, message: Frames, *, loop: bool) -> int:
         """Send Ethernet frames to the wire or, with `loop`, back to this port; both are counted.
 

@@ -8,9 +8,14 @@ from itertools import pairwise
 import pytest
 
 from bluebridge.device.buslog.reader import Event
+from bluebridge.device.fabric.messages import ConnectedPacket
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.net.roce import BTH, BthOpcode
+from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.rdma.by_packets.congestion import INTERVAL, LAB, Parameters, RateControl
+from bluebridge.device.rdma.by_packets.receiver import MOST_HELD
+from bluebridge.device.rdma.by_packets.responder import PACKET_COST
 from bluebridge.host_tools.analyzer.timeline.overview import paces
 from bluebridge.host_tools.analyzer.timeline.trace_file import TraceFile
 from bluebridge.host_tools.analyzer.timeline.tracks import Tracks
@@ -189,3 +194,33 @@ def test_alpha_goes_away() -> None:
     for _ in range(500):
         control.alpha_period_over()
     assert control.alpha == 0
+
+
+def test_requests_behind_a_read_wait_within_bounds(pair: PacketPair) -> None:
+    """A peer that sends without a window fills no memory, and leaves nothing behind."""
+    pair.rule("ecn count=1 direction=in")
+    pair.write(SendOpcode.RDMA_READ)
+    pacer = pair.engine(pair.b).pacer
+    assert pacer is not None
+    pacer.control.rate = pacer.control.target = LINE / 1000
+    pair.a.post_send(pair.qa, SendOpcode.RDMA_READ, pair.segments(SIZE))
+    pair.run(STEP)
+    qp, wire = pair.a.adapter.qps.get(pair.qa.qpn), pair.wires[1]
+    assert qp is not None and wire.held == 0
+    psn = qp.engine.next_psn
+    for number in range(4000):
+        packet = TransportPacket(
+            BthOpcode.RC_WRITE_ONLY,
+            psn + number,
+            bytes(1024),
+            va=pair.target,
+            rkey=pair.rkey,
+            length=1024,
+        )
+        pair.a.port.send_packet(ConnectedPacket(qp.route, pair.qb.qpn, packet, qp.qpn))
+    pair.run(STEP)
+    assert MOST_HELD - 4096 < wire.held <= MOST_HELD
+    assert wire.overrun == 4000 - wire.held // (1024 + PACKET_COST)
+    pair.b.command(Opcode.TORST_QP, modifier=pair.qb.qpn, op_modifier=2)
+    pair.run(STEP)
+    assert wire.held == 0
