@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import secrets
 import sys
+import tempfile
 import webbrowser
+from collections.abc import Iterator
+from pathlib import Path
 
 import bottle
 
@@ -15,6 +19,8 @@ from bluebridge.host_tools.analyzer import model as models
 from bluebridge.host_tools.analyzer.output import opened
 from bluebridge.host_tools.analyzer.transaction import TimeModel
 from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.lab.roots import runtime_root
+from bluebridge.host_tools.processes import termination_as_exception
 from bluebridge.host_tools.web.app import Site, serve
 from bluebridge.host_tools.web.book import Book
 from bluebridge.host_tools.web.lab import Lab, Live, find
@@ -22,6 +28,10 @@ from bluebridge.host_tools.web.save import page
 from bluebridge.host_tools.web.side_by_side import SideBySide
 from bluebridge.host_tools.web.web_options import SAVED
 
+_DOOR = """<!DOCTYPE html>
+<meta charset="utf-8"><meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url={address}"><a href="{address}">bluebridge</a>
+"""
 _NICE = 10  # The niceness of the process, so that the guests come first
 
 
@@ -96,11 +106,27 @@ def _serve(site: bottle.Bottle, title: str, options: argparse.Namespace) -> int:
     address = f"http://127.0.0.1:{server.server_port}/{secret}/"
     print(f"{title}: {address}", flush=True)
     print("Ctrl-C ends it", file=sys.stderr)
-    if options.open and not webbrowser.open(address):
-        print("no browser was found: open the address yourself", file=sys.stderr)
-    with server:
+    with termination_as_exception(), server, _door(address) as door:
+        if options.open and not webbrowser.open(door):
+            print("no browser was found: open the address yourself", file=sys.stderr)
         try:
             server.serve_forever()
         except KeyboardInterrupt:
             print(file=sys.stderr)
     return 0
+
+
+@contextlib.contextmanager
+def _door(address: str) -> Iterator[str]:
+    """Yield the URL of a file of the user's own that leads to `address`; it is removed at the end.
+
+    Every user of the host can read a browser's command line, where the secret must not stand.
+    """
+    descriptor, name = tempfile.mkstemp(".html", "bluebridge-web-", runtime_root())  # mode 0600
+    door = Path(name)
+    try:
+        with open(descriptor, "w") as file:
+            file.write(_DOOR.format(address=address))
+        yield door.as_uri()
+    finally:
+        door.unlink(missing_ok=True)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import os
+import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +26,9 @@ from bluebridge.host_tools.web.book import Book, Query
 from bluebridge.host_tools.web.rows import CAPTIONS, kept, routine
 from bluebridge.host_tools.web.timeline import peers, way
 from bluebridge.host_tools.web.words import AFTER
+from bluebridge.images.cache import HOME
 from tests.models.analysis_log import A, Sender, posted
+from tests.models.until import until
 from tests.unit.web.web_site import POSTS, SECRET, Control, served, written
 
 EVENTS = 67 * POSTS
@@ -402,3 +409,40 @@ def test_each_step_names_the_entry_of_its_queue(tmp_path: Path) -> None:
     sender.log.close()
     _, (activity,) = Book(tmp_path / "log").whole(0, 1, Query())
     assert activity["list"][0]["caption"].endswith("go on from entry 12")
+
+
+def test_the_secret_stands_in_no_command_line(log: Path, tmp_path: Path) -> None:
+    """Of any process, the browser's included: that gets a file which only the user may read."""
+    os.mkfifo(waits := tmp_path / "waits")
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {tmp_path}/url\nread _ < {waits}\n')
+    browser.chmod(0o700)
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "BROWSER": f"{browser} %s &"}
+    words = [sys.executable, "-m", "bluebridge.host_tools.cli", "web", str(log)]
+    web = subprocess.Popen(words, cwd=HOME, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        assert web.stdout is not None
+        address = web.stdout.readline().split()[-1]
+        secret = urlsplit(address).path.strip("/")
+        assert len(secret) == 32
+        url = tmp_path / "url"
+        until(lambda: url.exists() and bool(url.read_text()))
+        assert url.read_text().startswith("file:")
+        lines = [_command_line(path) for path in Path("/proc").glob("[0-9]*/cmdline")]
+        assert any(str(browser) in line and url.read_text() in line for line in lines)
+        assert not any(secret in line for line in lines)
+        door = Path(urlsplit(url.read_text()).path)
+        assert stat.S_IMODE(door.stat().st_mode) == 0o600
+        assert f"url={address}" in door.read_text()
+    finally:
+        with contextlib.suppress(OSError):  # the browser reads the end of it
+            os.close(os.open(waits, os.O_WRONLY | os.O_NONBLOCK))
+        web.terminate()
+        web.communicate()
+    assert not door.exists()
+
+
+def _command_line(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""
