@@ -87,7 +87,7 @@ class Adapter:
         self.uar = UserAccessRegion(
             bus, config.features, self.parameters, qps=self.qps, cqs=self.cqs, eqs=self.eqs
         )
-        self.faults.has_pair = lambda qpn: self.qps.get(qpn) is not None
+        self.faults.role_of = self._role
         self._describe()
         for port in self.ports:
             port.rerouted.append(self.qps.reroute)
@@ -99,6 +99,10 @@ class Adapter:
             guid = self.config.port_guid(number)
             return InfinibandPort(number, fabric, mac, self.bus, events, node=self.node, guid=guid)
         return Port(number, fabric, mac, self.bus, events)
+
+    def _role(self, qpn: int) -> Role | None:
+        qp = self.qps.get(qpn)
+        return None if qp is None else qp.role
 
     def _describe(self) -> None:
         self.node.description = NODE_DESCRIPTION.encode()
@@ -173,6 +177,7 @@ class Adapter:
             log_size=sends.log_size,
             shift=sends.shift,
             what=What.UD_WQE if qp.role is Role.UD else What.SQ_WQE,
+            faults=self.faults,
         )
         if receives is not None:
             record = get(context, "doorbell_record") & ~3

@@ -7,11 +7,20 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
+from bluebridge.device.layout import ibverbs
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
-from bluebridge.device.layout.mlx4.cqe import IS_SEND_BIT, OPCODE_ERROR
+from bluebridge.device.layout.mlx4.cqe import (
+    IS_SEND_BIT,
+    OPCODE_ERROR,
+    OPCODE_MASK,
+    RecvOpcode,
+)
 from bluebridge.device.layout.mlx4.faults import NO_LIMIT, Effect
+from bluebridge.device.layout.mlx4.wqe import SendOpcode
+from bluebridge.device.mlx4.words import SEND_OPCODES
 from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rdma.vocabulary import Role
 
 ON_COMMANDS: Final = frozenset(
     (Effect.COMMAND_FAILS, Effect.COMMAND_LATE, Effect.COMMAND_NEVER, Effect.COMMAND_WRONG)
@@ -21,12 +30,25 @@ ON_VECTORS: Final = frozenset((Effect.INTERRUPT_LOST,))
 ON_COMPLETIONS: Final = frozenset(
     (Effect.CQE_LOST, Effect.CQE_DOUBLED, Effect.CQE_LATE, Effect.CQE_FOREIGN, Effect.CQE_STATUS)
 )
+ON_REQUESTS: Final = frozenset((Effect.WR_REFUSED,))
+ANY: Final = -1
+"""The target of a fault that is about more than one queue pair."""
 MOST_KEPT: Final = 256
 FOREIGN_QPN: Final = 0xFFFFFE
 _QPN: Final = 0xFFFFFF
 _IS_SEND: Final = int(IS_SEND_BIT)
 _ERROR: Final = Struct(">4s20x2sBB3xB")
-_VENDOR_SYNDROME: Final = 0x77
+_OPCODE: Final = int(OPCODE_MASK)
+_SENT: Final = {int(code): ibverbs.operation(code.name) for code in SendOpcode}
+"""The name of an operation by the opcode of a completed send."""
+_RECEIVED: Final = {
+    int(code): (
+        ibverbs.RECEIVE_WRITE if code is RecvOpcode.RDMA_WRITE_WITH_IMM else ibverbs.RECEIVE
+    )
+    for code in RecvOpcode
+}
+_POSTED: Final = tuple(_SENT[code] for code in SEND_OPCODES)
+"""The name of an operation by its number in `rdma.vocabulary`."""
 
 
 def _nothing() -> None:
@@ -39,8 +61,11 @@ class ArmedFault:
 
     It is about one `target` (opcode, queue pair, type of event or vector), takes `count` of what
     matches (`NO_LIMIT`: all) from the `nth` on, and ends commands with `status`, or completions
-    with that syndrome, or delays them by `seconds`. `change` returns the wrong answer of a command,
-    `undo` is called when the fault is cleared, `look` brings counts up to date that others keep.
+    with that syndrome and the vendor syndrome `vendor`, or delays them by `seconds`. With the
+    target `ANY` it is about queue pairs of the types `roles`; one that `waits` takes nothing before
+    one of these is connected, which is its target then. `operation` names the work requests that it
+    is about, or is empty. `change` returns the wrong answer of a command, `undo` is called when the
+    fault is cleared, `look` brings counts up to date that others keep.
     """
 
     number: int
@@ -48,6 +73,10 @@ class ArmedFault:
     effect: Effect
     target: int
     status: int = 0
+    vendor: int = 0
+    roles: frozenset[str] = frozenset()
+    operation: str = ""
+    waits: bool = False
     seconds: float = 0.0
     nth: int = 1
     count: int = 1
@@ -56,6 +85,14 @@ class ArmedFault:
     change: Callable[[bytes], bytes] = bytes
     undo: Callable[[], None] = _nothing
     look: Callable[[], None] = _nothing
+
+    def about(self) -> str:
+        """Return what the fault is about in words."""
+        pairs = f"queue pairs of {', '.join(sorted(self.roles))}" if self.roles else "queue pairs"
+        which = f"{self.target:#x}" if self.target != ANY else pairs
+        if self.waits:
+            which = f"the next connection of {', '.join(sorted(self.roles))}"
+        return f"{which}, {self.operation}" if self.operation else which
 
     def takes(self) -> bool:
         """Count one more that matches; return True if the fault takes it."""
@@ -70,7 +107,8 @@ class ArmedFaults:
     """The armed faults of one HCA, oldest first; a reset of the HCA does not end them.
 
     `completions`, `events` and `vectors` have those that wait for such a thing by what they are
-    about, so that the way of all others costs one look.
+    about, so that the way of all others costs one look. Those on completions and on work requests
+    of more than one queue pair are under `ANY`.
     """
 
     def __init__(self, bus: HostBus) -> None:
@@ -80,10 +118,11 @@ class ArmedFaults:
         self._last = 0
         self._commands: dict[int, list[ArmedFault]] = {}
         self.completions: dict[int, list[ArmedFault]] = {}
+        self.requests: dict[int, list[ArmedFault]] = {}
         self.events: dict[int, list[ArmedFault]] = {}
         self.vectors: dict[int, list[ArmedFault]] = {}
-        self.has_pair: Callable[[int], bool] = lambda _qpn: True
-        """Whether there is a queue pair with this number; the adapter says how to find it."""
+        self.role_of: Callable[[int], Role | None] = lambda _qpn: Role.RC
+        """The type of a queue pair, None if there is none; the adapter says how to find it."""
 
     def table(self) -> list[ArmedFault]:
         """Return the armed faults, oldest first."""
@@ -119,10 +158,43 @@ class ArmedFaults:
         """Keep what carries a command out until its fault is cleared; the oldest are forgotten."""
         self._waiting = [*self._waiting[1 - MOST_KEPT :], (fault, action)]
 
+    def connected(self, qpn: int) -> None:
+        """Let the oldest fault that waits for a queue pair like this one be about it."""
+        role = self.role_of(qpn)
+        for fault in self._faults:
+            if fault.waits and role is not None and role.value in fault.roles:
+                fault.waits, fault.target = False, qpn
+                self._look()
+                return
+
+    def has_completion(self, qpn: int) -> bool:
+        """Return True if a fault may be about a completion of a queue pair."""
+        return qpn in self.completions or ANY in self.completions
+
     def completion(self, qpn: int, cqe: bytes) -> list[tuple[float, bytes]]:
         """Return the entries that are written for one, each with the seconds until then."""
-        fault = self._taking(self.completions[qpn], f"QP {qpn:#x}", qpn)
+        code, side = cqe[-1] & _OPCODE, cqe[-1] & _IS_SEND
+        name = (_SENT if side else _RECEIVED).get(code, "")
+        fault = self._of_pair(self.completions, qpn, name)
         return [(0.0, cqe)] if fault is None else _changed(fault, cqe)
+
+    def refusal(self, qpn: int, operation: int) -> str:
+        """Return why a work request is not carried out, empty for one that meets no fault."""
+        fault = self._of_pair(self.requests, qpn, _POSTED[operation])
+        return "" if fault is None else f"fault {fault.number}, {fault.name}"
+
+    def _of_pair(
+        self, waiting: dict[int, list[ArmedFault]], qpn: int, operation: str
+    ) -> ArmedFault | None:
+        """Return the oldest fault that takes a work request of a queue pair, or its completion."""
+        found = [*waiting.get(qpn, ()), *waiting.get(ANY, ())]
+        role = self.role_of(qpn)
+        about = [
+            fault for fault in sorted(found, key=_age)
+            if fault.operation in ("", operation)
+            and (not fault.roles or (role is not None and role.value in fault.roles))
+        ]  # fmt: skip
+        return self._taking(about, f"QP {qpn:#x}", qpn)
 
     def loses_event(self, event_type: int) -> bool:
         """Return True if an event gets lost."""
@@ -143,15 +215,20 @@ class ArmedFaults:
     def _look(self) -> None:
         self._commands = self._by_target(ON_COMMANDS)
         self.completions = self._by_target(ON_COMPLETIONS)
+        self.requests = self._by_target(ON_REQUESTS)
         self.events = self._by_target(ON_EVENTS)
         self.vectors = self._by_target(ON_VECTORS)
 
     def _by_target(self, effects: frozenset[Effect]) -> dict[int, list[ArmedFault]]:
         found: dict[int, list[ArmedFault]] = {}
         for fault in self._faults:
-            if fault.effect in effects:
+            if fault.effect in effects and not fault.waits:
                 found.setdefault(fault.target, []).append(fault)
         return found
+
+
+def _age(fault: ArmedFault) -> int:
+    return fault.number
 
 
 def _changed(fault: ArmedFault, cqe: bytes) -> list[tuple[float, bytes]]:
@@ -166,7 +243,7 @@ def _changed(fault: ArmedFault, cqe: bytes) -> list[tuple[float, bytes]]:
         word = int.from_bytes(cqe[:4], "big") & ~_QPN | FOREIGN_QPN
         return [(0.0, word.to_bytes(4, "big") + cqe[4:])]
     side = cqe[-1] & _IS_SEND
-    error = _ERROR.pack(cqe[:4], cqe[24:26], _VENDOR_SYNDROME, fault.status, side | OPCODE_ERROR)
+    error = _ERROR.pack(cqe[:4], cqe[24:26], fault.vendor, fault.status, side | OPCODE_ERROR)
     return [(0.0, error)]
 
 

@@ -17,7 +17,7 @@ from bluebridge.device.ethernet.frames.receiving import (
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import QpState
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus as Syndrome
-from bluebridge.device.layout.mlx4.cqe import FrameStatus, RecvOpcode
+from bluebridge.device.layout.mlx4.cqe import FrameStatus, RecvOpcode, vendor_syndrome
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
 from bluebridge.device.layout.net.roce import Op
@@ -43,6 +43,9 @@ STATES: Final = {state: QpState[state.name] for state in PairState}
 
 SYNDROMES: Final = {status: int(Syndrome[status.name]) for status in CompletionStatus}
 """Syndrome of a completion in error, by the engines' status."""
+
+VENDOR_SYNDROMES: Final = {status: vendor_syndrome(SYNDROMES[status]) for status in SYNDROMES}
+"""Vendor syndrome of a completion in error, by the engines' status."""
 
 EVENTS: Final = {event: EventType[event.name] for event in AsyncEvent}
 """Type of an event about a queue pair, by the engines' event."""

@@ -15,16 +15,29 @@ from typing import Any, Final
 from bluebridge.device.dma.engine import DmaEngine
 from bluebridge.device.fabric.faults.parse import rule_of
 from bluebridge.device.fabric.faults.stage import FaultRules
+from bluebridge.device.layout import ibverbs
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ioat import ChannelError
 from bluebridge.device.layout.mlx4.bar0 import CATAS_LETTERS, MSIX_VECTORS
 from bluebridge.device.layout.mlx4.capabilities import QUERY_ADAPTER, QUERY_DEV_CAP, QUERY_PORT
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
-from bluebridge.device.layout.mlx4.cqe import CompletionStatus
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus, vendor_syndrome
 from bluebridge.device.layout.mlx4.eqe import DATA_OFFSET, OWNER_OFFSET, PORT_MNG_EQE, EventType
-from bluebridge.device.layout.mlx4.faults import BY_NAME, ONCE, Effect, Layer, NamedFault
+from bluebridge.device.layout.mlx4.faults import (
+    BY_NAME,
+    CONNECTED,
+    FLAG,
+    OF_PAIRS,
+    ONCE,
+    PARAMETERS,
+    QP_TYPES,
+    USERS,
+    Effect,
+    Layer,
+    NamedFault,
+)
 from bluebridge.device.layout.net.roce import NO_GID
-from bluebridge.device.mlx4.armed_faults import ArmedFault, ArmedFaults
+from bluebridge.device.mlx4.armed_faults import ANY, ArmedFault, ArmedFaults
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.ntb.shape import FaultPoints
@@ -109,7 +122,7 @@ MOST_TIMES: Final = 1000
 MOST_ARMED: Final = 64
 _MOST: Final = {
     "ms": MOST_MILLISECONDS, "times": MOST_TIMES, "address": (1 << 64) - 1, "value": (1 << 64) - 1,
-    "key": (1 << 32) - 1,
+    "key": (1 << 32) - 1, "vendor": 0xFF,
 }  # fmt: skip
 _TARGETS: Final = ("opcode", "qpn", "event", "vector", "address", "key", "index")
 _ABSENCES: Final = {
@@ -155,7 +168,7 @@ class NamedFaultCommands:
             return []
         if named.effect in ONCE:
             return _happen(hca, named, values)
-        fault = _fault(hca.adapter.faults, _target(hca, values), named, values)
+        fault = _fault(hca.adapter.faults, _target(hca, named, values), named, values)
         if named.effect is Effect.WIRE:
             self._lay(words[0], fault, values["rule"])
         else:
@@ -203,7 +216,7 @@ class NamedFaultCommands:
     def armed(self, words: Sequence[str]) -> list[str]:
         """List the faults that are armed, with their counts."""
         return [
-            f"{fault.number} {name} {fault.name} of {fault.target:#x}: "
+            f"{fault.number} {name} {fault.name} of {fault.about()}: "
             f"matched {fault.matched}, taken {fault.taken}"
             for name in words or self._names
             for fault in self._faults_of(name).table()
@@ -226,12 +239,15 @@ def _values(named: NamedFault, words: Sequence[str]) -> dict[str, str]:
     values: dict[str, str] = {}
     for word in words:
         name, sign, value = word.partition("=")
+        name = name.replace("_", "-")
         if not sign or not value or name not in named.parameters:
             raise ValueError(
                 f"{word[:40]!r}: {named.name} takes {', '.join(named.parameters) or 'nothing'}"
             )
         if name in values:
             raise ValueError(f"{name} is said twice")
+        if PARAMETERS[name][0] == FLAG and value not in ("1", "True"):
+            raise ValueError(f"{name}={value[:40]}: say {name} or leave it out")
         values[name] = value
     missing = [name for name in named.needs if name not in values]
     if missing:
@@ -251,10 +267,37 @@ def _fault(
     count = _number("count", values["count"]) if "count" in values else named.count
     if not nth or ("count" in values and not count):
         raise ValueError("nth and count begin at 1")
-    return ArmedFault(
-        faults.next_number(), named.name, named.effect, target,
-        status=status, seconds=seconds, nth=nth, count=count,
-    )  # fmt: skip
+    fault = ArmedFault(
+        0, named.name, named.effect, target, status=status, seconds=seconds, nth=nth, count=count
+    )
+    if named.effect is Effect.CQE_STATUS:
+        vendor = values.get("vendor")
+        fault.vendor = _number("vendor", vendor) if vendor else vendor_syndrome(status)
+    if _of_pairs(named):
+        _choose(fault, values)
+    fault.number = faults.next_number()
+    return fault
+
+
+def _of_pairs(named: NamedFault) -> bool:
+    return set(OF_PAIRS) <= set(named.takes)
+
+
+def _choose(fault: ArmedFault, values: Mapping[str, str]) -> None:
+    """Say which queue pairs and operations a fault is about; raises `ValueError`."""
+    fault.waits = "next-connection" in values
+    if fault.waits and "qpn" in values:
+        raise ValueError("qpn names a queue pair that is there: leave next-connection out")
+    types = values["qp-type"].upper().split(",") if "qp-type" in values else []
+    if not set(types) <= set(QP_TYPES):
+        raise ValueError(f"qp-type={values['qp-type'][:40]}: choose from {', '.join(QP_TYPES)}")
+    if fault.target == ANY or types:
+        fault.roles = frozenset(types or (CONNECTED if fault.waits else USERS))
+    if "opcode" in values:
+        fault.operation = ibverbs.operation(values["opcode"])
+        if fault.operation not in ibverbs.OPERATIONS:
+            known = ", ".join(ibverbs.OPERATIONS)
+            raise ValueError(f"opcode={values['opcode'][:40]}: choose from {known}")
 
 
 def _begin(hca: Hca, fault: ArmedFault, values: Mapping[str, str]) -> None:
@@ -329,8 +372,10 @@ def _lock(hca: Hca, fault: ArmedFault) -> None:
     _set(fault, [region], "free", True)
 
 
-def _target(hca: Hca, values: Mapping[str, str]) -> int:
+def _target(hca: Hca, named: NamedFault, values: Mapping[str, str]) -> int:
     """Return the number of what a fault is about, 0 for the adapter; raises `ValueError`."""
+    if _of_pairs(named):
+        return _object(hca, "qpn", values["qpn"]) if "qpn" in values else ANY
     name = next((name for name in _TARGETS if name in values), "")
     if not name:
         return 0

@@ -4,7 +4,9 @@
     /qpn=0x4[89]/                    the line matches a regular expression
     syndrome!=0 and device=a         fields of the event compared: = != < <= > >=
 
-An event without the field fulfils no comparison of it, not even `!=`.
+An event without the field fulfils no comparison of it, not even `!=`. `status` is that of firmware
+commands and of completions of work requests. Names are those of libibverbs, with their prefix
+(`IBV_WC_RETRY_EXC_ERR`) or without, and those of the card.
 """
 
 from __future__ import annotations
@@ -12,17 +14,18 @@ from __future__ import annotations
 import difflib
 import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Final
 
 from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.device.buslog.record import HEAD
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.net.roce import Syndrome
-from bluebridge.host_tools.analyzer import rtrs
+from bluebridge.device.layout.ibverbs import bare
+from bluebridge.device.layout.net.roce import Op, Syndrome
+from bluebridge.host_tools.analyzer import fields, rtrs
+from bluebridge.host_tools.analyzer.devices.model import names_of
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of, beyond_adapters
 from bluebridge.host_tools.analyzer.event_lines import KINDS, Describe, plain_line
 from bluebridge.host_tools.analyzer.ntrdma.decoder import Decoder
@@ -34,7 +37,10 @@ Value = int | str
 _PAIR: Final = re.compile(r"([A-Za-z_][\w.]*)=('[^']*'|[^\s,;]+)")
 _STATUS: Final = re.compile(r" ([A-Z][A-Z_]+) \d+ us(?::|$)")
 """Matches the status of a firmware command in its line."""
-_SYNDROME_AT: Final = 2  # Index of the syndrome in the values of `HEAD`
+_OP_AT: Final = 1
+_SYNDROME_AT: Final = 2
+"""Indices of the operation and the syndrome in the values of `HEAD`."""
+_GOOD: Final[list[Value]] = [OK, "SUCCESS", 0]
 
 
 def _kind(event: Event) -> list[Value]:
@@ -46,8 +52,8 @@ def _syndrome(event: Event) -> list[Value]:
     """Return the syndrome of a response (0 for an acknowledgement) or of a completion in error."""
     if event.kind is Kind.WIRE and event.what is What.RESPONSE and len(event.data) >= HEAD.size:
         code = HEAD.unpack_from(event.data)[_SYNDROME_AT]
-        rnr = code & 0x60 == Syndrome.RNR_NAK
-        return _named(Syndrome, code, Syndrome.RNR_NAK if rnr else code)
+        of_name = Syndrome.RNR_NAK if code & 0x60 == Syndrome.RNR_NAK else code
+        return [code, *(each.name for each in Syndrome if each == of_name)]
     return _failed_completion(event)
 
 
@@ -57,7 +63,7 @@ def _status(event: Event) -> list[Value]:
         return [found[1]] if found else []
     if event.what is not What.CQE or event.kind is not Kind.DMA_WRITE:
         return []
-    return _failed_completion(event) or [OK, 0]
+    return _failed_completion(event) or _GOOD
 
 
 def _failed_completion(event: Event) -> list[Value]:
@@ -65,11 +71,23 @@ def _failed_completion(event: Event) -> list[Value]:
         return []
     adapter = adapter_of(event.device)
     code = adapter.failure(event.data)
-    return [] if code is None else _named(adapter.statuses, code, code)
+    return [] if code is None else [code, *names_of(adapter.statuses, code)]
 
 
-def _named(names: type[IntEnum], code: int, of_name: int) -> list[Value]:
-    return [code, *(each.name for each in names if each == of_name)]
+def _opcode(event: Event) -> list[Value]:
+    """Return the operation of a message, an entry of a queue or a firmware command."""
+    name = ""
+    if event.kind is Kind.COMMAND:
+        return [event.text.partition(" ")[0]]
+    if event.kind is Kind.WIRE and event.what is What.REQUEST and len(event.data) >= HEAD.size:
+        code = HEAD.unpack_from(event.data)[_OP_AT]
+        name = next((each.name for each in Op if each == code), "")
+    elif event.what is What.CQE and event.kind is Kind.DMA_WRITE:
+        name = adapter_of(event.device).operation(event.data)
+    elif event.what in (What.SQ_WQE, What.UD_WQE):
+        adapter = adapter_of(event.device)
+        name = adapter.send_head(event.data).operation if len(event.data) >= adapter.head else ""
+    return [*fields.spellings(name)] if name else []
 
 
 DIRECT: Final[dict[str, Callable[[Event], list[Value]]]] = {
@@ -83,6 +101,7 @@ DIRECT: Final[dict[str, Callable[[Event], list[Value]]]] = {
     "length": lambda event: [event.length],
     "obj": lambda event: [event.obj],
     "syndrome": _syndrome,
+    "status": _status,
 }
 """Functions for the fields that are known without the event's words."""
 
@@ -94,9 +113,8 @@ def values(event: Event, name: str, words: Describe) -> Iterator[list[Value]]:
         if found:
             yield found
         return
-    if name == "status" and (found := _status(event)):
+    if name == "opcode" and (found := _opcode(event)):
         yield found
-        return
     for field, text in _PAIR.findall(words(event)):
         if field.rpartition(".")[2] == name or field == name:
             yield [read(text)]
@@ -124,12 +142,17 @@ _PATTERN_SIGNS: Final = frozenset("[](){}*+?|^$\\")
 _ORDER: Final[dict[str, Callable[[int, int], bool]]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
-_WORDS: Final[dict[str, frozenset[str]]] = {
-    "kind": frozenset((*KINDS, *(kind.name.lower() for kind in Kind))),
-    "what": frozenset(what.name.lower() for what in What),
+_WORDS: Final[dict[str, Callable[[], frozenset[str]]]] = {
+    "kind": lambda: frozenset((*KINDS, *(kind.name.lower() for kind in Kind))),
+    "what": lambda: frozenset(what.name.lower() for what in What),
+    "status": fields.statuses,
+    "syndrome": fields.syndromes,
+    "opcode": fields.opcodes,
 }
 """The permitted values of the fields that have a fixed set of values."""
-_CLOSE: Final = 0.8
+_OF_VERBS: Final = ("status", "syndrome", "opcode")
+"""The fields whose values may have the prefix of an enumeration of verbs."""
+_CLOSE: Final = 0.6
 """Least similarity (`difflib`) at which a known name is suggested for an unknown one."""
 
 Term = Callable[[Event, Describe], bool]
@@ -177,16 +200,15 @@ def _term(text: str) -> tuple[bool, Term]:
     if compared is None:
         return True, _pattern(text)
     name, sign, wanted = compared[1], compared[2], compared[3]
-    known = [*DIRECT, "status"]
-    close = difflib.get_close_matches(name.lower(), known, 1, _CLOSE)
-    if name not in known and close:
-        raise ConditionError(f"{text}: no field {name}; did you mean {close[0]}?")
+    _check_field(text, name)
     quoted = len(wanted) > 1 and wanted[0] == wanted[-1] and wanted[0] in "\"'"
     if not quoted and wanted[0] in "\"'/":
         raise ConditionError(f"{text}: compare with a whole value, or search for /expression/")
     if not quoted and _PATTERN_SIGNS & set(wanted):
         raise ConditionError(f"{text}: for a regular expression write /{text}/")
     value = wanted.strip("\"'") if quoted else read(wanted)
+    if name in _OF_VERBS and isinstance(value, str):
+        value = bare(value)
     _check_value(name, sign, value)
     return name not in DIRECT, _comparison(name, sign, value)
 
@@ -230,9 +252,32 @@ def _folded(value: Value) -> Value:
 def _check_value(name: str, sign: str, value: Value) -> None:
     if sign in _ORDER and not isinstance(value, int):
         raise ConditionError(f"{name}{sign}{value}: {value} is no number")
-    known = _WORDS.get(name)
-    if known is not None and str(value).lower() not in known:
-        raise ConditionError(f"{name}{sign}{value}: {name} is one of {', '.join(sorted(known))}")
+    if name not in _WORDS or (name in _OF_VERBS and isinstance(value, int)):
+        return
+    known = _WORDS[name]()
+    if str(value).lower() not in map(str.lower, known):
+        near = _near(str(value), known)
+        raise ConditionError(
+            f"{name}{sign}{value}: {near}{name} is one of {', '.join(sorted(known))}"
+        )
+
+
+def _check_field(text: str, name: str) -> None:
+    """Raise `ConditionError` for a field that no line has: its comparison would wait for ever."""
+    common = {*DIRECT, "opcode", *fields.IN_WORDS}
+    if name in common or name.rpartition(".")[2] in fields.of_tables() | common:
+        return
+    near = _near(name, common) or _near(name, fields.of_tables())
+    raise ConditionError(
+        f"{text}: no field {name}; {near}there are {', '.join(sorted(common))}, and those of "
+        "registers, events and packets: `python -m bluebridge.device.layout.reference` lists them"
+    )
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name.lower(), [each.lower() for each in known], 1, _CLOSE)
+    found = next((each for each in known if close and each.lower() == close[0]), "")
+    return f"did you mean {found}? " if found else ""
 
 
 class LiveWords:

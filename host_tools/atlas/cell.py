@@ -62,7 +62,7 @@ def values(fault: NamedFault, pair: Pair, qpn: int | None) -> dict[str, str] | N
     """Return values for what a fault needs; None if the program has no such queue."""
     given: dict[str, str] = {}
     guest, tell = pair.a, pair.server.tell
-    for name in fault.needs:
+    for name in (*fault.needs, *(each for each in fault.takes if each in QUEUES)):
         if name in QUEUES:
             number = _queue(name, qpn, tell)
             if number is None:

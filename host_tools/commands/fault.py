@@ -6,7 +6,7 @@ import argparse
 import json
 
 from bluebridge.device.fabric.fault_words import DRIVEN
-from bluebridge.device.layout.mlx4.faults import BY_NAME, FAULTS, ONCE, PARAMETERS, Layer
+from bluebridge.device.layout.mlx4.faults import BY_NAME, FAULTS, FLAG, ONCE, PARAMETERS, Layer
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.keeper import guests
 from bluebridge.host_tools.keeper.guests import Guest
@@ -31,7 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help=f"with `{LIST}` and `{ARMED}`: as JSON")
     group = parser.add_argument_group("parameters of faults")
     for name, (form, meaning) in PARAMETERS.items():
-        group.add_argument(f"--{name}", metavar=form, help=meaning)
+        if form == FLAG:
+            group.add_argument(f"--{name}", action="store_const", const="1", help=meaning)
+        else:
+            group.add_argument(f"--{name}", metavar=form, help=meaning)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -41,9 +44,8 @@ def main(options: argparse.Namespace) -> int:
         return 0
     if options.json and options.name != ARMED:
         raise UsageError("--json is for what is shown", f"use it with `{LIST}` or `{ARMED}`")
-    words = [
-        f"{name}={value}" for name in PARAMETERS if (value := getattr(options, name)) is not None
-    ]
+    given = ((name, getattr(options, name.replace("-", "_"))) for name in PARAMETERS)
+    words = [f"{name}={value}" for name, value in given if value is not None]
     if options.number and options.name != CLEAR:
         raise UsageError(f"{options.number}: one word too many", "see `bluebridge fault --help`")
     for line in _act(guests.find_up(options.guest), options, words):

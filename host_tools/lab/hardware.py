@@ -157,7 +157,10 @@ class Hardware:
 
         `hca` is `a`, or `a.1` for its second one. Those that happen at once have number 0.
         """
-        line = "".join(f" {word}={value}" for word, value in words.items())
+        said = {
+            word.replace("_", "-"): value for word, value in words.items() if value is not False
+        }
+        line = "".join(f" {word}={value}" for word, value in said.items())
         number = int((self._tell(f"arm {hca} {name}{line}") or ["0"])[0])
         try:
             yield ArmedFault(hca, number, self._tell)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.positions import about_last
 from bluebridge.device.buslog.reader import Event, Filter, LogError, LogReader
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.ibverbs import operation
+from bluebridge.device.layout.ntrdma.work import WorkStatus
 from bluebridge.host_tools import processes
+from bluebridge.host_tools.analyzer import fields
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind, activities
 from bluebridge.host_tools.analyzer.analysis import Transfer
 from bluebridge.host_tools.analyzer.analysis.assembly import assembled
@@ -140,13 +143,18 @@ class BusLog:
     ) -> list[Transfer]:
         """Return the work requests of `transfers` that pass all filters.
 
-        Filters are such as `opcode="RDMA_WRITE"` and `status="OK"`.
+        Filters are such as `opcode="RDMA_WRITE"` and `status="OK"`; names are those of verbs, with
+        their prefix (`IBV_WR_RDMA_WRITE`) or without. Raises `UsageError` for an unknown one.
         """
-        wanted = (("opcode", opcode), ("qpn", qpn), ("status", status))
+        asked, ending = opcode and operation(opcode), status and fields.status(status)
+        _check("opcode", opcode, asked, fields.opcodes())
+        _check("status", status, ending, fields.statuses() | {*WorkStatus.__members__})
         return [
             each
             for each in self.transfers(guest)
-            if all(value in (None, getattr(each, name)) for name, value in wanted)
+            if asked in (None, operation(each.opcode))
+            and ending in (None, each.status)
+            and qpn in (None, each.qpn)
         ]
 
     def activities(
@@ -192,6 +200,11 @@ class BusLog:
             f"the log is in {self._reader.folder}",
             "\n".join(misses.lines()),
         )
+
+
+def _check(what: str, given: str | None, found: str | None, known: Iterable[str]) -> None:
+    if given and found is not None and found not in known:
+        raise UsageError(f"there is no {what} {given}", f"known: {', '.join(sorted(known))}")
 
 
 def since_beginning(reader: LogReader) -> float:

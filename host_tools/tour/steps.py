@@ -110,7 +110,7 @@ STEPS = (
             _BELL, _SENT,
             Sight("a", Kind.WIRE, ("NAK_REMOTE_ACCESS",), "The answer is a NAK that says why."),
             Sight(
-                "b", Kind.DMA_WRITE, ("CQE cqn=", "REMOTE_ACCESS"),
+                "b", Kind.DMA_WRITE, ("CQE cqn=", "REM_ACCESS_ERR"),
                 "The completion entry has a syndrome; the program sees `REM_ACCESS_ERR`.",
             ),
         ),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum, IntFlag
+from typing import NamedTuple
 
 from bluebridge.device.layout.fields import Struct, bits, raw, u8, u16, u32
 
@@ -15,6 +17,8 @@ OPCODE_ERROR = 0x1E
 OPCODE_RESIZE = 0x16
 TS_HIGH_OFFSET = 0x0C  # of entries with timestamps: bits 47:16 of the clock
 TS_LOW_OFFSET = 0x1D  # and 15:0
+UNKNOWN_VENDOR_SYNDROME = 0x77
+"""The vendor syndrome where nobody has published that of a card."""
 GRH_PRESENT = 1 << 31  # of the word with the remote QPN
 
 
@@ -45,13 +49,67 @@ class CompletionStatus(IntEnum):
     REMOTE_ABORTED_ERR = 0x22
 
 
-_VERBS = (
-    "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_PROT_ERR", "WR_FLUSH_ERR", "MW_BIND_ERR", "BAD_RESP_ERR",
-    "LOC_ACCESS_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR", "REM_OP_ERR", "RETRY_EXC_ERR",
-    "RNR_RETRY_EXC_ERR", "REM_ABORT_ERR",
-)  # fmt: skip
-VERBS_STATUS = dict(zip(CompletionStatus, _VERBS, strict=True))
-"""What verbs call each status (Linux `ib/cq.c: mlx4_ib_handle_error_cqe`)."""
+class Failure(NamedTuple):
+    """What verbs call a status, the vendor syndrome of its completion, and who saw that."""
+
+    verbs: str
+    vendor_syndrome: int
+    source: str
+
+
+_OURS = "nobody's: chosen here"
+FAILURES: Mapping[CompletionStatus, Failure] = {
+    CompletionStatus.LOCAL_LENGTH_ERR: Failure(
+        "LOC_LEN_ERR", 0x68, "ConnectX-4 Lx: netdev, 2021-01-19, allow tx skb without linear"
+    ),
+    CompletionStatus.LOCAL_QP_OP_ERR: Failure(
+        "LOC_QP_OP_ERR", 0x68, "mlx5: gist dch/1bfa5563cca1bc37f8f78da1d48bdbea"
+    ),
+    CompletionStatus.LOCAL_PROT_ERR: Failure(
+        "LOC_PROT_ERR", 0x52, "mlx5: openucx/ucx#4727, spdk/spdk#961, FDio/csit#3988"
+    ),
+    CompletionStatus.WR_FLUSH_ERR: Failure(
+        "WR_FLUSH_ERR", 0xF9, "mlx5: NVIDIA/nccl#1353, ruihong123/dLSM#7, linux-nvme/nvme-cli#3268"
+    ),
+    CompletionStatus.MW_BIND_ERR: Failure(
+        "MW_BIND_ERR", 0x78, "mlx5: Linux 186b169cf1e4, the dump of a registration that failed"
+    ),
+    CompletionStatus.BAD_RESP_ERR: Failure("BAD_RESP_ERR", UNKNOWN_VENDOR_SYNDROME, _OURS),
+    CompletionStatus.LOCAL_ACCESS_ERR: Failure("LOC_ACCESS_ERR", UNKNOWN_VENDOR_SYNDROME, _OURS),
+    CompletionStatus.REMOTE_INVAL_REQ_ERR: Failure(
+        "REM_INV_REQ_ERR", 0x8A, "mlx5: charmplusplus/charm#2532"
+    ),
+    CompletionStatus.REMOTE_ACCESS_ERR: Failure(
+        "REM_ACCESS_ERR", 0x88, "ConnectX-2: NVIDIA's forum, topic 207715"
+    ),
+    CompletionStatus.REMOTE_OP_ERR: Failure("REM_OP_ERR", 0x89, "mlx5: openucx/ucx#5472"),
+    CompletionStatus.TRANSPORT_RETRY_EXC_ERR: Failure(
+        "RETRY_EXC_ERR", 0x81, "ConnectX: Oracle System Handbook, document 1614576.1"
+    ),
+    CompletionStatus.RNR_RETRY_EXC_ERR: Failure(
+        "RNR_RETRY_EXC_ERR", 0x87, "ConnectX-6: published measurements of recovery, rnr_retry 0"
+    ),
+    CompletionStatus.REMOTE_ABORTED_ERR: Failure(
+        "REM_ABORT_ERR", 0x93, "mlx5: UCX, ib_mlx5.h: UCT_IB_MLX5_CQE_VENDOR_SYND_ODP"
+    ),
+}
+"""The statuses of completions in error (names of verbs: Linux `ib/cq.c: mlx4_ib_handle_error_cqe`).
+
+ConnectX-4 and later (mlx5) have the same vendor syndromes as far as both are known. Where nobody
+published one, it is `UNKNOWN_VENDOR_SYNDROME`.
+"""
+NAMES_OF_STATUSES: Mapping[int, tuple[str, ...]] = {
+    int(status): tuple(dict.fromkeys((failure.verbs, status.name)))
+    for status, failure in FAILURES.items()
+}
+"""The names of a status: first that of verbs, then the card's own if it differs."""
+
+
+def vendor_syndrome(status: int) -> int:
+    """Return the vendor syndrome that goes with a status, also with one that no driver knows."""
+    failure = FAILURES.get(CompletionStatus(status)) if status in NAMES_OF_STATUSES else None
+    return UNKNOWN_VENDOR_SYNDROME if failure is None else failure.vendor_syndrome
+
 
 _SOURCE = "inc/cq.h: struct mlx4_cqe; ib/cq.c: mlx4_ib_poll_one"
 
@@ -116,7 +174,7 @@ ERROR_CQE = Struct(
     CQE_SIZE,
     bits("qpn", 0x00, 4, 23, 0, "local QPN"),
     u16("wqe_index", 0x18, "index of the failed WQE"),
-    u8("vendor_syndrome", 0x1A, "vendor syndrome"),
+    u8("vendor_syndrome", 0x1A, "`vendor_err` of verbs; by `syndrome`, see FAILURES"),
     u8("syndrome", 0x1B, "what went wrong"),
     bits("owner", OWNER_OFFSET, 1, 7),
     bits("is_send", OWNER_OFFSET, 1, 6),

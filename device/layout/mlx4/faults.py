@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
-from bluebridge.device.layout.mlx4.cqe import VERBS_STATUS, CompletionStatus
+from bluebridge.device.layout.mlx4.cqe import FAILURES, CompletionStatus, Failure
 from bluebridge.device.layout.mlx4.eqe import (
     PORT_MNG_GUID_INFO,
     PORT_MNG_PKEY_TABLE,
@@ -45,6 +45,7 @@ class Effect(Enum):
     CQE_LATE = auto()
     CQE_FOREIGN = auto()
     CQE_STATUS = auto()
+    WR_REFUSED = auto()
     DOORBELL_IGNORED = auto()
     EQE_LOST = auto()
     INTERRUPT_LOST = auto()
@@ -75,11 +76,25 @@ ONCE = frozenset(
     }
 )  # fmt: skip
 
+QP_TYPES = ("RC", "UC", "UD", "XRC", "GSI", "ETH")
+"""Types of queue pairs: GSI is QP1 with its management datagrams, ETH a ring of frames."""
+USERS = ("RC", "UC", "UD", "XRC")
+"""The types that a fault is about unless the user says so: those that programs make."""
+CONNECTED = ("RC", "UC", "XRC")
+FLAG = ""
+"""The form of a parameter that is said, or is not; in an order to the server it is `NAME=1`."""
 PARAMETERS: Mapping[str, tuple[str, str]] = {
-    "opcode": ("NAME", "a firmware command, such as SW2HW_MPT"),
+    "opcode": (
+        "NAME",
+        "a firmware command, such as SW2HW_MPT; of work requests an operation, such as "
+        "SEND_WITH_INV or RECV",
+    ),
     "status": ("NAME", "the status that the command ends with, such as BAD_RES_STATE"),
     "error": ("NAME", "the error of a DMA channel, such as WRITE_DATA"),
-    "qpn": ("NUMBER", "a queue pair"),
+    "qpn": ("NUMBER", "a queue pair; where it may be left out: all that come and that are there"),
+    "qp-type": ("TYPE", f"of queue pairs, {', '.join(QP_TYPES)}; several with commas"),
+    "next-connection": (FLAG, "only the queue pair that is connected next"),
+    "vendor": ("NUMBER", "the vendor syndrome of the completion, `vendor_err` of verbs"),
     "cqn": ("NUMBER", "a completion queue"),
     "srqn": ("NUMBER", "a shared receive queue"),
     "event": ("NAME", "a type of event, such as PORT_CHANGE"),
@@ -101,6 +116,8 @@ PARAMETERS: Mapping[str, tuple[str, str]] = {
 """Forms and meanings of the parameters of faults."""
 
 COUNTED = ("nth", "count")
+OF_PAIRS = ("qpn", "qp-type", "next-connection", "opcode", *COUNTED)
+"""What says which work requests a fault is about; it may wait for a queue pair to come."""
 NO_LIMIT = 0
 """The `count` of a fault that takes everything that matches."""
 
@@ -136,11 +153,12 @@ def _command(name: str, opcode: Opcode, status: Status, seen: str) -> NamedFault
     )  # fmt: skip
 
 
-def _status(status: CompletionStatus, verb: str) -> NamedFault:
+def _status(status: CompletionStatus, failure: Failure) -> NamedFault:
     return NamedFault(
-        f"wc-{verb.lower().replace('_', '-')}", Layer.QUEUE, Effect.CQE_STATUS,
-        f"a completion of the queue pair says syndrome {status:#04x} although its work was done",
-        f"IBV_WC_{verb}", needs=("qpn",), takes=COUNTED, fixed={"status": status.name},
+        f"wc-{failure.verbs.lower().replace('_', '-')}", Layer.QUEUE, Effect.CQE_STATUS,
+        f"a completion says syndrome {status:#04x}, vendor syndrome {failure.vendor_syndrome:#04x} "
+        "although its work was done",
+        f"IBV_WC_{failure.verbs}", takes=("vendor", *OF_PAIRS), fixed={"status": status.name},
     )  # fmt: skip
 
 
@@ -258,28 +276,31 @@ FAULTS = (
     _command("destroy-srq-fails", Opcode.HW2SW_SRQ, Status.INTERNAL_ERR, _FATAL),
     _command("destroy-qp-fails", Opcode.TORST_QP, Status.INTERNAL_ERR, _FATAL),
     NamedFault("cqe-lost", Layer.QUEUE, Effect.CQE_LOST, "a completion is not written",
-               "the work request hangs", needs=("qpn",), takes=COUNTED),
-    NamedFault("hung-wr", Layer.QUEUE, Effect.CQE_LOST,
-               "no completion of the queue pair is written",
-               "work requests hang; the send queue fills up, ibv_post_send: ENOMEM", needs=("qpn",),
-               takes=COUNTED, count=NO_LIMIT),
+               "the work request hangs", takes=OF_PAIRS),
+    NamedFault("hung-wr", Layer.QUEUE, Effect.CQE_LOST, "no completion is written",
+               "work requests hang; the send queue fills up, ibv_post_send: ENOMEM",
+               takes=OF_PAIRS, count=NO_LIMIT),
     NamedFault("cqe-doubled", Layer.QUEUE, Effect.CQE_DOUBLED, "a completion is written twice",
-               "a second completion of one work request", needs=("qpn",), takes=COUNTED),
+               "a second completion of one work request", takes=OF_PAIRS),
     NamedFault("cqe-late", Layer.QUEUE, Effect.CQE_LATE,
                "a completion is written later, behind others",
-               "completion after the program gave up", needs=("qpn", "ms"), takes=COUNTED),
+               "completion after the program gave up", needs=("ms",), takes=OF_PAIRS),
     NamedFault("slow-drain", Layer.QUEUE, Effect.CQE_LATE, "every completion is written later",
-               "completions slow to drain", needs=("qpn", "ms"), takes=COUNTED, count=NO_LIMIT),
+               "completions slow to drain", needs=("ms",), takes=OF_PAIRS, count=NO_LIMIT),
     NamedFault(
         "cqe-foreign", Layer.QUEUE, Effect.CQE_FOREIGN,
         "a completion names a queue pair that does not exist",
         "ibv_poll_cq: -2; in the kernel mlx4_ib_poll_one does not check and the guest may oops",
-        needs=("qpn",), takes=COUNTED,
+        takes=OF_PAIRS,
     ),
-    *(_status(status, verb) for status, verb in VERBS_STATUS.items()),
+    *(_status(status, failure) for status, failure in FAILURES.items()),
     NamedFault("wc-general-err", Layer.QUEUE, Effect.CQE_STATUS,
-               "a completion of the queue pair says a syndrome that no driver knows",
-               "IBV_WC_GENERAL_ERR", needs=("qpn",), takes=COUNTED, fixed={"status": "0x7f"}),
+               "a completion says a syndrome that no driver knows", "IBV_WC_GENERAL_ERR",
+               takes=("vendor", *OF_PAIRS), fixed={"status": "0x7f"}),
+    NamedFault("wr-unsupported", Layer.QUEUE, Effect.WR_REFUSED,
+               "a work request is one that the adapter cannot carry out, whatever it promised",
+               "ibv_post_send succeeds; IBV_WC_LOC_QP_OP_ERR, then the queue pair is in ERR",
+               takes=OF_PAIRS, count=NO_LIMIT),
     NamedFault("cq-overrun", Layer.QUEUE, Effect.CQ_OVERRUN,
                "the completion queue is broken, as after an overrun: no entry ever again",
                "IBV_EVENT_CQ_ERR", needs=("cqn",)),

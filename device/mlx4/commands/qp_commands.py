@@ -134,6 +134,8 @@ def modify(adapter: Adapter, command: Command) -> None:
         qp.drain(event=bool(command.in_modifier & MODIFIER_SQD_EVENT))
     else:
         qp.set_state(PairState[target.name])
+    if command.opcode == Opcode.INIT2RTR_QP:
+        adapter.faults.connected(qp.qpn)
 
 
 def to_error(adapter: Adapter, command: Command) -> None:

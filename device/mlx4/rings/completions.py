@@ -24,6 +24,7 @@ from bluebridge.device.mlx4.words import (
     RECEIVE_OPCODES,
     SEND_OPCODES,
     SYNDROMES,
+    VENDOR_SYNDROMES,
 )
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.rdma.pairs.queues import Completions, Verdict
@@ -43,7 +44,6 @@ _TAG_BITS: Final = (0, VLAN_PRESENT, SERVICE_VLAN_PRESENT)
 _GRH_PRESENT: Final = int(GRH_PRESENT)
 _L4_CHECKED: Final = int(L4_CHECKED)
 _IS_SEND_BIT: Final = int(IS_SEND_BIT)
-VENDOR_SYNDROME: Final = 0x77
 
 
 class CompletionWriter(Completions):
@@ -177,14 +177,15 @@ class CompletionWriter(Completions):
 
     def _error(self, index: int, status: CompletionStatus, side: int = 0) -> bytes:
         return ERROR_CQE.pack(
-            self._qpn, index & 0xFFFF, VENDOR_SYNDROME, SYNDROMES[status], side | OPCODE_ERROR
-        )
+            self._qpn, index & 0xFFFF, VENDOR_SYNDROMES[status], SYNDROMES[status],
+            side | OPCODE_ERROR,
+        )  # fmt: skip
 
     def _post(
         self, cqn: int, cqe: bytes, solicited: bool = False, error: bool = False, when: int = 0
     ) -> None:
         """Write the entry of an event at `when`, monotonic time in ns; without it, of one now."""
-        if self._qpn in self._faults.completions:
+        if self._faults.completions and self._faults.has_completion(self._qpn):
             self._post_faulty(cqn, cqe, solicited, error, when)
         else:
             self._write(cqn, cqe, solicited, error, when)
@@ -205,7 +206,7 @@ class CompletionWriter(Completions):
         queue = self._cqs.get(cqn)
 
         def write() -> None:
-            if self._faults.has_pair(self._qpn) and self._cqs.get(cqn) is queue:
+            if self._faults.role_of(self._qpn) is not None and self._cqs.get(cqn) is queue:
                 self._write(cqn, cqe, solicited, error, when)
 
         self._bus.call_later(seconds, write)
@@ -223,7 +224,7 @@ class CompletionWriter(Completions):
 
     def _post_many(self, cqn: int, entries: list[bytes], times: Sequence[int]) -> None:
         """Write the entries of events at these `times`, as in `_post`."""
-        if self._qpn in self._faults.completions:
+        if self._faults.completions and self._faults.has_completion(self._qpn):
             for entry, when in zip(entries, times, strict=True):
                 self._post_faulty(cqn, entry, False, False, when)
             return

@@ -7,6 +7,7 @@ from typing import Final
 
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.wqe import DS_MASK
+from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.mlx4.rings.ring_buffer import QueueBuffer
 from bluebridge.device.mlx4.rings.work_requests import EntryReader, slots_of
 from bluebridge.device.pci.bus import DmaError, HostBus
@@ -44,8 +45,10 @@ class SendRing(SendQueue):
         log_size: int,
         shift: int,
         what: What,
+        faults: ArmedFaults,
     ) -> None:
         self._bus = bus
+        self._faults = faults
         self._owner = owner
         self._engine = engine
         self._reader = reader
@@ -200,6 +203,10 @@ class SendRing(SendQueue):
         """Give an entry to the engine, or report to it that the entry makes no sense."""
         try:
             work = self._reader.read(raw, index)
+            if self._faults.requests and (
+                reason := self._faults.refusal(self._owner.qpn, work.operation)
+            ):
+                raise WorkError(reason)
         except WorkError as error:
             self._engine.refuse(index, error)
         else:

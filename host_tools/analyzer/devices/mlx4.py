@@ -9,6 +9,7 @@ from struct import Struct
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout import fields
 from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.ibverbs import RECEIVE, RECEIVE_WRITE
 from bluebridge.device.layout.mlx4 import bar0, commands, contexts, cqe, eqe, uar
 from bluebridge.device.layout.mlx4.commands import Opcode, name_of
 from bluebridge.device.layout.mlx4.eqe import EventType
@@ -89,7 +90,7 @@ def _done(data: model.Data, *, send: bool) -> model.Completed | None:
         return None
     qpn, index = _COMPLETED.unpack_from(entry)
     syndrome = _failure(entry)
-    status = OK if syndrome is None else model.named(cqe.CompletionStatus, syndrome)
+    status = OK if syndrome is None else model.names_of(cqe.NAMES_OF_STATUSES, syndrome)[0]
     return model.Completed(qpn & 0xFFFFFF, index, status)
 
 
@@ -144,6 +145,23 @@ def _consumed(event: Event) -> int | None:
     return int.from_bytes(event.data[-3:], "big") if len(event.data) == size else None
 
 
+def _status_words(syndrome: int) -> str:
+    """Return what verbs call a status, with the card's own name beside it where that differs."""
+    first, *others = model.names_of(cqe.NAMES_OF_STATUSES, syndrome)
+    own = others if syndrome in cqe.NAMES_OF_STATUSES else [hex(syndrome)]
+    return f"{first} ({own[0]})" if own else first
+
+
+def _operation(data: model.Data) -> str:
+    entry = data[-cqe.CQE_SIZE :]
+    if len(entry) < cqe.CQE_SIZE or _failure(entry) is not None:
+        return ""
+    if not cqe.CQE.get(entry, "is_send"):
+        code = cqe.CQE.get(entry, "opcode")
+        return RECEIVE_WRITE if code == cqe.RecvOpcode.RDMA_WRITE_WITH_IMM else RECEIVE
+    return model.named(SendOpcode, cqe.CQE.get(entry, "opcode"))
+
+
 def _cqe_words(event: Event) -> str:
     data = event.data[-cqe.CQE_SIZE :]  # the second half of a large entry
     if len(data) < cqe.CQE_SIZE:
@@ -152,9 +170,11 @@ def _cqe_words(event: Event) -> str:
     head = f"CQE cqn={event.obj:#x} qpn={get(data, 'qpn'):#x}"
     send, opcode = get(data, "is_send"), get(data, "opcode")
     if opcode == cqe.OPCODE_ERROR:
-        syndrome = cqe.ERROR_CQE.get(data, "syndrome")
+        syndrome, vendor = (
+            cqe.ERROR_CQE.get(data, name) for name in ("syndrome", "vendor_syndrome")
+        )
         side = "send" if send else "receive"
-        return f"{head} {side} ERROR {model.named(cqe.CompletionStatus, syndrome)}"
+        return f"{head} {side} ERROR {_status_words(syndrome)} vendor_err={vendor:#x}"
     if send:
         return f"{head} send {model.named(SendOpcode, opcode)} wqe={get(data, 'wqe_index')}"
     return f"{head} receive {model.named(cqe.RecvOpcode, opcode)} bytes={get(data, 'byte_count')}"
@@ -231,7 +251,8 @@ MLX4 = model.DeviceModel(
         send_head=_send_head,
         completed=partial(_done, send=True),
         failure=_failure,
-        statuses=cqe.CompletionStatus,
+        statuses=cqe.NAMES_OF_STATUSES,
+        operation=_operation,
         flushed=cqe.CompletionStatus.WR_FLUSH_ERR,
         event=_event,
         written=_written,
@@ -243,6 +264,8 @@ MLX4 = model.DeviceModel(
             go=bar0.HCR_GO,
             event=bar0.HCR_EVENT,
             name=lambda control: name_of(control & _OPCODE),
+            names=tuple(Opcode.__members__),
+            statuses=tuple(commands.Status.__members__),
         ),
         states=tuple(state.name for state in (contexts.QpState.RST, *commands.OWNED)),
         transitions={

@@ -17,6 +17,10 @@ Data = bytes | bytearray
 Words = Callable[[Event], str]
 
 
+GENERAL_ERROR = "GENERAL_ERR"
+"""What verbs report for a status code without a name."""
+
+
 class DeviceKind(Enum):
     """Kinds of devices; the values are the words of the timeline."""
 
@@ -114,6 +118,10 @@ class CommandRegister:
     event: int
     name: Callable[[int], str]
     """Returns the name of a command for the last word of the register."""
+    names: tuple[str, ...]
+    """The names of all commands."""
+    statuses: tuple[str, ...]
+    """The names of the statuses with which commands end."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,8 +139,10 @@ class Adapter:
     """Reads a completion entry; None for one of a receive, or one that is not whole."""
     failure: Callable[[Data], int | None]
     """Returns the status code of a completion in error; None for any other completion."""
-    statuses: type[IntEnum]
-    """The status codes that `failure` returns."""
+    statuses: Mapping[int, tuple[str, ...]]
+    """The names of the status codes that `failure` returns, each with that of verbs first."""
+    operation: Callable[[Data], str]
+    """Returns the operation of a completion entry; empty for one in error, or one that is cut."""
     flushed: int
     """Status code of a work request that ended with its queue pair, without a message."""
     event: Callable[[Data], QueueEvent]
@@ -215,6 +225,11 @@ class DeviceModel:
         value = int.from_bytes(event.data, block.order)
         words = self.register_words(found, value)
         return f"{place}.{register.decode(value)}" if words is None else words
+
+
+def names_of(statuses: Mapping[int, tuple[str, ...]], code: int) -> tuple[str, ...]:
+    """Return the names of a status code, also of one that drivers report as a general error."""
+    return statuses.get(code, (GENERAL_ERROR,))
 
 
 def named(names: type[IntEnum], value: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 
@@ -11,10 +12,17 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.wire import ROUTE
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.mlx4 import cqe, uar
+from bluebridge.device.layout.mlx4 import cqe, eqe, uar
+from bluebridge.device.layout.mlx4.wqe import SendOpcode
 from bluebridge.device.layout.net.roce import Syndrome
 from bluebridge.host_tools import cli
-from bluebridge.host_tools.analyzer.conditions import Condition, ConditionError, LiveSearch
+from bluebridge.host_tools.analyzer import fields
+from bluebridge.host_tools.analyzer.conditions import (
+    DIRECT,
+    Condition,
+    ConditionError,
+    LiveSearch,
+)
 from bluebridge.host_tools.analyzer.decode import decode
 
 RING = 0x80014
@@ -24,6 +32,13 @@ def answer(log: FileLog, device: int, syndrome: int) -> None:
     """A response leaves a port."""
     before = bytes(ROUTE.size)
     log.message(device, What.RESPONSE, 0x41, 0, 0, 0, 0, syndrome, 0x42, 7, 1, 0, 0, before, b"")
+
+
+def completion(log: FileLog, device: int, **values: int) -> None:
+    """A completion is written, of which only these fields are not zero."""
+    error = "syndrome" in values
+    entry = bytes((cqe.ERROR_CQE if error else cqe.CQE).pack(values))
+    log.record(device, Kind.DMA_WRITE, 0, 0x1000, 32, entry, What.CQE, 0x80)
 
 
 @pytest.fixture
@@ -37,11 +52,13 @@ def folder(tmp_path: Path) -> Path:
     )
     answer(log, a, Syndrome.ACK)
     answer(log, a, Syndrome.NAK_REMOTE_ACCESS)
-    error = cqe.ERROR_CQE.pack(syndrome=cqe.CompletionStatus.WR_FLUSH_ERR)
-    entry = bytearray(error.ljust(cqe.CQE_SIZE, b"\0"))
-    entry[-1] = cqe.OPCODE_ERROR
-    log.record(b, Kind.DMA_WRITE, 0, 0x1000, 32, bytes(entry), What.CQE, 0x80)
+    completion(log, b, syndrome=cqe.CompletionStatus.WR_FLUSH_ERR, opcode=cqe.OPCODE_ERROR)
     log.record(b, Kind.IRQ, 0, 3, 0, b"")
+    retried = cqe.CompletionStatus.TRANSPORT_RETRY_EXC_ERR
+    completion(log, a, syndrome=retried, vendor_syndrome=0x81, opcode=cqe.OPCODE_ERROR)
+    completion(log, a, opcode=SendOpcode.RDMA_WRITE, is_send=1)
+    event = bytes(eqe.CMD_EQE.pack(type=eqe.EventType.CMD))
+    log.record(a, Kind.DMA_WRITE, 0, 0x2000, 32, event, What.EQE, 1)
     log.close()
     return tmp_path
 
@@ -50,13 +67,25 @@ def folder(tmp_path: Path) -> Path:
     ("expression", "numbers"),
     [
         ("NAK", [4]),
-        ("/NAK|OK/", [1, 4]),
+        ("/NAK|OK /", [1, 4]),
         ("'NAK|OK'", []),
         ("kind=irq", [6]),
         ("kind=command and device=b.1 and status!=OK", [2]),
-        ("status!=OK", [2, 5]),
+        ("status!=OK", [2, 5, 7]),
+        ("status=OK", [1, 8]),
+        ("status=IBV_WC_SUCCESS", [8]),
+        ("status=0", [8]),
         ("status=bad_param", [2]),
-        ("syndrome!=0", [4, 5]),
+        ("status=RETRY_EXC_ERR", [7]),
+        ("status=IBV_WC_RETRY_EXC_ERR", [7]),
+        ("status=TRANSPORT_RETRY_EXC_ERR", [7]),
+        ("syndrome=ibv_wc_retry_exc_err", [7]),
+        ("status=0x15 and vendor_err=0x81", [7]),
+        ("opcode=RDMA_WRITE", [8]),
+        ("opcode=IBV_WR_RDMA_WRITE", [8]),
+        ("opcode=write", [8]),
+        ("opcode=INIT_PORT", [1]),
+        ("syndrome!=0", [4, 5, 7]),
         ("syndrome = 0x62", [4]),
         ("syndrome=NAK_REMOTE_ACCESS", [4]),
         ("syndrome=0", [3]),
@@ -68,11 +97,10 @@ def folder(tmp_path: Path) -> Path:
         ("bar=2 and UAR", [0]),
         ("vector=3", [6]),
         ("MSI-X", [6]),
-        ("what=cqe", [5]),
+        ("what=cqe", [5, 7, 8]),
         ("kind=mmio and /BAR2.*send/", [0]),
         ("device=c", []),
-        ("nothing_of_this_name=3", []),
-        ("nothing_of_this_name!=3", []),
+        ("eqn=1", [9]),
     ],
 )
 def test_which_events_match(folder: Path, expression: str, numbers: list[int]) -> None:
@@ -92,6 +120,13 @@ def test_which_events_match(folder: Path, expression: str, numbers: list[int]) -
         ("NAK and", "missing"),
         ("a=1 and and b=2", "missing"),
         ("syndrom!=0", "did you mean syndrome"),
+        ("statsu=OK", "did you mean status? there are address, "),
+        ("qpm=0x49", "did you mean qpn? there are"),
+        ("nothing_of_this_name=3", "no field nothing_of_this_name; there are address, "),
+        ("status=RETRY_EXCEEDED", "status is one of BAD_INDEX, "),
+        ("status!=IBV_WC_RETRY_EXC", "did you mean RETRY_EXC_ERR?"),
+        ("opcode=RDMA_WRIT", "did you mean RDMA_WRITE?"),
+        ("syndrome=NAK_ACCESS", "syndrome is one of ACK, BAD_RESP_ERR, "),
         ("kind=interrupt", "kind is one of"),
         ("kind=", "a value is missing"),
         ("status!= and kind=command", "a value is missing"),
@@ -143,3 +178,21 @@ def test_watch_ends_when_the_event_comes(
     assert command[:2] == ["bluebridge", "log"]
     assert cli.main(command[1:]) == 0
     assert "NAK_REMOTE_ACCESS" in capsys.readouterr().out.splitlines()[-1]
+
+
+DECODERS = ("host_tools/analyzer", "device/mlx4", "device/rdma", "device/ethernet", "device/pci")
+
+
+def test_every_field_that_a_line_can_have_is_known() -> None:
+    """A decoder that writes a field of a new name makes it a name that conditions accept."""
+    root = Path(fields.__file__).parents[2]
+    found = {
+        name
+        for folder in DECODERS
+        for file in (root / folder).rglob("*.py")
+        if "timeline" not in file.parts and "model" not in file.parts
+        for text in re.findall(r"""f"(?:[^"\\\\]|\\\\.)*\"""", file.read_text())
+        for name in re.findall(r"(?:^f?\"|[ (])([a-z_]+)=\{", text)
+    }
+    assert len(found) > 30
+    assert found <= {*fields.IN_WORDS, *DIRECT, "opcode"} | fields.of_tables()

@@ -256,9 +256,15 @@ def test_decoding_of_registers_work_requests_and_completions() -> None:
     assert decode(_event(Kind.DMA_READ, 0, bytes(data), what=What.SQ_WQE, obj=0x41)) == (
         "WQE qpn=0x41 RDMA_WRITE signaled raddr=0x1000 rkey=0x200 sge=0x3000+64 lkey=0x5"
     )
-    data = cqe.ERROR_CQE.pack(qpn=0x41, syndrome=0x13, is_send=1, opcode=cqe.OPCODE_ERROR)
-    event = _event(Kind.DMA_WRITE, 0, bytes(data), what=What.CQE, obj=2)
-    assert decode(event) == "CQE cqn=0x2 qpn=0x41 send ERROR REMOTE_ACCESS_ERR"
+    for syndrome, words in (
+        (0x13, "REM_ACCESS_ERR (REMOTE_ACCESS_ERR)"), (0x05, "WR_FLUSH_ERR"),
+        (0x7F, "GENERAL_ERR (0x7f)"),
+    ):  # fmt: skip
+        data = cqe.ERROR_CQE.pack(
+            qpn=0x41, vendor_syndrome=0x88, syndrome=syndrome, is_send=1, opcode=cqe.OPCODE_ERROR
+        )
+        event = _event(Kind.DMA_WRITE, 0, bytes(data), what=What.CQE, obj=2)
+        assert decode(event) == f"CQE cqn=0x2 qpn=0x41 send ERROR {words} vendor_err=0x88"
 
 
 def test_decoding_of_a_datagram() -> None:

@@ -10,12 +10,12 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import CQC
 from bluebridge.device.layout.mlx4.cqe import (
     CQE_SIZE,
+    FAILURES,
     IS_SEND_BIT,
     OPCODE_ERROR,
     OPCODE_MASK,
     OWNER_BIT,
     OWNER_OFFSET,
-    VERBS_STATUS,
     RecvOpcode,
 )
 from bluebridge.device.layout.mlx4.uar import CQ_ARM_NEXT, CQ_ARM_SOLICITED, CQ_DOORBELL, PAGE_SIZE
@@ -56,7 +56,7 @@ _RECV_KINDS = {
 _SEND_BY_NUMBER = {int(key): value for key, value in _SEND_OPCODES.items()}
 _RECV_BY_NUMBER = {int(key): value for key, value in _RECV_KINDS.items()}
 _GRH_FLAGS = {int(key): flags | WcFlags.GRH for key, (_, flags) in _RECV_KINDS.items()}
-_STATUS_BY_NUMBER = {int(code): WcStatus[name] for code, name in VERBS_STATUS.items()}
+_STATUS_BY_NUMBER = {int(code): WcStatus[each.verbs] for code, each in FAILURES.items()}
 _SUCCESS = WcStatus.SUCCESS
 
 
