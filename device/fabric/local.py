@@ -1,73 +1,22 @@
 """A fabric inside one process, in which every port reaches every other and nothing is lost.
 
-A port may not use an address that belongs to another port, a MAC address or a GID. Its first
-announcement names the address that was burned into it, which stays its own whatever it announces
-later, with its link down too. Others belong to the port that announced them first, until that one
-announces a set without them.
+What a port sends from an address of another port is dropped (`bluebridge.device.fabric.ownership`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from time import monotonic
 from typing import Final
 
 from bluebridge.device.fabric.addresses import is_group
 from bluebridge.device.fabric.interface import FabricPort, Stage
 from bluebridge.device.fabric.messages import Datagram, Frames, Message, Route
+from bluebridge.device.fabric.ownership import Ownership, Trunk, senders
 from bluebridge.device.throttle import Throttle
-
-_NOTHING: Final[frozenset[bytes]] = frozenset()
-
-
-class Ownership:
-    """The owners of a fabric's addresses; `refused` counts announcements of others', by port."""
-
-    def __init__(self) -> None:
-        self.refused: dict[FabricPort, int] = {}
-        self._burned_in: dict[FabricPort, frozenset[bytes]] = {}
-        self._wanted: dict[FabricPort, frozenset[bytes]] = {}
-        self._owners: dict[bytes, FabricPort] = {}
-
-    def announce(self, port: FabricPort, addresses: Set[bytes]) -> None:
-        """Note the addresses of a port, which replace earlier ones, and determine all owners."""
-        wanted = frozenset(addresses)
-        self._burned_in.setdefault(port, wanted)
-        if self._wanted.get(port) != wanted:
-            self._wanted[port] = wanted
-            self._settle()
-            refused = sum(self._owners[address] is not port for address in wanted)
-            if refused:
-                self.refused[port] = self.refused.get(port, 0) + refused
-
-    def forget(self, port: FabricPort) -> None:
-        """Remove a port that has left, and give its addresses to the ports that want them next."""
-        self._burned_in.pop(port, None)
-        self._wanted.pop(port, None)
-        self.refused.pop(port, None)
-        self._settle()
-
-    def _settle(self) -> None:
-        before, self._owners = self._owners, {}
-        for port, addresses in self._burned_in.items():
-            self._give(port, addresses)
-        for address, port in before.items():
-            if address in self._wanted.get(port, _NOTHING):
-                self._owners.setdefault(address, port)
-        for port, addresses in self._wanted.items():
-            self._give(port, addresses)
-
-    def _give(self, port: FabricPort, addresses: Iterable[bytes]) -> None:
-        for address in addresses:
-            self._owners.setdefault(address, port)
-
-    def permits(self, port: FabricPort, address: bytes) -> bool:
-        """Return True if a port may use an address: its own, or one without an owner."""
-        owner = self._owners.get(address)
-        return owner is None or owner is port
-
 
 _LOG: Final = logging.getLogger(__name__)
 _NO_PORTS: Sequence[FabricPort] = ()
@@ -95,11 +44,13 @@ class LocalFabric:
     A `stage` decides what becomes of each message that has found its targets.
 
     Unless it is `trusting`, a port gets nothing for an address that belongs to another port, and
-    what it sends from one is dropped.
+    what it sends from one is dropped. `now` is the clock, in seconds.
     """
 
-    def __init__(self, *, trusting: bool = False) -> None:
+    def __init__(self, *, trusting: bool = False, now: Callable[[], float] = monotonic) -> None:
         self.statistics = Statistics()
+        self._now = now
+        self._trunks: dict[FabricPort, Trunk] = {}
         self._ownership = None if trusting else Ownership()
         self._spoofed = Throttle()
         self._spoofed_by: dict[FabricPort, int] = {}
@@ -120,9 +71,17 @@ class LocalFabric:
         """Connect a port; one that is connected already stays as it is."""
         self._announced.setdefault(port)
 
+    def learn_from(self, port: FabricPort, group: object = None) -> None:
+        """Let a port own, besides what it announces, what it sends from, and get what is for that.
+
+        Ports of one `group` other than None do not hear each other.
+        """
+        self._trunks[port] = Trunk(group)
+
     def detach(self, port: FabricPort) -> None:
         """Disconnect a port; messages for it, queued ones too, are lost."""
         self._announced.pop(port, None)
+        self._trunks.pop(port, None)
         if self._ownership is not None:
             self._ownership.forget(port)
         self._spoofed_by.pop(port, None)
@@ -131,22 +90,50 @@ class LocalFabric:
     def announce(self, port: FabricPort, addresses: Set[bytes], *, up: bool) -> None:
         """Set the addresses and link state of a port; ignored if the port is not attached."""
         if port in self._announced:
-            if self._ownership is not None:
-                self._ownership.announce(port, addresses)
-            self._announced[port] = addresses if up else None
-            self._tabulate()
+            self._forget_quiet()
+            trunk = self._trunks.get(port)
+            if trunk is not None:
+                trunk.announce(addresses, up=up)
+            self._set(port, addresses, up)
+
+    def _set(self, port: FabricPort, addresses: Set[bytes], up: bool) -> None:
+        if self._ownership is not None:
+            self._ownership.announce(port, addresses)
+        self._announced[port] = addresses if up else None
+        self._tabulate()
+
+    def _learn(self, port: FabricPort, trunk: Trunk, message: Frames) -> None:
+        """Note what a trunk sends from."""
+        self._forget_quiet()
+        if self._is_up(port) and trunk.hear(_senders(message), self._now()):
+            self._set(port, trunk.addresses, True)
+
+    def _forget_quiet(self) -> bool:
+        """Forget addresses that trunks have not used for long; returns True if there were such."""
+        now, found = self._now(), False
+        for port, trunk in self._trunks.items():
+            if trunk.forget_quiet(now):
+                found = True
+                self._set(port, trunk.addresses, self._is_up(port))
+        return found
 
     def _tabulate(self) -> None:
         """Make new tables; a delivery that is under way continues with the old ones."""
         self._proven.clear()
         up = {port: own for port, own in self._announced.items() if own is not None}
-        self._others = {port: [other for other in up if other is not port] for port in up}
+        self._others = {port: [other for other in up if self._hears(other, port)] for port in up}
         owners: dict[bytes, list[FabricPort]] = {}
         for port, own in up.items():
             for address in own:
                 if not is_group(address) and self._permits(port, address):
                     owners.setdefault(address, []).append(port)
         self._owners = owners
+
+    def _hears(self, port: FabricPort, source: FabricPort) -> bool:
+        own, other = self._trunks.get(port), self._trunks.get(source)
+        if own is not None and other is not None and own.group is not None:
+            return own.group is not other.group
+        return port is not source
 
     def _permits(self, port: FabricPort, address: bytes) -> bool:
         return self._ownership is None or self._ownership.permits(port, address)
@@ -157,11 +144,7 @@ class LocalFabric:
         if ownership is None:
             return True
         if isinstance(message, Frames):
-            return all(
-                ownership.permits(source, frame[6:12])
-                for train in message.trains
-                for frame in train.frames
-            )
+            return all(ownership.permits(source, address) for address in _senders(message))
         route = message.route
         if self._proven.get(source) is route:
             return True
@@ -221,9 +204,14 @@ class LocalFabric:
 
     def _deliver(self, source: FabricPort, message: Message) -> int:
         """Deliver a message; returns the copies that receivers and the stage made."""
-        if not self._is_genuine(source, message):
+        if not self._is_genuine(source, message) and not (
+            self._forget_quiet() and self._is_genuine(source, message)
+        ):
             self._drop_spoofed(source, message)
             return 0
+        trunk = self._trunks.get(source)
+        if trunk is not None and isinstance(message, Frames):
+            self._learn(source, trunk, message)
         targets = self._targets(source, message)
         stage = self.stage
         if stage is None:
@@ -271,6 +259,16 @@ class LocalFabric:
         latter for ports in promiscuous mode.
         """
         owners = self._owners.get(address, _NO_PORTS)
-        if source in owners:
-            owners = [port for port in owners if port is not source]
+        if source in owners or source in self._trunks:
+            owners = [port for port in owners if port in others]
         return owners or others
+
+
+def _senders(message: Frames) -> list[bytes]:
+    """Return the addresses that frames speak for; those of a train have the same."""
+    return [
+        address
+        for train in message.trains
+        for frame in train.frames[:1]
+        for address in senders(frame)
+    ]

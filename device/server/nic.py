@@ -12,12 +12,13 @@ import socket
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from time import monotonic
 from typing import Final
 
 from bluebridge.device.fabric.interface import Fabric
+from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Frames, Message, Train
 from bluebridge.device.layout.net.ethernet import HEADER_SIZE
 from bluebridge.device.pci.loop import EventLoop
@@ -36,14 +37,16 @@ _BURST: Final = 64
 
 
 class FrameReader:
-    """Finds the frames in what arrives on a stream; `refused` counts those that are no frames."""
+    """Finds the frames in what arrives on a stream."""
 
     def __init__(self) -> None:
-        self.refused = 0
         self._rest = b""
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the frames that are whole now. Raises `ValueError` for a stream out of step."""
+    def feed(self, data: bytes) -> Iterator[bytes | None]:
+        """Yield the frames that are whole now, and None for what is as long as no frame can be.
+
+        Raises `ValueError` for a stream out of step. All are taken before the next `data`.
+        """
         data = self._rest + data
         at = 0
         while at + LENGTH.size <= len(data):
@@ -53,10 +56,8 @@ class FrameReader:
             end = at + LENGTH.size + length
             if end > len(data):
                 break
-            if HEADER_SIZE <= length <= LONGEST:
-                yield data[at + LENGTH.size : end]
-            else:
-                self.refused += 1
+            whole = HEADER_SIZE <= length <= LONGEST
+            yield data[at + LENGTH.size : end] if whole else None
             at = end
         self._rest = data[at:]
 
@@ -64,13 +65,15 @@ class FrameReader:
 class Nic:
     """A `FabricPort` for a NIC, and the socket at which its QEMU is awaited: one, the newest.
 
-    The link is up while QEMU is connected. Connections are closed in a thread, since a descriptor
-    that its peer has left in them may take long to close (QEMU sends none); no other connection is
-    taken meanwhile. Raises `OSError` when the socket cannot be served.
+    It is on `network`, behind the decorators of `cable`, and owns what its guest sends from. The
+    link is up while QEMU is connected. Connections are closed in a thread, since a descriptor that
+    its peer has left in them may take long to close (QEMU sends none); no other connection is taken
+    meanwhile. Raises `OSError` when the socket cannot be served.
     """
 
-    def __init__(self, spec: HcaSpec, cable: Fabric, loop: EventLoop) -> None:
+    def __init__(self, spec: HcaSpec, network: LocalFabric, cable: Fabric, loop: EventLoop) -> None:
         self._name = spec.name
+        self._network = network
         self._fabric = cable
         self._addresses = frozenset([spec.mac])
         self._loop = loop
@@ -78,11 +81,15 @@ class Nic:
         self._listener = Listener("NIC", spec.socket, loop, self._take, 1, self._is_ready)
         self._socket: socket.socket | None = None
         self._reader = FrameReader()
+        self._frames: Iterator[bytes | None] = iter(())
+        """What has arrived and was not handed on yet."""
+        self._continues = False
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
         self._flushing = False
         self._sent = self._received = self._dropped = self._refused = 0
         cable.attach(self)
+        network.learn_from(self)
         cable.announce(self, self._addresses, up=False)
 
     def _take(self, client: socket.socket) -> None:
@@ -98,6 +105,7 @@ class Nic:
     def _drop(self, descriptors: Sequence[int] = ()) -> None:
         """End the connection, if there is one, with what came on it; what waits is lost."""
         client, self._socket = self._socket, None
+        self._frames = iter(())
         if client is not None:
             self._loop.remove_reader(client.fileno())
             self._fabric.announce(self, self._addresses, up=False)
@@ -108,13 +116,13 @@ class Nic:
             self._closer = threading.Thread(target=_close, args=arguments, daemon=True)
             self._closer.start()
 
-    def report(self, spoofed: Callable[[Nic], tuple[int, int]]) -> str:
+    def report(self) -> str:
         """Return a line with what went through the port."""
         state = ", not connected" if self._socket is None else ""
         counts = {
             "no room for": self._dropped,
             "refused": self._refused,
-            "from addresses of others": spoofed(self)[0],
+            "from addresses of others": self._network.trespasses(self)[0],
         }
         more = "".join(f", {name} {count}" for name, count in counts.items() if count)
         return f"NIC {self._name}: sent {self._sent}, received {self._received}{more}{state}"
@@ -179,32 +187,44 @@ class Nic:
 
     def _receive_all(self) -> None:
         """Hand the guest's frames to the network for a bounded time; more wait in the socket."""
+        if self._continues:
+            return
         end = monotonic() + TURN_SECONDS
-        while self._socket is not None:
+        while self._hand_on(end) and self._socket is not None:
             try:
                 data, descriptors, _, _ = socket.recv_fds(self._socket, _READ, _DESCRIPTORS)
             except BlockingIOError:
                 return
             except OSError:
                 data, descriptors = b"", []
-            if not data or descriptors or not self._arrive(data):
+            if not data or descriptors:
                 self._drop(descriptors)
                 return
-            if monotonic() > end:
-                return
+            self._frames = self._reader.feed(data)
 
-    def _arrive(self, data: bytes) -> bool:
-        """Hand on the frames in `data`; returns whether the stream is in step."""
-        before = self._reader.refused
+    def _hand_on(self, end: float) -> bool:
+        """Hand on what has arrived; returns False when time is over, and goes on in the next turn.
+
+        One read holds thousands of small frames, each of which may go to all ports.
+        """
         try:
-            for frame in self._reader.feed(data):
-                self._received += 1
-                self._fabric.send(self, Frames(frame[:MAC_SIZE], [Train([frame])]))
+            for frame in self._frames:
+                if frame is None:
+                    self._refused += 1
+                else:
+                    self._received += 1
+                    self._fabric.send(self, Frames(frame[:MAC_SIZE], [Train([frame])]))
+                if monotonic() > end:
+                    self._continues = True
+                    self._loop.call_next_turn(self._go_on)
+                    return False
         except ValueError:
-            return False
-        finally:
-            self._refused += self._reader.refused - before
+            self._drop()
         return True
+
+    def _go_on(self) -> None:
+        self._continues = False
+        self._receive_all()
 
 
 def _close(client: socket.socket, descriptors: Sequence[int]) -> None:

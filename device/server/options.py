@@ -275,8 +275,8 @@ class ServerOptions:
     )
     trusting: bool = option(
         False,
-        "ports may use each other's MAC addresses and GIDs, for tests of spoofing; otherwise what "
-        "is sent from another port's address is dropped",
+        "ports may use each other's MAC, GID and IP addresses, for tests of spoofing; otherwise "
+        "what is sent from another port's address is dropped",
     )
     no_sandbox: bool = option(
         False,

@@ -159,9 +159,9 @@ class Server:
     def _add_nic(self, spec: HcaSpec) -> None:
         """Put the NIC of a guest on the network of the first ports."""
         network = self._networks.of(LinkLayer.ETHERNET)[0]
-        nic = Nic(spec, self._captured(network, spec.name), self.loop)
+        nic = Nic(spec, network, self._captured(network, spec.name), self.loop)
         self._open.callback(nic.close)
-        self._wires.append(lambda: [nic.report(network.trespasses)])
+        self._wires.append(lambda: [nic.report()])
         self._faults.add_link(f"{spec.name}/1", spec.name, nic, network)
 
     def _captured(self, network: LocalFabric, name: str) -> Fabric:

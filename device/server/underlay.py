@@ -1,4 +1,9 @@
-"""The port of a network at which other hosts are."""
+"""The ports of a network at which other hosts are.
+
+Who is behind which host the network learns from what it sends. What is for nobody known goes to
+every host. Nothing goes from one host to another: so labs that are joined make no loop, whatever
+is joined to what.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import errno
 import logging
 import os
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 from time import monotonic
 from typing import Final
@@ -34,11 +40,16 @@ AGAIN_SECONDS: Final = 0.001
 
 
 class _Peer:
-    """A peer: datagrams that wait for it, and counts."""
+    """A `FabricPort` for a peer: datagrams that wait for it, and counts.
 
-    __slots__ = ("bytes", "dropped", "received", "sent", "unsent", "waiting")
+    `wake` is called when some wait.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_header", "_wake", "bytes", "dropped", "received", "sent", "unsent", "waiting")
+
+    def __init__(self, header: bytes, wake: Callable[[], None]) -> None:
+        self._header = header
+        self._wake = wake
         self.waiting: deque[bytes] = deque()
         self.bytes = 0
         self.sent = 0
@@ -46,12 +57,28 @@ class _Peer:
         self.dropped = 0
         self.unsent = 0
 
+    def receive(self, message: Message) -> int:
+        """Let frames wait until the end of this turn."""
+        if isinstance(message, Frames):
+            for train in message.trains:
+                for frame in train.frames:
+                    self._wait(self._header + frame)
+            self._wake()
+        return 0
+
+    def _wait(self, datagram: bytes) -> None:
+        if self.bytes + len(datagram) > MOST_WAITING:
+            self.dropped += 1
+            return
+        self.bytes += len(datagram)
+        self.waiting.append(datagram)
+
 
 class Underlay:
-    """A `FabricPort` for all frames between `network` and the hosts of `tunnel`.
+    """A port for each host of `tunnel`, for all frames between it and `network`.
 
-    It is behind the decorators of `cable`, with a socket bound to `own`. Raises `OSError` when that
-    cannot be.
+    They are behind the decorators of `cable`, with a socket bound to `own`. Raises `OSError` when
+    that cannot be.
     """
 
     def __init__(
@@ -67,42 +94,28 @@ class Underlay:
         self._fabric = cable
         self._tunnel = tunnel
         self._loop = loop
-        self._peers = {peer: _Peer() for peer in tunnel.peers}
-        self._announced: frozenset[bytes] = frozenset()
+        self._peers = {peer: _Peer(tunnel.header, self._flush_soon) for peer in tunnel.peers}
         self._flushing = False
         self._failures = Throttle()
-        cable.attach(self)
-        cable.announce(self, self._announced, up=True)
+        for peer in self._peers.values():
+            cable.attach(peer)
+            network.learn_from(peer, self)
+            cable.announce(peer, frozenset(), up=True)
         loop.add_reader(self._socket.fileno(), self._receive_all)
 
     def close(self) -> None:
         """Leave the network and close the socket."""
         self._loop.remove_reader(self._socket.fileno())
-        self._fabric.detach(self)
+        for peer in self._peers.values():
+            self._fabric.detach(peer)
         self._socket.close()
 
     # -- from the network to peers --------------------------------------------------------------
 
-    def receive(self, message: Message) -> int:
-        """Let frames wait for the peers that they are for, until the end of this turn."""
-        if isinstance(message, Frames):
-            now = monotonic()
-            for train in message.trains:
-                for frame in train.frames:
-                    datagram = self._tunnel.header + frame
-                    for peer in self._tunnel.targets(bytes(frame[:MAC_SIZE]), now):
-                        self._wait(self._peers[peer], datagram)
-            if not self._flushing:
-                self._flushing = True
-                self._loop.call_soon(self._flush)
-        return 0
-
-    def _wait(self, peer: _Peer, datagram: bytes) -> None:
-        if peer.bytes + len(datagram) > MOST_WAITING:
-            peer.dropped += 1
-            return
-        peer.bytes += len(datagram)
-        peer.waiting.append(datagram)
+    def _flush_soon(self) -> None:
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         """Send what waits, a burst to each peer in turn, for a bounded time; the rest waits on."""
@@ -143,50 +156,35 @@ class Underlay:
 
     def _receive_all(self) -> None:
         """Hand frames of peers to the network for a bounded time; more wait in the socket."""
-        now = monotonic()
-        end = now + TURN_SECONDS
-        while True:
+        end = monotonic() + TURN_SECONDS
+        while monotonic() <= end:
             found = list(self._socket.receive())
             for source, datagram in found:
-                self._arrive(source, datagram, now)
-            now = monotonic()
-            if not found or now > end:
-                break
-        self._announce(now)
+                self._arrive(source, datagram)
+            if not found:
+                return
 
-    def _arrive(self, source: Endpoint, datagram: bytes, now: float) -> None:
-        peer = self._tunnel.peer(source)
-        frame = None if peer is None else self._tunnel.read(peer, datagram, now)
-        if peer is not None and frame is not None:
-            self._peers[peer].received += 1
-            self._fabric.send(self, Frames(frame[:MAC_SIZE], [Train([frame])]))
-
-    def _announce(self, now: float) -> None:
-        """Tell the network who is behind this port, so that it keeps their frames from others."""
-        addresses = self._tunnel.addresses(now)
-        if addresses != self._announced:
-            self._announced = addresses
-            self._fabric.announce(self, addresses, up=True)
+    def _arrive(self, source: Endpoint, datagram: bytes) -> None:
+        frame = self._tunnel.read(datagram) if self._tunnel.admits(source) else None
+        if frame is not None:
+            peer = self._peers[source]
+            peer.received += 1
+            self._fabric.send(peer, Frames(frame[:MAC_SIZE], [Train([frame])]))
 
     # -- what there is to see -------------------------------------------------------------------
 
     def report(self) -> list[str]:
         """Return a line for each peer, and those for what was refused, if there is any."""
-        lines = [_text(endpoint, peer) for endpoint, peer in self._peers.items()]
+        lines = [self._text(endpoint, peer) for endpoint, peer in self._peers.items()]
         refused = [f"{why} {count}" for why, count in self._tunnel.refused.items() if count]
-        if refused:
-            lines.append(f"refused: {', '.join(refused)}")
-        spoofed, _ = self._network.trespasses(self)
-        if spoofed:
-            lines.append(f"dropped from addresses of this lab: {spoofed}")
-        return lines
+        return [*lines, f"refused: {', '.join(refused)}"] if refused else lines
 
-
-def _text(endpoint: Endpoint, peer: _Peer) -> str:
-    heard = f"received {peer.received}" if peer.received else "nothing received yet"
-    lost = "".join(
-        f", {name} {count}"
-        for name, count in (("no room for", peer.dropped), ("could not send", peer.unsent))
-        if count
-    )
-    return f"peer {endpoint}: sent {peer.sent}, {heard}{lost}"
+    def _text(self, endpoint: Endpoint, peer: _Peer) -> str:
+        heard = f"received {peer.received}" if peer.received else "nothing received yet"
+        counts = {
+            "no room for": peer.dropped,
+            "could not send": peer.unsent,
+            "from addresses of others": self._network.trespasses(peer)[0],
+        }
+        more = "".join(f", {name} {count}" for name, count in counts.items() if count)
+        return f"peer {endpoint}: sent {peer.sent}, {heard}{more}"

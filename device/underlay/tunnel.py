@@ -1,10 +1,8 @@
 """A VXLAN tunnel endpoint: frames to datagrams for peers and back, and the socket of bursts.
 
-Who is behind which peer is learned from the source addresses of frames. What is for nobody known
-goes to every peer. A frame of a peer is never for another peer: so labs that are joined make no
-loop, whatever is joined to what. The socket sends and receives many datagrams of one size in a
-system call: Linux cuts what is sent to pieces of a size (UDP_SEGMENT), and hands out datagrams that
-came one after the other as one (UDP_GRO). Peers need not know.
+The socket sends and receives many datagrams of one size in a system call: Linux cuts what is sent
+to pieces of a size (UDP_SEGMENT), and hands out datagrams that came one after the other as one
+(UDP_GRO). Peers need not know.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ import contextlib
 import errno
 import socket
 import struct
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -25,16 +22,13 @@ from bluebridge.device.layout.net.ip import VNI_VALID, VXLAN
 MAC_SIZE: Final = 6
 LONGEST: Final = 9600
 """Most bytes of a frame: those of the adapter's largest MTU, with room for tags."""
-MOST_LEARNED: Final = 256
-"""Most addresses that are known at a time, those of all peers together."""
-AGE_SECONDS: Final = 300.0
-"""Seconds after which an address that sent nothing is forgotten, as in Linux."""
 
 
 class Refusal(StrEnum):
     """Why a datagram was dropped."""
 
     STRANGER = "unknown host"
+    PORT = "other port"
     SHORT = "truncated"
     LONG = "too long"
     FORM = "no VXLAN"
@@ -52,11 +46,6 @@ class Endpoint(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class _Learned(NamedTuple):
-    peer: Endpoint
-    seconds: float
-
-
 class Tunnel:
     """The tunnel of the network `vni` to `peers`; `refused` counts what was dropped, by reason."""
 
@@ -64,33 +53,22 @@ class Tunnel:
         self.peers = tuple(peers)
         self.header: Final = bytes(VXLAN.pack(flags=VNI_VALID, vni=vni))
         self.refused = dict.fromkeys(Refusal, 0)
-        self._by_host = {peer.host: peer for peer in reversed(self.peers)}
-        self._known = frozenset(self.peers)
-        self._learned: OrderedDict[bytes, _Learned] = OrderedDict()
-        """Addresses and the peers they are behind, the one that was quiet longest first."""
+        self._hosts = frozenset(peer.host for peer in peers)
 
-    def peer(self, source: Endpoint) -> Endpoint | None:
-        """Return the peer that a datagram is from, by any port; None, counted, for a stranger."""
-        if source in self._known:
-            return source
-        found = self._by_host.get(source.host)
-        if found is None:
-            self.refused[Refusal.STRANGER] += 1
-        return found
+    def admits(self, source: Endpoint) -> bool:
+        """Return True if a datagram is from a peer's own port; count it if it is not."""
+        if source in self.peers:
+            return True
+        self.refused[Refusal.PORT if source.host in self._hosts else Refusal.STRANGER] += 1
+        return False
 
-    def read(self, peer: Endpoint, datagram: bytes, now: float) -> bytes | None:
+    def read(self, datagram: bytes) -> bytes | None:
         """Return the frame in a datagram of a peer; None, counted, for anything else."""
         why = self._objection(datagram)
         if why is not None:
             self.refused[why] += 1
             return None
-        frame = datagram[VXLAN.size :]
-        source = frame[MAC_SIZE : 2 * MAC_SIZE]
-        self._learned[source] = _Learned(peer, now)
-        self._learned.move_to_end(source)
-        if len(self._learned) > MOST_LEARNED:
-            self._learned.popitem(last=False)
-        return frame
+        return datagram[VXLAN.size :]
 
     def _objection(self, datagram: bytes) -> Refusal | None:
         if len(datagram) < VXLAN.size + HEADER_SIZE:
@@ -103,20 +81,6 @@ class Tunnel:
             return Refusal.NETWORK
         source = datagram[VXLAN.size + MAC_SIZE : VXLAN.size + 2 * MAC_SIZE]
         return Refusal.SOURCE if is_group(source) or not any(source) else None
-
-    def targets(self, destination: bytes, now: float) -> Sequence[Endpoint]:
-        """Return the peers that get a frame to an address: the one it is behind, else all."""
-        known = self._learned.get(destination)
-        return self.peers if known is None or now - known.seconds > AGE_SECONDS else (known.peer,)
-
-    def addresses(self, now: float) -> frozenset[bytes]:
-        """Forget addresses that were quiet for too long, and return the others."""
-        while self._learned:
-            oldest = next(iter(self._learned))
-            if now - self._learned[oldest].seconds <= AGE_SECONDS:
-                break
-            del self._learned[oldest]
-        return frozenset(self._learned)
 
 
 UDP_SEGMENT: Final = 103

@@ -110,9 +110,9 @@ class PacketWire(PacketCarrier):
         self._waiting = 0
 
     def announce(self, port: FabricPort, addresses: Set[bytes], *, up: bool) -> None:
-        """Set the port's addresses; the network behind knows those of the link layer only."""
+        """Set the port's addresses; frames for those of the link layer are its own."""
         self._own = frozenset(address for address in addresses if len(address) == MAC_SIZE)
-        self._fabric.announce(self, self._own, up=up)
+        self._fabric.announce(self, addresses, up=up)
 
     def send(self, source: FabricPort, message: Message) -> int:
         """Send a datagram as a packet, and frames as they are."""

@@ -11,6 +11,7 @@ from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Frames, Response, Route, Train
+from bluebridge.device.fabric.ownership import AGE_SECONDS, MOST_LEARNED
 from bluebridge.device.fabric.subnet.port import Change, PortAgent
 from bluebridge.device.fabric.subnet.port_info import BadField, ManagementKey
 from bluebridge.device.layout.ib.link import LINK_ACTIVE, LRH, PHYSICAL_DISABLED
@@ -19,11 +20,16 @@ from bluebridge.device.layout.ib.sa import SaAttribute
 from bluebridge.device.layout.mlx4.commands import Opcode, SetPort, Status
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
-from bluebridge.device.layout.net.roce import BTH, DETH, BthOpcode, ipv4_gid
+from bluebridge.device.layout.net.roce import BTH, DETH, NO_GID, BthOpcode, ipv4_gid
+from bluebridge.device.mlx4.settings.config import Features
+from bluebridge.device.rdma.by_packets.packet_wire import PacketWire
 from bluebridge.device.server.control import ControlCommands
+from tests.models.fake_host import FakeHost
 from tests.models.ib_node import Subnet, datagram_segment, smp
 from tests.models.rdma_node import Node, Pair, data, inline, remote
+from tests.unit.fabric.test_fabric import Port
 from tests.unit.fabric.test_ib_administrator import query
+from tests.unit.rdma.test_qp_datagram import address, ready
 
 PATTERN = b"for b only"
 
@@ -117,13 +123,115 @@ def test_another_port_gets_an_address_when_its_owner_gives_it_up() -> None:
     assert fabric.statistics.spoofed == 1
 
 
-def test_frames_from_the_address_of_another_are_dropped() -> None:
+@pytest.mark.parametrize("packets", [False, True], ids=["messages", "packets"])
+@pytest.mark.parametrize("own", [False, True])
+def test_a_datagram_from_the_gid_of_another_is_dropped_on_each_network(
+    packets: bool, own: bool
+) -> None:
+    """By a guest that keeps its own MAC address."""
     fabric = LocalFabric()
-    a, b = Node("a", 1, fabric), Node("b", 2, fabric)
-    for source, spoofed in ((b.mac, 0), (b"\2\0\0\0\0\x99", 0), (a.mac, 1)):
-        frame = b"\xff" * 6 + source + bytes(50)
-        fabric.send(b.port, Frames(b"\xff" * 6, [Train([frame])]))
-        assert fabric.statistics.spoofed == spoofed
+    host = FakeHost()
+    features = Features(packets=packets)
+    a, b, evil = (
+        Node(
+            name, number, PacketWire(fabric, host.call_soon) if packets else fabric,
+            features=features,
+        )
+        for number, name in enumerate("abc", 1)
+    )  # fmt: skip
+    if not own:
+        evil.open_port(1, evil.mac, a.gid)
+    sender, receiver = (node.create_qp(0x260, ServiceType.UD, rq_shift=6) for node in (evil, b))
+    ready(evil, sender)
+    ready(b, receiver)
+    target, key = b.memory(4096)
+    b.post_recv(receiver, [(key, target, 200)])
+    evil.post_send(sender, SendOpcode.SEND, address(b, receiver.qpn) + inline(b"datagram"))
+    host.run()
+    assert len(b.completions(receiver)) == own
+    assert fabric.statistics.spoofed == (not own)
+
+
+MAPPED = bytes(10) + b"\xff\xff"
+IP_A, IP_B, NO_IP = bytes((10, 9, 0, 1)), bytes((10, 9, 0, 2)), bytes(4)
+IPV6_A, IPV6_B = (bytes.fromhex("fe80").ljust(15, b"\0") + last for last in (b"\1", b"\2"))
+MACS = b"\2\0\0\0\0\1", b"\2\0\0\0\0\2"
+
+
+def ipv4(source: bytes) -> bytes:
+    return b"\x08\0" + b"\x45".ljust(12, b"\0") + source + bytes(30)
+
+
+def arp(sender: bytes) -> bytes:
+    return b"\x08\x06" + bytes(14) + sender + bytes(10)
+
+
+def ipv6(source: bytes, *headers: bytes, kind: str = "86dd", following: int = 59) -> bytes:
+    head = b"\x60".ljust(6, b"\0") + bytes((following, 255)) + source + bytes(16)
+    return bytes.fromhex(kind) + head + b"".join(headers)
+
+
+def advertised(target: bytes) -> bytes:
+    return b"\x88".ljust(8, b"\0") + target
+
+
+OPTIONS = bytes((58, 1)) + bytes(14)
+"""A header of IPv6 of 16 bytes, behind which ICMPv6 follows."""
+TAGS = b"\x88\xa8\0\7\x81\0\0\5"
+
+
+@pytest.mark.parametrize(
+    ("payload", "genuine"),
+    [
+        (ipv4(IP_A), False), (ipv4(IP_B), True), (ipv4(NO_IP), True), (TAGS + ipv4(IP_A), False),
+        (arp(IP_A), False), (arp(IP_B), True), (arp(NO_IP), True),
+        (ipv6(IPV6_A), False), (ipv6(IPV6_B), True), (ipv6(MAPPED + IP_A), False),
+        (ipv6(IPV6_A, kind="8915"), False), (ipv6(IPV6_B, kind="8915"), True),
+        (ipv6(IPV6_B, advertised(IPV6_A), following=58), False),
+        (ipv6(IPV6_B, advertised(IPV6_B), following=58), True),
+        (ipv6(IPV6_B, OPTIONS, advertised(IPV6_A), following=60), False),
+        (ipv6(NO_GID), True), (b"\x88\xb5" + IP_A * 12, True), (ipv4(IP_A)[:16], True),
+        (b"", True),
+    ],
+)  # fmt: skip
+def test_frames_from_an_address_of_another_are_dropped(payload: bytes, genuine: bool) -> None:
+    """The unspecified address, which probes have, belongs to nobody, even if one announces it."""
+    fabric = LocalFabric()
+    a, b = Port(fabric, MACS[0]), Port(fabric, MACS[1])
+    hers = {MACS[0], MAPPED + IP_A, IPV6_A, MAPPED + NO_IP, NO_GID}
+    fabric.announce(a, hers, up=True)
+    fabric.announce(b, {MACS[1], MAPPED + IP_B, IPV6_B}, up=True)
+    fabric.send(b, Frames(MACS[0], [Train([MACS[0] + MACS[1] + payload])]))
+    fabric.send(b, Frames(MACS[0], [Train([MACS[0] + MACS[0] + payload])]))
+    assert (len(a.got), fabric.trespasses(b)[0]) == (genuine, 2 - genuine)
+
+
+def test_a_trunk_owns_what_it_sends_from_until_it_is_quiet_for_long() -> None:
+    """And a bounded number of addresses; more belong to nobody."""
+    time = 0.0
+    fabric = LocalFabric(now=lambda: time)
+    trunk, a = Port(fabric, MACS[0]), Port(fabric, MACS[1])
+    fabric.learn_from(trunk)
+    trunk.announce(up=True)
+
+    def use(port: Port, number: int) -> int:
+        """Send from an address; what was dropped of all the port has sent."""
+        frame = b"\xff" * 6 + min(port.macs) + ipv4(number.to_bytes(4, "big"))
+        fabric.send(port, Frames(b"\xff" * 6, [Train([frame])]))
+        return fabric.trespasses(port)[0]
+
+    for number in range(1, 10 * MOST_LEARNED):
+        assert use(trunk, number) == 0
+    assert use(a, 1) == 1
+    assert use(a, MOST_LEARNED + 1) == 1
+    time = 0.9 * AGE_SECONDS
+    assert use(trunk, 1) == 0
+    time = 1.1 * AGE_SECONDS
+    assert (use(a, 1), use(a, 2)) == (2, 2)
+    assert use(trunk, MOST_LEARNED + 1) == 0
+    assert use(a, MOST_LEARNED + 1) == 3
+    trunk.announce(up=False)
+    assert use(a, 1) == 3
 
 
 @pytest.mark.parametrize("tagged", [False, True])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import socket
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 
@@ -14,14 +15,7 @@ from bluebridge.device.layout.net.ethernet import BROADCAST
 from bluebridge.device.layout.net.ip import VXLAN
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.server.underlay import Underlay
-from bluebridge.device.underlay.tunnel import (
-    AGE_SECONDS,
-    LONGEST,
-    MOST_LEARNED,
-    Endpoint,
-    Refusal,
-    Tunnel,
-)
+from bluebridge.device.underlay.tunnel import LONGEST, Endpoint, Refusal, Tunnel
 
 MACS = [bytes.fromhex(f"0002c9bb00{number:02x}") for number in range(4)]
 VNI = 77
@@ -97,6 +91,15 @@ def joined(loop: EventLoop) -> Iterator[list[Network]]:
         each.underlay.close()
 
 
+@contextmanager
+def speaking_as(network: Network) -> Iterator[socket.socket]:
+    """A socket at the port of a network, which leaves."""
+    network.underlay.close()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.bind(("127.0.0.1", network.port))
+        yield sender
+
+
 def settle(loop: EventLoop) -> None:
     """Run the loop until nothing comes any more."""
     for _ in range(50):
@@ -157,28 +160,52 @@ def test_what_strangers_and_other_networks_send_is_counted(
     loop: EventLoop, joined: list[Network]
 ) -> None:
     target = joined[0]
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    frame = target.station.mac + MACS[3] + bytes(48)
+    with speaking_as(joined[1]) as sender:
         address = ("127.0.0.1", target.port)
-        frame = target.station.mac + MACS[3] + bytes(48)
         for header in ("08000000 00004e00", "00000000 00004d00"):
             sender.sendto(bytes.fromhex(header) + frame, address)
         sender.sendto(b"\x08", address)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.sendto(WIRE + frame, address)
     settle(loop)
     assert target.station.got == []
-    assert target.report()[-1] == "refused: truncated 1, no VXLAN 1, other network 1"
+    expected = "refused: other port 1, truncated 1, no VXLAN 1, other network 1"
+    assert target.report()[-1] == expected
 
 
 def test_a_lab_with_our_addresses_is_not_heard(loop: EventLoop, joined: list[Network]) -> None:
     """A frame that went round, or a lab that takes itself for this one."""
     a, c = joined[0].station, joined[2].station
-    joined[1].fabric.send(joined[1].station, Frames(c.mac, [Train([c.mac + c.mac + bytes(48)])]))
+    with speaking_as(joined[1]) as sender:
+        sender.sendto(WIRE + c.mac + c.mac + bytes(48), ("127.0.0.1", joined[2].port))
     settle(loop)
     assert c.got == []
-    assert joined[2].report()[-1] == "dropped from addresses of this lab: 1"
-    a.got.clear()
+    assert joined[2].report()[1].endswith("from addresses of others 1")
     c.send(BROADCAST, bytes(46))
     settle(loop)
     assert len(a.got) == 1
+
+
+def test_what_a_host_was_heard_to_send_from_no_other_host_may_use(
+    loop: EventLoop, joined: list[Network]
+) -> None:
+    """Neither its MAC address nor its IP address, nor may a guest here."""
+    a, c = joined[0].station, joined[2].station
+    packet = bytes.fromhex("45000030") + bytes(8) + b"\x0a\x09\0\x15" + bytes(30)
+    c.send(BROADCAST, packet)
+    settle(loop)
+    assert a.got == [c.frame(BROADCAST, packet)]
+    with speaking_as(joined[1]) as sender:
+        for mac, payload in ((c.mac, bytes(46)), (MACS[3], packet), (MACS[3], bytes(46))):
+            frame = a.mac + mac + b"\x08\0" + payload
+            sender.sendto(WIRE + frame, ("127.0.0.1", joined[0].port))
+    settle(loop)
+    assert a.got[1:] == [a.mac + MACS[3] + b"\x08\0" + bytes(46)]
+    assert joined[0].report()[0].endswith("from addresses of others 2")
+    a.send(c.mac, packet)
+    settle(loop)
+    assert c.got == []
 
 
 def test_a_wire_whose_address_is_taken_is_one_line(loop: EventLoop) -> None:
@@ -201,7 +228,7 @@ def test_a_flood_is_taken_in_turns_and_the_loop_goes_on(
         loop.call_later(0.001, beat)
 
     beat()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    with speaking_as(joined[1]) as sender:
         datagram = bytes.fromhex("08000000 00004d00") + target.station.mac + MACS[3] + bytes(1000)
         for _ in range(20):
             for _ in range(1000):
@@ -227,7 +254,7 @@ def tunnel() -> Tunnel:
 def test_the_header_is_that_of_the_rfc(tunnel: Tunnel) -> None:
     assert tunnel.header == WIRE
     assert VXLAN.get(WIRE, "vni") == 77
-    assert tunnel.read(ONE, WIRE + FRAME, 0.0) == FRAME
+    assert tunnel.read(WIRE + FRAME) == FRAME
 
 
 @pytest.mark.parametrize(
@@ -245,39 +272,22 @@ def test_the_header_is_that_of_the_rfc(tunnel: Tunnel) -> None:
 def test_what_is_no_frame_of_this_network_is_counted(
     tunnel: Tunnel, datagram: bytes, why: Refusal
 ) -> None:
-    assert tunnel.read(ONE, datagram, 0.0) is None
+    assert tunnel.read(datagram) is None
     assert tunnel.refused == {**dict.fromkeys(Refusal, 0), why: 1}
-    assert not tunnel.addresses(0.0)
 
 
-def test_strangers_are_counted_and_peers_may_send_from_any_port(tunnel: Tunnel) -> None:
-    assert tunnel.peer(Endpoint("10.0.0.9", 4789)) is None
-    assert tunnel.refused[Refusal.STRANGER] == 1
-    assert tunnel.peer(Endpoint("10.0.0.3", 50000)) == OTHER
+def test_only_the_port_that_was_named_is_heard(tunnel: Tunnel) -> None:
+    """A lab sends from its own port; another user of its host can send from any other."""
+    assert tunnel.admits(ONE)
+    assert not tunnel.admits(Endpoint("10.0.0.9", 4789))
+    assert not tunnel.admits(Endpoint("10.0.0.3", 50000))
+    assert (tunnel.refused[Refusal.STRANGER], tunnel.refused[Refusal.PORT]) == (1, 1)
 
 
 def test_peers_of_one_host_are_told_apart_by_their_ports() -> None:
     first, second = Endpoint("127.0.0.1", 5001), Endpoint("127.0.0.1", 5002)
-    tunnel = Tunnel(1, [first, second])
-    assert [tunnel.peer(each) for each in (second, first)] == [second, first]
-
-
-def test_frames_go_where_their_address_was_heard_last(tunnel: Tunnel) -> None:
-    assert tunnel.targets(THERE, 0.0) == (ONE, OTHER), "nobody knows: to all"
-    tunnel.read(ONE, WIRE + FRAME, 1.0)
-    assert tunnel.targets(THERE, 1.0) == (ONE,)
-    tunnel.read(OTHER, WIRE + FRAME, 2.0)
-    assert tunnel.targets(THERE, 2.0) == (OTHER,), "the guest has moved"
-    assert tunnel.addresses(2.0) == {THERE}
-    assert tunnel.targets(THERE, 3.0 + AGE_SECONDS) == (ONE, OTHER), "quiet for too long"
-    assert not tunnel.addresses(3.0 + AGE_SECONDS)
-
-
-def test_a_peer_that_makes_up_addresses_takes_bounded_room(tunnel: Tunnel) -> None:
-    for number in range(10 * MOST_LEARNED):
-        source = (0x020000000000 + number).to_bytes(6, "big")
-        assert tunnel.read(ONE, WIRE + HERE + source + FRAME[12:], 0.0)
-    assert len(tunnel.addresses(0.0)) == MOST_LEARNED
+    tunnel = Tunnel(1, [first])
+    assert tunnel.admits(first) and not tunnel.admits(second)
 
 
 def test_no_bytes_make_it_fail() -> None:
@@ -288,6 +298,6 @@ def test_no_bytes_make_it_fail() -> None:
         for _ in range(chance.randrange(4)):
             datagram[chance.randrange(len(datagram))] = chance.randrange(256)
         del datagram[chance.randrange(len(datagram) + 1) :]
-        found = tunnel.read(ONE, bytes(datagram), 0.0)
+        found = tunnel.read(bytes(datagram))
         assert found is None or found == datagram[len(WIRE) :]
     assert tunnel.refused[Refusal.SHORT] > 1000

@@ -32,7 +32,7 @@ class Wire:
         self.loop = loop
         self.path = path
         self.fabric = LocalFabric()
-        self.nic = Nic(HcaSpec("b", path, MAC), self.fabric, loop)
+        self.nic = Nic(HcaSpec("b", path, MAC), self.fabric, self.fabric, loop)
         self.station = Station(self.fabric, MACS[0])
 
     def plug(self) -> socket.socket:
@@ -44,7 +44,7 @@ class Wire:
 
     def report(self) -> str:
         """What the control socket says of the NIC."""
-        return self.nic.report(self.fabric.trespasses)
+        return self.nic.report()
 
 
 @pytest.fixture
@@ -182,4 +182,4 @@ def test_a_guest_cannot_speak_as_the_hca(wire: Wire) -> None:
 def test_a_socket_that_cannot_be_served_is_one_line(loop: EventLoop, tmp_path: Path) -> None:
     path = tmp_path / "no folder" / "nic.sock"
     with pytest.raises(OSError, match=f"NIC socket {path}: No such file or directory"):
-        Nic(HcaSpec("b", path, MAC), LocalFabric(), loop)
+        Nic(HcaSpec("b", path, MAC), LocalFabric(), LocalFabric(), loop)
