@@ -7,6 +7,7 @@ of the traffic; and the how manieth time that this PSN passes.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final, NamedTuple
@@ -15,46 +16,63 @@ from bluebridge.device.fabric.faults.roce_packets import Change, RocePacket
 from bluebridge.device.fabric.faults.traits import NONE, Kept, Traits
 from bluebridge.device.layout.net.roce import PSN_MASK
 
-MOST_PSNS: Final = 1 << 16
-"""Most PSNs of a queue pair that are remembered; then all are forgotten."""
-MOST_PAIRS: Final = 1 << 10
+MOST_PACKETS: Final = 1 << 16
+"""Most packets that are remembered, of all queue pairs of all links; the oldest is forgotten."""
+MOST_FLOWS: Final = 1 << 10
+"""Most flows of a link that are remembered; the one that was quiet longest is forgotten."""
 NO_LIMIT: Final = 1 << 64
 IN: Final = "in"
 OUT: Final = "out"
 BOTH: Final = "both"
 
 
-@dataclass(slots=True)
+class Passed:
+    """The packets that have passed any link, by their flow's number and their PSN, oldest first.
+
+    Of each: the number of its message, the PSN at which that began, the times it has passed.
+    """
+
+    def __init__(self) -> None:
+        self.packets: OrderedDict[int, tuple[int, int, int]] = OrderedDict()
+        self.flows = 0
+        """How many flows there have been."""
+
+
 class _Flow:
     """The packets to one queue pair in one role: requests, or answers."""
 
-    ordinal: int
-    first: int
-    messages: int = 0
-    begin: int = 0
-    seen: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    """By PSN: number of the message, PSN at which that began, times it has passed."""
+    def __init__(self, ordinal: int, first: int, passed: Passed) -> None:
+        self.ordinal = ordinal
+        self.first = first
+        self._packets = passed.packets
+        passed.flows += 1
+        self._number = passed.flows
+        self._messages = 0
+        self._begin = 0
 
     def note(self, packet: RocePacket) -> tuple[int, int, int]:
         """Count a packet; return its message, where that began, and the times it has passed."""
-        known = self.seen.get(packet.psn)
+        packets, key = self._packets, self._number << 24 | packet.psn
+        known = packets.pop(key, None)
         if known is None:
-            if packet.begins or not self.messages:
-                self.messages += 1
-                self.begin = packet.psn
-            known = (self.messages, self.begin, 0)
-            if len(self.seen) == MOST_PSNS:
-                self.seen.clear()
+            if packet.begins or not self._messages:
+                self._messages += 1
+                self._begin = packet.psn
+            known = (self._messages, self._begin, 0)
+            if len(packets) == MOST_PACKETS:
+                packets.popitem(last=False)
         message, begin, times = known
-        self.seen[packet.psn] = message, begin, times + 1
-        return self.seen[packet.psn]
+        packets[key] = known = message, begin, times + 1
+        return known
 
 
 class Traffic:
     """The packets that have passed a link, by queue pair, for all its rules alike."""
 
-    def __init__(self) -> None:
-        self._flows: dict[tuple[str, int, bool], _Flow] = {}
+    def __init__(self, passed: Passed) -> None:
+        self._passed = passed
+        self._flows: OrderedDict[tuple[str, int, bool], _Flow] = OrderedDict()
+        self._counts: dict[tuple[str, bool], int] = {}
 
     def place(self, packet: RocePacket | None, direction: str) -> Place | None:
         """Count a packet that passes; return its place, None for what is no connection's packet."""
@@ -63,12 +81,12 @@ class Traffic:
         key = direction, packet.target_qpn, packet.answers
         flow = self._flows.get(key)
         if flow is None:
-            if len(self._flows) == MOST_PAIRS:
-                self._flows.clear()
-            alike = sum(
-                (way, answers) == (direction, packet.answers) for way, _, answers in self._flows
-            )
-            flow = self._flows[key] = _Flow(1 + alike, packet.psn)
+            if len(self._flows) == MOST_FLOWS:
+                self._flows.popitem(last=False)
+            alike = direction, packet.answers
+            self._counts[alike] = count = self._counts.get(alike, 0) + 1
+            flow = self._flows[key] = _Flow(count, packet.psn, self._passed)
+        self._flows.move_to_end(key)
         message, begin, times = flow.note(packet)
         behind = packet.psn - begin & PSN_MASK
         return Place(

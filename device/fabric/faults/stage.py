@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from bluebridge.device.buslog.writer import EventLog
-from bluebridge.device.fabric.faults.rule import ACTIONS, IN, OUT, Rule, Traffic
+from bluebridge.device.fabric.faults.rule import ACTIONS, IN, OUT, Passed, Rule, Traffic
 from bluebridge.device.fabric.faults.traits import (
     Kept,
     Traits,
@@ -40,16 +40,21 @@ class LinkFaults:
     `by_sort` are the rules that may take messages of a sort (`traits.sort_of`).
     """
 
-    __slots__ = ("by_sort", "bytes", "device", "messages", "port", "rules", "traffic")
+    __slots__ = ("_passed", "by_sort", "bytes", "device", "messages", "port", "rules", "traffic")
 
-    def __init__(self, port: FabricPort, device: str) -> None:
+    def __init__(self, port: FabricPort, device: str, passed: Passed) -> None:
         self.port = port
         self.device = device
         self.rules: list[Rule] = []
         self.by_sort: dict[int, list[Rule]] = {}
-        self.traffic = Traffic()
+        self._passed = passed
+        self.forget()
         self.messages = 0
         self.bytes = 0
+
+    def forget(self) -> None:
+        """Begin to count the packets that pass."""
+        self.traffic = Traffic(self._passed)
 
     def concerns(self, message: Message, sort: int) -> bool:
         """Return whether any rule may take a message, and note which for all of its sort."""
@@ -87,7 +92,7 @@ class FaultStage:
         link.rules.remove(rule)
         self._concerned.clear()
         if not link.rules:
-            link.traffic = Traffic()
+            link.forget()
             del self._links[link.port]
         if not self._links:
             self._fabric.stage = None
@@ -248,13 +253,14 @@ class FaultRules:
         self._links: dict[str, tuple[LinkFaults, FaultStage]] = {}
         self._rules: dict[int, tuple[str, Rule]] = {}
         self._number = 0
+        self._passed = Passed()
 
     def add_link(self, name: str, device: str, port: FabricPort, fabric: LocalFabric) -> None:
         """Let `port` of `fabric` have rules, logged as what happens to `device`."""
         stage = self._stages.get(fabric)
         if stage is None:
             stage = self._stages[fabric] = FaultStage(fabric, self._later, self._events)
-        self._links[name] = LinkFaults(port, device), stage
+        self._links[name] = LinkFaults(port, device, self._passed), stage
 
     def add(self, name: str, rule: Rule) -> int:
         """Put a rule into force; returns its number. `ValueError`: no such link, too many rules."""

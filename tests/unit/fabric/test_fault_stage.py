@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.buslog.writer import EventLog, FileLog
-from bluebridge.device.fabric.faults.rule import Rule
+from bluebridge.device.fabric.faults.roce_packets import RocePacket
+from bluebridge.device.fabric.faults.rule import (
+    MOST_FLOWS,
+    MOST_PACKETS,
+    Passed,
+    Place,
+    Rule,
+    Traffic,
+)
 from bluebridge.device.fabric.faults.stage import MOST_KEPT, MOST_KEPT_BYTES, MOST_RULES, FaultRules
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import (
@@ -24,7 +33,7 @@ from bluebridge.device.fabric.messages import (
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ib.mad import MAD, MAD_SIZE, MgmtClass, SmpAttribute
 from bluebridge.device.layout.net.cm import CmAttribute
-from bluebridge.device.layout.net.roce import Op, Syndrome
+from bluebridge.device.layout.net.roce import BthOpcode, Op, Syndrome
 from bluebridge.host_tools.analyzer.decode import decode
 from tests.models.fake_host import FakeHost
 from tests.models.faulty_pair import parsed
@@ -360,3 +369,46 @@ def test_messages_wait_on_an_infiniband_subnet_too() -> None:
     assert subnet.a.mads(subnet.a.smi) == []
     subnet.clock.run(0.002)
     assert len(subnet.a.mads(subnet.a.smi)) == 1
+
+
+def passing(traffic: Traffic, number: int, psn: int) -> Place:
+    """The place of a message of one packet to a queue pair."""
+    packet = RocePacket(b"", 0, 0, BthOpcode.RC_WRITE_ONLY, number, psn, 0, 0)
+    place = traffic.place(packet, "in")
+    assert place is not None
+    return place
+
+
+def test_what_is_remembered_of_packets_is_bounded_over_all_links_and_queue_pairs() -> None:
+    """The oldest is forgotten: it passes for the first time again."""
+    passed = Passed()
+    one, other = Traffic(passed), Traffic(passed)
+    for psn in range(2):
+        assert passing(one, 7, psn).transmission == 1
+        assert passing(one, 7, psn).transmission == 2
+    for number in range(MOST_PACKETS - 1):
+        passing(other, 1 + number % 500, number)
+    assert passing(one, 7, 1).transmission == 3
+    assert passing(one, 7, 0).transmission == 1
+    assert passing(other, 1 + number % 500, number).transmission == 2
+
+
+def test_the_oldest_queue_pair_of_a_link_is_forgotten_and_the_next_has_the_next_number() -> None:
+    traffic = Traffic(Passed())
+    assert [passing(traffic, number, 0).qp for number in range(MOST_FLOWS)][-1] == MOST_FLOWS
+    assert passing(traffic, 0, 1).qp == 1, "it spoke last"
+    assert passing(traffic, MOST_FLOWS, 0).qp == MOST_FLOWS + 1
+    assert (passing(traffic, 0, 2).qp, passing(traffic, 1, 2).qp) == (1, MOST_FLOWS + 2)
+
+
+def test_what_is_remembered_of_packets_takes_less_than_64_mib() -> None:
+    count = 4096
+    traffic = Traffic(Passed())
+    tracemalloc.start()
+    try:
+        for psn in range(count):
+            passing(traffic, 1 + psn % 500, 0x800000 + psn)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken / count * MOST_PACKETS < 64 << 20
