@@ -20,8 +20,8 @@ from tests.wire.server import serving
 OK = WcStatus.SUCCESS
 MACS = "00:02:c9:bb:00:01", "00:02:c9:bb:01:01"
 """The addresses of the two HCAs: a server without a lab around it numbers its own from 1 on."""
-OTHER_NETWORK = bytes.fromhex("08000000 00abcd00")
-"""A VXLAN header of a network that is not the one of these servers."""
+HEADER = bytes.fromhex("08000000 00004d00")
+"""The VXLAN header of the network of these servers."""
 
 
 class Host:
@@ -87,20 +87,20 @@ def test_messages_cross_byte_for_byte(
         assert "nothing received" not in line and "could not send" not in line
 
 
-def test_what_is_of_another_network_is_counted_and_disturbs_nobody(
+def test_what_another_port_of_a_named_host_sends_is_counted_and_disturbs_nobody(
     hosts: tuple[Host, Host], joined: tuple[Context, Context]
 ) -> None:
     here, there = connected(*joined)
     address, _, port = hosts[1].own.rpartition(":")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         for _ in range(100):
-            sender.sendto(OTHER_NETWORK + bytes(60), (address, int(port)))
+            sender.sendto(HEADER + bytes(60), (address, int(port)))
         sender.sendto(b"\x08", (address, int(port)))
     here.view[:] = PATTERN
     here.send(WrOpcode.RDMA_WRITE, [here.sge(0, SIZE)], there)
     here.expect(OK)
     assert bytes(there.view) == PATTERN
-    assert hosts[1].wires()[1] == "refused: truncated 1, other network 100"
+    assert hosts[1].wires()[1] == "refused: other port 101"
 
 
 def test_a_host_that_ends_costs_its_connections_and_may_come_again(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from time import thread_time
 
 import pytest
 
 from bluebridge.device.fabric.local import LocalFabric
-from bluebridge.device.layout.net.ethernet import BROADCAST
+from bluebridge.device.layout.net.ethernet import BROADCAST, HEADER_SIZE
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.server.networks import HcaSpec
 from bluebridge.device.server.nic import LENGTH, MOST_LENGTH, Nic
@@ -161,6 +163,29 @@ def _received(guest: socket.socket) -> bytes:
         return guest.recv(1 << 20)
     except TimeoutError:
         return b""
+
+
+@pytest.mark.parametrize("size", [HEADER_SIZE, 0])
+def test_many_small_frames_at_once_are_taken_in_turns(wire: Wire, size: int) -> None:
+    """Each goes to eight ports: those who wait for their turn do not wait for all of them."""
+    for number in range(7):
+        Station(wire.fabric, bytes((2, 0, 0, 0, 0, number)))
+    with wire.plug() as guest:
+        guest.setblocking(False)
+        frame = packed((BROADCAST + MAC + b"\x88\xb5")[:size])
+        stream = frame * ((1 << 18) // len(frame))
+        count = len(stream) // len(frame)
+        whole = f"received {count}" if size else f"received 0, refused {count}"
+        sent, longest = guest.send(stream), 0.0
+        while not wire.report().endswith(whole):
+            before = thread_time()
+            wire.loop.step(0.002)
+            longest = max(longest, thread_time() - before)
+            if sent < len(stream):
+                with suppress(BlockingIOError):
+                    sent += guest.send(stream[sent:])
+    assert len(wire.station.got) == (count if size else 0)
+    assert longest < 0.02
 
 
 def test_a_nic_that_is_gone_takes_nothing(wire: Wire) -> None:
