@@ -1,6 +1,6 @@
 """The control socket: lines of text that change links, faults and the log, or ask what there is.
 
-    link NAME[/PORT] up|down    plug the cable of a port in, or pull it
+    link NAME[/PORT] up|down    plug the cable of a port, or of a NIC, in, or pull it
     fault NAME [TEXT]           an internal error: the adapter stops until software resets it;
                                 answers whether a driver had initialised it
     wires                       a line for each host on the other side of a wire between hosts, and
@@ -44,6 +44,7 @@ from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.server.named_faults import GuestBridge, NamedFaultCommands, fail
 from bluebridge.device.server.networks import Listener
+from bluebridge.device.server.nic import Nic
 from bluebridge.device.server.show_control import ShowCommands
 
 CHANGES = ("link", "fault", *ACTIONS, "release", "remove", "arm", "disarm")
@@ -67,7 +68,8 @@ class ControlCommands:
 
     `trespassed` counts, by the names of links (`a/1`), a port's uses of addresses of others
     (`LocalFabric.trespasses`), `show` answers what functions hold, `wires` what went to hosts and
-    NICs; `bridges` are those of guests, by name; what the lines change is noted in `events`.
+    NICs; `bridges` are those of guests, `nics` those of a server, by name; what the lines change is
+    noted in `events`.
     """
 
     def __init__(
@@ -79,8 +81,10 @@ class ControlCommands:
         show: ShowCommands | None = None,
         wires: Callable[[], list[str]] | None = None,
         bridges: Mapping[str, GuestBridge] | None = None,
+        nics: Mapping[str, Nic] | None = None,
     ) -> None:
         self._hcas = hcas
+        self._nics = nics or {}
         self._trespassed = trespassed or {}
         self._sampler = Sampler()
         self._events = events or EventLog()
@@ -137,7 +141,7 @@ class ControlCommands:
             rules = self._faults.table()
             name = next((link for link, rule in rules if rule.number == int(name)), "")
         name = name.partition("/")[0]
-        if name not in self._hcas:
+        if name not in self._hcas and name not in self._nics:
             name = next(iter(self._hcas), "")
         data = text.encode()
         events.work = 0
@@ -153,18 +157,20 @@ class ControlCommands:
         return self._hcas[name]
 
     def _port(self, text: str) -> tuple[str, int]:
-        """Return the HCA name and port number of `NAME[/PORT]`; raises `ValueError`."""
+        """Return the name and port number of `NAME[/PORT]`; raises `ValueError`."""
         name, _, number = text.partition("/")
-        ports = self._hca(name).adapter.ports
-        if not (number or "1").isdecimal() or not 1 <= int(number or "1") <= len(ports):
-            raise ValueError(f"HCA {name!r} has no port {number!r}, but 1 to {len(ports)}")
+        count = 1 if name in self._nics else len(self._hca(name).adapter.ports)
+        if not (number or "1").isdecimal() or not 1 <= int(number or "1") <= count:
+            raise ValueError(f"{name!r} has no port {number!r}, but 1 to {count}")
         return name, int(number or "1")
 
     def _link(self, words: Sequence[str]) -> list[str]:
         if words[1] not in ("up", "down"):
             raise ValueError("write: link NAME[/PORT] up|down")
         name, number = self._port(words[0])
-        self._hca(name).adapter.ports[number - 1].plug(words[1] == "up")
+        nic = self._nics.get(name)
+        end = self._hca(name).adapter.ports[number - 1] if nic is None else nic
+        end.plug(words[1] == "up")
         return []
 
     def _fault(self, words: Sequence[str]) -> list[str]:

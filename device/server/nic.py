@@ -66,9 +66,9 @@ class Nic:
     """A `FabricPort` for a NIC, and the socket at which its QEMU is awaited: one, the newest.
 
     It is on `network`, behind the decorators of `cable`, and owns what its guest sends from. The
-    link is up while QEMU is connected. Connections are closed in a thread, since a descriptor that
-    its peer has left in them may take long to close (QEMU sends none); no other connection is taken
-    meanwhile. Raises `OSError` when the socket cannot be served.
+    link is up while QEMU is connected and the cable in. Connections are closed in a thread, since a
+    descriptor that its peer has left in them may take long to close (QEMU sends none); no other
+    connection is taken meanwhile. Raises `OSError` when the socket cannot be served.
     """
 
     def __init__(self, spec: HcaSpec, network: LocalFabric, cable: Fabric, loop: EventLoop) -> None:
@@ -84,19 +84,20 @@ class Nic:
         self._frames: Iterator[bytes | None] = iter(())
         """What has arrived and was not handed on yet."""
         self._continues = False
+        self._cable = True
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
         self._flushing = False
         self._sent = self._received = self._dropped = self._refused = 0
         cable.attach(self)
         network.learn_from(self)
-        cable.announce(self, self._addresses, up=False)
+        self._announce()
 
     def _take(self, client: socket.socket) -> None:
         self._drop()
         self._socket = client
         self._reader = FrameReader()
-        self._fabric.announce(self, self._addresses, up=True)
+        self._announce()
         self._loop.add_reader(client.fileno(), self._receive_all)
 
     def _is_ready(self) -> bool:
@@ -108,7 +109,7 @@ class Nic:
         self._frames = iter(())
         if client is not None:
             self._loop.remove_reader(client.fileno())
-            self._fabric.announce(self, self._addresses, up=False)
+            self._announce()
             self._dropped += len(self._waiting)
             self._waiting.clear()
             self._bytes = 0
@@ -116,9 +117,19 @@ class Nic:
             self._closer = threading.Thread(target=_close, args=arguments, daemon=True)
             self._closer.start()
 
+    def plug(self, cable: bool) -> None:
+        """Put the cable in or pull it out; QEMU is not told, frames are lost."""
+        self._cable = cable
+        self._announce()
+
+    def _announce(self) -> None:
+        up = self._cable and self._socket is not None
+        self._fabric.announce(self, self._addresses, up=up)
+
     def report(self) -> str:
         """Return a line with what went through the port."""
-        state = ", not connected" if self._socket is None else ""
+        state = "" if self._cable else ", cable out"
+        state += ", not connected" if self._socket is None else ""
         counts = {
             "no room for": self._dropped,
             "refused": self._refused,

@@ -103,6 +103,7 @@ class Server:
         self._trespassed: dict[str, Callable[[], tuple[int, int]]] = {}
         self._wires: list[Callable[[], list[str]]] = []
         """What tells of hosts on the other side of the wire, and of NICs, in lines."""
+        self._nics: dict[str, Nic] = {}
         self._hosts = Hosts() if bridges is not None else None
         self._bridges: Bridges | None = None
         try:
@@ -159,7 +160,9 @@ class Server:
     def _add_nic(self, spec: HcaSpec) -> None:
         """Put the NIC of a guest on the network of the first ports."""
         network = self._networks.of(LinkLayer.ETHERNET)[0]
-        nic = Nic(spec, network, self._captured(network, spec.name), self.loop)
+        nic = self._nics[spec.name] = Nic(
+            spec, network, self._captured(network, spec.name), self.loop
+        )
         self._open.callback(nic.close)
         self._wires.append(lambda: [nic.report()])
         self._faults.add_link(f"{spec.name}/1", spec.name, nic, network)
@@ -179,6 +182,7 @@ class Server:
             self._hcas, self._faults, self._trespassed, self._events, show,
             lambda: [line for report in self._wires for line in report()],
             {} if self._bridges is None else self._bridges.by_guest(self._hcas),
+            self._nics,
         )  # fmt: skip
         return ControlSocket(path, commands, self.loop)
 

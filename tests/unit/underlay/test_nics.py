@@ -11,9 +11,12 @@ from time import thread_time
 
 import pytest
 
+from bluebridge.device.buslog.writer import EventLog
+from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout.net.ethernet import BROADCAST, HEADER_SIZE
 from bluebridge.device.pci.loop import EventLoop
+from bluebridge.device.server.control import ControlCommands
 from bluebridge.device.server.networks import HcaSpec
 from bluebridge.device.server.nic import LENGTH, MOST_LENGTH, Nic
 from tests.unit.underlay.test_joined_networks import MACS, Station, loop, settle
@@ -202,6 +205,35 @@ def test_a_guest_cannot_speak_as_the_hca(wire: Wire) -> None:
         guest.sendall(packed(OTHER + MACS[0] + bytes(48)))
         settle(wire.loop)
         assert "from addresses of others 1" in wire.report()
+
+
+def test_its_cable_has_rules_and_is_pulled_and_plugged(wire: Wire) -> None:
+    """With the words that those of an HCA have."""
+    rules = FaultRules(wire.loop.call_later, EventLog())
+    rules.add_link("b/1", "b", wire.nic, wire.fabric)
+    commands = ControlCommands({}, rules, nics={"b": wire.nic})
+    with wire.plug() as guest:
+
+        def passed(frames: int) -> int:
+            """Send some; return how many arrive."""
+            wire.station.got.clear()
+            guest.sendall(packed(FRAME) * frames)
+            settle(wire.loop)
+            return len(wire.station.got)
+
+        assert commands.execute("drop b kind=frames direction=out count=2") == ["1", "ok"]
+        assert passed(3) == 1
+        (line, _) = commands.execute("rules b/1")
+        assert "matched 3, taken 2" in line
+        assert commands.execute("remove b") == ["ok"]
+        assert passed(3) == 3
+        assert commands.execute("link b down") == ["ok"]
+        assert passed(3) == 0
+        assert "cable out" in wire.report()
+        assert commands.execute("link b up") == ["ok"]
+        assert passed(3) == 3
+    for line in ("link b/2 down", "drop b/2"):
+        assert commands.execute(line) == ["error: 'b' has no port '2', but 1 to 1"]
 
 
 def test_a_socket_that_cannot_be_served_is_one_line(loop: EventLoop, tmp_path: Path) -> None:
