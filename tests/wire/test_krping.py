@@ -63,6 +63,9 @@ def test_the_log_reads_like_the_modules(sides: tuple[Side, Side]) -> None:
     place = -1
     for step in steps:
         place = server.index(step, place + 1)
+    made, freed = (line.rpartition(" ") for line in server if "called on" in line)
+    assert made[0] == "krping: krping_setup_buffers called on cb"
+    assert freed[0] == "krping_free_buffers called on cb" and freed[2] == made[2]
 
 
 def test_several_threads_share_an_hca(sides: tuple[Side, Side]) -> None:

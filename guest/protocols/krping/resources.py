@@ -72,7 +72,7 @@ class Resources:
 
     def _set_up_buffers(self, device: Device) -> None:
         options = self.options
-        self._log.note(f"krping_setup_buffers called on qp {self.qp.qpn:#x}")
+        self._log.note(f"krping_setup_buffers called on cb {id(self):016x}")
         self._control = device.allocate(PAGE)
         self.control = self._control.view
         self._rdma = device.allocate(whole_pages(options.size))
@@ -214,7 +214,7 @@ class Resources:
 
     def close(self) -> None:
         """Free all resources; the connection must be over."""
-        self._log.line(f"krping_free_buffers called on qp {self.qp.qpn:#x}")
+        self._log.line(f"krping_free_buffers called on cb {id(self):016x}")
         self.qp.destroy()
         self.cq.destroy()
         self.channel.close()
