@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +42,18 @@ def test_the_ports_are_in_service(subnet: Pair) -> None:
         assert "Link layer: InfiniBand" in said
         assert "InfiniBand" in machine.run("lspci -d 15b3:").text
         assert not complaints(machine)
+
+
+def test_the_limits_are_those_of_a_real_card(subnet: Pair) -> None:
+    """People look for them in logs: each is equal to a ConnectX-3's, or differs as explained."""
+    card = tomllib.loads(Path(__file__).with_name("connectx3.toml").read_text())
+    expected = card["answers"] | {
+        name: found["ours"] for name, found in card["differences"].items() if found["why"]
+    }
+    said = subnet.a.run("ibv_devinfo -v").text
+    ours = dict(re.findall(r"^\t(\w+):\t+(\S.*)$", said, re.M))
+    assert {name: ours.get(name) for name in expected} == expected
+    assert not [name for name in card["differences"] if ours[name] == card["answers"][name]]
 
 
 def test_ipoib_pings(subnet: Pair) -> None:

@@ -35,7 +35,7 @@ _LIMITS = {
     "log_max_qp_wqes": 14,
     "log_reserved_qps": 6,
     "log_max_qps": 18,
-    "log_reserved_srqs": 0,
+    "log_reserved_srqs": 6,
     "log_max_srqs": 16,
     "log_max_cqes": 22,
     "log_reserved_cqs": 7,  # fewer would double every completion EQ of the driver
@@ -44,8 +44,8 @@ _LIMITS = {
     "log_reserved_eqs": 2,
     "log_max_eqs": 7,
     "log_reserved_mtts": 4,
-    "log_reserved_mrws": 4,  # the reserved lkey is MPT index 5
-    "log_max_requester_depth": 4,
+    "log_reserved_mrws": 8,  # the reserved lkey is MPT index 5
+    "log_max_requester_depth": 7,
     "log_max_responder_depth": 4,
     "log_max_gso": MAX_GSO_LOG,
     "rss": RSS_XOR | RSS_TOEPLITZ | LOG_RSS_TABLE,
@@ -60,7 +60,7 @@ _LIMITS = {
     "timestamps": 1,
     "map_clock": 1,
     "uar_size_code": UAR_AREA_CODE,
-    "log_page_size": 12,
+    "log_page_size": 9,
     "max_sq_sge": 32,
     "max_sq_desc": 1008,
     "max_rq_sge": 32,
@@ -73,7 +73,7 @@ _LIMITS = {
     "max_qp_per_rule": MAX_EQUAL_RULES,
     "high_rate_qpn": HIGH_RATE_FIRST,
     "high_rate_count": HIGH_RATE_COUNT,
-    "reserved_pds": 1,
+    "reserved_pds": 4,
     "log_max_pds": 15,
     "reserved_xrcds": 0,
     "log_max_xrcds": 16,

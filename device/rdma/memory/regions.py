@@ -26,7 +26,7 @@ from bluebridge.device.rdma.vocabulary import Reason, Refusal
 
 KEY_BYTE: Final = 8
 """Number of low bits of a key that software may choose."""
-PAGE_SHIFTS: Final = range(12, 32)
+PAGE_SHIFTS: Final = range(9, 32)
 MAX_PAGES: Final = 511
 """Most pages of one fast registration."""
 MAX_PIECES = 1 << 22

@@ -72,7 +72,7 @@ CAPABILITIES: Final = (
     | PortCapability.CLIENT_REREGISTER
 )
 LOG_GIDS: Final = 3
-LOG_PKEYS: Final = 4
+LOG_PKEYS: Final = 7
 _REROUTING: Final = Change.LID | Change.GID_PREFIX | Change.GUIDS | Change.PKEYS
 
 

@@ -135,7 +135,7 @@ class PortContext:
             max_qp_wr=1 << cap("log_max_qp_wqes"),
             max_cqe=(1 << cap("log_max_cqes") - 1) - 1,
             max_sge=cap("max_sq_sge"),
-            max_qp_rd_atomic=1 << cap("log_max_requester_depth"),
+            max_qp_rd_atomic=1 << cap("log_max_responder_depth"),
             max_msg=1 << cap("log_max_msg"),
             page_size_cap=(1 << 64) - (1 << cap("log_page_size")),
             max_fast_reg_pages=MAX_FAST_REG_PAGES,

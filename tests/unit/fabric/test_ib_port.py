@@ -79,7 +79,7 @@ def events(node: IbNode) -> list[tuple[int, int, int]]:
 def test_query_port_says_infiniband(fresh: Subnet) -> None:
     port = QUERY_PORT.unpack(fresh.a.query(Opcode.QUERY_PORT, 1))
     assert (port["supported_types"], port["ib_mtu"], port["mac"]) == (1, 5, 0)
-    assert (port["log_max_gids"], port["log_max_pkeys"]) == (3, 4)
+    assert (port["log_max_gids"], port["log_max_pkeys"]) == (3, 7)
     assert fresh.a.command(Opcode.SENSE_PORT, modifier=1) == 1
 
 

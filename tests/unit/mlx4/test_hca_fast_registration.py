@@ -60,7 +60,7 @@ def test_the_life_of_a_fast_registration(driver: Driver) -> None:
         {"length": 0x1FFF},
         {"length": 0x1000000},
         {"length": 0},
-        {"shift": 11},
+        {"shift": 8},
         {"shift": 32},
         {"start": (1 << 64) - 1},
         {"rights": Rights.REMOTE_WRITE | Rights.LOCAL_READ},
