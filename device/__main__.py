@@ -22,7 +22,13 @@ from bluebridge.device.pyvfio_user import LibraryError
 from bluebridge.device.server import option_table, sandbox
 from bluebridge.device.server.bridges import BridgeSpec, add_arguments, bridge_spec
 from bluebridge.device.server.networks import HcaSpec, UnderlaySpec
-from bluebridge.device.server.options import MESSAGES, ServerOptions, between_hosts, hosts
+from bluebridge.device.server.options import (
+    MESSAGES,
+    MOST_FACTOR,
+    ServerOptions,
+    between_hosts,
+    hosts,
+)
 from bluebridge.device.server.process import Server
 
 log = logging.getLogger(__name__)
@@ -106,7 +112,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def _features(chosen: ServerOptions) -> Features:
+def _features(chosen: ServerOptions, nics: Sequence[HcaSpec]) -> Features:
+    """Return what the HCAs have; a peer that is not of this process may be slow to answer."""
+    far = bool(nics) or between_hosts(chosen.wire)
     return Features(
         ports=chosen.ports,
         blueflame=chosen.blueflame == "on",
@@ -116,6 +124,7 @@ def _features(chosen: ServerOptions) -> Features:
         subnet_manager=chosen.sm == "builtin",
         trusting=chosen.trusting,
         packets=chosen.wire != MESSAGES,
+        ack_timeout_factor=chosen.ack_timeout_factor or (MOST_FACTOR if far else 1.0),
     )
 
 
@@ -159,7 +168,7 @@ def main(argv: list[str] | None = None) -> int:
         server = Server(
             specs,
             events,
-            _features(chosen),
+            _features(chosen, nics),
             arguments.control,
             spec if spec.bridges or spec.engines else None,
             _underlay(chosen),

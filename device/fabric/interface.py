@@ -71,6 +71,13 @@ class Fabric(Protocol):
         """
 
 
+class Cancellable(Protocol):
+    """A call to come."""
+
+    def cancel(self) -> None:
+        """Forget the call; this has no effect when it has already run."""
+
+
 class PacketCarrier(ABC):
     """A fabric that carries the packets of connections, too."""
 
@@ -86,6 +93,10 @@ class PacketCarrier(ABC):
         """
 
     @abstractmethod
+    def settle(self, action: Callable[[], None]) -> Cancellable:
+        """Call an action when what is under way inside the process has arrived."""
+
+    @abstractmethod
     def hold(self, change: int) -> None:
         """Count so many bytes more, or fewer, of packets that wait at the port."""
 
@@ -96,6 +107,10 @@ class PacketPort(ABC):
     @abstractmethod
     def receive_packet(self, message: ConnectedPacket) -> None:
         """Receive a packet; must not raise for anything that a peer may send."""
+
+    @abstractmethod
+    def packet_lost(self, count: int) -> None:
+        """Take note that a packet was dropped for want of room, and how many in all."""
 
 
 class Stage(Protocol):

@@ -150,7 +150,10 @@ class Adapter:
     def _attach_engines(self, qp: HcaPair) -> None:
         qp.responder = ReceiveEngine()
         if qp.connected and self.config.features.packets:
-            qp.engine, qp.responder = PacketSender(qp), PacketReceiver(qp)
+            qp.engine, qp.responder = (
+                PacketSender(qp, self.config.features.ack_timeout_factor),
+                PacketReceiver(qp),
+            )
         elif qp.connected:
             qp.engine, qp.responder = Requester(qp), Responder(qp)
         elif qp.role in DATAGRAMS:

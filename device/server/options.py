@@ -187,6 +187,21 @@ def log_limit(text: str) -> int:
     return size
 
 
+MOST_FACTOR: Final = 4.0
+"""What the specification lets an acknowledge time-out last (InfiniBand vol. 1, 9.7.6.1.3)."""
+
+
+def ack_timeout_factor(text: str) -> float:
+    """Parse a factor from 1 to `MOST_FACTOR`; raises `argparse.ArgumentTypeError`."""
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = 0.0
+    if not 1.0 <= factor <= MOST_FACTOR:
+        raise argparse.ArgumentTypeError(f"{text} is no factor from 1 to {MOST_FACTOR:g}")
+    return factor
+
+
 DEFAULT_VNI = 77
 
 
@@ -250,6 +265,14 @@ class ServerOptions:
         f"VXLAN network identifier of a wire to other hosts (default {DEFAULT_VNI})",
         metavar="N",
         read=vni,
+    )
+    ack_timeout_factor: float = option(
+        0.0,
+        f"acknowledge time-outs of packets last so many times 4.096 us * 2^code, 1 to "
+        f"{MOST_FACTOR:g}, but those that are stretched no longer than half a second (default: 1, "
+        f"or {MOST_FACTOR:g} with Soft-RoCE or another host on the wire)",
+        metavar="N",
+        read=ack_timeout_factor,
     )
     large_cqes: bool = option(False, "offer completion entries of 64 bytes")
     capture: int = option(

@@ -101,6 +101,7 @@ class Server:
         self._remains: dict[str, Tables] = {}
         self._faults = FaultRules(self.loop.call_later, events)
         self._trespassed: dict[str, Callable[[], tuple[int, int]]] = {}
+        self._packet_wires: list[PacketWire] = []
         self._wires: list[Callable[[], list[str]]] = []
         """What tells of hosts on the other side of the wire, and of NICs, in lines."""
         self._nics: dict[str, Nic] = {}
@@ -146,6 +147,8 @@ class Server:
             end = cable if isinstance(cable, PacketWire) else port
             self._faults.add_link(link, device, end, fabric)
             self._trespassed[link] = partial(fabric.trespasses, end)
+            if isinstance(cable, PacketWire):
+                self._wires.append(partial(_overrun, link, cable))
         endpoint.plug(hca)
         self._show(endpoint, hca_tables(hca, endpoint))
 
@@ -194,7 +197,7 @@ class Server:
         ]
         if not self._features.packets:
             return cables
-        return [PacketWire(cable, self.loop.call_soon) for cable in cables]
+        return [PacketWire(cable, self.loop.call_soon, self._packet_wires) for cable in cables]
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""
@@ -212,3 +215,8 @@ class Server:
         """Close the sockets and the log."""
         self._open.close()
         sys.stdout.flush()
+
+
+def _overrun(link: str, wire: PacketWire) -> list[str]:
+    """Return a line on the packets that a port had no room for, if there are any."""
+    return [f"{link}: no room for {wire.overrun} packets"] if wire.overrun else []

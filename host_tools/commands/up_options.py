@@ -24,7 +24,7 @@ from bluebridge.host_tools.lab.config import KERNEL, MAX_GUESTS, MAX_HCAS, NAMES
 
 _HARDWARE = (
     "link", "sm", "ports", "blueflame", "blueflame_size", "pro", "wire", "underlay",
-    "vni", "capture", "log_limit"
+    "vni", "ack_timeout_factor", "capture", "log_limit"
 )  # fmt: skip
 """The options of the device server that `up` has as well; others are given after `--`."""
 _BRIDGE = ("bar_sizes", "window_alias")
@@ -236,6 +236,8 @@ def _objections(o: argparse.Namespace) -> Iterator[tuple[object, str, str]]:
         yield infiniband, "RoCE goes to other hosts, InfiniBand does not", "leave out --link"
     elif o.underlay or o.vni:
         yield True, "--underlay, --vni: the wire leads to no host", "add --wire HOST:PORT"
+    timed = o.ack_timeout_factor and (o.wire or MESSAGES) == MESSAGES and not o.rxe
+    yield timed, "--ack-timeout-factor is about packets", "add --wire packets"
     small = o.image == DEBUG and o.memory_mib < DEBUG_LEAST_MIB
     what = f"guests of {o.memory_mib} MiB have no room for the debugging tools"
     yield small, what, f"give --memory {DEBUG_LEAST_MIB} or more"

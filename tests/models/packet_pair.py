@@ -29,14 +29,15 @@ class PacketPair(Pair):
     `packets` are those that left either, `reported` when B sent its reports.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ack_timeout_factor: float = 1.0) -> None:
         self.fabric = LocalFabric()
         self.watched = WatchedFabric(self.fabric)
         self.packets: list[WirePacket] = []
         self.reported: list[float] = []
-        features = Features(pro=True, packets=True)
-        self.wires = [PacketWire(self.watched, lambda act: self.a.host.call_soon(act))]
-        self.wires += [PacketWire(self.watched, lambda act: self.b.host.call_soon(act))]
+        features = Features(pro=True, packets=True, ack_timeout_factor=ack_timeout_factor)
+        self.wires: list[PacketWire] = []
+        PacketWire(self.watched, lambda act: self.a.host.call_soon(act), self.wires)
+        PacketWire(self.watched, lambda act: self.b.host.call_soon(act), self.wires)
         self.a = Node("a", 1, self.wires[0], features=features)
         self.b = Node("b", 2, self.wires[1], features=features)
         for node in (self.a, self.b):

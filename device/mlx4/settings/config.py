@@ -26,7 +26,8 @@ class Features:
     ConnectX-3 Pro, which supports RoCE v2 too. `large_cqes`: drivers may choose 64-byte entries.
     `subnet_manager`: whether InfiniBand networks have one of their own. `trusting`: whether ports
     on Ethernet may use addresses of each other. `packets`: their networks carry RoCE packets in
-    place of whole messages.
+    place of whole messages. `ack_timeout_factor`: how many times as long as they say acknowledge
+    time-outs of less than half a second are there.
     """
 
     ports: int = 1
@@ -36,6 +37,7 @@ class Features:
     subnet_manager: bool = True
     trusting: bool = False
     packets: bool = False
+    ack_timeout_factor: float = 1.0
     blueflame_register: int = 1 << LOG_BLUEFLAME_REGISTER
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ it is taken is dropped and counted as on a port with full buffers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from time import monotonic
 from typing import Final
 
@@ -63,7 +63,8 @@ TURN_SECONDS: Final = 0.002
 MOST_HEADS: Final = 1024
 """Most beginnings of frames that are kept."""
 
-Soon = Callable[[Callable[[], None]], None]
+Action = Callable[[], None]
+Soon = Callable[[Action], None]
 """Function that runs an action before the loop sleeps, for a bounded time in each turn."""
 
 _DATAGRAMS: Final = (BthOpcode.UD_SEND_ONLY, BthOpcode.UD_SEND_ONLY_IMM)
@@ -73,14 +74,18 @@ _SERVICES: Final = (RELIABLE_SERVICE, UNRELIABLE_SERVICE, XRC_SERVICE, CONGESTIO
 class PacketWire(PacketCarrier):
     """A `Fabric` for one port; `soon` calls an action before the loop sleeps.
 
+    `neighbours` are the wires of all ports of the process, this one included.
+
     `refused` counts what came and was no packet, by reason, `overrun` what was dropped since too
     much waited, `foreign` packets of services that this network does not carry. `held` is how many
     bytes of packets wait at queue pairs.
     """
 
-    def __init__(self, fabric: Fabric, soon: Soon) -> None:
+    def __init__(self, fabric: Fabric, soon: Soon, neighbours: list[PacketWire]) -> None:
         self._fabric = fabric
         self._soon = soon
+        self._neighbours = neighbours
+        neighbours.append(self)
         self._port: FabricPort | None = None
         self._own: Set[bytes] = frozenset()
         self._reader = PacketReader()
@@ -88,6 +93,8 @@ class PacketWire(PacketCarrier):
         self._inbox: deque[tuple[bytes, int]] = deque()
         self._waiting = self.held = 0
         self._scheduled = False
+        self._came = self._taken = 0  # frames
+        self._marks: deque[tuple[int, Action]] = deque()
         self.overrun = 0
         self.foreign = 0
 
@@ -106,6 +113,7 @@ class PacketWire(PacketCarrier):
     def detach(self, port: FabricPort) -> None:
         """Disconnect the port; what waits for it is lost."""
         self._fabric.detach(self)
+        self._taken += len(self._inbox)
         self._inbox.clear()
         self._waiting = 0
 
@@ -192,7 +200,10 @@ class PacketWire(PacketCarrier):
     def admits(self, size: int, fits: bool) -> bool:
         """Return True if there is room for so many bytes; else count a packet as lost."""
         room = fits and self._waiting + self.held + size <= MOST_WAITING
-        self.overrun += not room
+        if not room:
+            self.overrun += 1
+            if isinstance(self._port, PacketPort):
+                self._port.packet_lost(self.overrun)
         return room
 
     def hold(self, change: int) -> None:
@@ -203,7 +214,11 @@ class PacketWire(PacketCarrier):
         if not self.admits(len(frame), True):
             return
         self._waiting += len(frame)
+        self._came += 1
         self._inbox.append((frame, work))
+        self._take_soon()
+
+    def _take_soon(self) -> None:
         if not self._scheduled:
             self._scheduled = True
             self._soon(self._take)
@@ -212,14 +227,33 @@ class PacketWire(PacketCarrier):
         """Hand packets to the port until the time of this turn is over."""
         self._scheduled = False
         end = monotonic() + TURN_SECONDS
-        while self._inbox:
+        while True:
+            while self._marks and self._marks[0][0] <= self._taken:
+                self._marks.popleft()[1]()
+            if not self._inbox:
+                return
             frame, work = self._inbox.popleft()
+            self._taken += 1
             self._waiting -= len(frame)
             self._hand_over(frame, work)
-            if self._inbox and not self._scheduled and monotonic() > end:
-                self._scheduled = True
-                self._soon(self._take)
+            if self._inbox and monotonic() > end:
+                self._take_soon()
                 return
+
+    # -- what is late ---------------------------------------------------------------------------
+
+    def settle(self, action: Action) -> Settling:
+        """Call an action when all has arrived that is in the process's inboxes or follows from it.
+
+        First the other ports take the packets that wait for them. Then their queue pairs make the
+        answers that are due, and at last this port takes what waits for it.
+        """
+        return Settling(self._neighbours, self, self._soon, action)
+
+    def mark(self, action: Action) -> None:
+        """Call an action when the frames that wait now have been taken."""
+        self._marks.append((self._came, action))
+        self._take_soon()
 
     def _hand_over(self, frame: bytes, work: int) -> None:
         """Hand the packet in a frame to the port, or count what is wrong with it."""
@@ -243,6 +277,40 @@ class PacketWire(PacketCarrier):
             port.receive(datagram)
         else:
             self.foreign += 1
+
+
+class Settling:
+    """An action that waits for what is late; `cancel` makes it void."""
+
+    def __init__(
+        self, wires: Sequence[PacketWire], own: PacketWire, soon: Soon, action: Action
+    ) -> None:
+        self._own = own
+        self._soon = soon
+        self._action: Action | None = action
+        self._left = len(wires)
+        for wire in wires:
+            wire.mark(self._passed)
+
+    def cancel(self) -> None:
+        """Forget the action."""
+        self._action = None
+
+    def _passed(self) -> None:
+        self._left -= 1
+        if not self._left and self._action is not None:
+            self._soon(self._answered)
+
+    def _answered(self) -> None:
+        self._own.mark(self._over)
+
+    def _over(self) -> None:
+        self._soon(self._act)  # each in a call of its own, which the loop bounds
+
+    def _act(self) -> None:
+        action, self._action = self._action, None
+        if action is not None:
+            action()
 
 
 class _Head:

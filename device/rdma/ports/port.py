@@ -10,7 +10,12 @@ from typing import ClassVar, Final
 
 from bluebridge.device.ethernet.rules import RuleTable
 from bluebridge.device.fabric.addresses import LinkLayer
-from bluebridge.device.fabric.interface import Fabric, PacketCarrier, PacketPort
+from bluebridge.device.fabric.interface import (
+    Cancellable,
+    Fabric,
+    PacketCarrier,
+    PacketPort,
+)
 from bluebridge.device.fabric.messages import ConnectedPacket, Datagram, Frames, Message, Route
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.net.ethernet import NO_VLAN, VLAN_TAG_TYPES
@@ -22,6 +27,7 @@ from bluebridge.device.rdma.ports.face import PortEvents
 from bluebridge.device.rdma.ports.flow_control import FlowControl
 from bluebridge.device.rdma.ports.port_tables import Path, Tables, roce_route
 from bluebridge.device.rdma.vocabulary import Reason, Refusal
+from bluebridge.device.throttle import Throttle
 
 MAX_MTU: Final = 9600
 MAX_GROUP_ADDRESSES: Final = 4096
@@ -70,6 +76,7 @@ class Port(PacketPort):
         self.rules = RuleTable()
         self._own: frozenset[bytes] = frozenset((self.burned_in,))
         self._noted = (True, False)  # cable and link, as the log has them
+        self._overrun = Throttle()
 
     def attach(self, deliver: Deliver) -> None:
         """Connect to the fabric, whose messages go to `deliver` from now on."""
@@ -114,6 +121,16 @@ class Port(PacketPort):
         `fits`: the queue pair has room for it.
         """
         return self._packets is not None and self._packets.admits(size, fits)
+
+    def packet_lost(self, count: int) -> None:
+        """Log that a packet was dropped since too much waited for the port; of many only some."""
+        if self._overrun.admits():
+            text = f"port {self.number}: dropped a packet, too much waits for it ({count} so far)"
+            self._bus.note(Kind.NOTE, text, self.number)
+
+    def settle(self, action: Callable[[], None]) -> Cancellable | None:
+        """Call an action when the packets under way inside the process have arrived."""
+        return None if self._packets is None else self._packets.settle(action)
 
     def hold(self, change: int) -> None:
         """Count the bytes of packets that wait at queue pairs as waiting for the port."""

@@ -134,7 +134,7 @@ def test_a_datagram_from_the_gid_of_another_is_dropped_on_each_network(
     features = Features(packets=packets)
     a, b, evil = (
         Node(
-            name, number, PacketWire(fabric, host.call_soon) if packets else fabric,
+            name, number, PacketWire(fabric, host.call_soon, []) if packets else fabric,
             features=features,
         )
         for number, name in enumerate("abc", 1)

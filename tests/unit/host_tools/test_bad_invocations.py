@@ -37,6 +37,8 @@ BAD = [
     ("up --wire h:1 --pairs 2", USAGE, "use --guests in place of --pairs"),
     ("up --wire h:1 --vni 0", USAGE, "from 1 to 16777215"),
     ("up --vni 7", USAGE, "add --wire HOST:PORT"),
+    ("up --ack-timeout-factor 5 --wire packets", USAGE, "5 is no factor from 1 to 4"),
+    ("up --ack-timeout-factor 2", USAGE, "add --wire packets"),
     ("up --cpus 0", USAGE, "give --cpus 1 to 64"),
     ("up --memory 16", USAGE, "give --memory 256 to"),
     ("up --memory 99999999", USAGE, "give --memory 256 to"),

@@ -45,6 +45,7 @@ def _parse(
         ),
         (ServerOptions(log_limit=4 << 30), ["--log-limit", str(4 << 30)]),
         (ServerOptions(capture=0, large_cqes=True), ["--large-cqes", "--capture", "0"]),
+        (ServerOptions(ack_timeout_factor=2.5), ["--ack-timeout-factor", "2.5"]),
         (BridgeOptions(), []),
         (
             BridgeOptions(bar_sizes="ntrdma", window_alias=True),

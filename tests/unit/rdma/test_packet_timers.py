@@ -1,0 +1,68 @@
+"""Acknowledge time-outs over packets: how long they last, and what they do not count."""
+
+from __future__ import annotations
+
+import pytest
+
+from bluebridge.device.fabric.messages import ConnectedPacket
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
+from bluebridge.device.layout.net.roce import BthOpcode, ack_timeout_us
+from bluebridge.device.packets.transport import TransportPacket
+from bluebridge.device.rdma.by_packets.packet_wire import MOST_WAITING
+from bluebridge.device.rdma.by_packets.sender import stretched
+from tests.models.packet_pair import SIZE, STEP, PacketPair
+from tests.models.rdma_node import SendOpcode
+
+CODE, RETRIES = 14, 2
+"""Of `Node.to_rts`."""
+
+
+@pytest.mark.parametrize("opcode", [SendOpcode.RDMA_WRITE, SendOpcode.RDMA_READ])
+def test_a_packet_in_an_inbox_is_late_and_not_lost(opcode: SendOpcode) -> None:
+    """The loop does not come to B's port for ten time-outs: nothing is sent again, none counted."""
+    pair = PacketPair()
+    pair.post_send(opcode, pair.segments(SIZE))
+    pair.a.host.run(1.0)
+    sent = len(pair.packets)
+    pair.a.host.run(1.0)
+    assert len(pair.packets) == sent > 0
+    pair.run(0.05)
+    assert pair.sent() == [0]
+    assert "sq_num_to" not in pair.a.port.diagnostics.counts
+    assert "rq_num_dup" not in pair.b.port.diagnostics.counts
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0, 4.0])
+def test_retries_are_used_up_after_as_many_time_outs(factor: float) -> None:
+    pair = PacketPair(factor)
+    pair.rule("drop direction=out")
+    pair.post_send(SendOpcode.RDMA_WRITE, pair.segments(8))
+    while not (found := pair.sent()):
+        pair.run(STEP)
+    assert found == [CompletionStatus.TRANSPORT_RETRY_EXC_ERR]
+    expected = (RETRIES + 1) * factor * ack_timeout_us(CODE) / 1e6
+    assert pair.a.host.now == pytest.approx(expected, abs=0.02)
+    told = [text for _, text, _ in pair.a.host.notes if "no answer" in text]
+    assert [text.rpartition(", ")[2] for text in told] == [
+        "retry 1 of 2", "retry 2 of 2", "2 retries are used up",
+    ]  # fmt: skip
+    assert pair.a.port.diagnostics.counts["sq_num_to"] == RETRIES + 1
+
+
+def test_a_long_time_out_is_what_its_code_says() -> None:
+    assert [stretched(4.0, code) for code in (0, 14, 15, 16, 17, 31)] == [
+        1.0, 4.0, pytest.approx(3.7, abs=0.1), pytest.approx(1.9, abs=0.1), 1.0, 1.0,
+    ]  # fmt: skip
+
+
+def test_what_an_inbox_has_no_room_for_is_in_the_log() -> None:
+    pair = PacketPair()
+    qp = pair.a.adapter.qps.get(pair.qa.qpn)
+    assert qp is not None
+    count = MOST_WAITING // 1024 + 100
+    for psn in range(count):
+        packet = TransportPacket(BthOpcode.RC_WRITE_MIDDLE, psn, bytes(1024))
+        pair.a.port.send_packet(ConnectedPacket(qp.route, pair.qb.qpn, packet, qp.qpn))
+    assert pair.wires[1].overrun > 100
+    told = [text for _, text, _ in pair.b.host.notes if "dropped a packet" in text]
+    assert told[0].startswith("port 1: ") and 99 <= len(told) < pair.wires[1].overrun
