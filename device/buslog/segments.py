@@ -89,6 +89,11 @@ class Segments:
         """The names of the devices; the index is a device's number."""
         return self._names
 
+    @property
+    def ended(self) -> str:
+        """Why nothing is written any more; empty as long as it is."""
+        return self._stopped
+
     def device(self, name: str) -> int:
         """Return the number of the device called `name`; a new one is added to the meta file."""
         if name not in self._names:
@@ -269,11 +274,11 @@ class Background:
         self._batches.put(batch)
         return True
 
-    def wait(self) -> None:
-        """Return when all that was handed over is written."""
+    def wait(self, seconds: float | None = None) -> None:
+        """Return when all that was handed over is written, or after `seconds`."""
         written = threading.Event()
         self._batches.put(written)
-        written.wait()
+        written.wait(seconds)
 
     def close(self) -> None:
         """Write all batches that were handed over, and end the thread."""

@@ -206,6 +206,20 @@ class EventLog:
         if self._behind is not None:
             self._behind.wait()
 
+    def missing(self, seconds: float) -> str:
+        """Return why what was noted up to now is not all in the log; empty if it is.
+
+        Waits up to `seconds` for the thread that writes: what is not written by then may yet be.
+        """
+        if self._segments is None:
+            return "there is none"
+        lost = self._lost
+        if not self.stopped:
+            self.hand_over()
+            if self._behind is not None:
+                self._behind.wait(seconds)
+        return "the disk is too slow" if self._lost != lost else self._segments.ended
+
     def stop(self, why: str) -> bool:
         """End the log with a note of the reason; return whether it had not ended yet.
 

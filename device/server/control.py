@@ -20,7 +20,9 @@
 
 `bluebridge.device.fabric.fault_words` has the actions and words of rules. Lines that change
 something are in the bus log, in front of what they cause, and once more if they were refused. The
-answer to a line is zero or more lines of text and then `ok`, or `error: ` and the reason.
+answer to a line is zero or more lines of text and then `ok`, perhaps with a remark (`ok: `), or
+`error: ` and the reason. An order that could not be recorded, since the log's disk is full or the
+log was stopped, has that remark; a mark is an error then.
 """
 
 from __future__ import annotations
@@ -49,6 +51,10 @@ from bluebridge.device.server.show_control import ShowCommands
 
 CHANGES = ("link", "fault", *ACTIONS, "release", "remove", "arm", "disarm")
 """First words of lines that change something and that therefore are noted in the bus log."""
+OK = "ok"
+_UNRECORDED = "not in the bus log, which has ended"
+_WRITTEN_SECONDS = 0.02
+"""The time that an order may wait until it is in the log; nobody waits longer for others."""
 MAX_LINE = 4096
 MAX_CLIENTS = 16
 BACKLOG = 16
@@ -125,11 +131,16 @@ class ControlCommands:
                 self._note(words, text)
             if not least <= len(words) - 1 <= most:
                 raise ValueError(f"write: {words[0]} {form}".rstrip())
-            return [*action(words[1:]), "ok"]
+            return [*action(words[1:]), self._done(changes)]
         except (ValueError, OSError) as error:
             if changes:
                 self._note(words, f"{text}: refused: {error}")
             return [f"error: {error}"]
+
+    def _done(self, changes: bool) -> str:
+        """Return the last line of an answer, which says if the order is not in the log."""
+        why = self._events.missing(_WRITTEN_SECONDS) if changes and self._events.active else ""
+        return f"{OK}: the order is {_UNRECORDED}: {why}" if why else OK
 
     def _note(self, words: Sequence[str], text: str) -> None:
         """Note a line under the HCA that it names, by a rule's number perhaps, else the first."""
@@ -223,6 +234,8 @@ class ControlCommands:
         text = mark_text(_bounded(words)).encode()
         self._events.work = 0
         self._events.record(device, Kind.NOTE, scope, 0, len(text), text)
+        if why := self._events.missing(_WRITTEN_SECONDS):
+            raise ValueError(f"the mark is {_UNRECORDED}: {why}")
         return []
 
     def _log(self, words: Sequence[str]) -> list[str]:

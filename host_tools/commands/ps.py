@@ -40,6 +40,9 @@ def main(options: argparse.Namespace) -> int:
     for each in ended:
         print(f"pair {each.number}  ended: {each.why}")
         print(f"  logs: {each.logs}")
+    if strange := registry.strangers():
+        more = f" and {len(strange) - 1} more" if strange[1:] else ""
+        print(f"note: no pairs, but with the names of some: {strange[0]}{more}")
     if not pairs and not ended:
         print("nothing runs; `bluebridge up` starts a pair")
     return 0

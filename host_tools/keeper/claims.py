@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bluebridge.host_tools import processes
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.keeper.registry import Entry, Lock, living, prefix
+from bluebridge.host_tools.keeper.registry import Entry, Lock, living, prefix, strangers
 from bluebridge.host_tools.lab.roots import check_socket_path, runtime_root
 
 _MOST_PAIRS = 99
@@ -56,6 +56,10 @@ def _rename(draft: Path, lock: Lock) -> Claim:
         with contextlib.suppress(OSError):
             draft.rename(folder)
             return Claim(number, folder, lock)
+    if blocking := strangers():
+        taken = f"{len(blocking)} of the {_MOST_PAIRS} numbers of pairs are taken by others"
+        mend = "set XDG_RUNTIME_DIR to a folder of your own"
+        raise LabError(f"{taken}, the first by {blocking[0]}", mend)
     raise LabError(f"there are {_MOST_PAIRS} pairs already", "end some with `bluebridge down`")
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import selectors
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -84,50 +86,96 @@ def _parse(line: bytes) -> dict[str, Any]:
 
 
 _PATIENCE = 5.0
-"""The seconds that a client may take between connecting and the end of its request."""
+"""The seconds that a client may take between connecting and the end of its request, or to read."""
+_MOST_CLIENTS = 16
+"""The clients whose requests are awaited at a time; one more takes the place of the first."""
 
 Handler = Callable[[dict[str, Any], Progress], dict[str, Any]]
 """Carries out a request and returns the values of its answer. Raises `LabError`."""
 
 
+class _Client:
+    """A connection whose request has not come yet."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.reader = Reader(connection)
+        self.deadline = time.monotonic() + _PATIENCE
+
+
 class Control:
-    """The listening side of a keeper's control socket."""
+    """The listening side of a keeper's control socket. Nobody who is silent is waited for."""
 
     def __init__(self, path: Path, handler: Handler) -> None:
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.bind(str(path))
-        self.socket.listen()
-        self.socket.setblocking(False)
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(str(path))
+        self._socket.listen()
+        self._socket.setblocking(False)
         self._handler = handler
+        self._clients: list[_Client] = []
+        self._selector = selectors.EpollSelector()
+        self._selector.register(self._socket, selectors.EVENT_READ)
+
+    def fileno(self) -> int:
+        """Return a descriptor that can be read when `serve` has something to do."""
+        return self._selector.fileno()
 
     def serve(self) -> None:
-        """Serve all connections that wait; return when there are no more."""
-        while True:
-            try:
-                connection, _ = self.socket.accept()
-            except BlockingIOError:
-                return
-            with connection:
-                connection.settimeout(_PATIENCE)
-                # A client may hang up before it has its answer.
-                with contextlib.suppress(OSError):
-                    self._answer(connection)
+        """Accept clients, carry out the requests that have come, drop who has been silent long."""
+        for key, _ in self._selector.select(0):
+            if key.data is None:
+                self._accept()
+            else:
+                self._hear(key.data)
+        for client in [each for each in self._clients if time.monotonic() > each.deadline]:
+            self._drop(client)
 
-    def _answer(self, connection: socket.socket) -> None:
+    def _accept(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                connection, _ = self._socket.accept()
+                if len(self._clients) >= _MOST_CLIENTS:
+                    self._drop(self._clients[0])
+                self._clients.append(_Client(connection))
+                connection.setblocking(False)
+                self._selector.register(connection, selectors.EVENT_READ, self._clients[-1])
+
+    def _hear(self, client: _Client) -> None:
+        if client not in self._clients:  # dropped for a newer one
+            return
+        try:
+            with contextlib.suppress(BlockingIOError):
+                request = next(client.reader.read(), None)
+                if request is None and not client.reader.over:
+                    return
+                client.connection.settimeout(_PATIENCE)
+                if request is not None:
+                    self._answer(client.connection, request)
+        except LabError as error:
+            with contextlib.suppress(OSError):
+                send(client.connection, error=error_fields(error))
+        except OSError:
+            pass  # it hung up before it had its answer
+        self._drop(client)
+
+    def _answer(self, connection: socket.socket, request: dict[str, Any]) -> None:
         def progress(message: str) -> None:
             with contextlib.suppress(OSError):
                 send(connection, progress=message)
 
-        try:
-            request = next(Reader(connection).read(), None)
-            if request is not None:
-                send(connection, done=self._handler(request, progress))
-        except LabError as error:
-            send(connection, error=error_fields(error))
+        send(connection, done=self._handler(request, progress))
+
+    def _drop(self, client: _Client) -> None:
+        self._clients.remove(client)
+        self._selector.unregister(client.connection)
+        client.connection.close()
 
     def close(self) -> None:
         """Stop listening for requests."""
-        self.socket.close()
+        for client in list(self._clients):
+            self._drop(client)
+        self._selector.close()
+        self._socket.close()
 
 
 def ask(path: Path, request: dict[str, Any], progress: Progress) -> dict[str, Any]:

@@ -42,9 +42,9 @@ class EndWatch:
         for machine in machines:
             self.add_guest(machine)
 
-    def add(self, stream: socket.socket) -> None:
-        """Have `wait` return also when `stream` can be read."""
-        self._selector.register(stream, selectors.EVENT_READ)
+    def add(self, descriptor: int) -> None:
+        """Have `wait` return also when `descriptor` can be read."""
+        self._selector.register(descriptor, selectors.EVENT_READ)
 
     def add_guest(self, machine: Vm) -> None:
         """Watch the process of a guest that has just been started."""
@@ -169,7 +169,7 @@ class Keeper:
             stack.callback(self._watch.close)
             self._control = Control(self._claim.control, self._handle)
             stack.callback(self._control.close)
-            self._watch.add(self._control.socket)
+            self._watch.add(self._control.fileno())
             self._ready()
             stack.enter_context(self._recorded_end())
             while True:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from bluebridge.host_tools.keeper.record import PairRecord
 from bluebridge.host_tools.lab.roots import runtime_root
+from bluebridge.printable import printable
 
 
 class Lock:
@@ -94,13 +95,9 @@ class Entry:
 
 def living() -> list[Entry]:
     """Return this user's pairs in this runtime root, by number; remove the folders of dead ones."""
-    pattern = re.compile(re.escape(prefix()) + r"([0-9]+)")
-    entries = []
-    for path in runtime_root().iterdir():
-        if (match := pattern.fullmatch(path.name)) is not None and _ours(path):
-            entries.append(Entry(int(match.group(1)), path))
+    entries = [Entry(number, path) for number, path in _numbered() if _ours(path)]
     alive = []
-    for entry in sorted(entries, key=lambda each: each.number):
+    for entry in entries:
         if entry.alive():
             alive.append(entry)
         else:
@@ -113,6 +110,23 @@ def pairs() -> Iterator[tuple[Entry, PairRecord]]:
     for entry in living():
         if (found := entry.record()) is not None:
             yield entry, found
+
+
+def strangers() -> list[str]:
+    """Return what has the name of a pair of this user and is none: each path with its owner."""
+    found = []
+    for _, path in _numbered():
+        with contextlib.suppress(OSError):
+            if not _ours(path):
+                found.append(printable(f"{path} (of user {path.lstat().st_uid})"))
+    return found
+
+
+def _numbered() -> list[tuple[int, Path]]:
+    """Return the numbers and paths in the runtime root that are named as this user's pairs are."""
+    pattern = re.compile(re.escape(prefix()) + r"([0-9]{1,9})")
+    matches = [(pattern.fullmatch(path.name), path) for path in runtime_root().iterdir()]
+    return sorted((int(match[1]), path) for match, path in matches if match is not None)
 
 
 def prefix() -> str:

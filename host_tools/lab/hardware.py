@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,8 @@ _LONGEST = 1 << 18
 def tell(path: Path, line: str, seconds: float = _SECONDS) -> list[str]:
     """Have the server at `path` carry out a line; return its answer's lines without the final `ok`.
 
-    Waits `seconds` for each part of the answer. Raises `UsageError` with the server's objection,
+    Waits `seconds` for each part of the answer. A remark of the server, that the order is not in
+    the log, goes to standard error. Raises `UsageError` with the server's objection,
     `LabError` when there is no answer.
     """
     try:
@@ -37,8 +39,11 @@ def tell(path: Path, line: str, seconds: float = _SECONDS) -> list[str]:
             "see `bluebridge ps` whether it runs",
         ) from error
     *lines, last = map(printable, answer.split("\n")[:-1])
-    if last != "ok":
+    state, _, remark = last.partition(": ")
+    if state != "ok":
         raise UsageError(last.removeprefix("error: "), "see `bluebridge ps` for what there is")
+    if remark:
+        print(f"bluebridge: note: {remark}", file=sys.stderr)
     return lines
 
 
@@ -46,7 +51,7 @@ def _answer(connection: socket.socket) -> str:
     received = b""
     while len(received) < _LONGEST:
         last = received.rstrip(b"\n").rpartition(b"\n")[2]
-        if received.endswith(b"\n") and (last == b"ok" or last.startswith(b"error: ")):
+        if received.endswith(b"\n") and last.partition(b": ")[0] in (b"ok", b"error"):
             return received.decode(errors="replace")
         data = connection.recv(_LONGEST)
         if not data:

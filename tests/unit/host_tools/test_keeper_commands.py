@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from bluebridge.host_tools.agent import Agent, Completed
 from bluebridge.host_tools.commands import copy, ps, run, up_options
 from bluebridge.host_tools.commands.copy import Place
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.keeper import control
+from bluebridge.host_tools.keeper import control, keeper
 from bluebridge.host_tools.keeper.control import Control, ask
 from bluebridge.host_tools.lab import folders
 from bluebridge.host_tools.lab.device_server import ServerConfig
@@ -199,13 +201,37 @@ def test_control(tmp_path: Path) -> None:
         ask(path, {"restart": "a"}, heard.append)
 
 
-def test_somebody_who_connects_and_says_nothing(tmp_path: Path) -> None:
-    control = Control(tmp_path / "control.sock", lambda _request, _progress: {})
-    with socket.socket(socket.AF_UNIX) as silent:
-        silent.connect(str(tmp_path / "control.sock"))
-        silent.close()
-        control.serve()
-    control.close()
+def test_clients_that_say_nothing_hold_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the keeper, which must tell the end of a process at once, nor other clients."""
+    monkeypatch.setattr(control, "_PATIENCE", 1.0)
+    path = tmp_path / "control.sock"
+    served = Control(path, lambda _request, _progress: {"seconds": 1.5})
+    watch = keeper.EndWatch([], None)
+    watch.add(served.fileno())
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(40)]
+        for each in silent:
+            each.connect(str(path))
+        silent[-1].close()
+        silent[-2].send(b'{"restart"')
+        answers: list[object] = []
+        user = threading.Thread(target=lambda: answers.append(ask(path, {"restart": "a"}, print)))
+        begin, longest = time.monotonic(), 0.0
+        user.start()
+        while user.is_alive() or time.monotonic() - begin < 1.2:
+            watch.wait(0.1)
+            now = time.monotonic()
+            served.serve()
+            longest = max(longest, time.monotonic() - now)
+        assert answers == [{"seconds": 1.5}]
+        assert longest < 0.5
+        for each in silent[:-1]:
+            each.settimeout(0)
+            assert each.recv(1) == b"", "who is silent is hung up on"
+    watch.close()
+    served.close()
 
 
 # Logs of long runs.

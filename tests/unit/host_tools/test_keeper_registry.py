@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,6 +83,45 @@ def test_what_others_made_is_left_alone(runtime: Path, claims: list[Claim]) -> N
     assert claims[0].number == 2
     assert len(registry.living()) == 1
     assert strange.read_text() == "a file"
+
+
+def test_nobody_takes_all_numbers_of_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, claims: list[Claim]
+) -> None:
+    """Without a runtime folder pairs are in a private folder of /tmp, whoever takes its names."""
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    name = f"bluebridge-{os.getuid()}"
+    for number in range(1, 100):
+        (tmp_path / f"{name}-{number}").mkdir()
+    (tmp_path / name).mkdir(mode=0o755)
+    (tmp_path / f"{name}.1").write_text("")
+    claims.append(claim_number())
+    assert claims[0].folder == tmp_path / f"{name}.2" / f"{name}-1"
+    assert claims[0].folder.parent.stat().st_mode & 0o777 == 0o700
+    (tmp_path / f"{name}.1").unlink()
+    assert [entry.folder for entry in registry.living()] == [claims[0].folder]
+
+
+def test_what_blocks_is_named(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"bluebridge-{os.getuid()}"
+    for number in range(1, 100):
+        (runtime / f"{name}-{number}").write_text("")
+    first = f"{runtime}/{name}-1 (of user {os.getuid()})"
+    with pytest.raises(LabError) as refused:
+        claim_number()
+    assert str(refused.value) == (
+        f"99 of the 99 numbers of pairs are taken by others, the first by {first}; "
+        "set XDG_RUNTIME_DIR to a folder of your own"
+    )
+    assert ps.main(argparse.Namespace(json=False)) == 0
+    assert (
+        f"note: no pairs, but with the names of some: {first} and 98 more"
+        in capsys.readouterr().out
+    )
+    assert len(list(runtime.iterdir())) == 99
 
 
 def test_processes_claim_at_the_same_time(runtime: Path) -> None:

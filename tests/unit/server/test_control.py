@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import socket
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 from bluebridge import compiled
 from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.record import segment_name
 from bluebridge.device.buslog.writer import EventLog, FileLog
 from bluebridge.device.fabric.fault_words import DRIVEN
 from bluebridge.device.fabric.faults.stage import FaultRules
@@ -24,6 +26,7 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, PORT_DOWN, EventType
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.server.control import ControlCommands, ControlSocket
+from bluebridge.host_tools.lab import hardware
 from bluebridge.hot_modules import DEVICE
 from tests.models.hca_driver import Driver
 from tests.models.rdma_node import Pair, SendOpcode
@@ -186,6 +189,45 @@ def test_what_changes_something_is_in_the_log(driver: Driver, tmp_path: Path) ->
         "link b up",
         "link b up: refused: there is no HCA 'b', but a",
     ]
+
+
+UNRECORDED = "not in the bus log, which has ended"
+
+
+def test_an_order_that_could_not_be_recorded_says_so(driver: Driver, tmp_path: Path) -> None:
+    """Also the first one after the disk was full, which the log's thread still had to find out."""
+    log = FileLog(tmp_path / "log", segment=1)
+    log.write_behind()
+    rules = FaultRules(driver.host.call_later, log)
+    commands = ControlCommands({"a": driver.hca}, rules, events=log)
+    full = tmp_path / "log" / segment_name(2)
+    full.symlink_to("/dev/full")
+    assert [commands.execute(f"link a {word}") for word in ("down", "up")] == [["ok"], ["ok"]]
+    why = f"{UNRECORDED}: No space left on device; free some space"
+    for line in ("link a down", "fault a", "remove all"):
+        assert commands.execute(line)[-1] == f"ok: the order is {why}"
+    assert commands.execute("status")[-1] == "ok"
+    assert commands.execute("mark here") == [f"error: the mark is {why}"]
+    log.close()
+    full.unlink()
+    assert [event.text for event in LogReader(tmp_path / "log")] == ["link a down", "link a up"]
+
+
+def test_the_user_of_an_order_that_is_not_recorded_is_told(
+    driver: Driver, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, loop, path = FileLog(tmp_path / "log"), EventLoop(), tmp_path / "control"
+    rules = FaultRules(driver.host.call_later, log)
+    commands = ControlCommands({"a": driver.hca}, rules, events=log)
+    assert commands.execute("log stop for now") == ["ok"]
+    control = ControlSocket(path, commands, loop)
+    asked = threading.Thread(target=hardware.tell, args=(path, "link a down"))
+    asked.start()
+    while asked.is_alive():
+        loop.step(0.01)
+    control.close()
+    loop.close()
+    assert capsys.readouterr().err == f"bluebridge: note: the order is {UNRECORDED}: for now\n"
 
 
 def test_cable_and_link_are_noted_once_for_each_change(
