@@ -30,13 +30,12 @@ from bluebridge.host_tools.analyzer.devices.registry import adapter_of, beyond_a
 from bluebridge.host_tools.analyzer.event_lines import KINDS, Describe, plain_line
 from bluebridge.host_tools.analyzer.ntrdma.decoder import Decoder
 from bluebridge.host_tools.analyzer.ntrdma.stores import KINDS as STORE_KINDS
+from bluebridge.host_tools.analyzer.outcomes import command_status, completion_failure
 from bluebridge.host_tools.analyzer.transaction import OK
 
 Value = int | str
 
 _PAIR: Final = re.compile(r"([A-Za-z_][\w.]*)=('[^']*'|[^\s,;]+)")
-_STATUS: Final = re.compile(r" ([A-Z][A-Z_]+) \d+ us(?::|$)")
-"""Matches the status of a firmware command in its line."""
 _OP_AT: Final = 1
 _SYNDROME_AT: Final = 2
 """Indices of the operation and the syndrome in the values of `HEAD`."""
@@ -59,19 +58,15 @@ def _syndrome(event: Event) -> list[Value]:
 
 def _status(event: Event) -> list[Value]:
     if event.kind is Kind.COMMAND:
-        found = _STATUS.search(event.text)
-        return [found[1]] if found else []
+        return [status] if (status := command_status(event)) else []
     if event.what is not What.CQE or event.kind is not Kind.DMA_WRITE:
         return []
     return _failed_completion(event) or _GOOD
 
 
 def _failed_completion(event: Event) -> list[Value]:
-    if event.what is not What.CQE or event.kind is not Kind.DMA_WRITE:
-        return []
-    adapter = adapter_of(event.device)
-    code = adapter.failure(event.data)
-    return [] if code is None else [code, *names_of(adapter.statuses, code)]
+    code = completion_failure(event)
+    return [] if code is None else [code, *names_of(adapter_of(event.device).statuses, code)]
 
 
 def _opcode(event: Event) -> list[Value]:

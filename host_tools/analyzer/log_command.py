@@ -35,6 +35,8 @@ TABLE = transactions.VIEW.name
 GZIP_LEVEL = 4
 """Compression level that takes half of the default's time; files are a few percent larger."""
 _TREES = " or ".join(view.name for view in VIEWS.values() if view.tree)
+_FAILED = " or ".join(view.name for view in VIEWS.values() if view.failed)
+_POLLING = " or ".join(view.name for view in VIEWS.values() if view.polling)
 _MODELLED = " or ".join(view.name for view in VIEWS.values() if view.modelled)
 
 
@@ -63,6 +65,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add("--bar", type=int, choices=range(6), help="only accesses of this BAR")
     add("--kind", help=f"comma-separated: {', '.join(KINDS)}")
+    add(
+        "--failed", action="store_true",
+        help=f"with --view {_FAILED}: only commands, completions and activities with another "
+        "status than OK, and what faults did",
+    )  # fmt: skip
+    add(
+        "--no-polling", action="store_true",
+        help=f"with --view {_POLLING}: without the commands that a driver repeats all the time "
+        "(DUMP_ETH_STATS and such), unless they failed",
+    )  # fmt: skip
     add("--device", help="only this device, such as a, b.1, a.ntb")
     add("--from", dest="since", type=float, metavar="T", help="seconds")
     add("--to", dest="until", type=float, metavar="T", help="seconds")
@@ -181,14 +193,14 @@ def _check_files(arguments: argparse.Namespace) -> None:
         for name in names if of == file else ():
             value = getattr(arguments, name)
             if value is not None and value is not False and (name, value) != ("format", "table"):
-                raise ValueError(f"--{name} {why}")
+                raise ValueError(f"--{name.replace('_', '-')} {why}")
 
 
 _FILES = ("dissector", "pcap", "perfetto")
 _CLASHES = (
     (
         "pcap",
-        ("bar", "kind", "decode"),
+        ("bar", "kind", "decode", "failed", "no_polling"),
         "chooses events to print, --pcap writes packets: drop one",
     ),
     ("pcap", ("limit",), "bounds rows, --pcap writes packets: use --from, --to or --event"),
@@ -196,7 +208,7 @@ _CLASHES = (
     ("perfetto", ("format",), "chooses how lines are printed, --perfetto draws: drop one"),
     (
         "perfetto",
-        ("kind", "bar", "decode", "tree"),
+        ("kind", "bar", "decode", "tree", "failed", "no_polling"),
         "chooses what is printed, --perfetto draws all: drop one",
     ),
 )
@@ -213,6 +225,10 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--tree needs --view {_TREES}")
     if not view.event_options and arguments.pcap:  # --decode: the other views say it in any case
         raise ValueError(f"--pcap does not go with --view {view.name}: drop one")
+    if arguments.failed and not view.failed:
+        raise ValueError(f"--failed needs --view {_FAILED}")
+    if arguments.no_polling and not view.polling:
+        raise ValueError(f"--no-polling needs --view {_POLLING}")
     if not view.event_filters:
         for name in ("kind", "bar"):
             if getattr(arguments, name) is not None:
@@ -230,6 +246,8 @@ def _options(arguments: argparse.Namespace) -> Options:
         arguments.tree,
         arguments.decode,
         arguments.format == "jsonl",
+        arguments.failed,
+        not arguments.no_polling,
         output.width(),
     )
 

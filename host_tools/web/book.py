@@ -20,9 +20,10 @@ from bluebridge.device.buslog.positions import about_last
 from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.device.buslog.record import host_of
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityAssembler, ActivityKind
+from bluebridge.host_tools.analyzer.activity.routine import routine
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.transaction import TimeModel
-from bluebridge.host_tools.web.rows import detail, routine, row
+from bluebridge.host_tools.web.rows import detail, row
 from bluebridge.host_tools.web.timeline import peers
 from bluebridge.host_tools.web.words import AFTER, Words
 

@@ -10,6 +10,7 @@ from bluebridge.device.buslog.record import TEXT_KINDS, function_of
 from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
+from bluebridge.host_tools.analyzer.activity.routine import failed, routine
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.devices.registry import model_of
 from bluebridge.host_tools.analyzer.queues import QPN_MASK
@@ -59,34 +60,8 @@ def caption(one: Transaction, activity: Activity) -> str:
     )
 
 
-_COMMANDS = ("DUMP_ETH_STATS", "MAD_IFC", "NOP", "QUERY_IF_STAT", "QUERY_PORT")
-_ROLES = (Role.CQ_ARM, Role.EQ_ARM)
-_SCATTERED = " pieces of memory; "
-"""In a note on how the memory of a queue is scattered, which is by chance."""
-_READS = ("read CTL.clock", "read CTL.catas=0x0", "read HCR.")
-
-
-def routine(activity: Activity) -> str:
-    """Return the word of a routine activity; empty for one that a reader wants to see."""
-    if activity.status not in ("", OK):
-        return ""
-    title = activity.title
-    if activity.kind is ActivityKind.COMMAND:
-        name = title.partition(" ")[0]
-        return name if name in _COMMANDS else ""
-    if activity.kind is ActivityKind.CONFIG:
-        return str(activity.kind.value)
-    if activity.kind is ActivityKind.ACCESS:
-        role = activity.transactions[0].role
-        return str(role.value) if role in _ROLES else "read" * title.startswith(_READS)
-    if activity.kind is ActivityKind.NOTE and _SCATTERED in title:
-        return "pieces of memory"
-    return ""
-
-
 MOST_STEPS = 2000
 """The most steps of an activity in the page; a line says when it had more."""
-_GOOD = ("", "OK")
 _OF_PAIRS = (
     Role.DOORBELL, Role.WQE, Role.RECEIVE_WQE, Role.PAYLOAD_READ, Role.PAYLOAD_WRITE, Role.REQUEST,
 )  # fmt: skip
@@ -104,7 +79,7 @@ def row(activity: Activity) -> dict[str, Any]:
         "at": round(activity.begin, 6),
         "us": round((activity.end - activity.begin) * 1e6, 1),
         "status": activity.status,
-        "failed": activity.status not in _GOOD,
+        "failed": failed(activity),
         "steps": len(activity.transactions),
         "routine": routine(activity),
     }

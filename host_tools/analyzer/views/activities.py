@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from bluebridge.device.buslog.reader import LogReader
-from bluebridge.host_tools.analyzer.activity.activity import Activity
+from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.activity.assembler import activities, in_order
+from bluebridge.host_tools.analyzer.activity.routine import failed, routine
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 from bluebridge.host_tools.analyzer.views import view
 from bluebridge.host_tools.analyzer.views.view import Options, View
@@ -75,7 +76,7 @@ def _words(one: Transaction) -> str:
 
 
 def _lines(reader: LogReader, options: Options) -> Iterator[str]:
-    found = islice(in_order(activities(reader, options.wanted)), options.limit)
+    found = islice(_chosen(in_order(activities(reader, options.wanted)), options), options.limit)
     if options.json:
         for activity in found:
             yield json.dumps(row(activity, transactions=options.tree))
@@ -87,4 +88,18 @@ def _lines(reader: LogReader, options: Options) -> Iterator[str]:
             yield from tree(activity)
 
 
-VIEW = View("all", "all that happened, a line for each activity", _lines, tree=True)
+def _chosen(found: Iterable[Activity], options: Options) -> Iterator[Activity]:
+    for activity in found:
+        lost = activity.kind is ActivityKind.FAULT or failed(activity)
+        if (lost or not options.failed) and (options.polling or not routine(activity)):
+            yield activity
+
+
+VIEW = View(
+    "all",
+    "all that happened, a line for each activity",
+    _lines,
+    tree=True,
+    failed=True,
+    polling=True,
+)

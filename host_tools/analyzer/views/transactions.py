@@ -20,6 +20,7 @@ from bluebridge.host_tools.analyzer.analysis.classify import transactions
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.event_lines import NamedField, named_fields
 from bluebridge.host_tools.analyzer.ntrdma.decoder import decoder_of
+from bluebridge.host_tools.analyzer.outcomes import failed, polling
 from bluebridge.host_tools.analyzer.transaction import Tlp, Transaction, split
 from bluebridge.host_tools.analyzer.views import view
 from bluebridge.host_tools.analyzer.views.view import Options, View
@@ -181,8 +182,22 @@ def _event_lines(reader: LogReader, options: Options) -> Iterator[str]:
     if options.decoded:
         wanted = options.wanted
         words = decoder_of(reader, wanted, rtrs.decoder_of(reader, wanted))
-    for event in islice(reader.events(options.wanted), options.limit):
+    for event in islice(_chosen(reader.events(options.wanted), options), options.limit):
         yield line(event, decoded=options.decoded, words=words)
 
 
-EVENTS = View("events", "every event", _event_lines, event_options=True, event_filters=True)
+def _chosen(events: Iterable[Event], options: Options) -> Iterator[Event]:
+    for event in events:
+        if (failed(event) or not options.failed) and (options.polling or not polling(event)):
+            yield event
+
+
+EVENTS = View(
+    "events",
+    "every event",
+    _event_lines,
+    event_options=True,
+    event_filters=True,
+    failed=True,
+    polling=True,
+)

@@ -9,7 +9,7 @@ from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.host_tools.analyzer.analysis.assembly import assembled
 from bluebridge.host_tools.analyzer.devices.registry import beyond_adapters
 from bluebridge.host_tools.analyzer.ntrdma.stores import KINDS
-from bluebridge.host_tools.analyzer.transaction import TimeModel, Transaction, Transfer
+from bluebridge.host_tools.analyzer.transaction import OK, TimeModel, Transaction, Transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,10 @@ class Options:
     tree: bool = False
     decoded: bool = False
     json: bool = False
+    failed: bool = False
+    """True for only what failed."""
+    polling: bool = True
+    """False to leave out what a driver does all the time."""
     width: int | None = None
     """Columns of the terminal that shows the view; None for whole lines without a terminal."""
 
@@ -36,7 +40,8 @@ class View:
 
     `summary` is what `--help` says of it. `lines` gives the lines that are printed and may raise
     `LogError`. The flags say what it takes: `event_options` for --decode and --pcap,
-    `event_filters` for --kind and --bar, `tree` for --tree, `modelled` for --profile.
+    `event_filters` for --kind and --bar, `tree` for --tree, `modelled` for --profile, `failed` for
+    --failed, `polling` for --no-polling.
     """
 
     name: str
@@ -46,6 +51,8 @@ class View:
     event_filters: bool = False
     tree: bool = False
     modelled: bool = False
+    failed: bool = False
+    polling: bool = False
 
 
 def wanted_events(reader: LogReader, options: Options) -> Iterator[Event]:
@@ -69,7 +76,7 @@ def wanted_transfers(reader: LogReader, options: Options) -> Iterator[Transfer]:
     device = options.wanted.device
     events, before = wanted_events(reader, options), before_wanted(reader, options)
     for transfer in assembled(events, reader.meta["devices"], before):
-        if device in (None, transfer.device):
+        if device in (None, transfer.device) and (not options.failed or transfer.status != OK):
             yield transfer
 
 

@@ -216,4 +216,4 @@ def _lines(reader: LogReader, options: Options) -> Iterator[str]:
     yield from summary.lines()
 
 
-VIEW = View("wr", "a line for each work request", _lines, tree=True, modelled=True)
+VIEW = View("wr", "a line for each work request", _lines, tree=True, modelled=True, failed=True)

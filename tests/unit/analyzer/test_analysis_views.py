@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bluebridge.device.buslog.record import META_NAME
+from bluebridge.device.layout.buslog import Kind
 from tests.models.analysis_log import Sender, nine_posts
 from tests.unit.analyzer.conftest import Run
 
@@ -153,3 +154,28 @@ def test_an_event_is_found_without_reading_all_before(tmp_path: Path, run: Run) 
     first = sorted(tmp_path.glob("events-*.bin"))[0]
     first.write_bytes(b"\xee" * 900)  # earlier segments are not read
     assert run(tmp_path, "--view", "table", "--event", 17004, "--limit", 1)[1] == out
+
+
+def test_what_failed_and_what_is_no_polling(tmp_path: Path, run: Run) -> None:
+    """A driver's look at its counters hides what somebody looks for, unless the look failed."""
+    sender = Sender(tmp_path / "log")
+    counters = "DUMP_ETH_STATS op_mod=0 in_mod=0x1 in=0x0"
+    for text in (f"{counters} OK 7 us", "INIT_PORT op_mod=0 in_mod=0x1 in=0x0 OK 40 us"):
+        sender.told(Kind.COMMAND, text)
+    sender.told(Kind.COMMAND, f"{counters} BAD_PARAM 7 us: no port")
+    sender.told(Kind.FAULT, "dropped by rule 1")
+    sender.log.close()
+    words = tmp_path / "log", "--kind", "command,fault", "--no-polling"
+    for view in (words, (tmp_path / "log", "--view", "all", "--no-polling")):
+        _, out, _ = run(*view)
+        assert (
+            "INIT_PORT" in out
+            and "BAD_PARAM" in out
+            and "DUMP_ETH_STATS op_mod=0 in_mod=0x1 in=0x0 OK" not in out
+        )
+    _, out, _ = run(*words, "--failed")
+    assert [line.split()[3] for line in out.splitlines()[1:]] == ["command", "fault"]
+    _, out, _ = run(tmp_path / "log", "--view", "all", "--failed")
+    assert ["BAD_PARAM" in line for line in out.splitlines()[1:]] == [True, False]
+    run(tmp_path / "log", "--view", "table", "--failed").refused("--failed needs --view")
+    run(tmp_path / "log", "--pcap", "-", "--no-polling").refused("--no-polling chooses events")

@@ -20,10 +20,11 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
+from bluebridge.host_tools.analyzer.activity.routine import routine
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 from bluebridge.host_tools.web import book as book_module
 from bluebridge.host_tools.web.book import Book, Query
-from bluebridge.host_tools.web.rows import CAPTIONS, kept, routine
+from bluebridge.host_tools.web.rows import CAPTIONS, kept
 from bluebridge.host_tools.web.timeline import peers, way
 from bluebridge.host_tools.web.words import AFTER
 from bluebridge.images.cache import HOME
