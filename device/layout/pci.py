@@ -22,8 +22,11 @@ CLASS_ETHERNET = 0x020000
 CLASS_INFINIBAND = 0x0C0600
 
 CAP_ID_PM = 0x01
+CAP_ID_VPD = 0x03
 CAP_ID_EXPRESS = 0x10
 CAP_ID_MSIX = 0x11
+EXTENDED_CAPABILITIES = 0x100
+EXTENDED_ID_SERIAL_NUMBER = 0x0003
 
 MESSAGE_BASE = 0xFEE00000
 MESSAGE_END = 0xFEF00000
@@ -133,15 +136,52 @@ MSIX_CAPABILITY = Struct(
     order="little",
 )
 
+VPD_CAPABILITY = Struct(
+    "VPD",
+    8,
+    *_head(),
+    bits("address", 2, 2, 14, 0, "offset in the vital product data"),
+    bits("done", 2, 2, 15, doc="1 after a read, 0 after a write"),
+    u32("word", 4, "the four bytes there"),
+    source="PCI Local Bus 3.0, appendix I",
+    order="little",
+)
+
+SERIAL_NUMBER = Struct(
+    "SERIAL",
+    12,
+    bits("extended_id", 0, 4, 15, 0, "capability"),
+    bits("extended_version", 0, 4, 19, 16),
+    bits("extended_next", 0, 4, 31, 20, "offset of the next extended capability"),
+    u32("low", 4, "lower half of the EUI-64"),
+    u32("high", 8, "its upper half"),
+    source="PCI Express base 3.0, 7.12",
+    order="little",
+)
+
 CAPABILITIES: dict[int, tuple[str, Struct]] = {
     0x40: ("PM", PM_CAPABILITY),
-    0x48: ("MSI-X", MSIX_CAPABILITY),
-    0x54: ("PCIe", EXPRESS_CAPABILITY),
+    0x60: ("PCIe", EXPRESS_CAPABILITY),
+    0x9C: ("MSI-X", MSIX_CAPABILITY),
 }
 """Offset, name and layout of the capabilities, which are at the same offsets in every function.
 
-Adapters, bridges and DMA engines declare the same ones in the same order.
+They are those of a ConnectX-3, which has two more parts in between: `BOARD_REGISTERS`.
 """
+
+VPD_OFFSET = 0x48
+GATEWAY_ADDRESS = 0x58
+GATEWAY_DATA = 0x5C
+BOARD_REGISTERS: tuple[tuple[int, int, str], ...] = (
+    (VPD_OFFSET, 1, "VPD id"),
+    (VPD_OFFSET + 1, 1, "VPD next"),
+    (VPD_OFFSET + 2, 2, "VPD address"),
+    (VPD_OFFSET + 4, 4, "VPD word"),
+    (GATEWAY_ADDRESS, 4, "BAR0 gateway address"),
+    (GATEWAY_DATA, 4, "BAR0 gateway data"),
+)
+"""Offset, bytes and name of what only adapters have: vital product data, and a way to BAR0 through
+configuration space, which tools use (mstflint `mtcr_ul/mtcr_ul_com.c: mtcr_pciconf_mread4_old`)."""
 
 REGISTER_NAMES: dict[tuple[str, int], str] = {
     ("PM", 2): "capabilities",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.pyvfio_user import ConfigSpace
@@ -43,35 +43,70 @@ class Identity:
 
 
 class Capability(NamedTuple):
-    """One capability: identifier, a byte for the link to the next one, registers at reset."""
+    """One capability: its offset, identifier, a byte for the link, and registers at reset."""
 
+    offset: int
     body: bytes
     writable: bytes
     """A mask of the bits of `body` that software may change."""
 
 
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What a board says of itself: a serial number, 64 bits, and its vital product data."""
+
+    serial: int
+    data: bytes
+
+
+class LiveWord(Protocol):
+    """A 32-bit register of configuration space that does something when it is used."""
+
+    def refresh(self, data: bytearray) -> None:
+        """Update configuration space `data` before the register is read."""
+
+    def stored(self, data: bytearray) -> None:
+        """Do what the register does after it was written to configuration space `data`."""
+
+
+class _ProductWord:
+    """The address of the vital product data: writing it fetches four bytes, or gives some up."""
+
+    def __init__(self, product: bytes) -> None:
+        self._product = product
+
+    def refresh(self, data: bytearray) -> None:
+        """The register shows what it holds."""
+
+    def stored(self, data: bytearray) -> None:
+        """Fetch the word at the address; a request to write, `done` set, ends without effect."""
+        vpd, base = layout.VPD_CAPABILITY, layout.VPD_OFFSET
+        if vpd.get(data, "done", base):
+            vpd.set(data, "done", 0, base)
+            return
+        at = vpd.get(data, "address", base)
+        word = self._product[at : at + 4].ljust(4, b"\0")
+        vpd.set(data, "word", int.from_bytes(word, "little"), base)
+        vpd.set(data, "done", 1, base)
+
+
 def capabilities(vectors: int, table: int, pending: int, speed: int = 3) -> tuple[Capability, ...]:
-    """Return what every function here has: power management, MSI-X, PCI Express.
+    """Return what every function here has: power management, PCI Express, MSI-X.
 
     Power management 1.2 has the states D0 and D3hot, without PME and without a loss of state. MSI-X
     has `vectors` entries; table and pending bits are at those offsets of BAR0, where QEMU keeps
     them itself. The link is up at its full `speed` (3 = 8 GT/s) and 8 lanes.
     """
     power, msix, express = layout.PM_CAPABILITY, layout.MSIX_CAPABILITY, layout.EXPRESS_CAPABILITY
+    first, second, third = layout.CAPABILITIES
     return (
         Capability(
+            first,
             bytes(power.pack(id=layout.CAP_ID_PM, version=3, no_soft_reset=1)),
             bytes(power.pack(power_state=3)),
         ),
         Capability(
-            bytes(
-                msix.pack(
-                    id=layout.CAP_ID_MSIX, table_size=vectors - 1, table=table, pending=pending
-                )
-            ),
-            bytes(msix.pack(enable=1, function_mask=1)),
-        ),
-        Capability(
+            second,
             bytes(
                 express.pack(
                     id=layout.CAP_ID_EXPRESS,
@@ -101,6 +136,15 @@ def capabilities(vectors: int, table: int, pending: int, speed: int = 3) -> tupl
                 )
             ),
         ),
+        Capability(
+            third,
+            bytes(
+                msix.pack(
+                    id=layout.CAP_ID_MSIX, table_size=vectors - 1, table=table, pending=pending
+                )
+            ),
+            bytes(msix.pack(enable=1, function_mask=1)),
+        ),
     )
 
 
@@ -112,6 +156,21 @@ class EndpointConfig(ConfigSpace):
         self._power_on = b""
         self.reset_at = -1
         """Offset of the byte whose highest bit initiates a function-level reset."""
+        self.live: dict[int, LiveWord] = {}
+        """Registers that do something, by offset."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        for live in self._touched(offset, length):
+            live.refresh(self.data)
+        return super().read(offset, length)
+
+    def write(self, offset: int, data: bytes) -> None:
+        super().write(offset, data)
+        for live in self._touched(offset, len(data)):
+            live.stored(self.data)
+
+    def _touched(self, offset: int, length: int) -> list[LiveWord]:
+        return [word for at, word in self.live.items() if at < offset + length and offset < at + 4]
 
     def freeze(self) -> None:
         """Take the present contents of the registers as their power-on state."""
@@ -135,11 +194,16 @@ class EndpointConfig(ConfigSpace):
         return 0 <= position < len(data) and bool(data[position] & 0x80)
 
 
-def compose(identity: Identity, bars: Sequence[Bar], chain: Sequence[Capability]) -> EndpointConfig:
+def compose(
+    identity: Identity,
+    bars: Sequence[Bar],
+    chain: Sequence[Capability],
+    product: Product | None = None,
+) -> EndpointConfig:
     """Make the configuration space of a function from its identity, BARs and capabilities.
 
-    The capabilities are in the order given. Raises `ValueError` when they do not fit into the first
-    256 bytes.
+    The capabilities are in the order given, that of a `product` comes last. Raises `ValueError`
+    when they do not fit into the first 256 bytes.
     """
     config = EndpointConfig()
     config.set_identity(identity.vendor, identity.device, identity.class_code, identity.revision, 1)
@@ -148,12 +212,32 @@ def compose(identity: Identity, bars: Sequence[Bar], chain: Sequence[Capability]
     for bar in bars:
         _add_bar(config, bar)
     for capability in chain:
-        offset = config.add_capability(*capability)
-        if capability.body[0] == layout.CAP_ID_EXPRESS:
+        offset, body, writable = capability
+        config.add_capability(body, writable, offset)
+        if body[0] == layout.CAP_ID_EXPRESS:
             # Bit 15 of device control initiates a function-level reset.
             config.reset_at = offset + layout.EXPRESS_CAPABILITY.field("device_control").offset + 1
+    if product is not None:
+        _add_product(config, product)
     config.freeze()
     return config
+
+
+def _add_product(config: EndpointConfig, product: Product) -> None:
+    vpd = layout.VPD_CAPABILITY
+    config.add_capability(
+        bytes(vpd.pack(id=layout.CAP_ID_VPD)),
+        bytes(vpd.pack(address=0x7FFF, done=1, word=0xFFFFFFFF)),
+        layout.VPD_OFFSET,
+    )
+    config.live[layout.VPD_OFFSET] = _ProductWord(product.data)
+    for register in (layout.GATEWAY_ADDRESS, layout.GATEWAY_DATA):
+        config.set(register, "<I", 0, writable=0xFFFFFFFF)
+    serial, start = layout.SERIAL_NUMBER, layout.EXTENDED_CAPABILITIES
+    config.data[start : start + serial.size] = serial.pack(
+        extended_id=layout.EXTENDED_ID_SERIAL_NUMBER, extended_version=1,
+        low=product.serial & 0xFFFFFFFF, high=product.serial >> 32,
+    )  # fmt: skip
 
 
 def _add_bar(config: EndpointConfig, bar: Bar) -> None:

@@ -18,7 +18,14 @@ from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.pci import collector
 from bluebridge.device.pci.bus import DmaError, Model, Presence, Run
-from bluebridge.device.pci.config_space import Bar, Capability, Identity, compose
+from bluebridge.device.pci.config_space import (
+    Bar,
+    Capability,
+    Identity,
+    LiveWord,
+    Product,
+    compose,
+)
 from bluebridge.device.pci.loop import EventLoop, LoopTimer
 from bluebridge.device.pci.memory import GuestMemory
 from bluebridge.device.pyvfio_user import (
@@ -54,6 +61,7 @@ class Endpoint:
         vectors: int,
         loop: EventLoop,
         events: EventLog,
+        product: Product | None = None,
     ) -> None:
         self._name = name
         self._loop = loop
@@ -66,7 +74,7 @@ class Endpoint:
         self._presence = Presence.HERE
         self._mute = False  # accesses to BARs are lost
         self._model: Model | None = None
-        self._config = compose(identity, bars, capabilities)
+        self._config = compose(identity, bars, capabilities, product)
         self._context = Context(socket)
         self._bars = tuple(bars)
         self._vectors = vectors
@@ -91,6 +99,10 @@ class Endpoint:
         context.set_reset_callback(self._reset)
         context.attach()
         self._loop.add_reader(context.poll_fd, self._serve)
+
+    def add_live_word(self, offset: int, word: LiveWord) -> None:
+        """Let `word` do what the register of configuration space at `offset` does."""
+        self._config.live[offset] = word
 
     def close(self) -> None:
         """Stop serving and remove the socket."""

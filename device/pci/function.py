@@ -12,7 +12,7 @@ from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.pci.bus import DmaError, Run
-from bluebridge.device.pci.config_space import Bar, BarDecoder, Capability, Identity
+from bluebridge.device.pci.config_space import Bar, BarDecoder, Capability, Identity, Product
 from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.pci.host import Bridge, Host, Place
 from bluebridge.device.pci.loop import EventLoop
@@ -57,8 +57,9 @@ class Function(Endpoint):
         events: EventLog,
         host: Host,
         registers: Sequence[ConfigRegister] = (),
+        product: Product | None = None,
     ) -> None:
-        super().__init__(name, socket, identity, bars, capabilities, vectors, loop, events)
+        super().__init__(name, socket, identity, bars, capabilities, vectors, loop, events, product)
         self._host = host
         self._decoder = BarDecoder(bars)
         self._bridge: Bridge | None = None

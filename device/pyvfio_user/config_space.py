@@ -54,13 +54,13 @@ class ConfigSpace:
         """
         self.set(0x10 + 4 * index, "<I", low_bits, writable=-size & 0xFFFFFFF0)
 
-    def add_capability(self, body: bytes, writable: bytes = b"") -> int:
-        """Append a capability and return its offset.
+    def add_capability(self, body: bytes, writable: bytes = b"", at: int = 0) -> int:
+        """Append a capability, at offset `at` or behind the last one, and return its offset.
 
         `body` is its ID, a byte for the link, then its registers. `writable` masks the same bytes;
         those that it does not cover are read-only.
         """
-        offset = self._next
+        offset = at or self._next
         end = offset + len(body)
         if end > 256:
             raise ValueError("no room for another capability")

@@ -19,7 +19,8 @@ from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.mlx4 import bar0, uar
-from bluebridge.device.mlx4.device import Hca
+from bluebridge.device.mlx4.board.product import product_of
+from bluebridge.device.mlx4.device import Gateway, Hca
 from bluebridge.device.mlx4.settings.config import PLAIN, Features, HcaConfig
 from bluebridge.device.pci.config_space import Bar, Identity, capabilities
 from bluebridge.device.pci.endpoint import Endpoint
@@ -130,16 +131,18 @@ class Server:
         vectors = bar0.MSIX_VECTORS
         chain = capabilities(vectors, bar0.MSIX_TABLE_OFFSET, bar0.MSIX_PBA_OFFSET)
         identity = replace(IDENTITIES[spec.link], device=config.device_id)
+        product = product_of(config)
         shape = (spec.name, spec.socket, identity, BARS, chain, vectors)
         endpoint = (
-            Endpoint(*shape, self.loop, self._events)
+            Endpoint(*shape, self.loop, self._events, product)
             if self._hosts is None
-            else Function(*shape, self.loop, self._events, self._hosts[spec.name])
+            else Function(*shape, self.loop, self._events, self._hosts[spec.name], product=product)
         )
         self._open.callback(endpoint.close)
         networks = self._networks.of(spec.link, spec.network)
         cables = self._cables(spec, networks)
         hca = Hca(endpoint, cables, config)
+        endpoint.add_live_word(layout.GATEWAY_DATA, Gateway(hca))
         self._hcas[spec.name] = hca
         for fabric, cable, port in zip(networks, cables, hca.adapter.ports, strict=True):
             device = log_name(spec.name, port.number)

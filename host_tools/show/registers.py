@@ -196,8 +196,14 @@ def _express(at: int, raw: bytes) -> Iterator[Entry]:
     yield at + 0x30, f"[{at:02x}] LnkCtl2", f"{get(raw, 'link_control2'):#06x}"
 
 
+def _vpd(at: int, raw: bytes) -> Iterator[Entry]:
+    words = f"offset {pci.VPD_CAPABILITY.get(raw, 'address'):#x}"
+    yield at, f"[{at:02x}] Vital Product Data", words
+
+
 _CAPABILITIES: Mapping[int, tuple[Struct, Callable[[int, bytes], Iterator[Entry]]]] = {
     pci.CAP_ID_PM: (pci.PM_CAPABILITY, _power),
+    pci.CAP_ID_VPD: (pci.VPD_CAPABILITY, _vpd),
     pci.CAP_ID_MSIX: (pci.MSIX_CAPABILITY, _msix),
     pci.CAP_ID_EXPRESS: (pci.EXPRESS_CAPABILITY, _express),
 }

@@ -15,6 +15,7 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4 import bar0, uar
+from bluebridge.device.layout.mlx4.flash import CHIP_CONNECTX3, CHIP_OFFSET
 from bluebridge.host_tools.vfio_user.client import Client
 from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX
 from tests.wire.conftest import StartServer
@@ -57,7 +58,43 @@ def test_the_capability_chain_in_config_space(client: Client) -> None:
     while offset:
         identifier, offset = client.read(CONFIG, offset, 2)
         found.append(identifier)
-    assert sorted(found) == [layout.CAP_ID_PM, layout.CAP_ID_EXPRESS, layout.CAP_ID_MSIX]
+    expected = [layout.CAP_ID_PM, layout.CAP_ID_EXPRESS, layout.CAP_ID_MSIX, layout.CAP_ID_VPD]
+    assert found == expected
+    assert client.read(CONFIG, layout.EXTENDED_CAPABILITIES, 2) == b"\3\0"
+
+
+def product_word(client: Client, offset: int) -> bytes:
+    """Four bytes of the vital product data, read as Linux does (`drivers/pci/vpd.c`)."""
+    client.write(CONFIG, layout.VPD_OFFSET + 2, offset.to_bytes(2, "little"))
+    assert client.read(CONFIG, layout.VPD_OFFSET + 3, 1)[0] & 0x80
+    return client.read(CONFIG, layout.VPD_OFFSET + 4, 4)
+
+
+def test_the_product_data_say_what_it_is_and_cannot_be_written(client: Client) -> None:
+    before = b"".join(product_word(client, offset) for offset in range(0, 0x200, 4))
+    end = before.index(b"RV\1") + 4
+    assert sum(before[:end]) & 0xFF == 0
+    assert b"PN\x0ebluebridge-CX3" in before
+    assert b"SN\x17bluebridge-" in before
+    client.write(CONFIG, layout.VPD_OFFSET + 4, b"evil")
+    client.write(CONFIG, layout.VPD_OFFSET + 2, b"\0\x80")
+    assert client.read(CONFIG, layout.VPD_OFFSET + 3, 1)[0] & 0x80 == 0
+    assert product_word(client, 0) == before[:4]
+    assert product_word(client, 0x7FFC) == bytes(4)
+
+
+def test_tools_reach_bar0_through_config_space(client: Client) -> None:
+    def through(offset: int) -> bytes:
+        client.write(CONFIG, layout.GATEWAY_ADDRESS, offset.to_bytes(4, "little"))
+        return client.read(CONFIG, layout.GATEWAY_DATA, 4)
+
+    assert through(CHIP_OFFSET) == CHIP_CONNECTX3.to_bytes(4, "little")
+    assert through(bar0.BAR0_SIZE) == b"\xff" * 4
+    client.write(CONFIG, layout.GATEWAY_DATA, bytes(4))  # beyond BAR0, where nothing is
+    assert through(bar0.SEMAPHORE_OFFSET) == bytes(4)
+    assert client.read(0, bar0.SEMAPHORE_OFFSET, 4) == b"\0\0\0\1"
+    client.write(CONFIG, layout.GATEWAY_DATA, bytes(4))
+    assert client.read(0, bar0.SEMAPHORE_OFFSET, 4) == bytes(4)
 
 
 def test_read_only_config_registers_take_writes(client: Client) -> None:

@@ -70,7 +70,7 @@ CONTROL = RegisterBlock(
         Register("ownership", OWNERSHIP_OFFSET, 32, Access.RW, "0 = free, else another driver's"),
         Register("reset", RESET_OFFSET, 32, Access.WO, "1 resets the device", values={1: "reset"}),
         Register("clr_int", CLR_INT_OFFSET, 64, Access.WO, "clears a pending INTx"),
-        Register("semaphore", SEMAPHORE_OFFSET, 32, Access.RO, "0 = taken by the reader"),
+        Register("semaphore", SEMAPHORE_OFFSET, 32, Access.RW, "0 = taken by the reader, 0 frees"),
         Register("catas", CATAS_OFFSET, 32, Access.RO, "error buffer, first dword; 0 = healthy"),
         Register("clock", CLOCK_OFFSET, 64, Access.RO, "free-running internal clock"),
     ),

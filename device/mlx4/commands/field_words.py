@@ -39,9 +39,9 @@ _STATUS = "software's word on who owns the queue; the command says so"
 
 WORDS: Mapping[str, Words] = {
     "HCR": {"control.toggle": "software tells old from new commands by it; given back as written"},
+    "FLASH.COMMAND": {"hold": "a command without opcode goes on where the last one ended"},
     "CTL": {
         "ownership": "reads as 0: nobody else owns the adapter; there are no other functions",
-        "semaphore": "reads as 0: whoever reads it has it; resets are over at once",
         "clr_int": "there is no INTx: events come by MSI-X, or are polled for",
     },
     "QUERY_FW": {"catas_bar": f"{_ZERO}: BAR0"},

@@ -10,6 +10,7 @@ from bluebridge.device.layout.pci import DEVICE_CONNECTX3, DEVICE_CONNECTX3_PRO
 
 BOARD_ID = "BB_CX3_A1"
 FIRMWARE = (2, 42, 5000)
+FIRMWARE_DATE = "5.9.2017"
 NODE_DESCRIPTION = "bluebridge emulated ConnectX-3"
 MAC_STEP = 0x100
 MAX_PORTS = 2

@@ -10,10 +10,11 @@ from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout import fields
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.ibverbs import RECEIVE, RECEIVE_WRITE
-from bluebridge.device.layout.mlx4 import bar0, commands, contexts, cqe, eqe, uar
+from bluebridge.device.layout.mlx4 import bar0, commands, contexts, cqe, eqe, flash, uar
 from bluebridge.device.layout.mlx4.commands import Opcode, name_of
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.wqe import DS_MASK, SendOpcode
+from bluebridge.device.layout.pci import BOARD_REGISTERS
 from bluebridge.host_tools.analyzer.devices import mlx4_entries as entries
 from bluebridge.host_tools.analyzer.devices import model
 from bluebridge.host_tools.analyzer.transaction import OK, Role
@@ -228,7 +229,8 @@ MLX4 = model.DeviceModel(
     model.DeviceKind.ADAPTER,
     "",
     "HCA",
-    {0: bar0.BLOCKS, 2: uar.BLOCKS},
+    {0: (*bar0.BLOCKS, *flash.BLOCKS), 2: uar.BLOCKS},
+    config=BOARD_REGISTERS,
     words={
         What.SQ_WQE: _send_words,
         What.UD_WQE: _send_words,
