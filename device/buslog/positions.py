@@ -14,6 +14,8 @@ from typing import Final
 
 from bluebridge.device.buslog.record import INDEX, INDEX_EVERY, INDEX_SUFFIX, SEGMENT_GLOB
 
+MOST_INDEX: Final = 1 << 20
+"""Bytes of an index that are read: forty million events, more than a segment holds."""
 MOST_EVENTS: Final = 1 << 48
 """Upper bound for the events of a log: more than any disk holds."""
 
@@ -63,7 +65,7 @@ def positions(folder: Path, limit: int | None, first: int) -> Iterator[SegmentPo
 
 def read_index(path: Path) -> list[IndexEntry]:
     """Return the entries of a segment's index, in order; none where it is damaged or missing."""
-    entries = _entries(path, -1)
+    entries = _entries(path, MOST_INDEX)
     return entries if _is_sound(entries, path) else []
 
 
@@ -107,7 +109,7 @@ def _is_sound(entries: list[IndexEntry], path: Path) -> bool:
 
 
 def _entries(path: Path, size: int) -> list[IndexEntry]:
-    """Return the whole entries in the first `size` bytes of a segment's index; -1 for all."""
+    """Return the whole entries in the first `size` bytes of a segment's index."""
     try:
         with path.with_suffix(INDEX_SUFFIX).open("rb", buffering=0) as index:
             data = index.read(size)

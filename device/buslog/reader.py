@@ -16,6 +16,7 @@ from bluebridge.device.buslog.record import (
     MARK,
     MARK_OF_PAIR,
     META_NAME,
+    MOST_CAPTURE,
     RECORD,
     TEXT_KINDS,
     host_of,
@@ -123,7 +124,8 @@ class LogReader:
         self.cut = False
         self.folder = _locate(folder)
         try:
-            self.meta: dict[str, Any] = json.loads((self.folder / META_NAME).read_text())
+            with (self.folder / META_NAME).open("rb") as file:
+                self.meta: dict[str, Any] = json.loads(file.read(MOST_META))
             version = self.meta["version"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise LogError(f"{folder} holds no readable {META_NAME}: {error}") from error
@@ -317,10 +319,12 @@ class LogReader:
 
 
 _EVERYTHING: Final = Filter()
+MOST_META: Final = 1 << 20
+"""Bytes of a meta file that are read."""
 PART_BYTES: Final = 1 << 18
 """Bytes of a segment that are read at once."""
-MOST_KEPT: Final = 1 << 26
-"""Upper bound for the bytes kept of one event, far more than the largest --capture."""
+MOST_KEPT: Final = MOST_CAPTURE + 1024
+"""Upper bound for the bytes kept of one event, with the headers of a message."""
 MOST_LENGTH: Final = 1 << 31
 """Upper bound for the length of one event in bytes.
 

@@ -45,6 +45,9 @@ INDEX: Final = struct.Struct("<QQQ")
 INDEX_EVERY: Final = 1024
 """Least number of events between two entries of an index."""
 
+MOST_CAPTURE: Final = 1 << 24
+"""Most bytes of a transfer that a log can be told to keep."""
+
 META_NAME: Final = "meta.json"
 SEGMENT_GLOB: Final = "events-*.bin"
 INDEX_SUFFIX: Final = ".idx"

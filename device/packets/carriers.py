@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from struct import error as StructError
 from typing import Final
 
 from bluebridge.device.layout.buslog import What
@@ -60,8 +61,11 @@ def frames_of(message: WireMessage, roce: int | None = None) -> Iterator[Frame]:
     if message.what == What.FRAME:
         yield Frame(LINKTYPE_ETHERNET, message.payload, message.length)
         return
-    for packet in packets_of(message):
-        yield carried(message, packet, message.form if message.form == INFINIBAND else roce)
+    try:
+        for packet in packets_of(message):
+            yield carried(message, packet, message.form if message.form == INFINIBAND else roce)
+    except (ValueError, StructError) as error:  # a damaged record: more than a field can hold
+        raise PacketError(str(error)) from error
 
 
 def carried(message: WireMessage, packet: Packet, form: int | None = None) -> Frame:

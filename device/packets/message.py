@@ -58,6 +58,8 @@ class WireMessage:
     hop_limit: int = 0
     service_level: int = 0
     form: int = 1
+    filled: bool = False
+    """True if zeros stand where the payload is missing."""
 
     @property
     def complete(self) -> bool:
@@ -69,14 +71,19 @@ class WireMessage:
         return asks or len(self.payload) == self.length
 
     def fill(self) -> None:
-        """Put zeros where the payload of an RDMA message is missing.
+        """Let zeros stand where the payload of an RDMA message is missing.
 
         Raises `PacketError` when so many bytes are no payload of so many packets.
         """
         if self.what != What.FRAME and not self.complete:
             if self.length > self.packets * max(MTU_BYTES.values()):
                 raise PacketError(f"{self.length} bytes in {self.packets} packets")
-            self.payload = self.payload.ljust(self.length, b"\0")
+            self.filled = True
+
+    def part(self, offset: int, length: int) -> bytes:
+        """Return bytes of the payload; zeros are made here, since a message may have 2 GiB."""
+        found = self.payload[offset : offset + length]
+        return found.ljust(length, b"\0") if self.filled else found
 
 
 class PacketError(Exception):

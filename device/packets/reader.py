@@ -48,6 +48,9 @@ _HEADERS_SIZE: Final = {
     opcode: BTH_SIZE + sum(header.size for header in headers) for opcode, headers in HEADERS.items()
 }
 
+MOST_BYTES: Final = HEADER_SIZE + _TAG_SIZE + IPV6.size + 0xFFFF
+"""Greatest length of a frame that a packet can be in: network headers have 16 bits for theirs."""
+
 
 class Reason(StrEnum):
     """Why a frame is refused."""

@@ -154,7 +154,7 @@ def _datagram(message: WireMessage) -> Packet:
     opcode = BthOpcode.UD_SEND_ONLY_IMM if immediate else BthOpcode.UD_SEND_ONLY
     solicited = bool(message.flags & SOLICITED)
     headers = _headers(message, opcode, solicited=solicited, length=message.length)
-    return Packet(headers, message.payload, message.length)
+    return Packet(headers, message.part(0, message.length), message.length)
 
 
 def _atomic(message: WireMessage) -> Packet:
@@ -183,7 +183,7 @@ def _read_data(message: WireMessage) -> Iterator[Packet]:
     for index, offset, length in _cut(message):
         opcode = read_response_of(index, message.packets)
         headers = _headers(message, opcode, index, length=length)
-        yield Packet(headers, message.payload[offset : offset + length], length)
+        yield Packet(headers, message.part(offset, length), length)
 
 
 def _pieces(message: WireMessage) -> Iterator[Packet]:
@@ -201,7 +201,7 @@ def _pieces(message: WireMessage) -> Iterator[Packet]:
             solicited=notify,
             length=length,
         )
-        yield Packet(headers, message.payload[offset : offset + length], length)
+        yield Packet(headers, message.part(offset, length), length)
 
 
 def opcode_of(op: int, index: int, packets: int) -> int:

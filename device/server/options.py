@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bluebridge.device.buslog.packing import CAPTURE, WINDOW_CAPTURE
+from bluebridge.device.buslog.record import MOST_CAPTURE
 from bluebridge.device.buslog.segments import TOTAL_BYTES
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.layout.net.ip import MAX_VNI
@@ -173,6 +174,14 @@ def byte_count(text: str) -> int:
     return int(text)
 
 
+def capture_bytes(text: str) -> int:
+    """Parse how much of a transfer is kept; raises `argparse.ArgumentTypeError`."""
+    size = byte_count(text)
+    if size > MOST_CAPTURE:
+        raise argparse.ArgumentTypeError(f"{text} is more than a log keeps, {MOST_CAPTURE} bytes")
+    return size
+
+
 _UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 LEAST_LOG = 1 << 20
 """The smallest permitted limit of a bus log, in bytes."""
@@ -281,7 +290,7 @@ class ServerOptions:
         f"or access through a bridge's window ({WINDOW_CAPTURE}) if that is more than it keeps "
         "anyway",
         metavar="BYTES",
-        read=byte_count,
+        read=capture_bytes,
     )
     log_limit: int = option(
         TOTAL_BYTES,

@@ -9,13 +9,23 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bluebridge.device.buslog.reader import LogError
+from bluebridge.device.layout.net.roce import ack_timeout_us
 from bluebridge.host_tools.analyzer.wire_check import report
+from bluebridge.host_tools.analyzer.wire_check.capture import Capture, Gap
+from bluebridge.host_tools.analyzer.wire_check.causes import Causes
 from bluebridge.host_tools.analyzer.wire_check.checker import Checker
-from bluebridge.host_tools.analyzer.wire_check.report import Capture
-from bluebridge.host_tools.analyzer.wire_check.rules import TOLERATED, Seen, Violation, tolerance
+from bluebridge.host_tools.analyzer.wire_check.rules import (
+    TOLERATED,
+    Rule,
+    Seen,
+    Violation,
+    tolerance,
+)
 from bluebridge.host_tools.errors import UsageError
 
 _US = 1000
+_MOST_KEPT = 1 << 14
+"""Violations that are told one by one; further ones are counted."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +53,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the least time between two congestion reports for a queue pair (default 0: any)",
     )
     parser.add_argument(
+        "--ack-timeout",
+        type=int,
+        default=0,
+        choices=range(32),
+        metavar="CODE",
+        help="the senders' `timeout` in ibv_qp_attr (4.096 us * 2^CODE), which proves that one "
+        "which waited so long went back by time-out; the log of a run proves it by itself",
+    )
+    parser.add_argument(
         "--retransmissions", action="store_true", help="name each packet that goes back, and why"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
@@ -55,10 +74,11 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError(
             f"--tolerate: there is no {unknown[0]!r}", f"choose from {', '.join(TOLERATED)}"
         )
-    checker, capture = Checker(interval=options.cnp_interval * _US), Capture()
-    tolerated: report.Tolerated = Counter()
+    causes = Causes(round(ack_timeout_us(options.ack_timeout) * _US))
+    checker, capture = Checker(options.cnp_interval * _US, causes), Capture(causes)
+    found = _Found(names)
     try:
-        broken, start = _check(capture.read(options.capture), checker, names, tolerated)
+        found.take(capture.read(options.capture), checker)
     except LogError as error:
         raise UsageError(
             f"{options.capture}: {error}", "give a capture, or a run's folder"
@@ -68,36 +88,51 @@ def main(options: argparse.Namespace) -> int:
     if not capture.packets:
         raise UsageError(f"{options.capture} holds no RoCE packet", "see `bluebridge log --pcap`")
     if options.json:
-        print(json.dumps(report.as_json(capture, checker, broken, tolerated)))
+        values = report.as_json(capture, checker, found.kept, found.broken, found.tolerated)
+        print(json.dumps(values))
     else:
-        lines = [report.line(each, start) for each in broken]
+        lines = [report.line(each, found.start) for each in found.kept]
+        if (more := found.broken.total() - len(found.kept)) > 0:
+            lines.append(f"{more} more packets break a rule")
         if options.retransmissions:
-            lines += [report.back_line(each, start) for each in checker.went_back]
-        if lines:
-            print("\n".join(lines))
-        counts = Counter(each.rule for each in broken)
-        print("\n".join(report.summary(capture, checker, counts, tolerated)))
-    return 1 if broken else 0
+            lines += [report.back_line(each, found.start) for each in causes.went_back]
+        lines += report.summary(capture, checker, found.broken, found.tolerated)
+        print("\n".join(lines))
+    return 1 if found.broken else 0
 
 
-def _check(
-    items: Iterable[Seen | Violation],
-    checker: Checker,
-    names: Sequence[str],
-    tolerated: report.Tolerated,
-) -> tuple[list[Violation], int]:
-    """Return the violations, and the time of the first packet; count what is tolerated."""
-    broken: list[Violation] = []
-    start: int | None = None
-    for item in items:
-        start = item.time if start is None else start
-        if isinstance(item, Violation):
-            broken.append(item)
-            continue
-        for each in checker.take(item):
-            name = tolerance(each.rule, names, migrated=item.migrated)
-            if name is None:
-                broken.append(each)
+class _Found:
+    """What packets broke, and how often: the first violations in `kept`, since when in `start`."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self.kept: list[Violation] = []
+        self.broken: Counter[Rule] = Counter()
+        self.tolerated: report.Tolerated = Counter()
+        self.start = 0
+
+    def take(self, items: Iterable[Seen | Violation | Gap], checker: Checker) -> None:
+        """Take the packets of a capture."""
+        first = True
+        for item in items:
+            if first:
+                first, self.start = False, item.time
+            if isinstance(item, Violation):
+                self._add(item)
+            elif isinstance(item, Gap):
+                checker.gap()
             else:
-                tolerated[name, each.rule] += 1
-    return broken, start or 0
+                self._judge(item, checker)
+
+    def _judge(self, seen: Seen, checker: Checker) -> None:
+        for each in checker.take(seen):
+            name = tolerance(each.rule, self._names, migrated=seen.migrated)
+            if name is None:
+                self._add(each)
+            else:
+                self.tolerated[name, each.rule] += 1
+
+    def _add(self, found: Violation) -> None:
+        self.broken[found.rule] += 1
+        if len(self.kept) < _MOST_KEPT:
+            self.kept.append(found)

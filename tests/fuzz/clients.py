@@ -1,20 +1,16 @@
-"""Bytes that others send: packets, vfio-user messages, control lines, the agent's frames, logs."""
+"""Bytes that others send: packets, vfio-user messages, control lines, the agent's frames."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import socket
-import tempfile
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
-from bluebridge.device.buslog.reader import LogError, LogReader
-from bluebridge.device.buslog.writer import EventLog, FileLog
+from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.fabric.subnet.packets import smp_to
-from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.net.ip import (
     IPV4,
@@ -34,7 +30,6 @@ from bluebridge.device.pyvfio_user._regions import BulkRegion, LineStores, Regis
 from bluebridge.device.pyvfio_user.constants import HEADER, VfioUserCommand
 from bluebridge.device.server.control import ControlCommands
 from bluebridge.guest.agent import frames
-from bluebridge.host_tools.analyzer.decode import decode
 from tests.fuzz.steps import BytesLeft
 from tests.models.hca_driver import Driver
 from tests.models.ib_node import Subnet
@@ -152,38 +147,6 @@ def agent(data: bytes) -> None:
                 frame.object()
 
 
-@cache
-def _whole_log() -> dict[str, bytes]:
-    with tempfile.TemporaryDirectory() as folder:
-        log = FileLog(Path(folder))
-        device = log.device("a")
-        for number in range(8):
-            log.record(device, Kind.MMIO_WRITE, 0, 8 * number, 8, bytes(8))
-            log.record(device, Kind.NOTE, 0, 0, 4, b"note")
-        log.close()
-        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
-
-
-def logs(data: bytes) -> None:
-    """A folder of the bus log with other bytes in one of its files."""
-    left = BytesLeft(data)
-    files = dict(_whole_log())
-    name = left.choice(sorted(files))
-    raw = bytearray(files[name])
-    for _ in range(left.number(1) & 7):
-        at = left.number(2) % (len(raw) + 1)
-        part = left.take(left.number(1) & 63)
-        raw[at : at + len(part)] = part
-    if left.number(1) & 1:
-        del raw[left.number(2) % (len(raw) + 1) :]
-    with tempfile.TemporaryDirectory() as folder:
-        for each, content in files.items():
-            Path(folder, each).write_bytes(raw if each == name else content)
-        with contextlib.suppress(LogError):
-            for event in LogReader(Path(folder)):
-                decode(event)
-
-
 def mads(data_: bytes) -> None:
     """Management packets of a guest to switch, subnet manager, peer and itself."""
     left = BytesLeft(data_)
@@ -254,5 +217,4 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "messages": messages,
     "lines": lines,
     "agent": agent,
-    "logs": logs,
 }

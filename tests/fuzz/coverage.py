@@ -19,7 +19,8 @@ HERE = Path(__file__).resolve().parent
 CORPUS = HERE / "corpus"
 _PACKAGE = HERE.parents[1] / "bluebridge"
 DEVICE = (_PACKAGE / "device").resolve()
-FOLDERS = (DEVICE, (_PACKAGE / "guest" / "agent").resolve())
+_OTHERS = ("guest/agent", "host_tools/analyzer/pcap", "host_tools/analyzer/wire_check")
+FOLDERS = (DEVICE, *((_PACKAGE / name).resolve() for name in _OTHERS))
 """What is fuzzed: lines below them count when inputs are kept."""
 ROOMS = ("hca", "ntb", "dma", "pyvfio_user", "fabric", "pci")
 _EMPTY = {"RESUME", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST"}

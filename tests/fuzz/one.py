@@ -13,7 +13,10 @@ def main() -> None:
     name = sys.argv.pop(1)
     # What is logged would be printed for each input; `targets.run` listens for errors itself.
     logging.lastResort = None
-    with atheris.instrument_imports(include=["bluebridge.device", "bluebridge.guest.agent"]):
+    analyzer = "bluebridge.host_tools.analyzer"
+    readers = [f"{analyzer}.pcap", f"{analyzer}.wire_check"]
+    parts = ["bluebridge.device", "bluebridge.guest.agent", *readers]
+    with atheris.instrument_imports(include=parts):
         from tests.fuzz import mutate, targets
     more = {}
     if name in mutate.FORMS:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 
-from tests.fuzz import clients, guests, mutate, sockets
+from tests.fuzz import clients, guests, mutate, records, sockets
 from tests.fuzz.machines import Adapters, Crossings
 from tests.fuzz.served import Requested
 
@@ -32,6 +32,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "hca": guests.target("hca", Adapters),
     "ntb": guests.target("ntb", Crossings),
     **clients.TARGETS,
+    **records.TARGETS,
     **sockets.TARGETS,
 }
 

@@ -139,7 +139,11 @@ class Weather:
 
 
 class Link:
-    """The two ends; `results` are what each read or atomic brought; all ended at `ended`."""
+    """The two ends; `results` are what each read or atomic brought; all ended at `ended`.
+
+    `times` are those of `frames`, `expired` the places in `frames` at which the requester had
+    waited for an answer in vain.
+    """
 
     def __init__(
         self, seed: int, weather: Weather | None = None, limits: Limits | None = None
@@ -159,6 +163,8 @@ class Link:
         self.completed: list[tuple[int, CompletionStatus | None]] = []
         self.results: dict[int, bytearray] = {}
         self.frames: list[bytes] = []
+        self.times: list[float] = []
+        self.expired: list[int] = []
         self.sent: list[TransportPacket] = []
         self.corrupted = 0
         self.when_complete: Callable[[SendWork], None] = lambda request: None
@@ -211,6 +217,8 @@ class Link:
 
     def _expired(self, timer: int) -> None:
         if timer == self._timer:
+            if not self.requester.waiting:
+                self.expired.append(len(self.frames))
             self.requester.expired()
             self._act()
 
@@ -231,6 +239,7 @@ class Link:
         )  # fmt: skip
         frame = carried(addresses, write_transport(packet, 0x4A, DEFAULT_PKEY)).data
         self.frames.append(frame)
+        self.times.append(self.now)
         weather, chance = self.weather, self.random.random
         for _ in range(2 if chance() < weather.duplicate else 1):
             if chance() < weather.drop:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from bluebridge.device.layout.mlx4.ports import DIAGNOSTICS
 from bluebridge.device.layout.net.roce import BthOpcode
 from bluebridge.guest.drivers.hca.context import Context
 from bluebridge.guest.verbs import AccessFlags, QpType, SendFlags, SendWr, WcStatus, WrOpcode
+from bluebridge.host_tools.analyzer.wire_check.capture import Capture
+from bluebridge.host_tools.analyzer.wire_check.causes import Cause, Causes
+from bluebridge.host_tools.analyzer.wire_check.checker import Checker
+from bluebridge.host_tools.analyzer.wire_check.rules import Seen
 from bluebridge.host_tools.lab import hardware
 from tests.wire import test_hca_traffic
 from tests.wire.players import PATTERN, SIZE, Player, connected
@@ -148,6 +153,40 @@ def test_the_counters_of_both_adapters_tell_what_was_lost(
     a.expect(OK)
     assert counters(contexts[0]) == {"sq_num_oos": 1, "sq_num_to": 1}
     assert counters(contexts[1])["rq_num_dup"] >= 1
+
+
+def test_time_outs_are_named_that_the_adapters_counted(
+    hca_server: tuple[ServerProcess, Path], contexts: tuple[Context, Context], control: Path
+) -> None:
+    """Lost answers cost time-outs, or show by the answers behind them; others are NAKs."""
+    before = checked(hca_server[1])
+    a, b = Player(contexts[0]), Player(contexts[1])
+    a.connect(b, timeout=8, retry_count=7)
+    b.connect(a, timeout=8, retry_count=7)
+    hardware.tell(control, "drop a direction=in count=1 opcode=ACK")
+    hardware.tell(control, "drop a direction=in probability=0.1 seed=5")
+    hardware.tell(control, "drop a direction=out probability=0.1 seed=6")
+    for opcode in (WrOpcode.RDMA_WRITE, WrOpcode.RDMA_READ) * 3:
+        a.send(opcode, [a.sge(0, SIZE)], b)
+        (wc,) = a.wait(1, timeout=20)
+        assert wc.status is OK
+    counted = counters(contexts[0])["sq_num_to"]
+    deadline = time.monotonic() + 10
+    while (found := checked(hca_server[1]) - before)[Cause.TIMEOUT] < counted:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+    assert found[Cause.TIMEOUT] == counted
+    assert found[Cause.NAK] and found[Cause.IMPLIED] and not found[Cause.UNTOLD]
+
+
+def checked(folder: Path) -> Counter[Cause]:
+    """Why senders went back, by the log; nobody breaks a rule."""
+    causes = Causes()
+    checker = Checker(causes=causes)
+    for seen in Capture(causes).read(folder / "log"):
+        assert isinstance(seen, Seen)
+        assert list(checker.take(seen)) == []
+    return causes.counts
 
 
 def counters(ctx: Context) -> dict[str, int]:

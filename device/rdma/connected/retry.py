@@ -108,7 +108,8 @@ class RetryingSender(ConnectedSender):
         self._timer = None
         if self.pending and self._alive():
             self._qp.port.diagnostics.add("sq_num_to")
-            self._again(f"no answer, retry {self.retries + 1} of {self._qp.retry_count}")
+            psn, retry = self.pending[0].psn, f"retry {self.retries + 1} of {self._qp.retry_count}"
+            self._again(f"no answer for PSN {psn:#x}, {retry}")
 
     def _sequence_error(self) -> None:
         """Send all pending requests again, because the responder misses one."""

@@ -19,7 +19,7 @@ _ERF_SIZE = 16
 _ERF_INFINIBAND = 21
 _ERF_VARYING = 4  # the record is as long as the packet
 
-_COMMENT, _NAME, _RESOLUTION, _APPLICATION = 1, 2, 9, 4
+_COMMENT, _NAME, _RESOLUTION, _APPLICATION, _DROPPED = 1, 2, 9, 4, 4
 
 
 class PcapngWriter:
@@ -74,8 +74,10 @@ def _padded(data: bytes) -> bytes:
     return data + bytes(-len(data) & 3)
 
 
-MOST: Final = 1 << 28
+MOST: Final = 1 << 24
 """Greatest size of a block in bytes, far more than that of any packet."""
+_MOST_INTERFACES: Final = 1 << 12
+_MOST_NAME: Final = 256
 
 _MICROSECONDS: Final = 6
 _POWER_OF_TWO: Final = 0x80
@@ -83,13 +85,17 @@ _POWER_OF_TWO: Final = 0x80
 
 @dataclass(slots=True)
 class Packet:
-    """A packet: `length` bytes, of which `data` were captured; `time` in ns since 1970."""
+    """A packet: `length` bytes, of which `data` were captured; `time` in ns since 1970.
+
+    `lost` is how many packets in front of it the capture says it lacks.
+    """
 
     interface: str
     link: int
     time: int
     data: bytes
     length: int
+    lost: int = 0
 
 
 @dataclass(slots=True)
@@ -117,7 +123,7 @@ def packets(file: BinaryIO) -> Iterator[Packet]:
         body = head[8:] + file.read(size - len(head))
         if len(body) != size - 8:
             raise _damaged()
-        if kind == INTERFACE:
+        if kind == INTERFACE and len(interfaces) < _MOST_INTERFACES:
             interfaces.append(_interface(order, body[:-4]))
         elif kind == PACKET:
             yield _packet(order, body[:-4], interfaces)
@@ -130,7 +136,7 @@ def _interface(order: str, body: bytes) -> _Interface:
     found = dict(_options(order, body[8:]))
     resolution = (found.get(_RESOLUTION) or bytes((_MICROSECONDS,)))[0]
     base = 2 if resolution & _POWER_OF_TWO else 10
-    name = found.get(_NAME, b"").decode(errors="replace")
+    name = found.get(_NAME, b"")[:_MOST_NAME].decode(errors="replace")
     return _Interface(name, link, base ** (resolution & ~_POWER_OF_TWO))
 
 
@@ -144,7 +150,11 @@ def _packet(order: str, body: bytes, interfaces: list[_Interface]) -> Packet:
         raise _damaged()
     interface = interfaces[number]
     time = (high << 32 | low) * 10**9 // interface.ticks
-    return Packet(interface.name, interface.link, time, data, length)
+    lost = 0
+    for code, value in _options(order, body[head.size + kept + (-kept & 3) :]):
+        if code == _DROPPED:
+            lost = int.from_bytes(value, "little" if order == "<" else "big")
+    return Packet(interface.name, interface.link, time, data, length, lost)
 
 
 def _options(order: str, data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -193,7 +203,7 @@ def _pcap(file: BinaryIO) -> Iterator[Packet]:
         if len(head) < record.size:
             raise _damaged()
         seconds, parts, kept, length = record.unpack(head)
-        data = file.read(min(kept, MOST))
+        data = file.read(kept) if kept <= MOST else b""
         if len(data) != kept:
             raise _damaged()
         yield Packet("", link, seconds * 10**9 + parts * unit, data, length)

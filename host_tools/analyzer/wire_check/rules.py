@@ -98,7 +98,8 @@ RESPONSES: Final = frozenset(
 class Seen:
     """Packet `number` of a capture, at `time` in ns, for queue pair `qpn` at GID `target`.
 
-    `marked` says that a switch met congestion, `migrated` is MigReq.
+    `marked` says that a switch met congestion, `migrated` is MigReq. A log also has the
+    `function` that sent it and, of a request, the queue pair `sender`; 0 if it is not known.
     """
 
     number: int
@@ -109,6 +110,8 @@ class Seen:
     packet: TransportPacket
     marked: bool = False
     migrated: bool = True
+    function: str = ""
+    sender: int = 0
 
     @property
     def is_answer(self) -> bool:

@@ -2,45 +2,66 @@
 
 from __future__ import annotations
 
+import io
 import json
 import struct
+import tracemalloc
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from bluebridge.device.layout.net.roce import PSN_MASK, SERVICE_MASK, BthOpcode, Op, Syndrome
+from bluebridge.device.layout.net.roce import (
+    PSN_MASK,
+    SERVICE_MASK,
+    BthOpcode,
+    Op,
+    Syndrome,
+    ack_timeout_us,
+)
+from bluebridge.device.packets.carriers import Frame
 from bluebridge.device.packets.reader import read_packet
 from bluebridge.device.packets.transport import TransportPacket, read_transport
+from bluebridge.device.rdma.by_packets.requester import Limits
+from bluebridge.host_tools.analyzer.pcap.pcapng import PcapngWriter
+from bluebridge.host_tools.analyzer.wire_check import checker as checker_module
+from bluebridge.host_tools.analyzer.wire_check.causes import Cause, Causes
 from bluebridge.host_tools.analyzer.wire_check.checker import Checker
-from bluebridge.host_tools.analyzer.wire_check.requests import Cause
 from bluebridge.host_tools.analyzer.wire_check.rules import TOLERATED, Rule, Seen, tolerance
 from bluebridge.host_tools.cli import main
 from tests.models.packet_weather import MTU, READABLE, Link, Weather, request_of
-from tests.unit.rdma.test_packet_weather import run
+from tests.unit.rdma.test_packet_weather import lost_once, run
 
 CALM = Weather(0, 0, 0, 0)
+TIMEOUT = round(ack_timeout_us(Limits().timeout) * 1000)
+ANSWERED = (Cause.NAK, Cause.RNR, Cause.IMPLIED)
+"""Causes that are answers."""
 BTH = 42
 """Where the BTH of a frame begins: behind Ethernet, IPv4 and UDP."""
 STEP = 1000
 """Nanoseconds from a packet to the next."""
 
 
-def seen(frames: Sequence[bytes]) -> list[Seen]:
+def seen(frames: Sequence[bytes], times: Sequence[float] = ()) -> list[Seen]:
     """Frames as the checker takes them."""
     found = []
     for number, frame in enumerate(frames, 1):
         wire = read_packet(frame)
         place = wire.sgid, wire.dgid, wire.target_qpn
-        found.append(Seen(number, number * STEP, *place, read_transport(wire)))
+        when = round(times[number - 1] * 1e9) if times else number * STEP
+        found.append(Seen(number, when, *place, read_transport(wire)))
     return found
 
 
-def checked(packets: Sequence[Seen], interval: int = 0) -> tuple[list[Rule], Checker]:
+def checked(
+    packets: Sequence[Seen], interval: int = 0, causes: Causes | None = None
+) -> tuple[list[Rule], Checker]:
     """The rules that packets break, and the checker."""
-    checker = Checker(interval)
+    checker = Checker(interval, causes)
     return [each.rule for packet in packets for each in checker.take(packet)], checker
 
 
@@ -70,13 +91,81 @@ def traffic_frames(*lost: int) -> list[bytes]:
 
 
 def test_own_traffic_in_any_weather_breaks_no_rule() -> None:
-    causes = set()
+    """Whoever knows the time-out of the senders is told which retransmissions it caused."""
+    timed, named = Counter[Cause](), Counter[bool]()
     for seed in range(60):
-        broken, checker = checked(seen(run(seed).frames))
-        assert broken == [], f"seed {seed}"
-        assert checker.unpaired == 0
-        causes |= {each.cause for each in checker.went_back}
-    assert causes == set(Cause)
+        link = run(seed)
+        packets = seen(link.frames, link.times)
+        broken, checker = checked(packets)
+        assert (broken, checker.unpaired) == ([], 0), f"seed {seed}"
+        assert not checker.causes.counts[Cause.TIMEOUT], "any other cause is as likely"
+        _, checker = checked(packets, causes=Causes(TIMEOUT))
+        for back in checker.causes.went_back:
+            expired = back.number - 1 in link.expired
+            timed[back.cause] += 1
+            named[expired] += back.cause is not Cause.UNTOLD
+            assert back.cause in (Cause.UNTOLD, *([Cause.TIMEOUT] if expired else ANSWERED))
+    assert timed.keys() == set(Cause)
+    assert named[True] and named[False] > timed[Cause.UNTOLD]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_capture_may_begin_anywhere(seed: int) -> None:
+    """Whatever was before: messages, READs, retransmissions, NAKs."""
+    link = run(seed)
+    packets = seen(link.frames, link.times)
+    for start in range(len(packets)):
+        broken, _ = checked(packets[start:])
+        assert broken == [], f"without the first {start} packets"
+
+
+def test_a_capture_that_lacks_its_beginning_is_judged_after_a_while() -> None:
+    """A second without a contradiction: whatever was under way before has been answered."""
+    link = Link(0, CALM)
+    link.remote.receives = 9
+    for number in range(9):
+        link.at(number / 4, partial(link.post, request_of(number, Op.SEND, 5 * MTU)))
+    link.run()
+    packets = seen(link.frames, link.times)[2:]
+    assert checked(packets)[0] == []
+    for number, rules in ((1, []), (-1, [Rule.SKIP])):
+        lacking = list(packets)
+        without(BthOpcode.RC_SEND_MIDDLE, number)(lacking)
+        assert checked(lacking)[0] == rules
+
+
+def test_a_capture_may_lack_packets_in_its_middle() -> None:
+    packets = traffic()
+    for start in range(len(packets)):
+        for end in range(start, len(packets)):
+            checker = Checker()
+            broken = [each for packet in packets[:start] for each in checker.take(packet)]
+            checker.gap()
+            broken += [each for packet in packets[end:] for each in checker.take(packet)]
+            assert broken == []
+
+
+def test_a_lost_answer_of_an_atomic_is_no_time_out() -> None:
+    """The answer behind it shows that it is missing."""
+    link = Link(0, CALM)
+    lost_once(link, 2)
+    for number in range(2):
+        at = 2 * READABLE - 8
+        link.post(request_of(number, Op.FETCH_ADD, 8, va=at, operands=(1, 0)))
+    link.run()
+    for causes in (Causes(), Causes(TIMEOUT)):
+        _, checker = checked(seen(link.frames, link.times), causes=causes)
+        assert [each.cause for each in checker.causes.went_back] == [Cause.IMPLIED]
+
+
+def test_an_adapter_that_tells_of_a_time_out_is_believed() -> None:
+    packets = [replace(each, function="a") for each in traffic(1)]
+    (back,) = checked(packets)[1].causes.went_back
+    assert back.cause is Cause.NAK
+    causes = Causes()
+    causes.tell("a", back.psn, back.time)
+    _, checker = checked(packets, causes=causes)
+    assert [each.cause for each in checker.causes.went_back] == [Cause.TIMEOUT]
 
 
 def first_nak(packets: Sequence[Seen]) -> int:
@@ -88,7 +177,7 @@ def test_times_of_a_retransmission() -> None:
     """The NAK names what was lost; detection begins with the first packet behind it."""
     packets = traffic(1)
     broken, checker = checked(packets)
-    (back,) = checker.went_back
+    (back,) = checker.causes.went_back
     nak = packets[first_nak(packets)]
     again = packets[back.number - 1]
     assert (broken, back.cause, back.psn) == ([], Cause.NAK, nak.packet.psn)
@@ -102,7 +191,7 @@ def test_a_queue_pair_that_connects_again_begins_at_another_psn() -> None:
         second[at] = replace(each, packet=packet)
     broken, checker = checked(first + second)
     assert (broken, checker.unpaired, checker.connections) == ([], 0, 2)
-    assert [each.cause for each in checker.went_back] == [Cause.NAK] * 2
+    assert [each.cause for each in checker.causes.went_back] == [Cause.NAK] * 2
 
 
 def place(packets: Sequence[Seen], opcode: BthOpcode, number: int = 0) -> int:
@@ -239,6 +328,31 @@ def test_a_connection_without_answers_takes_none_of_anothers() -> None:
     assert (broken, checker.unpaired) == ([], 0)
 
 
+def test_an_answer_without_bytes_before_the_path_mtu_is_known() -> None:
+    """A READ whose answer begins with an empty FIRST."""
+    link = Link(0, CALM)
+    link.post(request_of(0, Op.READ, 5 * MTU, va=READABLE))
+    link.run()
+    packets = seen(link.frames)
+    changed(BthOpcode.RC_READ_RESPONSE_FIRST, payload=b"")(packets)
+    assert checked(packets)[0] == [Rule.READ_SIZE]
+
+
+def test_what_a_checker_remembers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flow that is forgotten and goes on is one whose beginning is not known."""
+    monkeypatch.setattr(checker_module, "MOST_FLOWS", 3)
+    monkeypatch.setattr(checker_module, "MOST_PACKETS", 20)
+    packets = traffic(1)
+    many = []
+    for number in range(6):
+        many.append([replace(each, qpn=each.qpn + 10 * number) for each in packets])
+    rows = [[each for each in row if not each.is_answer] for row in many]
+    mixed = [each for step in zip(*rows, strict=True) for each in step]
+    broken, checker = checked(mixed)
+    assert broken == []
+    assert checker.connections > 6
+
+
 # -- the command ----------------------------------------------------------------------------------
 
 
@@ -269,6 +383,50 @@ def test_the_command_names_packets(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["check", "wire", str(bad), "--json", "--tolerate", "loss"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert [each["rule"] for each in found["violations"]] == ["refused"]
+
+
+def test_a_packet_that_claims_any_length_costs_no_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = traffic_frames()[0]
+    path = capture(tmp_path / "huge.pcap", [frame, frame[:74]])
+    whole = bytearray(path.read_bytes())
+    whole[-78:-74] = 0xFFFFFFFF.to_bytes(4, "little")
+    path.write_bytes(whole)
+    tracemalloc.start()
+    try:
+        main(["check", "wire", str(path)])
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert "of 1 packets the end is missing" in capsys.readouterr().out
+
+
+def test_a_capture_that_says_what_it_lacks_is_judged_anew_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As dumpcap writes it: option 4 of a packet counts those before it that were dropped."""
+    frames = traffic_frames()
+    file = io.BytesIO()
+    writer = PcapngWriter(file)
+    for frame in frames[:1]:
+        writer.write("a", 0, Frame(1, frame, len(frame)))
+    for dropped in (0, 2):
+        path = tmp_path / f"lacks-{dropped}.pcapng"
+        option = struct.pack("<HHQI", 4, 8, dropped, 0) if dropped else b""
+        blocks = [packet_block(frames[3], option), *map(packet_block, frames[4:])]
+        path.write_bytes(file.getvalue() + b"".join(blocks))
+        assert main(["check", "wire", str(path)]) == (0 if dropped else 1)
+        said = capsys.readouterr().out
+        assert ("at 1 places packets are missing" in said) is bool(dropped)
+        assert ("x skip" in said) is not dropped
+
+
+def packet_block(frame: bytes, options: bytes = b"") -> bytes:
+    """An enhanced packet block."""
+    size = 32 + len(frame) + (-len(frame) & 3) + len(options)
+    head = struct.pack("<IIIIIII", 6, size, 0, 0, 0, len(frame), len(frame))
+    return head + frame + bytes(-len(frame) & 3) + options + struct.pack("<I", size)
 
 
 def test_cut_frames_are_read_and_counted(

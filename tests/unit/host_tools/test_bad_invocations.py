@@ -53,6 +53,7 @@ BAD = [
     ("up --driver kernel --sm none", USAGE, "--sm is about InfiniBand; add --link"),
     ("up --capture=-5", USAGE, "is no number of bytes, 0 or more"),
     ("up --capture=x", USAGE, "is no number of bytes, 0 or more"),
+    ("up --capture=16777217", USAGE, "is more than a log keeps, 16777216 bytes"),
     ("up --sm none", USAGE, "add --link infiniband"),
     ("up --link infiniband", USAGE, "add --driver kernel"),
     ("up --link token-ring", USAGE, "choose from"),
