@@ -93,6 +93,10 @@ class PacketCarrier(ABC):
         """
 
     @abstractmethod
+    def crowded(self, address: bytes) -> bool:
+        """Return True while much waits for the port with this address: data had better wait."""
+
+    @abstractmethod
     def settle(self, action: Callable[[], None]) -> Cancellable:
         """Call an action when what is under way inside the process has arrived."""
 

@@ -15,7 +15,7 @@ from bluebridge.device.packets.reader import WirePacket, read_packet
 from bluebridge.device.rdma.by_packets.packet_wire import PacketWire
 from bluebridge.device.rdma.by_packets.sender import PacketSender
 from tests.models.faulty_pair import parsed
-from tests.models.rdma_node import Node, Pair, SendOpcode, data, gid_table, remote
+from tests.models.rdma_node import Node, Pair, SendOpcode, TestQp, data, gid_table, remote
 from tests.models.watched_fabric import WatchedFabric
 
 SIZE = 1 << 18
@@ -47,13 +47,21 @@ class PacketPair(Pair):
             self.rules.add_link(name, name, wire, self.fabric)
         self.watched.watch = self._note
         self.qa, self.qb = self.a.create_qp(0x240), self.b.create_qp(0x250)
-        v2 = {"roce_mode": ROCE_MODE_V2}
-        self.a.to_rtr(self.qa, self.b, self.qb.qpn, **v2)
-        self.b.to_rtr(self.qb, self.a, self.qa.qpn, **v2)
-        self.a.to_rts(self.qa)
-        self.b.to_rts(self.qb)
+        self._connect(self.qa, self.qb)
         self.source, self.lkey = self.a.memory(SIZE)
         self.target, self.rkey = self.b.memory(SIZE)
+
+    def _connect(self, qa: TestQp, qb: TestQp, **more: int) -> None:
+        self.a.to_rtr(qa, self.b, qb.qpn, roce_mode=ROCE_MODE_V2, **more)
+        self.b.to_rtr(qb, self.a, qa.qpn, roce_mode=ROCE_MODE_V2, **more)
+        self.a.to_rts(qa)
+        self.b.to_rts(qb)
+
+    def connected(self, qpn: int, **more: int) -> TestQp:
+        """One more queue pair of A, whose peer has the same number."""
+        qa, qb = (node.create_qp(qpn, log_cq=2) for node in (self.a, self.b))
+        self._connect(qa, qb, **more)
+        return qa
 
     def _note(self, source: FabricPort, message: Message) -> bool:
         if isinstance(message, Frames):

@@ -240,6 +240,13 @@ class PacketWire(PacketCarrier):
                 self._take_soon()
                 return
 
+    def crowded(self, address: bytes) -> bool:
+        """Return True while an inbox of this process that has the address is half full."""
+        for wire in self._neighbours:
+            if address in wire._own and 2 * wire._waiting > MOST_WAITING:
+                return True
+        return False
+
     # -- what is late ---------------------------------------------------------------------------
 
     def settle(self, action: Action) -> Settling:

@@ -24,6 +24,8 @@ from bluebridge.device.rdma.work import ReceiveWork
 
 BURST: Final = 32
 """Most packets of answers that are made in one turn of the loop."""
+CROWDED_SECONDS: Final = 0.001
+"""Seconds until data of a read are offered again to a port for which much waits."""
 MOST_HELD: Final = 1 << 20
 """Most bytes of one queue pair's requests that wait for a read to be answered.
 
@@ -113,6 +115,10 @@ class PacketReceiver(Responder):
     def _answer_packets(self, responder: PacketResponder) -> None:
         """Send a burst of the answers that are due, and the others in later turns."""
         qp, engine = self._qp, self._qp.engine
+        if responder.reads and qp.port.crowded(qp.route.dmac):
+            self._scheduled = True
+            qp.bus.call_later(CROWDED_SECONDS, self._answer_more)
+            return
         pacer = engine.pacer if isinstance(engine, PacketSender) else None
         if pacer is None:
             self._leave(responder.answers(BURST))

@@ -50,6 +50,8 @@ from bluebridge.device.rdma.work import SendWork, WorkError
 
 LEAST_TIMEOUT: Final = 0.02
 """Shortest acknowledge time-out in seconds: both ends may share one processor with two guests."""
+WINDOW_BYTES: Final = 1 << 17
+"""Most bytes of packets without an answer, so that an inbox has room for those of many senders."""
 PATIENT_US: Final = 500_000.0
 """Microseconds up to which a shorter acknowledge time-out may be stretched."""
 SERVICES: Final = {Role.RC: RELIABLE_SERVICE, Role.UC: UNRELIABLE_SERVICE, Role.XRC: XRC_SERVICE}
@@ -165,12 +167,15 @@ class PacketSender(ConnectedSender):
 
     def _limits(self) -> Limits:
         qp = self._qp
+        window = min(WINDOW, WINDOW_BYTES // qp.mtu)
         return Limits(
             mtu=qp.mtu,
             timeout=qp.ack_timeout,
             retries=qp.retry_count,
             rnr_retries=qp.rnr_retry,
             reads=qp.read_limit,
+            window=window,
+            ack_every=window // 2,
             time_factor=stretched(self._time_factor, qp.ack_timeout),
             reliable=self._reliable,
         )

@@ -128,6 +128,10 @@ class Port(PacketPort):
             text = f"port {self.number}: dropped a packet, too much waits for it ({count} so far)"
             self._bus.note(Kind.NOTE, text, self.number)
 
+    def crowded(self, address: bytes) -> bool:
+        """Return True while much waits for the port with this address."""
+        return self._packets is not None and self._packets.crowded(address)
+
     def settle(self, action: Callable[[], None]) -> Cancellable | None:
         """Call an action when the packets under way inside the process have arrived."""
         return None if self._packets is None else self._packets.settle(action)

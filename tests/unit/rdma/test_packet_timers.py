@@ -66,3 +66,18 @@ def test_what_an_inbox_has_no_room_for_is_in_the_log() -> None:
     assert pair.wires[1].overrun > 100
     told = [text for _, text, _ in pair.b.host.notes if "dropped a packet" in text]
     assert told[0].startswith("port 1: ") and 99 <= len(told) < pair.wires[1].overrun
+
+
+@pytest.mark.parametrize("opcode", [SendOpcode.RDMA_WRITE, SendOpcode.RDMA_READ])
+def test_long_messages_of_many_queue_pairs_fit_into_an_inbox(opcode: SendOpcode) -> None:
+    """Nobody takes the packets for a while, which are of the largest path MTU."""
+    pair = PacketPair()
+    pairs = [pair.connected(0x300 + number, mtu=5) for number in range(40)]
+    for qa in pairs:
+        pair.a.post_send(qa, opcode, pair.segments(SIZE))
+    for _ in range(100):
+        pair.b.host.run(STEP)
+    assert [wire.overrun for wire in pair.wires] == [0, 0]
+    pair.run(0.1)
+    assert [pair.a.statuses(qa) for qa in pairs] == [[0]] * len(pairs)
+    assert not {"sq_num_to", "sq_num_oos"} & pair.a.port.diagnostics.counts.keys()
