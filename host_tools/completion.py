@@ -17,6 +17,7 @@ from bluebridge.device.buslog.reader import Filter, LogReader
 from bluebridge.device.buslog.record import MARK
 from bluebridge.device.fabric import fault_words
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.mlx4.faults import BY_NAME
 from bluebridge.device.layout.net.roce import Op
 from bluebridge.host_tools import arguments
 from bluebridge.host_tools.analyzer.event_lines import KINDS
@@ -49,6 +50,8 @@ def answer() -> None:
     for action in _actions(parser):
         if isinstance(action.metavar, str) and action.metavar.startswith("GUEST"):
             action.completer = _guests  # type: ignore[attr-defined]
+        elif (command, action.dest) == ("fault", "name"):
+            action.completer = _faults  # type: ignore[attr-defined]
         elif action.dest == "folder" and action.metavar == "DIR":
             action.completer = _logs  # type: ignore[attr-defined]
         elif known := _SEVERAL.get((command, action.dest)):
@@ -103,6 +106,10 @@ def _marks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[st
     notes = LogReader(folders[-1]).events(Filter(kinds=frozenset((Kind.NOTE,))))
     head = MARK.decode()
     return list({e.text.removeprefix(head): None for e in notes if e.text.startswith(head)})
+
+
+def _faults(**_: object) -> list[str]:
+    return [*BY_NAME, "armed", "clear"]
 
 
 def _guests(**_: object) -> list[str]:

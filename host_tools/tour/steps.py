@@ -137,10 +137,11 @@ _INTRODUCTION = """# Tour: what an RDMA adapter does
     bluebridge tour
 
 This starts two guests, does what is below, and prints for each step the lines of the bus log that
-show it, with an address that plays them in a browser. It takes a few minutes, waits for Enter
-between the steps, and ends the guests. Each step is checked: the command fails when the log does
-not have what is said here. This page is made from the same data (`host_tools/tour/steps.py`). The
-program that runs in the guests is `host_tools/tour/guest_program.py`.
+show it, with an address that plays them in a browser while the tour lasts. It takes a few minutes,
+waits for Enter between the steps, and ends the guests. Each step is checked: the command fails when
+the log does not have what is said here. This page is made from the same data
+(`host_tools/tour/steps.py`). The program that runs in the guests is
+`host_tools/tour/guest_program.py`.
 """
 _END = """## Where to go from here
 

@@ -155,6 +155,7 @@ def main(options: argparse.Namespace) -> int:
         bluebridge("ntb", "demo", *(["--quiet"] if options.quiet else []))
     more = "" if options.bridge else "`--bridge` shows a bridge as well, "
     print(f"\nThat was the tour; {more}docs/verbs.md has a program of thirty lines.")
+    print(f"Its addresses end here. `bluebridge web {pair.logs}` plays the same log.")
     return 0
 
 

@@ -50,7 +50,9 @@ def _data(
     log = length(reader)  # behind the activities: the log may still grow
     log["timeline"] = timeline(reader, log["begin"], log["seconds"])
     log["moments"] = moments(reader)
-    what = "activities" if not kind else f"activities of the kind {kind}"
+    what = "activity" if len(activities) == 1 else "activities"
+    if kind:
+        what += f" of the kind {kind}"
     said = f"{len(activities)} {what}, of events {found.first} to {max(found.first, found.end - 1)}"
     said += f" of a log of {max(log['end'], found.end)} events"
     if not found.done or found.first > first:

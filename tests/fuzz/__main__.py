@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import math
 import os
 import random
 import subprocess
@@ -23,6 +22,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 
 from tests.fuzz import mutate, targets
 
@@ -79,10 +79,10 @@ def fuzz(names: list[str], options: argparse.Namespace) -> int:
     share = options.seconds * workers / sum(SHARES.get(name, 1) for name in names)
     FINDINGS.mkdir(exist_ok=True)
     before = set(_findings())
-    until = time.monotonic() + options.seconds if options.brief else math.inf
+    plan = Plan({name: share * SHARES.get(name, 1) for name in names}, options.seconds, workers)
     with ThreadPoolExecutor(workers) as pool:  # the longest first, so that all end together
         order = sorted(random.sample(names, len(names)), key=lambda name: -SHARES.get(name, 1))
-        statuses = list(pool.map(lambda name: _report(name, share, until), order))
+        statuses = list(pool.map(lambda name: _report(name, plan, brief=options.brief), order))
     found = sorted(set(_findings()) - (before if options.brief else set()))
     for path in found:
         name = max((each for each in targets.TARGETS if path.name.startswith(each)), key=len)
@@ -92,26 +92,55 @@ def fuzz(names: list[str], options: argparse.Namespace) -> int:
     return 1 if found or any(statuses) else 0
 
 
+class Plan:
+    """The seconds of each target, which get shorter when targets before it took longer."""
+
+    def __init__(self, seconds: dict[str, float], limit: float, workers: int) -> None:
+        self._seconds, self._workers = seconds, workers
+        self._until = time.monotonic() + limit
+        self._begun: dict[str, float] = {}
+        self._lock = Lock()
+
+    def begin(self, name: str) -> float:
+        """Return the seconds of a target that begins now; none are left for 0 or less."""
+        with self._lock:
+            now = time.monotonic()
+            wanted = sum(
+                max(0.0, seconds - now + self._begun.get(each, now))
+                for each, seconds in self._seconds.items()
+            )
+            self._begun[name] = now
+            late = (self._until - now) * self._workers / wanted
+            return self._seconds[name] * min(1.0, late)
+
+    def end(self, name: str) -> None:
+        """Note that a target has ended."""
+        with self._lock:
+            del self._seconds[name]
+
+
 def _findings() -> Iterator[Path]:
     return (path for path in FINDINGS.glob("*") if path.is_file())
 
 
-def _report(name: str, share: float, until: float) -> int:
-    """Fuzz a target unless it is too late, which is for the brief runs, and say what came of it."""
-    if time.monotonic() >= until:
-        print(f"{name}: no time left")
-        return 0
-    status, said = _one(name, share, until < math.inf)
+def _report(name: str, plan: Plan, *, brief: bool) -> int:
+    """Fuzz a target and say what came of it; one that a brief run has no time for has failed."""
+    seconds = plan.begin(name)
+    if brief and seconds <= 0:
+        print(f"{name}: never ran, this machine is too slow: more --seconds", flush=True)
+        return 1
+    status, said = _one(name, seconds, brief)
+    plan.end(name)
     print(said, flush=True)
     return status
 
 
-def _one(name: str, share: float, brief: bool) -> tuple[int, str]:
+def _one(name: str, planned: float, brief: bool) -> tuple[int, str]:
     """Fuzz a target from its corpus, then, unless `brief`, keep what reaches more.
 
     The exit status of either that did not end well, else 0, and a line about both.
     """
-    seconds = max(1, round(share * SHARES.get(name, 1)) - START_SECONDS)
+    seconds = max(1, round(planned) - START_SECONDS)
     corpus = CORPUS / name
     corpus.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as work:

@@ -21,7 +21,7 @@ def _serve(machine: Vm) -> None:
     ip = "192.168.69.127" if machine.name == "a" else "192.168.69.128"
     daemon = f"python3 -m bluebridge.guest.protocols.krping.control --ip {ip} --log {LOG}"
     machine.console.run(f"({daemon} </dev/null >/dev/null 2>/tmp/errors & echo $! > /tmp/pid)")
-    _until(machine, f"[ -e {FILE} ]")
+    _until(machine, f"[ -L {FILE} ]")  # what is written now waits for the device
 
 
 def _end(machine: Vm) -> None:

@@ -14,6 +14,12 @@ def test_the_tour_shows_what_it_says(bluebridge: Commands) -> None:
     said = bluebridge.good("tour", "--no-pause", "--quiet")
     places = [said.index(f"{n} of {len(STEPS)}: {step.title}") for n, step in enumerate(STEPS, 1)]
     assert places == sorted(places)
-    for text in ("NAK_REMOTE_ACCESS", "rule 1 drops", "MSI-X vector", "played in a browser"):
+    for text in (
+        "NAK_REMOTE_ACCESS",
+        "rule 1 drops",
+        "MSI-X vector",
+        "played in a browser",
+        "addresses end",
+    ):
         assert text in said
     assert "nothing runs" in bluebridge.good("ps")

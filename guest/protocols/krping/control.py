@@ -15,6 +15,7 @@ import select
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
@@ -123,26 +124,26 @@ class KrpingCommands:
 
 
 @contextlib.contextmanager
-def control_file(path: Path, host: Host) -> Iterator[ControlFile]:
-    """Put the file in place at `path` and take it away afterwards; `OSError` when it cannot be.
+def placed(path: Path) -> Iterator[int]:
+    """Mount the file system, and put the file in place at `path`; taken away afterwards.
 
-    The file system is mounted on a hidden directory beside `path`, which becomes a link to the
-    file in it, since a file system is mounted on a directory.
+    Gives the descriptor for a `ControlFile`. Who opens the file meanwhile waits until it is served.
+    The file system is on a hidden directory beside `path`, which becomes a link to the file in it,
+    since a file system is mounted on a directory. Raises `OSError`.
     """
     directory = path.with_name(f".{path.name}")
     if path.exists() and not path.is_symlink():
-        raise FileExistsError(errno.EEXIST, f"{path} exists and is not ours: remove it first")
+        reason = f"{path} is another file: remove it; write to it once it is a link (test -L)"
+        raise FileExistsError(errno.EEXIST, reason)
     directory.mkdir(mode=0o755, exist_ok=True)
     try:
         with mounted(directory, "krping") as connection:
-            file = ControlFile(connection, NAME, KrpingCommands(host))
             try:
                 path.unlink(missing_ok=True)
                 path.symlink_to(directory / NAME)
-                yield file
+                yield connection
             finally:
                 path.unlink(missing_ok=True)
-                file.close()
     finally:
         with contextlib.suppress(OSError):
             directory.rmdir()
@@ -162,22 +163,24 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         ipaddress.ip_address(given.ip)
         need_fuse()
-        log = Log(path=given.log, debugging=given.debug)
-        host = host_of(open_chosen(given, lambda: open_hca(VfioBus()), wait=False), given.ip, log)
-    except (OSError, ValueError, DeviceError, MemoryError) as error:
-        print(f"krping: {error}", file=sys.stderr)
-        return 1
-    try:
-        with control_file(Path(given.path), host) as file:
+        # Ahead of the device, for which a script does not wait: it would make a plain file.
+        with placed(Path(given.path)) as connection, ExitStack() as owned:
+            closing = owned.enter_context(ExitStack())
+            closing.callback(os.close, connection)
+            log = Log(path=given.log, debugging=given.debug)
+            owned.callback(log.close)
+            device = open_chosen(given, lambda: open_hca(VfioBus()), wait=False)
+            host = host_of(device, given.ip, log)
+            owned.callback(host.close)
+            file = ControlFile(connection, NAME, KrpingCommands(host))
+            closing.pop_all()
+            owned.callback(file.close)
             on_signals(file.stop)
             log.note(f"write commands to {given.path}")
             file.serve()
-    except OSError as error:
+    except (OSError, ValueError, DeviceError, MemoryError) as error:
         print(f"krping: {error}", file=sys.stderr)
         return 1
-    finally:
-        host.close()
-        log.close()
     return 0
 
 

@@ -57,6 +57,9 @@ def main(arguments: argparse.Namespace) -> int:
         print("\n".join(lines))
     except BrokenPipeError:  # the reader has closed the pipe, as in `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if arguments.table is not None:
+        for gap in tables.gaps(tables.TABLES[arguments.table], samples):
+            print(gap, file=sys.stderr)
     for folder, each in zip(folders, samples, strict=True):
         if each.dropped:
             print(f"{folder}: the oldest events were dropped", file=sys.stderr)

@@ -188,6 +188,20 @@ def compare(table: StudyTable, logs: Sequence[Samples]) -> list[Compared]:
     return [_compare(row, logs, (Setting.DOORBELL, other)) for row in table.rows]
 
 
+def gaps(table: StudyTable, logs: Sequence[Samples]) -> Iterator[str]:
+    """Yield a line for each row whose payloads are in the logs for less than half of its range."""
+    for row in table.rows:
+        sizes = {
+            size
+            for samples in logs
+            for operation, size, _ in samples.groups
+            if operation == STUDIED and row.low <= size <= row.high
+        }
+        if sizes and 2 * (max(sizes) - min(sizes)) < row.high - row.low:
+            there = f"{min(sizes)} to {max(sizes)}" if len(sizes) > 1 else str(*sizes)
+            yield f"row of {row.low} to {row.high} bytes: the logs have only {there} bytes of it"
+
+
 def _compare(row: StudyRow, logs: Sequence[Samples], settings: Sequence[Setting]) -> Compared:
     found: dict[str, list[float]] = {"latency": [], "cpu": []}
     for setting in settings:

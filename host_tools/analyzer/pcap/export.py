@@ -143,7 +143,7 @@ def _report(path: Path, summary: Summary) -> str:
     if summary.partial:
         text += (
             f"; of {summary.partial} the log kept the beginning only, "
-            "a larger --capture BYTES of the device server keeps more"
+            "`bluebridge up --capture` with a larger BYTES keeps more"
         )
     return text
 

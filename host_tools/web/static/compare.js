@@ -28,7 +28,7 @@ class Comparison {
     });
     const count = this.pairs.filter(pair => !pair.same).length;
     const cut = found.cut.some(each => each) ? "; the beginning of the logs only" : "";
-    $("state").textContent = (count ? `${count} of ${this.pairs.length} differ` : `alike: ${this.pairs.length} activities`) + cut;
+    $("state").textContent = (count ? `${count} of ${this.pairs.length} differ` : `alike: ${this.pairs.length} ${this.pairs.length === 1 ? "activity" : "activities"}`) + cut;
     this.draw();
   }
 

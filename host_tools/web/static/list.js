@@ -88,7 +88,7 @@ class List {
   said() {
     const log = this.log;
     const total = log.saved ?? `events ${this.first} to ${Math.max(this.first, this.end - 1)} of ${log.end}`;
-    const shown = log.saved && this.rows.length === this.all ? "" : `${this.rows.length} activities; `;
+    const shown = log.saved && this.rows.length === this.all ? "" : `${this.rows.length} ${this.rows.length === 1 ? "activity" : "activities"}; `;
     $("count").textContent = shown + total
       + (this.left ? `; ${this.left} events came too fast and are not listed: search finds them` : "");
     $("earlier").disabled = log.saved !== undefined || this.first <= log.first;

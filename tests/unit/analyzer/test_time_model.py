@@ -20,7 +20,7 @@ from bluebridge.host_tools.analyzer.model.model import (
     link_share,
     read_profile,
 )
-from tests.models.analysis_log import posted
+from tests.models.analysis_log import Sender, posted
 
 MINE = """\
 name = "mine"
@@ -155,6 +155,23 @@ def test_the_command_lists_profiles(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split(":")[0] for line in lines] == built_in()
     assert lines and NAMES
     assert all(f"{name} " in line for line in lines for name in NAMES)
+
+
+def test_a_row_whose_payloads_are_missing_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its time is that of the few payloads that are there, which the table does not show."""
+    folders = [tmp_path / by for by in ("doorbell", "blueflame")]
+    for folder in folders:
+        sender = Sender(folder)
+        for size in (4, 192):
+            sender.post(size, by=folder.name)
+        sender.post(300, by="doorbell")
+        sender.log.close()
+    assert run("--table", "3.1", *map(str, folders)) == 0
+    assert capsys.readouterr().err == (
+        "row of 193 to 1024 bytes: the logs have only 300 bytes of it\n"
+    )
 
 
 def test_a_log_cut_short_is_mentioned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -119,6 +119,7 @@ def _complete(line: str, runtime: Path) -> list[str]:
         ("bluebridge up --driver ", ["guest", "kernel", "none"]),
         ("bluebridge link a re", ["rewrite", "release", "remove", "restore"]),
         ("bluebridge log --view tra", ["traffic"]),
+        ("bluebridge fault a hung", ["hung-wr"]),
         ("bluebridge log --kind comm", ["command"]),
         ("bluebridge log --kind irq,comm", ["irq,command"]),
         ("bluebridge link a drop --kind da", ["datagram"]),
