@@ -32,6 +32,7 @@ class Route:
     flow_label: int = 0
     roce: int = 1  # version: 1 is Ethertype 0x8915, 2 is UDP
     image: bytes = field(default=b"", compare=False, repr=False)  # what the capture makes of it
+    overhead: int = field(default=0, compare=False, repr=False)  # `sizes`: bytes before the BTH
 
 
 Payload = Sequence[memoryview]

@@ -9,7 +9,8 @@ from bluebridge.device.fabric.addresses import PERMISSIVE, is_group, lid_of
 from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Datagram, Frames, Message
-from bluebridge.device.fabric.subnet.port import Change, PortAgent, PortCounters, size_of
+from bluebridge.device.fabric.sizes import size_of
+from bluebridge.device.fabric.subnet.port import Change, PortAgent, PortCounters
 from bluebridge.device.fabric.subnet.switch import Switch, SwitchPort
 from bluebridge.device.fabric.subnet.topology import EndPort, Topology
 from bluebridge.device.layout.ib.mad import NO_PORT, SWITCH_INFO
@@ -17,6 +18,8 @@ from bluebridge.device.layout.net.roce import SMI_QPN
 
 SWITCH_GUID = 0x0002C90300BB0000
 SWITCH_PORTS = 8
+WORD = 4
+"""Bytes in a word, in which ports count data."""
 
 
 class Watcher(Protocol):
@@ -169,8 +172,9 @@ class InfinibandFabric(LocalFabric):
     def _count(self, source: FabricPort, message: Message) -> None:
         if isinstance(message, Frames):
             return
-        packets, words, group = size_of(message)
-        address = message.route.dmac
+        packets, size = size_of(message)
+        words, address = size // WORD, message.route.dmac
+        group = isinstance(message, Datagram) and is_group(address)
         managing = isinstance(message, Datagram) and message.target_qpn == SMI_QPN
         if group or managing or address == PERMISSIVE:
             targets = self._targets(source, message)

@@ -9,9 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import IntFlag
 
-from bluebridge.device import pieces
-from bluebridge.device.fabric.addresses import is_group, lid_bytes
-from bluebridge.device.fabric.messages import Datagram, Frames, Message, Request, Response
+from bluebridge.device.fabric.addresses import lid_bytes
 from bluebridge.device.fabric.subnet import port_info
 from bluebridge.device.fabric.subnet.port_info import ManagementKey
 from bluebridge.device.layout.ib.link import (
@@ -28,11 +26,6 @@ from bluebridge.device.layout.ib.link import (
     WIDTH_4X,
 )
 from bluebridge.device.layout.ib.mad import PORT_INFO
-from bluebridge.device.layout.net.roce import Op
-
-PACKET_OVERHEAD = 30
-"""Number of bytes around a packet's payload: LRH, BTH, ICRC, VCRC; no extended headers."""
-WORD = 4
 
 
 @dataclass(slots=True)
@@ -67,22 +60,6 @@ class PortCounters:
         """Set all counters to zero."""
         for name in asdict(self):
             setattr(self, name, 0)
-
-
-def size_of(message: Message) -> tuple[int, int, bool]:
-    """Return packets and 4-byte words of a message, and whether it is for a group."""
-    if isinstance(message, Request):
-        asks = message.op is Op.READ
-        packets, length = (1, 0) if asks else (message.packets, message.length)
-    elif isinstance(message, Response):
-        packets, length = message.packets if message.read else 1, pieces.size(message.payload)
-    elif isinstance(message, Frames):
-        sizes = [len(frame) for train in message.trains for frame in train.frames]
-        return len(sizes), sum(sizes) // WORD, False
-    else:
-        packets, length = 1, len(message.payload)
-    group = isinstance(message, Datagram) and is_group(message.route.dmac)
-    return packets, (length + packets * PACKET_OVERHEAD) // WORD, group
 
 
 DEFAULT_PREFIX = 0xFE80 << 48

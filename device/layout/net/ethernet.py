@@ -15,6 +15,7 @@ VLAN_TAG_TYPES = (ETHERTYPE_VLAN.to_bytes(2, "big"), ETHERTYPE_SERVICE_VLAN.to_b
 """Ethertypes that begin a VLAN tag, as they stand in a frame."""
 BROADCAST = b"\xff" * 6
 HEADER_SIZE = 14
+TAG_SIZE = 4
 MIN_FRAME = 60
 NO_VLAN = 0xFFFF
 """VLAN id that stands for a frame without a tag."""

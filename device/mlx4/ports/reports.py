@@ -38,8 +38,6 @@ from bluebridge.device.layout.mlx4.ports import (
     CableStatus,
     LinkMode,
 )
-from bluebridge.device.layout.net.ethernet import HEADER_SIZE
-from bluebridge.device.layout.net.roce import BTH_SIZE, GRH_SIZE, ICRC_SIZE
 from bluebridge.device.mlx4.rings.event_queues import EventQueues
 from bluebridge.device.mlx4.settings.parameters import CommandError
 from bluebridge.device.rdma.ports.counters import FrameCounters, InterfaceCounter
@@ -126,8 +124,6 @@ def set_capabilities(port: Port, mailbox: bytes) -> None:
     port.agent.set_capabilities(get(mailbox, "capabilities"))
 
 
-HEADERS: Final = HEADER_SIZE + GRH_SIZE + BTH_SIZE + ICRC_SIZE
-"""Number of bytes of a RoCE v1 packet around its payload."""
 _NARROW: Final = 0xFFFFFFFF
 
 
@@ -164,9 +160,9 @@ def interface_statistics(counter: InterfaceCounter) -> bytes:
         IF_COUNTER.pack(
             interfaces=1,
             rx_frames=counter.rx_packets,
-            rx_bytes=counter.rx_bytes + counter.rx_packets * HEADERS,
+            rx_bytes=counter.rx_bytes,
             tx_frames=counter.tx_packets,
-            tx_bytes=counter.tx_bytes + counter.tx_packets * HEADERS,
+            tx_bytes=counter.tx_bytes,
         )
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from bluebridge.device.fabric.messages import ConnectedPacket, Request
+from bluebridge.device.fabric.sizes import size_of_packet
 from bluebridge.device.layout.net.roce import Op, Syndrome
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.pci.bus import DmaError
@@ -56,7 +57,7 @@ class PacketReceiver(Responder):
             return
         if not qp.established:
             self._establish()
-        qp.traffic.received(1, len(packet.payload))
+        qp.traffic.received(1, size_of_packet(qp.route, packet))
         responder = self._packets
         if responder is None:
             responder = self._packets = PacketResponder(
@@ -139,8 +140,8 @@ class PacketReceiver(Responder):
     def _leave(self, packets: list[TransportPacket]) -> None:
         qp = self._qp
         for packet in packets:
-            qp.traffic.sent(1, len(packet.payload))
             packet.service = SERVICES[qp.role]
+            qp.traffic.sent(1, size_of_packet(qp.route, packet))
             if packet.syndrome:
                 qp.port.diagnostics.refused(packet.syndrome)
             qp.port.send_packet(ConnectedPacket(qp.route, qp.remote_qpn, packet, qp.qpn))

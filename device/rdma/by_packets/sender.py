@@ -12,6 +12,7 @@ from typing import Final
 
 from bluebridge.device.fabric.interface import Cancellable
 from bluebridge.device.fabric.messages import ConnectedPacket
+from bluebridge.device.fabric.sizes import size_of_packet
 from bluebridge.device.layout.net.roce import (
     RELIABLE_SERVICE,
     UNRELIABLE_SERVICE,
@@ -206,8 +207,8 @@ class PacketSender(ConnectedSender):
     def _transmit(self, packet: TransportPacket) -> None:
         qp, size = self._qp, len(packet.payload)
         qp.spent += MESSAGE_COST + size
-        qp.traffic.sent(1, size)
         packet.service = SERVICES[qp.role]
+        qp.traffic.sent(1, size_of_packet(qp.route, packet))
         if not self._reliable:
             self._left = monotonic_ns()
         qp.port.send_packet(ConnectedPacket(qp.route, qp.remote_qpn, packet, qp.qpn))
@@ -313,7 +314,7 @@ class PacketSender(ConnectedSender):
         qp, requester = self._qp, self._requester
         if requester is None or qp.state not in (PairState.RTS, PairState.SQD):
             return
-        qp.traffic.received(1, len(packet.payload))
+        qp.traffic.received(1, size_of_packet(qp.route, packet))
         if packet.syndrome:
             qp.port.diagnostics.was_refused(packet.syndrome)
             self._tell(f"syndrome {packet.syndrome:#x} for PSN {packet.psn:#x}")

@@ -10,6 +10,7 @@ from time import monotonic
 
 from bluebridge.device import pieces
 from bluebridge.device.fabric.messages import Part, Payload, Request
+from bluebridge.device.fabric.sizes import size_of
 from bluebridge.device.layout.net.roce import PSN_MASK
 from bluebridge.device.rdma.connected.retry import packets_of
 from bluebridge.device.rdma.memory.scatter_gather import READ, WRITE, stretch
@@ -62,11 +63,7 @@ class PartSender:
         self._sent, self._length, self._since = offset, length, monotonic()
         self._packets = packets_of(length, qp.mtu)
         qp.spent += MESSAGE_COST + PIECE_COST * len(payload) + length
-        if not work.returns_data:
-            qp.traffic.sent(self._packets, length)
-        elif not offset or again:
-            qp.traffic.sent(1, 0)
-        return Request(
+        request = Request(
             OPS[work.operation],
             qp.route,
             qp.qpn,
@@ -89,6 +86,8 @@ class PartSender:
                 last=offset + length == work.length,
             ),
         )
+        qp.traffic.sent(*size_of(request))
+        return request
 
     def take(self, work: SendWork, payload: Payload) -> bool:
         """Store the data of a read's answer; returns False when their length is wrong.
@@ -101,7 +100,6 @@ class PartSender:
         if pieces.size(payload) != length:
             return False
         qp.memory.store(stretch(work.parts, self._offset, length), length, payload)
-        qp.traffic.rx_bytes += length
         return True
 
     def advance(self, work: SendWork) -> bool:

@@ -11,6 +11,7 @@ from typing import Final
 
 from bluebridge.device import pieces
 from bluebridge.device.fabric.messages import Payload, Request, Response
+from bluebridge.device.fabric.sizes import size_of
 from bluebridge.device.layout.net.roce import PSN_MASK, Syndrome
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.rdma.connected.part_sender import PartSender
@@ -166,10 +167,7 @@ class Requester(RetryingSender):
             ahead=self._ahead(note) if work.returns_data else 0,
         )
         qp.spent += MESSAGE_COST + PIECE_COST * count + work.length
-        if work.returns_data:
-            qp.traffic.sent(1, 0)
-        else:
-            qp.traffic.sent(work.packets, work.length)
+        qp.traffic.sent(*size_of(request))
         qp.port.send(request)
 
     def _ahead(self, first: bool) -> int:
@@ -238,7 +236,7 @@ class Requester(RetryingSender):
             return
         if not self._acknowledge_before(response.psn):
             return
-        qp.traffic.rx_packets += response.packets if response.read else 1
+        qp.traffic.received(*size_of(response))
         syndrome = response.syndrome
         if syndrome:
             qp.port.diagnostics.was_refused(syndrome)
@@ -283,7 +281,6 @@ class Requester(RetryingSender):
                     self.fail(CompletionStatus.BAD_RESP_ERR)
                     return
                 self._qp.memory.store(work.parts, work.length, response.payload)
-                self._qp.traffic.rx_bytes += work.length
             elif work.operation in ATOMICS:
                 if response.atomic_original is None:
                     self.fail(CompletionStatus.BAD_RESP_ERR)

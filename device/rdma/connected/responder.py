@@ -13,6 +13,7 @@ from typing import Final
 
 from bluebridge.device import pieces
 from bluebridge.device.fabric.messages import Part, Payload, Request, Response
+from bluebridge.device.fabric.sizes import size_of
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.net.roce import ATOMICS, PSN_MASK, Op, Syndrome
 from bluebridge.device.pci.bus import DmaError, Run
@@ -142,11 +143,7 @@ class Responder(ReceiveEngine):
             self._establish()
         if request.srqn is not None:
             self._misnamed = not self._find_srq(request.srqn)
-        if request.op is Op.READ:
-            if request.part is None or request.part.begins:
-                qp.traffic.received(1, 0)
-        else:
-            qp.traffic.received(request.packets, request.length)
+        qp.traffic.received(*size_of(request))
         if not request.reliable:
             self._unreliable(request)
             return
@@ -243,10 +240,7 @@ class Responder(ReceiveEngine):
         if done is not None:
             answer.packets, answer.part = done.packets, done.part
             answer.read = done.op is Op.READ
-        if answer.read and done is not None:
-            qp.traffic.sent(done.packets, done.length)
-        else:
-            qp.traffic.sent(1, 0)
+        qp.traffic.sent(*size_of(answer))
         qp.port.send(answer)
 
     def _note(self, text: str) -> None:

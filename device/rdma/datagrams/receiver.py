@@ -11,6 +11,7 @@ from bluebridge.device.ethernet.frames.receiving import findings
 from bluebridge.device.ethernet.rules import Member
 from bluebridge.device.fabric.addresses import LinkLayer, is_group
 from bluebridge.device.fabric.messages import Datagram
+from bluebridge.device.fabric.sizes import size_of
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.net.ip import IPOIB_HEADER_SIZE
 from bluebridge.device.layout.net.roce import GRH_SIZE, GSI_QKEY, GSI_QPN, SMI_QPN
@@ -146,7 +147,7 @@ def _store(qp: QueuePair, work: ReceiveWork, message: Datagram) -> bool:
         qp.memory.store(work.sges, length, [message.grh or NO_GRH, message.payload], work.pd, what)
     except (AccessError, DmaError):
         return _fail(qp, work, CompletionStatus.LOCAL_PROT_ERR)
-    qp.traffic.received(1, len(message.payload))
+    qp.traffic.received(*size_of(message))
     return True
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from bluebridge.device.ethernet.frames.sending import LargeSendHeaders, with_checksums
 from bluebridge.device.fabric.messages import Datagram, Route
+from bluebridge.device.fabric.sizes import size_of
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.net.ip import IPOIB_HEADER_SIZE
 from bluebridge.device.layout.net.roce import GSI_QPN, NO_GID, SMI_QPN
@@ -68,7 +69,7 @@ class DatagramSender(UnconnectedSender):
 
     def _hand_over(self, message: Datagram) -> None:
         qp = self._qp
-        qp.traffic.sent(1, len(message.payload))
+        qp.traffic.sent(*size_of(message))
         copies = qp.port.send(message)
         qp.spent += MESSAGE_COST * (1 + copies)
 

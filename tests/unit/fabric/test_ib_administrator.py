@@ -117,7 +117,7 @@ def test_tables_about_ports_and_links(subnet: Subnet) -> None:
     ("attribute", "count"),
     [
         (SaAttribute.SWITCH_INFO, 1), (SaAttribute.LINEAR_FORWARDING, 1), (SaAttribute.SM_INFO, 1),
-        (SaAttribute.GUID_INFO, 3), (SaAttribute.PKEY_TABLE, 11),
+        (SaAttribute.GUID_INFO, 3), (SaAttribute.PKEY_TABLE, 17),
     ],
 )  # fmt: skip
 def test_other_tables(subnet: Subnet, attribute: int, count: int) -> None:

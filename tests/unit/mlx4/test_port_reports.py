@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from bluebridge.device.fabric.interface import FabricPort
+from bluebridge.device.fabric.messages import Frames, Message
 from bluebridge.device.layout.ib.mad import MAD, MAD_SIZE, SMP_DATA_OFFSET, Method, MgmtClass
 from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP, QUERY_PORT, DevFlag
 from bluebridge.device.layout.mlx4.commands import MODIFIER_RESET_COUNTER, Opcode, Status
@@ -25,9 +27,11 @@ from bluebridge.device.layout.mlx4.ports import (
     CableStatus,
     LinkMode,
 )
-from bluebridge.device.mlx4.ports.reports import HEADERS
+from bluebridge.device.layout.net.ethernet import HEADER_SIZE, MIN_FRAME
+from bluebridge.device.layout.net.roce import AETH, BTH_SIZE, GRH_SIZE, ICRC_SIZE, RETH
 from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS
 from tests.models.hca_driver import Driver
+from tests.models.packet_pair import PacketPair
 from tests.models.rdma_node import Node, Pair, SendOpcode, data, inline, remote
 
 
@@ -147,16 +151,15 @@ def test_checksum_mode(opened: Driver) -> None:
 
 
 MINE = 3
+AROUND = HEADER_SIZE + GRH_SIZE + BTH_SIZE + ICRC_SIZE
+"""Bytes of a packet of RoCE v1 around payload and extended headers."""
 
 
 def counts(node: Node, index: int = MINE, flags: int = 0) -> tuple[int, ...]:
-    """Packets received, bytes, packets sent, bytes; without headers."""
+    """Packets received, bytes, packets sent, bytes."""
     raw = node.query(Opcode.QUERY_IF_STAT, index | flags)
-    values = [IF_COUNTER.get(raw, name) for name in ("rx_frames", "rx_bytes")]
-    values += [IF_COUNTER.get(raw, name) for name in ("tx_frames", "tx_bytes")]
-    return (
-        values[0], values[1] - values[0] * HEADERS, values[2], values[3] - values[2] * HEADERS,
-    )  # fmt: skip
+    names = ("rx_frames", "rx_bytes", "tx_frames", "tx_bytes")
+    return tuple(IF_COUNTER.get(raw, name) for name in names)
 
 
 def connected() -> Pair:
@@ -181,19 +184,47 @@ def test_messages_count_as_the_packets_they_take() -> None:
     source, lkey = pair.a.memory(8192)
     body = remote(target, rkey) + data((lkey, source, 3000))
     pair.post_send(SendOpcode.RDMA_WRITE, body)
-    assert counts(pair.a) == (1, 0, 3, 3000)
-    assert counts(pair.b) == (3, 3000, 1, 0)
+    written, ack = 3000 + 3 * AROUND + RETH.size, AROUND + AETH.size
+    assert counts(pair.a) == (1, ack, 3, written)
+    assert counts(pair.b) == (3, written, 1, ack)
     pair.post_send(SendOpcode.RDMA_READ, body)
-    assert counts(pair.a) == (4, 3000, 4, 3000)
-    assert counts(pair.b) == (4, 3000, 4, 3000)
+    asked, read = AROUND + RETH.size, 3000 + 3 * AROUND + 2 * AETH.size
+    assert counts(pair.a) == (4, ack + read, 4, written + asked)
+    assert counts(pair.b) == (4, written + asked, 4, ack + read)
     assert counts(pair.a, 0) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("opcode", [SendOpcode.RDMA_WRITE, SendOpcode.RDMA_READ, SendOpcode.SEND])
+def test_packets_count_as_the_frames_that_they_are(opcode: SendOpcode) -> None:
+    """Of RoCE v2 over IPv4, that of nothing padded to the shortest frame there is."""
+    pair = PacketPair()
+    sent: dict[FabricPort, list[int]] = {}
+
+    def watch(source: FabricPort, message: Message) -> bool:
+        assert isinstance(message, Frames)
+        frames = [len(frame) for train in message.trains for frame in train.frames]
+        sent.setdefault(source, []).extend(frames)
+        return True
+
+    pair.watched.watch = watch
+    if opcode is SendOpcode.SEND:
+        pair.b.post_recv(pair.qb, [])
+        pair.a.post_send(pair.qa, opcode, b"")
+        pair.run(0.01)
+        assert MIN_FRAME in sent[pair.wires[0]]
+    else:
+        pair.write(opcode, 9001)
+    by_a, by_b = (sent[wire] for wire in pair.wires)
+    assert counts(pair.a, 0) == (len(by_b), sum(by_b), len(by_a), sum(by_a))
+    assert counts(pair.b, 0) == (len(by_a), sum(by_a), len(by_b), sum(by_b))
 
 
 def test_reading_may_zero_and_other_indices_are_refused() -> None:
     pair = connected()
     target, rkey = pair.b.memory(4096)
     pair.post_send(SendOpcode.RDMA_WRITE, remote(target, rkey) + inline(b"x"))
-    assert counts(pair.a, flags=MODIFIER_RESET_COUNTER) == (1, 0, 1, 1)
+    sent = 4 + AROUND + RETH.size
+    assert counts(pair.a, flags=MODIFIER_RESET_COUNTER) == (1, AROUND + AETH.size, 1, sent)
     assert counts(pair.a) == (0, 0, 0, 0)
     status, _ = pair.a.try_command(Opcode.QUERY_IF_STAT, modifier=INTERFACE_COUNTERS, out=True)
     assert status == Status.BAD_INDEX
