@@ -48,7 +48,9 @@ class CommandParser(argparse.ArgumentParser):
         if message.startswith(_UNKNOWN):
             return self._unknown(message.removeprefix(_UNKNOWN).split()[0])
         if message.startswith(_MISSING):
-            return f"{message.removeprefix(_MISSING)} is missing; {self._help()}"
+            missing = message.removeprefix(_MISSING)
+            verb = "are" if ", " in missing else "is"
+            return f"{missing} {verb} missing; {self._help()}"
         if (found := _CHOICES.fullmatch(message)) is not None:
             choices = found["all"].replace("'", "")
             return f"{found['name']}: there is no {found['word']}; choose from {choices}"

@@ -235,7 +235,7 @@ class ControlCommands:
         self._events.work = 0
         self._events.record(device, Kind.NOTE, scope, 0, len(text), text)
         if why := self._events.missing(_WRITTEN_SECONDS):
-            raise ValueError(f"the mark is {_UNRECORDED}: {why}")
+            raise ValueError(f"the mark is {_UNRECORDED}: {why}; `bluebridge ps` names the log")
         return []
 
     def _log(self, words: Sequence[str]) -> list[str]:
@@ -243,7 +243,7 @@ class ControlCommands:
         if words[0] != "stop":
             raise ValueError("write: log stop [TEXT]")
         if not self._events.stop(_bounded(words[1:]) or "by hand"):
-            raise ValueError("the log has been stopped already")
+            raise ValueError("the log has been stopped already: `bluebridge ps` says why")
         return []
 
     def _check_active(self) -> None:
@@ -295,7 +295,9 @@ def _bounded(words: Sequence[str]) -> str:
 
 def _number(text: str) -> int:
     if not text.isdecimal() or len(text) > _DIGITS:
-        raise ValueError(f"{text[:_SHOWN]!r} is no number of a rule")
+        raise ValueError(
+            f"{text[:_SHOWN]!r} is no number of a rule: `bluebridge link GUEST rules` lists them"
+        )
     return int(text)
 
 

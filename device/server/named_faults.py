@@ -7,6 +7,7 @@ disarm NAME [NUMBER]              end one, or all of an HCA
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
@@ -64,7 +65,9 @@ class GuestBridge:
         """Put a fault into force and say what undoes it; raises `ValueError`."""
         for other in self.armed.table():
             if (other.effect, other.target) == (fault.effect, fault.target):
-                raise ValueError(f"{fault.name} is fault {other.number} already")
+                raise ValueError(
+                    f"{fault.name} is fault {other.number} already: `bluebridge fault GUEST clear`"
+                )
         if fault.effect is Effect.DMA_ERROR:
             if not self.engines:
                 raise ValueError("the guest has no DMA engine: start the pair with `--dma`")
@@ -79,7 +82,10 @@ class GuestBridge:
             _set(fault, [self.far], "loses_ring", self._taking(fault, "a doorbell"))
         else:
             if self.mapped:
-                raise ValueError("with --window-alias no access through the window can be refused")
+                raise ValueError(
+                    "with --window-alias no access through the window can be refused: start the "
+                    "pair without it"
+                )
             _set(fault, self.far.windows(), "refuses", self._taking(fault, "an access"))
 
     def _taking(self, fault: ArmedFault, what: str) -> Callable[[], bool]:
@@ -110,8 +116,10 @@ def _set(fault: ArmedFault, things: Iterable[Any], name: str, value: object) -> 
 def _stick(points: FaultPoints, fault: ArmedFault) -> None:
     if fault.target >= len(points.scratchpads):
         count = len(points.scratchpads)
-        raise ValueError(f"the bridge has scratchpads 0 to {count - 1}" if count else
-                         "this model of a bridge has no scratchpads")  # fmt: skip
+        raise ValueError(
+            f"the bridge has scratchpads 0 to {count - 1}" if count else
+            "this model of a bridge has no scratchpads: `bluebridge show GUEST ntb`"
+        )  # fmt: skip
     offset, stuck = points.scratchpads[fault.target], points.registers.stuck
     stuck.add(offset)
     fault.undo = lambda: stuck.discard(offset)
@@ -179,8 +187,9 @@ class NamedFaultCommands:
     def _arm_bridge(self, name: str, named: NamedFault, values: Mapping[str, str]) -> list[str]:
         bridge = self._bridges.get(name)
         if bridge is None:
-            known = f"but {', '.join(self._bridges)}" if self._bridges else "but HCAs only"
-            raise ValueError(f"there is no bridge {name!r}, {known}")
+            if not self._bridges:
+                raise ValueError("there is no bridge: start the pair with `bluebridge up --ntb`")
+            raise ValueError(f"there is no bridge {name!r}, but {', '.join(self._bridges)}")
         target = _number("index", values["index"]) if "index" in values else 0
         fault = _fault(bridge.armed, target, named, values)
         bridge.begin(fault)
@@ -229,7 +238,10 @@ class NamedFaultCommands:
         if len(words) == 2:
             found = [fault for fault in found if str(fault.number) == words[1]]
             if not found:
-                raise ValueError(f"no fault {words[1][:20]!r} is armed on {words[0]}")
+                raise ValueError(
+                    f"no fault {words[1][:20]!r} is armed on {words[0]}: `bluebridge fault "
+                    f"{words[0]} armed` lists them"
+                )
         faults.clear(found)
         return []
 
@@ -245,13 +257,15 @@ def _values(named: NamedFault, words: Sequence[str]) -> dict[str, str]:
                 f"{word[:40]!r}: {named.name} takes {', '.join(named.parameters) or 'nothing'}"
             )
         if name in values:
-            raise ValueError(f"{name} is said twice")
+            raise ValueError(f"{name} is said twice: leave one out")
         if PARAMETERS[name][0] == FLAG and value not in ("1", "True"):
             raise ValueError(f"{name}={value[:40]}: say {name} or leave it out")
         values[name] = value
     missing = [name for name in named.needs if name not in values]
     if missing:
-        raise ValueError(f"{named.name} needs {' and '.join(missing)}")
+        raise ValueError(
+            f"{named.name} needs {' and '.join(missing)}: `bluebridge fault list` has all"
+        )
     return {**named.fixed, **values}
 
 
@@ -266,7 +280,7 @@ def _fault(
     nth = _number("nth", values.get("nth", "1"))
     count = _number("count", values["count"]) if "count" in values else named.count
     if not nth or ("count" in values and not count):
-        raise ValueError("nth and count begin at 1")
+        raise ValueError("nth and count: write 1 or more")
     fault = ArmedFault(
         0, named.name, named.effect, target, status=status, seconds=seconds, nth=nth, count=count
     )
@@ -332,8 +346,12 @@ def _change(opcode: int, field: str, value: int) -> Callable[[bytes], bytes]:
     if layout is None:
         known = ", ".join(Opcode(each).name for each in _ANSWERS)
         raise ValueError(f"opcode={Opcode(opcode).name}: choose from {known}")
-    if field not in [item.name for item in layout.fields]:
-        raise ValueError(f"{layout.name} has no field {field[:40]!r}: docs/fields.md")
+    names = [item.name for item in layout.fields]
+    if field not in names:
+        near = difflib.get_close_matches(field, names, n=8, cutoff=0.3)
+        raise ValueError(
+            f"{layout.name} has no field {field[:40]!r}: choose from {', '.join(near or names)}"
+        )
     layout.set(bytearray(layout.size), field, value)  # whether it fits
 
     def change(answer: bytes) -> bytes:
@@ -368,7 +386,9 @@ def _lock(hca: Hca, fault: ArmedFault) -> None:
     if region is None:
         raise ValueError(f"there is no key {fault.target:#x}: `bluebridge show GUEST mr`")
     if region.free:
-        raise ValueError(f"key {fault.target:#x} is not registered")
+        raise ValueError(
+            f"key {fault.target:#x} is not registered: `bluebridge show GUEST mr` lists keys"
+        )
     _set(fault, [region], "free", True)
 
 
@@ -446,9 +466,11 @@ def _deafen(hca: Hca, fault: ArmedFault) -> None:
     """Let a send queue ignore doorbells; if it is there afterwards, it takes what was posted."""
     ring = _send_ring(hca, fault.target)
     if ring is None:
-        raise ValueError(f"QP {fault.target:#x} has no send queue")
+        raise ValueError(f"QP {fault.target:#x} has no send queue: `bluebridge show GUEST qp`")
     if ring.deaf:
-        raise ValueError(f"QP {fault.target:#x} ignores its doorbells already")
+        raise ValueError(
+            f"QP {fault.target:#x} ignores its doorbells already: `bluebridge fault GUEST armed`"
+        )
     ring.deaf = True
 
     def hear() -> None:
@@ -469,7 +491,8 @@ def _status(named: NamedFault, values: Mapping[str, str]) -> int:
         return int(text, 0) if text.startswith("0x") else int(CompletionStatus[text])
     status = _named(Status, "status", text) if text else 0
     if text and status == Status.OK:
-        raise ValueError("status=OK is no failure")
+        others = ", ".join(each.name for each in Status if each is not Status.OK)
+        raise ValueError(f"status=OK is no failure: choose from {others}")
     return status
 
 

@@ -114,7 +114,9 @@ class ShowCommands:
         rows = [(name, self._find(name, what, number)) for name in names]
         lines = [_line({"function": name, **row}) for name, row in rows if row is not None]
         if not lines:
-            raise ValueError(f"{', '.join(names)} has no {what} {text}")
+            raise ValueError(
+                f"{', '.join(names)} has no {what} {text}: `bluebridge show NAME {what}` lists them"
+            )
         head = [self._head(name, int(row is not None)) for name, row in rows]
         return [_line({"functions": head}), *lines]
 
@@ -162,7 +164,7 @@ def _number(text: str) -> int:
     try:
         number = int(text, 0)
     except ValueError:
-        raise ValueError(f"{text[:40]!r} is no number") from None
+        raise ValueError(f"{text[:40]!r} is no number: write one, decimal or 0x...") from None
     if not 0 <= number < 1 << 64:
-        raise ValueError(f"{text[:40]} is out of range")
+        raise ValueError(f"{text[:40]} is out of range: write a number of at most 64 bits")
     return number

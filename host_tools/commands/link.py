@@ -55,7 +55,8 @@ def main(options: argparse.Namespace) -> int:
     if port and options.port is not None:
         raise UsageError("the port is said twice", f"write {options.guest} or --port, not both")
     guest = guests.find_up(name)
-    for line in _act(guest, f"{name}/{port or options.port or 1}", options):
+    number = port or (1 if options.port is None else options.port)
+    for line in _act(guest, f"{name}/{number}", options):
         print(line)
     return 0
 
@@ -69,6 +70,9 @@ def _act(guest: Guest, link: str, options: argparse.Namespace) -> list[str]:
         raise UsageError(f"{action} has no conditions", f"leave {words[0].split('=')[0]} out")
     if value is not None and action not in (*VALUED, *_NUMBERED):
         raise UsageError(f"{action} {value}: one word too many", "see `bluebridge link --help`")
+    if action in _NUMBERED and not (value or "").isdecimal():
+        mend = f"`bluebridge link {guest.name} rules` lists them"
+        raise UsageError(f"{action} {value or ''}".rstrip() + ": which rule?", mend)
     if action in _CABLE:
         guest.tell(f"link {link} {action}")
         return [f"guest {guest.name}: port {link.partition('/')[2]}: cable {_CABLE[action]}"]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 from bluebridge.device.buslog.marks import MAX_TEXT
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.keeper import guests, registry
 from bluebridge.printable import printable
+
+_GUEST = re.compile("[a-z][0-9]*")
+"""Matches what can only be meant for a guest, in front of the words of a text."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "bluebridge mark [GUEST] TEXT"
     parser.description = (
         "Put a note into the bus log of a guest's pair; without GUEST of the newest pair, and for "
-        "all functions of it. "
+        "all functions of it. Quote a text that begins with a letter by itself. "
         "`bluebridge log DIR --from-mark TEXT` begins there."
     )
     parser.add_argument("given", nargs="+", metavar="WORD", help="the guest, if any, and the text")
@@ -42,9 +46,11 @@ def split(words: list[str]) -> tuple[str, str]:
 
     Raises `UsageError` when there is no text.
     """
-    name = ""
-    if words[0] in _names() and len(words) > 1:
+    name, names = "", _names()
+    if len(words) > 1 and (words[0] in names or _GUEST.fullmatch(words[0])):
         name, words = words[0], words[1:]
+        if name not in names:
+            guests.find(name)  # raises: it says which there are
     text = " ".join(" ".join(words).split())
     if not text:
         raise UsageError("a mark needs a text", "write `bluebridge mark TEXT`")

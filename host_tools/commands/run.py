@@ -44,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Run a command in a guest with its output, its input (unless that is a "
         "terminal) and its exit status: 128+N if signal N ended it, 124 after the time limit, 127 "
-        "for an unknown command, 125 if bluebridge itself failed. One word is a line for the "
-        "guest's shell, several are a command and its arguments."
+        "for an unknown command, 125 if bluebridge itself failed, 2 for a wrong command line. "
+        "One word is a line for the guest's shell, several are a command and its arguments."
     )
     parser.add_argument(
         "-t", "--tty", action="store_true",
@@ -93,7 +93,7 @@ def main(options: argparse.Namespace) -> int:
     """Run the command; return its exit status, or `TIMED_OUT`, `FAILED` and so on."""
     try:
         if not options.words:
-            raise UsageError("no command", "bluebridge run GUEST -- COMMAND")
+            raise UsageError("no command", "write `bluebridge run GUEST -- COMMAND`")
         if options.tty:
             console.check()
         guest = guests.find(options.guest)
@@ -109,6 +109,8 @@ def main(options: argparse.Namespace) -> int:
         except CommandTimedOut as error:
             # What it printed was shown as it came.
             return _give_up(guest, error.what, TIMED_OUT)
+    except UsageError:
+        raise
     except LabError as error:
         error.status = FAILED
         raise

@@ -50,8 +50,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Add weather to the link, or end it; returns 0. Raises `LabError`."""
-    link, _, other = options.link.partition("-")
+    link, dash, other = options.link.partition("-")
     guest = guests.find_up(link.partition("/")[0])
+    peer = other.partition("/")[0].partition(".")[0]
+    if dash and peer not in guest.pair.names():
+        names = ", ".join(guest.pair.names())
+        raise UsageError(
+            f"there is no guest {peer!r} at the other end of {link}", f"its pair has {names}"
+        )
     if other and len(guest.pair.guests) > 2:
         raise UsageError(
             f"{options.link} is no cable: each guest's leads to a switch", f"write {link}"

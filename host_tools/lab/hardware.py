@@ -41,7 +41,7 @@ def tell(path: Path, line: str, seconds: float = _SECONDS) -> list[str]:
     *lines, last = map(printable, answer.split("\n")[:-1])
     state, _, remark = last.partition(": ")
     if state != "ok":
-        raise UsageError(last.removeprefix("error: "), "see `bluebridge ps` for what there is")
+        raise UsageError(last.removeprefix("error: "))  # which has its mend
     if remark:
         print(f"bluebridge: note: {remark}", file=sys.stderr)
     return lines

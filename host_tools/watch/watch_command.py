@@ -69,7 +69,7 @@ def main(options: argparse.Namespace) -> int:
         follower = Follower(reader, at_end=True)
         _watch(reader, follower, options.interval, options.seconds)
     except LogError as error:
-        raise LabError(str(error), "name the folder of a run or of a log") from error
+        raise UsageError(str(error), "name the folder of a run or of a log") from error
     except KeyboardInterrupt:
         pass
     return 0

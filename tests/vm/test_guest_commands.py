@@ -65,7 +65,7 @@ def test_output_comes_as_it_is_printed(bluebridge: Commands) -> None:
         (("frob",), 127, "frob: not found"),
         (("--", "/etc/hosts", "x"), 126, "bluebridge: guest a: /etc/hosts is not executable"),
         (("--timeout", "0.5", "--", "sleep", "1000"), 124, "killed after 0.5 s; console: /"),
-        ((), 125, "no command; bluebridge run GUEST -- COMMAND"),
+        ((), 2, "no command; write `bluebridge run GUEST -- COMMAND`"),
     ],
 )
 def test_what_does_not_run(

@@ -8,6 +8,7 @@ from typing import Final
 from bluebridge.device.fabric.fault_words import ANSWERS, KINDS, TIMED, VALUED, WORDS
 from bluebridge.device.fabric.faults.roce_packets import NAMES, Change, Mark, rewrite_of
 from bluebridge.device.fabric.faults.rule import BOTH, IN, NO_LIMIT, OUT, Match, Passage, Rule
+from bluebridge.device.layout import ibverbs
 from bluebridge.device.layout.net.cm import CmAttribute
 from bluebridge.device.layout.net.roce import Op
 
@@ -15,7 +16,7 @@ MOST_MILLISECONDS: Final = 600_000
 LEAST_MEGABITS: Final = 0.001
 MOST_MEGABITS: Final = 1_000_000
 _DIRECTIONS: Final = (IN, OUT, BOTH)
-_OPCODES: Final = (*(op.name for op in Op), *ANSWERS, *NAMES.values())
+_OPCODES: Final = (*(op.name for op in Op), *ANSWERS, *filter(None, NAMES.values()))
 
 
 def rule_of(action: str, words: Sequence[str]) -> Rule:
@@ -61,7 +62,7 @@ def _values(words: Sequence[str]) -> dict[str, str]:
         if name not in known or not sign or not value:
             raise ValueError(f"{word!r}: write NAME=VALUE, with a name of {', '.join(known)}")
         if name in values:
-            raise ValueError(f"{name} is said twice")
+            raise ValueError(f"{name} is said twice: leave one out")
         values[name] = value
     return values
 
@@ -77,11 +78,18 @@ def _names(values: dict[str, str], name: str, known: Sequence[str]) -> frozenset
     return found
 
 
+def _opcodes(values: dict[str, str]) -> frozenset[str]:
+    """Return the operations of a rule, which may have the names of verbs."""
+    names = values.get("opcode", "").split(",")
+    short = ",".join(name if name in _OPCODES else ibverbs.operation(name) for name in names)
+    return _names({"opcode": short} if short else {}, "opcode", _OPCODES)
+
+
 def _match(values: dict[str, str]) -> Match:
     cm = _names(values, "cm", [attribute.name for attribute in CmAttribute])
     match = Match(
         kinds=_names(values, "kind", KINDS),
-        opcodes=_names(values, "opcode", _OPCODES),
+        opcodes=_opcodes(values),
         cm=frozenset(int(CmAttribute[name]) for name in cm),
         qpn=_number(values, "qpn"),
         source_qpn=_number(values, "source-qpn"),

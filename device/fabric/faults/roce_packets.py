@@ -234,7 +234,9 @@ def rewrite_of(words: str) -> Rewrite:
         raise ValueError(f"{words!r}: write HEADER.FIELD=VALUE, with one of {', '.join(_TABLES)}")
     fields = [each.name for each in table if not each.raw and each.name != "checksum"]
     if field not in fields:
-        raise ValueError(f"{words!r}: {header} has {', '.join(fields) or 'no field to change'}")
+        raise ValueError(
+            f"{words!r}: {header}: choose from {', '.join(fields) or 'another header'}"
+        )
     most = table.field(field).mask
     try:
         value = int(text, 0)

@@ -267,7 +267,9 @@ class FaultRules:
         if name not in self._links:
             raise ValueError(f"there is no link {name!r}, but {', '.join(self._links)}")
         if len(self._rules) >= MOST_RULES:
-            raise ValueError(f"there are {MOST_RULES} rules already: remove some")
+            raise ValueError(
+                f"there are {MOST_RULES} rules already: `bluebridge link GUEST rules` lists them"
+            )
         link, stage = self._links[name]
         self._number += 1
         rule.number = self._number
@@ -303,6 +305,6 @@ class FaultRules:
 
     def _find(self, number: int) -> tuple[LinkFaults, FaultStage, Rule]:
         if number not in self._rules:
-            raise ValueError(f"there is no rule {number}")
+            raise ValueError(f"there is no rule {number}: `bluebridge link GUEST rules` lists them")
         name, rule = self._rules[number]
         return *self._links[name], rule

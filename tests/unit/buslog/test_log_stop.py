@@ -63,7 +63,9 @@ def test_a_stopped_log_keeps_what_was_before_and_says_why(
     assert server.commands.execute("log stop for tests") == ["ok"]
     server.interrupt(2)
     server.log.flush()
-    assert server.commands.execute("log stop") == ["error: the log has been stopped already"]
+    assert server.commands.execute("log stop") == [
+        "error: the log has been stopped already: `bluebridge ps` says why"
+    ]
     assert server.commands.execute("log pause") == ["error: write: log stop [TEXT]"]
     reader = LogReader(tmp_path)
     assert [event.kind for event in reader] == [Kind.IRQ, Kind.NOTE]
