@@ -23,7 +23,7 @@ from bluebridge.guest.protocols.ntrdma.engine.regions import (
     FastRegion,
     Region,
 )
-from bluebridge.guest.protocols.ntrdma.engine.transport import Ended, Operation
+from bluebridge.guest.protocols.ntrdma.engine.transport import Ended, Event, Happened, Operation
 from bluebridge.guest.protocols.ntrdma.provider.queue_pair import NtrdmaSrq
 from bluebridge.guest.protocols.ntrdma.service import Service
 from bluebridge.guest.verbs.enums import AccessFlags, WcStatus
@@ -192,6 +192,7 @@ class Side:
         """Whether it ends in the middle of whatever it does."""
         self.came = False
         """Whether it has come to that state."""
+        self.told_up = False
         self.frames = Frames(chance)
         self.engine = Engine(self.transport, self, self.frames)
         self.link_events: deque[bool] = deque()
@@ -297,9 +298,18 @@ class Side:
         return end.connected and end.pair.state is QueueState.READY_TO_SEND
 
     def ended(self) -> list[Operation]:
-        """Take the actions of the engine: the operations that have ended."""
+        """Take the actions of the engine: the operations that have ended.
+
+        It has told that the peer is there, and that it is lost, whenever that was so.
+        """
         actions = list(self.engine.actions)
         self.engine.actions.clear()
+        for each in actions:
+            if isinstance(each, Happened) and each.event is not Event.PAIR_FAILED:
+                up = each.event is Event.PORT_UP
+                assert up is not self.told_up, f"told {each.event.name} twice"
+                self.told_up = up
+        assert self.told_up is self.engine.ready, "nobody was told of the peer"
         return [each.operation for each in actions if isinstance(each, Ended)]
 
     # -- the engine's host ----------------------------------------------------------------------
