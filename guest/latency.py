@@ -38,7 +38,7 @@ from bluebridge.guest.verbs import (
 
 LARGEST = 1 << 16
 LOOKS = 500
-"""The number of looks at memory between two at the connection."""
+"""The number of looks at memory, or for a completion, between two at the connection."""
 SECONDS = 30.0
 """The time that the peer may take for its part of a round trip."""
 _ACCESS = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE
@@ -128,8 +128,11 @@ class PingPong:
         return request
 
     def _complete(self) -> None:
+        looks = 0
         while not (done := self._cq.poll(1)):
-            pass
+            looks += 1
+            if looks % LOOKS == 0:
+                self._device.health.check()
         if done[0].status is not WcStatus.SUCCESS:
             raise VerbsError(f"a write ended with {done[0].status.name}")
 
