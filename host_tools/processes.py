@@ -96,13 +96,15 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _die_with(parent: int) -> Callable[[], None]:
+def _die_with(parent: int, confine: Callable[[], None] | None) -> Callable[[], None]:
     """Return what the child does between fork and exec: ask for SIGKILL when `parent` dies."""
 
     def prepare() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # it died before the call above took effect
             os._exit(1)
+        if confine is not None:
+            confine()
 
     return prepare
 
@@ -126,12 +128,14 @@ def spawn(
     cwd: Path | None = None,
     stdout: int | IO[bytes] | None = subprocess.DEVNULL,
     stderr: int | IO[bytes] | None = subprocess.DEVNULL,
+    confine: Callable[[], None] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a child in its own session that the kernel kills when this process dies.
 
     Must be called from the main thread: the kernel ties the death signal to the *thread* that
     forked, so a child started by a worker thread would die with that thread. `env` is added to the
-    environment. Raises `LabError` when the program is missing.
+    environment, and the child calls `confine` before it starts the program. Raises `LabError` when
+    the program is missing.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("children are started from the main thread only")
@@ -144,7 +148,7 @@ def spawn(
             stdout=stdout,
             stderr=stderr,
             start_new_session=True,  # Ctrl-C is ours to pass on, not the terminal's
-            preexec_fn=_die_with(os.getpid()),
+            preexec_fn=_die_with(os.getpid(), confine),
         )
     except FileNotFoundError as error:
         raise LabError(f"{argv[0]} is missing", "run `bluebridge doctor`") from error

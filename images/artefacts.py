@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TypeVar
 
@@ -44,6 +45,8 @@ class Qemu:
     env: dict[str, str] = field(default_factory=dict)
     build: str = ""
     """Size and time of the program's file, which differ between builds of one version."""
+    seccomp: bool = False
+    """Whether it filters its own system calls (`-sandbox`)."""
 
 
 class Artefacts:
@@ -158,7 +161,8 @@ def host_qemu() -> Qemu | None:
     program = shutil.which("qemu-system-x86_64")
     if program is None or CLIENT not in _output([program, "-device", "help"]):
         return None
-    return Qemu([program], _version(_output([program, "--version"])), build=_build(Path(program)))
+    version, path = _version(_output([program, "--version"])), Path(program)
+    return Qemu([program], version, build=_build(path), seccomp=_filters(path))
 
 
 def unpacked_qemu(folder: Path) -> Qemu:
@@ -168,7 +172,14 @@ def unpacked_qemu(folder: Path) -> Qemu:
         command += ["-L", str(folder / data)]
     env = {"QEMU_MODULE_DIR": str(folder / LIBRARIES / "qemu")}
     version = _version(_output([*command, "--version"]))
-    return Qemu(command, version, env, _build(folder / PROGRAM))
+    program = folder / PROGRAM
+    return Qemu(command, version, env, _build(program), _filters(program))
+
+
+def _filters(program: Path) -> bool:
+    """Return True if a QEMU is linked with libseccomp."""
+    with program.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as contents:
+        return contents.find(b"libseccomp.so") >= 0
 
 
 def _build(program: Path) -> str:

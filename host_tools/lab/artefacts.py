@@ -62,7 +62,13 @@ def ensure_artefacts(progress: Progress) -> LabArtefacts:
         qemu = artefacts.qemu()
         kind = accelerator(artefacts)
         return LabArtefacts(
-            Emulator(tuple(qemu.command), qemu.env, kind, f"{qemu.version} {qemu.build}"),
+            Emulator(
+                tuple(qemu.command),
+                qemu.env,
+                kind,
+                f"{qemu.version} {qemu.build}",
+                seccomp=qemu.seccomp,
+            ),
             artefacts.kernel(),
             artefacts.initrd(),
             artefacts.libvfio_user(),

@@ -85,7 +85,8 @@ def _make(artefacts: LabArtefacts, size: GuestSize, state: Path, log: str) -> No
         # A name of one letter, as the check of the folder's length for sockets supposes.
         template = Vm(VmConfig("s", size), artefacts.emulator, folder, folders.log_folder(logs))
         try:
-            template.spawn(artefacts.boot(folder, _NAME, size, vfio=True))
+            boot = artefacts.boot(folder, _NAME, size, vfio=True)
+            template.spawn(boot, saved=state.parent)
             template.attach()
             template.release()
             template.wait_for_agent()

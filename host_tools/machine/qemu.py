@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from bluebridge.host_tools import processes
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine import qemu_arguments
+from bluebridge.host_tools.machine.confinement import confined
 from bluebridge.host_tools.machine.console import Transcript
 from bluebridge.host_tools.machine.qemu_arguments import Boot, Emulator, GuestSize, NetworkBoot
 from bluebridge.host_tools.processes import Alarm
@@ -124,6 +125,7 @@ class Qemu:
         self.transcript = logs / f"console-{name}.log"
         self.causes: list[Alarm] = []
         """The alarms, such as the device server's end, that are the cause when this guest ends."""
+        self._folder = folder
         self._qmp_socket = folder / f"qmp-{name}.sock"
         self._messages = logs / f"qemu-{name}.log"
         self._argv = size.arguments(name, emulator, folder, self.transcript)
@@ -135,11 +137,15 @@ class Qemu:
         self._qmp: Qmp | None = None
 
     def spawn(
-        self, boot: Boot | NetworkBoot | None, devices: Mapping[int, Path] | None = None
+        self,
+        boot: Boot | NetworkBoot | None,
+        devices: Mapping[int, Path] | None = None,
+        saved: Path | None = None,
     ) -> None:
         """Start QEMU with its CPUs halted, for a boot or for a restore; main thread only.
 
-        `devices` are vfio-user sockets for a boot, by root port.
+        `devices` are vfio-user sockets for a boot, by root port. Snapshots may be saved in the
+        folder `saved`.
         """
         self._kernel.skip()
         self._cause_awaited = False
@@ -147,10 +153,21 @@ class Qemu:
         seen = boot.device_ids if isinstance(boot, NetworkBoot) else {}
         for port, path in (devices or {}).items():
             more += qemu_arguments.device_arguments(port, path, seen.get(port))
-        with self._messages.open("ab") as messages:
+        read = [] if boot is None else [path for path in boot.files() if path is not None]
+        for stale in qemu_arguments.sockets(self._folder, self.name):
+            stale.unlink(missing_ok=True)  # of the process before, which may not remove files
+        self.transcript.touch()
+        with (
+            self._messages.open("ab") as messages,
+            confined(self._folder, read, [self.transcript], saved) as confine,
+        ):
             self._said_before = messages.tell()
             self._process = processes.spawn(
-                [*self._argv, *more], env=self._env, stdout=messages, stderr=messages
+                [*self._argv, *more],
+                env=self._env,
+                stdout=messages,
+                stderr=messages,
+                confine=confine,
             )
 
     def attach(self) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bluebridge.guest.agent import PORT
+from bluebridge.host_tools.machine.confinement import SECCOMP
 
 MESSAGE_TIMEOUT_MS = 60_000  # a busy host must not turn a late answer into all-ones for the guest
 AGENT_PORTS = 4
@@ -38,6 +39,8 @@ class Emulator:
     """The accelerator's name, `kvm` or `tcg`."""
     identity: str = ""
     """A text that differs between any two builds of QEMU."""
+    seccomp: bool = False
+    """Whether it filters its own system calls (`-sandbox`)."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,10 @@ class Boot:
     initrd: Path
     words: str
     """The kernel's command line."""
+
+    def files(self) -> tuple[Path | None, ...]:
+        """Return the files that QEMU reads."""
+        return self.kernel, self.initrd
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,10 @@ class NetworkBoot:
     """The PCI device ids, by root port, that the guest sees instead of the devices' own."""
     script: Path | None = None
     """The file of commands for the firmware; without it, the firmware runs its built-in ones."""
+
+    def files(self) -> tuple[Path | None, ...]:
+        """Return the files that QEMU reads."""
+        return self.firmware, self.script
 
 
 @dataclass(frozen=True)
@@ -108,6 +119,7 @@ class GuestSize:
         cpu = "host" if emulator.accelerator == "kvm" else EMULATED_CPU
         argv = [*emulator.argv, "-nodefaults", "-no-reboot", "-display", "none", "-S"]
         argv += ["-name", f"bluebridge-{name}"]
+        argv += ["-sandbox", SECCOMP] if emulator.seccomp else []
         # Linux leaves the HPET counting once it times by the APIC; that wakes QEMU at every tick.
         machine = f"q35,accel={emulator.accelerator},memory-backend=ram,hpet=off"
         argv += ["-machine", machine]
@@ -165,6 +177,12 @@ def command_line(name: str, size: GuestSize, vfio: bool) -> str:
 def agent_sockets(folder: Path, name: str) -> list[Path]:
     """Return the sockets on which the ports of the agent of guest `name` listen."""
     return [folder / f"agent{number}-{name}.sock" for number in range(AGENT_PORTS)]
+
+
+def sockets(folder: Path, name: str) -> list[Path]:
+    """Return the sockets that the QEMU of guest `name` listens on."""
+    others = [folder / f"{what}-{name}.sock" for what in ("console", "qmp")]
+    return [*others, *agent_sockets(folder, name)]
 
 
 def vfio_user(port: int, socket: Path) -> dict[str, Any]:

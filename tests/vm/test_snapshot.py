@@ -49,6 +49,13 @@ def test_each_guest_has_its_hca_with_its_driver(pair: Pair) -> None:
         assert (function["id"], function["driver"]) == (HCA, "vfio-pci")
 
 
+def test_their_qemus_are_confined(pair: Pair) -> None:
+    for machine in pair.machines:
+        status = Path(f"/proc/{machine.pid}/status").read_text()
+        assert "NoNewPrivs:\t1\n" in status
+        assert "Seccomp:\t2\n" in status
+
+
 def test_the_console_of_a_restored_guest_works(pair: Pair) -> None:
     assert pair.b.console.run("echo $((6 * 7))") == "42"
 
