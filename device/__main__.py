@@ -112,7 +112,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def _features(chosen: ServerOptions, nics: Sequence[HcaSpec]) -> Features:
+def features_of(chosen: ServerOptions, nics: Sequence[HcaSpec]) -> Features:
     """Return what the HCAs have; a peer that is not of this process may be slow to answer."""
     far = bool(nics) or between_hosts(chosen.wire)
     return Features(
@@ -168,7 +168,7 @@ def main(argv: list[str] | None = None) -> int:
         server = Server(
             specs,
             events,
-            _features(chosen, nics),
+            features_of(chosen, nics),
             arguments.control,
             spec if spec.bridges or spec.engines else None,
             _underlay(chosen),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.__main__ import parse_hca, parse_nic
+from bluebridge.device.__main__ import features_of, parse_hca, parse_nic
 from bluebridge.device.server import option_table, options
 from bluebridge.device.server.option_table import Table
 from bluebridge.device.server.options import (
@@ -216,3 +216,19 @@ def test_sites_and_pairs_share_no_mac_address() -> None:
     ]
     assert len(set(macs)) == len(macs)
     assert all(mac.startswith("00:02:c9:") for mac in macs)
+
+
+@pytest.mark.parametrize(
+    ("words", "nic", "factor"),
+    [
+        ("--wire packets", False, 1),
+        ("--wire packets", True, 4),
+        ("--wire 127.0.0.1:4789", False, 4),
+        ("--wire packets --ack-timeout-factor 2", True, 2),
+    ],
+)
+def test_peers_that_are_slow_to_answer_get_more_time(words: str, nic: bool, factor: float) -> None:
+    nics = [parse_nic("name=b,socket=/s,mac=52:54:00:00:00:01")] if nic else []
+    chosen = _parse(words.split())
+    assert isinstance(chosen, ServerOptions)
+    assert features_of(chosen, nics).ack_timeout_factor == factor
