@@ -46,6 +46,7 @@ BY_POSITION = {
     "FLASH": "data0 data1 data2 data3",
     "HCR": "in_param_hi in_param_lo out_param_hi out_param_lo",
     "INLINE": "byte_count",
+    "LSO": "header_size",
     "MASKED_ATOMIC": "compare compare_mask swap_add swap_mask",
     "MPT": "bind_enable",
     "SRQ_NEXT": "next_wqe_index",
