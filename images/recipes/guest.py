@@ -38,6 +38,9 @@ SCRIPTS = {
     "bluebridge-mlx4": "usr/sbin/bluebridge-mlx4",
     "bluebridge-rxe": "usr/sbin/bluebridge-rxe",
     "bluebridge-vfio": "usr/sbin/bluebridge-vfio",
+    "nohup": "usr/bin/nohup",
+    "pkill": "usr/bin/pkill",
+    "udevadm": "usr/bin/udevadm",
 }
 
 

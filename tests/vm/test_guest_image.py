@@ -79,6 +79,12 @@ def test_the_test_suite_of_rdma_core_can_be_listed(guest_a: Vm) -> None:
     assert len(generic) == 181, done
 
 
+def test_a_process_is_ended_by_name(guest_a: Vm) -> None:
+    """Scripts that people bring call pkill, nohup and `udevadm settle`."""
+    guest_a.run("udevadm settle; nohup sleep 600 > /dev/null 2>&1 & udevadm trigger")
+    guest_a.run("until pidof sleep; do :; done; pkill -x sleep; ! pkill -x sleep")
+
+
 def test_the_hand_over_says_what_is_wrong(guest_a: Vm) -> None:
     refused = guest_a.run(["bluebridge-mlx4", "10.9.0.999/24"], check=False)
     assert refused.status == 1
