@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.protocols.krping import control
 from bluebridge.guest.protocols.krping.__main__ import exit_status, own_address
 from bluebridge.guest.protocols.krping.host import Result
 from bluebridge.guest.protocols.krping.option_string import (
@@ -208,3 +213,31 @@ def test_log_lines(tmp_path: Path) -> None:
     assert re.fullmatch(r"\[ *\d+\.\d{6}\] krping: DISCONNECT EVENT\.\.\.", lines[0])
     assert re.fullmatch(r"\[ *\d+\.\d{6}\] recv completion", lines[1])
     assert (tmp_path / "log").read_text().splitlines() == lines[:2]
+
+
+def test_the_control_file_is_in_place_before_its_device_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script that writes to it early waits, and makes no plain file; all is taken away again."""
+    path, (read, write) = tmp_path / "krping", os.pipe()
+
+    @contextmanager
+    def mounted(directory: Path, name: str) -> Iterator[int]:  # root alone may
+        assert directory.is_dir()
+        yield write
+
+    def device(*_: object, **__: object) -> None:
+        assert path.is_symlink() and path.readlink() == tmp_path / ".krping/control"
+        raise DeviceError("there is no device")
+
+    monkeypatch.setattr(control, "need_fuse", lambda: None)
+    monkeypatch.setattr(control, "mounted", mounted)
+    monkeypatch.setattr(control, "open_chosen", device)
+    words = ["--ip", "192.168.69.127", "--path", str(path)]
+    assert control.main(words) == 1
+    assert capsys.readouterr().err == "krping: there is no device\n"
+    assert not list(tmp_path.iterdir()) and os.read(read, 1) == b""
+    os.close(read)
+    path.write_text("server,addr=192.168.69.127,port=9999\n")
+    assert control.main(words) == 1
+    assert "is another file: remove it" in capsys.readouterr().err
