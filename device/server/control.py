@@ -235,7 +235,7 @@ class ControlCommands:
         self._events.work = 0
         self._events.record(device, Kind.NOTE, scope, 0, len(text), text)
         if why := self._events.missing(_WRITTEN_SECONDS):
-            raise ValueError(f"the mark is {_UNRECORDED}: {why}; `bluebridge ps` names the log")
+            raise ValueError(f"the mark is {_UNRECORDED}: {why}")
         return []
 
     def _log(self, words: Sequence[str]) -> list[str]:

@@ -25,7 +25,8 @@ from tests.models.rdma_node import Pair
 MEND = re.compile(
     r"`[^`]*bluebridge[^`]+`|choose from|write|[Ss]ay|give|leave|these run: |"
     r"start the (?:pair|server)|there are |its pair has|, but |takes |has scratchpads|"
-    r"has vectors|at most|ask for all|drop one|name |use it with|make it first|copy it|in place of"
+    r"{why}|has vectors|at most|ask for all|drop one|name |use it with|make it first|copy it|"
+    r"in place of"
 )
 """Matches what mends an error: a command that lists what there is, or the list itself."""
 ORDERS = (
