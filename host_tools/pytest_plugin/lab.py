@@ -19,6 +19,7 @@ from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.console import Transcript
+from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.pytest_plugin import marks
 from bluebridge.host_tools.pytest_plugin.buslog import BusLog, since_beginning
 from bluebridge.host_tools.pytest_plugin.scratch import BEGINS, ENDS, Scratch, ScratchBase, mark_of
@@ -181,6 +182,11 @@ class Lab:
             if node in held.scratch.tests and (found := held.trouble()) is not None:
                 return found
         return self._trouble
+
+    def machines(self, scratch: Scratch) -> list[Vm]:
+        """Return the guests of the pair with that folder; none once it has ended."""
+        held = next((each for each in self._all() if each.scratch is scratch), None)
+        return [] if held is None else held.pair.machines
 
     def begin(self, node: pytest.Item) -> None:
         """Note the beginning of a test: open pairs concern it from now on if it uses `lab`."""

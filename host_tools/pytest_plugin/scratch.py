@@ -105,7 +105,7 @@ def folder_name(node: str) -> str:
 
 
 MOST_EVENTS: Final = 20_000
-"""The most events before the end of the log at which a page begins, if its test began earlier."""
+"""The most events before the end of the log that are looked at, if the test began earlier."""
 MOST_ACTIVITIES: Final = 5_000
 BEGINS, ENDS = "begins", "ends"
 
@@ -120,6 +120,14 @@ def page_path(folder: Path, node: str) -> Path:
     return folder / f"{folder_name(node)}.html"
 
 
+def first_event(reader: LogReader, node: str) -> int:
+    """Return the event at which a test began, or a later one that is not too far from the end."""
+    first = max(0, about_last(reader.folder) - MOST_EVENTS)
+    with contextlib.suppress(LogError):  # the log may not say where the test began
+        first = max(first, find_mark(reader, mark_of(node, BEGINS)).number)
+    return first
+
+
 def write_page(folder: Path, node: str) -> Path | None:
     """Write the page of a test into its scratch folder; return its path, None without a bus log.
 
@@ -132,9 +140,7 @@ def write_page(folder: Path, node: str) -> Path | None:
     path = page_path(folder, node)
     with contextlib.suppress(LogError, OSError):
         reader = LogReader(folder)
-        first = max(0, about_last(reader.folder) - MOST_EVENTS)
-        with contextlib.suppress(LogError):  # the log may not say where the test began
-            first = max(first, find_mark(reader, mark_of(node, BEGINS)).number)
+        first = first_event(reader, node)
         with opened(path, replace=True) as file:
             lab, book = Lab(reader, node), Book(reader.folder)
             for piece in page(lab, book, first, MOST_ACTIVITIES, at_end=True):

@@ -20,6 +20,7 @@ import pytest
 from _pytest._code.code import ExceptionRepr
 
 from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.pytest_plugin import evidence
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from bluebridge.host_tools.pytest_plugin.scratch import (
     Keep,
@@ -31,7 +32,7 @@ from bluebridge.host_tools.pytest_plugin.scratch import (
 from bluebridge.images.cache import HOME, PACKAGE
 from bluebridge.printable import printable_lines
 
-_LOGS = ("console-*.log", "qemu-*.log", "server.log")
+_LOGS = ("dmesg-*.txt", "console-*.log", "qemu-*.log", "server.log")
 _TAIL_LINES = 15
 _QEMU_WARNING = ": warning: "
 """A part of lines that QEMU prints at every start; they are left out."""
@@ -43,6 +44,7 @@ _RUNNER = tuple(f"{Path(module.__file__ or '').parent}/" for module in (_pytest,
 _HIDDEN = (*_OURS, *_RUNNER, f"{sysconfig.get_path('stdlib')}/")
 
 FOLDER_PROPERTY, PAGE_PROPERTY = "bluebridge_scratch", "bluebridge_page"
+FAULTS_PROPERTY, REQUEST_PROPERTY = "bluebridge_faults", "bluebridge_failed_request"
 
 Section = tuple[str, str]
 
@@ -59,6 +61,12 @@ def sections(lab: Lab, node: str, error: BaseException | None) -> Iterator[Secti
     if found is not None and str(found) != str(error):
         yield "bluebridge: what happened to the pair", str(found)
     for folder in folders:
+        evidence.keep_kernel_messages(lab.machines(folder), folder.path)
+        found_there = evidence.on_the_bus(folder.path, node)
+        if found_there.faults:
+            yield "bluebridge: faults that took something", "\n".join(found_there.faults)
+        if found_there.request:
+            yield "bluebridge: the last request that failed", found_there.request
         yield from (section for section in _tails(folder.path) if section[1] not in shown)
         if lab.base.keep != "never" and (page := write_page(folder.path, node)) is not None:
             yield "bluebridge: what the pair did on the bus, as a page", str(page)
@@ -66,11 +74,14 @@ def sections(lab: Lab, node: str, error: BaseException | None) -> Iterator[Secti
 
 
 def places(lab: Lab, node: str) -> list[tuple[str, str]]:
-    """Return the JUnit XML properties of a failed test: each kept folder, and the page in it."""
-    if lab.base.keep == "never":
-        return []
+    """Return the JUnit XML properties of a failed test: faults, its folders, the page in each."""
     found: list[tuple[str, str]] = []
     for folder in lab.base.used_by(node):
+        on_the_bus = evidence.on_the_bus(folder.path, node)
+        found += [(FAULTS_PROPERTY, line) for line in on_the_bus.faults]
+        found += [(REQUEST_PROPERTY, on_the_bus.request)] if on_the_bus.request else []
+        if lab.base.keep == "never":
+            continue
         found.append((FOLDER_PROPERTY, str(folder.path)))
         if (page := page_path(folder.path, node)).exists():
             found.append((PAGE_PROPERTY, str(page)))

@@ -97,7 +97,17 @@ def test_good(guest_a, guest_b, buslog, scratch):
     names = {"bus", "console-a.log", "console-b.log", "qemu-a.log", "qemu-b.log", "server.log"}
     assert names <= {path.name for path in scratch.iterdir()}
 
-def test_bad(guest_a):
+OPENS = (
+    "from bluebridge.guest.drivers.bus.vfio import VfioBus\\n"
+    "from bluebridge.guest.providers import open_device\\n"
+    "open_device(VfioBus())\\n"
+)
+
+def test_bad(guest_a, guest_b, faults):
+    for guest in (guest_a, guest_b):
+        guest.run(f"echo '<6>a word of guest {guest.name}' > /dev/kmsg")
+    with faults.command_fails(opcode="QUERY_FW", status="BAD_RESOURCE"):
+        assert guest_a.run(["python3", "-c", OPENS], check=False).status != 0
     guest_a.run("echo out; echo err >&2; exit 7")
 
 def test_panic(guest_b):
@@ -182,6 +192,18 @@ def test_a_project_of_its_own(project: Project) -> None:
     assert "\nguest b: the guest's kernel panicked (Kernel panic - not syncing: sysrq" in said
     assert "shared by test_shared.py::test_first, test_shared.py::test_second\n" in said
     assert "/host_tools/" not in said
+    told = project.properties("test_bad")
+    once = r"a: fault 1 command-fails: once QUERY_FW \(event \d+\)"
+    assert re.fullmatch(once, told["bluebridge_faults"])
+    assert re.match(r"a: QUERY_FW.*: BAD_RESOURCE \(event \d+, ", told["bluebridge_failed_request"])
+    assert told["bluebridge_faults"] in said and told["bluebridge_failed_request"] in said
+    for name in ("a", "b"):
+        dmesg = (kept["test_mine-test_bad"] / f"dmesg-{name}.txt").read_text()
+        assert re.search(rf"(?m)^\[.*\] a word of guest {name}$", dmesg)
+        assert "Linux version" in dmesg, "from the beginning, of all levels"
+        assert f"a word of guest {name}\n" in said
+    dead = (kept["test_mine-test_panic"] / "dmesg-b.txt").read_text()
+    assert "Kernel panic" in dead and "guest b was not asked for its messages" in dead
     for name, place in (("test_bad", "test_mine-test_bad"), ("test_second", "test_shared")):
         page = Path(project.properties(name)["bluebridge_page"])
         assert page.parent == kept[place] and "begins" in page.read_text()

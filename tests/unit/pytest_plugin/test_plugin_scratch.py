@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
 
 import pytest
 
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.pytest_plugin import evidence
 from bluebridge.host_tools.pytest_plugin.scratch import ScratchBase, folder_name
 from bluebridge.images.cache import HOME
 
@@ -176,16 +183,23 @@ FAILING = """
     from bluebridge.host_tools.pytest_plugin.scratch import BEGINS, mark_of
     from bluebridge.device.buslog.marks import mark_text
 
-    def record(log, text):
-        log.record(0, Kind.NOTE, 0, 0, len(text), text.encode())
+    def record(log, text, kind=Kind.NOTE):
+        log.record(0, kind, 0, 0, len(text), text.encode())
 
     def test_bad(scratch, request):
-        (scratch / "console-a.log").write_text("Kernel panic <&> here")
+        (scratch / "console-a.log").write_bytes(b"\x1b[2J\x07Kernel panic <&> here")
         log = FileLog(scratch / "bus")
         log.device("a")
         record(log, "before the test")
+        record(log, "rule 9 drops (out): too early", Kind.FAULT)
+        record(log, "INIT_HCA op_mod=0 in_mod=0x1 in=0x0 BAD_PARAM 9 us", Kind.COMMAND)
         record(log, mark_text(mark_of(request.node.nodeid, BEGINS)))
         record(log, "in the test")
+        for number in (1, 2):
+            record(log, f"rule 3 drops (out): WRITE {number}", Kind.FAULT)
+        record(log, "fault 4 cmd-error: RTR2RTS_QP", Kind.FAULT)
+        record(log, "RTR2RTS_QP op_mod=0 in_mod=0x49 in=0x0 BAD_INPUT 9 us", Kind.COMMAND)
+        record(log, "NOP op_mod=0 in_mod=0x49 in=0x0 OK 9 us", Kind.COMMAND)
         log.close()
         raise LabError("guest a: it broke", transcript="what insmod said")
 
@@ -218,12 +232,25 @@ def test_sections_and_places_of_a_failed_test_are_in_junit_xml(
     for part in ("- bluebridge: guest a: it broke -", "what insmod said", "end of console-a.log"):
         assert part in failure.text
     assert "Kernel panic <&> here" in failure.text
-    places = {
-        each.attrib["name"]: each.attrib["value"] for each in cases["test_bad"].iter("property")
-    }
+    told = cases["test_bad"].iter("property")
+    found = [(each.attrib["name"], each.attrib["value"]) for each in told]
+    places = dict(found)
     folder, page = Path(places["bluebridge_scratch"]), Path(places["bluebridge_page"])
     assert page.parent == folder and page.name == "test_it-test_bad.html"
     assert str(page) in failure.text and str(folder) in failure.text
+    faults = [value for name, value in found if name == "bluebridge_faults"]
+    assert faults == [
+        "a: rule 3 drops (out): 2 times, last WRITE 2 (event 6)",
+        "a: fault 4 cmd-error: once RTR2RTS_QP (event 7)",
+    ]
+    request = places["bluebridge_failed_request"]
+    assert re.fullmatch(r"a: RTR2RTS_QP.*: BAD_INPUT \(event 8, after \d+\.\d{6} s\)", request)
+    for part in (*faults, request):
+        assert part in failure.text
+    dmesg = (folder / "dmesg-a.txt").read_text()
+    assert dmesg.startswith(r"\x07Kernel panic <&> here")
+    assert "guest a was not asked for its messages (it does not run any more)" in dmesg
+    assert "end of dmesg-a.txt" in failure.text and "was not asked" in failure.text
     text = page.read_text()
     assert "in the test" in text and "before the test" not in text
     message = cases["test_message"].find("failure")
@@ -234,10 +261,31 @@ def test_sections_and_places_of_a_failed_test_are_in_junit_xml(
     assert not list(cases["test_good"].iter("property"))
 
 
+def test_a_guest_that_does_not_answer_leaves_its_console(tmp_path: Path) -> None:
+    """It ended, or it hangs: the report waits for neither, and the file says what it is."""
+    ended: Any = SimpleNamespace(name="a", trouble=lambda: LabError("guest a: QEMU ended"))
+    with socket.socket(socket.AF_UNIX) as silent, mock.patch.object(evidence, "_SECONDS", 0.3):
+        silent.bind(str(tmp_path / "agent"))
+        silent.listen()
+        sockets = [tmp_path / "agent"]
+        hangs: Any = SimpleNamespace(name="b", trouble=lambda: None, agent_sockets=sockets)
+        for name in ("a", "b"):
+            (tmp_path / f"console-{name}.log").write_bytes(b"\x1b[31mOops\x1b]0;x\r\n")
+        evidence.keep_kernel_messages([ended, hangs], tmp_path)
+    for name, why in (("a", "QEMU ended"), ("b", "its agent does not answer within 0 s")):
+        text = (tmp_path / f"dmesg-{name}.txt").read_text()
+        assert text.startswith("Oops\\x1b]0;x\n\n-- guest ")
+        assert f"was not asked for its messages (guest {name}: {why}" in text
+    (tmp_path / "dmesg-a.txt").write_text("as it was asked before it ended")
+    evidence.keep_kernel_messages([], tmp_path)
+    assert (tmp_path / "dmesg-a.txt").read_text() == "as it was asked before it ended"
+
+
 def test_no_places_of_what_is_not_kept(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_it=FAILING)
     pytester.runpytest("--junitxml=report.xml", "--bluebridge-keep=never")
     report = ElementTree.parse(pytester.path / "report.xml")
-    assert not list(report.iter("property"))
+    names = {each.attrib["name"] for each in report.iter("property")}
+    assert names == {"bluebridge_faults", "bluebridge_failed_request"}
     failure = next(report.iter("failure"))
     assert "removed at the end" in (failure.text or "") and ".html" not in (failure.text or "")
