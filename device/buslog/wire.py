@@ -15,9 +15,16 @@ from typing import Final
 
 from bluebridge.device.buslog.reader import Event, LogError
 from bluebridge.device.buslog.record import HEAD
-from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.net.roce import ATOMICS, Op
 from bluebridge.device.packets.message import INFINIBAND, XRC, WireMessage
+from bluebridge.device.packets.reader import (
+    MOST_BYTES,
+    Refused,
+    WirePacket,
+    read_packet,
+    transport_at,
+)
 
 ROUTE: Final = Struct("<6s6s16s16sHHIBBBB")
 """Source and destination address, GIDs, VLAN, P_Key, flow label, traffic class, hop limit, service
@@ -61,6 +68,21 @@ def read_message(event: Event) -> WireMessage:
             raise _damaged(event) from error
     message.payload = data[start:]
     return message
+
+
+def packet_of(event: Event) -> WirePacket | None:
+    """Return the RoCE packet in a frame that left a port; None for other frames and events.
+
+    Zeros stand for bytes that were not kept, so check sums are not looked at.
+    """
+    if event.what is not What.FRAME or event.kind is not Kind.WIRE or event.length > MOST_BYTES:
+        return None
+    if not transport_at(event.data):
+        return None
+    try:
+        return read_packet(event.data.ljust(event.length, b"\0"), whole=False)
+    except Refused:
+        return None
 
 
 def _route(message: WireMessage, data: bytes) -> None:

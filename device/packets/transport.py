@@ -36,7 +36,8 @@ class TransportPacket:
     """A packet of a connection; `syndrome` of an acknowledgement is 0 whatever its credits are.
 
     `opcode` is that of the reliable connection for the same operation, `service` what the opcode on
-    the wire has more (UC, XRC, CNP).
+    the wire has more (UC, XRC, CNP). `index` is the entry of the sender's queue that a request is
+    of, -1 if it is not known.
     """
 
     opcode: int
@@ -55,6 +56,7 @@ class TransportPacket:
     immediate: int = 0
     srqn: int = 0
     service: int = 0
+    index: int = -1
 
 
 def write_transport(packet: TransportPacket, target_qpn: int, pkey: int) -> Packet:

@@ -21,10 +21,11 @@ from typing import Final
 from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.device.buslog.record import HEAD
+from bluebridge.device.buslog.wire import packet_of
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.ibverbs import bare
+from bluebridge.device.layout.ibverbs import bare, operation
 from bluebridge.device.layout.net.roce import Op, Syndrome
-from bluebridge.host_tools.analyzer import fields, rtrs
+from bluebridge.host_tools.analyzer import fields, packets, rtrs
 from bluebridge.host_tools.analyzer.devices.model import names_of
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of, beyond_adapters
 from bluebridge.host_tools.analyzer.event_lines import KINDS, Describe, plain_line
@@ -50,10 +51,16 @@ def _kind(event: Event) -> list[Value]:
 def _syndrome(event: Event) -> list[Value]:
     """Return the syndrome of a response (0 for an acknowledgement) or of a completion in error."""
     if event.kind is Kind.WIRE and event.what is What.RESPONSE and len(event.data) >= HEAD.size:
-        code = HEAD.unpack_from(event.data)[_SYNDROME_AT]
-        of_name = Syndrome.RNR_NAK if code & 0x60 == Syndrome.RNR_NAK else code
-        return [code, *(each.name for each in Syndrome if each == of_name)]
+        return _syndrome_spellings(HEAD.unpack_from(event.data)[_SYNDROME_AT])
+    if (packet := packet_of(event)) is not None:
+        code = packets.syndrome_of(packet)
+        return [] if code is None else _syndrome_spellings(code)
     return _failed_completion(event)
+
+
+def _syndrome_spellings(code: int) -> list[Value]:
+    of_name = Syndrome.RNR_NAK if code & 0x60 == Syndrome.RNR_NAK else code
+    return [code, *(each.name for each in Syndrome if each == of_name)]
 
 
 def _status(event: Event) -> list[Value]:
@@ -77,6 +84,9 @@ def _opcode(event: Event) -> list[Value]:
     if event.kind is Kind.WIRE and event.what is What.REQUEST and len(event.data) >= HEAD.size:
         code = HEAD.unpack_from(event.data)[_OP_AT]
         name = next((each.name for each in Op if each == code), "")
+    elif (packet := packet_of(event)) is not None:
+        names = packets.operation(packet)
+        return [spelling for each in names for spelling in fields.spellings(each)]
     elif event.what is What.CQE and event.kind is Kind.DMA_WRITE:
         name = adapter_of(event.device).operation(event.data)
     elif event.what in (What.SQ_WQE, What.UD_WQE):
@@ -203,7 +213,7 @@ def _term(text: str) -> tuple[bool, Term]:
         raise ConditionError(f"{text}: for a regular expression write /{text}/")
     value = wanted.strip("\"'") if quoted else read(wanted)
     if name in _OF_VERBS and isinstance(value, str):
-        value = bare(value)
+        value = operation(value) if name == "opcode" else bare(value)
     _check_value(name, sign, value)
     return name not in DIRECT, _comparison(name, sign, value)
 

@@ -8,14 +8,16 @@ from itertools import starmap
 
 from bluebridge.device.buslog.reader import Event, LogError
 from bluebridge.device.buslog.record import TEXT_KINDS
-from bluebridge.device.buslog.wire import read_message
+from bluebridge.device.buslog.wire import packet_of, read_message
 from bluebridge.device.layout import pci
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.fields import Field, Struct
 from bluebridge.device.layout.ib import mad
 from bluebridge.device.layout.net import cm, ethernet
-from bluebridge.device.layout.net.roce import GSI_QPN, Syndrome
+from bluebridge.device.layout.net.roce import GSI_QPN
 from bluebridge.device.packets.message import ATOMIC, READ, RELIABLE, XRC
+from bluebridge.device.packets.reader import WirePacket
+from bluebridge.host_tools.analyzer import packets
 from bluebridge.host_tools.analyzer.devices.model import named
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of, model_of
 
@@ -122,6 +124,8 @@ def decode(event: Event) -> str:
         return config_text(event.address, event.data, event.length, more)
     if kind is Kind.WIRE and event.what in WIRE:
         return _wire(event)
+    if kind is Kind.WIRE and (packet := packet_of(event)) is not None:
+        return _packet(event, packet)
     if kind is Kind.BLUEFLAME:
         page = adapter_of(event.device).page(event.address)
         return f"BlueFlame page {page}: {_transfer(event)}"
@@ -140,7 +144,7 @@ def _wire(event: Event) -> str:
         return str(error)
     if event.what == What.DATAGRAM:
         if message.target_qpn <= GSI_QPN:
-            return _mad(event)
+            return _mad(event, event.obj, event.length)
         head = f"UD qpn={message.source_qpn:#x}"
     elif event.what == What.REQUEST:
         service = "RC" if message.flags & RELIABLE else "UC"
@@ -148,24 +152,25 @@ def _wire(event: Event) -> str:
         head = f"{service} {message.op.name} qpn={message.source_qpn:#x}"
     else:
         data = " with data" if message.flags & (READ | ATOMIC) else ""
-        head = f"{_syndrome(message.syndrome)}{data}"
+        head = f"{packets.syndrome_words(message.syndrome)}{data}"
     return f"{head} > qpn={message.target_qpn:#x} psn={message.psn:#x} bytes={message.length}"
 
 
-def _syndrome(value: int) -> str:
-    if value & 0x60 == Syndrome.RNR_NAK:
-        return f"RNR_NAK timer={value & 0x1F}"
-    return named(Syndrome, value)
+def _packet(event: Event, packet: WirePacket) -> str:
+    datagram = packet.opcode in packets.DATAGRAMS
+    if datagram and packet.target_qpn <= GSI_QPN:
+        return _mad(event, packet.target_qpn, packet.end - packet.start)
+    return packets.words(packet)
 
 
-def _mad(event: Event) -> str:
+def _mad(event: Event, qpn: int, length: int) -> str:
     """Describe a management datagram, behind its headers or, if it was received, its GRH."""
     start = event.data.find(_CM_SEND)
     if start >= 0 and len(event.data) >= start + mad.MAD.size:
         attribute = mad.MAD.get(event.data, "attr_id", start)
         tid = mad.MAD.get(event.data, "tid", start)
         return f"MAD CM {named(cm.CmAttribute, attribute)} tid={tid:#x}"
-    return f"MAD of QP {event.obj:#x}, {event.length} bytes"
+    return f"MAD of QP {qpn:#x}, {length} bytes"
 
 
 def _frame(event: Event) -> str:
@@ -200,7 +205,7 @@ def _window(event: Event) -> str:
 _WORDS: dict[What, Callable[[Event], str]] = {
     What.PAYLOAD: lambda event: f"payload qpn={event.obj:#x}",
     What.FRAME: _frame,
-    What.MAD: _mad,
+    What.MAD: lambda event: _mad(event, event.obj, event.length),
     What.COPY: lambda event: f"copy channel={event.obj}",
     What.WINDOW: _window,
     What.MESSAGE: lambda event: f"interrupt message {event.data[::-1].hex()}",

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from bluebridge.device.buslog.reader import Event
+from bluebridge.device.buslog.wire import packet_of
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.fields import RegisterBlock, Struct
+from bluebridge.host_tools.analyzer import packets
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.devices.registry import model_of
 
@@ -129,7 +131,8 @@ def named_fields(event: Event) -> Iterator[NamedField]:
     if event.kind in _ACCESSES:
         yield from _of_register(event)
         return
-    for table, base in model.parts(event):
+    packet = packet_of(event)
+    for table, base in model.parts(event) if packet is None else packets.parts(packet):
         for item in table:
             end = base + item.offset + item.width
             if end > len(event.data):

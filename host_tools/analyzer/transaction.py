@@ -188,9 +188,11 @@ class Transfer:
 
     `index` counts slots of the send queue since RESET; `number` counts work requests in the order
     in which the device began them. `opcode` is a `SendOpcode` name, empty if the entry was not in
-    the log; `length` the bytes of the message, `inline` those of them inside the entry. `status` is
-    empty, `OK` or the syndrome of the send completion; `notes` are the log's notes about it,
-    `noted` their events. `given`: it was given out, nothing is added any more.
+    the log; `length` the bytes of the message, `inline` those of them inside the entry. `psn` is
+    that of its first packet; on a network of packets `last_psn` is the farthest that left, `whole`
+    whether all did. `status` is empty, `OK` or the syndrome of the send completion; `notes` are the
+    log's notes about it, `noted` their events. `given`: it was given out, nothing is added any
+    more.
     """
 
     device: str
@@ -205,6 +207,8 @@ class Transfer:
     peer: str = ""
     peer_qpn: int = 0
     psn: int | None = None
+    last_psn: int | None = None
+    whole: bool = False
     status: str = ""
     notes: list[str] = field(default_factory=list)
     transactions: list[Transaction] = field(default_factory=list)

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import Final
 
 from bluebridge.device.fabric.fault_words import ANSWERS, KINDS, TIMED, VALUED, WORDS
-from bluebridge.device.fabric.faults.roce_packets import NAMES, Change, Mark, rewrite_of
+from bluebridge.device.fabric.faults.roce_packets import Change, Mark, rewrite_of
 from bluebridge.device.fabric.faults.rule import BOTH, IN, NO_LIMIT, OUT, Match, Passage, Rule
 from bluebridge.device.layout import ibverbs
 from bluebridge.device.layout.net.cm import CmAttribute
-from bluebridge.device.layout.net.roce import Op
+from bluebridge.device.layout.net.roce import PACKET_NAMES, Op
 
 MOST_MILLISECONDS: Final = 600_000
 LEAST_MEGABITS: Final = 0.001
 MOST_MEGABITS: Final = 1_000_000
 _DIRECTIONS: Final = (IN, OUT, BOTH)
-_OPCODES: Final = (*(op.name for op in Op), *ANSWERS, *filter(None, NAMES.values()))
+_OPCODES: Final = (*(op.name for op in Op), *ANSWERS, *PACKET_NAMES.values())
 
 
 def rule_of(action: str, words: Sequence[str]) -> Rule:

@@ -28,12 +28,11 @@ from bluebridge.device.layout.net.roce import (
     PSN_MASK,
     SERVICE_MASK,
     BthOpcode,
+    packet_name,
 )
 from bluebridge.device.packets import crc, forms
 from bluebridge.device.packets.reader import carrier_of, transport_at
 
-NAMES: Final = {int(code): code.name.partition("_")[2] for code in BthOpcode if code < SERVICE_MASK}
-"""Names of the operations of packets, by the low bits of an opcode of a connection."""
 NETWORKS: Final = {ETHERTYPE_IPV4: IPV4, ETHERTYPE_IPV6: IPV6, ETHERTYPE_ROCE: GRH}
 """The network headers of packets, by Ethertype."""
 DATAGRAMS: Final = (BthOpcode.UD_SEND_ONLY, BthOpcode.UD_SEND_ONLY_IMM)
@@ -71,9 +70,7 @@ class RocePacket:
     @property
     def name(self) -> str:
         """The operation, such as WRITE_MIDDLE, whatever the service."""
-        if self.opcode in DATAGRAMS or self.opcode == BthOpcode.CNP:
-            return BthOpcode(self.opcode).name.removeprefix("UD_")
-        return NAMES.get(self.opcode & ~SERVICE_MASK, "")
+        return packet_name(self.opcode)
 
     @property
     def connected(self) -> bool:

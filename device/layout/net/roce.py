@@ -67,6 +67,17 @@ CONGESTION_SERVICE = 0x80
 SERVICE_MASK = 0xE0
 """Mask of the service in an opcode; the other bits are the operation."""
 
+PACKET_NAMES = {code & 0x1F: code.name.partition("_")[2] for code in BthOpcode if code < 0x20}
+"""Names of the operations of packets, by the low bits of an opcode of a connection."""
+
+
+def packet_name(opcode: int) -> str:
+    """Return the operation of a packet, such as WRITE_MIDDLE, whatever its service."""
+    if opcode in (BthOpcode.UD_SEND_ONLY, BthOpcode.UD_SEND_ONLY_IMM, BthOpcode.CNP):
+        return BthOpcode(opcode).name.removeprefix("UD_")
+    return PACKET_NAMES.get(opcode & ~SERVICE_MASK, "")
+
+
 BTH_SIZE = 12
 BTH = Struct(
     "BTH",

@@ -218,6 +218,7 @@ class PacketRequester:
                 rkey=work.rkey,
                 length=work.length - offset,
                 srqn=work.srqn,
+                index=work.index,
             )
         payload = b""
         if not work.returns_data:
@@ -235,6 +236,7 @@ class PacketRequester:
             compare=work.atomic[1],
             immediate=work.immediate,
             srqn=work.srqn,
+            index=work.index,
         )
 
     def _watch(self) -> None:

@@ -209,6 +209,8 @@ class PacketSender(ConnectedSender):
         qp.spent += MESSAGE_COST + size
         packet.service = SERVICES[qp.role]
         qp.traffic.sent(1, size_of_packet(qp.route, packet))
+        if packet.index >= 0:
+            qp.bus.concern(qp.qpn, packet.index)
         if not self._reliable:
             self._left = monotonic_ns()
         qp.port.send_packet(ConnectedPacket(qp.route, qp.remote_qpn, packet, qp.qpn))
@@ -326,6 +328,7 @@ class PacketSender(ConnectedSender):
 
     def load(self, work: SendWork, offset: int, length: int) -> bytes:
         """Return bytes of a message that is sent; raises `LocalFailure`."""
+        self._qp.bus.concern(self._qp.qpn, work.index)
         try:
             return b"".join(self._qp.memory.gather(_stretch(work, offset, length), note=True))
         except (AccessError, DmaError) as error:

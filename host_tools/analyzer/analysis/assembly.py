@@ -20,9 +20,11 @@ from bluebridge.device.buslog.record import (
     WORK_QPN_SHIFT,
     function_of,
 )
+from bluebridge.device.buslog.wire import packet_of
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.net.roce import Syndrome
 from bluebridge.device.packets.message import RELIABLE
+from bluebridge.host_tools.analyzer.analysis import packets
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
 from bluebridge.host_tools.analyzer.analysis.ntrdma_transfers import transfers_of
 from bluebridge.host_tools.analyzer.analysis.triggers import (
@@ -150,7 +152,7 @@ class TransferAssembler:
             self._sent(event, transfer)
         elif role is Role.RESPONSE:
             transfer.peer = transfer.peer or function_of(event.device)
-            if len(event.data) >= HEAD.size and HEAD.unpack_from(event.data)[2] == Syndrome.ACK:
+            if _is_over(event, transfer):
                 self._settle_up_to(event.number, transfer)
 
     def _begun(self, event: Event, one: Transaction, known: Transfer | None) -> Transfer:
@@ -202,6 +204,10 @@ class TransferAssembler:
         return transfer
 
     def _sent(self, event: Event, transfer: Transfer) -> None:
+        if (packet := packet_of(event)) is not None:
+            if packets.sent(transfer, packet):
+                self._settle_up_to(event.number, transfer)
+            return
         if event.what is What.FRAME:
             transfer.length += event.length  # the frames of a burst are counted with its last entry
             return
@@ -285,6 +291,13 @@ def assembled(
     yield from transfers_of(finder.finish(), number)
 
 
+def _is_over(event: Event, transfer: Transfer) -> bool:
+    """Return True for a response that ends a work request and all before it."""
+    if (packet := packet_of(event)) is not None:
+        return packets.ends(transfer, packet)
+    return len(event.data) >= HEAD.size and HEAD.unpack_from(event.data)[2] == Syndrome.ACK
+
+
 def _add(transfer: Transfer, one: Transaction) -> None:
     transfer.take(one)
     if one.remote and one.on_bus and not transfer.peer:
@@ -298,6 +311,7 @@ def _is_remote(transfer: Transfer, one: Transaction) -> bool:
     return (
         one.role is not Role.REQUEST
         and bool(transfer.peer_qpn)
+        and transfer.last_psn is None  # packets: the first has left before the next is read
         and transfer.count(Role.REQUEST) > transfer.count(Role.RESPONSE)
     )
 

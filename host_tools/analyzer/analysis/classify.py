@@ -6,9 +6,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 from bluebridge.device.buslog.reader import Event
+from bluebridge.device.buslog.wire import packet_of
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.host_tools.analyzer.analysis.triggers import same_line
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of, model_of
+from bluebridge.host_tools.analyzer.packets import is_answer, words
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 
 _BOTH: dict[What, Role] = {
@@ -77,6 +79,9 @@ def transaction_of(event: Event) -> Transaction:
     elif kind is Kind.WIRE:
         role = Role.RESPONSE if event.what is What.RESPONSE else Role.REQUEST
         tlp, upstream = Tlp.MESSAGE, True
+        if (packet := packet_of(event)) is not None:
+            role = Role.RESPONSE if is_answer(packet) else Role.REQUEST
+            obj, length, text = packet.target_qpn, packet.end - packet.start, words(packet)
     elif kind in _TEXT:
         tlp, role, upstream, text = Tlp.NONE, _TEXT[kind], True, event.text
     else:
