@@ -194,6 +194,7 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
             "what this machine has, what is missing, what mends it", f"{_COMMANDS}.doctor"
         ),
         "kmod": _one("build a module for the guest kernel", f"{_COMMANDS}.kmod", passes_on=True),
+        "cc": _one("build a C program for the guests", f"{_COMMANDS}.cc", passes_on=True),
         "man": _one("the manual page", f"{_TOOLS}.man"),
         "completion": _one(
             "have the shell complete commands, options, guests", f"{_TOOLS}.completion"

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from bluebridge.images.apt import NotRemembered, Packages, StaleVersions
 from bluebridge.images.cache import Cache
+from bluebridge.images.recipes.compiler import CompilerRecipe
 from bluebridge.images.recipes.guest import GuestRecipe
 from bluebridge.images.recipes.guest_archives import (
     BootFilesRecipe,
@@ -82,6 +83,7 @@ class Artefacts:
                 MessageLibrariesRecipe(*here, guest),
                 NfsRecipe(*here, guest),
                 IpxeRecipe(*here),
+                CompilerRecipe(*here),
                 BootFilesRecipe(*here, kernel, guest),
             )
         }

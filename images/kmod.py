@@ -219,7 +219,7 @@ def _check_result(
             say(line)
 
 
-def deliver(names: dict[Path, str], output: Path) -> list[Path]:
+def deliver(names: dict[Path, str], output: Path, mode: int = 0o644) -> list[Path]:
     """Copy files into `output` under new names: all as temporary files, then renamed."""
     doubles = sorted({name for name in names.values() if list(names.values()).count(name) > 1})
     if doubles:
@@ -232,7 +232,7 @@ def deliver(names: dict[Path, str], output: Path) -> list[Path]:
             aside[Path(temporary)] = output / name
             with open(handle, "wb") as out, open(source, "rb") as content:
                 shutil.copyfileobj(content, out)
-                os.fchmod(out.fileno(), 0o644)
+                os.fchmod(out.fileno(), mode)
         for temporary_path, final in aside.items():
             os.replace(temporary_path, final)
     except OSError as error:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from bluebridge.host_tools.errors import LabError, UsageError
@@ -63,21 +64,39 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def main(options: argparse.Namespace) -> int:
     """Build and print each module with its vermagic and dependencies; returns the exit status.
 
-    Raises `LabError`, with the compiler's output as its transcript if there is one.
+    Raises `LabError`.
+    """
+    from bluebridge.images.kmod import build, modinfo
+
+    with image_errors():
+        modules = build(
+            options.folder,
+            options.output,
+            options.words,
+            symvers=options.symvers,
+            readable=options.readable,
+        )
+    for module in modules:
+        fields = modinfo(module)
+        print(module)
+        print(f"  vermagic: {fields['vermagic'].strip()}")
+        print(f"  depends:  {fields['depends'].replace(',', ', ') or 'nothing'}")
+    return 0
+
+
+@contextmanager
+def image_errors() -> Iterator[None]:
+    """A build's errors as `LabError`s, with the compiler's output as transcript if there is one.
+
+    A signal that ends the program ends the build first.
     """
     from bluebridge.host_tools.processes import termination_as_exception
-    from bluebridge.images.kmod import BuildFailed, WrongRequest, build, modinfo
+    from bluebridge.images.kmod import BuildFailed, WrongRequest
     from bluebridge.images.report import ImageError
 
     try:
         with termination_as_exception():
-            modules = build(
-                options.folder,
-                options.output,
-                options.words,
-                symvers=options.symvers,
-                readable=options.readable,
-            )
+            yield
     except BuildFailed as error:
         failure = LabError(error.what, error.mend, error.output)
         failure.aloud = True
@@ -86,9 +105,3 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError(error.what, error.mend) from error
     except ImageError as error:
         raise LabError(error.what, error.mend) from error
-    for module in modules:
-        fields = modinfo(module)
-        print(module)
-        print(f"  vermagic: {fields['vermagic'].strip()}")
-        print(f"  depends:  {fields['depends'].replace(',', ', ') or 'nothing'}")
-    return 0

@@ -61,6 +61,19 @@ class Commands:
             output, errors = process.communicate(given, timeout=PATIENCE)
         return subprocess.CompletedProcess(words, process.returncode, output, errors)
 
+    def shell(self, script: str, folder: Path) -> str:
+        """Run lines of a shell, in which `bluebridge` is a command; returns what they print.
+
+        The first one that fails ends it.
+        """
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        completed = subprocess.run(
+            ["bash", "-e", "-c", script], env={**self._env, "PATH": path}, cwd=folder,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False,
+        )  # fmt: skip
+        assert completed.returncode == 0, completed.stdout + completed.stderr
+        return completed.stdout
+
     def good(self, *words: str) -> str:
         """Run what must succeed; returns its standard output."""
         completed = self.run(*words)

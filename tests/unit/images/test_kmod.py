@@ -176,6 +176,32 @@ def test_wrong_requests_are_one_line_and_status_2(
     assert said.out == ""
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["absent.c"], "there is no file absent.c"),
+        (["x.txt"], "x.txt is no C source"),
+        (["x.c", "source/y.c"], "the sources are in several folders"),
+        (["x.c", "-o", "source"], "source is a folder"),
+    ],
+)
+def test_wrong_programs_are_one_line_and_status_2(
+    source: Path,
+    words: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(source.parent)
+    for name in ("x.c", "x.txt", "source/y.c"):
+        Path(name).touch()
+    assert cli.main(["cc", *words]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(f"bluebridge: {message}; ")
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+
+
 def test_no_toolchain_and_no_network(
     source: Path,
     tmp_path: Path,
