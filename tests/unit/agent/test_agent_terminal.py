@@ -83,5 +83,5 @@ def test_without_a_terminal_here_nothing_is_run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert cli.main(["run", "-t", "a", "--", "top"]) == 125
+    assert cli.main(["run", "-t", "a", "--", "top"]) == 2
     assert "leave out -t" in capsys.readouterr().err
