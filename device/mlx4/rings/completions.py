@@ -127,7 +127,8 @@ class CompletionWriter(Completions):
         """Complete the receive of a datagram; its length counts a GRH of 40 bytes.
 
         The sender's MAC address (Ethernet) stands at the same place of the entry as its LID and the
-        findings on a packet of IPoIB (InfiniBand).
+        findings on a packet of IPoIB (InfiniBand). No field tells RoCE v1 from v2: software looks
+        at the header itself (Linux `core/verbs.c: ib_get_rdma_header_version`).
         """
         route, immediate = message.route, message.immediate
         opcode = RECEIVE_OPCODES[Op.SEND if immediate is None else Op.SEND_IMM]

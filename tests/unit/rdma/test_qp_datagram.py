@@ -386,6 +386,7 @@ def test_the_gid_says_which_header_a_datagram_has(pro: ProPair, index: int, vers
     pro.a.post_send(qa, SendOpcode.SEND, bytes(segment) + inline(b"hello"))
     (got,) = pro.b.completions(qb)
     assert (got.status, got.length) == (0, 45)
+    assert CQE.get(got.raw, "sl_vid") == 0  # the VLAN's; the kind of header stands nowhere
     (message,) = pro.seen
     assert isinstance(message, Datagram)
     assert message.route.roce == version
