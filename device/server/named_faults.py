@@ -23,7 +23,13 @@ from bluebridge.device.layout.mlx4.bar0 import CATAS_LETTERS, MSIX_VECTORS
 from bluebridge.device.layout.mlx4.capabilities import QUERY_ADAPTER, QUERY_DEV_CAP, QUERY_PORT
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus, vendor_syndrome
-from bluebridge.device.layout.mlx4.eqe import DATA_OFFSET, OWNER_OFFSET, PORT_MNG_EQE, EventType
+from bluebridge.device.layout.mlx4.eqe import (
+    CQ_ERROR_EQE,
+    DATA_OFFSET,
+    OWNER_OFFSET,
+    PORT_MNG_EQE,
+    EventType,
+)
 from bluebridge.device.layout.mlx4.faults import (
     BY_NAME,
     CONNECTED,
@@ -40,6 +46,7 @@ from bluebridge.device.layout.mlx4.faults import (
 from bluebridge.device.layout.net.roce import NO_GID
 from bluebridge.device.mlx4.armed_faults import ANY, ArmedFault, ArmedFaults
 from bluebridge.device.mlx4.device import Hca
+from bluebridge.device.mlx4.rings.completion_queues import ACCESS
 from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.ntb.shape import FaultPoints
 from bluebridge.device.pci.bus import Presence
@@ -446,7 +453,12 @@ def _happen(hca: Hca, named: NamedFault, values: Mapping[str, str]) -> list[str]
     else:
         name = named.needs[0]
         number = _object(hca, name, values[name])
-        adapter.eqs.post_numbered(EventType[values["event"]], number)
+        kind = EventType[values["event"]]
+        if kind is EventType.CQ_ERROR:  # drivers print its syndrome, which is never 0
+            said = bytes(CQ_ERROR_EQE.pack(cqn=number, syndrome=ACCESS))
+            adapter.eqs.post_async(kind, said[DATA_OFFSET:OWNER_OFFSET])
+        else:
+            adapter.eqs.post_numbered(kind, number)
     return []
 
 

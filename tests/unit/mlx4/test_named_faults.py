@@ -12,6 +12,7 @@ from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import (
     CMD_EQE,
+    CQ_ERROR_EQE,
     PORT_ACTIVE,
     PORT_DOWN,
     PORT_MNG_EQE,
@@ -150,6 +151,16 @@ def test_an_event_that_nothing_caused(pair: Pair) -> None:
             line = f"arm a {fault.name} qpn={pair.qa.qpn}"
             assert of(pair.a).execute(line) == ["ok"]
             assert pair.a.events(EventType[fault.fixed["event"]]), fault.name
+
+
+def test_an_error_of_a_completion_queue_says_which(pair: Pair) -> None:
+    cqn = pair.a.hca.adapter.cqs.numbers()[0]
+    for fault, syndrome in (("event-cq-err", 2), ("cq-overrun", 1)):
+        assert of(pair.a).execute(f"arm a {fault} cqn={cqn}") == ["ok"]
+        (event,) = pair.a.events(EventType.CQ_ERROR)
+        assert isinstance(event["data"], bytes)
+        found = CQ_ERROR_EQE.unpack(bytes(4) + event["data"] + bytes(4))
+        assert (found["cqn"], found["syndrome"]) == (cqn, syndrome)
 
 
 def test_events_of_management_name_the_port_and_what_changed(pair: Pair) -> None:
