@@ -17,19 +17,25 @@ SECCOMP = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=de
 LANDLOCK_RIGHTS_OF = 8
 """The version of Landlock whose rights are taken away, as far as the kernel has them. The ninth
 adds the connect to a socket with a name: QEMU connects to the device server's, anywhere."""
-_PROGRAMS = ("/usr", "/lib", "/lib64")
+_PROGRAMS = ("/usr", "/lib", "/lib64", "/nix/store", "/gnu/store")
+_PARTS = ("lib", "lib64", "libexec", "share")
+"""Folders beside that of a program that it loads libraries and data from."""
 _READ = ("/etc/ld.so.cache", "/etc/localtime", "/sys/devices/system", "/sys/kernel/mm")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/kvm")
 
 
 @contextlib.contextmanager
 def confined(
-    sockets: Path, read: Iterable[Path], written: Iterable[Path], saved: Path | None
+    program: Path,
+    sockets: Path,
+    read: Iterable[Path],
+    written: Iterable[Path],
+    saved: Path | None,
 ) -> Iterator[Callable[[], None] | None]:
     """Yield what a child calls before it becomes QEMU; None where this machine has no Landlock.
 
-    QEMU may make sockets in the folder `sockets`, read the files and folders `read` and those of
-    the cache, write to the files `written`, and make a file in the folder `saved`.
+    QEMU, the `program`, may make sockets in the folder `sockets`, read the files and folders
+    `read` and those of the cache, write to the files `written`, and make a file in `saved`.
     """
     try:
         import landlockpy
@@ -54,8 +60,11 @@ def confined(
                 of_files |= AccessFS.TRUNCATE | AccessFS.IOCTL_DEV
                 rules.allow_path(path, (rights if path.is_dir() else rights & of_files) & handled)
 
-        for program in (*map(Path, _PROGRAMS), Path(cache_root())):
-            allow(program, reading | AccessFS.EXECUTE)
+        own = program.resolve().parent
+        for folder in (*map(Path, _PROGRAMS), Path(cache_root()), own):
+            allow(folder, reading | AccessFS.EXECUTE)
+        for part in _PARTS:
+            allow(own.parent / part, reading | AccessFS.EXECUTE)
         for each in (*map(Path, _READ), *read):
             allow(each, reading)
         for device in _DEVICES:

@@ -159,7 +159,7 @@ class Qemu:
         self.transcript.touch()
         with (
             self._messages.open("ab") as messages,
-            confined(self._folder, read, [self.transcript], saved) as confine,
+            confined(Path(self._argv[0]), self._folder, read, [self.transcript], saved) as confine,
         ):
             self._said_before = messages.tell()
             self._process = processes.spawn(

@@ -23,22 +23,31 @@ ATTEMPTS = {
     "make a file beside the sockets": ": > {sockets}/new",
     "remove another's socket": "rm {sockets}/hca.sock",
     "read what it boots from": "cat {boot}",
+    "read its own program": "cat {bin}/qemu",
     "change what it boots from": ": >> {boot}",
     "write its transcript": "echo text >> {transcript}",
     "save a snapshot": "echo state > {saved}/state",
     "signal its starter": "kill -0 {parent}",
 }
-PERMITTED = {"read what it boots from", "write its transcript", "save a snapshot"}
+PERMITTED = {
+    "read what it boots from",
+    "read its own program",
+    "write its transcript",
+    "save a snapshot",
+}
 
 
 @pytest.fixture
 def places(tmp_path: Path) -> Iterator[dict[str, Path]]:
-    places = {name: tmp_path / name for name in ("home", "sockets", "saved", "boot", "transcript")}
-    for name in ("home", "sockets", "saved"):
+    places = {
+        name: tmp_path / name for name in ("home", "sockets", "saved", "bin", "boot", "transcript")
+    }
+    for name in ("home", "sockets", "saved", "bin"):
         places[name].mkdir()
     for file in (places["home"] / "secret", places["sockets"] / "hca.sock"):
         file.touch()
     places["boot"].touch()
+    (places["bin"] / "qemu").touch()
     places["transcript"].touch()
     yield places
 
@@ -47,7 +56,11 @@ def succeeds(places: dict[str, Path], attempt: str, *, confine: bool) -> bool:
     """Whether a shell in QEMU's place can do something."""
     script = attempt.format(**places, parent=os.getpid())
     with confined(
-        places["sockets"], [places["boot"]], [places["transcript"]], places["saved"]
+        places["bin"] / "qemu",
+        places["sockets"],
+        [places["boot"]],
+        [places["transcript"]],
+        places["saved"],
     ) as restrict:
         process = processes.spawn(
             ["/bin/sh", "-c", script],
