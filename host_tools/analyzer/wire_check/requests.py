@@ -254,6 +254,8 @@ class Requests:
 
     def inside_read(self, psn: int) -> Read | None:
         """Return the newest READ of which a PSN is an answer's, None if there is none."""
+        if not self.reads or later(psn, self.next) >= 0:
+            return None
         found = (each for each in reversed(self.reads) if 0 <= later(psn, each.psn) < each.span)
         return next(found, None)
 
