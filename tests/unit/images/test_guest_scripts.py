@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -24,7 +25,7 @@ def run(name: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     ("words", "number"),
-    [([], signal.SIGTERM), (["-9"], signal.SIGKILL), (["-HUP", "-x"], signal.SIGHUP)],
+    [([], signal.SIGTERM), (["-9"], signal.SIGKILL), (["-SIGHUP", "-x"], signal.SIGHUP)],
 )
 def test_pkill_ends_processes_by_name(tmp_path: Path, words: list[str], number: int) -> None:
     """The right ones only, and the status says whether there were any."""
@@ -34,7 +35,10 @@ def test_pkill_ends_processes_by_name(tmp_path: Path, words: list[str], number: 
     with (
         subprocess.Popen([tmp_path / name, "600"]) as wanted,
         subprocess.Popen([tmp_path / f"{name}2", "600"]) as other,
+        contextlib.ExitStack() as at_the_end,
     ):
+        for process in (wanted, other):
+            at_the_end.callback(process.kill)
         assert run("pkill", "-x", f"{name}3").returncode == 1
         assert run("pkill", *words, name).returncode == 0
         assert wanted.wait(10) == -number
