@@ -18,8 +18,11 @@ LANDLOCK_RIGHTS_OF = 8
 """The version of Landlock whose rights are taken away, as far as the kernel has them. The ninth
 adds the connect to a socket with a name: QEMU connects to the device server's, anywhere."""
 _PROGRAMS = ("/usr", "/lib", "/lib64", "/nix/store", "/gnu/store")
-_PARTS = ("lib", "lib64", "libexec", "share")
-"""Folders beside that of a program that it loads libraries and data from."""
+_PARTS = (
+    *("lib", "lib64", "libexec", "share/qemu", "share/seabios"),
+    *("pc-bios", "build/pc-bios", "build/qemu-bundle"),
+)
+"""What QEMU loads libraries and data from: beside the folder of its program, or in its source."""
 _READ = ("/etc/ld.so.cache", "/etc/localtime", "/sys/devices/system", "/sys/kernel/mm")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/kvm")
 
@@ -60,11 +63,10 @@ def confined(
                 of_files |= AccessFS.TRUNCATE | AccessFS.IOCTL_DEV
                 rules.allow_path(path, (rights if path.is_dir() else rights & of_files) & handled)
 
-        own = program.resolve().parent
-        for folder in (*map(Path, _PROGRAMS), Path(cache_root()), own):
-            allow(folder, reading | AccessFS.EXECUTE)
-        for part in _PARTS:
-            allow(own.parent / part, reading | AccessFS.EXECUTE)
+        own = program.resolve()  # not its folder, which may be the user's
+        parts = (own.parent.parent / part for part in _PARTS)
+        for each in (*map(Path, _PROGRAMS), Path(cache_root()), own, *parts):
+            allow(each, reading | AccessFS.EXECUTE)
         for each in (*map(Path, _READ), *read):
             allow(each, reading)
         for device in _DEVICES:

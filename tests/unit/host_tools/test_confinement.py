@@ -23,7 +23,10 @@ ATTEMPTS = {
     "make a file beside the sockets": ": > {sockets}/new",
     "remove another's socket": "rm {sockets}/hca.sock",
     "read what it boots from": "cat {boot}",
-    "read its own program": "cat {bin}/qemu",
+    "read its own program": "cat {home}/bin/qemu",
+    "read what belongs to it": "cat {home}/share/qemu/rom {home}/pc-bios/rom",
+    "read another program": "cat {home}/bin/other",
+    "read what others share": "cat {home}/share/keys",
     "change what it boots from": ": >> {boot}",
     "write its transcript": "echo text >> {transcript}",
     "save a snapshot": "echo state > {saved}/state",
@@ -32,6 +35,7 @@ ATTEMPTS = {
 PERMITTED = {
     "read what it boots from",
     "read its own program",
+    "read what belongs to it",
     "write its transcript",
     "save a snapshot",
 }
@@ -39,16 +43,14 @@ PERMITTED = {
 
 @pytest.fixture
 def places(tmp_path: Path) -> Iterator[dict[str, Path]]:
-    places = {
-        name: tmp_path / name for name in ("home", "sockets", "saved", "bin", "boot", "transcript")
-    }
-    for name in ("home", "sockets", "saved", "bin"):
-        places[name].mkdir()
-    for file in (places["home"] / "secret", places["sockets"] / "hca.sock"):
+    """QEMU was built by hand and is in the folder of the user's programs."""
+    places = {name: tmp_path / name for name in ("home", "sockets", "saved", "boot", "transcript")}
+    places["saved"].mkdir()
+    own = ("secret", "bin/qemu", "bin/other", "share/qemu/rom", "share/keys", "pc-bios/rom")
+    files = [places["home"] / name for name in own]
+    for file in (*files, places["sockets"] / "hca.sock", places["boot"], places["transcript"]):
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
-    places["boot"].touch()
-    (places["bin"] / "qemu").touch()
-    places["transcript"].touch()
     yield places
 
 
@@ -56,7 +58,7 @@ def succeeds(places: dict[str, Path], attempt: str, *, confine: bool) -> bool:
     """Whether a shell in QEMU's place can do something."""
     script = attempt.format(**places, parent=os.getpid())
     with confined(
-        places["bin"] / "qemu",
+        places["home"] / "bin" / "qemu",
         places["sockets"],
         [places["boot"]],
         [places["transcript"]],
