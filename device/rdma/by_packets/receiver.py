@@ -28,7 +28,7 @@ BURST: Final = 32
 CROWDED_SECONDS: Final = 0.001
 """Seconds until data of a read are offered again to a port for which much waits."""
 MOST_HELD: Final = 1 << 20
-"""Most bytes of one queue pair's requests that wait for a read to be answered.
+"""Most bytes of one queue pair's requests that wait for answers to leave.
 
 It is more than a window of 128 packets with 4096 bytes each takes.
 """
@@ -68,7 +68,7 @@ class PacketReceiver(Responder):
                 rnr_code=qp.min_rnr_timer,
                 reliable=self._reliable,
             )
-        if responder.reads and not self._has_room(responder, packet):
+        if responder.full and not self._has_room(responder, packet):
             return  # as if it had been lost
         responder.receive(packet)
         self._take_over(responder)
@@ -88,7 +88,7 @@ class PacketReceiver(Responder):
             self._account(self._packets)
 
     def _has_room(self, responder: PacketResponder, packet: TransportPacket) -> bool:
-        """Return True if a request may wait until a read is answered."""
+        """Return True if a request may wait until answers have left."""
         size = cost(packet)
         return self._qp.port.admits_packet(size, responder.held + size <= MOST_HELD)
 

@@ -3,7 +3,8 @@
 Data are placed packet by packet. Answers leave in the order of the requests, those of a read in
 bursts that the owner asks for, so that no more than a burst of packets is ever made at once. A
 request that comes meanwhile waits until the read is answered: it could take the read's key or
-memory away (Linux `drivers/infiniband/sw/rxe/rxe_resp.c: get_req` does the same).
+memory away (Linux `drivers/infiniband/sw/rxe/rxe_resp.c: get_req` does the same). It waits, too,
+while many answers are due.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _LAST: Final = (
     BthOpcode.RC_WRITE_LAST,
     BthOpcode.RC_WRITE_LAST_IMM,
 )
+MOST_ANSWERS: Final = 64
+"""Answers that are due from which on requests wait."""
 PACKET_COST: Final = 512
 """Bytes that a packet which waits takes besides its payload."""
 
@@ -98,7 +101,7 @@ class PacketResponder:
     duplicates; `rnr_code` the time a sender is to wait when no receive is there. One that is not
     `reliable` answers nothing: a message of which a packet is missing or refused is dropped.
     `refusal` is the last one: syndrome, event for software, reason. `held` is how many bytes the
-    requests take that wait for a read to be answered, `repeated` how many requests came again.
+    requests take that wait for answers to leave, `repeated` how many requests came again.
     """
 
     def __init__(
@@ -135,14 +138,19 @@ class PacketResponder:
 
     @property
     def reads(self) -> bool:
-        """True while a read is being answered: what comes waits."""
+        """True while a read is being answered."""
         return bool(self._answers) and self._answers[-1].request is not None
 
+    @property
+    def full(self) -> bool:
+        """True while what comes waits."""
+        return self.reads or bool(self._waiting) or len(self._answers) >= MOST_ANSWERS
+
     def receive(self, packet: TransportPacket) -> None:
-        """Take a request packet, after the reads before it; answers are due after it."""
+        """Take a request packet, at once or when answers have left; answers are due after it."""
         if self.failed:
             return
-        if self.reads or self._waiting:
+        if self.full:
             self._waiting.append(packet)
             self.held += cost(packet)
         elif self._reliable:
@@ -188,24 +196,30 @@ class PacketResponder:
         self._answers.clear()
 
     def answers(self, most: int) -> list[TransportPacket]:
-        """Return up to `most` packets of the answers that are due, in order.
+        """Return packets of the answers that are due, in order.
 
-        Requests that waited are carried out where their turn comes.
+        Requests that waited are carried out where their turn comes. These and the packets are
+        `most` together, if there are as many.
         """
         packets: list[TransportPacket] = []
-        while len(packets) < most and self.busy:
+        left = most
+        while left > 0 and self.busy:
             if self._answers:
                 self._answer(packets)
+                left -= 1
             else:
-                self._proceed()
+                left -= self._proceed(left)
         return packets
 
-    def _proceed(self) -> None:
-        """Carry out requests that waited, up to the next read."""
-        while self._waiting and not self.reads and not self.failed:
+    def _proceed(self, most: int) -> int:
+        """Carry out up to `most` requests that waited, up to the next read; return how many."""
+        count = 0
+        while count < most and self._waiting and not self.reads and not self.failed:
             packet = self._waiting.popleft()
             self.held -= cost(packet)
+            count += 1
             self._take(packet)
+        return count
 
     # -- requests in order --------------------------------------------------------------------
 

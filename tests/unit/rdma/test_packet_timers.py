@@ -9,6 +9,8 @@ from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.net.roce import BthOpcode, ack_timeout_us
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.rdma.by_packets.packet_wire import MOST_WAITING
+from bluebridge.device.rdma.by_packets.receiver import BURST, MOST_HELD, PacketReceiver
+from bluebridge.device.rdma.by_packets.responder import PACKET_COST
 from bluebridge.device.rdma.by_packets.sender import stretched
 from tests.models.packet_pair import SIZE, STEP, PacketPair
 from tests.models.rdma_node import SendOpcode
@@ -66,6 +68,37 @@ def test_what_an_inbox_has_no_room_for_is_in_the_log() -> None:
     assert pair.wires[1].overrun > 100
     told = [text for _, text, _ in pair.b.host.notes if "dropped a packet" in text]
     assert told[0].startswith("port 1: ") and 99 <= len(told) < pair.wires[1].overrun
+
+
+def test_requests_behind_a_read_take_bounded_room() -> None:
+    """Also while some of them wait for their turn and the READ is answered already."""
+    pair = PacketPair()
+    qp = pair.b.adapter.qps.get(pair.qb.qpn)
+    assert qp is not None
+    receiver, mtu = qp.responder, qp.mtu
+    assert isinstance(receiver, PacketReceiver)
+
+    def come(count: int) -> None:
+        for _ in range(count):
+            receiver.receive_packet(
+                TransportPacket(
+                    BthOpcode.RC_FETCH_ADD, receiver.psn, va=pair.target, rkey=pair.rkey
+                )
+            )
+
+    receiver.receive_packet(
+        TransportPacket(
+            BthOpcode.RC_READ_REQUEST, receiver.psn, va=pair.target, rkey=pair.rkey,
+            length=(BURST + 1) * mtu,
+        )
+    )  # fmt: skip
+    come(2 * MOST_HELD // PACKET_COST)
+    assert pair.wires[1].held == MOST_HELD
+    pair.b.host.turn()
+    come(2 * MOST_HELD // PACKET_COST)
+    assert MOST_HELD - 2 * BURST * PACKET_COST < pair.wires[1].held <= MOST_HELD
+    pair.b.host.run()
+    assert pair.wires[1].held == 0
 
 
 @pytest.mark.parametrize("opcode", [SendOpcode.RDMA_WRITE, SendOpcode.RDMA_READ])

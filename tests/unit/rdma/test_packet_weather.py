@@ -14,7 +14,11 @@ from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.net.roce import PSN_MASK, BthOpcode, Op, Syndrome
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.rdma.by_packets.requester import Limits, SetTimer
-from bluebridge.device.rdma.by_packets.responder import PacketResponder
+from bluebridge.device.rdma.by_packets.responder import (
+    MOST_ANSWERS,
+    PACKET_COST,
+    PacketResponder,
+)
 from bluebridge.device.rdma.vocabulary import CompletionStatus
 from bluebridge.device.rdma.work import SendWork
 from tests.models.faulty_pair import Links
@@ -237,6 +241,33 @@ def test_answers_count_messages_in_the_order_in_which_they_go_out() -> None:
     responder.receive(write)
     answers += responder.answers(9)
     assert [(each.psn - psn & PSN_MASK, each.msn) for each in answers] == [(0, 1), (1, 1), (2, 2)]
+
+
+def test_requests_wait_while_many_answers_are_due() -> None:
+    """What is carried out is never far ahead of its answers, and little of it in one turn."""
+    link, count, burst = Link(0, CALM), 1000, 32
+    responder, psn, va = link.responder, link.responder.expected, READABLE * 2 - 8
+    memory = link.remote.memory
+    before = int.from_bytes(memory[va : va + 8], "little")
+
+    def done() -> int:
+        return int.from_bytes(memory[va : va + 8], "little") - before
+
+    for number in range(count):
+        responder.receive(
+            TransportPacket(
+                BthOpcode.RC_FETCH_ADD, psn + number & PSN_MASK, va=va, rkey=5, operand=1
+            )
+        )
+    assert done() == MOST_ANSWERS
+    assert responder.held == (count - MOST_ANSWERS) * PACKET_COST
+    answered = 0
+    while responder.busy:
+        earlier = done()
+        answered += len(responder.answers(burst))
+        assert done() - earlier <= burst
+    assert answered == done() == count
+    assert responder.held == 0
 
 
 def lost_once(link: Link, *places: int) -> None:
