@@ -86,7 +86,8 @@ class PartSender:
                 last=offset + length == work.length,
             ),
         )
-        qp.traffic.sent(*size_of(request))
+        packets, size = size_of(request)
+        qp.traffic.sent(packets, size)
         return request
 
     def take(self, work: SendWork, payload: Payload) -> bool:

@@ -123,7 +123,7 @@ class Requester(RetryingSender):
         if work.length > WHOLE_BYTES:
             self._start_parts(work)
             return
-        left = monotonic_ns()
+        left = 0 if self._reliable else monotonic_ns()
         self.transmit(work, note=True)
         if not self._reliable:
             if self.pending and not work.status:
@@ -167,7 +167,8 @@ class Requester(RetryingSender):
             ahead=self._ahead(note) if work.returns_data else 0,
         )
         qp.spent += MESSAGE_COST + PIECE_COST * count + work.length
-        qp.traffic.sent(*size_of(request))
+        packets, size = size_of(request)
+        qp.traffic.sent(packets, size)
         qp.port.send(request)
 
     def _ahead(self, first: bool) -> int:
@@ -236,7 +237,8 @@ class Requester(RetryingSender):
             return
         if not self._acknowledge_before(response.psn):
             return
-        qp.traffic.received(*size_of(response))
+        packets, size = size_of(response)
+        qp.traffic.received(packets, size)
         syndrome = response.syndrome
         if syndrome:
             qp.port.diagnostics.was_refused(syndrome)

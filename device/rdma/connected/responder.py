@@ -143,7 +143,8 @@ class Responder(ReceiveEngine):
             self._establish()
         if request.srqn is not None:
             self._misnamed = not self._find_srq(request.srqn)
-        qp.traffic.received(*size_of(request))
+        packets, size = size_of(request)
+        qp.traffic.received(packets, size)
         if not request.reliable:
             self._unreliable(request)
             return
@@ -240,7 +241,8 @@ class Responder(ReceiveEngine):
         if done is not None:
             answer.packets, answer.part = done.packets, done.part
             answer.read = done.op is Op.READ
-        qp.traffic.sent(*size_of(answer))
+        packets, size = size_of(answer)
+        qp.traffic.sent(packets, size)
         qp.port.send(answer)
 
     def _note(self, text: str) -> None:

@@ -147,7 +147,8 @@ def _store(qp: QueuePair, work: ReceiveWork, message: Datagram) -> bool:
         qp.memory.store(work.sges, length, [message.grh or NO_GRH, message.payload], work.pd, what)
     except (AccessError, DmaError):
         return _fail(qp, work, CompletionStatus.LOCAL_PROT_ERR)
-    qp.traffic.received(*size_of(message))
+    packets, size = size_of(message)
+    qp.traffic.received(packets, size)
     return True
 
 

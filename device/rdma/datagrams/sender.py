@@ -69,7 +69,8 @@ class DatagramSender(UnconnectedSender):
 
     def _hand_over(self, message: Datagram) -> None:
         qp = self._qp
-        qp.traffic.sent(*size_of(message))
+        packets, size = size_of(message)
+        qp.traffic.sent(packets, size)
         copies = qp.port.send(message)
         qp.spent += MESSAGE_COST * (1 + copies)
 

@@ -22,7 +22,7 @@ class UnconnectedSender(SendEngine):
 
     def execute(self, work: SendWork) -> None:
         """Send one message, or complete its entry in error."""
-        left = monotonic_ns()
+        left = monotonic_ns() if work.signalled else 0
         try:
             if work.operation != NOP:
                 self._send(work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -202,6 +203,23 @@ def test_members_in_patterns_of_match_stay_what_they_are() -> None:
         "told",
         "RESET",
     ]
+
+
+PATH_OF_MESSAGES = ("rdma", "ethernet", "mlx4/rings", "fabric/local.py", "fabric/sizes.py")
+
+
+def test_no_call_on_the_path_of_messages_unpacks_its_arguments() -> None:
+    """Native code would make it as Python does."""
+    found = []
+    for place in PATH_OF_MESSAGES:
+        path = HOME / "device" / place
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.Call) and any(
+                    isinstance(each, ast.Starred) for each in node.args
+                ):
+                    found.append(f"{file.relative_to(HOME)}:{node.lineno}")
+    assert not found
 
 
 def test_doctor_says_which_it_is() -> None:
