@@ -94,6 +94,7 @@ class LocalFabric:
             trunk = self._trunks.get(port)
             if trunk is not None:
                 trunk.announce(addresses, up=up)
+                addresses = trunk.addresses
             self._set(port, addresses, up)
 
     def _set(self, port: FabricPort, addresses: Set[bytes], up: bool) -> None:
@@ -178,7 +179,8 @@ class LocalFabric:
         try:
             copies = self._deliver(source, message)
             while self._queue:
-                self._deliver(*self._queue.popleft())
+                sender, caused = self._queue.popleft()
+                self._deliver(sender, caused)
         finally:
             self._queue.clear()
             self._delivering = False
@@ -193,7 +195,8 @@ class LocalFabric:
         try:
             self._hand_over([port for port in targets if self._is_up(port)], message)
             while self._queue:
-                self._deliver(*self._queue.popleft())
+                sender, caused = self._queue.popleft()
+                self._deliver(sender, caused)
         finally:
             self._queue.clear()
             self._delivering = False

@@ -222,6 +222,7 @@ def test_a_trunk_owns_what_it_sends_from_until_it_is_quiet_for_long() -> None:
 
     for number in range(1, 10 * MOST_LEARNED):
         assert use(trunk, number) == 0
+    trunk.announce(up=True)  # which it was
     assert use(a, 1) == 1
     assert use(a, MOST_LEARNED + 1) == 1
     time = 0.9 * AGE_SECONDS
