@@ -53,10 +53,16 @@ class Checker:
         else:
             flow = self._flow(seen, place)
             if seen.sender:
-                self._senders[seen.target, seen.source, seen.sender] = place
+                self._note_sender((seen.target, seen.source, seen.sender), place)
             before = len(flow.sent)
             yield from flow.take(seen)
             self._packets += len(flow.sent) - before
+
+    def _note_sender(self, answers: Place, place: Place) -> None:
+        self._senders.pop(answers, None)
+        self._senders[answers] = place
+        if len(self._senders) > MOST_FLOWS:
+            del self._senders[next(iter(self._senders))]
 
     def gap(self) -> None:
         """Forget everything: packets are missing here, of any connection."""

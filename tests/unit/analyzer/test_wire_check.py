@@ -353,6 +353,18 @@ def test_what_a_checker_remembers_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     assert checker.connections > 6
 
 
+def test_a_log_that_names_any_number_of_senders_costs_little_memory() -> None:
+    """All of them for one queue pair, as no adapter's log has it."""
+    (packet, *_), checker = traffic(), Checker()
+    tracemalloc.start()
+    try:
+        for sender in range(1, 10_000):
+            list(checker.take(replace(packet, sender=sender)))
+        assert tracemalloc.get_traced_memory()[0] < 2 << 20
+    finally:
+        tracemalloc.stop()
+
+
 # -- the command ----------------------------------------------------------------------------------
 
 
