@@ -40,6 +40,8 @@ def main(options: argparse.Namespace) -> int:
     output = options.output or Path(options.sources[0].stem)
     if output.is_dir():
         raise UsageError(f"{output} is a folder", "name the program with -o")
+    if output.resolve() in [source.resolve() for source in options.sources]:
+        raise UsageError(f"{output} is a source", "name the program with -o")
     with image_errors():
         print(build(options.sources, output, options.words))
     return 0

@@ -183,6 +183,7 @@ def test_wrong_requests_are_one_line_and_status_2(
         (["x.txt"], "x.txt is no C source"),
         (["x.c", "source/y.c"], "the sources are in several folders"),
         (["x.c", "-o", "source"], "source is a folder"),
+        (["x.c", "-o", "x.c"], "x.c is a source"),
     ],
 )
 def test_wrong_programs_are_one_line_and_status_2(
