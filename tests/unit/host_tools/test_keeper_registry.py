@@ -86,21 +86,22 @@ def test_what_others_made_is_left_alone(runtime: Path, claims: list[Claim]) -> N
 
 
 def test_nobody_takes_all_numbers_of_another_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, claims: list[Claim]
+    monkeypatch: pytest.MonkeyPatch, claims: list[Claim]
 ) -> None:
     """Without a runtime folder pairs are in a private folder of /tmp, whoever takes its names."""
     monkeypatch.delenv("XDG_RUNTIME_DIR")
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    name = f"bluebridge-{os.getuid()}"
-    for number in range(1, 100):
-        (tmp_path / f"{name}-{number}").mkdir()
-    (tmp_path / name).mkdir(mode=0o755)
-    (tmp_path / f"{name}.1").write_text("")
-    claims.append(claim_number())
-    assert claims[0].folder == tmp_path / f"{name}.2" / f"{name}-1"
-    assert claims[0].folder.parent.stat().st_mode & 0o777 == 0o700
-    (tmp_path / f"{name}.1").unlink()
-    assert [entry.folder for entry in registry.living()] == [claims[0].folder]
+    with tempfile.TemporaryDirectory(prefix="t-") as short:  # a socket's path has 107 bytes
+        monkeypatch.setattr(tempfile, "tempdir", short)
+        folder, name = Path(short), f"bluebridge-{os.getuid()}"
+        for number in range(1, 100):
+            (folder / f"{name}-{number}").mkdir()
+        (folder / name).mkdir(mode=0o755)
+        (folder / f"{name}.1").write_text("")
+        claims.append(claim_number())
+        assert claims[0].folder == folder / f"{name}.2" / f"{name}-1"
+        assert claims[0].folder.parent.stat().st_mode & 0o777 == 0o700
+        (folder / f"{name}.1").unlink()
+        assert [entry.folder for entry in registry.living()] == [claims[0].folder]
 
 
 def test_what_blocks_is_named(

@@ -122,7 +122,9 @@ def test_bad_input_arms_nothing(commands: ControlCommands, line: str, reason: st
 
 def test_a_fault_is_armed_once(pair: Pair, commands: ControlCommands) -> None:
     commands.execute("arm a dma-error nth=9")
-    assert commands.execute("arm a dma-error") == ["error: dma-error is fault 1 already"]
+    assert commands.execute("arm a dma-error") == [
+        "error: dma-error is fault 1 already: `bluebridge fault GUEST clear`"
+    ]
     assert commands.execute("arm b dma-error") == ["1", "ok"]
     assert commands.execute("disarm a") == ["ok"]
     assert [channel.refusal for channel in pair.a.engine.channels] == [None] * 4
