@@ -37,6 +37,7 @@ ROWS = [
     Quoted("analyzer", "keeps its newest {} MiB", "device.buslog.segments.TOTAL_BYTES", MIB),
     Quoted("analyzer", "segments of {} MiB", "device.buslog.segments.SEGMENT_BYTES", MIB),
     Quoted("analyzer", "every {} ms", "device.server.process.FLUSH_SECONDS", MS),
+    Quoted("analyzer", "when there are {} KiB of them", "device.buslog.writer.BATCH_BYTES", KIB),
     Quoted("architecture", "with {} MiB unwritten", "device.buslog.segments.MOST_BYTES", MIB),
     Quoted("architecture", "more than {} MiB (`device", "device.rdma.pairs.costs.WHOLE_BYTES", MIB),
     Quoted(
