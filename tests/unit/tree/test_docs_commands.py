@@ -117,9 +117,8 @@ def _excerpts(text: str) -> Iterator[tuple[list[str], list[str]]]:
             shown.append(line)
 
 
-NOT_RECORDED = {"log DIR --view bridge --tree", "log --view wr --tree"}
-"""Excerpts of runs of which no log here has everything: stores, a copy and a masked doorbell; and
-the newest run, of packets (`tests/wire/test_packet_views.py` has that excerpt)."""
+NOT_RECORDED = {"log DIR --view bridge --tree"}
+"""Excerpts of runs of which no log here has everything: stores, a copy and a masked doorbell."""
 EXCERPTS = [
     pytest.param(*each, id=f"{path.name}: {' '.join(each[0])}")
     for path in PAGES
