@@ -198,20 +198,28 @@ class PacketWire(PacketCarrier):
         return self._port.receive(rest)
 
     def admits(self, size: int, fits: bool) -> bool:
-        """Return True if there is room for so many bytes; else count a packet as lost."""
-        room = fits and self._waiting + self.held + size <= MOST_WAITING
+        """Return True if a packet may wait at its queue pair; else count it as lost.
+
+        Half of the room is for what has not been handed over yet: queue pairs that answer slowly
+        take none of it from others.
+        """
+        room = fits and 2 * (self.held + size) <= MOST_WAITING
         if not room:
-            self.overrun += 1
-            if isinstance(self._port, PacketPort):
-                self._port.packet_lost(self.overrun)
+            self._lose()
         return room
+
+    def _lose(self) -> None:
+        self.overrun += 1
+        if isinstance(self._port, PacketPort):
+            self._port.packet_lost(self.overrun)
 
     def hold(self, change: int) -> None:
         """Count so many bytes more, or fewer, of packets that wait at the port."""
         self.held += change
 
     def _put(self, frame: bytes, work: int) -> None:
-        if not self.admits(len(frame), True):
+        if self._waiting + self.held + len(frame) > MOST_WAITING:
+            self._lose()
             return
         self._waiting += len(frame)
         self._came += 1
@@ -241,9 +249,12 @@ class PacketWire(PacketCarrier):
                 return
 
     def crowded(self, address: bytes) -> bool:
-        """Return True while an inbox of this process that has the address is half full."""
+        """Return True while an inbox of this process that has the address is half full.
+
+        Its room is what queue pairs leave of it.
+        """
         for wire in self._neighbours:
-            if address in wire._own and 2 * wire._waiting > MOST_WAITING:
+            if address in wire._own and 2 * wire._waiting + wire.held > MOST_WAITING:
                 return True
         return False
 

@@ -101,6 +101,27 @@ def test_requests_behind_a_read_take_bounded_room() -> None:
     assert pair.wires[1].held == 0
 
 
+def test_queue_pairs_that_answer_slowly_leave_room_for_others() -> None:
+    """Each holds as many requests behind a READ as one may."""
+    pair = PacketPair()
+    wire = pair.wires[1]
+    for number in range(2 * MOST_WAITING // MOST_HELD):
+        qp = pair.b.adapter.qps.get(pair.connected(0x300 + number).qpn)
+        assert qp is not None and isinstance(qp.responder, PacketReceiver)
+        read = TransportPacket(
+            BthOpcode.RC_READ_REQUEST, qp.responder.psn, va=pair.target, rkey=pair.rkey,
+            length=(BURST + 1) * qp.mtu,
+        )  # fmt: skip
+        for _ in range(1 + MOST_HELD // PACKET_COST):
+            qp.responder.receive_packet(read)
+    assert wire.held == MOST_WAITING // 2
+    lost = wire.overrun
+    pair.post_send(SendOpcode.RDMA_WRITE, pair.segments(SIZE))
+    pair.run(0.1)
+    assert pair.sent() == [0]
+    assert wire.overrun == lost
+
+
 @pytest.mark.parametrize("opcode", [SendOpcode.RDMA_WRITE, SendOpcode.RDMA_READ])
 def test_long_messages_of_many_queue_pairs_fit_into_an_inbox(opcode: SendOpcode) -> None:
     """Nobody takes the packets for a while, which are of the largest path MTU."""
