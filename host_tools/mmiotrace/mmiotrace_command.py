@@ -158,7 +158,7 @@ def record(
         with Pair(config, progress) as pair:
             progress("tracing guest a while its drivers come, work and go")
             text = life_of_a_driver(pair, modules)
-        (pair.logs / TRACE).write_text(text)
+        (pair.logs / TRACE).write_text(text, encoding="utf-8")
         progress(f"trace and bus log: {pair.log_name}")
     return _compare(text, pair.logs, pair.a.name)
 

@@ -52,7 +52,7 @@ def keep_kernel_messages(machines: Iterable[Vm], folder: Path) -> None:
             text = f"{said}\n-- guest {name} was not asked for its messages ({error}): "
             text += "the lines above are what its console has, errors only\n"
         with contextlib.suppress(OSError):
-            target.write_text(text)
+            target.write_text(text, encoding="utf-8")
 
 
 def _asked(machine: Vm) -> str:

@@ -102,7 +102,7 @@ def _transcript(text: str, folders: list[Scratch]) -> str:
     more = f"... {len(lines) - _TRANSCRIPT_LINES} lines before"
     if folders:
         path = folders[0].path / "transcript.txt"
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8", errors="replace")
         more += f", all of them in {path}"
     return "\n".join([more, *lines[-_TRANSCRIPT_LINES:]])
 

@@ -90,7 +90,8 @@ class Journal:
     def keep(self, entry: Entry, texts: Sequence[tuple[str, str]]) -> Path:
         """Write what the commands of a failed program printed; returns the file."""
         path = self.output(entry)
-        path.write_text("".join(f"=== {title}\n{text.rstrip()}\n" for title, text in texts))
+        said = "".join(f"=== {title}\n{text.rstrip()}\n" for title, text in texts)
+        path.write_text(said, encoding="utf-8")
         return path
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from types import SimpleNamespace
@@ -279,6 +282,24 @@ def test_a_guest_that_does_not_answer_leaves_its_console(tmp_path: Path) -> None
     (tmp_path / "dmesg-a.txt").write_text("as it was asked before it ended")
     evidence.keep_kernel_messages([], tmp_path)
     assert (tmp_path / "dmesg-a.txt").read_text() == "as it was asked before it ended"
+
+
+def test_what_a_guest_prints_is_kept_where_the_locale_has_ascii_only(tmp_path: Path) -> None:
+    """Also with the host's own alphabet, whatever that is, the report of a failure is made."""
+    (tmp_path / "console-a.log").write_bytes(b"\xff oops")
+    program = f"""
+from pathlib import Path
+from types import SimpleNamespace
+from bluebridge.host_tools.pytest_plugin import evidence, session
+folder = Path({str(tmp_path)!r})
+evidence.keep_kernel_messages([], folder)
+session._transcript(1000 * (chr(0xFFFD) + " oops\\n"), [SimpleNamespace(path=folder)])
+"""
+    ascii_only = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    words, environment = [sys.executable, "-c", program], {**os.environ, **ascii_only}
+    subprocess.run(words, env=environment, cwd=HOME, check=True)
+    for name in ("dmesg-a.txt", "transcript.txt"):
+        assert (tmp_path / name).read_text(encoding="utf-8").startswith("\ufffd oops")
 
 
 def test_no_places_of_what_is_not_kept(pytester: pytest.Pytester) -> None:
