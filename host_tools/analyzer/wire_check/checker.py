@@ -62,7 +62,9 @@ class Checker:
         self._senders.pop(answers, None)
         self._senders[answers] = place
         if len(self._senders) > MOST_FLOWS:
-            del self._senders[next(iter(self._senders))]
+            oldest = next(iter(self._senders))
+            del self._senders[oldest]
+            self._answers.pop(oldest, None)
 
     def gap(self) -> None:
         """Forget everything: packets are missing here, of any connection."""
