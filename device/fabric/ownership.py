@@ -18,7 +18,8 @@ from bluebridge.device.layout.net.ethernet import (
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,
     ETHERTYPE_ROCE,
-    VLAN_TAG_TYPES,
+    ETHERTYPE_SERVICE_VLAN,
+    ETHERTYPE_VLAN,
 )
 from bluebridge.device.layout.net.ip import (
     IPV4_MAPPED,
@@ -38,12 +39,20 @@ _NOTHING: Final[frozenset[bytes]] = frozenset()
 _UNSPECIFIED: Final = (NO_GID, IPV4_MAPPED + bytes(4))
 """What stands for no address, in probes and before a host has one."""
 _TAG_SIZE: Final = 4
-_IPV4: Final = ETHERTYPE_IPV4.to_bytes(2, "big")
-_ARP: Final = ETHERTYPE_ARP.to_bytes(2, "big")
-_IPV6: Final = ETHERTYPE_IPV6.to_bytes(2, "big")
-_ROCE: Final = ETHERTYPE_ROCE.to_bytes(2, "big")
-_EXTENSIONS: Final = (0, 43, 60)
-"""Headers of IPv6 that may precede an advertisement: options per hop, routing, options."""
+_IPV4: Final = int(ETHERTYPE_IPV4)
+_ARP: Final = int(ETHERTYPE_ARP)
+_IPV6: Final = int(ETHERTYPE_IPV6)
+_ROCE: Final = int(ETHERTYPE_ROCE)
+_VLAN: Final = int(ETHERTYPE_VLAN)
+_SERVICE_VLAN: Final = int(ETHERTYPE_SERVICE_VLAN)
+_PER_HOP: Final = 0
+_ROUTING: Final = 43
+_OPTIONS: Final = 60
+"""Headers of IPv6 that may precede an advertisement."""
+_ICMPV6: Final = int(PROTOCOL_ICMPV6)
+_ADVERTISEMENT: Final = int(NeighbourType.ADVERTISEMENT)
+_IPV6_SIZE: Final = int(IPV6.size)
+_NEIGHBOUR_SIZE: Final = int(NEIGHBOUR.size)
 _NEXT: Final = 6
 _TARGET: Final = 8
 
@@ -55,10 +64,10 @@ def senders(frame: bytes) -> list[bytes]:
     neighbour discovery.
     """
     at = 12
-    kind = frame[at : at + 2]
-    while kind in VLAN_TAG_TYPES:
+    kind = _ethertype(frame, at)
+    while kind in (_VLAN, _SERVICE_VLAN):  # a frame may be full of tags
         at += _TAG_SIZE
-        kind = frame[at : at + 2]
+        kind = _ethertype(frame, at)
     at += 2
     found = [frame[6:12]]
     if kind == _IPV4:
@@ -77,17 +86,24 @@ def senders(frame: bytes) -> list[bytes]:
     return found
 
 
+def _ethertype(frame: bytes, at: int) -> int:
+    """Return the Ethertype at `at`, -1 behind the end of a frame."""
+    return frame[at] << 8 | frame[at + 1] if at + 2 <= len(frame) else -1
+
+
 def _advertised(frame: bytes, at: int) -> bytes:
     """Return the address that an IPv6 packet at `at` says its sender has; empty for none."""
-    following, end = frame[at + _NEXT : at + _NEXT + 1], at + IPV6.size
-    while following and following[0] in _EXTENSIONS:
-        following, size = frame[end : end + 1], frame[end + 1 : end + 2]
-        end += 8 + 8 * int.from_bytes(size, "big")
-    if following != bytes((PROTOCOL_ICMPV6,)) or end + NEIGHBOUR.size > len(frame):
+    size, end = len(frame), at + _IPV6_SIZE
+    if end > size:
         return b""
-    if frame[end] != NeighbourType.ADVERTISEMENT:
+    following = frame[at + _NEXT]
+    while following in (_PER_HOP, _ROUTING, _OPTIONS):
+        if end + 2 > size:
+            return b""
+        following, end = frame[end], end + 8 + 8 * frame[end + 1]
+    if following != _ICMPV6 or end + _NEIGHBOUR_SIZE > size or frame[end] != _ADVERTISEMENT:
         return b""
-    return frame[end + _TARGET : end + NEIGHBOUR.size]
+    return frame[end + _TARGET : end + _NEIGHBOUR_SIZE]
 
 
 class Ownership:
