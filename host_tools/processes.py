@@ -135,7 +135,7 @@ def spawn(
     Must be called from the main thread: the kernel ties the death signal to the *thread* that
     forked, so a child started by a worker thread would die with that thread. `env` is added to the
     environment, and the child calls `confine` before it starts the program. Raises `LabError` when
-    the program is missing.
+    the program is missing or `confine` fails.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("children are started from the main thread only")
@@ -152,6 +152,8 @@ def spawn(
         )
     except FileNotFoundError as error:
         raise LabError(f"{argv[0]} is missing", "run `bluebridge doctor`") from error
+    except subprocess.SubprocessError as error:  # an exception of `confine`, which stays in the child
+        raise LabError(f"{argv[0]} could not be confined", "run `bluebridge doctor`") from error
 
 
 def stop(process: subprocess.Popen[bytes], grace: float = 5.0) -> int:

@@ -11,6 +11,7 @@ import landlockpy
 import pytest
 
 from bluebridge.host_tools import processes
+from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine.confinement import confined
 
 SIGNALS_SINCE = 6
@@ -82,3 +83,14 @@ def test_what_qemu_was_not_given_is_out_of_reach(places: dict[str, Path], name: 
 def test_all_of_it_works_without(places: dict[str, Path]) -> None:
     script = " && ".join(ATTEMPTS.values())
     assert succeeds(places, script, confine=False)
+
+
+def test_a_qemu_that_cannot_be_confined_is_not_started(tmp_path: Path) -> None:
+    """One line says so; an exception in the child is no traceback of ours."""
+
+    def refuse() -> None:
+        raise OSError("no more layers")
+
+    with pytest.raises(LabError, match="/bin/touch could not be confined"):
+        processes.spawn(["/bin/touch", str(tmp_path / "made")], confine=refuse)
+    assert list(tmp_path.iterdir()) == []
