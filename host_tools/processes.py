@@ -152,7 +152,7 @@ def spawn(
         )
     except FileNotFoundError as error:
         raise LabError(f"{argv[0]} is missing", "run `bluebridge doctor`") from error
-    except subprocess.SubprocessError as error:  # an exception of `confine`, which stays in the child
+    except subprocess.SubprocessError as error:  # `confine` raised, in the child
         raise LabError(f"{argv[0]} could not be confined", "run `bluebridge doctor`") from error
 
 

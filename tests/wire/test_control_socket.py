@@ -119,7 +119,7 @@ def test_traffic_shows_up_while_it_runs(vfio_user_library: Path, tmp_path: Path)
 def test_a_folder_without_a_log_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["watch", str(tmp_path)]) == 1
+    assert cli.main(["watch", str(tmp_path)]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1

@@ -142,7 +142,7 @@ def _real(name: str, text: str, least: float, most: float, unit: str = "") -> fl
         number = -1.0
     if not least <= number <= most:
         what = f"{name} {text}" if text else f"{name} without a value"
-        raise ValueError(f"{what}: write {least} to {most}{unit}")
+        raise ValueError(f"{what}: write {least:.10g} to {most:.10g}{unit}")
     return number
 
 
