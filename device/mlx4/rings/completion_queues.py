@@ -222,9 +222,9 @@ class CompletionQueue:
         coming into the old one. The marker takes an index like an entry: software copies what it
         has not read to the places one further in the new ring, and then counts on from there
         (libmlx4 `cq.c: mlx4_cq_resize_copy_cqes`, Linux `ib/cq.c: mlx4_ib_cq_resize_copy_cqes`).
-        Raises `CommandError`, and the queue is as it was then: BAD_SIZE when what is unread would
-        not fit, BAD_PARAM when a ring is no memory, RESOURCE_BUSY when the old ring has no room for
-        the marker, BAD_RES_STATE when the queue is broken.
+        Raises `CommandError`, and the queue is as it was then: BAD_PARAM when what is unread would
+        not fit or a ring is no memory, RESOURCE_BUSY when the old ring has no room for the marker,
+        BAD_RES_STATE when the queue is broken.
         """
         log_size = CQC.get(context, "log_size")
         self._check_resize(log_size)
@@ -270,7 +270,10 @@ class CompletionQueue:
         self._read_consumer()
         unread = (self.producer - self.consumer) & INDEX_MASK
         if unread > 1 << log_size:
-            raise CommandError(Status.BAD_SIZE, f"CQ {self.cqn:#x} holds more than 2**{log_size}")
+            # Linux names BAD_SIZE (ENOMEM) for it, but a card is hardly ever asked: libmlx4 looks
+            # first and says EINVAL. A guest under TCG looks before its last sends are completed,
+            # so that the command refuses, and programs shall get the EINVAL of a card.
+            raise CommandError(Status.BAD_PARAM, f"CQ {self.cqn:#x} holds more than 2**{log_size}")
         if unread >= self.size:
             raise CommandError(Status.RESOURCE_BUSY, f"CQ {self.cqn:#x} is full")
 

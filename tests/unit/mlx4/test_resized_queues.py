@@ -176,7 +176,7 @@ def check(large: bool, sizes: tuple[int, int], index: int, unread: int, between:
     before = software.image()
     status = software.command(sizes[1])
     if unread > new or unread == old:
-        assert status == (Status.BAD_SIZE if unread > new else Status.RESOURCE_BUSY)
+        assert status == (Status.BAD_PARAM if unread > new else Status.RESOURCE_BUSY)
         assert software.image() == before
     else:
         assert status == Status.OK
