@@ -73,7 +73,7 @@ def test_what_a_brief_run_finds_is_in_its_output(
 def test_a_slow_machine_fuzzes_each_target_for_a_shorter_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Not the first ones for all of it; one that never ran is no success."""
+    """Not the first ones for all of it, and the last ones a little longer than there is time."""
     now = 0.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     plan = fuzz.Plan({"lines": 30.0, "hca": 30.0, "ntb": 30.0}, 90.0, 1)
@@ -83,8 +83,7 @@ def test_a_slow_machine_fuzzes_each_target_for_a_shorter_time(
     assert plan.begin("hca") == 20.0
     now = 90.0
     plan.end("hca")
-    monkeypatch.setattr(fuzz, "_one", lambda *_: pytest.fail("no time is left for it"))
-    assert fuzz._report("ntb", plan, brief=True) == 1
+    assert plan.begin("ntb") == fuzz.LEAST_SECONDS
 
 
 def test_an_entry_longer_than_its_ring_is_flushed_once() -> None:
