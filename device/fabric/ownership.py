@@ -154,7 +154,7 @@ class Ownership:
 
 
 class Trunk:
-    """What is known of a trunk: its announced addresses, and those it was heard to send from.
+    """The addresses of a trunk: those it announced, and those it was heard to send from.
 
     Trunks of one `group` do not hear each other.
     """

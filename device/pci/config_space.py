@@ -53,7 +53,7 @@ class Capability(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """What a board says of itself: a serial number, 64 bits, and its vital product data."""
+    """The identity of a board: a serial number of 64 bits, and its vital product data."""
 
     serial: int
     data: bytes

@@ -102,7 +102,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 class _Found:
-    """What packets broke, and how often: the first violations in `kept`, since when in `start`."""
+    """The rules that packets broke, with counts; `kept` has the first violations."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names

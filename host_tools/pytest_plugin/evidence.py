@@ -71,7 +71,7 @@ def _end(path: Path) -> bytes:
 
 @dataclass(frozen=True)
 class OnTheBus:
-    """What a test's bus log has that may explain its failure."""
+    """The faults and the failed request in a test's bus log, which may explain its failure."""
 
     faults: tuple[str, ...] = ()
     """A line for each rule, and each fault by name, that took something."""

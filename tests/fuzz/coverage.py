@@ -81,7 +81,7 @@ class Function:
 
 
 def functions(room: str, imported: Lines, lines: Lines) -> Iterator[Function]:
-    """Those of a room that inputs could reach: what only an import runs is left out."""
+    """Yield the functions of a room that inputs could reach; lines of imports are left out."""
     for path in sorted((DEVICE / room).rglob("*.py")):
         if "samples" in path.parts:
             continue
@@ -120,7 +120,7 @@ def report(imported: Lines, lines: Lines) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print it."""
+    """Print the lines and functions of each room that the corpora reach."""
     logging.lastResort = None
     imported, lines = Lines(), Lines()
     with imported:

@@ -55,7 +55,7 @@ def bounded_memory() -> Iterator[None]:
 
 @cache
 def _frames() -> list[bytes]:
-    """What crossed a link with losses: WRITE, SEND, READ and an atomic."""
+    """Return the frames of WRITE, SEND, READ and an atomic on a link with losses."""
     link = Link(_SEED, Weather(drop=0.2))
     link.remote.receives = 9
     link.post(request_of(0, Op.WRITE, 3 * MTU))

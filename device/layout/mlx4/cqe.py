@@ -50,7 +50,7 @@ class CompletionStatus(IntEnum):
 
 
 class Failure(NamedTuple):
-    """What verbs call a status, the vendor syndrome of its completion, and who saw that."""
+    """A failed completion: its status in verbs, its vendor syndrome, the source of that number."""
 
     verbs: str
     vendor_syndrome: int
