@@ -54,21 +54,21 @@ ntrdma-tcp: .venv/.installed
 # The long lists: planted defects, unit tests interpreted, tests with guests, then stock programs
 # between two guests, even if one of those before failed;
 # stopped (status 130), the programs go on with
-# `python -m bluebridge.host_tools.campaigns.conformance --resume DIR`. Writes docs/conformance.md.
+# `python -m tests.campaigns.conformance --resume DIR`. Writes docs/conformance.md.
 conformance: setup
 	$(BIN)/python -m tests.mutants; defects=$$?; \
 	if [ $$defects -eq 130 ]; then exit 130; fi; \
 	BLUEBRIDGE_PURE=1 $(BIN)/python -m pytest tests/unit -n $(WORKERS) --dist loadfile; pure=$$?; \
 	$(BIN)/python -m tests.run --long -n $(VM_WORKERS); tests=$$?; \
 	if [ $$tests -eq 130 ]; then exit 130; fi; \
-	$(BIN)/python -m bluebridge.host_tools.campaigns.conformance && exit $$((defects | pure | tests))
+	$(BIN)/python -m tests.campaigns.conformance && exit $$((defects | pure | tests))
 
 conformance-short: setup
-	$(BIN)/python -m bluebridge.host_tools.campaigns.conformance --short
+	$(BIN)/python -m tests.campaigns.conformance --short
 
 # The BlueFlame study again, into one folder: pictures, tables, pages. Stopped, it goes on.
 blueflame: setup
-	$(BIN)/python -m bluebridge.host_tools.campaigns.blueflame_study $(BLUEFLAME)
+	$(BIN)/python -m tests.campaigns.blueflame_study $(BLUEFLAME)
 
 # With the compiled modules for this Python and machine, into dist/.
 wheel: .venv/.installed
@@ -91,7 +91,7 @@ lint: .venv/.installed
 	$(BIN)/mypy
 
 bench: setup
-	$(BIN)/python -m bluebridge.host_tools.campaigns.bench
+	$(BIN)/python -m tests.campaigns.bench
 
 doctor: .venv/.installed
 	@$(BIN)/bluebridge doctor

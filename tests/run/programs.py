@@ -6,10 +6,10 @@ from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from bluebridge.host_tools.campaigns.conformance import results
-from bluebridge.host_tools.campaigns.conformance.program import FAILED, PASSED
-from bluebridge.host_tools.campaigns.conformance.results import Entry, Journal
-from bluebridge.host_tools.campaigns.conformance.suites import everything, in_short_run, key
+from tests.campaigns.conformance import results
+from tests.campaigns.conformance.program import FAILED, PASSED
+from tests.campaigns.conformance.results import Entry, Journal
+from tests.campaigns.conformance.suites import everything, in_short_run, key
 from tests.run.pytest_suite import ONE_TEST, SUITE, run_module
 from tests.run.turns import Outcome, Result, ended_by_limit
 
@@ -33,7 +33,7 @@ class Programs:
 
 
 def _run(words: tuple[str, ...], folder: Path, limit: float, chosen: Set[str]) -> Outcome:
-    command = ("bluebridge.host_tools.campaigns.conformance", *words, "--resume", str(folder))
+    command = ("tests.campaigns.conformance", *words, "--resume", str(folder))
     status = run_module(command, limit=limit)
     outcome = read(Journal(folder), status, chosen)
     return ended_by_limit(outcome, limit) if status is None else outcome

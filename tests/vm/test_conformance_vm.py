@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.host_tools.campaigns.conformance.program import FAILED, PASSED, Program
-from bluebridge.host_tools.campaigns.conformance.runner import Patience, Run
-from bluebridge.host_tools.campaigns.conformance.session import ROCE, Session
-from bluebridge.host_tools.campaigns.conformance.suites import everything
+from tests.campaigns.conformance.program import FAILED, PASSED, Program
+from tests.campaigns.conformance.runner import Patience, Run
+from tests.campaigns.conformance.session import ROCE, Session
+from tests.campaigns.conformance.suites import everything
 from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from bluebridge.host_tools.campaigns.conformance.program import PASSED
-from bluebridge.host_tools.campaigns.conformance.runner import Run
-from bluebridge.host_tools.campaigns.conformance.session import DPDK, Session, Setup
-from bluebridge.host_tools.campaigns.conformance.suites import steering
+from tests.campaigns.conformance.program import PASSED
+from tests.campaigns.conformance.runner import Run
+from tests.campaigns.conformance.session import DPDK, Session, Setup
+from tests.campaigns.conformance.suites import steering
 from tests.vm.conftest import BOOT_SECONDS
 from tests.vm.network import complaints
 

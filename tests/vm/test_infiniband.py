@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.server.options import ServerOptions
-from bluebridge.host_tools.campaigns.conformance.program import PASSED, Ended
-from bluebridge.host_tools.campaigns.conformance.session import link_local
-from bluebridge.host_tools.campaigns.conformance.suites.hca import every_second_has_bytes
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.pytest_plugin.lab import Lab
+from tests.campaigns.conformance.program import PASSED, Ended
+from tests.campaigns.conformance.session import link_local
+from tests.campaigns.conformance.suites.hca import every_second_has_bytes
 from tests.vm.conftest import BOOT_SECONDS
 from tests.vm.infiniband import NO_LOSS, PROGRAM_SECONDS, bring_up, complaints, talk
 from tests.vm.network import serve_iperf3

@@ -12,12 +12,12 @@ import pytest
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.server.options import BridgeOptions
-from bluebridge.host_tools.campaigns.conformance.bridge.tool import SIZE, fill, look, take
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs.ntb_clients import COUNT, PERF, STATS, TOOL, TOOL_CLIENT
 from bluebridge.host_tools.pytest_plugin.lab import Lab
+from tests.campaigns.conformance.bridge.tool import SIZE, fill, look, take
 from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)

@@ -12,15 +12,15 @@ import pytest
 
 from bluebridge.device.rdma.by_packets.congestion import LAB
 from bluebridge.device.server.options import ServerOptions
-from bluebridge.host_tools.campaigns.conformance.program import PASSED
-from bluebridge.host_tools.campaigns.conformance.runner import Run
-from bluebridge.host_tools.campaigns.conformance.session import PACKETS, Session
-from bluebridge.host_tools.campaigns.conformance.suites import everything
 from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.programs.perftest import VERBS_PORT, listening, wait_until
 from bluebridge.host_tools.show.show_command import KINDS, ask
+from tests.campaigns.conformance.program import PASSED
+from tests.campaigns.conformance.runner import Run
+from tests.campaigns.conformance.session import PACKETS, Session
+from tests.campaigns.conformance.suites import everything
 
 LOSSY = "ucmatose -c 4 -C 100 -S 4096"
 LOSS = 0.02

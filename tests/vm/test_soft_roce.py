@@ -7,15 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from bluebridge.host_tools.campaigns.conformance.program import PASSED
-from bluebridge.host_tools.campaigns.conformance.runner import Run
-from bluebridge.host_tools.campaigns.conformance.session import (
-    RXE_CLIENT,
-    RXE_SERVER,
-    Session,
-    Setup,
-)
-from bluebridge.host_tools.campaigns.conformance.suites import everything
 from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
@@ -23,6 +14,15 @@ from bluebridge.host_tools.programs.perftest import CM_LISTENING, wait_until
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from bluebridge.host_tools.rtrs.fio import Verification
 from bluebridge.host_tools.rtrs.session import mapped
+from tests.campaigns.conformance.program import PASSED
+from tests.campaigns.conformance.runner import Run
+from tests.campaigns.conformance.session import (
+    RXE_CLIENT,
+    RXE_SERVER,
+    Session,
+    Setup,
+)
+from tests.campaigns.conformance.suites import everything
 
 PROGRAMS = (
     "ibv_rc_pingpong -n 200 -c",

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bluebridge.host_tools.campaigns.conformance import results
-from bluebridge.host_tools.campaigns.conformance.__main__ import main
-from bluebridge.host_tools.campaigns.conformance.program import (
+from bluebridge.host_tools.errors import UsageError
+from tests.campaigns.conformance import results
+from tests.campaigns.conformance.__main__ import main
+from tests.campaigns.conformance.program import (
     FAILED,
     PASSED,
     SKIPPED,
@@ -22,12 +23,11 @@ from bluebridge.host_tools.campaigns.conformance.program import (
     Verdict,
     verdict,
 )
-from bluebridge.host_tools.campaigns.conformance.results import Entry, Journal, lacking
-from bluebridge.host_tools.campaigns.conformance.session import QUICK, SETUPS, Words
-from bluebridge.host_tools.campaigns.conformance.suites import everything
-from bluebridge.host_tools.campaigns.conformance.suites.hca import every_second_has_bytes
-from bluebridge.host_tools.campaigns.conformance.suites.verbs import GENERIC, each_test
-from bluebridge.host_tools.errors import UsageError
+from tests.campaigns.conformance.results import Entry, Journal, lacking
+from tests.campaigns.conformance.session import QUICK, SETUPS, Words
+from tests.campaigns.conformance.suites import everything
+from tests.campaigns.conformance.suites.hca import every_second_has_bytes
+from tests.campaigns.conformance.suites.verbs import GENERIC, each_test
 
 PROGRAM = Program("suite", "name", "true", expect="^done$", unsupported="no XRC", limit=7)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

@@ -7,17 +7,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from bluebridge.host_tools.campaigns.conformance.in_guest_csum import COUNT, frame, is_right
-from bluebridge.host_tools.campaigns.conformance.in_guest_rss import aligned
-from bluebridge.host_tools.campaigns.conformance.session import DPDK, ROCE_V2
-from bluebridge.host_tools.campaigns.conformance.suites import everything
-from bluebridge.host_tools.campaigns.conformance.testpmd_steps import (
+from bluebridge.images.recipes.guest_archives import PLUGINS, TESTPMD, DpdkRecipe, keep, lacking
+from bluebridge.images.unpack import LIBRARIES
+from tests.campaigns.conformance.in_guest_csum import COUNT, frame, is_right
+from tests.campaigns.conformance.in_guest_rss import aligned
+from tests.campaigns.conformance.session import DPDK, ROCE_V2
+from tests.campaigns.conformance.suites import everything
+from tests.campaigns.conformance.testpmd_steps import (
     Counters,
     counters_of,
     per_queue,
 )
-from bluebridge.images.recipes.guest_archives import PLUGINS, TESTPMD, DpdkRecipe, keep, lacking
-from bluebridge.images.unpack import LIBRARIES
 
 STATS = """show port stats 0
   ######################## NIC statistics for port 0  ########################

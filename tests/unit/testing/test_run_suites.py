@@ -15,8 +15,8 @@ from unittest import mock
 
 import pytest
 
-from bluebridge.host_tools.campaigns.conformance.program import FAILED, PASSED, SKIPPED, Verdict
-from bluebridge.host_tools.campaigns.conformance.results import Entry, Journal
+from tests.campaigns.conformance.program import FAILED, PASSED, SKIPPED, Verdict
+from tests.campaigns.conformance.results import Entry, Journal
 from tests.run import __main__ as command
 from tests.run import programs, pytest_suite, turns
 from tests.run.pytest_suite import ROOT, PytestSuite, run_module
@@ -311,6 +311,5 @@ def test_the_long_lists_run_both_and_fail_if_either_did(
     python.chmod(0o755)
     words = ["make", "-o", "setup", "conformance", f"BIN={tmp_path}"]
     assert subprocess.run(words, cwd=ROOT, capture_output=True, check=False).returncode == status
-    names = ["tests.mutants", "pytest", "tests.run"]
-    names.append("bluebridge.host_tools.campaigns.conformance")
+    names = ["tests.mutants", "pytest", "tests.run", "tests.campaigns.conformance"]
     assert (tmp_path / "runs").read_text().split() == names[:runs]

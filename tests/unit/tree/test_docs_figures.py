@@ -28,7 +28,8 @@ class Quoted:
     def value(self) -> str:
         """Return the figure as a page writes it."""
         module, _, name = self.constant.rpartition(".")
-        found = getattr(importlib.import_module(f"bluebridge.{module}"), name) / self.unit
+        home = "" if module.startswith("tests.") else "bluebridge."
+        found = getattr(importlib.import_module(home + module), name) / self.unit
         return f"{found:,g}" if found >= 10_000 else f"{found:g}"
 
 
@@ -46,10 +47,8 @@ ROWS = [
     Quoted("architecture", "{} ms is logged", "device.pci.loop.SLOW_SECONDS", MS),
     Quoted("benchmarks", "when there are {} KiB of them", "device.buslog.writer.BATCH_BYTES", KIB),
     Quoted("benchmarks", "or {} ms after the", "device.server.process.FLUSH_SECONDS", MS),
-    Quoted(
-        "benchmarks", "the median of 9 rounds of {}", "host_tools.campaigns.bench.krping._DOORBELLS"
-    ),
-    Quoted("benchmarks", "{} times each", "host_tools.campaigns.bench.rdma.ROUNDS"),
+    Quoted("benchmarks", "the median of 9 rounds of {}", "tests.campaigns.bench.krping._DOORBELLS"),
+    Quoted("benchmarks", "{} times each", "tests.campaigns.bench.rdma.ROUNDS"),
     Quoted("capture", "{} bytes of other messages", "device.fabric.capture.PAYLOAD_BYTES"),
     Quoted("capture", "{} of Ethernet frames", "device.fabric.capture.HEADER_BYTES"),
     Quoted("capture", "{} of accesses", "device.buslog.packing.WINDOW_CAPTURE"),

@@ -6,14 +6,16 @@ import json
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from bluebridge.host_tools.campaigns.conformance.program import (
+from bluebridge.host_tools.machine import pings
+from bluebridge.host_tools.programs.perftest import IPERF_PORT, listening
+from tests.campaigns.conformance.program import (
     FAILED,
     PASSED,
     Ended,
     Program,
     Verdict,
 )
-from bluebridge.host_tools.campaigns.conformance.session import (
+from tests.campaigns.conformance.session import (
     ADDRESSES,
     INFINIBAND,
     OPENSM,
@@ -23,8 +25,6 @@ from bluebridge.host_tools.campaigns.conformance.session import (
     Session,
     bring_up,
 )
-from bluebridge.host_tools.machine import pings
-from bluebridge.host_tools.programs.perftest import IPERF_PORT, listening
 
 
 def programs() -> list[Program]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bluebridge.host_tools.campaigns.conformance.session import INFINIBAND, ROCE, Session, Setup
+from tests.campaigns.conformance.session import INFINIBAND, ROCE, Session, Setup
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 

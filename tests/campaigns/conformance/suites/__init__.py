@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bluebridge.host_tools.campaigns.conformance.program import Program
-from bluebridge.host_tools.campaigns.conformance.session import BRIDGES, QUICK, RXE, SETUPS, Setup
-from bluebridge.host_tools.campaigns.conformance.suites import hca, ntb, soft_roce, steering, verbs
+from tests.campaigns.conformance.program import Program
+from tests.campaigns.conformance.session import BRIDGES, QUICK, RXE, SETUPS, Setup
+from tests.campaigns.conformance.suites import hca, ntb, soft_roce, steering, verbs
 
 Choice = tuple[Setup, Program]
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from bluebridge.host_tools.agent import Agent, Command, CommandTimedOut
-from bluebridge.host_tools.campaigns.conformance.program import (
+from bluebridge.host_tools.errors import LabError
+from tests.campaigns.conformance.program import (
     FAILED,
     Ended,
     Program,
     Verdict,
     verdict,
 )
-from bluebridge.host_tools.campaigns.conformance.results import Entry
-from bluebridge.host_tools.campaigns.conformance.session import Session
-from bluebridge.host_tools.errors import LabError
+from tests.campaigns.conformance.results import Entry
+from tests.campaigns.conformance.session import Session
 
 _RUNS = 3
 _SERVER_EXTRA = 40.0

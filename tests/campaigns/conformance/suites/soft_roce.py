@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from bluebridge.host_tools.campaigns.conformance.program import FAILED, PASSED, Program, Verdict
-from bluebridge.host_tools.campaigns.conformance.session import RXE, Session
-from bluebridge.host_tools.campaigns.conformance.suites.verbs import (
+from tests.campaigns.conformance.program import FAILED, PASSED, Program, Verdict
+from tests.campaigns.conformance.session import RXE, Session
+from tests.campaigns.conformance.suites.verbs import (
     connection,
     perftest,
     pingpong,

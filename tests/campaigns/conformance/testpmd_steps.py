@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Self
 
 from bluebridge.host_tools.agent import Command
-from bluebridge.host_tools.campaigns.conformance.program import FAILED, PASSED, Verdict
-from bluebridge.host_tools.campaigns.conformance.session import Session
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine.vm import Vm
+from tests.campaigns.conformance.program import FAILED, PASSED, Verdict
+from tests.campaigns.conformance.session import Session
 
 _READY_SECONDS = 60.0
 _PIPE, _LOG = "/tmp/testpmd.in", "/tmp/testpmd.log"

@@ -8,14 +8,14 @@ import statistics
 import time
 from collections.abc import Sequence
 
-from bluebridge.host_tools.campaigns.conformance.program import PASSED, SKIPPED, Verdict
-from bluebridge.host_tools.campaigns.conformance.session import Session
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab import guest_drivers
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs import ntb_clients as clients
 from bluebridge.host_tools.programs.ntb_clients import ADDRESSES, PERF, RATE, Client, Guests, Unmet
 from bluebridge.host_tools.programs.perftest import IPERF_PORT, listening
+from tests.campaigns.conformance.program import PASSED, SKIPPED, Verdict
+from tests.campaigns.conformance.session import Session
 
 
 def guests_of(session: Session) -> Guests:

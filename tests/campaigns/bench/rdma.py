@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from bluebridge.host_tools.campaigns.bench.page import Figure
 from bluebridge.host_tools.errors import LabError, Progress
 from bluebridge.host_tools.lab.config import ADDRESSES, LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs import perftest
 from bluebridge.host_tools.programs.perftest import AVERAGE, TYPICAL, tcp_rate
+from tests.campaigns.bench.page import Figure
 
 ROUNDS, TCP_ROUNDS = 5, 3
 TCP_SECONDS = 4

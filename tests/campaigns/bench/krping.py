@@ -20,7 +20,6 @@ from bluebridge.guest.verbs import (
     Sge,
     WrOpcode,
 )
-from bluebridge.host_tools.campaigns.bench.page import Figure
 from bluebridge.host_tools.errors import LabError, Progress
 from bluebridge.host_tools.krping.krping_command import KrpingRequest, Outcome, run
 from bluebridge.host_tools.lab import folders
@@ -28,6 +27,7 @@ from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.device_server import DeviceServer, ServerConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.vfio_user.client import WireBus
+from tests.campaigns.bench.page import Figure
 
 _ROUNDS = 9
 _DOORBELLS = 1000

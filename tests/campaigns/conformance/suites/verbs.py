@@ -7,20 +7,20 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from bluebridge.host_tools.campaigns.conformance.program import FAILED, Ended, Program, Verdict
-from bluebridge.host_tools.campaigns.conformance.session import (
+from bluebridge.host_tools.programs.perftest import (
+    CM_LISTENING,
+    UNEVEN_CLOCK,
+    VERBS_PORT,
+    listening,
+)
+from tests.campaigns.conformance.program import FAILED, Ended, Program, Verdict
+from tests.campaigns.conformance.session import (
     BLUEFLAME,
     INFINIBAND,
     OPENSM,
     ROCE,
     ROCE_V2,
     Setup,
-)
-from bluebridge.host_tools.programs.perftest import (
-    CM_LISTENING,
-    UNEVEN_CLOCK,
-    VERBS_PORT,
-    listening,
 )
 
 _BOTH = (ROCE, INFINIBAND)

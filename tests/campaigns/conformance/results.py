@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bluebridge.host_tools.campaigns.conformance.program import FAILED, PASSED, SKIPPED, Verdict
-from bluebridge.host_tools.campaigns.conformance.session import BRIDGES, RXE, SETUPS, Setup
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.images.cache import HOME
+from tests.campaigns.conformance.program import FAILED, PASSED, SKIPPED, Verdict
+from tests.campaigns.conformance.session import BRIDGES, RXE, SETUPS, Setup
 
 PAGES = {
     HOME / "docs" / "conformance.md": SETUPS,

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from bluebridge.host_tools.campaigns.bench.page import Figure
-from bluebridge.host_tools.campaigns.bench.rdma import guest_links, in_turn
 from bluebridge.host_tools.errors import Progress
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.rtrs.session import config, mapped
 from bluebridge.host_tools.rtrs.sides import KernelClient, Route, routes
+from tests.campaigns.bench.page import Figure
+from tests.campaigns.bench.rdma import guest_links, in_turn
 
 ROUNDS = 3
 SECONDS = 4

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from bluebridge.host_tools.campaigns.conformance import testpmd_steps as testpmd
-from bluebridge.host_tools.campaigns.conformance.program import Program
-from bluebridge.host_tools.campaigns.conformance.session import DPDK
-from bluebridge.host_tools.campaigns.conformance.suites.verbs import TESTS
+from tests.campaigns.conformance import testpmd_steps as testpmd
+from tests.campaigns.conformance.program import Program
+from tests.campaigns.conformance.session import DPDK
+from tests.campaigns.conformance.suites.verbs import TESTS
 
 _ADDRESS = "/sys/class/net/{netdev}/address"
 _ADD = "ethtool -N {netdev} flow-type"

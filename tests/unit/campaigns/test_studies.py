@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from bluebridge.host_tools.arguments import parse
-from bluebridge.host_tools.campaigns import blueflame_study as study
-from bluebridge.host_tools.campaigns.bench import rdma
-from bluebridge.host_tools.campaigns.bench.page import (
+from bluebridge.host_tools.sweep.request import SweepRequest
+from bluebridge.images.cache import HOME
+from tests.campaigns import blueflame_study as study
+from tests.campaigns.bench import rdma
+from tests.campaigns.bench.page import (
     PAGE,
     Figure,
     Section,
@@ -17,8 +19,6 @@ from bluebridge.host_tools.campaigns.bench.page import (
     read,
     with_tables,
 )
-from bluebridge.host_tools.sweep.request import SweepRequest
-from bluebridge.images.cache import HOME
 
 
 def test_the_two_sides_take_turns_and_medians_count() -> None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bluebridge.host_tools.campaigns.bench import krping, ntrdma, page, rdma, rtrs
 from bluebridge.host_tools.errors import LabError, Reporter
 from bluebridge.host_tools.lab.artefacts import ensure_artefacts
+from tests.campaigns.bench import krping, ntrdma, page, rdma, rtrs
 
 _SECTIONS = {"hca": krping, "rdma": rdma, "ntrdma": ntrdma, "rtrs": rtrs}
 
 
 def main() -> int:
     """Exit status 0 when everything was measured, whether or not the goals were met."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bluebridge.host_tools.campaigns.bench", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.bench", description=__doc__)
     names = ", ".join(_SECTIONS)
     parser.add_argument("sections", nargs="*", help=f"what to measure: {names} (default: all)")
     options = parser.parse_args()

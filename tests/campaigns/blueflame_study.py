@@ -1,4 +1,4 @@
-"""`python -m bluebridge.host_tools.campaigns.blueflame_study FOLDER`: the BlueFlame study again.
+"""`python -m tests.campaigns.blueflame_study FOLDER`: the BlueFlame study again.
 
 All its results go into one folder. What is there already stays; a run that was stopped goes on
 where it was.
@@ -64,7 +64,7 @@ _SENDS = Measurement(
 def main(argv: Sequence[str] | None = None) -> int:
     """Make what is missing; returns the first status that is not 0."""
     parser = argparse.ArgumentParser(
-        prog="python -m bluebridge.host_tools.campaigns.blueflame_study", description=__doc__
+        prog="python -m tests.campaigns.blueflame_study", description=__doc__
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="made if it is missing")
     folder: Path = parser.parse_args(argv).folder

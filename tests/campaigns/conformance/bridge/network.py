@@ -5,10 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from bluebridge.host_tools.campaigns.conformance.bridge.load import guests_of, passed, refused
-from bluebridge.host_tools.campaigns.conformance.program import FAILED, Ended, Verdict
-from bluebridge.host_tools.campaigns.conformance.session import Session, link_local
-from bluebridge.host_tools.campaigns.conformance.suites.hca import every_second_has_bytes
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs import ntb_clients as clients
@@ -21,6 +17,10 @@ from bluebridge.host_tools.programs.ntb_clients import (
     Unmet,
 )
 from bluebridge.host_tools.programs.perftest import IPERF_PORT, listening, transfer
+from tests.campaigns.conformance.bridge.load import guests_of, passed, refused
+from tests.campaigns.conformance.program import FAILED, Ended, Verdict
+from tests.campaigns.conformance.session import Session, link_local
+from tests.campaigns.conformance.suites.hca import every_second_has_bytes
 
 MIB = 64
 MTU = 65510

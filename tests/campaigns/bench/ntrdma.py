@@ -8,12 +8,12 @@ import statistics
 from bluebridge.device.layout.ntb.models import GEN4
 from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
 from bluebridge.guest.protocols.ntrdma.perf import LATENCY_BYTES
-from bluebridge.host_tools.campaigns.bench.page import Figure
 from bluebridge.host_tools.errors import Progress
 from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.ntrdma.ntrdma_command import perf
+from tests.campaigns.bench.page import Figure
 
 ROUNDS = 5
 COUNT = 500

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from bluebridge.host_tools.campaigns.conformance.bridge import load, network, tool
-from bluebridge.host_tools.campaigns.conformance.program import Program
-from bluebridge.host_tools.campaigns.conformance.session import BRIDGES
 from bluebridge.host_tools.programs import ntb_clients as clients
+from tests.campaigns.conformance.bridge import load, network, tool
+from tests.campaigns.conformance.program import Program
+from tests.campaigns.conformance.session import BRIDGES
 
 SHARING = tuple(setup for model, setup in BRIDGES.items() if model.register_window)
 """Bridges whose driver can share one window between the registers and a client."""

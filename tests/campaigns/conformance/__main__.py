@@ -8,15 +8,15 @@ import time
 from collections.abc import Sequence, Set
 from pathlib import Path
 
-from bluebridge.host_tools.campaigns.conformance import results
-from bluebridge.host_tools.campaigns.conformance.program import FAILED, Program, Verdict
-from bluebridge.host_tools.campaigns.conformance.results import Entry, Journal
-from bluebridge.host_tools.campaigns.conformance.runner import Run
-from bluebridge.host_tools.campaigns.conformance.session import NotUp, Session
-from bluebridge.host_tools.campaigns.conformance.suites import Choice, everything, in_short_run, key
 from bluebridge.host_tools.errors import LabError, Progress, Reporter, UsageError
 from bluebridge.images.cache import HOME
 from bluebridge.printable import printable_lines
+from tests.campaigns.conformance import results
+from tests.campaigns.conformance.program import FAILED, Program, Verdict
+from tests.campaigns.conformance.results import Entry, Journal
+from tests.campaigns.conformance.runner import Run
+from tests.campaigns.conformance.session import NotUp, Session
+from tests.campaigns.conformance.suites import Choice, everything, in_short_run, key
 
 _RUNS = HOME / "build" / "conformance"
 
@@ -112,7 +112,7 @@ def _one(session: Session, program: Program, journal: Journal, progress: Progres
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m bluebridge.host_tools.campaigns.conformance", description=__doc__
+        prog="python -m tests.campaigns.conformance", description=__doc__
     )
     parser.add_argument("--short", action="store_true", help="only the quick programs")
     parser.add_argument(

@@ -5,9 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from bluebridge.host_tools.campaigns.conformance.bridge.load import guests_of, passed, refused
-from bluebridge.host_tools.campaigns.conformance.program import Verdict
-from bluebridge.host_tools.campaigns.conformance.session import Session
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs.ntb_clients import (
     COUNT,
@@ -22,6 +19,9 @@ from bluebridge.host_tools.programs.ntb_clients import (
     pingpong,
     unload_both,
 )
+from tests.campaigns.conformance.bridge.load import guests_of, passed, refused
+from tests.campaigns.conformance.program import Verdict
+from tests.campaigns.conformance.session import Session
 
 SIZE = 16384
 _BITS = 0x811

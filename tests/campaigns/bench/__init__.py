@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m tests.campaigns.bench`, called by `make bench`."""
