@@ -176,7 +176,7 @@ def say(bus: Bus) -> None:
 def serve(folder: Path) -> None:
     """Serve one HCA, say hello to it."""
     from bluebridge.device.pyvfio_user import ENVIRONMENT
-    from bluebridge.host_tools.vfio_user.client import WireBus
+    from bluebridge.host_tools.vfio_user.bus import SocketBus
     from bluebridge.images.artefacts import Artefacts
 
     words = ["--hca", f"name=a,socket={folder / 'a'}", "--log", str(folder / "log")]
@@ -186,7 +186,7 @@ def serve(folder: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
         assert server.stdout is not None and server.stdout.readline() == "ready\n"
         try:
-            say(WireBus(folder / "a"))
+            say(SocketBus(folder / "a"))
         finally:
             server.terminate()
 

@@ -28,6 +28,7 @@ from bluebridge.guest.verbs import (
     VerbsError,
     WrOpcode,
 )
+from bluebridge.host_tools.vfio_user.bus import RAM_BASE
 from bluebridge.host_tools.vfio_user.client import Client
 from bluebridge.host_tools.vfio_user.connection import CONFIG
 from tests.hostile import files
@@ -41,7 +42,6 @@ from tests.hostile.guest import (
     forget_replies,
     send,
 )
-from tests.wire.function import RAM_BASE
 from tests.wire.players import ALL, PSN, QKEY, SIZE, Player
 
 Attack = Callable[[HostileGuest, int], int]

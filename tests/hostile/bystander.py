@@ -18,7 +18,7 @@ from random import Random
 
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.verbs import WcStatus, WrOpcode
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.wire.players import connected
 from tests.wire.server import ROOT
 
@@ -53,7 +53,7 @@ class Report:
 class Traffic:
     """Two connected queue pairs of one HCA; each operation moves random bytes."""
 
-    def __init__(self, bus: WireBus, seed: int) -> None:
+    def __init__(self, bus: SocketBus, seed: int) -> None:
         ctx = open_hca(bus)
         self._chance = Random(seed)
         self._a, self._b = connected(ctx, ctx)
@@ -87,7 +87,7 @@ def _waited(paths: tuple[Path, ...]) -> float:
 
 
 def _main(path: str, pid: str) -> None:
-    traffic = Traffic(WireBus(Path(path)), int(pid))
+    traffic = Traffic(SocketBus(Path(path)), int(pid))
     paths = Path("/proc/self/schedstat"), Path(f"/proc/{pid}/schedstat")
     print("working", flush=True)
     times, own, wrong = [], [], 0

@@ -13,9 +13,10 @@ from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.drivers.hca.resources.icm import Profile
 from bluebridge.guest.verbs import QpType, QueuePair
-from bluebridge.host_tools.vfio_user.client import Client, WireBus
+from bluebridge.host_tools.vfio_user.bus import Ram, SocketBus
+from bluebridge.host_tools.vfio_user.client import Client
 from bluebridge.host_tools.vfio_user.connection import CONFIG, NO_REPLY, REPLY
-from tests.wire.function import GuestRam, WireFunction
+from tests.wire.function import WireFunction
 from tests.wire.players import ALL, Player, connected
 from tests.wire.server import ServerProcess
 
@@ -75,10 +76,10 @@ class HostileGuest:
         self.folder = folder
         self.chance = chance
         self.not_ready = not_ready
-        self.bus = WireBus(folder / f"hca-{HOSTILE}", RAM_SIZE)
+        self.bus = SocketBus(folder / f"hca-{HOSTILE}", Ram(RAM_SIZE))
         self.ctx = open_hca(self.bus, profile=Profile(log_mtts=LOG_MTTS))
         self._place_hca()
-        self.ram = GuestRam()
+        self.ram = Ram()
         self.bridges = [
             WireFunction(folder / f"ntb-{name}", self.ram, BRIDGE_BARS)
             for name in (HOSTILE, PARTNER)

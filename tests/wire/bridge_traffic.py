@@ -12,8 +12,9 @@ from bluebridge.device.layout.ntb.models import SWITCHTEC, BridgeModel
 from bluebridge.device.layout.ntb.switchtec import LinkMessage, Operation
 from bluebridge.guest.drivers.dma import Engine
 from bluebridge.guest.drivers.ntb import Bridge, bridge_of
+from bluebridge.host_tools.vfio_user.bus import Ram
 from tests.models.until import until
-from tests.wire.function import GuestRam, WireFunction
+from tests.wire.function import WireFunction
 
 BARS = {0: 0xF7_8040_0000, 2: 0xF7_8000_0000, 4: 0xF7_8020_0000}
 ENGINE_BARS = {0: 0xF7_9000_0000}
@@ -126,7 +127,7 @@ class Switchtec:
 def play(model: BridgeModel, folder: Path) -> None:
     """Everything that the tests look for in the log of the server with its sockets in `folder`."""
     with ExitStack() as stack:
-        rams, functions = [GuestRam(), GuestRam()], []
+        rams, functions = [Ram(), Ram()], []
         for name, ram in zip("ab", rams, strict=True):
             stack.callback(ram.close)
             functions.append(WireFunction(folder / name, ram, BARS))

@@ -11,7 +11,7 @@ import pytest
 from bluebridge.device.pyvfio_user import ENVIRONMENT
 from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.verbs import WcStatus, WrOpcode
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.models.verbs.krping_contract import CLIENT_IP, SERVER_IP, Side
 from tests.wire.krping_pair import opened
 from tests.wire.players import PATTERN, connected
@@ -69,11 +69,11 @@ def hca_server(
 
 
 @pytest.fixture
-def hca_buses(hca_server: tuple[ServerProcess, Path]) -> Iterator[tuple[WireBus, WireBus]]:
+def hca_buses(hca_server: tuple[ServerProcess, Path]) -> Iterator[tuple[SocketBus, SocketBus]]:
     """A fresh connection to each HCA; what the server says of it in between must not be errors."""
     server, folder = hca_server
     before = len(server.text())
-    buses = WireBus(folder / "a"), WireBus(folder / "b")
+    buses = SocketBus(folder / "a"), SocketBus(folder / "b")
     yield buses
     for bus in buses:
         bus.close()
@@ -82,7 +82,7 @@ def hca_buses(hca_server: tuple[ServerProcess, Path]) -> Iterator[tuple[WireBus,
 
 
 @pytest.fixture
-def contexts(hca_buses: tuple[WireBus, WireBus]) -> Iterator[tuple[Context, Context]]:
+def contexts(hca_buses: tuple[SocketBus, SocketBus]) -> Iterator[tuple[Context, Context]]:
     """Both HCAs brought up by the guest driver."""
     with open_hca(hca_buses[0]) as a, open_hca(hca_buses[1]) as b:
         yield a, b

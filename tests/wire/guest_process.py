@@ -20,7 +20,7 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.verbs import SendWr, WrOpcode
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.wire.players import PSN, Player
 
 MAC = bytes.fromhex("02bb00000042")
@@ -63,7 +63,7 @@ def writes(player: Player, other: End, opcode: WrOpcode = WrOpcode.RDMA_WRITE) -
 
 def main() -> None:
     """Be busy until killed."""
-    bus = WireBus(Path(sys.argv[1]))
+    bus = SocketBus(Path(sys.argv[1]))
     ctx = open_hca(bus, MAC)
     ctx.ethernet_port.add_gid(GID)
     player, stuck = Player(ctx, entries=64), Player(ctx)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bluebridge.guest.protocols.krping.host import host_of, open_hca
 from bluebridge.guest.protocols.krping.progress import Log
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.models.verbs.krping_contract import Output, Side
 
 
@@ -16,7 +16,7 @@ from tests.models.verbs.krping_contract import Output, Side
 def opened(socket: Path, ip: str, *, debugging: bool = False) -> Iterator[Side]:
     """One HCA with its host."""
     output = Output()
-    bus = WireBus(socket)
+    bus = SocketBus(socket)
     try:
         host = host_of(open_hca(bus), ip, Log(output, debugging=debugging))
         try:

@@ -16,7 +16,8 @@ from bluebridge.guest.protocols.ntrdma.transports.ntb import (
     CpuTransport,
     DmaTransport,
 )
-from tests.wire.function import RAM_BASE, RAM_SIZE, GuestRam, WireFunction
+from bluebridge.host_tools.vfio_user.bus import RAM_BASE, RAM_SIZE, Ram
+from tests.wire.function import WireFunction
 from tests.wire.server import ServerProcess, serving
 
 BARS = {0: 0xF7_8020_0000, 2: 0xF7_8000_0000, 4: 0x100_0000_0000}
@@ -57,7 +58,7 @@ def opened(
 def transport(folder: Path, name: str, dma: bool, registered: bool = False) -> Iterator[BackEnd]:
     """The back end of one side, whose user closes it."""
     with ExitStack() as stack:
-        ram = GuestRam(RAM_SIZE + registered * PIECE_BYTES)
+        ram = Ram(RAM_SIZE + registered * PIECE_BYTES)
         stack.callback(ram.close)
         engine = Engine(WireFunction(folder / f"dma-{name}", ram, ENGINE_BARS))
         bridge = bridge_of(WireFunction(folder / name, ram, BARS))

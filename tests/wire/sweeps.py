@@ -10,7 +10,7 @@ from bluebridge.device.buslog.writer import FileLog
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.wire.players import Player
 from tests.wire.server import serving
 
@@ -30,7 +30,7 @@ def sweep(
     hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
     words = [*hcas, "--log", str(folder / "log"), "--blueflame", "on"]
     with serving("bluebridge.device", words, folder / "server.log") as server:
-        buses = [WireBus(folder / name) for name in "ab"]
+        buses = [SocketBus(folder / name) for name in "ab"]
         with open_hca(buses[0], blueflame=use) as first, open_hca(buses[1]) as second:
             a, b = Player(first, inline=INLINE), Player(second)
             a.connect(b)

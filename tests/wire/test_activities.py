@@ -17,7 +17,7 @@ from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, PORT_DOWN, EventType
 from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind, activities
 from bluebridge.host_tools.lab import hardware
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.wire.server import serving
 
 
@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     control = place / "control"
     words = ["--hca", f"name=a,socket={place / 'a'}", "--control", str(control)]
     with serving("bluebridge.device", [*words, "--log", str(place / "log")], place / "errors"):
-        bus = WireBus(place / "a")
+        bus = SocketBus(place / "a")
         assert hardware.tell(control, "fault a early") == [UNDRIVEN]
         ctx = open_hca(bus)
         _link(ctx, PORT_ACTIVE)

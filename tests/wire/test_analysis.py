@@ -15,7 +15,7 @@ from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
 from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer.analysis import PostedBy, Role, Transfer, transfers
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.models.trace_reader import TraceReader
 from tests.wire.players import Player, settle
 from tests.wire.server import serving
@@ -42,7 +42,7 @@ def recorded(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) 
     arguments = [*hcas, "--blueflame", "on", "--log", str(folder / "log")]
     with serving("bluebridge.device", arguments, folder / "server.log"):
         for use in (None, BlueFlameUse(), BlueFlameUse(wrong_page=True)):
-            buses = [WireBus(folder / name) for name in "ab"]
+            buses = [SocketBus(folder / name) for name in "ab"]
             with open_hca(buses[0], blueflame=use) as a, open_hca(buses[1]) as b:
                 _post_all(a, b)
             for bus in buses:

@@ -23,7 +23,7 @@ from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.drivers.hca.resources.commands import HcaError
 from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from bluebridge.host_tools.vfio_user.connection import NO_REPLY
 from tests.wire.conftest import StartServer
 from tests.wire.players import Player
@@ -48,7 +48,10 @@ class Lab:
         self.server = start("device", *hcas, "--log", str(folder / "log"), *words)
 
     def posts(
-        self, use: BlueFlameUse | None, requests: Sequence[SendWr], kind: type[WireBus] = WireBus
+        self,
+        use: BlueFlameUse | None,
+        requests: Sequence[SendWr],
+        kind: type[SocketBus] = SocketBus,
     ) -> list[list[Event]]:
         """Post requests one after the other; what crossed both buses for each. Ends the server."""
         buses = [kind(self._folder / name) for name in "ab"]
@@ -74,7 +77,7 @@ class Lab:
         return list(_by_post(LogReader(self._folder / "log")))
 
 
-class LineBus(WireBus):
+class LineBus(SocketBus):
     """A bus whose stores to a line of a BlueFlame page reach the server together."""
 
     def __init__(self, path: Path) -> None:
@@ -237,7 +240,7 @@ def test_the_edge_follows_the_advertised_register(
 
 def test_a_device_without_blueflame_is_refused(start_server: StartServer, tmp_path: Path) -> None:
     Lab(start_server, tmp_path)
-    bus = WireBus(tmp_path / "a")
+    bus = SocketBus(tmp_path / "a")
     with pytest.raises(HcaError, match="start it with --blueflame on"):
         open_hca(bus, blueflame=ON)
     bus.close()

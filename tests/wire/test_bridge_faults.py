@@ -9,9 +9,10 @@ import pytest
 
 from bluebridge.device.layout.ntb.models import MODELS, BridgeModel
 from bluebridge.host_tools.lab.hardware import Hardware, tell
+from bluebridge.host_tools.vfio_user.bus import Ram
 from tests.models.until import until
 from tests.wire.bridge_traffic import BARS, HEARD, MASKED, connected
-from tests.wire.function import GuestRam, WireFunction
+from tests.wire.function import WireFunction
 from tests.wire.server import serving
 
 
@@ -27,7 +28,7 @@ def test_a_doorbell_and_a_store_get_lost(
         stack.enter_context(serving("bluebridge.device", words, tmp_path / "server.log"))
         functions = []
         for name in "ab":
-            ram = GuestRam()
+            ram = Ram()
             stack.callback(ram.close)
             functions.append(WireFunction(tmp_path / name, ram, BARS))
         a, b = connected(model, functions, stack)

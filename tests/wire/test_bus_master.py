@@ -9,7 +9,7 @@ from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL
 from bluebridge.guest.drivers.hca.context import Context
 from bluebridge.guest.drivers.hca.resources.commands import FirmwareError
 from bluebridge.guest.verbs import WcStatus, WrOpcode
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from bluebridge.host_tools.vfio_user.connection import CONFIG
 from tests.wire.players import PATTERN, Player, connected
 
@@ -21,12 +21,12 @@ def knock_blindly(player: Player) -> None:
     """Ring the send doorbell; commands with mailboxes are no way to know that it was heard."""
     bus = player.ctx.adapter.bus
     bus.write32(2, player.ctx.adapter.uar * PAGE_SIZE + SEND_DOORBELL, player.qp.qpn << 8)
-    assert isinstance(bus, WireBus)
+    assert isinstance(bus, SocketBus)
     bus.settle()
 
 
 def test_no_bus_master(
-    hca_buses: tuple[WireBus, WireBus], contexts: tuple[Context, Context]
+    hca_buses: tuple[SocketBus, SocketBus], contexts: tuple[Context, Context]
 ) -> None:
     """Bus mastering off in the middle of it: not a byte comes from or goes to this guest."""
     a, b = connected(*contexts)

@@ -42,7 +42,7 @@ from bluebridge.guest.verbs import (
     WcStatus,
 )
 from bluebridge.host_tools.analyzer.pcap import export
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.models.capture_reader import parse, read_file
 from tests.wire.server import ServerProcess, serving
 
@@ -70,7 +70,7 @@ class End:
 
 def open_end(stack: ExitStack, path: Path, ip: str) -> End:
     """Bring up one HCA; the stack takes it down."""
-    bus = WireBus(path)
+    bus = SocketBus(path)
     stack.callback(bus.close)
     context = stack.enter_context(open_device(bus))
     net = stack.enter_context(NetInterface(context, ip))

@@ -30,7 +30,7 @@ from bluebridge.guest.verbs import (
     Sge,
     WrOpcode,
 )
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from bluebridge.hot_modules import DEVICE
 from bluebridge.images.cache import HOME
 from tests.wire.server import serving
@@ -72,7 +72,7 @@ def _timeless(event: Event) -> tuple[object, ...]:
 
 def _traffic(folder: Path) -> None:
     chance = Random(1)  # the same numbers and keys in both sessions
-    buses = WireBus(folder / "a"), WireBus(folder / "b")
+    buses = SocketBus(folder / "a"), SocketBus(folder / "b")
     with open_hca(buses[0], chance=chance) as a, open_hca(buses[1], chance=chance) as b:
         ends, apart = [], []
         for context in (a, b):

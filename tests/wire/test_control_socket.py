@@ -17,7 +17,7 @@ from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.lab import hardware
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.wire.conftest import StartServer
 from tests.wire.players import Player
 from tests.wire.server import ROOT, serving
@@ -32,7 +32,7 @@ def test_a_driver_sees_its_cable_pulled_and_its_adapter_fail(
 ) -> None:
     start_server("bluebridge.device", *_arguments(tmp_path))
     control = tmp_path / "control"
-    bus = WireBus(tmp_path / "a")
+    bus = SocketBus(tmp_path / "a")
     ctx = open_hca(bus)  # never closed: its device fails
     assert hardware.tell(control, "status") == ["a/1 working cable in link up"]
     hardware.tell(control, "link a down")
@@ -83,7 +83,7 @@ def test_traffic_shows_up_while_it_runs(vfio_user_library: Path, tmp_path: Path)
     arguments = [*hcas, "--log", str(tmp_path / "log")]
     buses = []
     with serving("bluebridge.device", arguments, tmp_path / "server.log"):
-        buses = [WireBus(tmp_path / name) for name in "ab"]
+        buses = [SocketBus(tmp_path / name) for name in "ab"]
         with open_hca(buses[0]) as first, open_hca(buses[1]) as second:
             a, b = Player(first, inline=64), Player(second)
             a.connect(b)

@@ -15,7 +15,7 @@ from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.protocols.krping import host as krping
 from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.guest.verbs import DeviceLost, WrOpcode
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.models.until import until
 from tests.models.verbs.krping_contract import (
     CLIENT_IP,
@@ -43,7 +43,7 @@ def server(start_server: StartServer, tmp_path: Path) -> ServerProcess:
 @pytest.fixture
 def mortal(server: ServerProcess, tmp_path: Path) -> Iterator[tuple[Side, Side]]:
     """krping's two sides on a server that will not live to their end."""
-    buses = [WireBus(tmp_path / name) for name in "ab"]
+    buses = [SocketBus(tmp_path / name) for name in "ab"]
     outputs = Output(), Output()
     sides = [
         Side(krping.host_of(krping.open_hca(bus), ip, Log(output)), output)
@@ -121,7 +121,7 @@ def wait_in_thread(action: Callable[[], object]) -> Callable[[], str]:
 
 def test_waits_for_events_and_commands(server: ServerProcess, tmp_path: Path) -> None:
     """Both kinds of event queues, with and without a time limit; then commands, at once."""
-    buses = [WireBus(tmp_path / name) for name in "ab"]
+    buses = [SocketBus(tmp_path / name) for name in "ab"]
     with open_hca(buses[0]) as first, open_hca(buses[1]) as second:
         a, _ = connected(first, second)
         a.cq.req_notify()
@@ -148,7 +148,7 @@ def test_waits_for_events_and_commands(server: ServerProcess, tmp_path: Path) ->
 
 def test_a_command_under_way(server: ServerProcess, tmp_path: Path) -> None:
     """The server stands still while a command waits for it, and then dies."""
-    bus = WireBus(tmp_path / "a")
+    bus = SocketBus(tmp_path / "a")
     with open_hca(bus) as ctx:
         server.process.send_signal(signal.SIGSTOP)
         outcome = wait_in_thread(ctx.query_port)
@@ -159,7 +159,7 @@ def test_a_command_under_way(server: ServerProcess, tmp_path: Path) -> None:
 
 
 def test_a_device_that_is_gone_is_not_opened(server: ServerProcess, tmp_path: Path) -> None:
-    bus = WireBus(tmp_path / "a")
+    bus = SocketBus(tmp_path / "a")
     server.kill()
     with pytest.raises(DeviceLost, match="the device is gone"):
         open_hca(bus)

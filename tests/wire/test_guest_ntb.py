@@ -17,8 +17,9 @@ from bluebridge.guest.drivers.dma import ChannelHalted, DmaError, Engine
 from bluebridge.guest.drivers.ntb import DRIVERS, Bridge, NtbError, NtbTimeout, bridge_of
 from bluebridge.guest.drivers.ntb.pingpong import PingPong
 from bluebridge.guest.errors import DeviceError
+from bluebridge.host_tools.vfio_user.bus import Ram
 from tests.models.until import until
-from tests.wire.function import GuestRam, WireFunction
+from tests.wire.function import WireFunction
 from tests.wire.server import serving
 
 BARS = {0: 0xF7_8020_0000, 2: 0xF7_8000_0000, 4: 0xF7_8010_0000}
@@ -54,7 +55,7 @@ def sides(
     ):
         found = []
         for name in "ab":
-            ram = GuestRam()
+            ram = Ram()
             stack.callback(ram.close)
             engine = Engine(WireFunction(folder / f"dma-{name}", ram, ENGINE_BARS), entries=8)
             stack.enter_context(engine)

@@ -12,10 +12,10 @@ from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, EventType
 from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.drivers.hca.resources.commands import FirmwareError, HcaError
 from bluebridge.guest.verbs import CompletionQueue, QpInit, QpType, VerbsError, WcStatus, WrOpcode
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.wire.players import Player, connected, settle
 
-Buses = tuple[WireBus, WireBus]
+Buses = tuple[SocketBus, SocketBus]
 
 
 def test_device_and_port(contexts: tuple[Context, Context]) -> None:

@@ -18,13 +18,14 @@ from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.uar import NUM_UARS, PAGE_SIZE, SEND_DOORBELL
 from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.verbs import QpInit, QpState, QpType, SendWr, WcStatus, WrOpcode
-from bluebridge.host_tools.vfio_user.client import RAM_BASE, RAM_SIZE, Client, WireBus
+from bluebridge.host_tools.vfio_user.bus import RAM_BASE, RAM_SIZE, SocketBus
+from bluebridge.host_tools.vfio_user.client import Client
 from tests.wire.players import Player, connected, fill, settle, untouched
 from tests.wire.server import ServerProcess
 
 OK = WcStatus.SUCCESS
 pytestmark = pytest.mark.usefixtures("bystanders")
-Buses = tuple[WireBus, WireBus]
+Buses = tuple[SocketBus, SocketBus]
 
 
 def ring(player: Player) -> memoryview:
@@ -108,7 +109,7 @@ def test_doorbells_of_unknown_queue_pairs(attacker: Context) -> None:
 
 def hostile_client(ctx: Context) -> Client:
     """The connection beneath a context."""
-    assert isinstance(ctx.adapter.bus, WireBus)
+    assert isinstance(ctx.adapter.bus, SocketBus)
     return ctx.adapter.bus.client
 
 
@@ -188,7 +189,7 @@ def test_guest_vanishes_in_the_middle(
     b.connect(a)
     a.send(WrOpcode.RDMA_WRITE, [a.sge(0, 8)], b)
     a.expect(OK)
-    assert isinstance(contexts[0].adapter.bus, WireBus)
+    assert isinstance(contexts[0].adapter.bus, SocketBus)
     contexts[0].adapter.bus.client.socket.close()
     contexts[0].opened = False
     status = OK
@@ -196,7 +197,7 @@ def test_guest_vanishes_in_the_middle(
         a.send(WrOpcode.RDMA_WRITE, [a.sge(0, 8)], b)
         status = a.wait()[0].status
     assert status is WcStatus.RETRY_EXC_ERR
-    bus = WireBus(hca_server[1] / "a")
+    bus = SocketBus(hca_server[1] / "a")
     try:
         with open_hca(bus) as again:
             player = Player(again)

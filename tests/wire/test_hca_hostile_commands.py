@@ -13,12 +13,12 @@ from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.drivers.hca.resources.adapter import reset_device
 from bluebridge.guest.drivers.hca.resources.commands import FirmwareError
 from bluebridge.guest.verbs import QpState, WcStatus
-from bluebridge.host_tools.vfio_user.client import RAM_BASE, RAM_SIZE, WireBus
+from bluebridge.host_tools.vfio_user.bus import RAM_BASE, RAM_SIZE, SocketBus
 from tests.wire.players import PATTERN, Player
 
 OK = WcStatus.SUCCESS
 pytestmark = pytest.mark.usefixtures("bystanders")
-Buses = tuple[WireBus, WireBus]
+Buses = tuple[SocketBus, SocketBus]
 
 
 def test_random_commands(hca_buses: Buses, attacker: Context) -> None:

@@ -20,7 +20,7 @@ from bluebridge.guest.verbs import (
     WcStatus,
     WrOpcode,
 )
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.wire.conftest import StartServer
 from tests.wire.players import PATTERN, PSN, SIZE, Player, connected, fill, settle, untouched
 
@@ -227,7 +227,7 @@ def test_wrong_psn(start_server: StartServer, tmp_path: Path) -> None:
     server = start_server(
         "bluebridge.device", "--hca", sockets[0], "--hca", sockets[1], "--log", str(log)
     )
-    buses = [WireBus(tmp_path / name) for name in "ab"]
+    buses = [SocketBus(tmp_path / name) for name in "ab"]
     with open_hca(buses[0]) as first, open_hca(buses[1]) as second:
         a, b = Player(first), Player(second)
         fill(a, b)

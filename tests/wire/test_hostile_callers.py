@@ -15,7 +15,8 @@ import pytest
 
 from bluebridge.device.pyvfio_user._message_filter import MESSAGE_SECONDS
 from bluebridge.device.pyvfio_user.constants import HEADER, VfioUserCommand
-from bluebridge.host_tools.vfio_user.client import Client, WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
+from bluebridge.host_tools.vfio_user.client import Client
 from bluebridge.host_tools.vfio_user.connection import CONFIG
 from tests.hostile.__main__ import too_late
 from tests.hostile.attacks import LAST, SLICES
@@ -155,7 +156,7 @@ def test_replies_that_nobody_takes_delay_nobody_else(
     hca_server: tuple[ServerProcess, Path], command: VfioUserCommand, body: bytes
 ) -> None:
     """A full socket ends its client; the server waits for none, as its fixture looks after."""
-    greedy, other = Client(hca_server[1] / "a"), WireBus(hca_server[1] / "b")
+    greedy, other = Client(hca_server[1] / "a"), SocketBus(hca_server[1] / "b")
     greedy.socket.setblocking(False)
     held = len(hca_server[0].held())
     try:
@@ -171,7 +172,7 @@ def test_replies_that_nobody_takes_delay_nobody_else(
 
 
 def test_half_a_message_delays_nobody_else(hca_server: tuple[ServerProcess, Path]) -> None:
-    stalled, other = WireBus(hca_server[1] / "a"), WireBus(hca_server[1] / "b")
+    stalled, other = SocketBus(hca_server[1] / "a"), SocketBus(hca_server[1] / "b")
     try:
         other.read32(0, 0)
         stalled.client.send(stalled.client.pack(VfioUserCommand.GET_INFO, bytes(3), size=64))

@@ -12,7 +12,7 @@ import pytest
 from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.verbs import WcStatus, WrOpcode
 from bluebridge.host_tools.lab import hardware
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.unit.underlay.test_joined_networks import free_ports
 from tests.wire.players import PATTERN, SIZE, Player, connected
 from tests.wire.server import serving
@@ -39,7 +39,7 @@ class Host:
         words = ["--hca", f"name=a,socket={self.folder / 'a'},mac={self.mac}", "--wire", self.peer]
         words += ["--underlay", self.own, "--control", str(self.folder / "control"), "--pro"]
         with serving("bluebridge.device", words, self.folder / "server.log") as server:
-            bus = WireBus(self.folder / "a")
+            bus = SocketBus(self.folder / "a")
             try:
                 with open_hca(bus) as context:
                     yield context

@@ -12,7 +12,8 @@ import pytest
 from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.verbs import WcStatus, WrOpcode
-from bluebridge.host_tools.vfio_user.client import Client, WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
+from bluebridge.host_tools.vfio_user.client import Client
 from tests.wire.players import connected, fill
 from tests.wire.server import ServerProcess, serving
 
@@ -75,7 +76,7 @@ def test_an_idle_lab_never_wakes_its_server(vfio_user_library: Path, tmp_path: P
         words += ["--dma", f"name={name},socket={tmp_path / f'dma-{name}'}"]
     with serving("bluebridge.device", words, tmp_path / "server.log") as server:
         assert_idle(server)
-        buses = [WireBus(tmp_path / name) for name in "ab"]
+        buses = [SocketBus(tmp_path / name) for name in "ab"]
         with ExitStack() as stack:
             for kind in ("ntb", "dma"):
                 for name in "ab":

@@ -10,7 +10,8 @@ import pytest
 
 from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.drivers.hca.resources.commands import HcaError
-from bluebridge.host_tools.vfio_user.client import Client, WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
+from bluebridge.host_tools.vfio_user.client import Client
 from tests.wire.conftest import StartServer
 from tests.wire.server import ROOT
 
@@ -41,7 +42,7 @@ def test_the_python_driver_says_that_it_is_for_ethernet(
     server = start_server(
         "bluebridge.device", *_hcas(tmp_path, 1), "--link", "infiniband", "--sm", "none"
     )
-    bus = WireBus(tmp_path / "h0")
+    bus = SocketBus(tmp_path / "h0")
     with pytest.raises(HcaError, match="not an Ethernet port"):
         open_hca(bus)
     bus.close()

@@ -12,7 +12,7 @@ from bluebridge.device.layout.net.roce import GRH
 from bluebridge.guest.drivers.hca.context import Context
 from bluebridge.guest.protocols.krping.control import KrpingCommands
 from bluebridge.host_tools.analyzer import log_command as cli
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.models.capture_reader import parse, read_file
 from tests.models.fuse_peer import NAME, Kernel, connected
 from tests.models.until import until
@@ -27,7 +27,7 @@ def free_memory(side: Side) -> int:
     """Bytes of DMA memory that a side's HCA has free."""
     assert isinstance(side.host.device, Context)
     bus = side.host.device.adapter.bus
-    assert isinstance(bus, WireBus)
+    assert isinstance(bus, SocketBus)
     return bus.available()
 
 

@@ -13,7 +13,7 @@ from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.latency import PingPong
 from bluebridge.host_tools.analyzer.analysis import PostedBy, transfers
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.wire.conftest import StartServer
 
 TURNS = 10
@@ -53,8 +53,8 @@ def test_each_payload_goes_the_way_it_should(
     server = start_server("bluebridge.device", *hcas, *log)
     sizes = (1, 208, 209, 4000)
     with (
-        open_hca(WireBus(tmp_path / "a"), blueflame=use) as first,
-        open_hca(WireBus(tmp_path / "b"), blueflame=use) as second,
+        open_hca(SocketBus(tmp_path / "a"), blueflame=use) as first,
+        open_hca(SocketBus(tmp_path / "b"), blueflame=use) as second,
     ):
         sides = [PingPong(context, 220) for context in (first, second)]
         for side, peer in zip(sides, reversed(sides), strict=True):

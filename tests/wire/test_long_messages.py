@@ -14,7 +14,7 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.verbs import QpInit, QpType, SendFlags, SendWr, Sge, WcStatus, WrOpcode
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.models.verbs.player import ALL, PSN
 from tests.wire.players import Player, connected
 from tests.wire.server import ServerProcess
@@ -84,7 +84,7 @@ def test_a_small_message_overtakes_a_long_one_of_another_queue_pair(
     server: SERVER, opcode: WrOpcode
 ) -> None:
     process, folder = server
-    with open_hca(WireBus(folder / "a")) as first, open_hca(WireBus(folder / "b")) as second:
+    with open_hca(SocketBus(folder / "a")) as first, open_hca(SocketBus(folder / "b")) as second:
         a, b = LongPlayer(first), LongPlayer(second)
         for one, other in ((a, b), (b, a)):
             one.connect(other)
@@ -106,7 +106,7 @@ def test_a_small_message_overtakes_a_long_one_of_another_queue_pair(
 @pytest.mark.parametrize("leaves", ["a", "b"])
 def test_a_guest_may_leave_while_its_memory_is_moving(server: SERVER, leaves: str) -> None:
     process, folder = server
-    buses = {name: WireBus(folder / name) for name in "ab"}
+    buses = {name: SocketBus(folder / name) for name in "ab"}
     contexts = {name: open_hca(bus) for name, bus in buses.items()}
     a, b = LongPlayer(contexts["a"]), LongPlayer(contexts["b"])
     a.connect(b, timeout=8, retry_count=2)
@@ -116,7 +116,7 @@ def test_a_guest_may_leave_while_its_memory_is_moving(server: SERVER, leaves: st
         buses[leaves].close()
     if leaves == "b":
         a.expect(WcStatus.RETRY_EXC_ERR)
-    with open_hca(WireBus(folder / leaves)) as again:
+    with open_hca(SocketBus(folder / leaves)) as again:
         c, d = connected(again, again)
         c.send(WrOpcode.RDMA_WRITE, [c.sge()], d)
         c.expect(WcStatus.SUCCESS)

@@ -14,13 +14,13 @@ from bluebridge.guest.protocols.ntrdma.engine.transport import Event
 from bluebridge.guest.protocols.ntrdma.transports.ntb import DmaTransport
 from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.verbs import Device, QpState, Sge, WcStatus, WrOpcode
+from bluebridge.host_tools.vfio_user.bus import RAM_BASE, RAM_SIZE
 from tests.models.verbs.contract import Devices, VerbsContract
 from tests.models.verbs.contract.common import OK, join
 from tests.models.verbs.krping_contract import CLIENT_IP, SERVER_IP, both, side_on
 from tests.models.verbs.player import PATTERN, Player, fill
 from tests.models.verbs.rtrs_contract import CLIENT, SERVER, RtrsContract, interfaces_on
 from tests.wire import ntrdma_pair
-from tests.wire.function import RAM_BASE, RAM_SIZE
 
 NO_MEMORY = RAM_BASE + RAM_SIZE + (1 << 20)
 

@@ -14,11 +14,11 @@ from bluebridge.guest.drivers.ntb import NtbError
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.protocols.ntrdma.transports.ntb import PIECE_BYTES, WINDOW, NtbTransport
 from bluebridge.guest.verbs import WrOpcode
+from bluebridge.host_tools.vfio_user.bus import RAM_BASE
 from tests.models.verbs.contract.common import OK, join
 from tests.models.verbs.krping_contract import CLIENT_IP, SERVER_IP, both, side_on
 from tests.models.verbs.player import PATTERN, Player, fill
 from tests.wire import ntrdma_pair
-from tests.wire.function import RAM_BASE
 
 SECRET = b"none of yours"
 

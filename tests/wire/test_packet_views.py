@@ -16,7 +16,7 @@ from bluebridge.host_tools.analyzer.analysis import Role, Transfer, transfers
 from bluebridge.host_tools.analyzer.event_lines import named_fields
 from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.lab import hardware
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from bluebridge.host_tools.web import rows
 from tests.models.house import HOME
 from tests.wire.players import SIZE, Player, settle
@@ -46,7 +46,7 @@ def recorded(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) 
     words = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
     words += ["--wire", "packets", "--log", str(folder / "log"), "--control", str(folder / "c")]
     with serving("bluebridge.device", words, folder / "server.log"):
-        buses = [WireBus(folder / name) for name in "ab"]
+        buses = [SocketBus(folder / name) for name in "ab"]
         with open_hca(buses[0]) as first, open_hca(buses[1]) as second:
             a, b = Player(first), Player(second)
             a.connect(b, max_rd_atomic=2)

@@ -15,7 +15,7 @@ from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import Device
 from bluebridge.host_tools.lab import hardware
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.models.verbs.rtrs_contract import (
     CLIENT,
     LIKELY,
@@ -50,7 +50,7 @@ def hca_interfaces(stack: ExitStack, sockets: dict[str, Path]) -> Interfaces:
 
 
 def _opened(stack: ExitStack, socket: Path) -> Device:
-    bus = WireBus(socket)
+    bus = SocketBus(socket)
     stack.callback(bus.close)
     return stack.enter_context(open_device(bus, vectors=16))
 

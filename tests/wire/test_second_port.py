@@ -19,7 +19,7 @@ from bluebridge.guest.protocols.krping.progress import Log
 from bluebridge.guest.verbs import QpInit, QpType, SendFlags, SendWr, VerbsError, WcStatus, WrOpcode
 from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.lab.hardware import Hardware
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.models.verbs.krping_contract import Output
 from tests.wire.conftest import StartServer
 from tests.wire.players import PATTERN, QKEY, Player, connected, fill
@@ -41,7 +41,7 @@ def folder(start_server: StartServer, tmp_path: Path) -> Path:
 def contexts(folder: Path) -> Iterator[Contexts]:
     """Both HCAs, their first ports up."""
     with ExitStack() as stack:
-        buses = [WireBus(folder / name) for name in FOLDER_NAMES]
+        buses = [SocketBus(folder / name) for name in FOLDER_NAMES]
         for bus in buses:
             stack.callback(bus.close)
         a, b = (stack.enter_context(open_hca(bus)) for bus in buses)
@@ -178,7 +178,7 @@ def test_krping_over_the_second_port(folder: Path) -> None:
     with ExitStack() as stack:
         hosts = []
         for number, name in enumerate(FOLDER_NAMES, 1):
-            bus = WireBus(folder / name)
+            bus = SocketBus(folder / name)
             stack.callback(bus.close)
             host = krping.host_of(krping.open_hca(bus), f"10.1.2.{number}", Log(Output()), port=2)
             stack.callback(host.close)
@@ -199,7 +199,7 @@ def test_faults_of_the_second_network(start_server: StartServer, tmp_path: Path)
     words = [word for hca in hcas for word in ("--hca", hca)]
     start_server("bluebridge.device", *words, "--control", str(tmp_path / "control"))
     with ExitStack() as stack:
-        buses = [WireBus(tmp_path / name) for name in names]
+        buses = [SocketBus(tmp_path / name) for name in names]
         for bus in buses:
             stack.callback(bus.close)
         a, b, a1, b1 = (stack.enter_context(open_hca(bus)) for bus in buses)

@@ -13,7 +13,7 @@ from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.show.show_command import KINDS, Answer, Tell, ask
 from bluebridge.host_tools.show.text import Item
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.wire.conftest import StartServer
 from tests.wire.players import PSN, SIZE, Player, connected
 
@@ -58,7 +58,7 @@ def check_pair(folder: Path, a: Player, b: Player) -> None:
 
 def test_what_a_driver_programmed(start_server: StartServer, tmp_path: Path) -> None:
     serve(start_server, tmp_path)
-    buses = WireBus(tmp_path / "a"), WireBus(tmp_path / "b")
+    buses = SocketBus(tmp_path / "a"), SocketBus(tmp_path / "b")
     assert shown(tmp_path, "a", "qp").functions[0]["initialised"] is False
     with open_hca(buses[0]) as one_side, open_hca(buses[1]) as other:
         a, b = connected(one_side, other)
@@ -78,7 +78,7 @@ def test_what_a_driver_programmed(start_server: StartServer, tmp_path: Path) -> 
 
 def test_config_space_and_registers(start_server: StartServer, tmp_path: Path) -> None:
     serve(start_server, tmp_path)
-    bus = WireBus(tmp_path / "a")
+    bus = SocketBus(tmp_path / "a")
     open_hca(bus)  # never closed: its device fails
     items = {item["register"]: item["value"] for item in shown(tmp_path, "a", "config").items}
     assert items["Device"].startswith("15b3:1003")
@@ -93,7 +93,7 @@ def test_config_space_and_registers(start_server: StartServer, tmp_path: Path) -
 
 def test_many_objects_come_in_parts(start_server: StartServer, tmp_path: Path) -> None:
     serve(start_server, tmp_path)
-    bus = WireBus(tmp_path / "a")
+    bus = SocketBus(tmp_path / "a")
     lines: list[str] = []
 
     def tell(line: str) -> list[str]:
@@ -124,7 +124,7 @@ def test_bridges_and_engines(
     words += ["--dma", f"name=a,socket={tmp_path / 'dma'}", "--ntb-model", model.name]
     start_server("bluebridge.device", *words, "--control", str(tmp_path / "control"))
     bridge = f"a.{model.log_suffix}"
-    bus = WireBus(tmp_path / "a")
+    bus = SocketBus(tmp_path / "a")
     registers = shown(tmp_path, bridge, "regs").items
     widths = {r.offset + b.base: r.width for b in model.blocks for r in b.registers}
     for item in registers:
@@ -144,7 +144,7 @@ def test_bridges_and_engines(
 
 def test_what_was_when_the_client_was_lost(start_server: StartServer, tmp_path: Path) -> None:
     serve(start_server, tmp_path)
-    bus = WireBus(tmp_path / "a")
+    bus = SocketBus(tmp_path / "a")
     ctx = open_hca(bus)  # never closed: its guest is gone
     a, _ = connected(ctx, ctx)
     bus.close()

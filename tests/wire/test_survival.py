@@ -17,7 +17,8 @@ from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.verbs import QpState, WcStatus, WrOpcode
-from bluebridge.host_tools.vfio_user.client import Client, WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
+from bluebridge.host_tools.vfio_user.client import Client
 from bluebridge.host_tools.vfio_user.connection import CONFIG
 from tests.models.until import until
 from tests.wire.guest_process import MAC, End, connect, writes
@@ -48,7 +49,7 @@ def server(folder: Path) -> Iterator[ServerProcess]:
 @pytest.fixture
 def peer(server: ServerProcess, folder: Path) -> Iterator[Context]:
     """The guest that lives on."""
-    bus = WireBus(folder / "b")
+    bus = SocketBus(folder / "b")
     with open_hca(bus) as ctx:
         yield ctx
     bus.close()
@@ -142,7 +143,7 @@ def test_the_next_guest_works_with_the_same_peer(
     server: ServerProcess, folder: Path, peer: Context
 ) -> None:
     one_life(folder / "a", peer, rounds=1)
-    bus = WireBus(folder / "a")
+    bus = SocketBus(folder / "a")
     with open_hca(bus) as again:
         assert again.ethernet_port.mac != MAC
         a, b = connected(again, peer)
@@ -156,7 +157,7 @@ def test_a_storm_of_callers_leaves_the_guest_alone(
     server: ServerProcess, folder: Path, peer: Context
 ) -> None:
     """Hundreds who knock, some of whom introduce themselves, while the device is at work."""
-    bus = WireBus(folder / "a")
+    bus = SocketBus(folder / "a")
     with open_hca(bus) as ctx, ExitStack() as stack:
         a, b = connected(ctx, peer)
         files = server.open_files()
@@ -186,7 +187,7 @@ def test_a_guest_that_comes_and_goes_at_once(server: ServerProcess, folder: Path
             with socket.socket(socket.AF_UNIX) as caller:
                 caller.connect(str(folder / "a"))
             continue
-        bus = WireBus(folder / "a")
+        bus = SocketBus(folder / "a")
         open_hca(bus)  # left open: unplugged while in use
         bus.close()
     with Client(folder / "a") as last:

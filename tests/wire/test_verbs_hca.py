@@ -11,7 +11,7 @@ import pytest
 from bluebridge.device.layout.pci import DEVICE_CONNECTX3_PRO
 from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import WrOpcode
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.models.verbs.contract import Devices, VerbsContract
 from tests.models.verbs.contract.common import OK, join
 from tests.models.verbs.player import PATTERN, Player, fill
@@ -23,7 +23,7 @@ class TestHca(VerbsContract):
 
     @pytest.fixture(params=["two HCAs", "loopback"])
     def devices(
-        self, request: pytest.FixtureRequest, hca_buses: tuple[WireBus, WireBus]
+        self, request: pytest.FixtureRequest, hca_buses: tuple[SocketBus, SocketBus]
     ) -> Iterator[Devices]:
         """Both HCAs, or one of them twice, by the interface."""
         with open_device(hca_buses[0]) as a, open_device(hca_buses[1]) as b:
@@ -34,7 +34,7 @@ def test_a_connectx3_pro_is_taken(start_server: StartServer, tmp_path: Path) -> 
     hcas = [word for n in "ab" for word in ("--hca", f"name={n},socket={tmp_path / n}")]
     start_server("bluebridge.device", *hcas, "--pro")
     with ExitStack() as stack:
-        buses = [stack.enter_context(closing(WireBus(tmp_path / name))) for name in "ab"]
+        buses = [stack.enter_context(closing(SocketBus(tmp_path / name))) for name in "ab"]
         assert [bus.load_config(2, 2) for bus in buses] == [DEVICE_CONNECTX3_PRO] * 2
         a, b = join(*(Player(stack.enter_context(open_device(bus))) for bus in buses))
         fill(a, b)

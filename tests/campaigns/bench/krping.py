@@ -26,7 +26,7 @@ from bluebridge.host_tools.lab import folders
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.device_server import DeviceServer, ServerConfig
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.vfio_user.client import WireBus
+from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.campaigns.bench.page import Figure
 
 _ROUNDS = 9
@@ -85,7 +85,7 @@ class _End:
 
 
 def _measure(server: DeviceServer, first: Path, second: Path) -> float:
-    with open_hca(WireBus(first)) as a, open_hca(WireBus(second)) as b:
+    with open_hca(SocketBus(first)) as a, open_hca(SocketBus(second)) as b:
         writer, target = _End(a), _End(b)
         writer.connect(target)
         target.connect(writer)
