@@ -9,7 +9,7 @@ CLIENT ?= client,addr=192.168.69.127,port=9999,count=100,validate
 
 BLUEFLAME ?= blueflame
 
-.PHONY: setup docs krping test mutants ntrdma-tcp conformance conformance-short blueflame wheel fuzz fuzz-brief lint bench doctor clean
+.PHONY: setup docs krping test test-all mutants ntrdma-tcp conformance conformance-short blueflame wheel fuzz fuzz-brief lint bench doctor clean
 
 # Host packages are looked at each time: one may have gone, or come to be needed, since.
 setup: .venv/.installed
@@ -36,11 +36,18 @@ krping: .venv/.usable
 	@$(BIN)/python -m bluebridge.host_tools.lab.snapshot
 	$(BIN)/bluebridge krping "$(SERVER)" "$(CLIENT)"
 
-# Without guests first; those with a device server also interpreted, as where there is no compiler.
+# In ten minutes all that a change can break, at least once: without guests nearly everything, with
+# guests one test of each thing that a user does. What fails has failed: nothing is run again.
+PYTEST := $(BIN)/python -m pytest --dist loadfile
 test: setup
-	$(BIN)/python -m pytest tests/unit tests/wire -n $(WORKERS) --dist loadfile
-	BLUEBRIDGE_PURE=1 $(BIN)/python -m pytest tests/wire -n $(WORKERS) --dist loadfile
+	$(PYTEST) tests/unit tests/wire -n $(WORKERS) --brief
 	@$(MAKE) --no-print-directory fuzz-brief
+	$(PYTEST) tests/vm -n $(VM_WORKERS) --brief
+
+# Then what `test` leaves out; tests with a device server also as where there is no compiler.
+test-all: test
+	$(PYTEST) tests/unit tests/wire -n $(WORKERS) --rest
+	BLUEBRIDGE_PURE=1 $(PYTEST) tests/wire -n $(WORKERS) --brief --rest
 	$(BIN)/python -m tests.run -n $(VM_WORKERS)
 
 # Plants defects in copies of the tree, interpreted; a named test must notice each (tests/mutants).
@@ -58,7 +65,7 @@ ntrdma-tcp: .venv/.installed
 conformance: setup
 	$(BIN)/python -m tests.mutants; defects=$$?; \
 	if [ $$defects -eq 130 ]; then exit 130; fi; \
-	BLUEBRIDGE_PURE=1 $(BIN)/python -m pytest tests/unit -n $(WORKERS) --dist loadfile; pure=$$?; \
+	BLUEBRIDGE_PURE=1 $(PYTEST) tests/unit -n $(WORKERS); pure=$$?; \
 	$(BIN)/python -m tests.run --long -n $(VM_WORKERS); tests=$$?; \
 	if [ $$tests -eq 130 ]; then exit 130; fi; \
 	$(BIN)/python -m tests.campaigns.conformance && exit $$((defects | pure | tests))
@@ -81,7 +88,7 @@ fuzz: setup
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 # A part of `test`: what it finds is a file in tests/fuzz/findings, and in the output.
-BRIEF ?= 60
+BRIEF ?= 30
 fuzz-brief: .venv/.installed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: atheris || true
 	$(BIN)/python -m tests.fuzz --brief --seconds $(BRIEF)

@@ -1,5 +1,9 @@
-"""Side by side, files that took long begin first: no worker ends long after the others.
+"""Which tests `make test` runs, and in which order.
 
+`--brief` chooses what `make test` runs: without guests all but what is marked `full`, with guests
+what is marked `brief`. `--rest` chooses what that leaves out. Neither runs what is marked `long`.
+
+Side by side, files that took long begin first, so that no worker ends long after the others.
 `.pytest_cache` remembers how long each file took. Without that pytest-xdist begins with the files
 of most tests.
 """
@@ -16,6 +20,14 @@ pytest.register_assert_rewrite("tests.models")
 
 _KEY = "bluebridge/seconds"
 _SIDE_BY_SIDE = "loadfile"
+_GUESTS = "tests/vm/"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Two parts of the suites; without either option all tests run that are named."""
+    group = parser.getgroup("parts", "parts of bluebridge's own suites")
+    group.addoption("--brief", action="store_true", help="run what `make test` runs")
+    group.addoption("--rest", action="store_true", help="run what `make test` leaves out")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,11 +44,37 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In a worker: the longest file first."""
+    """Deselect what the part does not run; in a worker, put the longest file first."""
+    if config.getoption("brief") or config.getoption("rest"):
+        _choose(config, items)
     cache = getattr(config, "cache", None)
     if cache is not None and hasattr(config, "workerinput"):
         seconds = cache.get(_KEY, {})
         items.sort(key=lambda item: -seconds.get(_file(item.nodeid), 0.0))
+
+
+def _choose(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave only the items of the part that the options ask for."""
+    wanted = [name for name in ("brief", "rest") if config.getoption(name)]
+    parts = {item: _part(item) in wanted for item in items}
+    config.hook.pytest_deselected(items=[item for item in items if not parts[item]])
+    items[:] = [item for item in items if parts[item]]
+
+
+def _part(item: pytest.Item) -> str:
+    """The name of the option that runs this test: `brief`, `rest` or `long`.
+
+    The mark nearest to the test counts. `brief("ID", ...)` means these parameters of it only.
+    """
+    if item.get_closest_marker("long"):
+        return "long"
+    for mark in item.iter_markers():
+        if mark.name == "full":
+            return "rest"
+        if mark.name == "brief":
+            parameters = item.name.partition("[")[2].removesuffix("]")
+            return "brief" if not mark.args or parameters in mark.args else "rest"
+    return "rest" if item.nodeid.startswith(_GUESTS) else "brief"
 
 
 class _Times:

@@ -1,6 +1,6 @@
 """`python -m tests.fuzz [--seconds N] [TARGET ...]`: fuzz, keep what is new, print the coverage.
 
-    python -m tests.fuzz --brief --seconds 90      what `make test` does: nothing is kept
+    python -m tests.fuzz --brief --seconds 30      what `make test` does: nothing is kept
     python -m tests.fuzz --replay TARGET FILE      one input again, with its traceback
     python -m tests.fuzz --coverage                coverage of the corpora as they are
 

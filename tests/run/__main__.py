@@ -33,7 +33,7 @@ def _suites(workers: str, long: bool) -> list[Suite]:
     side_by_side = ("-n", workers, "--dist", "loadfile", "--durations=25")
     if long:
         return [PytestSuite("vm", ("tests/vm",), (*side_by_side, "-m", "long"))]
-    return [PytestSuite("vm", ("tests/vm",), (*side_by_side, "-m", "not long")), Programs()]
+    return [PytestSuite("vm", ("tests/vm",), (*side_by_side, "--rest")), Programs()]
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -22,6 +22,7 @@ from tests.vm.conftest import BOOT_SECONDS, ROOT
 pytestmark = [pytest.mark.timeout(2 * BOOT_SECONDS), pytest.mark.devices(), pytest.mark.shared_pair]
 
 
+@pytest.mark.brief
 def test_commands(guest_a: Vm) -> None:
     completed = guest_a.agent.run("hostname; echo no >&2; exit 3", timeout=30)
     assert (completed.status, completed.stdout, completed.stderr) == (3, b"a\n", b"no\n")
@@ -34,6 +35,7 @@ def test_agent_has_nothing_to_complain_about(guest_a: Vm) -> None:
     assert guest_a.agent.run("ls /dev/virtio-ports").text.startswith("org.bluebridge.agent")
 
 
+@pytest.mark.brief
 def test_files_both_ways(guest_a: Vm, tmp_path: Path) -> None:
     here, back = tmp_path / "here", tmp_path / "back"
     here.write_bytes(os.urandom(5_000_000))

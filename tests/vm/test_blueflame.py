@@ -65,6 +65,7 @@ def kinds(transfer: Transfer) -> list[tuple[str, int, int]]:
     ]
 
 
+@pytest.mark.brief("88-2")
 @pytest.mark.parametrize(("size", "lines"), [(28, 1), (88, 2), (208, 4)])
 def test_ib_write_lat_writes_its_lines_and_reads_nothing(pair: Pair, size: int, lines: int) -> None:
     """Figure 4.6 of the study, for each row of table 4.1; every line is eight stores."""

@@ -25,6 +25,7 @@ def _last(text: str) -> str:
     return text.strip().splitlines()[-1]
 
 
+@pytest.mark.brief
 @pytest.mark.may_crash
 def test_a_guest_panics_under_a_run(lab: Lab) -> None:
     with pytest.raises(LabError, match="guest a: the guest's kernel panicked"), lab.pair() as pair:
@@ -48,6 +49,7 @@ def test_the_server_dies_mid_run(tool: Callable[..., Tool]) -> None:
     bluebridge.assert_nothing_left()
 
 
+@pytest.mark.brief("2")
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
 )

@@ -28,6 +28,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
         yield up
 
 
+@pytest.mark.brief("ethtool -N names a ring")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_stock_programs_steer(session: Session, name: str) -> None:
     entry = Run(session, PROGRAMS[name]).entry()

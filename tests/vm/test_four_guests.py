@@ -32,6 +32,7 @@ def four(request: pytest.FixtureRequest) -> Iterator[Pair]:
         yield up
 
 
+@pytest.mark.brief
 def test_each_guest_reaches_each(four: Pair) -> None:
     for one, other in permutations(range(len(GUESTS)), 2):
         pings.check(four.machines[one], IPS[other], "-c 3 -i 0.1")

@@ -30,6 +30,7 @@ def bluebridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
 # run
 
 
+@pytest.mark.brief
 def test_streams_are_apart_and_binary(bluebridge: Commands) -> None:
     script = "cat; printf 'one\\0two' >&2; exit 7"
     completed = bluebridge.run("run", "a", script, given=ALL_BYTES)
@@ -123,6 +124,7 @@ def test_several_at_a_time(bluebridge: Commands) -> None:
 # cp
 
 
+@pytest.mark.brief
 def test_there_and_back(bluebridge: Commands, tmp_path: Path) -> None:
     (tmp_path / "blob").write_bytes(ALL_BYTES)
     (tmp_path / "tool").write_text("#!/bin/sh\necho tool\n")
@@ -181,6 +183,7 @@ def _at_prompt(bluebridge: Commands, guest: str) -> pexpect.spawn[str]:
     return terminal
 
 
+@pytest.mark.brief
 def test_a_console_and_its_transcript(bluebridge: Commands) -> None:
     terminal = _at_prompt(bluebridge, "b")
     terminal.sendline("echo $((6 * 7)) on $(hostname); stty size")

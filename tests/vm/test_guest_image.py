@@ -32,6 +32,7 @@ STARTED = (
 )
 
 
+@pytest.mark.brief
 def test_programs_are_there_and_find_their_libraries(guest_a: Vm) -> None:
     agent = guest_a.agent
     absent = agent.run(f"for p in {PROGRAMS}; do which $p >/dev/null || echo $p; done")

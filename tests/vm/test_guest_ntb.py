@@ -111,6 +111,7 @@ def _sides(pair: Pair, a: str, b: str) -> dict[str, list[str]]:
     return _both(pair, dict.fromkeys("ab", "python3 /tmp/side.py"))
 
 
+@pytest.mark.brief
 def test_link_scratchpads_doorbells_and_a_mebibyte_by_dma(pair: Pair) -> None:
     said = _sides(pair, SERVING, SERVED)
     here, there = said["a"], said["b"]
@@ -120,6 +121,7 @@ def test_link_scratchpads_doorbells_and_a_mebibyte_by_dma(pair: Pair) -> None:
     assert here[2].startswith("channel 0 has halted (READ_DATA): 64 bytes from 0x7000000000")
 
 
+@pytest.mark.brief
 def test_the_command_plays_ping_pong(pair: Pair) -> None:
     line = f"python3 -m bluebridge.guest.drivers.ntb pingpong --count {ROUNDS} --json"
     said = _both(pair, dict.fromkeys("ab", line))

@@ -10,6 +10,7 @@ from tests.vm.conftest import BOOT_SECONDS, ROOT
 pytestmark = [pytest.mark.timeout(2 * BOOT_SECONDS), pytest.mark.shared_pair]
 
 
+@pytest.mark.brief
 def test_it_says_hello_in_a_guest(guest_a: Vm) -> None:
     guest_a.agent.put(ROOT / "docs/hello_adapter.py", "/tmp/")
     said = guest_a.agent.run("python3 /tmp/hello_adapter.py --guest", timeout=60, check=True)

@@ -45,6 +45,7 @@ def _ip(lab: Pair, name: str) -> str:
     return lab.config.address(name).partition("/")[0]
 
 
+@pytest.mark.brief
 def test_guests_of_both_labs_reach_each_other(labs: list[Pair]) -> None:
     one, other = labs
     for here, there in product("ab", repeat=2):
@@ -53,6 +54,7 @@ def test_guests_of_both_labs_reach_each_other(labs: list[Pair]) -> None:
     pings.check(one.a, _ip(one, "b"), "-c 3 -i 0.1")
 
 
+@pytest.mark.brief
 def test_rdma_crosses_hosts(labs: list[Pair]) -> None:
     server, client = labs[0].a, labs[1].b
     ip = _ip(labs[0], "a")

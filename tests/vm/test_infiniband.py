@@ -34,6 +34,7 @@ def subnet(lab: Lab) -> Iterator[Pair]:
         yield pair
 
 
+@pytest.mark.brief
 def test_the_ports_are_in_service(subnet: Pair) -> None:
     for lid, machine in enumerate(subnet.machines, 2):
         said = machine.run("ibstat").text
@@ -56,6 +57,7 @@ def test_the_limits_are_those_of_a_real_card(subnet: Pair) -> None:
     assert not [name for name in card["differences"] if ours[name] == card["answers"][name]]
 
 
+@pytest.mark.brief
 def test_ipoib_pings(subnet: Pair) -> None:
     pings.check(subnet.a, "10.8.0.2", "-c 5 -i 0.2")
     pings.check(subnet.a, "10.8.0.2", "-c 2 -i 0.2 -M do -s 4000")  # MTU 4092
@@ -127,6 +129,7 @@ def test_the_administrator_answers(subnet: Pair) -> None:
     assert a.run("saquery LR").text.count("LinkRecord dump") == 4
 
 
+@pytest.mark.brief("ibv_ud_pingpong -n 200")
 @pytest.mark.parametrize(
     "program",
     [

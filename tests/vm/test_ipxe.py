@@ -40,6 +40,7 @@ def _wait_for(machine: Vm, text: str) -> str:
         time.sleep(0.1)
 
 
+@pytest.mark.brief
 def test_its_port_comes_up(lab: Lab, tmp_path: Path) -> None:
     script = tmp_path / "up.ipxe"
     script.write_text(SCRIPT)

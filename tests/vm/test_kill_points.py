@@ -233,7 +233,7 @@ def _kill_later(chain: Chain, folder: Path, victim: str, busy: Busy) -> None:
     assert status == 125 and VICTIMS[victim] in line
 
 
-# Those that `make test` runs: each process during its start, one while each kind of work goes on.
+# Those not marked `long`: each process during its start, one while each kind of work goes on.
 # test_up.py ends each process of a pair in which a command runs.
 QUICK = frozenset(
     (
@@ -267,6 +267,7 @@ POINTS = [
 ]
 
 
+@pytest.mark.brief("keeper in the middle of krping")
 @pytest.mark.parametrize("point", POINTS)
 def test_killed(chain: Chain, tmp_path: Path, point: str) -> None:
     if point in DURING_UP:

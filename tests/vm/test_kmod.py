@@ -65,6 +65,7 @@ def build_both(sources: Path) -> None:
     assert kmod(*words, "--", *arguments) == 0
 
 
+@pytest.mark.brief
 @pytest.mark.devices()
 def test_modules_load_in_a_guest(
     sources: Path, guest_a: Vm, capsys: pytest.CaptureFixture[str]

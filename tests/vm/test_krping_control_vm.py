@@ -56,6 +56,7 @@ def _status(machine: Vm, name: str) -> int:
     return int(machine.console.run(f"cat /tmp/{name}"))
 
 
+@pytest.mark.brief
 def test_control_file(served: Pair) -> None:
     """Two threads at once; the one's writer is killed, the other's gets Ctrl-C."""
     a, b = served.a, served.b

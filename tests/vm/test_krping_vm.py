@@ -24,6 +24,7 @@ NINE = ["name"] + [
 pytestmark = [pytest.mark.timeout(2 * BOOT_SECONDS), pytest.mark.shared_pair]
 
 
+@pytest.mark.brief
 def test_the_command(tool: Callable[..., Tool]) -> None:
     bluebridge = tool("krping", SERVER, f"{CLIENT},count=100,validate", "--json")
     bluebridge.wait_until(lambda: "krping: server" in bluebridge.errors, "two guests")
@@ -62,6 +63,7 @@ def test_endless_until_ctrl_c(tool: Callable[..., Tool], tmp_path: Path) -> None
     bluebridge.assert_nothing_left()
 
 
+@pytest.mark.brief("count=10,validate,mem_mode=reg,read_inv,size=8192")
 @pytest.mark.parametrize(
     "options",
     [

@@ -102,6 +102,7 @@ def _errors(done: Completed) -> str:
     return done.stderr.decode()
 
 
+@pytest.mark.brief("mem_mode=reg")
 @pytest.mark.parametrize(
     "mode",
     [
@@ -131,6 +132,7 @@ def test_rping_serves_krping_at_an_ipv6_address(kernel: Vm, own: Vm) -> None:
     assert "server DISCONNECT EVENT..." in _ended(kernel).text
 
 
+@pytest.mark.brief
 def test_krping_serves_rping(kernel: Vm, own: Vm) -> None:
     _serve_by_krping(own, f"size={SIZE},validate,count={COUNT}")
     client = _rping(kernel, f"-S {SIZE} -C {COUNT}")

@@ -78,6 +78,7 @@ def _complains(line: str) -> bool:
     return ("mlx4" in lowered or "trace" in lowered) and any(word in lowered for word in words)
 
 
+@pytest.mark.brief
 def test_loads_and_unloads_in_both_guests(only_core: Pair) -> None:
     """Twice each, side by side; a NOP whose interrupt does not come fails the probe."""
     only_core.both(_load_and_unload)

@@ -52,6 +52,7 @@ def _ready(machine: Vm) -> None:
         machine.run("dmesg -c > /dev/null")
 
 
+@pytest.mark.brief
 def test_programs_find_the_hcas(net: Pair) -> None:
     for machine in net.machines:
         assert "PORT_ACTIVE" in machine.run("ibv_devinfo").text
@@ -61,6 +62,7 @@ def test_programs_find_the_hcas(net: Pair) -> None:
     ping(net.a, address(net.b))
 
 
+@pytest.mark.brief
 def test_tcp_in_both_directions_without_a_silent_second(net: Pair) -> None:
     for options in ((), ("-R",), ("-P", "4")):
         report = iperf3(net.b, net.a, *options, seconds=2)

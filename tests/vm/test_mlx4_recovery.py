@@ -62,6 +62,7 @@ def _fault(pair: Pair) -> None:
         assert word not in said
 
 
+@pytest.mark.brief
 def test_an_idle_adapter_fails_and_recovers(pair: Pair) -> None:
     pair.both(bring_up)
     _fault(pair)

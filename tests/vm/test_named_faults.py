@@ -65,6 +65,7 @@ def test_a_completion_says_another_status(loaded: Pair, buslog: BusLog) -> None:
     assert start(loaded)
 
 
+@pytest.mark.brief
 def test_a_driver_sees_its_port_flap(loaded: Pair) -> None:
     loaded.a.run("dmesg -c")
     with loaded.hardware.fault("a", "port-flap", times=2, ms=500):

@@ -44,6 +44,7 @@ def _both(pair: Pair, line: str) -> None:
     pair.both(run)
 
 
+@pytest.mark.brief
 def test_the_drivers_find_their_hardware(ntb: Pair) -> None:
     for guest in ntb.machines:
         assert "NTB device registered" in _run(guest, "dmesg")
@@ -109,6 +110,7 @@ def test_perf_by_dma(ntb: Pair) -> None:
     _both(ntb, "rmmod ntb_perf")
 
 
+@pytest.mark.brief
 def test_a_network_over_dma(ntb: Pair) -> None:
     """Data through the window by the engine, told by the drivers and by the bus log."""
     a, b = ntb.machines

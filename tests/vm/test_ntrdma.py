@@ -23,6 +23,7 @@ SELDOM = [pytest.param(each, marks=pytest.mark.long) for each in ("ntb+cpu", "tc
 PINGS = "addr=10.9.2.1,port=9999,count=50,size=20000"
 
 
+@pytest.mark.brief
 def test_the_demonstration(tool: Callable[..., Tool], tmp_path: Path) -> None:
     bluebridge = tool("ntrdma", "demo", "--quiet", "--log", str(tmp_path / "log"))
     status, output = bluebridge.finish()
@@ -73,6 +74,7 @@ def test_every_figure_of_the_table(
     bluebridge.assert_nothing_left()
 
 
+@pytest.mark.brief
 def test_a_file_system_on_a_disk_over_the_bridge(lab: Lab) -> None:
     """RNBD and RTRS in both guests, with no HCA in either."""
     pair_of = {"rtrs": ("python", "python"), "hca": False, "bridge": ntrdma.bridge()}

@@ -60,6 +60,7 @@ def test_large_pings_tcp_and_a_program_that_comes_back(lab: Lab, back_end: str) 
                 assert machine.run("ip link show ntrdma0", check=False).status
 
 
+@pytest.mark.brief("addr=10.9.2.1")
 @pytest.mark.parametrize("address", [f"addr={A}", "addr6=fd00:9:2::1"])
 def test_connections_by_the_interfaces_addresses(lab: Lab, address: str) -> None:
     """krping with the interface of its own device, IPv4 and IPv6."""

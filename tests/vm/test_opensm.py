@@ -41,6 +41,7 @@ def _manage(pair: Pair) -> None:
         pair.both(bring_up)
 
 
+@pytest.mark.brief
 def test_opensm_in_a_guest(unmanaged: Pair) -> None:
     """Without a manager the ports wait; opensm in one guest brings both into service."""
     for machine in unmanaged.machines:

@@ -44,6 +44,7 @@ def passes(session: Session, name: str) -> bool:
     return [verdict.status for verdict in entry.verdicts] == [PASSED]
 
 
+@pytest.mark.brief("rping -C 100 -V over IPv6")
 @pytest.mark.parametrize(
     "name",
     [
@@ -90,6 +91,7 @@ def check(pair: Pair, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.brief
 def test_a_lost_answer_of_a_read_is_explained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -269,6 +269,7 @@ def _assert_gone(pids: list[int]) -> None:
     assert not any(alive(pid) for pid in pids)
 
 
+@pytest.mark.brief
 def test_the_example_of_the_readme(project: Project) -> None:
     """Twelve lines, and they work as they stand there."""
     (example,) = re.findall(r"```python\n(import pytest\n.*?)```", _readme(), re.DOTALL)

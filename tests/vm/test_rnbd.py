@@ -51,6 +51,7 @@ def _block(session: Mapped) -> str:
     return f"{CLIENT}/block/{session.device.removeprefix('/dev/')}/rnbd"
 
 
+@pytest.mark.brief
 def test_a_file_system_on_a_mapped_device(session: Mapped) -> None:
     """It is kept until the device is unmounted, whatever the client is told."""
     client = session.pair.a

@@ -45,6 +45,7 @@ def _state(guest: Vm, device: str) -> str:
     return str(guest.run(f"cat {_file(device, 'state')}").text)
 
 
+@pytest.mark.brief
 def test_what_is_written_is_on_the_disk_of_the_server(pair: Pair) -> None:
     with mapped(pair) as session:
         pair.a.run(_PATTERN.format(device=session.device))
@@ -119,6 +120,7 @@ def test_paths_are_removed_and_added_under_load(pair: Pair) -> None:
         assert fio.finish().ok
 
 
+@pytest.mark.brief("silent")
 @pytest.mark.parametrize("how", [pytest.param(Cut.LOUD, marks=pytest.mark.long), Cut.SILENT])
 def test_a_cut_path_fails_over(pair: Pair, how: Cut) -> None:
     with mapped(pair) as session:

@@ -32,6 +32,7 @@ def _wait(command: Command, tell: int) -> str:
     return said.decode()
 
 
+@pytest.mark.brief
 def test_five_bytes_go_over(pair: Pair) -> None:
     (from_a, to_b), (from_b, to_a) = os.pipe(), os.pipe()
     sender, receiver = _start(pair.a, "send", from_b), _start(pair.b, "receive", from_a)

@@ -34,6 +34,7 @@ def _the_kernels(bluebridge: Commands) -> dict[int, tuple[Any, ...]]:
     return _connected(json.loads(bluebridge.good("run", "a", "rdma -j res show qp")))
 
 
+@pytest.mark.brief
 def test_beside_the_kernel_and_without_it(bluebridge: Commands) -> None:
     bluebridge.good("up", "--driver", "kernel", "--quiet")
     bluebridge.good("run", "a", f"{SERVER} > /dev/null 2>&1 &")

@@ -40,6 +40,7 @@ def own_snapshot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Sn
     own.discard()
 
 
+@pytest.mark.brief
 def test_each_guest_has_its_hca_with_its_driver(pair: Pair) -> None:
     assert not pair.warnings
     for machine in pair.machines:
@@ -49,6 +50,7 @@ def test_each_guest_has_its_hca_with_its_driver(pair: Pair) -> None:
         assert (function["id"], function["driver"]) == (HCA, "vfio-pci")
 
 
+@pytest.mark.brief
 def test_their_qemus_are_confined(pair: Pair) -> None:
     for machine in pair.machines:
         status = Path(f"/proc/{machine.pid}/status").read_text()

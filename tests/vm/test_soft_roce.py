@@ -70,11 +70,13 @@ def run(session: Session, name: str) -> None:
     assert [verdict.status for verdict in entry.verdicts] == [PASSED], entry.verdicts
 
 
+@pytest.mark.brief
 def test_network_devices_of_both_kinds_reach_each_other(session: Session) -> None:
     for machine, other in ((session.pair.a, "10.9.0.2"), (session.pair.b, "10.9.0.1")):
         pings.check(machine, other, "-c 3 -i 0.1 -s 1400")
 
 
+@pytest.mark.brief("rxe-b-ibv_rc_pingpong -n 200 -c")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_stock_program_passes(session: Session, name: str) -> None:
     run(session, name)

@@ -10,6 +10,7 @@ from tests.vm.lab_commands import PATIENCE, Commands
 pytestmark = pytest.mark.timeout(2 * PATIENCE)
 
 
+@pytest.mark.brief
 def test_the_tour_shows_what_it_says(bluebridge: Commands) -> None:
     said = bluebridge.good("tour", "--no-pause", "--quiet")
     places = [said.index(f"{n} of {len(STEPS)}: {step.title}") for n, step in enumerate(STEPS, 1)]

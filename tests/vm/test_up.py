@@ -32,6 +32,7 @@ def _pair(bluebridge: Commands, number: int = 1) -> dict[str, Any]:
     return pair
 
 
+@pytest.mark.brief
 def test_from_up_to_down(bluebridge: Commands) -> None:
     assert bluebridge.good("ps").startswith("nothing runs")
     assert bluebridge.good("down") == "nothing runs\n"
@@ -131,6 +132,7 @@ def test_a_restart_while_somebody_uses_the_guest(bluebridge: Commands) -> None:
     assert bluebridge.guest("a")["pid"] != before
 
 
+@pytest.mark.brief("server-15")
 @pytest.mark.parametrize(
     ("victim", "number"),
     [
@@ -167,6 +169,7 @@ def test_a_process_that_is_killed_ends_the_pair(
 STAGES = ["looking for", "restoring guests", "are up"]
 
 
+@pytest.mark.brief("restoring guests-2")
 @pytest.mark.parametrize(
     ("stage", "number"),
     [

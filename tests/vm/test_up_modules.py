@@ -72,6 +72,7 @@ def _content(folder: Path, name: str) -> bytes:
     return (folder / f"{name}.ko").read_bytes()
 
 
+@pytest.mark.brief
 def test_modules_are_loaded_and_loaded_again(bluebridge: Commands, modules: Path) -> None:
     both = (str(modules / "bb-counter.ko"), str(modules / "bb-reader.ko"))
     bluebridge.good("up", "--bare", "--module", *both)

@@ -11,6 +11,7 @@ from bluebridge.host_tools.pytest_plugin.peer import Faults
 pytestmark = pytest.mark.devices("hca", kernel=True)
 
 
+@pytest.mark.brief
 def test_no_memory_region_and_nothing_left(pair: Pair, faults: Faults) -> None:
     before = pair.a.run("rdma resource").text
     with faults.reg_mr_fails() as fault:
