@@ -16,7 +16,7 @@ from collections import defaultdict
 import pytest
 
 # What support code asserts is told with its values, as in tests.
-pytest.register_assert_rewrite("tests.models")
+pytest.register_assert_rewrite("tests.models", "tests.world")
 
 _KEY = "bluebridge/seconds"
 _SIDE_BY_SIDE = "loadfile"

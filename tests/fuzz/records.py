@@ -26,7 +26,7 @@ from bluebridge.host_tools.commands import check
 from bluebridge.host_tools.errors import UsageError
 from tests.fuzz.steps import BytesLeft
 from tests.models import capture_traffic
-from tests.models.packet_weather import MTU, READABLE, Link, Weather, request_of
+from tests.world.packets import MTU, READABLE, Link, Weather, request_of
 
 MOST_MEMORY = 64 << 20
 LONGEST_MESSAGE = 1 << 16
@@ -62,7 +62,7 @@ def _frames() -> list[bytes]:
     link.post(request_of(1, Op.READ, 3 * MTU, va=READABLE))
     link.post(request_of(2, Op.SEND, MTU + 3))
     link.post(request_of(3, Op.FETCH_ADD, 8, va=2 * READABLE - 8, operands=(1, 0)))
-    link.run()
+    link.clock.run_all()
     return link.frames
 
 

@@ -28,7 +28,7 @@ from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
 from bluebridge.guest.protocols.rtrs.engine.interface import Engine
 from bluebridge.guest.protocols.rtrs.engine.server.server import Server
 from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings, ServerSettings
-from tests.models.rtrs_world.memory import Chunks, Slots
+from tests.world.rtrs.memory import Chunks, Slots
 
 ADDRESSES = AddressPair("10.9.0.1", "10.9.0.2")
 OTHER = AddressPair("10.9.1.1", "10.9.1.2")

@@ -33,10 +33,8 @@ from bluebridge.host_tools.analyzer.wire_check.causes import Cause, Causes
 from bluebridge.host_tools.analyzer.wire_check.checker import Checker
 from bluebridge.host_tools.analyzer.wire_check.rules import TOLERATED, Rule, Seen, tolerance
 from bluebridge.host_tools.cli import main
-from tests.models.packet_weather import MTU, READABLE, Link, Weather, request_of
-from tests.unit.rdma.test_packet_weather import lost_once, run
+from tests.world.packets import CALM, MTU, READABLE, Link, lost_once, request_of, run
 
-CALM = Weather(0, 0, 0, 0)
 TIMEOUT = round(ack_timeout_us(Limits().timeout) * 1000)
 ANSWERED = (Cause.NAK, Cause.RNR, Cause.IMPLIED)
 """Causes that are answers."""
@@ -85,7 +83,7 @@ def traffic_frames(*lost: int) -> list[bytes]:
     link.post(request_of(1, Op.SEND, 5 * MTU - 3))
     link.post(request_of(2, Op.READ, 5 * MTU, va=READABLE))
     link.post(request_of(3, Op.FETCH_ADD, 8, va=2 * READABLE - 8, operands=(1, 0)))
-    link.run()
+    link.clock.run_all()
     assert link.completed == [(number, None) for number in range(4)]
     return link.frames
 
@@ -124,8 +122,8 @@ def test_a_capture_that_lacks_its_beginning_is_judged_after_a_while() -> None:
     link = Link(0, CALM)
     link.remote.receives = 9
     for number in range(9):
-        link.at(number / 4, partial(link.post, request_of(number, Op.SEND, 5 * MTU)))
-    link.run()
+        link.clock.after(number / 4, partial(link.post, request_of(number, Op.SEND, 5 * MTU)))
+    link.clock.run_all()
     packets = seen(link.frames, link.times)[2:]
     assert checked(packets)[0] == []
     for number, rules in ((1, []), (-1, [Rule.SKIP])):
@@ -152,7 +150,7 @@ def test_a_lost_answer_of_an_atomic_is_no_time_out() -> None:
     for number in range(2):
         at = 2 * READABLE - 8
         link.post(request_of(number, Op.FETCH_ADD, 8, va=at, operands=(1, 0)))
-    link.run()
+    link.clock.run_all()
     for causes in (Causes(), Causes(TIMEOUT)):
         _, checker = checked(seen(link.frames, link.times), causes=causes)
         assert [each.cause for each in checker.causes.went_back] == [Cause.IMPLIED]
@@ -332,7 +330,7 @@ def test_an_answer_without_bytes_before_the_path_mtu_is_known() -> None:
     """A READ whose answer begins with an empty FIRST."""
     link = Link(0, CALM)
     link.post(request_of(0, Op.READ, 5 * MTU, va=READABLE))
-    link.run()
+    link.clock.run_all()
     packets = seen(link.frames)
     changed(BthOpcode.RC_READ_RESPONSE_FIRST, payload=b"")(packets)
     assert checked(packets)[0] == [Rule.READ_SIZE]

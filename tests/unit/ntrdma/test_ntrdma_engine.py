@@ -13,8 +13,9 @@ from bluebridge.guest.protocols.ntrdma.engine import memory
 from bluebridge.guest.protocols.ntrdma.engine.memory import SendEntry
 from bluebridge.guest.verbs.enums import WcStatus, WrOpcode
 from bluebridge.guest.verbs.values import Sge
-from tests.models import ntrdma_world
-from tests.models.ntrdma_model import STATUSES, WRITES, Wrong
+from tests.world import seeds
+from tests.world.ntrdma import world as ntrdma_world
+from tests.world.ntrdma.model import STATUSES, WRITES, Wrong
 
 KINDS = {
     *WRITES,
@@ -35,9 +36,10 @@ HANDLERS = "remote.py: self._handlers"
 @pytest.mark.parametrize("first", range(0, 160, 80))
 def test_model_and_memory_agree(first: int) -> None:
     """Deaths, delays and reordering; every seed replays alone."""
-    endings: Counter[tuple[WrOpcode | Wrong, WcStatus]] = Counter()
-    for seed in range(first, first + 80):
-        endings += ntrdma_world.run(seed, 300).endings
+    found = seeds.each(
+        "ntrdma", lambda seed: ntrdma_world.run(seed).endings, range(first, first + 80), 40
+    )
+    endings = sum(found, Counter[tuple[WrOpcode | Wrong, WcStatus]]())
     assert all(endings[kind, WcStatus.SUCCESS] > 0 for kind in KINDS), endings
 
 

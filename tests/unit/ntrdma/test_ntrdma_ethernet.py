@@ -7,9 +7,9 @@ import pytest
 from bluebridge.device.layout.ntrdma import work as layout
 from bluebridge.device.layout.ntrdma.port import BELL_ETHERNET, ETHERNET_CAPACITY, PEER_INFO
 from bluebridge.guest.protocols.ntrdma.engine.ethernet import BUFFER, LENGTH, Ethernet
-from tests.models.ntrdma_side import FRAME_BYTES, FRAME_COUNT, Side
-from tests.models.ntrdma_world import settled
 from tests.unit.ntrdma.test_ntrdma_hostile import Liar, meet
+from tests.world.ntrdma.side import FRAME_BYTES, FRAME_COUNT, Side
+from tests.world.ntrdma.world import settled
 
 
 def device(side: Side) -> Ethernet:

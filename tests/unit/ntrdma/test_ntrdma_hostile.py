@@ -19,8 +19,8 @@ from bluebridge.guest.protocols.ntrdma.engine.memory import COMPLETION, SendEntr
 from bluebridge.guest.protocols.ntrdma.engine.regions import Region
 from bluebridge.guest.verbs.enums import AccessFlags
 from bluebridge.guest.verbs.values import Sge
-from tests.models.ntrdma_side import ALL, KEY, Side
-from tests.models.ntrdma_world import World, settled
+from tests.world.ntrdma.side import ALL, KEY, Side
+from tests.world.ntrdma.world import World, settled
 
 SECRET = 0x7700
 ROUNDS = 60

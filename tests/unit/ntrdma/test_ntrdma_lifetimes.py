@@ -15,8 +15,8 @@ from bluebridge.guest.protocols.ntrdma.engine.regions import Region
 from bluebridge.guest.protocols.ntrdma.engine.transport import Operation
 from bluebridge.guest.verbs.enums import SendFlags, WcStatus, WrOpcode
 from bluebridge.guest.verbs.values import FastRegistration, RecvWr, SendWr, Sge
-from tests.models.ntrdma_side import ALL, IOVA, KEY, End, Side
-from tests.models.ntrdma_world import World, settled
+from tests.world.ntrdma.side import ALL, IOVA, KEY, End, Side
+from tests.world.ntrdma.world import World, settled
 
 LARGE = Sizes(1 << 10, 1 << 11, 2, 2)
 """Rings of 96 KiB for receives, 72 KiB for sends, 24 KiB for completions."""

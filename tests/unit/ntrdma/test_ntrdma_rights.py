@@ -7,9 +7,9 @@ import pytest
 from bluebridge.guest.protocols.ntrdma.engine.regions import Domain, FastRegion
 from bluebridge.guest.verbs.enums import WcStatus, WrOpcode
 from bluebridge.guest.verbs.values import RecvWr, SendWr, Sge
-from tests.models.ntrdma_side import ALL, IOVA, KEY, Side
-from tests.models.ntrdma_world import World, settled
 from tests.unit.ntrdma.test_ntrdma_lifetimes import deliver
+from tests.world.ntrdma.side import ALL, IOVA, KEY, Side
+from tests.world.ntrdma.world import World, settled
 
 
 @pytest.fixture

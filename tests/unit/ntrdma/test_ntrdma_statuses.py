@@ -25,10 +25,10 @@ from bluebridge.guest.protocols.ntrdma.engine.memory import (
 )
 from bluebridge.guest.protocols.ntrdma.engine.own_commands import CommandExecution
 from bluebridge.guest.verbs.values import Sge
-from tests.models.ntrdma_side import IOVA, KEY, READ_ONLY, WRITE_ONLY, Side
-from tests.models.ntrdma_wire import Machine
-from tests.models.ntrdma_world import settled
 from tests.unit.ntrdma.test_ntrdma_hostile import SECRET, Liar, meet
+from tests.world.ntrdma.side import IOVA, KEY, READ_ONLY, WRITE_ONLY, Side
+from tests.world.ntrdma.wire import Machine
+from tests.world.ntrdma.world import settled
 
 
 @pytest.fixture

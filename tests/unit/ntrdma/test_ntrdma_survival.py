@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bluebridge.device.layout.ntrdma.port import PortState
-from tests.models.ntrdma_survival import CASES, Survival
-from tests.models.ntrdma_world import Death
+from tests.world.ntrdma.survival import CASES, Survival
+from tests.world.ntrdma.world import Death
 
 TIMES = 3
 

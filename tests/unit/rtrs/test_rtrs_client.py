@@ -35,7 +35,7 @@ from tests.models.rtrs_peers import (
     conn_rsp,
     info_rsp,
 )
-from tests.models.rtrs_world.memory import Slots
+from tests.world.rtrs.memory import Slots
 
 NEW_RKEY = 2
 BASE = 0x1000000

@@ -1,29 +1,22 @@
 """Both engines of RTRS together: no I/O is lost, doubled or torn, and nothing leaks.
 
-Many more worlds: `python -m tests.models.rtrs_world --seeds 10000`.
+Many more worlds: `python -m tests.world rtrs --seeds 10000`.
 """
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
-from tests.models.rtrs_world.application import Lost
-from tests.models.rtrs_world.world import World, run
+from tests.world import seeds
+from tests.world.rtrs.application import Lost
+from tests.world.rtrs.world import World, replay, run
 
-SEEDS = 300
-SECONDS = 6.0
-"""As many of the worlds as fit."""
+SEEDS = 100
 STEPS = 50
 
 
 def test_worlds_with_faults() -> None:
-    end = time.monotonic() + SECONDS
-    for seed in range(SEEDS):
-        run(seed)
-        if time.monotonic() > end:
-            break
+    seeds.each("rtrs", replay, range(SEEDS))
 
 
 @pytest.mark.parametrize(
@@ -39,8 +32,8 @@ def test_worlds_with_faults() -> None:
 )
 def test_worlds_with_few_kinds_of_faults(faults: tuple[str, ...]) -> None:
     """What seldom meets in a world with all of them: each seed has it often."""
-    for seed in range(4):
-        World(seed, faults=faults).run()
+    name = f"rtrs --faults {','.join(faults)}"
+    seeds.each(name, lambda seed: run(seed, faults), range(4))
 
 
 @pytest.mark.parametrize("side", ["client", "server"])

@@ -28,8 +28,9 @@ from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
 from bluebridge.guest.protocols.rtrs.engine.interface import Engine
 from bluebridge.guest.protocols.rtrs.engine.server.server import Server
 from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings, ServerSettings
-from tests.models.rtrs_world.memory import Chunks, Keys, Slots
-from tests.models.rtrs_world.wire import Clock, End, Wire
+from tests.world.clock import Clock
+from tests.world.rtrs.connection import End, Wire
+from tests.world.rtrs.memory import Chunks, Keys, Slots
 
 CM_RETRY = 1.0
 CM_ATTEMPTS = 8

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 import struct
+from collections import Counter
 from collections.abc import Sequence
 
 from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair
 from bluebridge.guest.protocols.rtrs.engine.client.dispatch import POLICIES
 from bluebridge.guest.protocols.rtrs.engine.interface import PathStatus
 from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings, ServerSettings
-from tests.models.rtrs_world.application import Application, Disk, Lost, Store, Truth
-from tests.models.rtrs_world.machines import ClientMachine, Machine, Network, ServerMachine
-from tests.models.rtrs_world.wire import Clock, End, Wire
+from tests.world.clock import Clock
+from tests.world.rtrs.application import Application, Disk, Lost, Store, Truth
+from tests.world.rtrs.connection import End, Wire
+from tests.world.rtrs.machine import ClientMachine, Machine, Network, ServerMachine
 
 SECONDS = 120.0
 """Of faults, in the world's time."""
@@ -367,8 +369,15 @@ class World:
             raise Lost(f"the server leaks: {server.ends}, {list(server.chunks.data)}")
 
 
-def run(seed: int) -> World:
+def run(seed: int, faults: Sequence[str] = tuple(FAULTS)) -> World:
     """A world with this seed, from its beginning to its end."""
-    world = World(seed)
+    world = World(seed, faults=faults)
     world.run()
     return world
+
+
+def replay(seed: int, faults: Sequence[str] = tuple(FAULTS)) -> Counter[str]:
+    """Run a world; what happened in it."""
+    world = run(seed, faults)
+    again = sum(count > 1 for count in world.sent.values())
+    return Counter({"requests served": sum(world.disk.executed.values()), "sent again": again})

@@ -21,7 +21,7 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     SessionUp,
 )
 from bluebridge.guest.protocols.rtrs.engine.interface import Permit
-from tests.models.rtrs_world.machines import ClientMachine, ServerMachine
+from tests.world.rtrs.machine import ClientMachine, ServerMachine
 
 SECTOR = 64
 SECTORS = 96

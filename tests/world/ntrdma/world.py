@@ -1,8 +1,5 @@
 """Two ends of NTRDMA in one process, with a seed: deaths, delays, reordering, and a model.
 
-    python -m tests.models.ntrdma_world --seeds 10000
-    python -m tests.models.ntrdma_world --seed 4711
-
 Applications on both sides use pieces of memory that each belong to one operation at a time: sends,
 writes, reads, registrations by work request and their ends from either side, shared receives, and
 requests that must be refused. The model knows what every byte must be: when an operation is done
@@ -13,17 +10,15 @@ which must stay.
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
+from collections import Counter
 from enum import Enum, auto
 from functools import cache
 
 from bluebridge.device.layout.ntrdma.commands import QueueState
 from bluebridge.guest.protocols.ntrdma.engine.own_commands import StopPair
 from bluebridge.guest.protocols.ntrdma.engine.transport import Operation
-from tests.models.ntrdma_completing import Completing
-from tests.models.ntrdma_side import LIST, READ, SLOTS, End, Side
+from tests.world.ntrdma.completing import Completing
+from tests.world.ntrdma.side import LIST, READ, SLOTS, End, Side
 
 ABSENCES = (0.0, 0.001, 0.5, 3.0, 12.0)
 """Seconds that a side may be away."""
@@ -106,7 +101,7 @@ class Deaths(Completing):
             operation.orphan = True
 
 
-STEPS = 900
+STEPS = 300
 
 
 class World(Deaths):
@@ -336,31 +331,9 @@ def run(seed: int, steps: int = STEPS, trouble: bool = True) -> World:
     return world
 
 
-def main() -> int:
-    """Run seeds; the first that fails is named and raises."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=100)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--seed", type=int, help="this one only")
-    arguments = parser.parse_args()
-    seeds = range(arguments.first, arguments.first + arguments.seeds)
-    if arguments.seed is not None:
-        seeds = range(arguments.seed, arguments.seed + 1)
-    begun, done, deaths, failed = time.monotonic(), 0, 0, 0
-    for seed in seeds:
-        try:
-            world = run(seed)
-        except BaseException:
-            print(f"seed {seed} fails", file=sys.stderr)
-            raise
-        done, deaths = done + world.completed, deaths + world.deaths
-        failed += world.failed
-    print(
-        f"{len(seeds)} seeds in {time.monotonic() - begun:.1f} s: {done} operations done, "
-        f"{failed} failed, {deaths} deaths"
+def replay(seed: int) -> Counter[str]:
+    """Run a seed; what happened in it."""
+    world = run(seed)
+    return Counter(
+        {"operations done": world.completed, "failed": world.failed, "deaths": world.deaths}
     )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

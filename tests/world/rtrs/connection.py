@@ -1,8 +1,7 @@
-"""Reliable connections over wires that may fall silent, as RC queue pairs, and a virtual clock."""
+"""Reliable connections over wires that may fall silent, as RC queue pairs."""
 
 from __future__ import annotations
 
-import heapq
 import random
 from collections import deque
 from collections.abc import Callable
@@ -20,42 +19,8 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     WriteRequest,
 )
 from bluebridge.guest.protocols.rtrs.engine.interface import Engine
-from tests.models.rtrs_world.memory import AccessError, Keys
-
-Event = Callable[[], None]
-
-
-class Clock:
-    """Runs events; those of one time in the order in which they were asked for."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._events: list[tuple[float, int, Event]] = []
-        self._count = 0
-
-    def after(self, delay: float, event: Event) -> None:
-        """Call `event` in `delay` seconds."""
-        self._count += 1
-        heapq.heappush(self._events, (self.now + delay, self._count, event))
-
-    def step(self) -> bool:
-        """Run the next event; False: there is none."""
-        if not self._events:
-            return False
-        self.now, _count, event = heapq.heappop(self._events)
-        event()
-        return True
-
-    def run(self, until: Callable[[], bool], limit: float) -> bool:
-        """Run events until `until` holds; False: not within `limit` seconds, or never."""
-        end = self.now + limit
-        while not until():
-            if not self._events or self._events[0][0] > end:
-                self.now = end
-                return until()
-            self.step()
-        return True
-
+from tests.world.clock import Clock
+from tests.world.rtrs.memory import AccessError, Keys
 
 RETRY = 0.5
 RETRY_LIMIT = 4.0

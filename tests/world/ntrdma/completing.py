@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bluebridge.guest.verbs.enums import WcFlags, WcOpcode, WcStatus, WrOpcode
 from bluebridge.guest.verbs.values import Wc
-from tests.models.ntrdma_model import LOSSES, RACES, STATUSES, WRITES, Operation
-from tests.models.ntrdma_posting import Posting
-from tests.models.ntrdma_side import End
+from tests.world.ntrdma.model import LOSSES, RACES, STATUSES, WRITES, Operation
+from tests.world.ntrdma.posting import Posting
+from tests.world.ntrdma.side import End
 
 _LOST_RECEIVES = {WcStatus.WR_FLUSH_ERR, WcStatus.MW_BIND_ERR}
 

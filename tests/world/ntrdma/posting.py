@@ -7,8 +7,8 @@ from typing import cast
 
 from bluebridge.guest.verbs.enums import SendFlags, WrOpcode
 from bluebridge.guest.verbs.values import FastRegistration, RecvWr, SendWr, Sge
-from tests.models.ntrdma_model import RECEIVED, WRITES, Model, Operation, Wrong
-from tests.models.ntrdma_side import (
+from tests.world.ntrdma.model import RECEIVED, WRITES, Model, Operation, Wrong
+from tests.world.ntrdma.side import (
     ALIEN,
     ALL,
     FAST_IOVA,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from bluebridge.guest.verbs.enums import WcStatus, WrOpcode
-from tests.models.ntrdma_side import SLOT, End, Side, Window
-from tests.models.ntrdma_wire import Machine
+from tests.world.ntrdma.side import SLOT, End, Side, Window
+from tests.world.ntrdma.wire import Machine
 
 PAIRS = 4
 WRITES = (WrOpcode.RDMA_WRITE, WrOpcode.RDMA_WRITE_WITH_IMM)

@@ -1,21 +1,16 @@
 """A peer of NTRDMA that ends in each state, in each way, again and again; the other one lives on.
 
-    python -m tests.models.ntrdma_survival --times 100
-
 The survivor finds the next peer by itself. After each death all bytes are what the model says, no
 memory is in use that was not before, and no scratchpad is touched while both ports are ready.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
-from collections.abc import Iterator
+from collections import Counter
 
 from bluebridge.device.layout.ntrdma.port import PortState
-from tests.models.ntrdma_side import Stopped
-from tests.models.ntrdma_world import ABSENCES, Death, World
+from tests.world.ntrdma.side import Stopped
+from tests.world.ntrdma.world import ABSENCES, Death, World
 
 CASES = [(state, how) for state in PortState for how in Death]
 _BUSY_STEPS = 40
@@ -69,28 +64,9 @@ class Survival:
         raise AssertionError(f"the port never came to state {self._state.name}")
 
 
-def run(times: int) -> Iterator[tuple[str, World]]:
-    """All cases so many times; name and world of each."""
-    for number, (state, how) in enumerate(CASES):
-        survival = Survival(state, how, number)
-        for _ in range(times):
-            survival.once()
-        yield f"{how.name.lower()} at {state.name.lower()}", survival.world
-
-
-def main() -> int:
-    """Run all cases and say what happened; the first failure raises."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--times", type=int, default=100)
-    times = parser.parse_args().times
-    begun, deaths, done = time.monotonic(), 0, 0
-    for name, world in run(times):
-        deaths, done = deaths + world.deaths, done + world.completed
-        print(f"{name}: {world.deaths} times, {world.completed} operations done", flush=True)
-    seconds = time.monotonic() - begun
-    print(f"{deaths} deaths in {seconds:.1f} s, {done} operations done between them")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def replay(seed: int) -> Counter[str]:
+    """Let a peer end, in the state and the way that the seed says; what happened."""
+    survival = Survival(*CASES[seed % len(CASES)], seed)
+    survival.once()
+    world = survival.world
+    return Counter({"deaths": world.deaths, "operations done": world.completed})

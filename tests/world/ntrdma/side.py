@@ -27,7 +27,7 @@ from bluebridge.guest.protocols.ntrdma.engine.transport import Ended, Event, Hap
 from bluebridge.guest.protocols.ntrdma.provider.queue_pair import NtrdmaSrq
 from bluebridge.guest.protocols.ntrdma.service import Service
 from bluebridge.guest.verbs.enums import AccessFlags, WcStatus
-from tests.models.ntrdma_wire import Machine, ModelTransport
+from tests.world.ntrdma.wire import Machine, ModelTransport
 
 FRAME_BYTES = 120
 FRAME_COUNT = 8
