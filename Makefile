@@ -44,11 +44,13 @@ test: setup
 	@$(MAKE) --no-print-directory fuzz-brief
 	$(PYTEST) tests/vm -n $(VM_WORKERS) --brief
 
-# Then what `test` leaves out; tests with a device server also as where there is no compiler.
+# Then what `test` leaves out; tests with a device server also as where there is no compiler. A test
+# with guests that failed runs once more, two at most: a host may be too busy for it.
+AGAIN := --reruns 1 --max-suite-reruns 2 --rerun-show-tracebacks
 test-all: test
 	$(PYTEST) tests/unit tests/wire -n $(WORKERS) --rest
 	BLUEBRIDGE_PURE=1 $(PYTEST) tests/wire -n $(WORKERS) --brief --rest
-	$(BIN)/python -m tests.run -n $(VM_WORKERS)
+	$(PYTEST) tests/vm -n $(VM_WORKERS) --rest $(AGAIN) --durations=25
 
 # Plants defects in copies of the tree, interpreted; a named test must notice each (tests/mutants).
 mutants: .venv/.installed
@@ -66,8 +68,8 @@ conformance: setup
 	$(BIN)/python -m tests.mutants; defects=$$?; \
 	if [ $$defects -eq 130 ]; then exit 130; fi; \
 	BLUEBRIDGE_PURE=1 $(PYTEST) tests/unit -n $(WORKERS); pure=$$?; \
-	$(BIN)/python -m tests.run --long -n $(VM_WORKERS); tests=$$?; \
-	if [ $$tests -eq 130 ]; then exit 130; fi; \
+	$(PYTEST) tests/vm -n $(VM_WORKERS) -m long $(AGAIN); tests=$$?; \
+	if [ $$tests -eq 2 ]; then exit 130; fi; \
 	$(BIN)/python -m tests.campaigns.conformance && exit $$((defects | pure | tests))
 
 conformance-short: setup

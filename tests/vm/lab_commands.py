@@ -33,11 +33,6 @@ class Commands:
             "XDG_STATE_HOME": str(self.state),
         }
 
-    @property
-    def transcripts(self) -> Path:
-        """Where its pairs leave consoles, logs and bus logs (tests.run.recorder)."""
-        return self.state
-
     def start(self, *words: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
         """Start it, its output streams as pipes."""
         return self._start(words, stdin, subprocess.PIPE, subprocess.PIPE)

@@ -77,11 +77,6 @@ class Chain:
         self.bluebridge = bluebridge
         self._pids: dict[str, int] | None = None
 
-    @property
-    def transcripts(self) -> Path:
-        """Where its pairs leave consoles, logs and bus logs (tests.run.recorder)."""
-        return self.bluebridge.transcripts
-
     def up(self) -> dict[str, int]:
         """Processes of a pair in good order: the one that was left, or a new one."""
         if self._pids is None:

@@ -97,6 +97,34 @@ def test_a_failure_shows_its_transcript_and_its_folder(pytester: pytest.Pytester
     assert len(whole.read_text().splitlines()) == 900
 
 
+ONCE = """
+    from bluebridge.host_tools.errors import LabError
+
+    def test_once(scratch):
+        tried = scratch.parent / "tried"
+        again = tried.exists()
+        tried.touch()
+        (scratch / "note").write_text(f"again: {again}")
+        if not again:
+            raise LabError("guest a: it stood still", transcript="what it said")
+"""
+
+
+def test_a_test_that_is_run_again_leaves_both_folders_and_the_first_report(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(test_it=ONCE)
+    pytester.makeini("[pytest]\nbluebridge_scratch = scratches\n")
+    result = pytester.runpytest("--reruns=1", "--rerun-show-tracebacks")
+    result.assert_outcomes(passed=1)
+    told = "*guest a: it stood still"
+    result.stdout.fnmatch_lines(
+        [told, "what it said", "*/test_it-test_once", "*1 passed, 1 rerun*"]
+    )
+    notes = (pytester.path / "scratches").glob("*/*/note")
+    assert sorted(note.read_text() for note in notes) == ["again: False", "again: True"]
+
+
 ERRORS = """
     import pytest
     from bluebridge.host_tools.krping import krping_command as command
