@@ -90,7 +90,7 @@ fuzz: setup
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 # A part of `test`: what it finds is a file in tests/fuzz/findings, and in the output.
-BRIEF ?= 30
+BRIEF ?= 20
 fuzz-brief: .venv/.installed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: atheris || true
 	$(BIN)/python -m tests.fuzz --brief --seconds $(BRIEF)

@@ -12,17 +12,15 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import os
 import random
 import subprocess
 import sys
 import tempfile
-import time
 from base64 import b64encode
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Lock
 
 from tests.fuzz import mutate, targets
 
@@ -32,10 +30,6 @@ LONGEST, LONGEST_STEPS = 2048, 16384
 """Bytes of an input, and of one that is steps."""
 ONE_INPUT_SECONDS = 60
 """Of this machine's clock, for what never ends; `timed_host.STALL_SECONDS` is of processor time."""
-START_SECONDS = 4
-"""Until a target is imported and instrumented."""
-LEAST_SECONDS = START_SECONDS + 2.0
-"""Of each target, however long those before it took: none is left out."""
 SHARES = {"hca": 4, "sockets": 3, "ntb": 2}
 """Of the time, for targets that reach most; others have one."""
 MISSING = "fuzz: no atheris for this Python, so the corpora are replayed only (tests/unit)"
@@ -56,13 +50,9 @@ def main() -> int:
     status = 0 if options.coverage else fuzz(options.targets or list(targets.TARGETS), options)
     if options.brief:
         return status
-    subprocess.run(
-        [sys.executable, "-m", "tests.fuzz.coverage"],
-        cwd=HERE.parents[1],
-        env=os.environ | {"BLUEBRIDGE_PURE": "1"},
-        check=True,
-    )
-    return status
+    with _python("tests.fuzz.coverage") as measuring:
+        print(measuring.communicate()[0], end="")
+    return status or measuring.returncode
 
 
 def _options() -> argparse.Namespace:
@@ -77,109 +67,91 @@ def _options() -> argparse.Namespace:
 
 def fuzz(names: list[str], options: argparse.Namespace) -> int:
     """Fuzz the targets side by side; the exit status."""
-    workers = min(os.cpu_count() or 1, len(names))
-    share = options.seconds * workers / sum(SHARES.get(name, 1) for name in names)
     FINDINGS.mkdir(exist_ok=True)
     before = set(_findings())
-    plan = Plan({name: share * SHARES.get(name, 1) for name in names}, options.seconds, workers)
-    with ThreadPoolExecutor(workers) as pool:  # the longest first, so that all end together
-        order = sorted(random.sample(names, len(names)), key=lambda name: -SHARES.get(name, 1))
-        statuses = list(pool.map(lambda name: _report(name, plan, options.brief), order))
+    with tempfile.TemporaryDirectory() as work:
+        statuses = [_report(Path(work), *end, options) for end in _ends(Path(work), names, options)]
     found = sorted(set(_findings()) - (before if options.brief else set()))
     for path in found:
         name = max((each for each in targets.TARGETS if path.name.startswith(each)), key=len)
         print(f"found: python -m tests.fuzz --replay {name} {path}")
         if options.brief:
             print(f"    {b64encode(path.read_bytes()).decode()}")
-    return 1 if found or any(statuses) else 0
-
-
-class Plan:
-    """The seconds of each target, which get shorter when targets before it took longer."""
-
-    def __init__(self, seconds: dict[str, float], limit: float, workers: int) -> None:
-        self._seconds, self._workers = seconds, workers
-        self._until = time.monotonic() + limit
-        self._begun: dict[str, float] = {}
-        self._lock = Lock()
-
-    def begin(self, name: str) -> float:
-        """Return the seconds of a target that begins now, a few also when none are left."""
-        with self._lock:
-            now = time.monotonic()
-            wanted = sum(
-                max(0.0, seconds - now + self._begun.get(each, now))
-                for each, seconds in self._seconds.items()
-            )
-            self._begun[name] = now
-            late = (self._until - now) * self._workers / wanted
-            return max(self._seconds[name] * min(1.0, late), LEAST_SECONDS)
-
-    def end(self, name: str) -> None:
-        """Note that a target has ended."""
-        with self._lock:
-            del self._seconds[name]
+    return 1 if found or any(statuses) or len(statuses) < len(names) else 0
 
 
 def _findings() -> Iterator[Path]:
     return (path for path in FINDINGS.glob("*") if path.is_file())
 
 
-def _report(name: str, plan: Plan, brief: bool) -> int:
-    """Fuzz a target and say what came of it."""
-    status, said = _one(name, plan.begin(name), brief)
-    plan.end(name)
-    print(said, flush=True)
+def _ends(work: Path, names: list[str], options: argparse.Namespace) -> Iterator[tuple[str, int]]:
+    """Fuzz targets below a folder, the longest first; yields each with its exit status."""
+    workers = min(os.cpu_count() or 1, len(names))
+    share = options.seconds * workers / sum(SHARES.get(name, 1) for name in names)
+    names = sorted(names, key=lambda name: -SHARES.get(name, 1))
+    jobs = [_job(work / name, share * SHARES.get(name, 1), options.brief) for name in names]
+    (work / "jobs").write_text("\n".join(map(json.dumps, jobs)))
+    with _python("tests.fuzz.one", str(workers), str(work / "jobs")) as started:
+        assert started.stdout is not None
+        for line in started.stdout:
+            number, status = line.split()
+            yield names[int(number)], int(status)
+
+
+def _job(folder: Path, seconds: float, brief: bool) -> list[object]:
+    """What `tests.fuzz.one` is to do for the target that the folder is named after."""
+    name = folder.name
+    (CORPUS / name).mkdir(parents=True, exist_ok=True)
+    folder.mkdir()
+    for number in range(SEEDS):
+        dice = random.Random(number)
+        (folder / f"seed{number}").write_bytes(dice.randbytes(LONGEST >> number % 8))
+    options = {
+        "max_len": LONGEST_STEPS if name in mutate.FORMS else LONGEST,
+        "len_control": 0,
+        "timeout": ONE_INPUT_SECONDS,
+        "report_slow_units": ONE_INPUT_SECONDS,
+        "rss_limit_mb": 0,
+        "artifact_prefix": f"{FINDINGS / name}-",
+    }
+    if brief:  # `make test` judges a change, not the luck of a run
+        options["seed"] = 1
+    words = [f"-{key}={value}" for key, value in options.items()]
+    return [f"{folder}.said", name, seconds, *words, str(folder), str(CORPUS / name)]
+
+
+def _report(work: Path, name: str, status: int, options: argparse.Namespace) -> int:
+    """Say what came of a target; unless `brief`, keep what reaches more."""
+    said = _last(Path(f"{work / name}.said").read_text(errors="replace"))
+    if not options.brief:
+        corpus = CORPUS / name
+        before = set(os.listdir(corpus))
+        with _python("tests.fuzz.keep", name, str(work / name), str(corpus)) as keeping:
+            _, trouble = keeping.communicate()
+        if keeping.returncode:
+            said, status = f"{said}; {_last(trouble)}", status or keeping.returncode
+        kept = set(os.listdir(corpus))
+        said += f"; {len(kept)} inputs kept, {len(kept - before)} of them new"
+    print(f"{name}: {said}", flush=True)
     return status
 
 
-def _one(name: str, planned: float, brief: bool) -> tuple[int, str]:
-    """Fuzz a target from its corpus, then, unless `brief`, keep what reaches more.
-
-    The exit status of either that did not end well, else 0, and a line about both.
-    """
-    seconds = max(1, round(planned) - START_SECONDS)
-    corpus = CORPUS / name
-    corpus.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as work:
-        for number in range(SEEDS):
-            dice = random.Random(number)
-            Path(work, f"seed{number}").write_bytes(dice.randbytes(LONGEST >> number % 8))
-        longest = LONGEST_STEPS if name in mutate.FORMS else LONGEST
-        prefix = f"-artifact_prefix={FINDINGS / name}-"
-        limits = [f"-max_len={longest}", "-len_control=0", f"-timeout={ONE_INPUT_SECONDS}"]
-        limits += [f"-max_total_time={seconds}", "-rss_limit_mb=0", prefix]
-        limits.append(f"-report_slow_units={ONE_INPUT_SECONDS}")
-        if brief:  # `make test` judges a change, not the luck of a run
-            limits.append("-seed=1")
-        status, said = _run("tests.fuzz.one", name, *limits, work, str(corpus))
-        if brief:
-            return status, f"{name}: {said}"
-        before = {path.name for path in corpus.iterdir()}
-        unkept, trouble = _run("tests.fuzz.keep", name, work, str(corpus))
-        kept = {path.name for path in corpus.iterdir()}
-    if unkept:
-        said = f"{said}; {trouble}"
-    return (
-        status or unkept,
-        f"{name}: {said}; {len(kept)} inputs kept, {len(kept - before)} of them new",
-    )
-
-
-def _run(module: str, *words: str) -> tuple[int, str]:
-    """Its exit status and its last line."""
-    done = subprocess.run(
+def _python(module: str, *words: str) -> subprocess.Popen[str]:
+    """Run a module interpreted, since only sources can be instrumented."""
+    return subprocess.Popen(
         [sys.executable, "-m", module, *words],
         cwd=HERE.parents[1],
         env=os.environ | {"BLUEBRIDGE_PURE": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE if module.endswith("keep") else None,
         text=True,
         errors="replace",
-        check=False,
     )
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
-    return done.returncode, lines[-1] if lines else f"exit status {done.returncode}"
+
+
+def _last(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "nothing said"
 
 
 if __name__ == "__main__":

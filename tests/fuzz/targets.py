@@ -64,6 +64,30 @@ def _errors() -> Iterator[list[str]]:
         logging.getLogger().removeHandler(handler)
 
 
+class Turn:
+    """Runs of a target for `seconds`, which begin when it has had the `inputs` of its corpus.
+
+    So a target of many inputs is fuzzed as long on a slow machine.
+    """
+
+    def __init__(self, name: str, inputs: int, seconds: float) -> None:
+        self._name, self._seconds, self._end = name, seconds, float("inf")
+        self.runs = -inputs
+        """Of inputs that are new."""
+
+    def run(self, data: bytes) -> None:
+        """Give `data` to the target; raises whatever is found."""
+        run(self._name, data)
+        self.runs += 1
+        if self.runs == 0:
+            self._end = time.monotonic() + self._seconds
+
+    @property
+    def over(self) -> bool:
+        """Whether the target had its time."""
+        return self.runs > 0 and time.monotonic() >= self._end
+
+
 def run(name: str, data: bytes) -> None:
     """Give `data` to the target `name`; raises whatever is found."""
     if not next(_runs) % COLLECT_EVERY:

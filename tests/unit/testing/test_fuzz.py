@@ -33,16 +33,30 @@ def test_inputs_of_the_corpus(name: str) -> None:
         targets.run(name, path.read_bytes())
 
 
-def test_a_target_that_cannot_be_fuzzed_is_no_success(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """As without atheris."""
+@pytest.fixture
+def places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder with the corpora and findings of a run."""
     monkeypatch.setattr(fuzz, "CORPUS", tmp_path / "corpus")
     monkeypatch.setattr(fuzz, "FINDINGS", tmp_path / "findings")
-    options = argparse.Namespace(seconds=1, brief=False)
-    for status in (1, 0):
-        monkeypatch.setattr(fuzz, "_run", lambda *_, status=status: (status, "its last line"))
-        assert fuzz.fuzz(["lines"], options) == status
+    return tmp_path
+
+
+BRIEF = argparse.Namespace(seconds=1, brief=True)
+
+
+@pytest.mark.parametrize(("ends", "status"), [([0], 0), ([1], 1), ([], 1)])
+def test_a_target_that_cannot_be_fuzzed_is_no_success(
+    monkeypatch: pytest.MonkeyPatch, places: Path, ends: list[int], status: int
+) -> None:
+    """As without atheris, or when all targets end before this one's turn."""
+
+    def end(work: Path, names: list[str], _: object) -> Iterator[tuple[str, int]]:
+        for name, each in zip(names, ends, strict=False):
+            (work / f"{name}.said").write_text("its last line")
+            yield name, each
+
+    monkeypatch.setattr(fuzz, "_ends", end)
+    assert fuzz.fuzz(["lines"], BRIEF) == status
 
 
 def test_without_atheris_a_brief_run_says_that_it_only_replays(
@@ -55,35 +69,31 @@ def test_without_atheris_a_brief_run_says_that_it_only_replays(
 
 
 def test_what_a_brief_run_finds_is_in_its_output(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, places: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def find(module: str, name: str, *words: str) -> tuple[int, str]:
-        (tmp_path / f"{name}-crash-1").write_bytes(b"input")
-        return 77, "its last line"
+    def find(work: Path, names: list[str], _: object) -> Iterator[tuple[str, int]]:
+        (fuzz.FINDINGS / "lines-crash-1").write_bytes(b"input")
+        (work / "lines.said").write_text("its last line")
+        yield "lines", 77
 
-    monkeypatch.setattr(fuzz, "CORPUS", tmp_path / "corpus")
-    monkeypatch.setattr(fuzz, "FINDINGS", tmp_path)
-    monkeypatch.setattr(fuzz, "_run", find)
-    assert fuzz.fuzz(["lines"], argparse.Namespace(seconds=1, brief=True)) == 1
+    monkeypatch.setattr(fuzz, "_ends", find)
+    assert fuzz.fuzz(["lines"], BRIEF) == 1
     said = capsys.readouterr().out
-    assert f"--replay lines {tmp_path / 'lines-crash-1'}" in said and "aW5wdXQ=" in said
-    assert not list((tmp_path / "corpus" / "lines").iterdir())
+    assert f"--replay lines {fuzz.FINDINGS / 'lines-crash-1'}" in said and "aW5wdXQ=" in said
 
 
-def test_a_slow_machine_fuzzes_each_target_for_a_shorter_time(
+def test_a_target_s_time_begins_after_the_inputs_of_its_corpus(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Not the first ones for all of it, and the last ones a little longer than there is time."""
     now = 0.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    plan = fuzz.Plan({"lines": 30.0, "hca": 30.0, "ntb": 30.0}, 90.0, 1)
-    assert plan.begin("lines") == 30.0
-    now = 50.0  # it was slow to start
-    plan.end("lines")
-    assert plan.begin("hca") == 20.0
-    now = 90.0
-    plan.end("hca")
-    assert plan.begin("ntb") == fuzz.LEAST_SECONDS
+    turn = targets.Turn("lines", inputs=2, seconds=3)
+    for now in (50.0, 90.0, 92.9):  # it was slow to start  # noqa: B007
+        turn.run(b"a line")
+        assert not turn.over
+    now = 93.0
+    turn.run(b"a line")
+    assert turn.over and turn.runs == 2
 
 
 def test_an_entry_longer_than_its_ring_is_flushed_once() -> None:
