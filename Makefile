@@ -9,7 +9,7 @@ CLIENT ?= client,addr=192.168.69.127,port=9999,count=100,validate
 
 BLUEFLAME ?= blueflame
 
-.PHONY: setup docs krping test test-all mutants ntrdma-tcp conformance conformance-short blueflame wheel fuzz fuzz-brief lint bench doctor clean
+.PHONY: setup docs krping test test-all mutants ntrdma-tcp conformance conformance-short blueflame wheel fuzz fuzz-brief lint size bench doctor clean
 
 # Host packages are looked at each time: one may have gone, or come to be needed, since.
 setup: .venv/.installed
@@ -94,6 +94,10 @@ BRIEF ?= 20
 fuzz-brief: .venv/.installed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: atheris || true
 	$(BIN)/python -m tests.fuzz --brief --seconds $(BRIEF)
+
+# Lines of source by room, and how many came or went since the last release tag.
+size: .venv/.installed
+	@$(BIN)/python -m tests.size
 
 lint: .venv/.installed
 	$(BIN)/ruff check .
