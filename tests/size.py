@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 PRODUCT = ("device", "guest", "host_tools", "images")
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None, root: Path = Path()) -> int:
         f"lines, and the change since {since}" if since else "lines; no release tag to compare with"
     )
     for room in sorted({_room(path) for path in (*lines, *(changed or ()))}):
-        _print(room, lines, changed, lambda path, room=room: _room(path) == room)
+        _print(room, lines, changed, partial(_is_in, room))
     for name, counts in TOTALS.items():
         _print(name, lines, changed, counts)
     return 0
@@ -61,6 +62,10 @@ def _room(path: str) -> str:
     """The folder below one of `FOLDERS`, or that one itself for a file directly below it."""
     folder, *inner = path.split("/")
     return "/".join([folder, *inner[:-1][:1]])
+
+
+def _is_in(room: str, path: str) -> bool:
+    return _room(path) == room
 
 
 def _is_test(path: str) -> bool:
