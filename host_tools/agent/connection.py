@@ -157,10 +157,12 @@ class Operation:
         self._send(Kind.RESIZE, json.dumps({"rows": rows, "columns": columns}).encode())
 
     def give_up(self) -> None:
-        """Let the agent stop the operation and undo what it can."""
+        """Let the agent stop the operation and undo what it can; a thread that waits goes on."""
         self._session.forget(self.number)
         if not self.over:
             self._send(Kind.CLOSE, b"")
+            self._failure = AgentError(f"guest {self._session.guest}: {self._what} was given up")
+            self.over = True
 
     def result(self, deadline: float | None = None) -> dict[str, Any]:
         """Return the operation's result; output before it is dropped. Raises as `receive` does."""

@@ -8,11 +8,9 @@ import dataclasses
 import fnmatch
 import json
 import os
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bluebridge.device.layout.mlx4.faults import BY_NAME as FAULTS_BY_NAME
 from bluebridge.device.layout.mlx4.faults import FAULTS, Effect, Layer, NamedFault
 from bluebridge.host_tools.atlas import outcome, stage
 from bluebridge.host_tools.atlas.cell import Cell
@@ -37,35 +35,20 @@ def main(options: argparse.Namespace) -> int:
     ):
         if not 1 <= value <= most:
             raise UsageError(f"{option} {value}", f"give 1 to {most}")
-    if options.page is not None and not (folder := options.page.absolute().parent).is_dir():
-        raise UsageError(f"there is no folder {folder} for the page", "make it first")
-    if options.minutes is not None and options.minutes <= 0:
-        raise UsageError(f"--minutes {options.minutes:g}", "give a time in which cells can run")
     progress = Reporter(quiet=options.quiet)
     rows: list[Row] = []
     try:
         with termination_as_exception():
-            found = rows_of(options.rows) if options.rows else run(pairs, options, progress)
-            for row in found:
+            for row in run(pairs, options, progress):
                 rows.append(row)
                 if options.json:
                     print(json.dumps(dataclasses.asdict(row)), flush=True)
-    finally:
-        _tell(rows, options)
+    finally:  # as far as the run came
+        order = [(program.name, fault.name) for program, fault in pairs]
+        rows.sort(key=lambda row: order.index((row.program, row.fault)))  # several run at once
+        if rows and not options.json:
+            print("\n".join(outcome.table(rows)))
     return int(any(row.recovered == stage.NO for row in rows))
-
-
-def _tell(rows: Sequence[Row], options: argparse.Namespace) -> None:
-    """Print the table and write the page, as far as the run came."""
-    programs, faults = list(BY_NAME), list(FAULTS_BY_NAME)
-    rows = sorted(
-        rows, key=lambda row: (programs.index(row.program), faults.index(row.fault))
-    )  # several programs run at once
-    if rows and not options.json:
-        print("\n".join(outcome.table(rows)))
-    if rows and options.page is not None:
-        old = options.page.read_text() if options.page.exists() else ""
-        options.page.write_text(outcome.page(rows, old))
 
 
 def chosen(
@@ -113,25 +96,6 @@ def chosen_programs(names: str | None) -> Sequence[Program]:
     return [BY_NAME[name] for name in dict.fromkeys(names.split(","))]
 
 
-def rows_of(files: Iterable[Path]) -> Iterable[Row]:
-    """Yield the rows that earlier runs printed with --json; raises `UsageError`."""
-    for file in files:
-        try:
-            lines = file.read_text().splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{file}: {error}", "name files of `atlas --json`") from None
-        for number, line in enumerate(lines, start=1):
-            try:
-                row = Row(**json.loads(line))
-                if row.fault not in FAULTS_BY_NAME or row.program not in BY_NAME:
-                    raise ValueError
-            except (TypeError, ValueError):
-                raise UsageError(
-                    f"{file}, line {number}, is no row", "name files of `atlas --json`"
-                ) from None
-            yield row
-
-
 def run(
     chosen_pairs: Sequence[tuple[Program, NamedFault]],
     options: argparse.Namespace,
@@ -140,9 +104,8 @@ def run(
     """Yield the row of each fault and program, `options.times` times. Raises `LabError`.
 
     Several programs run `options.pairs` at once, each on a pair of its own; what a fault leaves
-    behind meets no other program. After `options.minutes` no further cell begins.
+    behind meets no other program.
     """
-    end = None if options.minutes is None else time.monotonic() + 60 * options.minutes
     faults: dict[str, list[str]] = {}
     for program, fault in chosen_pairs:
         faults.setdefault(program.name, []).append(fault.name)
@@ -150,17 +113,16 @@ def run(
         # The peer's CM takes the first connection behind an adapter's failure for a stale one.
         ordered = sorted(chosen_pairs, key=lambda pair: pair[1].effect is Effect.FATAL)
         cells = [pair for pair in ordered for _ in range(options.times)]
-        yield from _run_here(cells, end, options.log, progress)
+        yield from _run_here(cells, options.log, progress)
         return
     log = folders.log_folder(options.log)
     with contextlib.ExitStack() as owned:
         owned.callback(os.close, folders.keep_logs(log))
-        yield from stage.run(faults, options.pairs, options.times, end, log, progress)
+        yield from stage.run(faults, options.pairs, options.times, log)
 
 
 def _run_here(
     cells: Sequence[tuple[Program, NamedFault]],
-    end: float | None,
     log: Path | None,
     progress: Progress,
 ) -> Iterable[Row]:
@@ -168,10 +130,6 @@ def _run_here(
     program = cells[0][0]
     with stage.opened([program], log, progress) as opened:
         for number, (_, fault) in enumerate(cells, start=1):
-            if end is not None and time.monotonic() > end:
-                left = len(cells) - number + 1
-                progress(f"{program.name}: the minutes are over, {left} cells are left")
-                return
             if number == 1 and not program.loads:
                 Cell(opened, program, fault).measure()
             row = Cell(opened, program, fault).run()
@@ -206,17 +164,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pairs", type=int, default=2, metavar="N",
         help="so many programs at once, each on a pair of its own (default 2)",
     )  # fmt: skip
-    parser.add_argument(
-        "--minutes", type=float, metavar="N", help="begin no further one after so many minutes"
-    )
-    parser.add_argument(
-        "--rows", type=Path, nargs="+", metavar="FILE",
-        help="run nothing: table and page of the rows that earlier runs printed with --json",
-    )  # fmt: skip
     parser.add_argument("--list", action="store_true", help="show the programs, and start nothing")
     parser.add_argument("--json", action="store_true", help="a JSON object for each row")
-    parser.add_argument(
-        "--page", type=Path, metavar="FILE", help="also write the tables of docs/atlas.md into FILE"
-    )
     parser.add_argument("--log", type=Path, metavar="DIR", help="folder for bus log and consoles")
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")

@@ -14,7 +14,7 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.contexts import QPC
 from bluebridge.device.layout.mlx4.faults import Effect, NamedFault
-from bluebridge.host_tools.agent import Command, CommandTimedOut
+from bluebridge.host_tools.agent import CommandTimedOut
 from bluebridge.host_tools.atlas import outcome
 from bluebridge.host_tools.atlas.outcome import CRASHED, HUNG, NO_QUEUE, Row
 from bluebridge.host_tools.atlas.programs import Program
@@ -22,7 +22,7 @@ from bluebridge.host_tools.atlas.stage import QUIET_SECONDS, RESTARTED, YES, Sta
 from bluebridge.host_tools.errors import CommandFailed, LabError, UsageError
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.programs.perftest import wait_until
+from bluebridge.host_tools.programs.running import Running, wait_until
 
 QUEUES = ("qpn", "cqn", "srqn")
 EXAMPLES = {
@@ -105,7 +105,6 @@ def _busiest_vector(guest: Vm) -> int:
     return max(counts, default=(0, 0))[1]
 
 
-_OUTPUT, _STATUS = "/tmp/atlas-output", "/tmp/atlas-status"
 _READY_SECONDS = 20.0
 _AFTER_SECONDS = 20.0
 _USUAL_SECONDS = 60.0
@@ -139,7 +138,8 @@ class Cell:
     _lost: bool = False
     """Whether the guest panicked, or does not answer."""
     _produced: int = 0
-    _commands: list[Command] = field(default_factory=list)
+    _running: list[Running] = field(default_factory=list)
+    """The server, if the program has one, and its client."""
 
     def run(self) -> Row:
         """Run the program under the fault; never raises `LabError` for what happens to a guest."""
@@ -183,7 +183,7 @@ class Cell:
         """Note how long the program takes without a fault, here and now. Raises `LabError`."""
         self._serve(self.program.long)
         begin = time.monotonic()
-        self._start(self.program.long)
+        self._start(self._a, self.program.client, self.program.long)
         self._wait(_USUAL_SECONDS)
         self.stage.usual[self.program.name] = time.monotonic() - begin
         self._tidy()
@@ -214,25 +214,23 @@ class Cell:
         if before:
             self._arm(None)
         self._serve(count)
-        self._start(count)
+        self._start(self._a, self.program.client, count)
         if not before:
             self._arm(self._queue())
         self._wait(self._limit)
 
-    def _start(self, count: int) -> None:
-        words = self.program.client.replace("COUNT", str(count))
-        line = f"({words}) > {_OUTPUT} 2>&1; echo $? > {_STATUS}.new"
-        self._a.run(f"rm -f {_STATUS} {_OUTPUT}")
-        self._commands.append(self._a.agent.start(f"{line}; mv {_STATUS}.new {_STATUS}"))
+    def _start(self, guest: Vm, line: str, count: int) -> Running:
+        # In one stream, so that events and errors come in the order in which they were printed.
+        started = Running(guest, f"({line.replace('COUNT', str(count))}) 2>&1")
+        self._running.append(started)
+        return started
 
     def _serve(self, count: int) -> None:
         b = self.stage.pair.b
         if self.program.before:
             b.run(self.program.before)
         if self.program.server:
-            line = f"({self.program.server.replace('COUNT', str(count))}) > {_OUTPUT} 2>&1"
-            self._commands.append(b.agent.start(line))
-            b.run(wait_until(self.program.ready), timeout=_READY_SECONDS)
+            self._start(b, self.program.server, count).until(self.program.ready)
 
     def _queue(self) -> int | None:
         """Wait until the program has a connected queue pair; None if it ended before."""
@@ -241,7 +239,7 @@ class Cell:
             number = queue_pair(self._a, self.program.owner)
             if number is not None:
                 return number
-            if not self._a.run(f"test -e {_STATUS}", check=False).status:
+            if self._running[-1].wait(0) is not None:
                 break
         return None
 
@@ -268,22 +266,21 @@ class Cell:
 
         Nor does it wait so long behind the program's limit once nothing moves any more.
         """
+        client = self._running[-1]
         begin, before = time.monotonic(), self.stage.traffic()
         while self.status is None and (left := begin + seconds - time.monotonic()) > 0:
-            with contextlib.suppress(CommandTimedOut):
-                self._a.run(wait_until(f"[ -e {_STATUS} ]"), timeout=min(left, QUIET_SECONDS))
-                self.status = int(self._a.run(f"cat {_STATUS}").text)
+            if (ended := client.wait(min(left, QUIET_SECONDS))) is not None:
+                self.status = ended.status
             now = self.stage.traffic()
             quiet, before = abs(now - before) < self.stage.quiet, now
             if quiet and not self._never and time.monotonic() - begin >= self.program.limit:
                 break
-        self.output = self._a.run(f"cat {_OUTPUT}", check=False).text
+        self.output = client.output
 
     def _tidy(self) -> None:
         """End both sides, and put back what they changed. Raises `LabError`."""
-        for command in self._commands:
-            with contextlib.suppress(LabError):
-                command.kill()
+        for program in self._running:
+            program.kill()
         for machine, line in (
             (self._a, self.program.after),
             (self.stage.pair.b, self.program.over),

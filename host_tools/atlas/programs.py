@@ -113,17 +113,18 @@ _UCX = (
 """Debian's program wants Open MPI's libraries, but not MPI itself if its input is a terminal."""
 
 
-_TARGET = """
-modprobe nvmet-rdma && modprobe brd rd_nr=2 rd_size=262144 || exit 1
+NVME_TARGET = """
+modprobe nvmet-rdma && modprobe brd rd_nr=1 rd_size={kib} || exit 1
 grep -q configfs /proc/mounts || mount -t configfs none /sys/kernel/config
 cd /sys/kernel/config/nvmet && mkdir -p subsystems/blue/namespaces/1 ports/1 || exit 1
 echo 1 > subsystems/blue/attr_allow_any_host
-echo /dev/ram1 > subsystems/blue/namespaces/1/device_path
+echo /dev/ram0 > subsystems/blue/namespaces/1/device_path
 echo 1 > subsystems/blue/namespaces/1/enable
 echo rdma > ports/1/addr_trtype && echo ipv4 > ports/1/addr_adrfam
-echo 10.9.0.2 > ports/1/addr_traddr && echo 4420 > ports/1/addr_trsvcid
+echo {address} > ports/1/addr_traddr && echo 4420 > ports/1/addr_trsvcid
 [ -e ports/1/subsystems/blue ] || ln -s /sys/kernel/config/nvmet/subsystems/blue ports/1/subsystems/
 """
+"""Exports a RAM disk of `kib` KiB at the guest's `address`."""
 _RNBD = "/sys/devices/virtual/rnbd-client/ctl"
 _MAP = f"""
 modprobe rnbd-client && ping -c 1 -W 1 {SERVER} > /dev/null
@@ -200,8 +201,8 @@ PROGRAMS = (
         f"modprobe nvme-rdma && nvme connect -t rdma -n blue -a {SERVER} -s 4420 "
         "--reconnect-delay=1 --ctrl-loss-tmo=8 || exit 1\n"
         "until [ -b /dev/nvme0n1 ]; do sleep 0.1; done\n" + _FIO.format(disk="/dev/nvme0n1"),
-        "rdma_cm", 1, 2, before=_TARGET, limit=15.0, after="nvme disconnect -n blue",
-        left="ls -d /sys/class/nvme/nvme*",
+        "rdma_cm", 1, 2, before=NVME_TARGET.format(kib=256 << 10, address=SERVER), limit=15.0,
+        after="nvme disconnect -n blue", left="ls -d /sys/class/nvme/nvme*",
         concerns=("reg-mr-*", "qp-to-*", "map-icm-*", "payload-flip", *_FEW),
     ),
     Program(

@@ -23,7 +23,8 @@ from bluebridge.host_tools.lab.artefacts import message_libraries, nfs_archive
 from bluebridge.host_tools.lab.config import ADDRESSES, KERNEL, LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.programs.perftest import VERBS_PORT, listening, wait_until
+from bluebridge.host_tools.programs.perftest import VERBS_PORT, listening
+from bluebridge.host_tools.programs.running import Running
 
 _UP_SECONDS = 60.0
 _HEALTHY_SECONDS = 25.0
@@ -79,12 +80,9 @@ class Stage:
                     machine.run(["bluebridge-mlx4", _address(machine)], timeout=_RELOAD_SECONDS)
 
     def _check(self) -> None:
-        server = self.pair.b.agent.start(_CHECK, _HEALTHY_SECONDS)
-        try:
-            self.pair.b.run(wait_until(listening(VERBS_PORT)), timeout=5)
+        with Running(self.pair.b, _CHECK, _HEALTHY_SECONDS) as server:
+            server.until(listening(VERBS_PORT), 5)
             self.pair.a.run(f"{_CHECK} {SERVER}", timeout=5)
-        finally:
-            server.kill()
 
     def recover(self) -> str:
         """Return `YES` if all works, else start guests anew and return whether it works then."""
@@ -140,14 +138,11 @@ def run(
     shares: Mapping[str, Sequence[str]],
     at_once: int,
     times: int,
-    end: float | None,
     log: Path,
-    progress: Progress,
 ) -> Iterator[Row]:
     """Yield the rows of `shares`, the names of faults by that of a program, in any order.
 
-    Behind `end`, on the monotonic clock, nothing more begins. Raises `LabError` when a share
-    could not go on, after all others have ended.
+    Raises `LabError` when a share could not go on, after all others have ended.
     """
     waiting = dict(shares)
     failed: list[str] = []
@@ -156,11 +151,7 @@ def run(
         while waiting or running:
             while waiting and len(running) < at_once:
                 name = next(iter(waiting))
-                faults = waiting.pop(name)
-                if end is not None and time.monotonic() > end:
-                    progress(f"{name}: the minutes are over, {len(faults)} cells are left")
-                    continue
-                running[name] = _start(name, faults, times, end, log / name)
+                running[name] = _start(name, waiting.pop(name), times, log / name)
                 owned.callback(processes.stop, running[name], _GRACE_SECONDS)
             for name in _ready(running):
                 line = _output(running[name]).readline()
@@ -184,12 +175,8 @@ def _output(share: subprocess.Popen[bytes]) -> IO[bytes]:
     return share.stdout
 
 
-def _start(
-    name: str, faults: Sequence[str], times: int, end: float | None, log: Path
-) -> subprocess.Popen[bytes]:
+def _start(name: str, faults: Sequence[str], times: int, log: Path) -> subprocess.Popen[bytes]:
     words = ["--programs", name, "--only", ",".join(faults), "--times", str(times), "--json"]
     words += ["--log", str(log)]
-    if end is not None:
-        words += ["--minutes", str(max(end - time.monotonic(), 1.0) / 60)]
     command = [sys.executable, "-m", "bluebridge.host_tools.cli", "atlas", *words]
     return processes.spawn(command, stdout=subprocess.PIPE, stderr=sys.stderr.buffer)

@@ -1,4 +1,5 @@
 """Programs that run between the two guests of a pair, and the kernel's clients of a bridge.
 
-`perftest` runs a server and its client, `ntb_clients` loads the bridge's.
+`running` is one of them while it runs, `perftest` a server and its client, `ntb_clients` loads the
+bridge's.
 """

@@ -10,7 +10,7 @@ from bluebridge.device.layout.ntb.models import MODELS, BridgeModel
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.programs.perftest import wait_until
+from bluebridge.host_tools.programs.running import wait_until
 
 SECONDS = 120.0
 ADDRESSES = {"a": "10.9.1.1", "b": "10.9.1.2"}

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.programs.running import Running
 
 
 def serve_and_run(pair: Pair, server: str, client: str, port: int, seconds: float) -> str:
     """Run shell line `server` in a and, once it listens at `port`, `client` in b.
 
-    Each may take `seconds`. Returns the client's output. Raises `LabError` when one fails; the
-    server is killed then.
+    Each may take `seconds`. Returns the client's output. Raises `LabError` when the client fails.
     """
-    serving = pair.a.agent.start(server, seconds)
-    try:
-        pair.a.run(wait_until(listening(port)))
-        done = pair.b.run(client, timeout=seconds)
-    except BaseException:
-        serving.kill()
-        raise
-    serving.wait()
-    return done.text
+    with Running(pair.a, server, seconds) as serving:
+        serving.until(listening(port))
+        said = pair.b.run(client, timeout=seconds).text
+        serving.wait()
+    return said
 
 
 IPERF_PORT = 5201
@@ -40,31 +38,47 @@ def listening(port: int) -> str:
     return f"ss -Hltn 'sport = :{port}' | grep -q ."
 
 
-def wait_until(condition: str) -> str:
-    """Return a shell line that ends when `condition` holds."""
-    return f"until {condition}; do sleep 0.05; done"
-
-
 BEST, WORST, TYPICAL = 2, 3, 4
 """Columns of an `ib_*_lat`: t_min, t_max, t_typical, all in microseconds."""
 AVERAGE = 3
 """The column of an `ib_*_bw` table with BW average, in MiB/s."""
 UNEVEN_CLOCK = r"Can't produce a report|Correlation coefficient r\^2"
 """A regular expression of the output of a program that could not sample the clock."""
+_ATTEMPTS = 20
 
 
 def run(pair: Pair, words: str, server: str, seconds: float) -> str:
     """Run `words` in both guests, the client in b with `server`, guest a's address.
 
-    Returns the client's output. Raises `LabError` when either program fails.
+    Returns the client's output. Raises `LabError` when that fails.
     """
     return serve_and_run(pair, words, f"{words} {server}", VERBS_PORT, seconds)
 
 
-def last_row(said: str) -> list[str]:
-    """Return the cells of the last line of figures in a client's output; empty if there is none."""
+def figures(pair: Pair, words: str, server: str, seconds: float) -> list[float]:
+    """Return the last line of figures of a client that runs as in `run`, by the columns above.
+
+    It runs again while it cannot sample the guest's clock: then figures are infinite, or a rate is
+    0. Raises `LabError` when a program fails, prints no figures, or finds no clock.
+    """
+    for _ in range(_ATTEMPTS):
+        said = run(pair, words, server, seconds)
+        if len(row := last_row(said)) <= AVERAGE:
+            raise LabError(f"`{words}` printed no figures", transcript=said)
+        if all(map(math.isfinite, row)) and row[AVERAGE] > 0:
+            return row
+    raise LabError(
+        f"`{words}` could not sample the guest's clock in {_ATTEMPTS} attempts",
+        "go on when the host is less busy",
+    )
+
+
+def last_row(said: str) -> list[float]:
+    """Return the last line of figures in a client's output; empty if there is none."""
     rows = [line.split() for line in said.splitlines() if line.strip()[:1].isdecimal()]
-    return rows[-1] if rows else []
+    with contextlib.suppress(ValueError):
+        return [float(cell) for cell in rows[-1]] if rows else []
+    return []
 
 
 _LIMIT = 120.0

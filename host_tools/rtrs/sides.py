@@ -20,7 +20,7 @@ from bluebridge.host_tools.lab.guest_drivers import (
     port_name,
 )
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.programs.perftest import wait_until
+from bluebridge.host_tools.programs.running import wait_until
 
 CONNECTED = "connected"
 _READ_SECONDS = 60.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import queue
 import threading
@@ -115,7 +114,6 @@ class GuestProgram:
 
 
 _SECONDS = 180.0
-_ATTEMPTS = 20
 
 
 class Perftest:
@@ -129,31 +127,11 @@ class Perftest:
         """End the programs, so that nothing is left of a run."""
 
     def measure(self, size: int) -> Wall:
-        """Measure one payload, again while the program cannot sample the guest's clock.
-
-        Raises `LabError` when either program fails, prints no figures, or finds no clock.
-        """
-        for _ in range(_ATTEMPTS):
-            wall = figures(self._run(size), size)
-            if math.isfinite(wall.worst):
-                return wall
-        raise LabError(
-            f"ib_write_lat could not sample the guest's clock in {_ATTEMPTS} attempts",
-            "go on when the host is less busy",
-        )
-
-    def _run(self, size: int) -> str:
+        """Measure one payload. Raises `LabError` when the program fails or finds no clock."""
         words = f"ib_write_lat -d mlx4_0 -s {size} -n {self._request.iterations}"
         words += f" -I {self._request.inline}"
-        return perftest.run(self._pair, words, ADDRESSES[0].partition("/")[0], _SECONDS)
-
-
-def figures(said: str, size: int) -> Wall:
-    """Return the figures in the client's output; raises `LabError` when there are none."""
-    row = perftest.last_row(said)
-    if row[:1] != [str(size)] or len(row) <= TYPICAL:
-        raise LabError(f"ib_write_lat printed no figures for {size} bytes", transcript=said)
-    return Wall(float(row[TYPICAL]), float(row[BEST]), float(row[WORST]))
+        row = perftest.figures(self._pair, words, ADDRESSES[0].partition("/")[0], _SECONDS)
+        return Wall(row[TYPICAL], row[BEST], row[WORST])
 
 
 def measure(

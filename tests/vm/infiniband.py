@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from concurrent.futures import Future, ThreadPoolExecutor
 
 from bluebridge.host_tools.errors import CommandFailed
 from bluebridge.host_tools.lab.pair import Pair
@@ -14,11 +13,12 @@ from bluebridge.host_tools.programs.perftest import (
     VERBS_PORT,
     listening,
 )
+from bluebridge.host_tools.programs.running import Running
 
 ADDRESSES = {"a": "10.8.0.1", "b": "10.8.0.2"}
 NO_LOSS = " 0% packet loss"
 PROGRAM_SECONDS = 60
-_ATTEMPTS = 10
+_ATTEMPTS = 9
 
 
 def bring_up(machine: Vm) -> None:
@@ -51,24 +51,16 @@ def talk(pair: Pair, server: str, client: str) -> tuple[str, str]:
     A perftest that could not sample its guest's clock is run again.
     """
     for _ in range(_ATTEMPTS):
-        ended = _talk(pair, server, client)
-        if not any(_lacks_a_clock(each.exception()) for each in ended):
-            break
-    asked, served = ended
-    return asked.result(), served.result()
+        try:
+            return _talk(pair, server, client)
+        except CommandFailed as error:
+            if not re.search(UNEVEN_CLOCK, error.output):
+                raise
+    return _talk(pair, server, client)
 
 
-def _lacks_a_clock(error: BaseException | None) -> bool:
-    return isinstance(error, CommandFailed) and bool(re.search(UNEVEN_CLOCK, error.output))
-
-
-def _talk(pair: Pair, server: str, client: str) -> tuple[Future[str], Future[str]]:
-    """How client and server ended."""
-
-    def run(machine: Vm, words: str) -> str:
-        return machine.run(words, timeout=PROGRAM_SECONDS).text
-
-    with ThreadPoolExecutor(2) as pool:
-        served = pool.submit(run, pair.b, server)
-        pair.b.run(f"until {_ready(server)}; do sleep 0.05; done")
-        return pool.submit(run, pair.a, client), served
+def _talk(pair: Pair, server: str, client: str) -> tuple[str, str]:
+    with Running(pair.b, server, PROGRAM_SECONDS) as serving:
+        serving.until(_ready(server))
+        said = pair.a.run(client, timeout=PROGRAM_SECONDS).text
+        return said, serving.succeeded()

@@ -14,7 +14,8 @@ from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.programs.perftest import CM_LISTENING, wait_until
+from bluebridge.host_tools.programs.perftest import CM_LISTENING
+from bluebridge.host_tools.programs.running import wait_until
 
 GUESTS = guest_names(1, 4)
 IPS = [LabConfig(names=GUESTS).address(name).partition("/")[0] for name in GUESTS]

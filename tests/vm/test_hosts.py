@@ -16,7 +16,8 @@ from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
-from bluebridge.host_tools.programs.perftest import CM_LISTENING, wait_until
+from bluebridge.host_tools.programs.perftest import CM_LISTENING
+from bluebridge.host_tools.programs.running import wait_until
 from tests.vm.conftest import BOOT_SECONDS, ROOT
 
 RPINGS, BYTES = 20, 4000

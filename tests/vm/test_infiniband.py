@@ -13,8 +13,9 @@ from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.programs.running import Ended
 from bluebridge.host_tools.pytest_plugin.lab import Lab
-from tests.campaigns.conformance.program import PASSED, Ended
+from tests.campaigns.conformance.program import PASSED
 from tests.campaigns.conformance.session import link_local
 from tests.campaigns.conformance.suites.hca import every_second_has_bytes
 from tests.vm.conftest import BOOT_SECONDS

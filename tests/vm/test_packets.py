@@ -15,7 +15,8 @@ from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.programs.perftest import VERBS_PORT, listening, wait_until
+from bluebridge.host_tools.programs.perftest import VERBS_PORT, listening
+from bluebridge.host_tools.programs.running import wait_until
 from bluebridge.host_tools.show.show_command import KINDS, ask
 from tests.campaigns.conformance.program import PASSED
 from tests.campaigns.conformance.runner import Run

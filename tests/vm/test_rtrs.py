@@ -15,7 +15,7 @@ from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools.errors import CommandFailed, Reporter
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.programs.perftest import wait_until
+from bluebridge.host_tools.programs.running import wait_until
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from bluebridge.host_tools.rtrs.fio import Verification
 from bluebridge.host_tools.rtrs.session import SESSION, Cut, Cutter, interrupt, mapped

@@ -10,7 +10,8 @@ import pytest
 from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
-from bluebridge.host_tools.programs.perftest import CM_LISTENING, wait_until
+from bluebridge.host_tools.programs.perftest import CM_LISTENING
+from bluebridge.host_tools.programs.running import wait_until
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from bluebridge.host_tools.rtrs.fio import Verification
 from bluebridge.host_tools.rtrs.session import mapped

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from bluebridge.host_tools.errors import LabError, Progress
+from bluebridge.host_tools.errors import Progress
 from bluebridge.host_tools.lab.config import ADDRESSES, LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
@@ -21,7 +20,6 @@ TCP_SECONDS = 4
 TCP_GOALS = {1500: 6.0, 9000: 1.0}
 """The goals by MTU: so many times faster than virtio-net."""
 _SECONDS = 120.0
-_ATTEMPTS = 3
 _NETWORK = "10.10.0"
 _SOFT_ROCE_MTU = 4200
 """The MTU that RoCE packets of 4096 bytes need."""
@@ -96,17 +94,10 @@ def _race(pair: Pair, hca: GuestLink, soft: GuestLink, contest: Contest) -> list
 def _perftest(pair: Pair, link: GuestLink, command: str) -> float:
     """Return the figure that `command`, an `ib_*_lat` or `ib_*_bw`, prints: microseconds or MiB/s.
 
-    Once more if it could not sample the processor's clock: then its figures are infinite or 0.
+    Raises `LabError`.
     """
-    for _ in range(_ATTEMPTS):
-        said = perftest.run(pair, f"{command} -d {link.rdma}", link.server, _SECONDS)
-        row = perftest.last_row(said)
-        if not row:
-            raise LabError(f"{command} over {link.rdma} printed no figures", transcript=said)
-        value = float(row[TYPICAL if "_lat" in command else AVERAGE])
-        if 0 < value < math.inf:
-            return value
-    raise LabError(f"{command} over {link.rdma} found no clock in {_ATTEMPTS} attempts")
+    row = perftest.figures(pair, f"{command} -d {link.rdma}", link.server, _SECONDS)
+    return row[TYPICAL if "_lat" in command else AVERAGE]
 
 
 def _tcp(pair: Pair, hca: GuestLink, soft: GuestLink, mtu: int) -> list[Figure]:

@@ -7,23 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bluebridge.host_tools.programs.running import Ended
 from tests.campaigns.conformance.session import INFINIBAND, ROCE, Session, Setup
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The end of a command: its exit status, None when its time ran out, and what it printed."""
-
-    status: int | None
-    output: str
-
-    @property
-    def last_words(self) -> str:
-        """The last line that says something."""
-        lines = [line.strip() for line in self.output.splitlines() if re.search(r"\w", line)]
-        return lines[-1] if lines else "no output"
 
 
 @dataclass(frozen=True)

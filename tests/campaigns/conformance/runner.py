@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
-from bluebridge.host_tools.agent import Agent, Command, CommandTimedOut
+from bluebridge.host_tools.agent import CommandTimedOut
 from bluebridge.host_tools.errors import LabError
-from tests.campaigns.conformance.program import (
-    FAILED,
-    Ended,
-    Program,
-    Verdict,
-    verdict,
-)
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.programs.running import READY_SECONDS, Ended, Running
+from tests.campaigns.conformance.program import FAILED, Program, Verdict, verdict
 from tests.campaigns.conformance.results import Entry
 from tests.campaigns.conformance.session import Session
 
 _RUNS = 3
-_SERVER_EXTRA = 40.0
+_EXTRA = 40.0
 
 
 @dataclass(frozen=True)
 class Patience:
     """The times that a run waits for a server, in seconds."""
 
-    ready: float = 20.0
+    ready: float = READY_SECONDS
     """The time until the server can be talked to."""
     end: float = 20.0
     """The time from the client's end until the server has ended."""
@@ -80,92 +72,44 @@ class Run:
     def _run(self) -> Sequence[Verdict]:
         if self.program.steps is not None:
             return self.program.steps(self.session)
-        a, b = (machine.agent for machine in self.session.pair.machines)
+        a, b = self.session.pair.machines
         for path, content in self.program.files:
-            b.put(content, path)
+            b.agent.put(content, path)
         if not self.program.server:
             return verdict(self.program, self._client(b))
-        with self._server(a) as server:
-            if (late := self._wait_until_ready(a)) is not None:
-                return [late]
-            found = verdict(self.program, self._client(b))
-            if any(each.status == FAILED for each in found):
-                return found
-            return [*found, *server.verdicts(self.program)]
+        fill = self.session.words.fill
+        with Running(a, fill(self.program.server, "a"), self.program.limit + _EXTRA) as server:
+            try:
+                server.until(fill(self.program.ready, "a"), self.patience.ready)
+                found = verdict(self.program, self._client(b))
+                if not any(each.status == FAILED for each in found):
+                    found = [*found, *self._served(server)]
+            except CommandTimedOut:
+                found = [Verdict(FAILED, "the server was not ready in time")]
+            finally:
+                server.stop()
+                self._note("server", server)
+        return found
 
-    def _client(self, agent: Agent) -> Ended:
+    def _client(self, guest: Vm) -> Ended:
         line = self.session.words.fill(self.program.client, "b")
-        ended = _wait(agent.start(line, self.program.limit))
-        self.texts.append((f"client: {line} (status {ended.status})", ended.output))
+        with Running(guest, line, self.program.limit) as client:
+            ended = client.wait()
+            self._note("client", client)
+        assert ended is not None
         return ended
 
-    @contextlib.contextmanager
-    def _server(self, agent: Agent) -> Iterator[_Server]:
-        line = self.session.words.fill(self.program.server, "a")
-        command = agent.start(line, self.program.limit + _SERVER_EXTRA)
-        server = _Server(command, self.patience.end)
-        try:
-            yield server
-        finally:
-            ended = server.end()
-            self.texts.append((f"server: {line} (status {ended.status})", ended.output))
+    def _note(self, side: str, program: Running) -> None:
+        self.texts.append((f"{side}: {program.line} (status {program.status})", program.output))
 
-    def _wait_until_ready(self, agent: Agent) -> Verdict | None:
-        condition = self.session.words.fill(self.program.ready, "a")
-        try:
-            agent.run(f"until {condition}; do sleep 0.05; done", timeout=self.patience.ready)
-        except CommandTimedOut:
-            return Verdict(FAILED, "the server was not ready in time")
-        return None
-
-
-class _Server:
-    """A command whose output is collected by a thread of its own."""
-
-    def __init__(self, command: Command, patience: float) -> None:
-        """`patience`: seconds to wait for its end."""
-        self._command = command
-        self._patience = patience
-        self._ended: Ended | None = None
-        self._trouble: LabError | None = None
-        self._thread = threading.Thread(target=self._collect, daemon=True)
-        self._thread.start()
-
-    def _collect(self) -> None:
-        try:
-            self._ended = _wait(self._command)
-        except LabError as error:
-            self._trouble = error
-
-    def verdicts(self, program: Program) -> list[Verdict]:
+    def _served(self, server: Running) -> list[Verdict]:
         """Return the failures that a server's end adds to a client that passed."""
-        if program.lasting:
+        if self.program.lasting:
             return []
-        self._thread.join(self._patience)
-        if self._trouble is not None:
-            raise self._trouble
-        if self._ended is None:
+        ended = server.wait(self.patience.end)
+        if ended is None:
             return [Verdict(FAILED, "the server did not end after the client", "server")]
-        if self._ended.status != 0:
-            said = f"status {self._ended.status}: {self._ended.last_words}"
+        if ended.status != 0:
+            said = f"status {ended.status}: {ended.last_words}"
             return [Verdict(FAILED, said, "server")]
         return []
-
-    def end(self) -> Ended:
-        """See that it has ended: asked first, then killed."""
-        ask: Callable[[], None] = partial(self._command.signal, signal.SIGTERM)
-        for act in (ask, self._command.kill):
-            if self._thread.is_alive():
-                with contextlib.suppress(LabError):
-                    act()
-                self._thread.join(self._patience / 4)
-        return self._ended or Ended(None, "")
-
-
-def _wait(command: Command) -> Ended:
-    try:
-        completed = command.wait()
-    except CommandTimedOut as error:
-        return Ended(None, error.transcript)
-    text = completed.stdout + completed.stderr
-    return Ended(completed.status, text.decode(errors="replace"))

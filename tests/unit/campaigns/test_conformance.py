@@ -12,17 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.programs.running import Ended
 from tests.campaigns.conformance import results
 from tests.campaigns.conformance.__main__ import main
-from tests.campaigns.conformance.program import (
-    FAILED,
-    PASSED,
-    SKIPPED,
-    Ended,
-    Program,
-    Verdict,
-    verdict,
-)
+from tests.campaigns.conformance.program import FAILED, PASSED, SKIPPED, Program, Verdict, verdict
 from tests.campaigns.conformance.results import Entry, Journal, lacking
 from tests.campaigns.conformance.session import QUICK, SETUPS, Words
 from tests.campaigns.conformance.suites import everything

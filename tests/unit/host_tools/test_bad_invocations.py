@@ -98,8 +98,6 @@ BAD = [
     ("atlas --times 0", USAGE, "give 1 to"),
     ("atlas --only ntb-*", USAGE, "fault list"),
     ("atlas --pairs 0", USAGE, "give 1 to"),
-    ("atlas --minutes 0", USAGE, "give a time"),
-    ("atlas --page /no/x.md", USAGE, "make it first"),
     ("show a", USAGE, "KIND is missing"),
     ("show a frob", USAGE, "choose from qp"),
     ("show a qp x", USAGE, "such as 73"),

@@ -13,8 +13,8 @@ import pytest
 from bluebridge.device.mlx4.settings.config import BLUEFLAME_REGISTERS
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.arguments import parse
-from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.sweep import plot, run
+from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.sweep import plot
 from bluebridge.host_tools.sweep import sweep_command as command
 from bluebridge.host_tools.sweep.journal import Journal
 from bluebridge.host_tools.sweep.modelled import blueflame_end, entry_bytes, lines, thresholds
@@ -212,34 +212,6 @@ def test_pictures_and_page_show_wall_and_modelled_apart(tmp_path: Path) -> None:
     assert "fetched early" in text
     assert 'src="' not in text
     assert "http" not in text.replace("http://www.w3.org", "")
-
-
-def test_ib_write_lat_s_figures_are_read() -> None:
-    said = (
-        " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec] ...\n"
-        " 28      500          127.21         70496.27      1083.60  \t 3165.18  1.0 2.0 3.0\n---\n"
-    )
-    assert run.figures(said, 28) == Wall(1083.60, 127.21, 70496.27)
-    with pytest.raises(LabError, match="no figures for 29 bytes"):
-        run.figures(said, 29)
-
-
-class Guesses(run.Perftest):
-    """ib_write_lat on a host so busy that the first samples of the clock do not agree."""
-
-    def __init__(self, said: list[str]) -> None:
-        self.said = said
-
-    def _run(self, size: int) -> str:
-        return self.said.pop(0)
-
-
-def test_ib_write_lat_without_a_clock_is_run_again() -> None:
-    infinite = " 28      20  inf  inf  inf  inf  0.0  inf  inf\n"
-    program = Guesses([infinite, " 28      20  1.0  9.0  2.0  3.0  0.0  9.0  9.0\n"])
-    assert program.measure(28) == Wall(2.0, 1.0, 9.0)
-    with pytest.raises(LabError, match="could not sample the guest's clock"):
-        Guesses([infinite] * 20).measure(28)
 
 
 def test_the_sizes_of_registers_are_the_device_s() -> None:

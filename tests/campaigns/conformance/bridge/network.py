@@ -17,8 +17,9 @@ from bluebridge.host_tools.programs.ntb_clients import (
     Unmet,
 )
 from bluebridge.host_tools.programs.perftest import IPERF_PORT, listening, transfer
+from bluebridge.host_tools.programs.running import Ended
 from tests.campaigns.conformance.bridge.load import guests_of, passed, refused
-from tests.campaigns.conformance.program import FAILED, Ended, Verdict
+from tests.campaigns.conformance.program import FAILED, Verdict
 from tests.campaigns.conformance.session import Session, link_local
 from tests.campaigns.conformance.suites.hca import every_second_has_bytes
 

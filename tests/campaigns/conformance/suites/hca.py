@@ -6,15 +6,11 @@ import json
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from bluebridge.host_tools.atlas.programs import NVME_TARGET
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.programs.perftest import IPERF_PORT, listening
-from tests.campaigns.conformance.program import (
-    FAILED,
-    PASSED,
-    Ended,
-    Program,
-    Verdict,
-)
+from bluebridge.host_tools.programs.running import Ended
+from tests.campaigns.conformance.program import FAILED, PASSED, Program, Verdict
 from tests.campaigns.conformance.session import (
     ADDRESSES,
     INFINIBAND,
@@ -181,18 +177,7 @@ def every_second_has_bytes(ended: Ended) -> Sequence[Verdict]:
     return [Verdict(PASSED, f"{rate:.0f} Mbit/s, slowest second {min(moved) * 8 / 1e6:.0f} Mbit")]
 
 
-_TARGET = """
-modprobe nvmet-rdma && modprobe brd rd_nr=1 rd_size={kib} || exit 1
-grep -q configfs /proc/mounts || mount -t configfs none /sys/kernel/config
-cd /sys/kernel/config/nvmet && mkdir -p subsystems/blue/namespaces/1 ports/1 || exit 1
-echo 1 > subsystems/blue/attr_allow_any_host
-echo /dev/ram0 > subsystems/blue/namespaces/1/device_path
-echo 1 > subsystems/blue/namespaces/1/enable
-echo rdma > ports/1/addr_trtype && echo ipv4 > ports/1/addr_adrfam
-echo {{server}} > ports/1/addr_traddr && echo 4420 > ports/1/addr_trsvcid
-ln -s /sys/kernel/config/nvmet/subsystems/blue ports/1/subsystems/blue && touch /run/target
-exec sleep 600
-"""
+_TARGET = f"{NVME_TARGET}touch /run/target\nexec sleep 600\n"
 _TIDY = """
 cd /sys/kernel/config/nvmet 2> /dev/null && rm -f /run/target ports/1/subsystems/blue && \
 rmdir subsystems/blue/namespaces/1 subsystems/blue ports/1 && rmmod brd
@@ -220,7 +205,7 @@ def _storage() -> Iterator[Program]:
             "storage",
             f"nvme-rdma, fio --rw={pattern} --bsrange=4k-{largest}k --size={mib}m --verify=crc32c",
             _INITIATOR.format(pattern=pattern, largest=largest, mib=mib),
-            _TARGET.format(kib=mib << 10),
+            _TARGET.format(kib=mib << 10, address="{server}"),
             "[ -e /run/target ]",
             lasting=True,
             expect="WRITE: bw=",

@@ -13,7 +13,8 @@ from bluebridge.host_tools.programs.perftest import (
     VERBS_PORT,
     listening,
 )
-from tests.campaigns.conformance.program import FAILED, Ended, Program, Verdict
+from bluebridge.host_tools.programs.running import Ended
+from tests.campaigns.conformance.program import FAILED, Program, Verdict
 from tests.campaigns.conformance.session import (
     BLUEFLAME,
     INFINIBAND,

@@ -1,0 +1,132 @@
+"""`python -m tests.campaigns.atlas FILE ...`: docs/atlas.md anew, of what `bluebridge atlas` found.
+
+Each FILE has the rows of a run of `bluebridge atlas --json`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from bluebridge.device.layout.ibverbs import WC_STATUSES as WC
+from bluebridge.device.layout.mlx4.faults import BY_NAME as FAULTS_BY_NAME
+from bluebridge.device.layout.mlx4.faults import FAULTS
+from bluebridge.host_tools.atlas.outcome import (
+    CLEAN,
+    CRASHED,
+    EVENTS,
+    HEAD,
+    HUNG,
+    SURVIVED,
+    Row,
+    cells,
+)
+from bluebridge.host_tools.atlas.programs import BY_NAME
+from bluebridge.images.cache import HOME
+
+PAGE = HOME / "docs" / "atlas.md"
+_BEGINS = "## Survival"
+"""The first heading of what a run writes; what stands before it on the page stays."""
+
+
+def main(files: Sequence[str]) -> int:
+    """Write the page; exit status 2 when a file has something else than rows."""
+    rows: list[Row] = []
+    for file in files:
+        for number, line in enumerate(Path(file).read_text().splitlines(), start=1):
+            try:
+                rows.append(Row(**json.loads(line)))
+            except (TypeError, ValueError):
+                print(f"{file}, line {number}, is no row of `atlas --json`", file=sys.stderr)
+                return 2
+    programs, faults = list(BY_NAME), list(FAULTS_BY_NAME)
+    rows.sort(key=lambda row: (programs.index(row.program), faults.index(row.fault)))
+    PAGE.write_text(page(rows, PAGE.read_text()))
+    return 0
+
+
+_RD = "of reliable datagrams (RD), which no adapter and no driver has"
+IMPOSSIBLE = {
+    "IBV_WC_LOC_EEC_OP_ERR": _RD,
+    "IBV_WC_LOC_RDD_VIOL_ERR": _RD,
+    "IBV_WC_REM_INV_RD_REQ_ERR": _RD,
+    "IBV_WC_INV_EECN_ERR": _RD,
+    "IBV_WC_INV_EEC_STATE_ERR": _RD,
+    "IBV_WC_FATAL_ERR": "the ConnectX-3 has no syndrome for it; libmlx4 never reports it",
+    "IBV_WC_RESP_TIMEOUT_ERR": "the kernel's MAD layer makes it up; no adapter reports it",
+    "IBV_EVENT_SM_CHANGE": "mlx4_ib never dispatches it",
+    "IBV_EVENT_WQ_FATAL": "of work queues of mlx5",
+}
+"""Statuses and events that this adapter cannot produce, with the reason."""
+NAMES = (*(f"IBV_WC_{name}" for name in WC[1:]), *(f"IBV_EVENT_{name}" for name in EVENTS))
+
+
+def produced_by(name: str) -> list[str]:
+    """Return the names of the faults that lead to a status or an event by themselves."""
+    words = {name, name.removeprefix("IBV_WC_")}
+    return [fault.name for fault in FAULTS if words & {*re.split(r"[ ,;]+", fault.seen)}]
+
+
+def statuses(rows: Sequence[Row]) -> list[tuple[str, str, str]]:
+    """Return name, faults or reason, and the programs that reported it, of all."""
+    found = []
+    for name in NAMES:
+        word = name.replace("IBV_WC_", "wc ").replace("IBV_EVENT_", "event ")
+        programs = dict.fromkeys(row.program for row in rows if word in row.seen.split(", "))
+        how = ", ".join(f"`{fault}`" for fault in produced_by(name))
+        reason = f"impossible: {IMPOSSIBLE[name]}" if name in IMPOSSIBLE else how
+        found.append((name, reason, ", ".join(programs) or "-"))
+    return found
+
+
+def page(rows: Sequence[Row], old: str) -> str:
+    """Return the page `old` with these rows in its tables; what it has before them stays."""
+    head = f"{old.partition(_BEGINS)[0].rstrip()}\n"
+    programs = list(dict.fromkeys(row.program for row in rows))
+    parts = (_survival(rows, programs), _coverage(rows), _details(rows))
+    return "\n".join([head, *(line for part in parts for line in (*part, ""))])
+
+
+def _coverage(rows: Sequence[Row]) -> list[str]:
+    """Return a line for each status and event: how it is produced, which program reported it."""
+    head = ("status or event", "produced by", "reported by")
+    lines = [_line(head), _line(["---"] * len(head))]
+    return ["## Statuses and events", "", *lines, *map(_line, statuses(rows))]
+
+
+def _survival(rows: Sequence[Row], programs: Sequence[str]) -> list[str]:
+    """Return the table of outcomes: a line for each fault, a column for each program."""
+    lines = [_BEGINS, "", _line(["fault", *programs]), _line(["---"] * (len(programs) + 1))]
+    met = {row.fault for row in rows}
+    for fault in (each.name for each in FAULTS if each.name in met):
+        found = []
+        for program in programs:
+            seen = Counter(r.outcome for r in rows if (r.fault, r.program) == (fault, program))
+            times = (word if n == 1 else f"{word} ×{n}" for word, n in seen.items())
+            found.append(", ".join(times) or "-")
+        lines.append(_line([f"`{fault}`", *found]))
+    counts = [Counter(r.outcome for r in rows if r.program == program) for program in programs]
+    for outcome in (SURVIVED, CLEAN, HUNG, CRASHED):
+        lines.append(_line([f"all: {outcome}", *(str(count[outcome]) for count in counts)]))
+    bad = [row for row in rows if row.recovered != "yes"]
+    lines += ["", f"Runs: {len(rows)}; recovered without a restart: {len(rows) - len(bad)}."]
+    return lines
+
+
+def _details(rows: Iterable[Row]) -> list[str]:
+    lines = ["## What was seen", "", _line(HEAD), _line(["---"] * len(HEAD))]
+    met = [cells(row) for row in rows if row.produced]
+    lines += [_line(cell.replace("|", "\\|") for cell in line) for line in dict.fromkeys(met)]
+    return lines
+
+
+def _line(words: Iterable[str]) -> str:
+    return f"| {' | '.join(words)} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
