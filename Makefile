@@ -9,7 +9,7 @@ CLIENT ?= client,addr=192.168.69.127,port=9999,count=100,validate
 
 BLUEFLAME ?= blueflame
 
-.PHONY: setup docs krping test test-all mutants ntrdma-tcp conformance conformance-short blueflame wheel fuzz fuzz-brief lint size bench doctor clean
+.PHONY: setup docs krping krping-hosts test test-all mutants ntrdma-tcp conformance conformance-short blueflame wheel fuzz fuzz-brief lint size bench doctor clean
 
 # Host packages are looked at each time: one may have gone, or come to be needed, since.
 setup: .venv/.installed
@@ -25,16 +25,21 @@ setup: .venv/.installed
 
 # Without what tests, documents and the compiler need.
 .venv/.usable: pyproject.toml
-	@$(PYTHON) -m bluebridge.images.host use
+	@$(PYTHON) -m bluebridge.images.host hosts
 	@$(PYTHON) -m bluebridge.images.environment .venv
 	@touch $@
 
 # Compiles nothing, which would take longer than all else; what `setup` has compiled is used.
 krping: .venv/.usable
-	@$(BIN)/python -m bluebridge.images.host use
+	@$(BIN)/python -m bluebridge.images.host guests
 	@$(BIN)/python -m bluebridge.images build --interpreted
 	@$(BIN)/python -m bluebridge.host_tools.lab.snapshot
 	$(BIN)/bluebridge krping "$(SERVER)" "$(CLIENT)"
+
+# Without guests: neither QEMU nor a kernel, only libvfio-user is fetched and built.
+krping-hosts: .venv/.usable
+	@$(BIN)/python -m bluebridge.images.host hosts
+	$(BIN)/bluebridge krping --host a,b "$(SERVER)" "$(CLIENT)"
 
 # In ten minutes all that a change can break, at least once: without guests nearly everything, with
 # guests one test of each thing that a user does. What fails has failed: nothing is run again.

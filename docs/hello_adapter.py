@@ -193,8 +193,8 @@ def serve(folder: Path) -> None:
 
 if __name__ == "__main__":
     if "--guest" in sys.argv:  # in a guest whose HCA is bound to vfio-pci
-        from bluebridge.guest.drivers.bus.vfio import VfioBus
+        from bluebridge.guest.drivers.bus.machine import open_bus
 
-        say(VfioBus())
+        say(open_bus())
     else:
         serve(Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp()))

@@ -5,11 +5,11 @@ What each must know of the other goes over standard output and input, one line e
 
 import sys
 
-from bluebridge.guest.drivers.bus.vfio import VfioBus
+from bluebridge.guest.drivers.bus.machine import open_bus
 from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import QpInit, QpType, RecvWr, SendWr, Sge, WcStatus
 
-with open_device(VfioBus()) as device:
+with open_device(open_bus()) as device:
     memory = device.allocate(4096)
     pd = device.alloc_pd()
     mr = pd.reg_mr(memory.address, 4096)

@@ -15,7 +15,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bluebridge.guest.drivers.bus.vfio import VfioBus
+from bluebridge.guest.drivers.bus.machine import open_bus
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.providers import (
     BLUEFLAME_USES,
@@ -149,7 +149,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
 
     def hca() -> Device:
-        return open_device(VfioBus(), blueflame=given.blueflame)
+        return open_device(open_bus(), blueflame=given.blueflame)
 
     try:
         with open_chosen(given, hca) as device:

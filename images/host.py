@@ -14,9 +14,20 @@ import sys
 import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 
 from bluebridge.images.report import ImageError, exit_status, failure, step
+
+
+class Use(IntEnum):
+    """What a machine is set up for; each includes those before it."""
+
+    HOSTS = 1
+    """Pairs without a guest: the device server."""
+    GUESTS = 2
+    WORK = 3
+    """Tests, documents and the compiler as well."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +37,8 @@ class Need:
     package: str
     purpose: str
     present: Callable[[], bool]
-    in_use: bool = True
-    """Whether `bluebridge` needs it, and not only its tests and its compiler."""
+    use: Use = Use.HOSTS
+    """The least use that needs it."""
 
 
 def _program(name: str) -> Callable[[], bool]:
@@ -50,17 +61,17 @@ NEEDS = (
         "python3-dev",
         "compiling the device",
         _file(f"{sysconfig.get_path('include')}/Python.h"),
-        in_use=False,
+        Use.WORK,
     ),
     Need("libjson-c-dev", "libvfio-user", _file("/usr/include/json-c/json.h")),
     Need(
         "chromium-headless-shell",
         "the tests of `bluebridge web`",
         _program("chromium-headless-shell"),
-        in_use=False,
+        Use.WORK,
     ),
-    Need("tshark", "the tests of captures", _program("tshark"), in_use=False),
-    Need("zstd", "unpacking the kernel", _program("zstd")),
+    Need("tshark", "the tests of captures", _program("tshark"), Use.WORK),
+    Need("zstd", "unpacking the kernel", _program("zstd"), Use.GUESTS),
     Need(
         "debian-archive-keyring",
         "package signatures",
@@ -69,9 +80,9 @@ NEEDS = (
 )
 
 
-def missing(*, in_use: bool = False) -> list[Need]:
-    """The needs that this machine does not meet; with `in_use`, those of `bluebridge` alone."""
-    return [need for need in NEEDS if (need.in_use or not in_use) and not need.present()]
+def missing(use: Use = Use.WORK) -> list[Need]:
+    """Return the needs of a use that this machine does not meet."""
+    return [need for need in NEEDS if need.use <= use and not need.present()]
 
 
 def install_words(needs: list[Need]) -> list[str]:
@@ -89,9 +100,9 @@ def as_root(*words: str) -> str:
     return shlex.join(["su", "-c", shlex.join(words)])
 
 
-def install(*, in_use: bool = False) -> None:
+def install(use: Use = Use.WORK) -> None:
     """Install what is `missing`; raises `ImageError` with the command that would mend it."""
-    needs = missing(in_use=in_use)
+    needs = missing(use)
     if not needs:
         return
     command = install_words(needs)
@@ -107,7 +118,7 @@ def install(*, in_use: bool = False) -> None:
         command = ["sudo", *command]
     with step(f"install {' '.join(need.package for need in needs)}"):
         _apt_get(command)
-    if still := missing(in_use=in_use):
+    if still := missing(use):
         raise ImageError(f"{still[0].package} did not install", mend)
 
 
@@ -136,11 +147,12 @@ def _apt_get(command: list[str]) -> None:
 
 
 def main() -> int:
-    """`python3 -m bluebridge.images.host [use]`: check Python, install missing packages."""
+    """`python3 -m bluebridge.images.host [hosts|guests]`: check Python, install what is missing."""
     if sys.version_info < (3, 11):  # noqa: UP036 (this runs before anything checked it)
         print("images: Python is older than 3.11; to mend it: use Debian 12 or 13", file=sys.stderr)
         return 1
-    return exit_status(lambda: install(in_use=sys.argv[1:] == ["use"]))
+    use = Use[sys.argv[1].upper()] if sys.argv[1:] else Use.WORK
+    return exit_status(lambda: install(use))
 
 
 if __name__ == "__main__":

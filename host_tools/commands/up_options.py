@@ -79,19 +79,11 @@ def _add_devices(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument(
         "--rxe",
-        type=_letters,
+        type=lab_options.letters,
         metavar="GUEST[,GUEST...]",
         help="guests with a virtio NIC and Linux's Soft-RoCE (rdma_rxe) in place of an HCA, on the "
         "same network: needs --pro, implies --wire packets",
     )
-
-
-def _letters(text: str) -> str:
-    """Parse `b` or `b,c` into letters of guests. Raises `argparse.ArgumentTypeError`."""
-    found = text.split(",")
-    if not all(len(each) == 1 and each in ascii_lowercase[:MAX_GUESTS] for each in found):
-        raise argparse.ArgumentTypeError(f"{text!r}: write the letters of guests, such as b or b,c")
-    return "".join(sorted(set(found)))
 
 
 def _add_bridge(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""`bluebridge krping`: runs krping in both guests and gives one verdict."""
+"""`bluebridge krping`: runs krping on both sides and gives one verdict."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from bluebridge.host_tools.krping.last_iteration import last_iteration, server_a
 from bluebridge.host_tools.lab import lab_options, ntrdma
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.printable import printable, printable_lines
 
 _PROGRAM = ("python3", "-m", "bluebridge.guest.protocols.krping")
@@ -125,8 +124,11 @@ class Side:
         return Stats(**numbers).line(str(self.result["stats"]["name"]))
 
     @classmethod
-    def read(cls, guest: str, status: int, output: str) -> Side:
-        """Read the JSON object at the end of the output; raises `LabError` if there is none."""
+    def read(cls, where: str, status: int, output: str) -> Side:
+        """Read the JSON object at the end of the output; raises `LabError` if there is none.
+
+        Messages begin with `where`, such as `guest a`.
+        """
         lines = [line for line in output.splitlines() if line.strip()]
         try:
             result = json.loads(_last_line(output))
@@ -135,12 +137,12 @@ class Side:
         except (ValueError, RecursionError):
             said = f"said: {_last_line(output)}"
             raise LabError(
-                f"guest {guest}: krping ended with status {status} and {said}", "", output
+                f"{where}: krping ended with status {status} and {said}", "", output
             ) from None
         if not result["stats"]:  # it never came to run
-            raise LabError(f"guest {guest}: krping: {result.get('error')}", "", output)
+            raise LabError(f"{where}: krping: {result.get('error')}", "", output)
         side = cls(status, result, "\n".join(lines[:-1]))
-        with understood(f"guest {guest}: krping"):
+        with understood(f"{where}: krping"):
             side.check()
         return side
 
@@ -204,42 +206,45 @@ class Outcome:
 
 
 def run(pair: Pair, request: KrpingRequest, timeout: float | None = None) -> Outcome:
-    """Run krping between the guests of a booted pair.
+    """Run krping between the sides of a pair that is up.
 
     Raises `LabError` when a guest, the server or a program fails without a result.
     """
     most = _START_SECONDS + _SECONDS_PER_ITERATION * request.count if request.count else _FOREVER
     limit = timeout or most
+    a, b = pair.config.names
+    serving, asking = pair.foreground(a), pair.foreground(b)
     sides: dict[str, Side] = {}
     server_ended = threading.Event()
 
-    def finish(machine: Vm) -> None:
-        status, output = machine.console.finish(limit)
-        sides[machine.name] = Side.read(machine.name, status, output)
+    def finish(side: str) -> None:
+        status, output = pair.foreground(side).finish(limit)
+        sides[side] = Side.read(pair.config.called(side), status, output)
 
     def server() -> None:
         try:
-            finish(pair.a)
+            finish(a)
         finally:
             server_ended.set()
 
     def client() -> None:
         try:
-            finish(pair.b)
+            finish(b)
         except KeyboardInterrupt:  # the way to end an endless run: it then reports what it did
-            pair.b.console.interrupt()
-            finish(pair.b)
+            asking.interrupt()
+            finish(b)
         # A client that never got through leaves the server waiting for one.
-        if sides["b"].status != 0 and not server_ended.wait(_PARTING_SECONDS):
-            pair.a.console.interrupt()
+        if sides[b].status != 0 and not server_ended.wait(_PARTING_SECONDS):
+            serving.interrupt()
 
-    pair.a.console.begin(request.command(server=True))
-    status, output = pair.a.console.finish(_START_SECONDS, progress=_LISTENING)
+    serving.begin(request.command(server=True))
+    status, output = serving.finish(_START_SECONDS, progress=_LISTENING)
     if status >= 0:
-        raise LabError(f"guest a: the krping server did not listen: {_last_line(output)}")
-    pair.b.console.begin(request.command(server=False))
+        where, said = pair.config.called(a), _last_line(output)
+        raise LabError(f"{where}: the krping server did not listen: {said}", "", output)
+    asking.begin(request.command(server=False))
     pair.together(server, client)
-    return Outcome(sides["a"], sides["b"], request, pair.logs)
+    return Outcome(sides[a], sides[b], request, pair.logs)
 
 
 def _last_line(text: str) -> str:
@@ -253,6 +258,8 @@ def main(options: argparse.Namespace) -> int:
     request = KrpingRequest.parse(options.server, options.client, back_end)
     config = LabConfig(**lab_options.fields(options))
     if options.provider == NTRDMA:
+        if options.hosts:
+            raise UsageError("NTRDMA has no way to a host yet", "leave out --host, or --provider")
         config = ntrdma.config(config, options.backend)
     pair = Pair(config, progress)
     try:

@@ -45,4 +45,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="give up on krping after this time (default: 120 s and 0.5 s per iteration; "
         "never without count)",
     )
+    lab_options.add_hosts(parser)
     lab_options.add_arguments(parser)

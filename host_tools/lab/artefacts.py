@@ -75,6 +75,16 @@ def ensure_artefacts(progress: Progress) -> LabArtefacts:
         )
 
 
+def device_library(progress: Progress) -> Path:
+    """Return libvfio-user, built if it is not cached: all that a pair without guests needs.
+
+    Raises `LabError` naming the cure.
+    """
+    progress("looking for libvfio-user")
+    with image_errors():
+        return Artefacts().libvfio_user()
+
+
 @dataclass(frozen=True)
 class NetworkBootFiles:
     """The paths of the files with which a guest is booted over the network."""

@@ -44,7 +44,7 @@ class BringUp:
     def __post_init__(self) -> None:
         self._server_lock = threading.Lock()
         self._server_ready = False
-        self._engines = threading.Barrier(len(self.config.names))
+        self._engines = threading.Barrier(len(self.config.guests))
 
     @property
     def restores(self) -> bool:

@@ -74,6 +74,8 @@ class LabConfig:
     It overrides `vfio` and `kernel`, and every port of the HCAs gets an address
     (`lab/guest_drivers.py`).
     """
+    hosts: str = ""
+    """The letters of sides that programs of this machine play: they have no guest."""
     bridge: BridgeOptions | None = None
     """The options of the bridge, with a DMA engine in each guest; None for no bridge."""
 
@@ -112,6 +114,26 @@ class LabConfig:
     def address(self, name: str) -> str:
         """Return the address of the kernel's network device in guest `name`, with its prefix."""
         return f"10.9.0.{self.host_number(name)}/24"
+
+    def is_host(self, name: str) -> bool:
+        """Whether side `name` has no guest: programs of this machine play its part."""
+        return name[0] in self.hosts
+
+    def check_hosts(self) -> None:
+        """Raise `UsageError` when `hosts` names a side that is not there."""
+        known = [name[0] for name in self.names]
+        for letter in self.hosts:
+            if letter not in known:
+                raise UsageError(f"--host: there is no side {letter}", f"name {' or '.join(known)}")
+
+    @property
+    def guests(self) -> tuple[str, ...]:
+        """The names of the sides that have a guest."""
+        return tuple(name for name in self.names if not self.is_host(name))
+
+    def called(self, name: str) -> str:
+        """Return the side in words for people: `guest a` or `host b`."""
+        return f"{'host' if self.is_host(name) else 'guest'} {name}"
 
     def has_nic(self, name: str) -> bool:
         """Whether guest `name` has a virtio NIC with Soft-RoCE (rdma_rxe) in place of HCAs."""

@@ -1,4 +1,4 @@
-"""A pair: one device server and two guests, all ended together."""
+"""A pair: one device server and two sides, guests or programs of this machine."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from bluebridge.host_tools import processes
 from bluebridge.host_tools.errors import Progress, Reporter, UsageError, listed
+from bluebridge.host_tools.hosts.foreground import Foreground
 from bluebridge.host_tools.lab import (
     folders,
     hardware,
@@ -19,6 +21,7 @@ from bluebridge.host_tools.lab import (
     snapshot,
 )
 from bluebridge.host_tools.lab.artefacts import (
+    device_library,
     ensure_artefacts,
     network_boot_files,
     ntb_modules,
@@ -34,6 +37,9 @@ from bluebridge.host_tools.machine.vm import Vm, VmConfig
 from bluebridge.host_tools.processes import SideBySide, termination_as_exception
 from bluebridge.images.cache import Snapshot
 
+if TYPE_CHECKING:  # as in `machine.vm`
+    from bluebridge.host_tools.machine.console import Console
+
 
 class Pair:
     """A context manager for two running guests, `pair.a` and `pair.b`, usually with an HCA each."""
@@ -44,11 +50,12 @@ class Pair:
         progress: Progress | None = None,
         detail: Progress | None = None,
     ) -> None:
-        """Prepare a pair; `with` starts it. Raises `UsageError` for a wire that leads nowhere.
+        """Prepare a pair; `with` starts it. Raises `UsageError` for settings that cannot be.
 
         `detail` is told each step, `progress` the large ones.
         """
         self.config = (config or LabConfig()).of_wire()
+        self.config.check_hosts()
         self._progress = progress or Reporter(quiet=True)
         self._detail = detail or Reporter(quiet=True)
         self._stack = contextlib.ExitStack()
@@ -58,6 +65,9 @@ class Pair:
         self.warnings: list[str] = []
         """Messages that the user should see although everything works."""
         self.machines: list[Vm] = []
+        """The guests, in the order of their names; a host has no machine."""
+        self.hosts: dict[str, Foreground] = {}
+        """The programs of each side that is a host, by its name."""
 
     @property
     def hardware(self) -> Hardware:
@@ -65,7 +75,7 @@ class Pair:
         return Hardware(self.server.tell)
 
     def __repr__(self) -> str:
-        return f"<guests {listed(self.config.names)}>"
+        return f"<{listed(map(self.config.called, self.config.names))}>"
 
     def __enter__(self) -> Pair:
         """Start server and guests; on failure everything already started is ended again."""
@@ -80,23 +90,41 @@ class Pair:
         self._stack.close()
 
     def _start(self, stack: contextlib.ExitStack) -> None:
-        self._artefacts = ensure_artefacts(self._progress)
-        self.library = self._artefacts.library
-        self.accelerator = self._artefacts.emulator.accelerator
-        self._module_folders = {}
-        if self.config.bridge:
-            self._module_folders["ntb"] = ntb_modules(self._progress)
-        if self.config.rtrs:
-            self._module_folders["rtrs"] = rtrs_modules(self._progress)
-        found = None
-        if not self.config.cold:
-            found = snapshot.ensure(self._artefacts, self.config.size, self._progress)
+        found = self._prepare_guests() if self.config.guests else None
+        if not self.config.guests:
+            self.library = device_library(self._progress)
         self.logs = folders.log_folder(self.config.log)
         stack.callback(os.close, folders.keep_logs(self.logs))
         self.log_name = str(self.logs)
         self.folder = stack.enter_context(folders.run_folder())
         self._start_server(stack)
-        self._start_guests(stack, found)
+        self._prepare_hosts(stack)
+        if self.config.guests:
+            self._start_guests(stack, found)
+        elif self.config.serves:
+            self.server.wait()
+
+    def _prepare_guests(self) -> Snapshot | None:
+        """Get ready what guests start from; return the snapshot, None for a cold boot."""
+        self._artefacts = ensure_artefacts(self._progress)
+        self.library = self._artefacts.library
+        self._module_folders = {}
+        if self.config.bridge:
+            self._module_folders["ntb"] = ntb_modules(self._progress)
+        if self.config.rtrs:
+            self._module_folders["rtrs"] = rtrs_modules(self._progress)
+        if self.config.cold:
+            return None
+        return snapshot.ensure(self._artefacts, self.config.size, self._progress)
+
+    def _prepare_hosts(self, stack: contextlib.ExitStack) -> None:
+        for name in self.config.names:
+            if self.config.is_host(name):
+                functions = root_ports.host_functions(self.sockets[name])
+                host = Foreground(name, functions, self.logs / f"host-{name}.log")
+                host.alarms += [self.server.trouble, self._threads.trouble]
+                stack.callback(host.stop)
+                self.hosts[name] = host
 
     def _start_server(self, stack: contextlib.ExitStack) -> None:
         config = self._server_config()
@@ -117,7 +145,7 @@ class Pair:
                 stack.callback(processes.stop, stopper)
 
     def _start_guests(self, stack: contextlib.ExitStack, found: Snapshot | None) -> None:
-        for name in self.config.names:
+        for name in self.config.guests:
             self.machines.append(machine := self._machine(name))
             stack.callback(machine.stop)
         self._drivers = GuestDrivers(
@@ -137,7 +165,9 @@ class Pair:
         )
         self._guests.bring_up(self.machines)
         how = "restored" if self._guests.restores else "booted"
-        self._progress(f"guests {listed(self.config.names)} are up ({how}, {self.accelerator})")
+        up = listed(self.config.guests)
+        up = f"guests {up} are up" if self.machines[1:] else f"guest {up} is up"
+        self._progress(f"{up} ({how}, {self._artefacts.emulator.accelerator})")
 
     def _server_config(self) -> ServerConfig:
         folder, names = self.config.sockets or self.folder, self.config.names
@@ -151,7 +181,7 @@ class Pair:
         return ServerConfig(
             self.hca_sockets,
             log,
-            self._artefacts.library,
+            self.library,
             self.config.options,
             (*root_ports.arguments(self.config, self.sockets), *self.config.server_words),
             self.folder / hardware.SOCKET,
@@ -205,6 +235,10 @@ class Pair:
         begin = time.monotonic()
         self._guests.bring_up([machine])
         return time.monotonic() - begin
+
+    def foreground(self, name: str) -> Console | Foreground:
+        """Return what runs Python programs of side `name` one at a time: a console, or a host's."""
+        return self.hosts.get(name) or self.machine(name).console
 
     def machine(self, name: str) -> Vm:
         """Return the guest called `name`. Raises `UsageError` when there is none."""

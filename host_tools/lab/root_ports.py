@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bluebridge.device.server import option_table
+from bluebridge.host_tools.hosts import functions
+from bluebridge.host_tools.hosts.functions import HostFunction
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.machine.qemu_arguments import WIDE_PORT
 
@@ -17,6 +19,12 @@ NIC = HCA
 """The root port of a virtio NIC, which a guest has in place of HCAs."""
 BRIDGE = WIDE_PORT
 """The root port of the bridge, whose second window may have several GiB."""
+
+
+def address(port: int) -> str:
+    """Return the PCI address of the function behind a root port, as a guest sees it."""
+    # Firmware numbers the buses in the order of the ports; nothing else has a bus.
+    return f"0000:{port + 1:02x}:00.0"
 
 
 def hca_name(guest: str, number: int) -> str:
@@ -54,6 +62,15 @@ def sockets(config: LabConfig, folder: Path, name: str) -> dict[int, Path]:
         found[ENGINE] = folder / f"dma-{name}.sock"
         found[BRIDGE] = folder / f"ntb-{name}.sock"
     return found
+
+
+def host_functions(ports: Mapping[int, Path]) -> list[HostFunction]:
+    """Return the functions of a side without a guest, by the sockets of its root ports."""
+    kinds = {ENGINE: functions.ENGINE, BRIDGE: functions.BRIDGE}
+    return [
+        HostFunction(address(port), kinds.get(port, functions.HCA), path)
+        for port, path in sorted(ports.items())
+    ]
 
 
 def arguments(config: LabConfig, ports: Mapping[str, Mapping[int, Path]]) -> list[str]:

@@ -6,12 +6,12 @@ Addresses, numbers and keys cross on standard output and input, one line each wa
 
 import sys
 
-from bluebridge.guest.drivers.bus.vfio import VfioBus
+from bluebridge.guest.drivers.bus.machine import open_bus
 from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import AccessFlags, QpInit, QpType, SendWr, Sge, WrOpcode
 
 role, word = sys.argv[1:]
-with open_device(VfioBus()) as device:
+with open_device(open_bus()) as device:
     memory = device.allocate(4096)
     pd = device.alloc_pd()
     mr = pd.reg_mr(memory.address, 4096, access=AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE)

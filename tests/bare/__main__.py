@@ -1,4 +1,4 @@
-"""`python -m tests.bare`: `make krping` and `make test` in bare Debian machines, from nothing.
+"""`python -m tests.bare`: what README names first, in bare Debian machines, from nothing.
 
 Clones what is committed here into a new root for each release and user, one after the other, and
 prints how long each step took; needs root and 8 GiB of disk for a root. The exit status is 1 when
@@ -126,7 +126,7 @@ class Machine:
 
 RELEASES = ("bookworm", "trixie")
 USERS = ("root", "user")
-COMMANDS = ("make krping", "make test")
+COMMANDS = ("make krping-hosts", "make krping", "make test")
 PROGRAMS = {"debootstrap": "debootstrap", "git": "git", "unshare": "util-linux"}
 """Programs of this machine, and their packages."""
 

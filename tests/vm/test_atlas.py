@@ -19,7 +19,7 @@ from bluebridge.host_tools.atlas.cell import Cell
 from bluebridge.host_tools.atlas.outcome import CLEAN, CRASHED, HUNG, SURVIVED, Row
 from bluebridge.host_tools.atlas.stage import RESTARTED, YES, Stage
 from bluebridge.host_tools.lab.pair import Pair
-from tests.vm.conftest import Tool
+from tests.models.lab_tool import Tool
 
 pytestmark = [pytest.mark.devices("hca", vfio=False), pytest.mark.timeout(300)]
 

@@ -11,7 +11,8 @@ import pytest
 
 from bluebridge.host_tools.krping.krping_command import KrpingRequest, run
 from bluebridge.host_tools.lab.pair import Pair
-from tests.vm.conftest import BOOT_SECONDS, Tool
+from tests.models.lab_tool import Tool
+from tests.vm.conftest import BOOT_SECONDS
 
 SERVER = "server,addr=192.168.69.127,port=9999"
 CLIENT = "client,addr=192.168.69.127,port=9999"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.vm.conftest import BOOT_SECONDS, Tool
+from tests.models.lab_tool import Tool
+from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
 

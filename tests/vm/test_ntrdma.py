@@ -14,7 +14,8 @@ from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from bluebridge.host_tools.rtrs.fio import Verification
 from bluebridge.host_tools.rtrs.session import mapped
-from tests.vm.conftest import BOOT_SECONDS, Tool
+from tests.models.lab_tool import Tool
+from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
 

@@ -20,7 +20,8 @@ from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.ntrdma.network import ADDRESSES, interfaces
 from bluebridge.host_tools.programs.perftest import transfer
 from bluebridge.host_tools.pytest_plugin.lab import Lab
-from tests.vm.conftest import BOOT_SECONDS, Tool
+from tests.models.lab_tool import Tool
+from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.vm.conftest import BOOT_SECONDS, ROOT, alive
+from tests.models.lab_tool import alive
+from tests.vm.conftest import BOOT_SECONDS, ROOT
 
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
 

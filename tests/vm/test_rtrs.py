@@ -20,7 +20,8 @@ from bluebridge.host_tools.pytest_plugin.lab import Lab
 from bluebridge.host_tools.rtrs.fio import Verification
 from bluebridge.host_tools.rtrs.session import SESSION, Cut, Cutter, interrupt, mapped
 from bluebridge.host_tools.rtrs.sides import CLIENT_ROOT, DISK, MAP, routes
-from tests.vm.conftest import BOOT_SECONDS, Tool
+from tests.models.lab_tool import Tool
+from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
 _SERVED = f"/sys/devices/virtual/rnbd-server/ctl/devices/ram0/sessions/{SESSION}"

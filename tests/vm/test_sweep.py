@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from bluebridge.host_tools import cli
-from tests.vm.conftest import BOOT_SECONDS, Tool
+from tests.models.lab_tool import Tool
+from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
 

@@ -13,9 +13,8 @@ import mmap
 import os
 import struct
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from bluebridge.device.layout.pci import HCA_IDS
 from bluebridge.guest.drivers.bus import vfio_abi as abi
@@ -31,7 +30,6 @@ from bluebridge.guest.drivers.bus.interface import DmaMemory, load_bytes, store_
 from bluebridge.guest.errors import DeviceError
 
 GROW_PAGES = 8  # hugepages taken at a time
-Driver = TypeVar("Driver")
 
 
 def find_device(root: str = "/sys") -> str:
@@ -63,23 +61,6 @@ def find_any(identities: Collection[tuple[int, int]], root: str = "/sys") -> str
         raise DeviceError(f"PCI device {unbound} is not bound to vfio-pci")
     names = " or ".join(f"{vendor:04x}:{device:04x}" for vendor, device in identities)
     raise DeviceError(f"there is no PCI device {names} in this machine")
-
-
-def open_driver(
-    identities: Collection[tuple[int, int]],
-    bars: Sequence[int],
-    driver: Callable[[VfioBus], Driver],
-) -> Driver:
-    """Return `driver` for the function that `find_any` finds.
-
-    A function that the driver refuses is given back.
-    """
-    function = VfioBus(find_any(identities), bars)
-    try:
-        return driver(function)
-    except BaseException:
-        function.close()
-        raise
 
 
 class _Region:

@@ -69,6 +69,6 @@ BARS = (0,)
 
 def open_engine() -> Engine:
     """Open and reset this machine's DMA engine on vfio-pci; raises `DeviceError`."""
-    from bluebridge.guest.drivers.bus.vfio import open_driver
+    from bluebridge.guest.drivers.bus.machine import open_driver
 
     return open_driver(layout.PCI_IDS, BARS, Engine)

@@ -55,6 +55,6 @@ def bridge_of(function: Function) -> Bridge:
 
 def open_bridge() -> Bridge:
     """Open and reset this machine's bridge on vfio-pci; raises `DeviceError`."""
-    from bluebridge.guest.drivers.bus.vfio import open_driver
+    from bluebridge.guest.drivers.bus.machine import open_driver
 
     return open_driver(DRIVERS, BARS, bridge_of)

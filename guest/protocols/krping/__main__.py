@@ -9,7 +9,7 @@ import signal
 import sys
 
 from bluebridge.guest.connections import PREFIX_LENGTHS
-from bluebridge.guest.drivers.bus.vfio import VfioBus
+from bluebridge.guest.drivers.bus.machine import open_bus
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.protocols.krping.host import Host, Result, host_of, on_signals, open_hca
 from bluebridge.guest.protocols.krping.option_string import (
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _open(given: argparse.Namespace, ip: str, log: Log, wait: bool) -> Host:
     """Open the chosen provider with the address `ip`; NTRDMA may wait for its peer."""
     ethernet = f"{ip}/{PREFIX_LENGTHS[ipaddress.ip_address(ip).version]}" if given.ethernet else ""
-    device = open_chosen(given, lambda: open_hca(VfioBus(), given.blueflame), wait, ethernet)
+    device = open_chosen(given, lambda: open_hca(open_bus(), given.blueflame), wait, ethernet)
     return host_of(device, ip, log, given.hca_port)
 
 

@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
-from bluebridge.guest.drivers.bus.vfio import VfioBus
+from bluebridge.guest.drivers.bus.machine import open_bus
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.fuse.connection import FuseConnection
 from bluebridge.guest.fuse.messages import mounted, need_fuse
@@ -169,7 +169,7 @@ def main(arguments: list[str] | None = None) -> int:
             closing.callback(os.close, connection)
             log = Log(path=given.log, debugging=given.debug)
             owned.callback(log.close)
-            device = open_chosen(given, lambda: open_hca(VfioBus()), wait=False)
+            device = open_chosen(given, lambda: open_hca(open_bus()), wait=False)
             host = host_of(device, given.ip, log)
             owned.callback(host.close)
             file = ControlFile(connection, NAME, KrpingCommands(host))

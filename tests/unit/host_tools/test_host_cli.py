@@ -116,24 +116,24 @@ def test_side_reads_the_last_line() -> None:
     stats = {"name": "1-mlx4_0", **counts}
     counts = {"iterations": 3, "validated": 3}
     result = {"ok": True, "stats": stats, **counts, "us_per_iteration": None}
-    side = Side.read("a", 0, "[ 1.0] log line\n" + json.dumps(result))
+    side = Side.read("guest a", 0, "[ 1.0] log line\n" + json.dumps(result))
     assert side.line == "1-mlx4_0 48 3 16 1 0 0 0 0"
     assert side.output == "[ 1.0] log line"
     for wrong in ({"stats": 7}, {"validated": "3"}, {"us_per_iteration": [1]}, {"iterations": "3"}):
         with pytest.raises(LabError, match="guest a: krping printed no result that makes sense"):
-            Side.read("a", 0, json.dumps(result | wrong))
+            Side.read("guest a", 0, json.dumps(result | wrong))
 
 
 def test_side_that_never_ran() -> None:
     text = json.dumps({"ok": False, "stats": {}, "error": "cannot open the HCA: no such device"})
     with pytest.raises(LabError, match="guest a: krping: cannot open the HCA"):
-        Side.read("a", 1, text)
+        Side.read("guest a", 1, text)
 
 
 @pytest.mark.parametrize("text", ["", "Traceback\nValueError: 3", "{}", "[]"])
 def test_side_without_a_result(text: str) -> None:
     with pytest.raises(LabError, match="guest b: krping ended with status 9"):
-        Side.read("b", 9, text)
+        Side.read("guest b", 9, text)
 
 
 def test_qemu_arguments() -> None:

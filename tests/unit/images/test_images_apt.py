@@ -212,9 +212,9 @@ def test_neither_root_nor_sudo_is_one_line(tmp_path: Path, monkeypatch: pytest.M
 
 def test_krping_asks_for_fewer_packages_than_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     used = host.Need("used", "", lambda: False)
-    tests = host.Need("tests", "", lambda: False, in_use=False)
+    tests = host.Need("tests", "", lambda: False, host.Use.WORK)
     monkeypatch.setattr(host, "NEEDS", (used, tests))
-    assert (host.missing(in_use=True), host.missing()) == ([used], [used, tests])
+    assert (host.missing(host.Use.GUESTS), host.missing()) == ([used], [used, tests])
 
 
 def test_packages_without_network_are_one_line(

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from bluebridge.guest.connections import open_connections
-from bluebridge.guest.drivers.bus.vfio import VfioBus, find_device
+from bluebridge.guest.drivers.bus.machine import find_hca, open_bus
 from bluebridge.guest.protocols.cm import CmEvent, ConnectionManager
 from bluebridge.guest.protocols.cm.interface import CmEvents
 from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS
@@ -73,7 +73,7 @@ def parse_interface(word: str) -> InterfaceWords:
     prefix = address.network.prefixlen if "/" in match["address"] else 24
     if ntrdma:
         return InterfaceWords("", 1, str(address.ip), prefix, match["back_end"] or BACK_END)
-    function = match["function"] or find_device()
+    function = match["function"] or find_hca()
     if function.count(":") == 1:
         function = f"0000:{function}"
     return InterfaceWords(function, int(match["port"] or 1), str(address.ip), prefix)
@@ -179,7 +179,7 @@ def _check_together(words: Sequence[InterfaceWords]) -> None:
 def _open(word: InterfaceWords, wait: bool) -> Device:
     if word.back_end:
         return open_ntrdma(word.back_end, wait)
-    return open_device(VfioBus(word.function), vectors=VECTORS)
+    return open_device(open_bus(word.function), vectors=VECTORS)
 
 
 def open_interface(
