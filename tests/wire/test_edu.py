@@ -17,7 +17,7 @@ import pytest
 from bluebridge.host_tools.vfio_user.client import Client, eventfds
 from bluebridge.host_tools.vfio_user.connection import CONFIG, INTX, MSI, IrqFlag
 from tests.wire.conftest import StartServer
-from tests.wire.server import ROOT, ServerProcess
+from tests.wire.server import ROOT, ServerProcess, serving
 
 MODULE = "bluebridge.device.pyvfio_user.samples.edu"
 BAR0 = 0
@@ -26,14 +26,15 @@ GUEST = 0x100000
 SOURCE, DESTINATION, COUNT, COMMAND = 0x80, 0x88, 0x90, 0x98
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "edu"
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("edu") / "edu"
 
 
-@pytest.fixture
-def server(start_server: StartServer, path: Path) -> ServerProcess:
-    return start_server(MODULE, str(path))
+@pytest.fixture(scope="module")
+def server(path: Path) -> Iterator[ServerProcess]:
+    with serving(MODULE, [str(path)], path.with_suffix(".log")) as server:
+        yield server
 
 
 @pytest.fixture
@@ -181,12 +182,14 @@ def test_next_client_finds_a_fresh_device(server: ServerProcess, path: Path) -> 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_end_it_and_remove_the_socket(
-    edu: Client, server: ServerProcess, path: Path, number: signal.Signals
+    start_server: StartServer, tmp_path: Path, number: signal.Signals
 ) -> None:
-    edu.read32(BAR0, 0)
-    server.process.send_signal(number)
-    assert server.process.wait(10) == 0
-    assert not path.exists()
+    server = start_server(MODULE, str(tmp_path / "edu"))
+    with Client(tmp_path / "edu") as edu:
+        edu.read32(BAR0, 0)
+        server.process.send_signal(number)
+        assert server.process.wait(10) == 0
+    assert not (tmp_path / "edu").exists()
 
 
 def test_a_second_server_is_refused_in_one_line(server: ServerProcess, path: Path) -> None:
@@ -204,9 +207,10 @@ def test_a_second_server_is_refused_in_one_line(server: ServerProcess, path: Pat
 
 
 def test_the_socket_of_a_killed_server_is_replaced(
-    server: ServerProcess, path: Path, start_server: StartServer
+    tmp_path: Path, start_server: StartServer
 ) -> None:
-    server.kill()
+    path = tmp_path / "edu"
+    start_server(MODULE, str(path)).kill()
     assert path.exists()
     start_server(MODULE, str(path))
     with Client(path) as edu:

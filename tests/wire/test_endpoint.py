@@ -19,21 +19,21 @@ from bluebridge.device.layout.mlx4.flash import CHIP_CONNECTX3, CHIP_OFFSET
 from bluebridge.host_tools.vfio_user.client import Client
 from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX
 from tests.wire.conftest import StartServer
-from tests.wire.server import ROOT, ServerProcess
+from tests.wire.server import ROOT, ServerProcess, serving
 
 CONTROL = bar0.HCR_BASE + 0x18
 
 
-@pytest.fixture
-def socket(tmp_path: Path) -> Path:
-    return tmp_path / "a.sock"
+@pytest.fixture(scope="module")
+def socket(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("endpoint") / "a.sock"
 
 
-@pytest.fixture
-def server(start_server: StartServer, socket: Path, tmp_path: Path) -> ServerProcess:
-    return start_server(
-        "device", "--hca", f"name=a,socket={socket}", "--log", str(tmp_path / "bus")
-    )
+@pytest.fixture(scope="module")
+def server(socket: Path) -> Iterator[ServerProcess]:
+    words = ("--hca", f"name=a,socket={socket}")
+    with serving("bluebridge.device", words, socket.with_suffix(".log")) as server:
+        yield server
 
 
 @pytest.fixture
@@ -138,11 +138,18 @@ def test_a_mailbox_in_no_memory_fails_the_command_not_the_server(client: Client)
     assert control >> 24 == 0x03  # BAD_PARAM
 
 
-def test_the_log_tells_each_access(server: ServerProcess, client: Client, tmp_path: Path) -> None:
-    client.write(2, 0x80014, uar.send_doorbell(0x41).to_bytes(4, "big"))
-    client.read(0, bar0.OWNERSHIP_OFFSET, 4)
-    client.close()
-    server.terminate()
+def test_the_log_tells_each_access_and_the_socket_goes_with_the_server(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    socket = tmp_path / "a.sock"
+    words = ("--hca", f"name=a,socket={socket}", "--log", str(tmp_path / "bus"))
+    server = start_server("bluebridge.device", *words)
+    assert stat.S_IMODE(os.stat(socket).st_mode) == 0o600
+    with Client(socket) as client:
+        client.write(2, 0x80014, uar.send_doorbell(0x41).to_bytes(4, "big"))
+        client.read(0, bar0.OWNERSHIP_OFFSET, 4)
+    assert server.terminate() == 0
+    assert not socket.exists()
     events = [event for event in LogReader(tmp_path / "bus") if event.kind <= Kind.MMIO_WRITE]
     assert [(event.kind, event.bar, event.address) for event in events] == [
         (Kind.MMIO_WRITE, 2, 0x80014),
@@ -151,20 +158,12 @@ def test_the_log_tells_each_access(server: ServerProcess, client: Client, tmp_pa
     assert events[0].data == bytes((0, 0, 0x41, 0))
 
 
-def test_the_socket_is_private_and_goes_with_the_server(
-    server: ServerProcess, socket: Path
-) -> None:
-    assert stat.S_IMODE(os.stat(socket).st_mode) == 0o600
-    assert server.terminate() == 0
-    assert not socket.exists()
-
-
-def test_the_socket_of_a_dead_server_is_replaced(
-    server: ServerProcess, socket: Path, start_server: StartServer
-) -> None:
-    server.kill()
+def test_the_socket_of_a_dead_server_is_replaced(start_server: StartServer, tmp_path: Path) -> None:
+    socket = tmp_path / "a.sock"
+    words = ("bluebridge.device", "--hca", f"name=a,socket={socket}")
+    start_server(*words).kill()
     assert socket.exists()
-    start_server("bluebridge.device", "--hca", f"name=a,socket={socket}")
+    start_server(*words)
     with Client(socket) as client:
         assert client.alive()
 

@@ -17,20 +17,27 @@ from bluebridge.host_tools.vfio_user.client import Client, eventfds, sealed_memo
 from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX, IrqFlag
 from tests.wire.conftest import StartServer
 from tests.wire.probe_device import VECTORS
-from tests.wire.server import ServerProcess
+from tests.wire.server import ServerProcess, serving
 
 BAR0, BAR1, BAR2, BAR3 = 0, 1, 2, 3
 GUEST = 0x1_0000_0000
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "probe"
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("probe") / "probe"
+
+
+@pytest.fixture(scope="module")
+def server(path: Path) -> Iterator[ServerProcess]:
+    with serving("tests.wire.probe_device", [str(path)], path.with_suffix(".log")) as server:
+        yield server
 
 
 @pytest.fixture
-def server(start_server: StartServer, path: Path) -> ServerProcess:
-    return start_server("tests.wire.probe_device", str(path))
+def alone(start_server: StartServer, tmp_path: Path) -> ServerProcess:
+    """A server of this test's own, whose socket is `tmp_path / "probe"`."""
+    return start_server("tests.wire.probe_device", str(tmp_path / "probe"))
 
 
 @pytest.fixture
@@ -91,22 +98,24 @@ def test_regions_without_access(probe: Client) -> None:
     probe.read(BAR3, 0, 4, expect=errno.EINVAL)
 
 
-def test_exceptions_fail_the_access_and_no_more(probe: Client, server: ServerProcess) -> None:
-    probe.read(BAR0, 0x14, 4, expect=errno.EIO)
-    probe.write(BAR0, 0x14, bytes(4), expect=errno.EIO)
-    probe.read(BAR0, 0x18, 4, expect=errno.ENODEV)
-    probe.read(BAR0, 0x1C, 4, expect=errno.EIO)
-    assert probe.read32(BAR0, 0x10) == 3
-    log = server.text()
+def test_exceptions_fail_the_access_and_no_more(alone: ServerProcess, tmp_path: Path) -> None:
+    with Client(tmp_path / "probe") as probe:
+        probe.read(BAR0, 0x14, 4, expect=errno.EIO)
+        probe.write(BAR0, 0x14, bytes(4), expect=errno.EIO)
+        probe.read(BAR0, 0x18, 4, expect=errno.ENODEV)
+        probe.read(BAR0, 0x1C, 4, expect=errno.EIO)
+        assert probe.read32(BAR0, 0x10) == 3
+    log = alone.text()
     assert log.count("Traceback") == 4
     assert "KeyError: 'as requested'" in log and "in misbehave" in log
 
 
-def test_a_flood_of_failures_does_not_flood_the_log(probe: Client, server: ServerProcess) -> None:
-    for _ in range(1000):
-        probe.write(BAR0, 0x14, bytes(4), posted=True)
-    assert probe.read32(BAR0, 0x10) == 1000
-    assert 90 < server.text().count("Traceback") < 120
+def test_a_flood_of_failures_does_not_flood_the_log(alone: ServerProcess, tmp_path: Path) -> None:
+    with Client(tmp_path / "probe") as probe:
+        for _ in range(1000):
+            probe.write(BAR0, 0x14, bytes(4), posted=True)
+        assert probe.read32(BAR0, 0x10) == 1000
+    assert 90 < alone.text().count("Traceback") < 120
 
 
 def test_posted_writes_arrive_in_order_and_at_once(probe: Client) -> None:
@@ -207,11 +216,12 @@ def test_interrupt_masking_is_reported(probe: Client) -> None:
 
 def test_reset_and_loss_are_told_apart(server: ServerProcess, path: Path) -> None:
     with Client(path) as probe:
+        resets, losses = probe.read32(BAR0, 0x04), probe.read32(BAR0, 0x08)
         probe.reset()
         probe.reset()
-        assert (probe.read32(BAR0, 0x04), probe.read32(BAR0, 0x08)) == (2, 0)
+        assert (probe.read32(BAR0, 0x04), probe.read32(BAR0, 0x08)) == (resets + 2, losses)
     with Client(path) as probe:
-        assert (probe.read32(BAR0, 0x04), probe.read32(BAR0, 0x08)) == (2, 1)
+        assert (probe.read32(BAR0, 0x04), probe.read32(BAR0, 0x08)) == (resets + 2, losses + 1)
 
 
 def test_fifty_clients_one_after_the_other(server: ServerProcess, path: Path) -> None:
@@ -245,6 +255,7 @@ def test_clients_are_served_again_after_a_lack_of_descriptors(
     server: ServerProcess, path: Path
 ) -> None:
     """Wherever in a client's introduction the last descriptor was used."""
+    before = len(server.text())
     soft, hard = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
     files = server.open_files()
     served = []
@@ -258,8 +269,9 @@ def test_clients_are_served_again_after_a_lack_of_descriptors(
     with Client(path) as probe:
         assert probe.alive()
     assert server.has_open(files)
-    assert server.text().count("turned a client away: Too many open files") >= 8 - len(served)
-    assert "Traceback" not in server.text()
+    said = server.text()[before:]
+    assert said.count("turned a client away: Too many open files") >= 8 - len(served)
+    assert "Traceback" not in said
 
 
 def test_the_next_client_need_not_wait_for_the_servers_notice(
