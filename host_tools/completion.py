@@ -13,8 +13,8 @@ import argcomplete
 import argcomplete.completers
 from argcomplete.shell_integration import shellcode
 
+from bluebridge.device.buslog.marks import marked
 from bluebridge.device.buslog.reader import Filter, LogReader
-from bluebridge.device.buslog.record import MARK
 from bluebridge.device.fabric import fault_words
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.faults import BY_NAME
@@ -104,8 +104,7 @@ def _marks(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[st
     if not folders:
         return []
     notes = LogReader(folders[-1]).events(Filter(kinds=frozenset((Kind.NOTE,))))
-    head = MARK.decode()
-    return list({e.text.removeprefix(head): None for e in notes if e.text.startswith(head)})
+    return list({text: None for each in notes if (text := marked(each)) is not None})
 
 
 def _faults(**_: object) -> list[str]:

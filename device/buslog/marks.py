@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from bluebridge.device.buslog.reader import Event, Filter, LogError, LogReader
-from bluebridge.device.buslog.record import MARK
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import MARKS
 from bluebridge.printable import printable
 
-_PREFIX: Final = MARK.decode()
 MAX_TEXT: Final = 1000
 """Characters of a mark, and of the reason for which a log is stopped, at most."""
 _SHOWN: Final = 10
@@ -17,16 +16,9 @@ _SHOWN: Final = 10
 _NOTES: Final = Filter(frozenset((Kind.NOTE,)))
 
 
-def mark_text(text: str) -> str:
-    """Return the text of the note that represents the mark `text`."""
-    return _PREFIX + text
-
-
 def marked(event: Event) -> str | None:
     """Return the text of the mark that an event is, None for any other event."""
-    if event.kind is not Kind.NOTE or not event.text.startswith(_PREFIX):
-        return None
-    return event.text.removeprefix(_PREFIX)
+    return event.values["text"] if event.fact in MARKS else None
 
 
 def find_mark(reader: LogReader, text: str, after: int = -1) -> Event:

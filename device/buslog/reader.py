@@ -13,15 +13,14 @@ from typing import Any, BinaryIO, Final, TypeVar
 from bluebridge.device.buslog.positions import SegmentPosition, about_last, positions
 from bluebridge.device.buslog.record import (
     INDEX_EVERY,
-    MARK,
-    MARK_OF_PAIR,
     META_NAME,
     MOST_CAPTURE,
     RECORD,
     TEXT_KINDS,
     host_of,
 )
-from bluebridge.device.layout.buslog import READABLE, VERSION, Kind, What
+from bluebridge.device.layout.buslog import VERSION, Kind, What
+from bluebridge.device.layout.events import Fact, Told, Values
 from bluebridge.printable import printable
 
 MMIO = frozenset((Kind.MMIO_READ, Kind.MMIO_WRITE))
@@ -103,9 +102,33 @@ class Event:
     work: int = 0
 
     @property
+    def fact(self) -> Fact | None:
+        """The fact that the device told; None for transfers."""
+        return _FACTS.get(self.bar) if self.kind in TEXT_KINDS else None
+
+    @property
+    def values(self) -> Values:
+        """The values of the fact's fields, texts printable; none for transfers."""
+        told = self.told
+        return {} if told is None else told.values
+
+    @property
+    def told(self) -> Told | None:
+        """The fact with its values; None for transfers."""
+        fact = self.fact
+        if fact is None:
+            return None
+        values = fact.unpack(self.data)
+        shown = {name: printable(values[name]) for name, form in fact.fields.items() if form.text}
+        return Told(fact, values | shown)
+
+    @property
     def text(self) -> str:
-        """The line of text of an event of one of `TEXT_KINDS`; empty for transfers."""
-        return printable(self.data) if self.kind in TEXT_KINDS else ""
+        """The fact in a line of words; empty for transfers."""
+        told = self.told
+        if told is None:
+            return printable(self.data) if self.kind in TEXT_KINDS else ""
+        return told.text
 
 
 Head = tuple[int, int, int, int, int]
@@ -132,7 +155,7 @@ class LogReader:
         self._read = 0  # number of the event that is read next
         self._taken = 0
         self._when = 0
-        if version not in READABLE:
+        if version != VERSION:
             raise LogError(
                 f"{folder} is a bus log of version {version}, this is a reader of {VERSION}: "
                 "use the bluebridge that wrote it"
@@ -276,13 +299,15 @@ class LogReader:
             if position + size + kept > end:
                 break
             position += size
+            if kind in _TELLING and not _is_sound(kind, bar, data[position : position + kept]):
+                raise LogError(f"{path} is damaged before byte {offset + position + kept}")
             if only is None or (
                 kind in only.kinds
                 and (
                     device in only.devices
                     or (
                         kind == _NOTE
-                        and _is_mark(data[position : position + kept], bar, device, only)
+                        and (bar == _MARK or (bar == _GUEST_MARK and device in only.beside))
                     )
                 )
                 and bar in only.bars
@@ -336,14 +361,25 @@ _HEAD: Final = Struct("<QBB14xII8x")
 _KIND_AND_KEPT: Final = Struct("<9xB18xI8x")
 """The fields of `RECORD` for kind and number of captured bytes."""
 _NOTE: Final = int(Kind.NOTE)
+_MARK: Final[int] = Fact.MARK.value
+_GUEST_MARK: Final[int] = Fact.GUEST_MARK.value
 _NO_KINDS: set[int] = set()
+_TELLING: Final = frozenset(map(int, TEXT_KINDS))
+_FACTS: Final = {fact.value: fact for fact in Fact}
 _KINDS: Final = {int(kind): kind for kind in Kind}
 _WHATS: Final = {int(what): what for what in What}
 
 
-def _is_mark(data: bytes, scope: int, device: int, only: RawFilter) -> bool:
-    """Return whether a note is a mark of the pair, or of the guest with the wanted device."""
-    return data.startswith(MARK) and (scope == MARK_OF_PAIR or device in only.beside)
+def _is_sound(kind: int, number: int, data: bytes) -> bool:
+    """Return whether the record of a fact can be read."""
+    fact = _FACTS.get(number)
+    if fact is None or fact.kind != kind:
+        return not number and kind != Kind.COMMAND
+    try:
+        fact.unpack(data)
+    except ValueError:
+        return False
+    return True
 
 
 def _locate(folder: Path) -> Path:

@@ -10,8 +10,8 @@ from bluebridge.device.layout.buslog import Kind
 RECORD: Final = struct.Struct("<QBBBBIQIIQ")
 """The head of a record.
 
-Its fields are monotonic ns, device, kind, BAR, what, object, address, length, number of captured
-bytes after the head, and `work`.
+Its fields are monotonic ns, device, kind, BAR or number of a fact, what, object, address, length,
+number of captured bytes after the head, and `work`.
 """
 
 HEAD: Final = struct.Struct("<BBBxIIIII")
@@ -30,15 +30,7 @@ queue counted since RESET; it is 0 for none.
 TEXT_KINDS: Final = frozenset(
     (Kind.COMMAND, Kind.NOTE, Kind.RESET, Kind.FAULT, Kind.LINK, Kind.CONTROL)
 )
-"""Kinds of events whose data is a line of text."""
-
-MARK: Final = b"mark: "
-"""The text with which a note begins that is a mark."""
-MARK_OF_PAIR, MARK_OF_GUEST = 0, 1
-"""Values of `BAR` in the record of a mark: it belongs to the whole pair, or to a guest.
-
-The guest is that of the device in the record.
-"""
+"""Kinds of events that are facts (device/layout/events.py): the data are the values."""
 
 INDEX: Final = struct.Struct("<QQQ")
 """An entry of a segment's index: number, monotonic ns and file offset of an event."""

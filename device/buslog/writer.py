@@ -21,7 +21,8 @@ from bluebridge.device.buslog.segments import (
     Batch,
     Segments,
 )
-from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.events import Fact, Value
 from bluebridge.device.pieces import Run
 from bluebridge.device.throttle import Throttle
 from bluebridge.hot_modules import DEVICE
@@ -33,7 +34,6 @@ BATCH_BYTES: Final = 1 << 16
 
 Data = bytes | bytearray | memoryview
 _OTHER: Final = int(What.OTHER)
-_NOTE: Final = int(Kind.NOTE)
 
 
 class EventLog:
@@ -105,6 +105,13 @@ class EventLog:
         records = self._records
         records.event(device, kind, bar, what, obj, address, length, self.work, data)
         self._noted(records)
+
+    def tell(self, device: int, fact: Fact, **values: Value) -> None:
+        """Record what a device tells; a field of the fact that is not given is 0 or empty."""
+        if not self.stopped:
+            data = fact.pack(values)
+            obj = int(values[fact.object]) if fact.object else 0
+            self.keep(device, fact.kind, fact.value, 0, len(data), data, _OTHER, obj)
 
     def transfers(
         self,
@@ -195,10 +202,9 @@ class EventLog:
         """Record how many events are missing in front of the next one."""
         self._lost += count - self._loss_notes
         self._loss_notes = 1
-        text = f"the disk is too slow: {self._lost} events are missing so far"
         if self._losses.admits():
-            log.warning("bus log: %s", text)
-        self.record(0, _NOTE, 0, 0, len(text), text.encode())
+            log.warning("bus log: the disk is too slow, %d events are missing so far", self._lost)
+        self.tell(0, Fact.EVENTS_LOST, count=self._lost)
 
     def flush(self) -> None:
         """Write all collected events."""
@@ -229,8 +235,7 @@ class EventLog:
         if self.stopped or segments is None:
             return False
         self.work = 0
-        text = f"the log was stopped: {why}".encode()
-        self.record(0, _NOTE, 0, 0, len(text), text)
+        self.tell(0, Fact.LOG_STOPPED, why=why)
         self.flush()
         self.stopped = True
         segments.stop(why)

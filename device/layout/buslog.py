@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-VERSION = 4
-READABLE = (3, VERSION)
-"""Versions of logs that can be read; version 3 has no events of the kinds LINK and CONTROL."""
+VERSION = 5
+"""The version of logs that are written and read."""
 
 
 class Kind(IntEnum):

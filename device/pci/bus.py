@@ -8,6 +8,7 @@ from typing import Protocol
 
 from bluebridge.device import pieces
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact, Value
 
 Run = pieces.Run
 
@@ -93,6 +94,9 @@ class HostBus(Protocol):
 
     def note(self, kind: Kind, text: str, address: int = 0, obj: int = 0) -> None:
         """Log a line of text: a command, a NAK, a retry."""
+
+    def tell(self, fact: Fact, **values: Value) -> None:
+        """Log a fact with the values of its fields; those that are not given are 0 or empty."""
 
     def concern(self, qpn: int, index: int) -> None:
         """Attribute the following log events to the send work request `index` of queue pair `qpn`.

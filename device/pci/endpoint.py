@@ -16,6 +16,7 @@ from bluebridge.device.buslog.packing import WINDOW_CAPTURE
 from bluebridge.device.buslog.record import INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact, Value
 from bluebridge.device.pci import collector
 from bluebridge.device.pci.bus import DmaError, Model, Presence, Run
 from bluebridge.device.pci.config_space import (
@@ -275,6 +276,9 @@ class Endpoint:
     def note(self, kind: Kind, text: str, address: int = 0, obj: int = 0) -> None:
         data = text.encode()
         self._events.record(self._device, kind, 0, address, len(data), data, What.OTHER, obj)
+
+    def tell(self, fact: Fact, **values: Value) -> None:
+        self._events.tell(self._device, fact, **values)
 
     def concern(self, qpn: int, index: int) -> None:
         self._events.work = self._work | qpn << WORK_QPN_SHIFT | index & INDEX_MASK

@@ -35,13 +35,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-from bluebridge.device.buslog.marks import MAX_TEXT, mark_text
-from bluebridge.device.buslog.record import MARK_OF_GUEST, MARK_OF_PAIR
+from bluebridge.device.buslog.marks import MAX_TEXT
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.fault_words import ACTIONS, DRIVEN, UNDRIVEN
 from bluebridge.device.fabric.faults.parse import rule_of
 from bluebridge.device.fabric.faults.stage import FaultRules
-from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.server.named_faults import GuestBridge, NamedFaultCommands, fail
@@ -124,17 +123,16 @@ class ControlCommands:
         if not words or words[0] not in self._words:
             return [f"error: {line.strip()[:_SHOWN]!r} is none of {', '.join(self._words)}"]
         changes = words[0] in CHANGES
-        text = " ".join(words)
         action, form, least, most = self._words[words[0]]
         try:
             if changes:
-                self._note(words, text)
+                self._log_order(words)
             if not least <= len(words) - 1 <= most:
                 raise ValueError(f"write: {words[0]} {form}".rstrip())
             return [*action(words[1:]), self._done(changes)]
         except (ValueError, OSError) as error:
             if changes:
-                self._note(words, f"{text}: refused: {error}")
+                self._log_order(words, str(error))
             return [f"error: {error}"]
 
     def _done(self, changes: bool) -> str:
@@ -142,8 +140,8 @@ class ControlCommands:
         why = self._events.missing(_WRITTEN_SECONDS) if changes and self._events.active else ""
         return f"{OK}: the order is {_UNRECORDED}: {why}" if why else OK
 
-    def _note(self, words: Sequence[str], text: str) -> None:
-        """Note a line under the HCA that it names, by a rule's number perhaps, else the first."""
+    def _log_order(self, words: Sequence[str], error: str = "") -> None:
+        """Log a line under the HCA that it names, by a rule's number perhaps, else the first."""
         events = self._events
         if not events.active:
             return
@@ -154,9 +152,8 @@ class ControlCommands:
         name = name.partition("/")[0]
         if name not in self._hcas and name not in self._nics:
             name = next(iter(self._hcas), "")
-        data = text.encode()
         events.work = 0
-        events.record(events.device(name), int(Kind.CONTROL), 0, 0, len(data), data)
+        events.tell(events.device(name), Fact.CONTROL, line=" ".join(words), error=error)
 
     # -- adapters and their ports -------------------------------------------------------------
 
@@ -224,16 +221,15 @@ class ControlCommands:
         self._check_active()
         if self._events.stopped:
             raise ValueError("the log has been stopped: `bluebridge ps` says why")
-        device, scope = 0, MARK_OF_PAIR
+        device, mark = 0, Fact.MARK
         functions = self._events.functions_of(words[0][1:]) if words[0].startswith("@") else []
         if functions:
-            device, scope = self._events.device(functions[0]), MARK_OF_GUEST
+            device, mark = self._events.device(functions[0]), Fact.GUEST_MARK
             words = words[1:]
         if not words:
             raise ValueError("write: mark TEXT")
-        text = mark_text(_bounded(words)).encode()
         self._events.work = 0
-        self._events.record(device, Kind.NOTE, scope, 0, len(text), text)
+        self._events.tell(device, mark, text=_bounded(words))
         if why := self._events.missing(_WRITTEN_SECONDS):
             raise ValueError(f"the mark is {_UNRECORDED}: {why}")
         return []

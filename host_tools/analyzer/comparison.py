@@ -13,6 +13,7 @@ from typing import Final
 
 from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact, Values
 from bluebridge.host_tools.analyzer import rtrs
 from bluebridge.host_tools.analyzer.event_lines import KINDS, Describe, narrow_line
 from bluebridge.host_tools.analyzer.ntrdma import decoder as ntrdma
@@ -25,7 +26,6 @@ LEAST_LARGE: Final = 0x10000
 CHOSEN: Final = frozenset(("psn", "tid", "rkey", "lkey", "key", "path", "session", "mkey"))
 """Fields whose numbers are chosen anew in each run, even if they are small."""
 _NUMBER: Final = re.compile(r"(?:([A-Za-z_]+)=)?0x([0-9a-f]+)")
-_TIME: Final = re.compile(r"\b\d+(?:\.\d+)? (?:us|ms|s)\b")
 _DMA: Final = KINDS["dma"] | KINDS["wire"] | KINDS["blueflame"]
 _GROUPS: Final = {kind: name for name, kinds in KINDS.items() for kind in kinds if kind not in _DMA}
 
@@ -55,18 +55,26 @@ class Comparable:
 
     def line(self, event: Event, words: Describe) -> str:
         """Return the line of an event without time, place in memory and data."""
-        text = _TIME.sub("", words(event)) if event.kind is Kind.COMMAND else words(event)
-        text = f"{event.kind.name} {self.text(text)}"
+        fact = event.fact
+        if fact is not None:
+            return " ".join((fact.name, *self._values(fact, event.values)))
+        text = f"{event.kind.name} {self.text(words(event))}"
         return f"{text} [{event.length}]" if event.what not in _SCATTERED else text
+
+    def _values(self, fact: Fact, values: Values) -> Iterator[str]:
+        for name, form in fact.fields.items():
+            if form.text:
+                yield self.text(values[name])
+            elif not form.varies:
+                yield self._number(name, f"{values[name]:x}")
 
     def text(self, text: str) -> str:
         """Return a text with the order of appearance in place of each chosen number."""
-        return _NUMBER.sub(self._number, text)
+        return _NUMBER.sub(lambda found: self._number(found[1] or "", found[2]), text)
 
-    def _number(self, found: re.Match[str]) -> str:
-        name, digits = found[1] or "", found[2]
+    def _number(self, name: str, digits: str) -> str:
         if int(digits, 16) < LEAST_LARGE and name not in CHOSEN:
-            return found[0]
+            return f"{name}=0x{digits}" if name else f"0x{digits}"
         number = self._known.setdefault((name, digits), len(self._known) + 1)
         return f"{name}=#{number}" if name else f"#{number}"
 

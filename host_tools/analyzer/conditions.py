@@ -80,7 +80,7 @@ def _opcode(event: Event) -> list[Value]:
     """Return the operation of a message, an entry of a queue or a firmware command."""
     name = ""
     if event.kind is Kind.COMMAND:
-        return [event.text.partition(" ")[0]]
+        return [event.values["name"]]
     if event.kind is Kind.WIRE and event.what is What.REQUEST and len(event.data) >= HEAD.size:
         code = HEAD.unpack_from(event.data)[_OP_AT]
         name = next((each.name for each in Op if each == code), "")
@@ -120,6 +120,12 @@ def values(event: Event, name: str, words: Describe) -> Iterator[list[Value]]:
         return
     if name == "opcode" and (found := _opcode(event)):
         yield found
+    fact = event.fact
+    if fact is not None:
+        if name in fact.fields:
+            value = event.values[name]
+            yield [value, fact.fields[name].shown(value)]
+        return
     for field, text in _PAIR.findall(words(event)):
         if field.rpartition(".")[2] == name or field == name:
             yield [read(text)]

@@ -102,7 +102,10 @@ def json_line(event: Event, *, decoded: bool = True, words: Describe = decode) -
         row["bar"] = event.bar
     if event.kind in KINDS["dma"] | KINDS["wire"] | KINDS["blueflame"] | KINDS["fault"]:
         row |= {"what": event.what.name.lower(), "obj": event.obj}
-    if event.text:
+    told = event.told
+    if told is not None:
+        row |= {"fact": told.fact.name.lower(), "text": told.text, "values": told.values}
+    elif event.text:
         row["text"] = event.text
     else:
         row["data"] = event.data.hex()

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Final
 
 from bluebridge.device.layout import ibverbs
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.fields import RegisterBlock
 from bluebridge.device.layout.net.roce import BthOpcode, Syndrome
 from bluebridge.device.layout.reference import tables
@@ -42,6 +43,7 @@ _TABLES: Final = (
 def of_tables() -> frozenset[str]:
     """Return the fields that lines have by the names in tables: of registers, events, packets."""
     found = {part.name for register in REGISTERS for part in register.fields}
+    found |= {name for fact in Fact for name in fact.fields}
     for module, _, own in tables():
         if not module.startswith(_TABLES):
             continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from bluebridge.device.buslog.reader import Event
@@ -12,14 +11,11 @@ from bluebridge.host_tools.analyzer.transaction import OK
 
 POLLED: Final = ("DUMP_ETH_STATS", "MAD_IFC", "NOP", "QUERY_IF_STAT", "QUERY_PORT")
 """The commands by which a driver reads counters and the states of its ports."""
-_STATUS: Final = re.compile(r" ([A-Z][A-Z_]+) \d+ us(?::|$)")
-"""Matches the status of a firmware command in its line."""
 
 
 def command_status(event: Event) -> str:
     """Return the name of a firmware command's status; empty for another event."""
-    found = _STATUS.search(event.text) if event.kind is Kind.COMMAND else None
-    return found[1] if found else ""
+    return event.values["status"] if event.kind is Kind.COMMAND else ""
 
 
 def completion_failure(event: Event) -> int | None:
@@ -38,4 +34,7 @@ def failed(event: Event) -> bool:
 
 def polling(event: Event) -> bool:
     """Return True for a command of `POLLED` that did not fail."""
-    return event.text.partition(" ")[0] in POLLED and command_status(event) == OK
+    if event.kind is not Kind.COMMAND:
+        return False
+    command = event.values
+    return command["name"] in POLLED and command["status"] == OK

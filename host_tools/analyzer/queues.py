@@ -11,13 +11,12 @@ list of their numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.buslog.record import INDEX_MASK, function_of
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.host_tools.analyzer.activity.commands import RECORD
+from bluebridge.device.layout.events import Values
 from bluebridge.host_tools.analyzer.devices.model import EventKind, PairContext
 from bluebridge.host_tools.analyzer.devices.registry import adapter_of, model_of
 from bluebridge.host_tools.analyzer.transaction import OK, Role
@@ -107,16 +106,16 @@ class Rings:
         if context is not None and (function, Role.WQE, qpn) in self.known:
             self._strides[function, qpn] = context.send_stride
 
-    def commanded(self, event: Event, words: Mapping[str, str], mailbox: bytes) -> None:
-        """Take a command that was carried out, by its words: it may make a ring, or move one."""
-        adapter, command, number = adapter_of(event.device), words["name"], int(words["in_mod"], 16)
+    def commanded(self, event: Event, command: Values, mailbox: bytes) -> None:
+        """Take a command that was carried out, by its values: it may make a ring, or move one."""
+        adapter, name, number = adapter_of(event.device), command["name"], command["in_mod"]
         function = function_of(event.device)
-        if command in adapter.made:
-            role, read = adapter.made[command]
+        if name in adapter.made:
+            role, read = adapter.made[name]
             found = read(mailbox)
             ring = Ring(0, 0, 0) if found is None else Ring(found.slots, 0, 0, *found[1:])
             self._put((function, role, number), ring)
-        elif (moved := adapter.resized.get((command, words["op_mod"]))) is not None:
+        elif (moved := adapter.resized.get((name, command["op_mod"]))) is not None:
             role, read = moved
             found, ring = read(mailbox), self.known.get((function, role, number), Ring())
             slots = 0 if found is None else found.slots
@@ -269,15 +268,15 @@ class Queues:
 
     def _command(self, event: Event) -> None:
         mailbox = self._mailboxes.pop(event.device, b"")
-        found = RECORD.fullmatch(event.text)
-        if found is None or found["status"] != OK:
+        command = event.values
+        if command["status"] != OK:
             return
         adapter = adapter_of(event.device)
-        known = adapter.transitions.get(found["name"])
+        known = adapter.transitions.get(command["name"])
         if known is None:
-            self.rings.commanded(event, found.groupdict(), mailbox)
+            self.rings.commanded(event, command, mailbox)
             return
-        queue = function_of(event.device), int(found["in_mod"], 16) & QPN_MASK
+        queue = function_of(event.device), command["in_mod"] & QPN_MASK
         pair = self.pairs.get(queue, _UNKNOWN)
         sources, target = known
         source = pair.state or (sources[0] if len(sources) == 1 else "")

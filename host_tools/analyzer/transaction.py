@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
+from bluebridge.device.layout.events import Told
+
 MAX_PAYLOAD = 256
 """Bytes of one write or completion at most (the study's figure 4.5); others are split."""
 MAX_READ = 512
@@ -74,8 +76,9 @@ class Transaction:
     `data` may be only the beginning of `length` bytes. `obj` is the number of the object (QPN, CQN,
     EQN). `remote`: on the peer's bus, not on that of the work request's poster. `repeated`: it is
     listed with an earlier work request, too, and counted there. `parent` is the index in
-    `Transfer.transactions` of its cause. `text` says more than the role. `taken`: it is in a
-    work request, or joined to a store that may be. `given`: it was given out in an activity.
+    `Transfer.transactions` of its cause. `text` says more than the role; `told` is a fact.
+    `taken`: it is in a work request, or joined to a store that may be. `given`: it was given out in
+    an activity.
     """
 
     number: int
@@ -97,6 +100,7 @@ class Transaction:
     parent: int | None = field(default=None)
     taken: bool = False
     given: bool = False
+    told: Told | None = field(default=None, compare=False)
 
     @property
     def on_bus(self) -> bool:

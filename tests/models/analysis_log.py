@@ -9,6 +9,7 @@ from bluebridge.device.buslog import wire
 from bluebridge.device.buslog.record import INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact, Value
 from bluebridge.device.layout.mlx4 import cqe, eqe, uar, wqe
 from bluebridge.device.layout.net.roce import Op, Syndrome
 from bluebridge.device.packets.message import RELIABLE
@@ -65,6 +66,20 @@ class Sender:
         """The log has a text: a command, a note, a fault."""
         self.host()
         self.log.record(A, kind, 0, 0, len(text), text.encode(), What.OTHER, 0)
+
+    def tell(self, fact: Fact, **values: Value) -> None:
+        """The device tells a fact."""
+        self.host()
+        self.log.tell(A, fact, **values)
+
+    def command(
+        self, name: str, status: str = "OK", *, in_mod: int = 1, op_mod: int = 0, reason: str = ""
+    ) -> None:
+        """A firmware command was carried out, or refused."""
+        self.tell(
+            Fact.COMMAND, name=name, op_mod=op_mod, in_mod=in_mod, status=status, us=9,
+            reason=reason,
+        )  # fmt: skip
 
     def fetch(self, entry: bytes) -> None:
         """The device reads an entry."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.uar import UAR_AREA_SIZE
 
 BAR2 = 0xFB_8000_0000
@@ -38,7 +39,7 @@ def bring_up(log: FileLog) -> None:
     _config_write(log, a, 0x06, b"\x10\x02")
     log.record(a, Kind.CONFIG_READ, 0, 0xE0, 64, bytes(range(64)))
     log.record(a, Kind.LINK, 0, 1, 2, b"up")
-    log.record(a, Kind.CONTROL, 0, 0, 8, b"link a 1")
+    log.tell(a, Fact.CONTROL, line="link a 1")
 
 
 def _config_write(log: FileLog, device: int, offset: int, data: bytes) -> None:
@@ -59,8 +60,7 @@ def adapter(log: FileLog, number: int) -> None:
     log.record(a, Kind.DMA_WRITE, 0, BUFFER + number, 1, b"\x80", What.OWNERSHIP, 0x80)
     log.record(a, Kind.DMA_WRITE, 0, 0x1000, 32, bytes(32), What.CQE, 0x80)
     log.record(a, Kind.IRQ, 0, 3, 0, b"")
-    text = "QUERY_FW op_mod=0 in_mod=0x0 OK 12 us"
-    log.record(a, Kind.COMMAND, 0, 4, len(text), text.encode(), What.OTHER, 4)
+    log.tell(a, Fact.COMMAND, name="QUERY_FW", status="OK", us=12)
 
 
 def _bridge(log: FileLog, number: int) -> None:

@@ -87,7 +87,7 @@ class RuleNode(Node):
     def attach(self, qpn: int, *headers: bytes, **control: int) -> int:
         """The same, which must succeed: the number of the rule."""
         status, number = self.try_attach(qpn, *headers, **control)
-        assert status == Status.OK, self.host.notes[-1]
+        assert status == Status.OK, self.host.told[-1]
         assert number
         return number
 

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from bluebridge.device import pieces
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact, Value, Values
 from bluebridge.device.pci.bus import Presence, Run
 from bluebridge.device.pci.memory import GuestMemory
 
@@ -33,6 +34,13 @@ class Event:
     data: bytes
     what: What
     obj: int
+
+
+class Told(NamedTuple):
+    """A fact that the device told, with its values."""
+
+    fact: Fact
+    values: Values
 
 
 @dataclass(order=True, slots=True)
@@ -63,12 +71,17 @@ class FakeHost:
         self.interrupts: list[int] = []
         self.presence = Presence.HERE
         self.notes: list[tuple[Kind, str, int]] = []
+        self.told: list[Told] = []
         self.events: list[Event] = []
         self.give_memory(base, size)
 
     @property
     def name(self) -> str:
         return self._name
+
+    def facts(self, fact: Fact) -> list[Values]:
+        """The values of all facts of a kind, in order."""
+        return [each.values for each in self.told if each.fact is fact]
 
     # -- the guest's side ---------------------------------------------------------------------
 
@@ -189,6 +202,9 @@ class FakeHost:
 
     def note(self, kind: Kind, text: str, address: int = 0, obj: int = 0) -> None:
         self.notes.append((kind, text, obj))
+
+    def tell(self, fact: Fact, **values: Value) -> None:
+        self.told.append(Told(fact, fact.unpack(fact.pack(values))))
 
     def concern(self, qpn: int, index: int) -> None:
         """The records have no place for it."""

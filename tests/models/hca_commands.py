@@ -109,7 +109,7 @@ class CommandDriver:
     ) -> int:
         """A command that must succeed: its immediate output."""
         status, value = self.try_command(opcode, data, modifier, op_modifier)
-        assert status == Status.OK, (Opcode(opcode).name, status, self.host.notes[-1])
+        assert status == Status.OK, (Opcode(opcode).name, status, self.host.told[-1])
         return value
 
     def query(
@@ -118,5 +118,5 @@ class CommandDriver:
         """A command that must succeed: its output mailbox."""
         self.host.poke(self.mailbox_out, bytes(4096))
         status, _ = self.try_command(opcode, data, modifier, op_modifier, out=True)
-        assert status == Status.OK, (Opcode(opcode).name, status, self.host.notes[-1])
+        assert status == Status.OK, (Opcode(opcode).name, status, self.host.told[-1])
         return self.host.peek(self.mailbox_out, 4096)

@@ -27,7 +27,7 @@ def command(
     if mailbox:
         size, record = len(mailbox), sender.log.record
         record(A, Kind.DMA_READ, 0, 0x600000, size, mailbox, What.MAILBOX_IN, Opcode[name])
-    sender.told(Kind.COMMAND, f"{name} op_mod={op_mod} in_mod={qpn:#x} in=0x600000 {status} 12 us")
+    sender.command(name, status, in_mod=qpn, op_mod=op_mod)
 
 
 def bring_up(sender: Sender, service: ServiceType = ServiceType.RC) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +15,6 @@ import pytest
 from bluebridge.compiled import PURE
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.buslog.record import META_NAME
-from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.pyvfio_user import Context, Library, LibraryError, load
 from bluebridge.device.pyvfio_user._library import SHIM, read_layout
 from bluebridge.guest.drivers.hca.context import open_hca
@@ -37,8 +35,7 @@ from tests.wire.server import serving
 
 ACCESS = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE | AccessFlags.REMOTE_READ
 PSN = 0xFFFFF0
-TEARDOWN = b"CLOSE_HCA"
-TOOK = re.compile(rb" \d+ us$")
+TEARDOWN = "CLOSE_HCA"
 SIZES = (0, 1, 8, 64, 100, 1024, 4096, 20000)
 PAGE = 4096
 PAGES = 300
@@ -59,14 +56,15 @@ def _session(folder: Path) -> list[tuple[object, ...]]:
     with serving("bluebridge.device", arguments, folder / "server.log"):
         _traffic(folder)
     reader = LogReader(folder / "log")
-    events = takewhile(lambda event: not event.data.startswith(TEARDOWN), reader)
+    events = takewhile(lambda event: event.values.get("name") != TEARDOWN, reader)
     return [_timeless(event) for event in events]
 
 
 def _timeless(event: Event) -> tuple[object, ...]:
     values = event.device, event.kind, event.bar, event.what, event.obj, event.address, event.work
-    if event.kind is Kind.COMMAND:
-        return *values, TOOK.sub(b"", event.data)
+    if event.fact is not None:
+        fields = event.fact.fields.items()
+        return *values, *(event.values[name] for name, form in fields if not form.varies)
     return *values, event.length, event.data
 
 

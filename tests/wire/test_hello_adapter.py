@@ -45,9 +45,9 @@ def test_it_says_hello_as_the_page_has_it(said: tuple[str, Path]) -> None:
 def test_the_page_names_its_commands_in_their_order(said: tuple[str, Path]) -> None:
     steps = re.findall(r"^\| [^|]+ \| ([^|]*) \| [^|]+ \|$", PAGE, re.MULTILINE)
     named = [name for step in steps for name in re.findall(r"`([A-Z0-9_]+)`", step)]
-    events = [event for event in LogReader(said[1]) if event.kind is Kind.COMMAND]
-    assert all(" OK " in event.text for event in events)
-    assert named == [name for name, _ in groupby(event.text.split()[0] for event in events)]
+    commands = [event.values for event in LogReader(said[1]) if event.kind is Kind.COMMAND]
+    assert {each["status"] for each in commands} == {"OK"}
+    assert named == [name for name, _ in groupby(each["name"] for each in commands)]
 
 
 def test_the_page_shows_the_last_step_as_it_was(said: tuple[str, Path]) -> None:

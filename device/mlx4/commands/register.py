@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Final
 
-from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.bar0 import (
     CATAS,
     CATAS_CODE_INJECTED,
@@ -261,11 +262,13 @@ class CommandRegister:
             raise CommandError(Status.BAD_PARAM, f"output mailbox: {error}") from error
 
     def _note(self, command: Command, status: Status, reason: str, microseconds: int) -> None:
-        name = name_of(command.opcode)
-        text = (
-            f"{name} op_mod={command.op_modifier} in_mod={command.in_modifier:#x} "
-            f"in={command.in_param:#x} {status.name} {microseconds} us"
-        )
-        self._adapter.bus.note(
-            Kind.COMMAND, f"{text}: {reason}" if reason else text, obj=command.opcode
+        self._adapter.bus.tell(
+            Fact.COMMAND,
+            name=name_of(command.opcode),
+            op_mod=command.op_modifier,
+            in_mod=command.in_modifier,
+            in_param=command.in_param,
+            status=status.name,
+            us=microseconds,
+            reason=reason,
         )

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from bluebridge.device.buslog.reader import Event
-from bluebridge.device.buslog.record import MARK, MARK_OF_PAIR, host_of
+from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import MARKS, Fact
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.transaction import Transaction, Transfer, tree_of
 
@@ -62,9 +63,10 @@ class Activity:
     @property
     def mark_of(self) -> str | None:
         """The guest that a mark belongs to: empty for the pair's, None for other activities."""
-        if self.kind is not ActivityKind.NOTE or not self.title.startswith(MARK.decode()):
+        told = self.transactions[0].told
+        if told is None or told.fact not in MARKS:
             return None
-        return "" if self.transactions[0].bar == MARK_OF_PAIR else host_of(self.device)
+        return "" if told.fact is Fact.MARK else host_of(self.device)
 
     def concerns(self, device: str) -> bool:
         """Return whether a device's list shows it: its own, marks of its guest and of the pair."""

@@ -7,11 +7,11 @@ entry with the command's token. Rules: Linux `mlx4/cmd.c: mlx4_cmd_post, mlx4_cm
 
 from __future__ import annotations
 
-import re
 from collections import deque
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Values
 from bluebridge.host_tools.analyzer.activity.activity import (
     Activity,
     ActivityKind,
@@ -22,11 +22,6 @@ from bluebridge.host_tools.analyzer.activity.activity import (
 from bluebridge.host_tools.analyzer.devices.model import CommandRegister
 from bluebridge.host_tools.analyzer.transaction import Tlp, Transaction
 
-RECORD = re.compile(
-    r"(?P<name>\S+) op_mod=(?P<op_mod>\S+) in_mod=(?P<in_mod>\S+) in=\S+ (?P<status>\S+) "
-    r"(?P<us>\d+) us(?:: (?P<reason>.*))?"
-)
-"""Matches the text of a record of `Kind.COMMAND` (device/mlx4/commands/register.py)."""
 MAX_READS = 64
 """Reads of the register that wait at most for the next command."""
 
@@ -94,7 +89,7 @@ class CommandActivities:
             place = self._activities.join(activity, event, one, self._go)
             self._record = place if place is not None else 0
             self._polled = not self._control & self._register.event
-        _describe(activity, event.text)
+        _describe(activity, event.values)
         self._done, self._last = activity, activity.number
         self._activities.open(activity, event.number)
 
@@ -181,16 +176,12 @@ class CommandActivities:
                 self._activities.complete(lone(event, one))
 
 
-def _describe(activity: Activity, text: str) -> None:
-    found = RECORD.fullmatch(text)
-    if found is None:
-        activity.title = text
-        return
-    activity.title = f"{found['name']} in_mod={found['in_mod']}"
-    activity.status = found["status"]
-    activity.notes.append(f"carried out in {found['us']} us")
-    if found["reason"]:
-        activity.notes.append(found["reason"])
+def _describe(activity: Activity, command: Values) -> None:
+    activity.title = f"{command['name']} in_mod={command['in_mod']:#x}"
+    activity.status = command["status"]
+    activity.notes.append(f"carried out in {command['us']} us")
+    if command["reason"]:
+        activity.notes.append(command["reason"])
 
 
 PAUSE_SECONDS = 0.01

@@ -64,7 +64,7 @@ def transaction_of(event: Event) -> Transaction:
     """Return the event as a transaction, each store into a BlueFlame line as one of its own."""
     kind = event.kind
     obj, length = event.obj, event.length
-    text = ""
+    text, told, data, bar = "", None, event.data, event.bar
     if kind is Kind.DMA_READ:
         tlp, role, upstream = Tlp.MEMORY_READ, _READ_ROLES[event.what], True
     elif kind is Kind.DMA_WRITE:
@@ -83,14 +83,16 @@ def transaction_of(event: Event) -> Transaction:
             role = Role.RESPONSE if is_answer(packet) else Role.REQUEST
             obj, length, text = packet.target_qpn, packet.end - packet.start, words(packet)
     elif kind in _TEXT:
-        tlp, role, upstream, text = Tlp.NONE, _TEXT[kind], True, event.text
+        tlp, role, upstream, told = Tlp.NONE, _TEXT[kind], True, event.told
+        text, bar = event.text, 0
+        data, length = text.encode(), len(text.encode())
     else:
         tlp, role, upstream = _PLAIN[kind]
         if kind is Kind.IRQ:
             length = MSI_BYTES
     return Transaction(
         event.number, event.time, event.device, tlp, role, upstream, event.address, length,
-        event.data, obj, event.bar, text, event.number,
+        data, obj, bar, text, event.number, told=told,
     )  # fmt: skip
 
 

@@ -282,7 +282,7 @@ MLX4 = model.DeviceModel(
             Opcode.SW2HW_CQ.name: (Role.CQE, _completion_ring),
             Opcode.SW2HW_EQ.name: (Role.EQE, _event_ring),
         },
-        resized={(Opcode.MODIFY_CQ.name, "0"): (Role.CQE, _completion_ring)},
+        resized={(Opcode.MODIFY_CQ.name, 0): (Role.CQE, _completion_ring)},
         received=partial(_done, send=False),
         consumed=_consumed,
         reset=(0, bar0.RESET_OFFSET),

@@ -165,7 +165,7 @@ class Adapter:
     made: Mapping[str, tuple[Role, Callable[[Data], RingContext | None]]]
     """By the name of the command that makes a ring: the role of its entries, and what reads its
     mailbox."""
-    resized: Mapping[tuple[str, str], tuple[Role, Callable[[Data], RingContext | None]]]
+    resized: Mapping[tuple[str, int], tuple[Role, Callable[[Data], RingContext | None]]]
     """Likewise of the command that moves a queue to another ring, by its name and op modifier."""
     received: Callable[[Data], Completed | None]
     """Reads a completion entry of a receive; None for one of a send, or one that is not whole."""

@@ -12,6 +12,7 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.wire import ROUTE
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4 import cqe, eqe, uar
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
 from bluebridge.device.layout.net.roce import Syndrome
@@ -46,10 +47,8 @@ def folder(tmp_path: Path) -> Path:
     log = FileLog(tmp_path / "bus")
     a, b = log.device("a"), log.device("b.1")
     log.record(a, Kind.MMIO_WRITE, 2, RING, 4, uar.send_doorbell(0x49).to_bytes(4, "big"))
-    log.record(b, Kind.COMMAND, 0, 0, 0, b"INIT_PORT op_mod=0 in_mod=0x1 in=0x0 OK 40 us")
-    log.record(
-        b, Kind.COMMAND, 0, 0, 0, b"RST2INIT_QP op_mod=0 in_mod=0x49 in=0x0 BAD_PARAM 9 us: x"
-    )
+    log.tell(b, Fact.COMMAND, name="INIT_PORT", in_mod=1, status="OK", us=40)
+    log.tell(b, Fact.COMMAND, name="RST2INIT_QP", in_mod=0x49, status="BAD_PARAM", us=9, reason="x")
     answer(log, a, Syndrome.ACK)
     answer(log, a, Syndrome.NAK_REMOTE_ACCESS)
     completion(log, b, syndrome=cqe.CompletionStatus.WR_FLUSH_ERR, opcode=cqe.OPCODE_ERROR)

@@ -8,6 +8,7 @@ import pytest
 
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4 import bar0, uar
 from bluebridge.host_tools import cli
 
@@ -28,8 +29,9 @@ class Run:
         address = self.memory + page * 4096
         number = self.devices[device]
         self.log.record(number, Kind.MMIO_WRITE, 0, HCR + 4, 4, address.to_bytes(4, "big"))
-        text = f"{name} op_mod=0 in_mod=0x1 in={address:#x} OK {self.microseconds} us".encode()
-        self.log.record(number, Kind.COMMAND, 0, 0, 0, text)
+        self.log.tell(
+            number, Fact.COMMAND, name=name, in_param=address, status="OK", us=self.microseconds
+        )
 
     def poll(self, times: int) -> None:
         """Software reads a register until it changes."""

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
-from bluebridge.device.buslog.record import TEXT_KINDS
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.server.control import ControlCommands
 from bluebridge.host_tools.analyzer import output
 from bluebridge.host_tools.analyzer.conditions import Condition, LiveSearch
@@ -95,8 +95,9 @@ def test_texts_of_guests_and_users_move_no_cursor(
     log = FileLog(tmp_path / "log")
     a = log.device("a")
     commands = ControlCommands({}, FaultRules(lambda *_: None, log), events=log)
-    for kind in sorted(TEXT_KINDS):
-        log.record(a, kind, 0, 0, 9, f"x\n {EVIL}".encode())
+    for fact in Fact:
+        values = {name: f"x\n {EVIL}" for name, form in fact.fields.items() if form.text}
+        log.tell(a, fact, **values)
     commands.execute(f"mark {EVIL}")
     commands.execute(f"log stop {EVIL}")
     log.close()

@@ -133,7 +133,7 @@ def test_what_is_no_packet_is_a_text(log: Path) -> None:
         ("RESET", b"function level"),
         ("LINK", b"up"),
         ("CONTROL", b"link a 1"),
-        ("COMMAND", b"QUERY_FW op_mod=0 in_mod=0x0 OK 12 us"),
+        ("COMMAND", b"QUERY_FW op_mod=0 in_mod=0x0 in=0x0 OK 12 us"),
     ]
 
 

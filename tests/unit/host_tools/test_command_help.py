@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.buslog.record import MARK
-from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.faults import FAULTS
 from bluebridge.host_tools.arguments import COMMANDS, parser_of
 from bluebridge.host_tools.cli import main
@@ -143,8 +142,7 @@ def test_guests_that_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_marks_of_the_log_of_the_line(tmp_path: Path) -> None:
     sender = Sender(tmp_path / "log")
     for name in ("begin", "before-reset", "begin"):
-        text = MARK + name.encode()
-        sender.log.record(A, Kind.NOTE, 0, 0, len(text), text)
+        sender.log.tell(A, Fact.MARK, text=name)
     sender.log.close()
     line = f"bluebridge log {tmp_path / 'log'} --mark be"
     assert _complete(line, tmp_path) == ["begin", "before-reset"]

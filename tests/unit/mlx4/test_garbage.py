@@ -128,7 +128,7 @@ def test_commands(
     before = other.host.peek(0x100000, 8 << 20)
     for opcode, data, modifier, op_modifier in script:
         status, _ = node.try_command(opcode, data, modifier, op_modifier, out=True)
-        assert status is not Status.INTERNAL_ERR, (script, node.host.notes[-1])
+        assert status is not Status.INTERNAL_ERR, (script, node.host.told[-1])
     assert other.host.peek(0x100000, 8 << 20) == before
     pair.run(0.01)
     assert complaints(caplog) == []

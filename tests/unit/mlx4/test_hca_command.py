@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.capabilities import (
     INIT_HCA,
@@ -52,7 +52,7 @@ def test_the_toggle_stays_as_written_and_reset_clears_it(driver: Driver) -> None
 def test_words_before_control_start_nothing(driver: Driver) -> None:
     driver.write32(bar0.HCR_BASE + 0x14, 0xFFFFFFFF)
     driver.write32(CONTROL, Opcode.QUERY_FW)
-    assert not driver.host.notes
+    assert not driver.host.told
 
 
 def test_an_eight_byte_store_may_end_in_the_control_word(driver: Driver) -> None:
@@ -152,10 +152,9 @@ def test_faults_that_a_guest_repeats_are_not_all_logged(
 def test_each_command_is_in_the_log_with_its_name_and_status(driver: Driver) -> None:
     driver.command(Opcode.NOP, 0, 0x1F)
     driver.try_command(0x123)
-    commands = [(text, obj) for kind, text, obj in driver.host.notes if kind == Kind.COMMAND]
-    assert commands[0][0].startswith("NOP op_mod=0 in_mod=0x1f in=0x0 OK ")
-    assert commands[0][1] == Opcode.NOP
-    assert "BAD_OP" in commands[1][0]
+    nop, unknown = driver.host.facts(Fact.COMMAND)
+    assert (nop["name"], nop["in_mod"], nop["status"]) == ("NOP", 0x1F, "OK")
+    assert (unknown["name"], unknown["status"]) == ("0x123", "BAD_OP")
 
 
 def test_event_mode_reports_token_status_and_result(driver: Driver) -> None:

@@ -127,7 +127,7 @@ def test_nothing_is_taken_while_a_command_runs(driver: Driver) -> None:
     driver.post(Opcode.NOP)
     assert running(driver)
     assert turns(driver) == 1
-    assert driver.host.notes[-1][1].startswith("SW2HW_MPT")
+    assert driver.host.told[-1].values["name"] == "SW2HW_MPT"
 
 
 def test_a_reset_ends_the_command(driver: Driver) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.host_tools.analyzer.activity import ActivityKind
 from bluebridge.host_tools.errors import LabError, UsageError
@@ -34,9 +35,9 @@ class Writer:
         self.log.record(self.devices[guest], Kind.MMIO_WRITE, 2, RING, 4, data)
         self.log.flush()
 
-    def say(self, guest: str, text: str) -> None:
+    def query(self, guest: str) -> None:
         """A firmware command, visible at once."""
-        self.log.record(self.devices[guest], Kind.COMMAND, 0, 0, 0, text.encode())
+        self.log.tell(self.devices[guest], Fact.COMMAND, name="QUERY_FW", status="OK")
         self.log.flush()
 
 
@@ -50,7 +51,7 @@ def writer(tmp_path: Path) -> Iterator[Writer]:
 def test_records_are_decoded_and_filtered(writer: Writer, tmp_path: Path) -> None:
     writer.ring("a", 0x49)
     writer.ring("b", 0x4A)
-    writer.say("b", "QUERY_FW status=OK")
+    writer.query("b")
     writer.log.record(1, Kind.MMIO_READ, 0, bar0.BLOCKS[0].base, 4, bytes(4))
     writer.log.flush()
     log = BusLog(tmp_path)
@@ -101,7 +102,7 @@ def test_a_wait_in_vain_names_the_filter_and_shows_the_nearest(
     for number in range(30):
         writer.ring("a", number)
     writer.ring("b", 0x77)
-    writer.say("b", "QUERY_FW status=OK")
+    writer.query("b")
     filters: dict[str, Any] = {"kind": "mmio_write", "guest": "b", "containing": "qpn=0x1d"}
     with pytest.raises(BusLogTimeout, match=r"no record with .* within 0 s.*/bus") as told:
         BusLog(tmp_path).wait_for(timeout=0, **filters)

@@ -210,9 +210,9 @@ FAILING = """
     import pytest
     from bluebridge.device.buslog.writer import FileLog
     from bluebridge.device.layout.buslog import Kind
+    from bluebridge.device.layout.events import Fact
     from bluebridge.host_tools.errors import LabError
     from bluebridge.host_tools.pytest_plugin.scratch import BEGINS, mark_of
-    from bluebridge.device.buslog.marks import mark_text
 
     def record(log, text, kind=Kind.NOTE):
         log.record(0, kind, 0, 0, len(text), text.encode())
@@ -223,14 +223,14 @@ FAILING = """
         log.device("a")
         record(log, "before the test")
         record(log, "rule 9 drops (out): too early", Kind.FAULT)
-        record(log, "INIT_HCA op_mod=0 in_mod=0x1 in=0x0 BAD_PARAM 9 us", Kind.COMMAND)
-        record(log, mark_text(mark_of(request.node.nodeid, BEGINS)))
+        log.tell(0, Fact.COMMAND, name="INIT_HCA", status="BAD_PARAM")
+        log.tell(0, Fact.MARK, text=mark_of(request.node.nodeid, BEGINS))
         record(log, "in the test")
         for number in (1, 2):
             record(log, f"rule 3 drops (out): WRITE {number}", Kind.FAULT)
         record(log, "fault 4 cmd-error: RTR2RTS_QP", Kind.FAULT)
-        record(log, "RTR2RTS_QP op_mod=0 in_mod=0x49 in=0x0 BAD_INPUT 9 us", Kind.COMMAND)
-        record(log, "NOP op_mod=0 in_mod=0x49 in=0x0 OK 9 us", Kind.COMMAND)
+        log.tell(0, Fact.COMMAND, name="RTR2RTS_QP", status="BAD_INPUT")
+        log.tell(0, Fact.COMMAND, name="NOP", status="OK")
         log.close()
         raise LabError("guest a: it broke", transcript="what insmod said")
 

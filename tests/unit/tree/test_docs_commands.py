@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.buslog.record import MARK
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4 import eqe, uar
 from bluebridge.host_tools.arguments import COMMANDS, parse
 from bluebridge.host_tools.cli import main
@@ -144,8 +144,7 @@ def _adapters(folder: Path) -> None:
     """Write the log of two sends, each after a mark that pages name."""
     sender = Sender(folder)
     for text in ("before the pull", "after it"):
-        note = MARK + text.encode()
-        sender.log.record(A, Kind.NOTE, 0, 0, len(note), note)
+        sender.log.tell(A, Fact.MARK, text=text)
         sender.post()
     sender.log.close()
 
@@ -159,9 +158,9 @@ def _faults(folder: Path) -> None:
     """Write a log in which a cable is pulled, and the driver told."""
     log = FileLog(folder)
     log.device("a")
-    for kind, text in ((Kind.CONTROL, "link a down"), (Kind.LINK, "port 1: cable out, link down")):
-        port = int(kind is Kind.LINK)
-        log.record(A, kind, 0, port, len(text), text.encode())
+    log.tell(A, Fact.CONTROL, line="link a down")
+    text = b"port 1: cable out, link down"
+    log.record(A, Kind.LINK, 0, 1, len(text), text)
     event = bytes(eqe.PORT_EQE.pack(type=eqe.EventType.PORT_CHANGE, port=1))
     log.record(A, Kind.DMA_WRITE, 0, 0x500000, len(event), event, What.EQE, 4)
     log.record(A, Kind.IRQ, 0, 0, 0, b"")

@@ -33,12 +33,10 @@ def _log(folder: Path) -> Sender:
     make_rings(sender)
     for _ in range(9):
         sender.post()
-    for kind, text in (
-        (Kind.FAULT, "drop: rule 1"),
-        (Kind.COMMAND, "MAP_FA op_mod=0 in_mod=0x1 in=0x0 BAD_PARAM 12 us"),
-        *[(Kind.COMMAND, "DUMP_ETH_STATS op_mod=0 in_mod=0x1 in=0x0 OK 9 us")] * 5,
-    ):
-        sender.told(kind, text)
+    sender.told(Kind.FAULT, "drop: rule 1")
+    sender.command("MAP_FA", "BAD_PARAM")
+    for _ in range(5):
+        sender.command("DUMP_ETH_STATS")
     failed_send(sender)
     sender.log.flush()
     return sender

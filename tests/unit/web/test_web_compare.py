@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
-from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.web.lab import Lab
 from bluebridge.host_tools.web.side_by_side import SideBySide, paired
@@ -55,8 +54,7 @@ def _log(folder: Path, *, failing: bool) -> Lab:
     sender.post(8)
     status = "BAD_PARAM" if failing else "OK"
     for name in ("MAP_FA", "DUMP_ETH_STATS", "<b>RUN_FW</b>"):
-        said = status if name == "MAP_FA" else "OK"
-        sender.told(Kind.COMMAND, f"{name} op_mod=0 in_mod=0x1 in=0x0 {said} 9 us")
+        sender.command(name, status if name == "MAP_FA" else "OK")
     sender.log.close()
     return Lab(LogReader(folder), folder.name)
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
-from bluebridge.device.buslog.record import MARK
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.pytest_plugin.scratch import write_page
 from bluebridge.host_tools.web.book import Book, Page, Query
@@ -388,9 +388,8 @@ def test_rows_that_follow_stand_once_and_in_order(page: Browser) -> None:
 
 def test_the_page_of_a_failed_test_opens_where_it_failed(chromium: Browser, tmp_path: Path) -> None:
     """Else at the last work request, so not at the config reads with which a test begins."""
-    failed = "MAP_FA op_mod=0 in_mod=0x1 in=0x0 BAD_PARAM 12 us"
-    for name, texts, wanted in (
-        ("command", ("QUERY_FW op_mod=0 in_mod=0x0 in=0x0 OK 9 us", failed), "MAP_FA"),
+    for name, commands, wanted in (
+        ("command", (("QUERY_FW", "OK"), ("MAP_FA", "BAD_PARAM")), "MAP_FA"),
         ("write", (), "RDMA_WRITE 100 bytes"),
     ):
         sender = Sender(tmp_path / name)
@@ -398,8 +397,8 @@ def test_the_page_of_a_failed_test_opens_where_it_failed(chromium: Browser, tmp_
             sender.log.record(A, Kind.CONFIG_READ, 0, 0, 4, bytes(4))
         for _ in range(50):
             sender.post(100)
-        for text in texts:
-            sender.told(Kind.COMMAND, text)
+        for each, status in commands:
+            sender.command(each, status)
         for _ in range(40):
             sender.log.record(A, Kind.CONFIG_READ, 0, 0, 4, bytes(4))
         sender.log.close()
@@ -474,11 +473,11 @@ def _busy(folder: Path) -> Sender:
     """A log with a driver's polling before and behind the first work request, and a mark."""
     sender = Sender(folder)
     for _ in range(300):
-        sender.told(Kind.COMMAND, "DUMP_ETH_STATS op_mod=0 in_mod=0x1 in=0x0 OK 9 us")
+        sender.command("DUMP_ETH_STATS")
     sender.post(8)
     for _ in range(20):
-        sender.told(Kind.COMMAND, "QUERY_IF_STAT op_mod=0 in_mod=0x1 in=0x0 OK 9 us")
-    sender.told(Kind.COMMAND, "DUMP_ETH_STATS op_mod=0 in_mod=0x1 in=0x0 BAD_PARAM 9 us")
+        sender.command("QUERY_IF_STAT")
+    sender.command("DUMP_ETH_STATS", "BAD_PARAM")
     return sender
 
 
@@ -510,12 +509,11 @@ def test_names_and_texts_of_a_log_are_text(chromium: Browser, tmp_path: Path) ->
     sender.log.device(name)
     sender.post(8)
     text = f"node description {name}".encode()
-    made = b"RST2INIT_QP op_mod=0 in_mod=0x49 in=0x0 OK 9 us"
     for device in (A, 2):
         sender.host()
         sender.log.record(device, Kind.NOTE, 0, 0, len(text), text)
-        sender.log.record(device, Kind.COMMAND, 0, 0, len(made), made)
-    sender.told(Kind.NOTE, f"{MARK.decode()}{name}<b>bold</b>")
+        sender.log.tell(device, Fact.COMMAND, name="RST2INIT_QP", in_mod=0x49, status="OK")
+    sender.tell(Fact.MARK, text=f"{name}<b>bold</b>")
     sender.log.close()
     path = tmp_path / "page.html"
     assert cli.main(["web", str(tmp_path / "log"), "--save", str(path)]) == 0

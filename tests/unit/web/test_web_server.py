@@ -199,7 +199,7 @@ def test_a_number_that_is_none_is_said(site: str, query: str) -> None:
 def test_the_log_of_a_failed_test_opens_where_it_failed(tmp_path: Path) -> None:
     """Its page stands beside it; other logs open on their first work request."""
     sender = written(tmp_path / "test" / "bus", 1)
-    sender.told(Kind.COMMAND, "MAP_FA op_mod=0 in_mod=0x1 in=0x0 BAD_PARAM 9 us")
+    sender.command("MAP_FA", "BAD_PARAM")
     sender.log.close()
     book = Book(LogReader(tmp_path / "test").folder)
     assert book.opening(68) == 0
