@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Final
 
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.ioat import (
     DESCRIPTOR,
     DESCRIPTOR_SIZE,
@@ -308,8 +309,11 @@ class DmaChannel:
         self._drop_copy()
         self.error |= error
         self.state = State.HALTED
-        self._bus.note(
-            Kind.NOTE, f"channel {self._number} halted: {error.name} at {self._next:#x}", self._next
+        self._bus.tell(
+            Fact.CHANNEL_HALTED,
+            channel=self._number,
+            error=error.name or "",
+            address=self._next,
         )
         self._complete()
         self._interrupt()

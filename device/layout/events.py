@@ -45,6 +45,9 @@ class Form:
 INT = Form()
 TEXT = Form(text=True)
 MICROSECONDS = Form(varies=True)
+ON = Form(words=("off", "on"))
+UP = Form(words=("down", "up"))
+PORT, CHANNEL = Form(noun="port"), Form(noun="channel")
 
 
 class Fact(Enum):
@@ -69,6 +72,49 @@ class Fact(Enum):
         5, Kind.NOTE, "the disk is too slow: {count} events are missing so far", {"count": INT},
     )  # fmt: skip
     CONTROL = 6, Kind.CONTROL, "{line}[: refused: {error}]", {"line": TEXT, "error": TEXT}
+
+    # A function, its bus and its ports.
+    BUS_MASTER = 7, Kind.NOTE, "bus master {on}", {"on": ON}
+    RESET = 8, Kind.RESET, "{cause} reset", {"cause": TEXT}
+    INTERRUPT_LOST = (
+        9, Kind.NOTE, "interrupt {vector} {why}",
+        {"vector": INT, "why": Form(words=("without bus master is lost", "is not set up"))},
+    )  # fmt: skip
+    MESSAGE_LOST = (
+        10, Kind.NOTE, "an interrupt message to {address:#x} without bus master is lost",
+        {"address": INT},
+    )  # fmt: skip
+    PRESENCE = 11, Kind.NOTE, "presence: {presence}", {"presence": TEXT}
+    MASTER_ABORT = (
+        12, Kind.NOTE, "master abort: {why} at {address:#x}", {"why": TEXT, "address": INT},
+    )  # fmt: skip
+    LINK = (
+        13, Kind.LINK, "port {port}: cable {cable}, link {link}",
+        {"port": PORT, "cable": Form(words=("out", "in")), "link": UP},
+    )  # fmt: skip
+    INTERNAL_ERROR = 14, Kind.NOTE, "internal error: {reason}", {"reason": TEXT}
+
+    # Bridges and DMA engines.
+    BRIDGE_LINK = 15, Kind.NOTE, "link {link}", {"link": UP}
+    WINDOW_OPENED = (
+        16, Kind.NOTE, "window {window} shows {length:#x} bytes at {address:#x}",
+        {"window": INT, "length": INT, "address": INT},
+    )  # fmt: skip
+    WINDOW_CLOSED = 17, Kind.NOTE, "window {window} is closed", {"window": INT}
+    WINDOW_EXCEEDED = (
+        18, Kind.NOTE,
+        "window {window}: the peer's access at {offset:#x} is beyond what it shows ({count})",
+        {"window": INT, "offset": INT, "count": INT},
+    )  # fmt: skip
+    BRIDGE_HANGS = 19, Kind.NOTE, "erratum {erratum}: the bridge hangs", {"erratum": TEXT}
+    BRIDGE_MIGHT_HANG = (
+        20, Kind.NOTE, "erratum {erratum}: would have hung ({count})",
+        {"erratum": TEXT, "count": INT},
+    )  # fmt: skip
+    CHANNEL_HALTED = (
+        21, Kind.NOTE, "channel {channel} halted: {error} at {address:#x}",
+        {"channel": CHANNEL, "error": TEXT, "address": INT},
+    )  # fmt: skip
 
     kind: Kind
     template: str

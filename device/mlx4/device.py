@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from bluebridge.device.fabric.interface import Fabric
-from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.pci import GATEWAY_ADDRESS, GATEWAY_DATA
 from bluebridge.device.mlx4.adapter import Adapter
@@ -96,7 +96,7 @@ class Hca:
         elif bar == BAR0 and self.commands.covers(offset, len(data)):
             self.commands.write(offset - bar0.HCR_BASE, data)
         elif bar == BAR0 and _resets(offset, data):
-            self._bus.note(Kind.RESET, "software reset")
+            self._bus.tell(Fact.RESET, cause="software")
             self.reset()
         elif bar == BAR0:
             self.board.write(offset, data)
@@ -118,7 +118,7 @@ class Hca:
 
         Linux `mlx4/catas.c: poll_catas` looks every five seconds and resets the device.
         """
-        self._bus.note(Kind.NOTE, f"internal error: {reason}")
+        self._bus.tell(Fact.INTERNAL_ERROR, reason=reason)
         self.adapter.clear()
         self.health.fail(reason)
 

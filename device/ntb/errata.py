@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from time import monotonic
 
-from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.ntb.gen1 import CONFIGURATION_ERRATUM, DOORBELL_ERRATUM
 from bluebridge.device.pci.host import MasterBus
 from bluebridge.device.throttle import Throttle
@@ -72,10 +72,9 @@ class Hazards:
         if erratum in self._hang:
             if not self.hung:
                 self.hung = True
-                self._bus.note(Kind.NOTE, f"erratum {erratum}: the bridge hangs")
+                self._bus.tell(Fact.BRIDGE_HANGS, erratum=erratum)
                 self._on_hang()
             return
         if self._throttle.admits():
-            self._bus.note(
-                Kind.NOTE, f"erratum {erratum}: would have hung ({self.counts[erratum]})"
-            )
+            count = self.counts[erratum]
+            self._bus.tell(Fact.BRIDGE_MIGHT_HANG, erratum=erratum, count=count)

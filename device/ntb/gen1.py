@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.ntb import gen1 as layout
 from bluebridge.device.ntb.errata import Hazards
 from bluebridge.device.ntb.shape import (
@@ -169,7 +169,7 @@ class Gen1Bridge:
         The driver compares the status with the one it knew.
         """
         status = layout.LINK_UP if up else 0
-        self._bus.note(Kind.NOTE, f"link {'up' if up else 'down'}")
+        self._bus.tell(Fact.BRIDGE_LINK, link=up)
         self._bus.set_config(layout.LINK_STATUS, status.to_bytes(2, "little"))
         self._set_doorbells(1 << layout.LINK_BIT)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.ntb import gen4 as layout
 from bluebridge.device.layout.ntb.models import WINDOW_BYTES, BarSizes
 from bluebridge.device.ntb.shape import (
@@ -163,7 +163,7 @@ class Gen4Bridge:
         """
         self._registers.set("LINK", "link_status", layout.LINK_UP if up else 0)
         self._registers.set("LINK", "slot_status", layout.LINK_CHANGED)
-        self._bus.note(Kind.NOTE, f"link {'up' if up else 'down'}")
+        self._bus.tell(Fact.BRIDGE_LINK, link=up)
         self._set_doorbells(1 << layout.LINK_BIT)
 
     def ring(self, bits: int) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.pci.host import CLOSED, MasterBus, Place
 from bluebridge.device.throttle import Throttle
 
@@ -35,15 +36,13 @@ class Window:
     def open(self, base: int, length: int) -> None:
         """Open the window onto `length` bytes of the owner's bus from address `base` on."""
         if (base, length) != (self.base, self.length):
-            self.bus.note(
-                Kind.NOTE, f"window {self.number} shows {length:#x} bytes at {base:#x}", base
-            )
+            self.bus.tell(Fact.WINDOW_OPENED, window=self.number, length=length, address=base)
         self.base, self.length = base, length
 
     def close(self) -> None:
         """Close the window."""
         if self.length:
-            self.bus.note(Kind.NOTE, f"window {self.number} is closed")
+            self.bus.tell(Fact.WINDOW_CLOSED, window=self.number)
         self.length = 0
 
     def place(self, offset: int, length: int) -> Place:
@@ -55,11 +54,8 @@ class Window:
         if room <= 0:
             self.counts["closed"] += 1
             if self.length and self._throttle.admits():
-                self.bus.note(
-                    Kind.NOTE,
-                    f"window {self.number}: the peer's access at {offset:#x} is beyond what it "
-                    f"shows ({self._throttle.count})",
-                )
+                count = self._throttle.count
+                self.bus.tell(Fact.WINDOW_EXCEEDED, window=self.number, offset=offset, count=count)
             return Place(length, fault=CLOSED)
         address = self.base + offset
         found = self.bus.inward(address, min(length, room))

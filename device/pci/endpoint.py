@@ -154,7 +154,7 @@ class Endpoint:
         if master != self._master:
             self._master = master
             self._reach = self._memory if master else GuestMemory()
-            self.note(Kind.NOTE, f"bus master {'on' if master else 'off'}")
+            self.tell(Fact.BUS_MASTER, on=master)
 
     def _reader(self, bar: int) -> Callable[[int, int], bytes]:
         events, device, model = self._events, self._device, self._plugged()
@@ -209,7 +209,7 @@ class Endpoint:
 
     def _reset(self, why: Reset) -> None:
         log.info("%s: reset (%s)", self._name, why.name.lower())
-        self.note(Kind.RESET, why.name.lower().replace("_", " "))
+        self.tell(Fact.RESET, cause=why.name.lower().replace("_", " "))
         if why is Reset.LOST_CONNECTION:
             self._tell_loss()
         self._config.reset()
@@ -288,18 +288,18 @@ class Endpoint:
 
     def interrupt(self, vector: int) -> None:
         if not self._master:
-            self.note(Kind.NOTE, f"interrupt {vector} without bus master is lost", obj=vector)
+            self.tell(Fact.INTERRUPT_LOST, vector=vector, why=0)
         elif 0 <= vector < self._vectors and self._context.trigger(vector):
             self._events.record(self._device, Kind.IRQ, 0, vector, 0, b"")
         else:
-            self.note(Kind.NOTE, f"interrupt {vector} is not set up", obj=vector)
+            self.tell(Fact.INTERRUPT_LOST, vector=vector, why=1)
 
     def refuse(self, page: int, *, refused: bool) -> None:
         self._memory.refuse(page, refused=refused)
 
     def set_presence(self, presence: Presence) -> None:
         """Say what of the function answers; one that has gone returns as after power-on."""
-        self.note(Kind.NOTE, f"presence: {presence.name.lower().replace('_', ' ')}")
+        self.tell(Fact.PRESENCE, presence=presence.name.lower().replace("_", " "))
         self._presence = presence
         self._mute = presence is not Presence.HERE
         if presence is Presence.GONE:

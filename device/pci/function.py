@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.pci.bus import DmaError, Run
 from bluebridge.device.pci.config_space import Bar, BarDecoder, Capability, Identity, Product
 from bluebridge.device.pci.endpoint import Endpoint
@@ -149,7 +150,7 @@ class Function(Endpoint):
     def message(self, address: int, data: bytes) -> None:
         """Send an interrupt message to the guest; it is kept while the client's socket is full."""
         if not self._master:
-            self.note(Kind.NOTE, "an interrupt message without bus master is lost", address)
+            self.tell(Fact.MESSAGE_LOST, address=address)
             return
         if len(self._messages) >= MOST_MESSAGES:
             if self._lost.admits():

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from bluebridge.device.layout import pci as layout
-from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact, Value
 from bluebridge.device.pci.bus import HostBus, Model
 from bluebridge.device.throttle import Throttle
 
@@ -104,8 +104,8 @@ class Master(Protocol):
     def message(self, address: int, data: bytes) -> None:
         """Write `data` to `address` in the interrupt range."""
 
-    def note(self, kind: Kind, text: str, address: int = 0, obj: int = 0) -> None:
-        """Write a line of text to the log."""
+    def tell(self, fact: Fact, **values: Value) -> None:
+        """Log a fact with the values of its fields."""
 
 
 class Host:
@@ -160,7 +160,7 @@ class Host:
         """Count and log a master abort; return a target that nothing answers at."""
         self.aborts[why] += 1
         if self._throttle.admits():
-            master.note(Kind.NOTE, f"master abort: {why} at {address:#x}", address)
+            master.tell(Fact.MASTER_ABORT, why=why, address=address)
         return Place(min(length, PAGE - address % PAGE), fault=why)
 
     def register(

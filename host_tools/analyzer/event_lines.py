@@ -55,8 +55,6 @@ def _place(event: Event) -> str:
         return f"vector {event.address}"
     if event.kind in KINDS["fault"]:
         return f"rule {event.address}" if event.address else "-"
-    if event.kind in KINDS["link"]:
-        return f"port {event.address}"
     return f"{event.address:#x}" if event.address else ""
 
 

@@ -30,7 +30,7 @@ def write_log(folder: Path, *, repeat: int = 1, capture: int = 256) -> None:
 def bring_up(log: FileLog) -> None:
     """Software sizes the BARs of function a, then places BAR2 above 4 GiB."""
     a = log.device("a")
-    log.record(a, Kind.RESET, 0, 0, 14, b"function level")
+    log.tell(a, Fact.RESET, cause="function level")
     log.record(a, Kind.CONFIG_READ, 0, 0, 2, b"\xb3\x15")
     for bar, value in ((2, 0x8000_000C), (3, 0xFB)):
         for word in (0xFFFF_FFFF, value):
@@ -38,7 +38,7 @@ def bring_up(log: FileLog) -> None:
     log.record(a, Kind.CONFIG_READ, 0, 0x18, 4, bytes.fromhex("0c000080"))
     _config_write(log, a, 0x06, b"\x10\x02")
     log.record(a, Kind.CONFIG_READ, 0, 0xE0, 64, bytes(range(64)))
-    log.record(a, Kind.LINK, 0, 1, 2, b"up")
+    log.tell(a, Fact.LINK, port=1, cable=1, link=1)
     log.tell(a, Fact.CONTROL, line="link a 1")
 
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from bluebridge.device import pieces
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.events import Fact, Value, Values
+from bluebridge.device.layout.events import Fact, Told, Value, Values
 from bluebridge.device.pci.bus import Presence, Run
 from bluebridge.device.pci.memory import GuestMemory
 
@@ -34,13 +34,6 @@ class Event:
     data: bytes
     what: What
     obj: int
-
-
-class Told(NamedTuple):
-    """A fact that the device told, with its values."""
-
-    fact: Fact
-    values: Values
 
 
 @dataclass(order=True, slots=True)
@@ -222,7 +215,7 @@ class FakeHost:
         self.presence = presence
 
     def reset_function(self) -> None:
-        self.note(Kind.RESET, "function level")
+        self.tell(Fact.RESET, cause="function level")
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> FakeTimer:
         self._number += 1

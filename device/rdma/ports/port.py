@@ -18,6 +18,7 @@ from bluebridge.device.fabric.interface import (
 )
 from bluebridge.device.fabric.messages import ConnectedPacket, Datagram, Frames, Message, Route
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.ethernet import NO_VLAN, VLAN_TAG_TYPES
 from bluebridge.device.layout.net.roce import NO_GID
 from bluebridge.device.pci.bus import HostBus
@@ -211,9 +212,7 @@ class Port(PacketPort):
         state = (self.cable, self.link_up)
         if state != self._noted:
             self._noted = state
-            cable, link = "in" if state[0] else "out", "up" if state[1] else "down"
-            text = f"port {self.number}: cable {cable}, link {link}"
-            self._bus.note(Kind.LINK, text, self.number)
+            self._bus.tell(Fact.LINK, port=self.number, cable=self.cable, link=self.link_up)
 
     # -- addresses ------------------------------------------------------------------------
 

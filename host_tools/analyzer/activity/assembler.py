@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.host_tools.analyzer.activity.activity import (
     WINDOW,
     Activity,
@@ -84,7 +85,7 @@ class InterruptActivities:
         self._activities.open(activity, event.number)
         if len(self._links) > MAX_QUEUES:
             self._links.clear()
-        self._links[event.address] = activity
+        self._links[event.values["port"]] = activity
 
     def completion(self, one: Transaction, number: int) -> None:
         """Take a completion entry, or the doorbell of its queue, of activity `number`."""
@@ -123,8 +124,6 @@ class InterruptActivities:
         return None if place is None else (link, place)
 
 
-INTERNAL_ERROR = "internal error"
-"""The text with which the note of a failed HCA begins (device/mlx4/device.py)."""
 _MEMORY = (Role.TABLE, Role.OTHER)
 
 
@@ -205,7 +204,7 @@ class FunctionActivities:
         if one.role is Role.CQE or one.role is Role.CQ_ARM:
             activity.cause = self._cause if one.role is Role.CQE else None
             self._interrupts.completion(one, activity.number)
-        elif event.kind is Kind.NOTE and event.text.startswith(INTERNAL_ERROR):
+        elif event.fact is Fact.INTERNAL_ERROR:
             activity.kind, activity.cause = ActivityKind.FAULT, self._activities.commanded
             self._failure = activity.number
         self._activities.complete(activity)

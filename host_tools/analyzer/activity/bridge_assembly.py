@@ -6,12 +6,12 @@ events is its effect, until the next access; only interrupts and notes may also 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact
 from bluebridge.host_tools.analyzer.activity import bridge_effects as effects
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind, begun, lone
 from bluebridge.host_tools.analyzer.activity.bridge_accesses import BridgeAccesses
@@ -22,12 +22,7 @@ from bluebridge.host_tools.analyzer.devices.registry import model_of
 from bluebridge.host_tools.analyzer.transaction import Transaction
 
 EXPIRE_EVERY = 256
-LINK_NOTE = "link "
-"""The text with which notes about the link between two bridges begin."""
-LINK_UP = "link up"
-ABORT_NOTE = "master abort"
-_HALT = re.compile(r"channel (\d+) halted")
-_PROBLEMS = (ABORT_NOTE, "interrupt ", "an interrupt message")
+_PROBLEMS = (Fact.MASTER_ABORT, Fact.INTERRUPT_LOST, Fact.MESSAGE_LOST)
 _ENGINE_STEPS = {
     What.DESCRIPTOR: EngineChannel.fetched,
     What.COPY: EngineChannel.copied,
@@ -245,22 +240,19 @@ class BridgeAssembler:
         return True
 
     def _note(self, event: Event, one: Transaction) -> None:
-        text = event.text
-        if text.startswith(LINK_NOTE) and model_of(event.device).kind is DeviceKind.BRIDGE:
+        if event.fact is Fact.BRIDGE_LINK:
             self._link(event, one)
-            return
-        halted = _HALT.match(text)
-        if halted is not None:
-            self._enter(event.device, int(halted[1])).halted(one)
-        elif self._effect(event, one) and text.startswith(_PROBLEMS):
+        elif event.fact is Fact.CHANNEL_HALTED:
+            self._enter(event.device, event.values["channel"]).halted(one)
+        elif self._effect(event, one) and event.fact in _PROBLEMS:
             # It says why something did not work: the status of what caused it.
             cause = self._cause
             if isinstance(cause, effects.WindowAccess | effects.Rung) and not cause.activity.status:
-                cause.activity.status = text
+                cause.activity.status = one.text
 
     def _link(self, event: Event, one: Transaction) -> None:
         access = self._access
-        by_itself = one.text == LINK_UP and not self._changes_link
+        by_itself = event.values["link"] and not self._changes_link
         if access is None or by_itself or access.activity.kind is ActivityKind.CONFIG:
             self._begin(effects.Access(begun(one, ActivityKind.LINK, one.text)))
             return

@@ -11,7 +11,7 @@ from collections import deque
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.layout.events import Values
+from bluebridge.device.layout.events import Fact, Values
 from bluebridge.host_tools.analyzer.activity.activity import (
     Activity,
     ActivityKind,
@@ -190,8 +190,6 @@ RESET_SECONDS = 0.001
 """Seconds within which a reset is attributed to the config write before it."""
 MAX_ACCESSES = 256
 """Config accesses of one activity at most."""
-BUS_MASTER = "bus master"
-"""Text with which the note about a changed Bus Master Enable begins (device/pci/endpoint.py)."""
 
 
 class ResetActivities:
@@ -229,7 +227,7 @@ class ResetActivities:
 
     def note(self, event: Event, one: Transaction) -> bool:
         """Take a note on the effect of a config access or reset before it; else return False."""
-        if not event.text.startswith(BUS_MASTER):
+        if event.fact is not Fact.BUS_MASTER:
             return False
         run = self._run
         if run is None or not self._activities.is_open(run):
@@ -238,7 +236,7 @@ class ResetActivities:
             self._activities.complete(activity)
             return True
         place = len(run.transactions) - 1
-        run.notes.append(event.text)
+        run.notes.append(one.text)
         self._activities.join(run, event, one, place)
         return True
 
@@ -254,7 +252,7 @@ class ResetActivities:
             activity = started(*store, ActivityKind.RESET)
             activity.cause = failure
             self._activities.join(activity, event, one, 0)
-        activity.title = f"{event.text} reset" if "reset" not in event.text else event.text
+        activity.title = one.text
         self._before = activity.number
         self._activities.complete(activity)
 

@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bluebridge.device.buslog.reader import Event, LogReader
-from bluebridge.device.buslog.record import TEXT_KINDS, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
+from bluebridge.device.buslog.record import WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4 import bar0, uar
 from bluebridge.host_tools.analyzer.activity import (
     Activity,
@@ -21,6 +20,7 @@ from bluebridge.host_tools.analyzer.activity import (
     activities,
 )
 from tests.models.analysis_log import EQN, QPN, Sender
+from tests.models.facts import with_fact
 
 BLUEFLAME = uar.UAR_AREA_SIZE + 128 * uar.PAGE_SIZE
 ADDRESSES = (
@@ -31,30 +31,24 @@ ADDRESSES = (
 )  # fmt: skip
 ENTRY = bytes((0, 0, 0, 8, 0, 0, QPN, 3))
 DATA = (
-    b"", bytes(32), ENTRY, bytes((0, 0, QPN, 0)), bytes.fromhex("00c00043"), b"bus master on",
+    b"", bytes(32), ENTRY, bytes((0, 0, QPN, 0)), bytes.fromhex("00c00043"),
     bytes.fromhex("000a") + bytes(30), bytes.fromhex("00090004") + bytes(8) + b"\x10" + bytes(19),
-    b"internal error: injected", bytes(7) + b"\x80",
+    bytes(7) + b"\x80",
 )  # fmt: skip
 WORKS = (0, 0, 1 << WORK_DEVICE_SHIFT | QPN << WORK_QPN_SHIFT)
-
-FACTS = {kind: [fact for fact in Fact if fact.kind is kind] for kind in Kind}
 
 Mark = tuple[int, int]
 
 
 def _events(draws: Sequence[tuple[str, Kind, int, What, int, int, bytes, int]]) -> list[Event]:
-    events = [
-        Event(number, number / 1000, device, kind, bar, what, obj, address, len(data), data, work)
+    return [
+        with_fact(
+            Event(
+                number, number / 1000, device, kind, bar, what, obj, address, len(data), data, work
+            )
+        )
         for number, (device, kind, bar, what, obj, address, data, work) in enumerate(draws)
-    ]
-    for event in events:
-        facts = FACTS.get(event.kind)
-        if facts:
-            fact = facts[event.number % len(facts)]
-            event.bar, event.data = fact.value, fact.pack({})
-        elif event.kind in TEXT_KINDS:
-            event.bar = 0
-    return events
+    ]  # fmt: skip
 
 
 EVENTS = st.lists(

@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout import ioat
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact, Value
 from bluebridge.device.layout.ioat import DESCRIPTOR
 from bluebridge.device.layout.ntb import gen1
 from bluebridge.device.layout.ntb.models import MODELS
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.activity.bridge_assembly import BridgeAssembler
 from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
+from tests.models.facts import with_fact
 
 DEVICES = [*(f"{name}.{model.log_suffix}" for model in MODELS for name in "ab"), "a.dma", "b.dma"]
 RING = 0x1000
@@ -43,6 +45,15 @@ class Log:
         event = Event(
             self.number, self.number / 1e6, device, kind, bar, what, obj, address, len(data), data
         )
+        self.feed(event)
+
+    def tell(self, device: str, fact: Fact, **values: Value) -> None:
+        """The device tells a fact."""
+        data = fact.pack(values)
+        self.event(device, fact.kind, 0, data, bar=fact.value)
+
+    def feed(self, event: Event) -> None:
+        """Take the next event."""
         self.number += 1
         self.found += self._assembler.feed(event, transaction_of(event))
 
@@ -133,7 +144,7 @@ def test_a_halted_channel_says_why() -> None:
     log.chain()
     log.count(1)
     log.descriptor(0)
-    log.event("a.dma", Kind.NOTE, RING, b"channel 0 halted: READ_DATA at 0x1000")
+    log.tell("a.dma", Fact.CHANNEL_HALTED, channel=0, error="READ_DATA", address=0x1000)
     word = (RING | ioat.State.HALTED).to_bytes(8, "little")
     log.event("a.dma", Kind.DMA_WRITE, 0x2000, word, What.COMPLETION)
     log.event("a.dma", Kind.IRQ, 0)
@@ -178,7 +189,7 @@ def test_the_peer_s_registers_through_a_window_of_the_first_generation() -> None
 def test_an_interrupt_that_is_not_set_up() -> None:
     log = Log()
     log.write("a.ntb4", 0x100, 1, 4)
-    log.event("b.ntb4", Kind.NOTE, 0, b"interrupt 0 is not set up")
+    log.tell("b.ntb4", Fact.INTERRUPT_LOST, vector=0, why=1)
     (bell,) = log.finish()
     assert bell.status == "interrupt 0 is not set up"
 
@@ -200,7 +211,6 @@ REGISTERS = sorted({
     for register in block.registers
 })  # fmt: skip
 CHANNEL = [ioat.CHANNEL.at(register.name, 1) for register in ioat.CHANNEL.registers]
-NOTES = (b"link up", b"link down", b"window 2 is closed", b"channel 1 halted: LENGTH", b"channel x")
 DATA = st.sampled_from([b"\1\0\0\0", b"\xff" * 8, bytes(4), bytes(64), b"", b"\3"])
 EVENTS = st.lists(
     st.tuples(
@@ -226,11 +236,14 @@ def test_no_event_of_any_log_is_lost_or_doubled(
     for device, kind, address, data, what, obj, bar, gap in events:
         if kind in (Kind.WIRE, Kind.BLUEFLAME):
             continue
-        if kind is Kind.NOTE:
-            data = NOTES[address % len(NOTES)]
         log.number += gap
         fed += 1
-        log.event(device, kind, address, data, what, obj, bar)
+        size, number = len(data), log.number
+        log.feed(
+            with_fact(
+                Event(number, number / 1e6, device, kind, bar, what, obj, address, size, data)
+            )
+        )
     found = log.finish()
     counted: Counter[int] = Counter()
     for activity in found:

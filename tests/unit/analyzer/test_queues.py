@@ -8,6 +8,7 @@ import pytest
 
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4 import cqe, eqe, uar
 from bluebridge.device.layout.mlx4.contexts import CQC, QPC_MAILBOX_OFFSET, ServiceType
 from bluebridge.host_tools.analyzer.queues import Pair, Queues
@@ -79,7 +80,7 @@ def test_an_event_about_a_queue_pair_says_that_it_failed(sender: Sender, tmp_pat
 
 
 def test_a_reset_of_the_function_ends_its_queue_pairs(sender: Sender, tmp_path: Path) -> None:
-    sender.log.record(A, Kind.RESET, 0, 0, 14, b"software reset", What.OTHER, 0)
+    sender.log.tell(A, Fact.RESET, cause="software")
     pair = _after(sender, tmp_path)
     assert (pair.state, _ways(pair)[-1]) == ("RST", "RTS>RST")
 

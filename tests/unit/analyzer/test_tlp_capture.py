@@ -130,8 +130,8 @@ def test_an_interrupt_whose_message_is_unknown_has_no_data(log: Path) -> None:
 def test_what_is_no_packet_is_a_text(log: Path) -> None:
     found = [one for one in tlp_packets(_captured(log)) if one.kind is None]
     assert [(Purpose(one.head["purpose"]).name, one.payload) for one in found[:4]] == [
-        ("RESET", b"function level"),
-        ("LINK", b"up"),
+        ("RESET", b"function level reset"),
+        ("LINK", b"port 1: cable in, link up"),
         ("CONTROL", b"link a 1"),
         ("COMMAND", b"QUERY_FW op_mod=0 in_mod=0x0 in=0x0 OK 12 us"),
     ]

@@ -139,7 +139,7 @@ def test_requests_and_completions_name_each_other(home: Path, capture: Path) -> 
     [
         "tlp.requester == 0 && tlp.tag == 1",
         "tlp.address == 0x100025003 && tlp.length == 128",
-        'bluebridge.event == 0 && bluebridge.text == "function level"',
+        'bluebridge.event == 0 && bluebridge.text == "function level reset"',
         'bluebridge.function == "b.dma" && tlp.type == 0x0a',
         "tlp.register == 0x18 && tlp.bytes == 4",
     ],

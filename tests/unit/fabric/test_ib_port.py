@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.ib.mad import (
     CLASS_PORT_INFO,
     MAD,
@@ -272,8 +272,8 @@ def test_the_log_notes_cable_and_link(fresh: Subnet) -> None:
     fresh.a.port.plug(False)
     fresh.a.port.plug(False)
     fresh.a.port.plug(True)
-    noted = [text for kind, text, _ in fresh.a.host.notes if kind is Kind.LINK]
-    assert noted[-1] == "port 1: cable in, link up"
-    assert noted[0] == "port 1: cable in, link up"
-    assert "port 1: cable out, link down" in noted
-    assert len(set(noted[1:-1])) == len(noted[1:-1])
+    up, down = {"port": 1, "cable": 1, "link": 1}, {"port": 1, "cable": 0, "link": 0}
+    noted = fresh.a.host.facts(Fact.LINK)
+    assert noted[0] == noted[-1] == up
+    assert down in noted
+    assert all(noted.count(each) == 1 for each in noted[1:-1])

@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 import pytest
 
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.ntb import gen1
 from bluebridge.device.layout.ntb.gen1 import CONFIGURATION_ERRATUM, DOORBELL_ERRATUM, ERRATA
 from bluebridge.device.ntb.errata import WINDOW_SECONDS, Hazards
@@ -219,7 +220,7 @@ def test_an_erratum_played_out_is_a_bridge_that_answers_nothing(erratum: str) ->
     assert pair.a.bridge.bar_read(2, 0, 4) == b"\xff" * 4
     place = pair.a.bridge.aperture(2, 0, 4)
     assert place is not None and place.fault
-    assert any("hangs" in text for _, text, _ in pair.a.bus.notes)
+    assert pair.a.bus.facts(Fact.BRIDGE_HANGS)
     pair.a.bridge.reset()
     assert pair.a.read(0x80, 4) == 0 and not pair.a.bridge.hazards.hung
 

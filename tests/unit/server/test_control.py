@@ -20,6 +20,7 @@ from bluebridge.device.buslog.writer import EventLog, FileLog
 from bluebridge.device.fabric.fault_words import DRIVEN
 from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.bar0 import CATAS
 from bluebridge.device.layout.mlx4.commands import Opcode
@@ -235,7 +236,7 @@ def test_cable_and_link_are_noted_once_for_each_change(
 ) -> None:
     for line in ("link a down", "link a down", "link a up", "fault a"):
         commands.execute(line)
-    notes = [text for kind, text, _ in driver.host.notes if kind is Kind.LINK]
+    notes = [told.text for told in driver.host.told if told.fact is Fact.LINK]
     assert notes == [
         "port 1: cable in, link up",
         "port 1: cable out, link down",

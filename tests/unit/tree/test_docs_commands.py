@@ -159,8 +159,7 @@ def _faults(folder: Path) -> None:
     log = FileLog(folder)
     log.device("a")
     log.tell(A, Fact.CONTROL, line="link a down")
-    text = b"port 1: cable out, link down"
-    log.record(A, Kind.LINK, 0, 1, len(text), text)
+    log.tell(A, Fact.LINK, port=1, cable=0, link=0)
     event = bytes(eqe.PORT_EQE.pack(type=eqe.EventType.PORT_CHANGE, port=1))
     log.record(A, Kind.DMA_WRITE, 0, 0x500000, len(event), event, What.EQE, 4)
     log.record(A, Kind.IRQ, 0, 0, 0, b"")
