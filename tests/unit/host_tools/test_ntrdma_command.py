@@ -1,20 +1,17 @@
-"""`bluebridge ntrdma`: its command line, measuring over TCP, and the ends that `survive` plans."""
+"""`bluebridge ntrdma`: its command line, and measuring over TCP."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 
 import pytest
 
-from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.host_tools import arguments
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.krping.krping_command import KrpingRequest
 from bluebridge.host_tools.ntrdma import network
 from bluebridge.host_tools.ntrdma.network import Interfaces, Measured
 from bluebridge.host_tools.ntrdma.ntrdma_command import main
-from bluebridge.host_tools.ntrdma.survival import GROWTH, KILLED, REBOOTED, RELOADED, Stock, plan
 
 
 def test_perf_over_tcp(capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,25 +61,3 @@ def test_counters_of_the_program() -> None:
     assert found == {"sent": 7, "bursts": 3, "unsent": 1, "received": 5, "lost": 2}
     with pytest.raises(LabError, match="no counters: nothing"):
         Interfaces(["nothing"]).numbers(0)
-
-
-def test_a_hundred_ends_are_in_every_state_and_way() -> None:
-    ends = [end for ends in plan(105) for end in ends]
-    assert len(ends) == 105
-    counts = Counter(ends)
-    assert all(counts[state, how] == 7 for state in PortState for how in (KILLED, RELOADED))
-    assert all(counts[state, REBOOTED] == 1 for state in PortState)
-
-
-def test_a_reboot_is_the_last_of_its_round() -> None:
-    for times in (1, 8, 15, 16, 40):
-        rounds = list(plan(times))
-        assert sum(map(len, rounds)) == times
-        assert all(how != REBOOTED for ends in rounds for _, how in ends[:-1])
-
-
-def test_what_has_grown_is_named() -> None:
-    before = Stock(10, 3, 1000, 2000)
-    assert not Stock(9, 3, 1000 + GROWTH, 2000).grown(before)
-    said = Stock(11, 4, 1000, 2001 + GROWTH).grown(before)
-    assert [each.split(":")[0] for each in said.split("; ")] == ["files", "threads", "server_bytes"]

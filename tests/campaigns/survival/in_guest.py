@@ -1,7 +1,7 @@
-"""A side of NTRDMA that lives on while its peers come, die in any state of their port, and come.
+"""Runs in a guest: NTRDMA that lives on while its peers come, die in any state, and come.
 
-    python3 -m bluebridge.guest.protocols.ntrdma.survival stay      # until SIGTERM
-    python3 -m bluebridge.guest.protocols.ntrdma.survival lives --ends 3:stop 4:close 5:hold
+    python3 in_guest.py stay                                # until SIGTERM
+    python3 in_guest.py lives --ends 3:stop 4:close 5:hold
 
 Each life is a process that is forked from one which has everything imported.
 """

@@ -1,16 +1,30 @@
-"""`bluebridge ntrdma survive`: ends the program in guest b in every state; guest a goes on."""
+"""`python -m tests.campaigns.survival`: ends NTRDMA in guest b in every state; guest a goes on.
+
+After each end the next program must find its peer and its data must be right; at the end neither
+the side that stays nor the device server may have grown.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout.ntb.models import DEFAULT
 from bluebridge.device.layout.ntrdma.port import PortState
-from bluebridge.host_tools.errors import LabError
+from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS
+from bluebridge.host_tools.errors import LabError, Reporter
+from bluebridge.host_tools.lab import ntrdma
+from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.ntrdma.ntrdma_options import MODELS
 
 KILLED, RELOADED, REBOOTED = "killed", "reloaded", "rebooted"
 WORDS = {KILLED: "stop", RELOADED: "close", REBOOTED: "hold"}
@@ -18,7 +32,8 @@ GROWTH = 2 << 20
 """The bytes by which a process may grow, for the caches of its interpreter."""
 _SAID = "/tmp/survival"
 _SECONDS = 300.0
-_PROGRAM = "python3 -m bluebridge.guest.protocols.ntrdma.survival"
+_SOURCE, _PLACE = Path(__file__).with_name("in_guest.py"), "/tmp/survival.py"
+_PROGRAM = f"python3 {_PLACE}"
 
 
 @dataclass(frozen=True)
@@ -68,6 +83,7 @@ class Survival:
         Raises `LabError`.
         """
         line = f"({_PROGRAM} stay {self._words}; echo ended with $?) > {_SAID} 2>&1 < /dev/null &"
+        self._pair.both(_give)
         self._pair.a.run(["sh", "-c", line])
         self._lives([])
         before, done = self._stock(), 0
@@ -75,6 +91,7 @@ class Survival:
             self._lives(ends)
             if ends[-1][1] == REBOOTED:
                 self._pair.restart("b")
+                _give(self._pair.b)
             done += len(ends)
             self._say(f"{done} ends of {times}")
         self._lives([])
@@ -106,3 +123,44 @@ class Survival:
         last = json.loads(lines[-1])
         mine = self._pair.server.resident_bytes()
         return Stock(last["files"], last["threads"], last["kilobytes"] << 10, mine)
+
+
+def _give(machine: Vm) -> None:
+    machine.agent.put(_SOURCE, _PLACE)
+
+
+def survive(config: LabConfig, back_end: str, times: int, say: Callable[[str], None]) -> None:
+    """Run a survival on a pair of its own, and say what came of it. Raises `LabError`."""
+    assert config.bridge is not None
+    with Pair(config, say) as pair:
+        survival = Survival(pair, back_end, say)
+        survival.run(times)
+        logs = Path(pair.logs) / "bus"
+    for how in (KILLED, RELOADED, REBOOTED):
+        counts = [survival.counts[state, how] for state in PortState]
+        say(f"{how}: {sum(counts)} times, at states 0 to 6: {' '.join(map(str, counts))}")
+    if config.bridge.model.errata:
+        hangs = sum(event.text.startswith("erratum ") for event in LogReader(logs))
+        if hangs:
+            raise LabError(f"{hangs} accesses would have hung the hardware")
+
+
+def main(words: Sequence[str]) -> int:
+    """Run what the command line asks for; exit status 1 with a line when something was wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.survival", description=__doc__)
+    parser.add_argument("--times", type=int, default=21, help="ends in all (default 21)")
+    parser.add_argument("--backend", choices=BRIDGE_BACK_ENDS, default=BACK_END)
+    parser.add_argument("--model", choices=MODELS, default=DEFAULT.name)
+    parser.add_argument("--log", type=Path, metavar="DIR", help="folder for the bus log")
+    given = parser.parse_args(words)
+    try:
+        config = ntrdma.config(LabConfig(log=given.log), given.backend, given.model)
+        survive(config, given.backend, given.times, Reporter())
+    except LabError as error:
+        print(f"survival: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
