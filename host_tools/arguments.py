@@ -176,11 +176,10 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
     "measure: programs and times": {
         "krping": _beside("boot two guests and run krping between them", "krping"),
         "model": _one(
-            "what a log's sends would take on real machines",
-            "bluebridge.host_tools.analyzer.model.model_command",
+            "what a log's sends would take on real machines", f"{_TOOLS}.study.model_command"
         ),
         "sweep": _one(
-            "latency against payload, with and without BlueFlame", f"{_TOOLS}.sweep.sweep_command"
+            "latency against payload, with and without BlueFlame", f"{_TOOLS}.study.sweep_command"
         ),
         "ntb": _one("show a bridge between two guests at work", f"{_TOOLS}.ntb_demo"),
         "rtrs": _one(

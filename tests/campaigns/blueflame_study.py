@@ -112,7 +112,7 @@ def _sweep(folder: Path, each: Measurement) -> int:
     output = folder / f"{each.name}.dat"
     words = ["sweep", *each.words.split(), "-o", str(output)]
     words += ["--log", str(folder / _LOGS / each.name)]
-    for suffix in (".svg", ".png", ".html") if each.table else ():
+    for suffix in (".svg", ".png") if each.table else ():
         # Of a run that ended between the table and its pictures nothing is there twice.
         words += ["--plot", str(output.with_suffix(suffix))]
     return cli.main([*words, "--force"])

@@ -15,9 +15,9 @@ from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.verbs import WrOpcode
 from bluebridge.host_tools.analyzer.analysis import PostedBy, transfers
 from bluebridge.host_tools.analyzer.model import load
-from bluebridge.host_tools.analyzer.model import model_command as cli
 from bluebridge.host_tools.analyzer.model.model import Constants, link_share
-from bluebridge.host_tools.analyzer.model.tables import (
+from bluebridge.host_tools.study import model_command as cli
+from bluebridge.host_tools.study.tables import (
     TABLES,
     Setting,
     StudyTable,

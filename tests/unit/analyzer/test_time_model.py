@@ -12,7 +12,6 @@ from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.mlx4.uar import UAR_AREA_SIZE
 from bluebridge.host_tools.analyzer.analysis import Role, Tlp, Transaction, Transfer
 from bluebridge.host_tools.analyzer.model import ProfileError, built_in, load
-from bluebridge.host_tools.analyzer.model import model_command as cli
 from bluebridge.host_tools.analyzer.model.model import (
     NAMES,
     Stores,
@@ -20,6 +19,7 @@ from bluebridge.host_tools.analyzer.model.model import (
     link_share,
     read_profile,
 )
+from bluebridge.host_tools.study import model_command as cli
 from tests.models.analysis_log import Sender, posted
 
 MINE = """\

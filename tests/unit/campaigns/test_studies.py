@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.host_tools.arguments import parse
-from bluebridge.host_tools.sweep.request import SweepRequest
+from bluebridge.host_tools.study.request import SweepRequest
 from bluebridge.images.cache import HOME
 from tests.campaigns import blueflame_study as study
 from tests.campaigns.bench import rdma

@@ -18,7 +18,7 @@ from bluebridge.host_tools.analyzer.analysis import Transfer
 from bluebridge.host_tools.analyzer.analysis.assembly import assembled
 from bluebridge.host_tools.analyzer.model import Model
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.sweep.request import SweepRequest
+from bluebridge.host_tools.study.request import SweepRequest
 
 _OPCODE = "RDMA_WRITE"
 _PATIENCE = 10.0

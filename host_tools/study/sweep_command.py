@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from bluebridge.device.mlx4.settings.config import BLUEFLAME_REGISTERS
@@ -12,22 +12,21 @@ from bluebridge.host_tools.analyzer.model import Model, load
 from bluebridge.host_tools.errors import Reporter, UsageError
 from bluebridge.host_tools.lab.artefacts import ensure_artefacts
 from bluebridge.host_tools.processes import termination_as_exception
-from bluebridge.host_tools.sweep import plot
-from bluebridge.host_tools.sweep.journal import Bar, Journal
-from bluebridge.host_tools.sweep.request import PAGE, Row, SweepRequest, check_files
-from bluebridge.host_tools.sweep.run import measure
+from bluebridge.host_tools.study import plot
+from bluebridge.host_tools.study.journal import Journal
+from bluebridge.host_tools.study.request import Row, SweepRequest, check_files
+from bluebridge.host_tools.study.run import measure
 
 WALL = ("PacketSize", "LatTypical", "LatBest", "LatWorst")
 """The names of the table's columns for bytes and for wall time in microseconds."""
 OTHER = ("BlueFlame", "Path")
 
 
-def table_text(request: SweepRequest, rows: Iterable[Row], *, csv: bool) -> str:
+def table_text(request: SweepRequest, rows: Iterable[Row]) -> str:
     """Return the table: two lines of comment, then a block of rows for each setting.
 
     Blocks are two empty lines apart: gnuplot's `index 0`, `index 1`.
     """
-    separator = "," if csv else " "
     head = [
         f"# RDMA WRITE latency, {request.minimum} to {request.maximum} bytes in steps of "
         f"{request.step}, {request.iterations} iterations; Lat* in us of wall time, Model* in us "
@@ -36,7 +35,7 @@ def table_text(request: SweepRequest, rows: Iterable[Row], *, csv: bool) -> str:
     ]
     kept = sorted(rows, key=lambda row: row.size)
     blocks = [
-        "\n".join(separator.join(_cells(request, row)) for row in kept if row.setting == setting)
+        "\n".join(" ".join(_cells(request, row)) for row in kept if row.setting == setting)
         for setting in request.settings
     ]
     return "\n".join(head) + "\n" + "\n\n\n".join(blocks) + "\n"
@@ -60,10 +59,13 @@ def main(options: argparse.Namespace) -> int:
         plot.require()  # before minutes of measuring
     models = _models(request)
     with termination_as_exception():
-        ensure_artefacts(Reporter(quiet=True))  # before the bar: building tells of its own steps
+        ensure_artefacts(Reporter(quiet=True))
         with Journal(options.output, request) as journal:
             try:
-                _measure(request, journal, models, options)
+                progress = Reporter(quiet=options.quiet)
+                if journal.rows:
+                    progress(f"going on: {len(journal.rows)} rows are in {journal.path}")
+                measure(request, journal, models, progress, options.log)
             except BaseException:
                 _tell(request, journal)
                 raise
@@ -80,20 +82,6 @@ def _models(request: SweepRequest) -> dict[str, Model]:
         raise UsageError(str(error)) from error
 
 
-def _measure(
-    request: SweepRequest,
-    journal: Journal,
-    models: Mapping[str, Model],
-    options: argparse.Namespace,
-) -> None:
-    total = len(request.settings) * len(request.sizes)
-    with Bar(total, quiet=options.quiet) as bar:
-        if journal.rows:
-            bar(f"going on: {len(journal.rows)} of {total} are in {journal.path}")
-        bar.start(len(journal.rows))
-        measure(request, journal, models, bar, options.log)
-
-
 def _tell(request: SweepRequest, journal: Journal) -> None:
     """Where a sweep that ends early can go on."""
     if kept := journal.kept():
@@ -102,17 +90,12 @@ def _tell(request: SweepRequest, journal: Journal) -> None:
 
 
 def _write(request: SweepRequest, rows: Sequence[Row], options: argparse.Namespace) -> None:
-    text = table_text(request, rows, csv=options.csv)
+    text = table_text(request, rows)
     _replace(options.output, lambda path: path.write_text(text))
     print(f"written: {options.output}")
     for target in options.plot:
-        _replace(target, lambda path: _plot(path, request, rows))
+        _replace(target, lambda path: plot.save_picture(request, rows, path))
         print(f"written: {target}")
-
-
-def _plot(path: Path, request: SweepRequest, rows: Sequence[Row]) -> None:
-    save = plot.save_page if path.suffix == PAGE else plot.save_picture
-    save(request, rows, path)
 
 
 def _replace(target: Path, write: Callable[[Path], object]) -> None:
@@ -183,14 +166,13 @@ def _add_results(results: argparse._ArgumentGroup) -> None:
     results.add_argument(
         "-o", "--output", type=Path, default=OUTPUT, metavar="FILE", help=f"default {OUTPUT}"
     )
-    results.add_argument("--csv", action="store_true", help="commas between columns, not spaces")
     results.add_argument(
         "--plot",
         type=Path,
         action="append",
         default=[],
         metavar="FILE",
-        help="a picture, .png or .svg, or a page, .html; may be repeated",
+        help="a picture, .png or .svg; may be repeated",
     )
     results.add_argument("--force", action="store_true", help="replace files that exist")
     results.add_argument(

@@ -11,7 +11,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bluebridge.device.buslog.reader import LogError
-from bluebridge.host_tools.analyzer.model import tables
 from bluebridge.host_tools.analyzer.model.model import (
     NAMES,
     Model,
@@ -20,6 +19,7 @@ from bluebridge.host_tools.analyzer.model.model import (
     load,
     read_profile,
 )
+from bluebridge.host_tools.study import tables
 
 DEFAULT = "system-x"
 

@@ -1,16 +1,14 @@
-"""The pictures of a sweep, and its page with picture, steps and table, which loads nothing else."""
+"""The pictures of a sweep, by matplotlib."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterable, Sequence
-from html import escape
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.sweep.modelled import Threshold, thresholds
-from bluebridge.host_tools.sweep.request import Row, SweepRequest
+from bluebridge.host_tools.study.modelled import Threshold, thresholds
+from bluebridge.host_tools.study.request import Row, SweepRequest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,29 +25,19 @@ _NOTHING = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
 def require() -> None:
-    """Raise `LabError` without matplotlib, which only the package's extra `plot` installs."""
+    """Raise `LabError` without matplotlib, which only the package's extra `study` installs."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
-        mend = "`pip install 'bluebridge[plot]'` brings it"
+        mend = "`pip install 'bluebridge[study]'` brings it"
         raise LabError("matplotlib is missing", mend) from error
 
 
 def save_picture(request: SweepRequest, rows: Sequence[Row], path: Path) -> None:
     """Write a picture in the format of the file's ending. Raises `LabError` without matplotlib."""
     figure = _figure(request, rows)
-    buffer = io.BytesIO()
     kind = path.suffix.removeprefix(".")
-    figure.savefig(buffer, format=kind, dpi=_DOTS, metadata=_NOTHING if kind == "svg" else {})
-    path.write_bytes(buffer.getvalue())
-
-
-def svg(request: SweepRequest, rows: Sequence[Row]) -> str:
-    """Return the picture as an `<svg>` element."""
-    buffer = io.StringIO()
-    _figure(request, rows).savefig(buffer, format="svg", metadata=_NOTHING)
-    text = buffer.getvalue()
-    return text[text.index("<svg") :]
+    figure.savefig(path, format=kind, dpi=_DOTS, metadata=_NOTHING if kind == "svg" else {})
 
 
 def _figure(request: SweepRequest, rows: Sequence[Row]) -> Figure:
@@ -135,61 +123,3 @@ def _label(setting: str) -> str:
 
 def _of(rows: Iterable[Row], setting: str) -> list[Row]:
     return sorted((row for row in rows if row.setting == setting), key=lambda row: row.size)
-
-
-_STYLE = """
-body { font: 14px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 62em; padding: 0 1em }
-svg { width: 100%; height: auto }
-table { border-collapse: collapse; margin: 1em 0 }
-th, td { border: 1px solid #ccc; padding: 2px 8px; text-align: right }
-thead { position: sticky; top: 0; background: #eee }
-"""
-
-
-def save_page(request: SweepRequest, rows: Sequence[Row], path: Path) -> None:
-    """Write the page. Raises `LabError` without matplotlib."""
-    title = f"Latency sweep, {request.minimum} to {request.maximum} bytes"
-    steps = "".join(
-        f"<li>{step.payload} bytes: {escape(step.text)}</li>" for step in thresholds(request)
-    )
-    wall = _table(request, rows, ("typical", "best", "worst"), _wall_cells)
-    modelled = _table(
-        request,
-        rows,
-        ("way", *request.profiles),
-        lambda row: [row.path, *(f"{row.modelled[name]:.3f}" for name in request.profiles)],
-    )
-    body = (
-        f"<h1>{title}</h1>\n{svg(request, rows)}\n"
-        f"<h2>Largest payloads before each step of the driver</h2>\n<ul>{steps}</ul>\n"
-        f"<h2>Wall time, us</h2>\n{wall}\n<h2>Modelled bus time, us</h2>\n{modelled}\n"
-    )
-    path.write_text(
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{_STYLE}</style></head>\n<body>\n{body}</body></html>\n"
-    )
-
-
-def _wall_cells(row: Row) -> list[str]:
-    return [f"{each:.2f}" for each in (row.wall.typical, row.wall.best, row.wall.worst)]
-
-
-def _table(
-    request: SweepRequest,
-    rows: Sequence[Row],
-    words: Sequence[str],
-    cells: Callable[[Row], list[str]],
-) -> str:
-    """A line for each payload; each setting has a column for each of `words`."""
-    by_place = {(row.setting, row.size): row for row in rows}
-    head = ["payload", *(f"{setting}: {word}" for setting in request.settings for word in words)]
-    lines = []
-    for size in request.sizes:
-        values = [cell for each in request.settings for cell in cells(by_place[each, size])]
-        lines.append(_line("td", [str(size), *values]))
-    body = "\n".join(lines)
-    return f"<table><thead>{_line('th', head)}</thead>\n<tbody>\n{body}\n</tbody></table>"
-
-
-def _line(tag: str, cells: Sequence[str]) -> str:
-    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"

@@ -60,7 +60,6 @@ MOST_INLINE = 912
 PROFILES = ("system-x", "system-z")
 SETTINGS = {"perftest": ("on", "off"), "guest": ("on", "off", "wrong-page", "old-size")}
 PICTURES = (".png", ".svg")
-PAGE = ".html"
 
 
 @dataclass(frozen=True)
@@ -140,10 +139,10 @@ class SweepRequest:
 def check_files(options: argparse.Namespace) -> None:
     """Raise `UsageError` for files that cannot be written, before anything boots."""
     for path in options.plot:
-        if path.suffix not in (*PICTURES, PAGE):
+        if path.suffix not in PICTURES:
             raise UsageError(
                 f"--plot {path}: no plot ends in {path.suffix or 'nothing'}",
-                f"end it in {', '.join(PICTURES)} or {PAGE}",
+                f"end it in {' or '.join(PICTURES)}",
             )
     files: list[Path] = [options.output, *options.plot]
     if len(set(files)) != len(files):

@@ -14,15 +14,15 @@ from typing import Any
 
 from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools.analyzer.model import Model
-from bluebridge.host_tools.errors import LabError, understood
+from bluebridge.host_tools.errors import LabError, Progress, understood
 from bluebridge.host_tools.lab.config import ADDRESSES, LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs import perftest
 from bluebridge.host_tools.programs.perftest import BEST, TYPICAL, WORST
-from bluebridge.host_tools.sweep.journal import Bar, Journal
-from bluebridge.host_tools.sweep.modelled import Watch
-from bluebridge.host_tools.sweep.request import Row, SweepRequest, Wall
+from bluebridge.host_tools.study.journal import Journal
+from bluebridge.host_tools.study.modelled import Watch
+from bluebridge.host_tools.study.request import Row, SweepRequest, Wall
 
 _LINE_SECONDS = 120.0
 
@@ -134,14 +134,23 @@ class Perftest:
         return Wall(row[TYPICAL], row[BEST], row[WORST])
 
 
+_LINES = 20
+"""The lines that tell how far a whole sweep has come, about."""
+
+
 def measure(
-    request: SweepRequest, journal: Journal, models: Mapping[str, Model], bar: Bar, log: Path | None
+    request: SweepRequest,
+    journal: Journal,
+    models: Mapping[str, Model],
+    progress: Progress,
+    log: Path | None,
 ) -> None:
     """Measure the rows that the journal lacks, and add each to it. Raises `LabError`."""
+    total = len(request.settings) * len(request.sizes)
     for setting, sizes in journal.todo():
-        bar(f"BlueFlame {setting}: {len(sizes)} payloads")
+        progress(f"BlueFlame {setting}: {len(sizes)} payloads")
         config = _config(request, setting, log)
-        with Pair(config, bar) as pair, contextlib.ExitStack() as stack:
+        with Pair(config, progress) as pair, contextlib.ExitStack() as stack:
             tool: Perftest | GuestProgram
             if request.tool == "perftest":
                 tool = Perftest(pair, request)
@@ -155,7 +164,10 @@ def measure(
                 modelled = watch.end(size, 2 * request.iterations)
                 row = Row(setting, size, wall, modelled.path, modelled.times)
                 journal.add(row)
-                bar.row(row)
+                done = len(journal.rows)
+                if done == total or done % max(1, total // _LINES) == 0:
+                    text = f"BlueFlame {setting}, {size} bytes: {wall.typical:.1f} us"
+                    progress(f"{done} of {total}: {text}")
 
 
 def _config(request: SweepRequest, setting: str, log: Path | None) -> LabConfig:
