@@ -11,6 +11,7 @@ of most tests.
 from __future__ import annotations
 
 import signal
+import sys
 from collections import defaultdict
 
 import pytest
@@ -18,6 +19,9 @@ import pytest
 # What support code asserts is told with its values, as in tests.
 pytest.register_assert_rewrite("tests.models", "tests.world")
 
+TURN_SECONDS = 0.0002
+"""The turn of a thread: two sides of a protocol, each of which spins for the other, are often
+threads of one process here."""
 _KEY = "bluebridge/seconds"
 _SIDE_BY_SIDE = "loadfile"
 _GUESTS = "tests/vm/"
@@ -36,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     What tests start gets Ctrl-C, also in a run that a shell began in the background and ignores it.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.setswitchinterval(TURN_SECONDS)
     cache = getattr(config, "cache", None)
     if cache is not None and config.getoption("dist", "no") == _SIDE_BY_SIDE:
         if cache.get(_KEY, {}):

@@ -25,7 +25,7 @@ from tests.wire.guest_process import MAC, End, connect, writes
 from tests.wire.players import Player, connected
 from tests.wire.server import ROOT, ServerProcess, serving
 
-DEATHS = 20
+DEATHS = 10
 OK = WcStatus.SUCCESS
 GREETING = struct.pack("<HH", 0, 1) + b"{}\0"
 
@@ -125,7 +125,7 @@ def one_life(path: Path, peer: Context, rounds: int) -> None:
 def test_a_killed_guest_leaves_a_device_as_after_power_on(
     server: ServerProcess, folder: Path, peer: Context
 ) -> None:
-    """Twenty times in a row, with memory and descriptors of the server as they were."""
+    """Ten times in a row, with memory and descriptors of the server as they were."""
     fresh = power_on_state(folder / "a")
     for number in range(DEATHS):
         one_life(folder / "a", peer, rounds=number % 5)

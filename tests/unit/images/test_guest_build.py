@@ -90,6 +90,7 @@ def test_without_a_compiler_set_up_says_so_in_one_line(
     assert not list((tmp_path / "cache").glob(f"*{guest_build.NAME}*-*"))
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)  # mypyc takes 17 s of processor time, before the compiler is asked
 def test_a_broken_compiler_is_one_line(tmp_path: Path, no_compiler: Path) -> None:
     broken = no_compiler / "gcc"

@@ -103,12 +103,12 @@ def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _build(checkout, tmp_path_factory.mktemp("wheel"))
 
 
-@pytest.fixture
-def installed(wheel: Path, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the wheel's content, as pip puts it there."""
-    folder = tmp_path / "installed"
+    folder = tmp_path_factory.mktemp("installed") / "installed"
     words = ("install", *OFFLINE, "--target", str(folder), str(wheel))
-    _python("-m", "pip", *words, cwd=tmp_path)
+    _python("-m", "pip", *words, cwd=folder.parent)
     return folder
 
 
@@ -121,6 +121,7 @@ def test_the_wheel_has_one_name_and_all_its_data(wheel: Path) -> None:
         assert {f"bluebridge/{path}" for path in paths} <= names
 
 
+@pytest.mark.full
 def test_the_source_distribution_gives_the_same_wheel(
     wheel: Path, checkout: Path, tmp_path: Path
 ) -> None:

@@ -45,7 +45,7 @@ from tests.models.rdma_node import LOG_SQ, SQ_SHIFT, Node, Pair, TestQp
 from tests.unit.rdma.test_qp_datagram import GSI, ready
 
 CASES = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 MAILBOXES: dict[int, tuple[Struct, int]] = {
     Opcode.INIT_HCA: (INIT_HCA, 0),

@@ -242,7 +242,7 @@ FAILING = """
 """
 
 
-@pytest.mark.parametrize("workers", [[], ["-n", "1"]])
+@pytest.mark.parametrize("workers", [[], pytest.param(["-n", "1"], marks=pytest.mark.full)])
 def test_sections_and_places_of_a_failed_test_are_in_junit_xml(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: list[str]
 ) -> None:

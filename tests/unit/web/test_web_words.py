@@ -13,6 +13,7 @@ import pytest
 
 from bluebridge.device.buslog.record import INDEX_EVERY
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.host_tools.web import book as book_of_a_log
 from bluebridge.host_tools.web import word_gatherer, words
 from bluebridge.host_tools.web.book import Book, Query
 from bluebridge.host_tools.web.words import FOLDER, PART, Words, unpack
@@ -21,33 +22,63 @@ from tests.unit.web.web_site import served
 
 EVENTS_OF_A_POST = 6
 PARTS = 3
-NOTE_AT = 2 * PART + 5000
+SMALL = 2048
+"""The events of a part here; pages have more."""
+NOTE_AT = 2 * SMALL + 300
 SECONDS = 300.0
 
 
+def test_processes_gather_the_words_of_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(book_of_a_log, "SPAN", SMALL)
+    events = PART + words.AFTER + 2 * INDEX_EVERY
+    posted(tmp_path / "log", events // EVENTS_OF_A_POST)
+    book = Book(tmp_path / "log")
+    book.gather_words()
+    end = time.monotonic() + SECONDS
+    while book.page(0, 1, Query(text="nowhere"), 0).first < PART:
+        assert time.monotonic() < end, "the words of the log were not gathered"
+        time.sleep(0.05)
+
+
 @pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small_parts() -> Iterator[None]:
+    """Parts, what is read behind them, and the span of a search, shorter than those of pages."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (words, word_gatherer):
+            patch.setattr(module, "PART", SMALL)
+        for module in (words, book_of_a_log):
+            patch.setattr(module, "AFTER", 256)
+        patch.setattr(book_of_a_log, "SPAN", SMALL)
+        yield
+
+
+def _gathered(log: Path) -> Path:
+    for place in range(words.WORKERS):
+        word_gatherer.main(log, place)
+    return log
+
+
+@pytest.fixture(scope="module")
+def log(small_parts: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Posts; one that is announced goes on from the first part into the second; a note later."""
     folder = tmp_path_factory.mktemp("words") / "log"
     sender = Sender(folder)
-    for place in range((PARTS * PART + 10_000) // EVENTS_OF_A_POST):
-        sender.post(announced=place == PART // EVENTS_OF_A_POST)
+    for place in range((PARTS * SMALL + 3000) // EVENTS_OF_A_POST):
+        sender.post(announced=place == SMALL // EVENTS_OF_A_POST)
         if place == NOTE_AT // EVENTS_OF_A_POST:
             sender.told(Kind.NOTE, "Only HERE")
     sender.log.close()
-    return folder
+    return _gathered(folder)
 
 
 @pytest.fixture(scope="module")
-def book(log: Path) -> Iterator[Book]:
-    """The log, its words gathered."""
+def book(log: Path) -> Book:
+    """The log with its words."""
     found = Book(log)
     found.gather_words()
-    end = time.monotonic() + SECONDS
-    while found.page(0, 1, Query(text="nowhere"), 0).first < PARTS * PART:
-        assert time.monotonic() < end, "the words of the log were not gathered"
-        time.sleep(0.05)
-    yield found
+    return found
 
 
 def _numbers(book: Book, query: Query) -> list[int]:
@@ -63,11 +94,11 @@ def _numbers(book: Book, query: Query) -> list[int]:
 @pytest.mark.parametrize(
     ("query", "begins"),
     [
-        (Query(text="only here"), 2 * PART),
-        (Query(kind="note"), 2 * PART),
+        (Query(text="only here"), 2 * SMALL),
+        (Query(kind="note"), 2 * SMALL),
         (Query(text="msi-X vector 1"), 0),  # a step after the first part, of what began in it
         (Query(text="RDMA_WRITE 8 bytes"), 0),
-        (Query(text="RDMA_WRITE", kind="note"), 2 * PART),
+        (Query(text="RDMA_WRITE", kind="note"), 2 * SMALL),
     ],
 )
 def test_a_search_begins_at_the_part_that_has_its_words(
@@ -79,13 +110,13 @@ def test_a_search_begins_at_the_part_that_has_its_words(
 def test_a_search_with_words_finds_what_one_without_finds(book: Book, log: Path) -> None:
     query = Query(text="msi-x vector 1")
     without = [each.number for each in Book(log).page(0, 1 << 30, query, SECONDS).found]
-    assert _numbers(book, query) == without == [PART - PART % EVENTS_OF_A_POST]
+    assert _numbers(book, query) == without == [SMALL - SMALL % EVENTS_OF_A_POST]
 
 
 def test_a_search_backwards_passes_by_parts_too(book: Book) -> None:
-    page = book.before(NOTE_AT - 2000, 10, Query(text="nowhere"), 0)
+    page = book.before(NOTE_AT - 200, 10, Query(text="nowhere"), 0)
     assert (page.first, page.found) == (0, [])
-    (note,) = book.before(PARTS * PART, 10, Query(text="only here"), SECONDS).found
+    (note,) = book.before(PARTS * SMALL, 10, Query(text="only here"), SECONDS).found
     assert note.title == "Only HERE"
 
 
@@ -102,27 +133,18 @@ def test_a_page_of_a_finished_log_gathers_its_words(
         assert len(asked) == count
 
 
-SMALL = 2048
-"""The events of a part in the tests below."""
-
-
 def _first(log: Path, text: str) -> int:
     """Where a search begins in a book whose processes have not gathered anything yet."""
     return Book(log).page(0, 1, Query(text=text), 0).first
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def kept(small_parts: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A log of small parts whose words are kept; those that are not kept are not gathered."""
-    for module in (words, word_gatherer):
-        monkeypatch.setattr(module, "PART", SMALL)
-    monkeypatch.setattr("bluebridge.host_tools.web.book.SPAN", SMALL)
     monkeypatch.setattr(Words, "_take", lambda words, place: None)
     events = PARTS * SMALL + words.AFTER + 2 * INDEX_EVERY
     posted(tmp_path / "log", events // EVENTS_OF_A_POST)
-    for place in range(words.WORKERS):
-        word_gatherer.main(tmp_path / "log", place)
-    return tmp_path / "log"
+    return _gathered(tmp_path / "log")
 
 
 def test_words_that_are_kept_beside_the_log_serve_the_next_page(kept: Path) -> None:
