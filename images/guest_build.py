@@ -137,6 +137,7 @@ MODULES = tuple(
         "protocols.rtrs.transport.loop",
         "protocols.rtrs.transport.memory",
         "protocols.rtrs.transport.transport",
+        "rounds",
         "verbs.transitions",
         "verbs.values",
     )

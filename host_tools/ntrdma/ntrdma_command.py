@@ -16,10 +16,10 @@ from pathlib import Path
 from bluebridge.device.buslog.reader import LogError
 from bluebridge.device.layout.ntb.models import BY_NAME, GEN4
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
+from bluebridge.guest.perf.sides import TESTS
 from bluebridge.guest.protocols.ntrdma import back_ends
 from bluebridge.guest.protocols.ntrdma.back_ends import NTB_CPU
 from bluebridge.guest.protocols.ntrdma.interface import DEFAULT_MTU
-from bluebridge.guest.protocols.ntrdma.perf import TESTS
 from bluebridge.host_tools.analyzer.analysis import Transfer, transfers
 from bluebridge.host_tools.analyzer.views.work_requests import header, line, tree
 from bluebridge.host_tools.errors import LabError, Reporter, UsageError
@@ -74,7 +74,7 @@ def _last_write(logs: Path, sender: str) -> Transfer | None:
     return found
 
 
-PERF = ("python3", "-m", "bluebridge.guest.protocols.ntrdma.perf")
+PERF = ("python3", "-m", "bluebridge.guest.perf", "--provider", "ntrdma")
 SECONDS = 300.0
 PINGS = 20
 TRANSFER_MIB = 16

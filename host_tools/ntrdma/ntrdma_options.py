@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 
 from bluebridge.device.layout.ntb.models import BY_NAME, DEFAULT
+from bluebridge.guest.perf.sides import TESTS, positive
 from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS
 from bluebridge.guest.protocols.ntrdma.interface import parse_mtu
-from bluebridge.guest.protocols.ntrdma.perf import TESTS, positive
 from bluebridge.host_tools.lab.ntrdma import TCP
 from bluebridge.host_tools.ntrdma.network import MTUS, SECONDS
 

@@ -3,114 +3,56 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import queue
-import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
 
 from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools.analyzer.model import Model
-from bluebridge.host_tools.errors import LabError, Progress, understood
+from bluebridge.host_tools.errors import LabError, Progress
 from bluebridge.host_tools.lab.config import ADDRESSES, LabConfig
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs import perftest
 from bluebridge.host_tools.programs.perftest import BEST, TYPICAL, WORST
 from bluebridge.host_tools.study.journal import Journal
 from bluebridge.host_tools.study.modelled import Watch
 from bluebridge.host_tools.study.request import Row, SweepRequest, Wall
 
-_LINE_SECONDS = 120.0
-
-
-class Program:
-    """One guest's latency program, and the lines that it prints."""
-
-    def __init__(self, machine: Vm, words: str) -> None:
-        reading, self._writing = os.pipe()
-        self._input = os.fdopen(reading, "rb", buffering=0)
-        self._command = machine.agent.start(words, stdin=self._input)
-        self._lines: queue.Queue[bytes | None] = queue.Queue()
-        self._name = machine.name
-        self._said = b""
-        self._thread = threading.Thread(target=self._listen, daemon=True)
-        self._thread.start()
-
-    def _listen(self) -> None:
-        rest = b""
-        try:
-            for stream, data in self._command.output():
-                if stream == "stderr":
-                    self._said += data
-                    continue
-                *whole, rest = (rest + data).split(b"\n")
-                for line in whole:
-                    self._lines.put(line)
-        except LabError as error:
-            self._said += str(error).encode()
-        self._lines.put(None)
-
-    def send(self, values: dict[str, Any]) -> None:
-        """Send the program a line with a JSON object."""
-        os.write(self._writing, json.dumps(values).encode() + b"\n")
-
-    def receive(self) -> dict[str, Any]:
-        """Return the program's next JSON object. Raises `LabError` when it ends or hangs."""
-        try:
-            line = self._lines.get(timeout=_LINE_SECONDS)
-        except queue.Empty:
-            raise LabError(f"guest {self._name}: the latency program hangs") from None
-        if line is None:
-            last = self._said.decode(errors="replace").strip().splitlines()[-1:] or ["nothing"]
-            raise LabError(f"guest {self._name}: the latency program ended and said: {last[0]}")
-        with understood(f"guest {self._name}: the latency program"):
-            return dict(json.loads(line))
-
-    def close(self) -> None:
-        """End the program's input, hence the program; kill one that goes on."""
-        os.close(self._writing)
-        self._thread.join(5.0)
-        if self._thread.is_alive():
-            self._command.kill()
-        self._input.close()
-
 
 class GuestProgram:
-    """Measures payloads on a pair whose HCAs are bound to vfio-pci."""
+    """Measures payloads with `guest.perf` on a pair whose HCAs are bound to vfio-pci."""
 
     def __init__(self, pair: Pair, request: SweepRequest, setting: str) -> None:
         self._count = request.iterations
         words = (
-            f"python3 -m bluebridge.guest.latency --blueflame {setting} --inline {request.inline}"
+            f"python3 -m bluebridge.guest.perf --blueflame {setting} --inline {request.inline} "
+            f"--size {request.maximum}"
         )
-        self._stack = contextlib.ExitStack()
-        with contextlib.ExitStack() as stack:
-            self._programs = [
-                stack.enter_context(contextlib.closing(Program(machine, words)))
-                for machine in pair.machines
-            ]
-            ends = [program.receive() for program in self._programs]
-            for program, peer in zip(self._programs, reversed(ends), strict=True):
-                program.send(peer)
-            self._stack = stack.pop_all()
+        reading, writing = os.pipe()
+        self._input = os.fdopen(reading, "rb", buffering=0)
+        self._orders = os.fdopen(writing, "wb", buffering=0)
+        self._server = pair.a.agent.start(f"{words} --serve")
+        self._client = pair.b.agent.start(f"{words} --perftest -", stdin=self._input)
+        self._output = self._client.output()
 
     def close(self) -> None:
         """End both programs."""
-        self._stack.close()
+        self._orders.close()
+        for program in (self._client, self._server):
+            program.kill()
+        self._input.close()
 
     def measure(self, size: int) -> Wall:
         """Measure one payload; return the figures of guest b, the client. Raises `LabError`."""
-        server, client = self._programs
-        asked = {"size": size, "count": self._count}
-        server.send({**asked, "first": False})
-        server.receive()  # ready: what the client sends now is of this payload
-        client.send({**asked, "first": True})
-        server.receive()
-        return Wall(**{name: round(value, 2) for name, value in client.receive().items()})
+        self._orders.write(f"rc_rdma_write_lat {self._count} {size}\n".encode())
+        said = ""
+        for _, data in self._output:
+            said += data.decode(errors="replace")
+            if said.endswith("\n") and (row := perftest.last_row(said)):
+                return _wall(row)
+        last = said.strip().splitlines()[-1:] or ["nothing"]
+        raise LabError(f"guest b: the measuring program ended and said: {last[0]}")
 
 
 _SECONDS = 180.0
@@ -131,7 +73,11 @@ class Perftest:
         words = f"ib_write_lat -d mlx4_0 -s {size} -n {self._request.iterations}"
         words += f" -I {self._request.inline}"
         row = perftest.figures(self._pair, words, ADDRESSES[0].partition("/")[0], _SECONDS)
-        return Wall(row[TYPICAL], row[BEST], row[WORST])
+        return _wall(row)
+
+
+def _wall(row: Sequence[float]) -> Wall:
+    return Wall(row[TYPICAL], row[BEST], row[WORST])
 
 
 _LINES = 20

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from bluebridge.guest.drivers.bus.vectors import Deadline
 from bluebridge.guest.drivers.dma import Engine
 from bluebridge.guest.drivers.ntb.bridge import Bridge
 from bluebridge.guest.drivers.ntb.window import NtbTimeout
+from bluebridge.guest.rounds import Turn, ping_pong
 
-Move = Callable[[int], object]
-"""The type of a call that sends the number of a turn, or waits for it."""
 LARGEST = 1 << 16
 """The largest copy in bytes; the second half of the buffer is the source of copies."""
 BELL = 1
@@ -79,21 +77,8 @@ class PingPong:
 
         return self._play(count, send, hear)
 
-    def _play(self, count: int, send: Move, hear: Move) -> list[float]:
-        """Play `count` round trips; the second side's first begins with its first answer."""
-        times, clock, sent = [], time.perf_counter_ns, 0
-        for turn in range(1, count + 1):
-            number = turn & 0xFF
-            if self._first:
-                sent = clock()
-                send(number)
-            hear(number)
-            if sent:
-                times.append((clock() - sent) / 2000)
-            if not self._first:
-                sent = clock()
-                send(number)
-        return times
+    def _play(self, count: int, send: Turn, hear: Turn) -> list[float]:
+        return list(ping_pong(count, self._first, send, hear))
 
     def close(self) -> None:
         """Close the window and free its memory."""

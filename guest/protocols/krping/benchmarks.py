@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from bluebridge.guest.protocols.krping.option_string import Test
 from bluebridge.guest.protocols.krping.progress import KrpingError, State
 from bluebridge.guest.protocols.krping.resources import PAGE, SINK_ACCESS, Resources, whole_pages
+from bluebridge.guest.rounds import one_by_one, ping_pong, window
 from bluebridge.guest.verbs import FastRegistration, SendFlags, SendWr, WcStatus, WrOpcode
 
 if TYPE_CHECKING:
@@ -82,64 +83,65 @@ def _wlat(thread: KrpingThread, resources: Resources) -> None:
 
     The last byte carries the number, since it lands last. Latencies are whole round trips.
     """
-    count, client = thread.options.count, not thread.options.server
     request = _request(thread, resources, WrOpcode.RDMA_WRITE)
-    last, clock = thread.options.size - 1, time.perf_counter_ns
-    begun = 0
-    for turn in range(1, count + 1):
-        if not client:
-            _spin_memory(thread, resources, last, turn)
-        resources.rdma[last] = turn & 0xFF
+    last, client = thread.options.size - 1, not thread.options.server
+
+    def send(number: int) -> None:
+        resources.rdma[last] = number
         thread.state = State.CONNECTED
-        begun = clock()
         thread.post((request,))
         _spin_state(thread, State.RDMA_WRITE_COMPLETE)
+
+    def hear(number: int) -> None:
+        _spin_memory(thread, resources, last, number)
+        thread.iterations += 1
+
+    for half in ping_pong(thread.options.count, client, send, hear):
         if client:
-            _spin_memory(thread, resources, last, turn)
-            thread.latencies.add((clock() - begun) / 1000)
-        thread.iterations = turn
+            thread.latencies.add(2 * half)
 
 
 def _rlat(thread: KrpingThread, resources: Resources) -> None:
     """Post RDMA READs one after the other, waiting for an event or, with poll, spinning."""
     request = _request(thread, resources, WrOpcode.RDMA_READ)
-    clock = time.perf_counter_ns
-    for turn in range(1, thread.options.count + 1):
+
+    def read() -> None:
         thread.state = State.CONNECTED
-        begun = clock()
         thread.post((request,))
         if thread.options.poll:
             _spin_state(thread, State.RDMA_READ_COMPLETE)
         else:
             thread.wait_for(State.RDMA_READ_COMPLETE)
-        thread.latencies.add((clock() - begun) / 1000)
-        thread.iterations = turn
+
+    _count(thread, one_by_one(thread.options.count, read))
 
 
 def _bw(thread: KrpingThread, resources: Resources) -> None:
     """Post RDMA WRITEs with up to tx-depth under way; latencies are from posting to completion."""
-    count, depth = thread.options.count, thread.options.tx_depth
     request = _request(thread, resources, WrOpcode.RDMA_WRITE)
-    posted: deque[int] = deque()
-    stats, clock = thread.stats, time.perf_counter_ns
-    first, sent = stats.write_msgs, 0
-    while thread.iterations < count:
-        room = min(depth - (sent - thread.iterations), count - sent)
-        if room > 0:
-            now = clock()
-            posted.extend([now] * room)
-            thread.post([request] * room)
-            sent += room
+    stats = thread.stats
+
+    def post(room: int) -> None:
+        thread.post([request] * room)
+
+    def wait() -> int:
+        before = stats.write_msgs
         thread.await_completion()
-        now = clock()
-        while thread.iterations < stats.write_msgs - first:
-            thread.latencies.add((now - posted.popleft()) / 1000)
-            thread.iterations += 1
+        return stats.write_msgs - before
+
+    _count(thread, window(thread.options.count, thread.options.tx_depth, post, wait))
 
 
-def _spin_memory(thread: KrpingThread, resources: Resources, index: int, turn: int) -> None:
-    """Poll the start buffer until byte `index` is that of `turn`."""
-    memory, wanted, spins = resources.start, turn & 0xFF, 0
+def _count(thread: KrpingThread, times: Iterator[float]) -> None:
+    """Carry a test out, and keep the time of each iteration."""
+    for microseconds in times:
+        thread.latencies.add(microseconds)
+        thread.iterations += 1
+
+
+def _spin_memory(thread: KrpingThread, resources: Resources, index: int, wanted: int) -> None:
+    """Poll the start buffer until byte `index` is `wanted`."""
+    memory, spins = resources.start, 0
     while memory[index] != wanted:
         spins += 1
         if spins % SPINS == 0:
@@ -185,23 +187,24 @@ def register_again(thread: KrpingThread, resources: Resources) -> None:
 def _register(
     thread: KrpingThread, resources: Resources, region: FastRegistration, depth: int
 ) -> None:
-    count, clock = thread.options.count, time.perf_counter_ns
-    posted: list[int] = []
-    looks = sent = 0
-    while not count or thread.iterations < count:
-        while len(posted) < depth and (not count or sent < count):
-            posted.append(clock())
+    looks = 0
+
+    def post(room: int) -> None:
+        for _ in range(room):
             resources.qp.post_send(_pair(resources, region))
-            sent += 1
+
+    def wait() -> int:
+        nonlocal looks
         completions = resources.cq.poll(BATCH)
         for completion in completions:
             if completion.status is not WcStatus.SUCCESS:
                 raise KrpingError(f"completion error {completion.status.name}")
-            thread.latencies.add((clock() - posted.pop(0)) / 1000)
-            thread.iterations += 1
         looks = 0 if completions else looks + 1
         if looks % LOOKS == 0:
             thread.poll_events()
+        return len(completions)
+
+    _count(thread, window(thread.options.count, depth, post, wait))
 
 
 def _pair(resources: Resources, region: FastRegistration) -> list[SendWr]:

@@ -23,9 +23,7 @@ from contextlib import ExitStack
 from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.connections import open_connections
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.protocols.cm import CmEvent, CmId, ConnectionManager, EventType
-from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
-from bluebridge.guest.protocols.ntrdma.link import (
+from bluebridge.guest.link import (
     CLIENT,
     DEPTH,
     RECEIVED,
@@ -35,6 +33,8 @@ from bluebridge.guest.protocols.ntrdma.link import (
     Link,
     Lost,
 )
+from bluebridge.guest.protocols.cm import CmEvent, CmId, ConnectionManager, EventType
+from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
 from bluebridge.guest.protocols.ntrdma.open import open_ntrdma
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.verbs import Device, DeviceLost, VerbsError, WrOpcode

@@ -1,17 +1,16 @@
-"""Programs over NTRDMA as a user starts them in two processes: measuring and ping-pong."""
+"""Programs over NTRDMA as a user starts them in two processes: measuring."""
 
 from __future__ import annotations
 
 import json
-import subprocess
+import time
 from contextlib import ExitStack
-from typing import Any
 
 from bluebridge.guest.connections import open_connections
-from bluebridge.guest.protocols.ntrdma.link import CLIENT
-from bluebridge.guest.protocols.ntrdma.perf import PORT, TESTS, Measured
+from bluebridge.guest.link import CLIENT
+from bluebridge.guest.perf.sides import PORT, TESTS, Measured
 from bluebridge.guest.providers import open_ntrdma
-from tests.unit.ntrdma.tcp.programs import SECONDS, program, success
+from tests.unit.ntrdma.tcp.programs import SECONDS, program, success, until_said
 
 PERF = "protocols.ntrdma.perf"
 PEER_SECONDS = 15.0
@@ -52,36 +51,46 @@ def test_memory_that_is_not_there(free_port: int) -> None:
     assert server.returncode == 1 and said.startswith("perf: ") and "do not fit" in said
 
 
-OVER = ("latency", "--provider", "ntrdma", "--backend")
-
-
-def test_writes_to_and_fro(free_port: int) -> None:
-    """Payloads that fit into the entry, and one that does not."""
+def test_lines_on_the_input_ask_for_tests_of_any_size(free_port: int) -> None:
+    """Payloads that fit into the entry, and one that does not, in perftest's form."""
     place = f"127.0.0.1:{free_port}"
-    with program(*OVER, f"s:{place}") as first, program(*OVER, f"c:{place}") as second:
-        ends = heard(first), heard(second)
-        tell(first, ends[1])
-        tell(second, ends[0])
+    over = ("--provider", "ntrdma", "--inline", "220", "--backend")
+    with (
+        program("perf", "--serve", *over, f"s:{place}") as server,
+        program("perf", "--perftest", *over, f"c:{place}", "-") as client,
+    ):
+        assert client.stdin is not None and client.stdout is not None
+        rows = []
         for size in (8, 220, 4096):
-            asked = {"size": size, "count": 20}
-            tell(second, {**asked, "first": False})
-            assert heard(second) == {"ready": size}
-            tell(first, {**asked, "first": True})
-            assert all(heard(each)["best"] > 0 for each in (first, second))
+            client.stdin.write(f"rc_rdma_write_lat 20 {size}\n")
+            client.stdin.flush()
+            while (row := client.stdout.readline().split())[0].startswith("#"):
+                assert row[2:5] == ["t_min[usec]", "t_max[usec]", "t_typical[usec]"]
+            rows.append(row)
+        client.stdin.write(f"rc_bw 20 {1 << 21}\n")
+        assert (
+            "perf: no such test: rc_bw of 2097152 bytes" in client.communicate(timeout=SECONDS)[0]
+        )
+        server.communicate(timeout=SECONDS)
+    assert [row[:2] for row in rows] == [[size, "20"] for size in ("8", "220", "4096")]
+    for row in rows:
+        least, most, typical, *_ = map(float, row[2:])
+        assert 0 < least <= typical <= most
 
 
 def test_a_peer_that_is_killed_while_its_write_is_awaited(free_port: int) -> None:
     """By the ping-pong, which looks at its memory only."""
     place = f"127.0.0.1:{free_port}"
-    with program(*OVER, f"s:{place}") as first, program(*OVER, f"c:{place}") as second:
-        ends = heard(first), heard(second)
-        tell(first, ends[1])
-        tell(second, ends[0])
-        tell(second, {"size": 8, "count": 20, "first": False})
-        assert heard(second) == {"ready": 8}
-        first.kill()
-        said, _ = second.communicate(timeout=PEER_SECONDS)
-        assert second.returncode == 1 and said == "latency: the peer is lost\n"
+    words = ("rc_rdma_write_lat", "--count", "1000000")
+    with (
+        program(PERF, "--serve", "--backend", f"s:{place}") as server,
+        program(PERF, *words, "--backend", f"c:{place}") as client,
+    ):
+        until_said(server, "listening")
+        time.sleep(1)
+        client.kill()
+        said, _ = server.communicate(timeout=PEER_SECONDS)
+        assert server.returncode == 1 and said == "perf: the peer is lost\n"
 
 
 def test_a_peer_that_goes_before_it_asks_for_a_test(free_port: int) -> None:
@@ -92,17 +101,3 @@ def test_a_peer_that_goes_before_it_asks_for_a_test(free_port: int) -> None:
             Measured(device, 4096).connect(open_connections(device, CLIENT, owned), PORT)
         said, _ = server.communicate(timeout=PEER_SECONDS)
     assert server.returncode == 1 and said.endswith("perf: the peer is lost\n")
-
-
-def tell(process: subprocess.Popen[str], values: dict[str, Any]) -> None:
-    """A line of JSON."""
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(values) + "\n")
-    process.stdin.flush()
-
-
-def heard(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """A line of JSON."""
-    assert process.stdout is not None
-    values: dict[str, Any] = json.loads(process.stdout.readline())
-    return values

@@ -10,7 +10,6 @@ from bluebridge.guest.verbs import (
     AccessFlags,
     Device,
     QpInit,
-    QpState,
     QpType,
     RecvWr,
     SendFlags,
@@ -45,10 +44,13 @@ class Link:
     pause = 0.0
     """The time in seconds between two looks for completions."""
 
-    def __init__(self, device: Device, length: int) -> None:
+    def __init__(self, device: Device, length: int, inline: int = 0) -> None:
+        """`inline` is the most bytes of a send or write that go into the queue entry itself."""
         self.pd = device.alloc_pd()
         self.cq = device.create_cq(8 * DEPTH)
-        self.qp = self.pd.create_qp(QpInit(QpType.RC, self.cq, self.cq, 4 * DEPTH, 4 * DEPTH))
+        init = QpInit(QpType.RC, self.cq, self.cq, 4 * DEPTH, 4 * DEPTH, max_inline=inline)
+        self.qp = self.pd.create_qp(init)
+        self.inline = inline
         self.memory = device.allocate(length)
         self.mr = self.pd.reg_mr(self.memory.address, length, access=_ALL)
         self.view = self.memory.view
@@ -64,6 +66,8 @@ class Link:
         flags = SendFlags.SIGNALED if signaled else SendFlags(0)
         request = SendWr(SENT, opcode, (piece,), flags)
         request.remote_addr, request.rkey = self.peer[0] + there, self.peer[1]
+        if length <= self.inline and opcode is not WrOpcode.RDMA_READ:
+            request.inline_data = self.view[offset : offset + length]
         return request
 
     def receive(self, offset: int, length: int) -> RecvWr:
@@ -73,19 +77,19 @@ class Link:
     def poll(self) -> list[Wc]:
         """Return the completions that have come.
 
-        Raises `Lost` for one with an error, and when nothing will come any more.
+        Raises `Lost` for one with an error. A receive that is flushed tells that the peer is lost.
         """
         found = self.cq.poll(DEPTH)
-        if not found and self.qp.state is QpState.ERR:
-            raise Lost("the peer is lost")
         for wc in found:
+            if wc.status is WcStatus.WR_FLUSH_ERR:
+                raise Lost("the peer is lost")
             if wc.status is not WcStatus.SUCCESS:
                 raise Lost(f"a request ended with {wc.status.name}")
         return found
 
-    def wait(self, kind: int) -> None:
+    def wait(self, kind: int, seconds: float = SECONDS) -> None:
         """Wait for a completion, `SENT` or `RECEIVED`; others are kept. Raises `Lost`."""
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + seconds
         while True:
             for index, wc in enumerate(self.done):
                 if wc.wr_id == kind:

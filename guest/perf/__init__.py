@@ -1,0 +1,1 @@
+"""The program that measures latencies and bandwidths over verbs."""
