@@ -57,7 +57,7 @@ test-all: test
 	BLUEBRIDGE_PURE=1 $(PYTEST) tests/wire -n $(WORKERS) --brief --rest
 	$(PYTEST) tests/vm -n $(VM_WORKERS) --rest $(AGAIN) --durations=25
 
-# Plants defects in copies of the tree, interpreted; a named test must notice each (tests/mutants).
+# Plants defects in memory, interpreted; a named test must notice each (tests/mutants).
 mutants: .venv/.installed
 	$(BIN)/python -m tests.mutants
 

@@ -22,7 +22,7 @@ from bluebridge.host_tools.web import save
 from bluebridge.host_tools.web.book import Book
 from bluebridge.host_tools.web.lab import Lab
 from tests.models.analysis_log import Sender
-from tests.mutants.planting import text as mutants
+from tests.mutants.page import text as mutants
 
 ROOT = Path(__file__).parent.parent
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")

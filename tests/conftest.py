@@ -61,12 +61,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _choose(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave only the items of the part that the options ask for."""
     wanted = [name for name in ("brief", "rest") if config.getoption(name)]
-    parts = {item: _part(item) in wanted for item in items}
+    parts = {item: part_of(item) in wanted for item in items}
     config.hook.pytest_deselected(items=[item for item in items if not parts[item]])
     items[:] = [item for item in items if parts[item]]
 
 
-def _part(item: pytest.Item) -> str:
+def part_of(item: pytest.Item) -> str:
     """The name of the option that runs this test: `brief`, `rest` or `long`.
 
     The mark nearest to the test counts. `brief("ID", ...)` means these parameters of it only.

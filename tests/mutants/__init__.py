@@ -1,1 +1,1 @@
-"""Planted defects: one-line edits of the product, each with the tests that must notice it."""
+"""Planted defects: small edits of the product, each with the tests that must notice it."""

@@ -1,98 +1,120 @@
-"""Plant defects, one after another, in copies of the tree; each must be noticed by its tests."""
+"""Plant defects, one after another; the tests named for each must notice it."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from pathlib import Path
-from queue import SimpleQueue
 
-from tests.mutants import planting
-from tests.mutants.planting import ROOT, Mutant, rows
+import pytest
+
+from tests.mutants import judge
+from tests.mutants.judge import Ended, Run
+from tests.mutants.operations import DoesNotApply
+from tests.mutants.page import text
+from tests.mutants.table import Defect, rows
+
+_BRIEF = "brief"
+NEWLINE = "\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Return 0 if all were noticed, 1 if not, 2 for a wrong name, 130 after Ctrl-C."""
     options = _parser().parse_args(argv)
     if options.page:
-        print(planting.text(), end="")
+        print(text(), end="")
         return 0
-    table = {mutant.name: mutant for mutant in rows()}
+    table = {defect.name: defect for defect in rows()}
     if unknown := [name for name in options.names if name not in table]:
         print(f"there is no planted defect {unknown[0]}; tests/mutants/tables has them")
         return 2
     chosen = [table[name] for name in options.names] or list(table.values())
-    with tempfile.TemporaryDirectory(prefix="bluebridge-mutants-") as folder:
-        try:
-            return _run(chosen, Path(folder), options.workers)
-        except KeyboardInterrupt:
-            print("stopped", file=sys.stderr)
-            return 130
-
-
-def _run(chosen: list[Mutant], folder: Path, workers: int) -> int:
-    started = time.monotonic()
-    copies = [folder / f"copy{number}" for number in range(min(workers, len(chosen)))]
-    planting.copy(ROOT, copies[0])
-    if not _sound(chosen, copies[0]):
-        return 1
-    for other in copies[1:]:
-        planting.copy(copies[0], other)
-    bad = _judge_all(chosen, copies)
-    seconds = time.monotonic() - started
-    print(f"{len(chosen)} planted defects, {len(chosen) - bad} noticed, {seconds:.0f} s")
-    return 1 if bad else 0
-
-
-def _sound(chosen: list[Mutant], folder: Path) -> bool:
-    """Whether all tests pass without a defect; say what failed if not."""
-    tests = sorted({test for mutant in chosen for test in mutant.tests})
-    ended = planting.run_tests(folder, tests)
-    if ended.status:
-        print(ended.output, "The tests above fail without a planted defect.", sep="\n")
-    return not ended.status
-
-
-def _judge_all(chosen: list[Mutant], copies: list[Path]) -> int:
-    """Return how many were not noticed."""
-    free: SimpleQueue[Path] = SimpleQueue()
-    for folder in copies:
-        free.put(folder)
-    with ThreadPoolExecutor(len(copies)) as pool:
-        running = {pool.submit(_judge, mutant, free): mutant for mutant in chosen}
-        try:
-            return sum(not _told(running[done], done) for done in as_completed(running))
-        except KeyboardInterrupt:
-            pool.shutdown(cancel_futures=True)
-            raise
-
-
-def _judge(mutant: Mutant, free: SimpleQueue[Path]) -> planting.Verdict:
-    folder = free.get()
     try:
-        return planting.judge(mutant, folder)
-    finally:
-        free.put(folder)
+        return _campaign(chosen, options.workers, options.by == "test")
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
 
 
-def _told(mutant: Mutant, done: Future[planting.Verdict]) -> bool:
-    verdict = done.result()
-    word = "noticed" if verdict.noticed else "UNNOTICED"
-    print(f"{word:9} {mutant.name}: {verdict.told}", flush=True)
-    if not verdict.noticed:
-        print(f"          {mutant.file}, rule: {mutant.rule}", flush=True)
-    return verdict.noticed
+def _campaign(chosen: list[Defect], workers: int, brief: bool) -> int:
+    began = time.monotonic()
+    if said := judge.warm(sorted({test for defect in chosen for test in defect.tests})):
+        print(said, "Not all the tests are there that defects name.", sep="\n")
+        return 1
+    runs = [Run(defect, defect.tests, brief) for defect in chosen if _applies(defect)]
+    noticed = [ended for run, ended in judge.run_all(runs, workers) if _told(run, ended)]
+    of_test = sum(ended.part == _BRIEF for ended in noticed)
+    counts = f"{of_test} noticed by `make test`, {len(noticed)} by `make test-all`"
+    sound = _sound(sorted({ended.test for ended in noticed}), workers)
+    print(f"{len(chosen)} planted defects: {counts}; {time.monotonic() - began:.0f} s")
+    return 0 if sound and len(noticed) == len(chosen) else 1
+
+
+def _applies(defect: Defect) -> bool:
+    try:
+        defect.code(defect.file)
+    except DoesNotApply as error:
+        print(f"UNNOTICED {defect.name}: does not apply: {error}")
+        return False
+    return True
+
+
+def _told(run: Run, ended: Ended) -> bool:
+    """Say how a run ended; return whether a test noticed its defect."""
+    defect = run.defect
+    assert defect is not None
+    why = _unnoticed(defect, ended)
+    word = "UNNOTICED" if why else "noticed"
+    told = why or f"{ended.test} - {ended.message.partition(NEWLINE)[0]}"
+    print(f"{word:9} {defect.name}: {told}", flush=True)
+    if why:
+        print(f"          {defect.file}, rule: {defect.rule}", flush=True)
+    return not why
+
+
+def _unnoticed(defect: Defect, ended: Ended) -> str:
+    """Why that is no notice; empty if it is one."""
+    if ended.status is None:
+        return f"pytest did not end in time\n{ended.output}"
+    if ended.status == pytest.ExitCode.OK:
+        return "nobody noticed"
+    if ended.status == pytest.ExitCode.NO_TESTS_COLLECTED:
+        return "`make test` runs none of its tests"
+    if ended.status != pytest.ExitCode.TESTS_FAILED or not ended.test:
+        return f"pytest ended with status {ended.status}\n{ended.output}"
+    if "Timeout" in ended.message.partition(NEWLINE)[0]:
+        return f"noticed only by the time limit: {ended.test}"
+    if _function(ended.test) not in map(_function, defect.tests):
+        return f"another test failed: {ended.test}"
+    return ""
+
+
+def _function(test: str) -> str:
+    return test.partition("[")[0]
+
+
+def _sound(tests: list[str], workers: int) -> bool:
+    """Whether the tests that noticed a defect pass without one; say which does not."""
+    shares = (tuple(tests[number::workers]) for number in range(workers))
+    runs = [Run(None, share) for share in shares if share]
+    bad = [ended for _, ended in judge.run_all(runs, workers) if ended.status]
+    for ended in bad:
+        print(ended.output, f"{ended.test} fails without a planted defect.", sep="\n")
+    return not bad
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all)")
     parser.add_argument(
-        "-n", dest="workers", type=int, default=2, help="copies side by side (default: 2)"
+        "-n", dest="workers", type=int, default=2, help="processes side by side (default: 2)"
+    )
+    parser.add_argument(
+        "--by",
+        choices=["test", "test-all"],
+        default="test-all",
+        help="whose tests must notice them: those of `make test`, or all (the default)",
     )
     parser.add_argument("--page", action="store_true", help="print them as a page")
     return parser

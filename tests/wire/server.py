@@ -41,7 +41,7 @@ class ServerProcess:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 cwd=cwd,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                env={"PYTHONPATH": str(ROOT), **os.environ},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
