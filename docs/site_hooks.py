@@ -51,7 +51,7 @@ _SECTIONS = {
     "Start": ("index.md", "glossary.md"),
     "Tutorials": ("tour.md", "verbs.md", "hello-adapter.md", "iteration.md"),
     "How-to guides": (
-        "lab.md", "hosts.md", "habits.md", "from-petracer.md", "from-wireshark.md",
+        "lab.md", "host-peers.md", "hosts.md", "habits.md", "from-petracer.md", "from-wireshark.md",
         "from-soft-roce.md", "soft-roce.md", "break-my-driver.md", "testing.md", "ci.md",
         "faults.md", "atlas.md", "capture.md", "mmiotrace.md", "c-program.md", "kmod.md",
         "guest-image.md", "agent.md", "ipxe.md", "dpdk.md", "rtrs-lab.md", "sweep.md",

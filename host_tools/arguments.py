@@ -141,6 +141,7 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
             passes_on=True,
         ),
         "run": _one("run a command in a guest", f"{_COMMANDS}.run", passes_on=True),
+        "python": _one("run Python here in a guest's place", f"{_COMMANDS}.python", passes_on=True),
         "cp": _one("copy files to, from and between guests", f"{_COMMANDS}.copy"),
         "console": _one("the serial console of a guest; Ctrl-] leaves it", f"{_COMMANDS}.console"),
         "ps": _one("what runs, and what has ended", f"{_COMMANDS}.ps"),

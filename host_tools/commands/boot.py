@@ -39,6 +39,7 @@ def main(options: argparse.Namespace) -> int:
     if options.times < 1:
         raise UsageError(f"--times {options.times} asks for nothing", "give 1 or more")
     guest = guests.find(options.guest)
+    guest.need_guest()
     progress = Reporter(quiet=options.quiet)
     _ask("may boot", guest, progress)  # before the download that a pair may have no use for
     network_boot_files(progress)  # here, not in the keeper: what is missing may take a while

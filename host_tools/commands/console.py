@@ -78,6 +78,7 @@ def main(options: argparse.Namespace) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("a console needs a terminal", "`bluebridge run` does not")
     guest = guests.find(options.guest)
+    guest.need_guest()
     guest.check()
     with _alone(guest), _connected(guest) as console:
         _adapt(guest)

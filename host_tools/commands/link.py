@@ -75,7 +75,7 @@ def _act(guest: Guest, link: str, options: argparse.Namespace) -> list[str]:
         raise UsageError(f"{action} {value or ''}".rstrip() + ": which rule?", mend)
     if action in _CABLE:
         guest.tell(f"link {link} {action}")
-        return [f"guest {guest.name}: port {link.partition('/')[2]}: cable {_CABLE[action]}"]
+        return [f"{guest.called}: port {link.partition('/')[2]}: cable {_CABLE[action]}"]
     if action == "rules":
         lines = guest.tell("rules")
         # The links of guest a are a/1, a.1/1 and so on.

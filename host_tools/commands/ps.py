@@ -73,6 +73,10 @@ def _as_json(pairs: list[PairRecord], ended: list[EndRecord]) -> dict[str, Any]:
     living = [
         {
             **asdict(pair),
+            "guests": [
+                {**asdict(guest), "programs": [each._asdict() for each in guest.programs()]}
+                for guest in pair.guests
+            ],
             "uptime": round(now - pair.started, 1),
             "ports": [
                 {"port": row[0], "hca": row[1], "cable": row[3], "link": row[5]}
@@ -143,6 +147,10 @@ def remark_of(line: str) -> str:
 def _state(guest: GuestRecord) -> str:
     if guest.why:
         return f"{guest.state}: {guest.why}"
+    if guest.functions:
+        programs = ", ".join(map(str, guest.programs()))
+        held = programs or f"no program; `bluebridge python {guest.name}` runs one"
+        return "  ".join(["host", ", ".join(guest.devices), held])
     words = [guest.state]
     words += [f"QEMU {guest.pid}"] if guest.pid else []
     words += [", ".join(guest.devices) or "no device"]

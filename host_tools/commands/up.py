@@ -19,7 +19,11 @@ from bluebridge.host_tools.keeper.record import (
     guest_names,
 )
 from bluebridge.host_tools.lab import lab_options
-from bluebridge.host_tools.lab.artefacts import debug_archive, ensure_artefacts
+from bluebridge.host_tools.lab.artefacts import (
+    debug_archive,
+    device_library,
+    ensure_artefacts,
+)
 from bluebridge.host_tools.lab.config import LIMITS, LabConfig
 from bluebridge.host_tools.processes import termination_as_exception
 
@@ -38,7 +42,11 @@ def main(options: argparse.Namespace) -> int:
     plan = _plan(options)
     with termination_as_exception():
         # Here, not in a keeper: building takes minutes, and tells of each step on standard error.
-        ensure_artefacts(Reporter(quiet=True))
+        quiet = Reporter(quiet=True)
+        if len(plan.config.hosts) < options.guests:
+            ensure_artefacts(quiet)
+        else:
+            device_library(quiet)
         if options.image == DEBUG:
             archive = debug_archive(Reporter(quiet=options.quiet))
             plan = replace(plan, archives=(archive,))
@@ -46,7 +54,7 @@ def main(options: argparse.Namespace) -> int:
             forget_end(old.number)
         records = launch(
             options.pairs,
-            lambda number: _for_pair(plan, number, options.guests, alone=options.pairs == 1),
+            lambda number: _for_pair(plan, number, options),
             Reporter(quiet=options.quiet),
         )
         for record in records:
@@ -68,7 +76,7 @@ def _plan(options: argparse.Namespace) -> Plan:
             f"a guest cannot have {options.memory_mib} MiB",
             f"give --memory {least} to {_host_mib()}, what this machine has",
         )
-    _check_room(options.pairs, options.guests, options.memory_mib)
+    _check_room(options.pairs, options.guests - len(options.host or ()), options.memory_mib)
     check_together(options)
     config = LabConfig(
         **lab_options.fields(options),
@@ -83,6 +91,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         options=hardware(options),
         server_words=tuple(options.words),
         stop_on=options.stop_on or "",
+        hosts="".join(name[0] for name in options.host or ()),
     )
     modules: tuple[Path, ...] = ()
     if options.module:
@@ -116,20 +125,34 @@ def _available_mib() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) >> 10
 
 
-def _for_pair(plan: Plan, number: int, guests: int, alone: bool) -> Plan:
-    """The plan of one pair; several pairs get a folder each in a log folder that was chosen."""
-    config = replace(plan.config, names=guest_names(number, guests), number=number)
-    if config.log is not None and not alone:
+def _for_pair(plan: Plan, number: int, options: argparse.Namespace) -> Plan:
+    """The plan of one pair; several pairs get a folder each in a log folder that was chosen.
+
+    Raises `UsageError` when a host's name is not one of this pair.
+    """
+    names = guest_names(number, options.guests)
+    for host in options.host or () if options.pairs == 1 else ():
+        if host not in names:
+            mend = f"write --host {host[0]}{names[0][1:]}, or `bluebridge down` first"
+            raise UsageError(f"--host {host}: the next pair is {listed(names)}", mend)
+    config = replace(plan.config, names=names, number=number)
+    if config.log is not None and options.pairs > 1:
         config = replace(config, log=config.log / f"pair{number}")
     return replace(plan, config=config)
 
 
 def _describe(record: PairRecord, seconds: float) -> None:
-    names = listed(record.names())
-    print(f"pair {record.number} is up after {seconds:.1f} s: guests {names}, {_devices(record)}")
+    print(f"pair {record.number} is up after {seconds:.1f} s: {_sides(record)}, {_devices(record)}")
     print(f"  bus log and transcripts: {record.logs}")
     for warning in record.warnings:
         print(f"  note: {warning}")
+
+
+def _sides(record: PairRecord) -> str:
+    """Return the sides by name: `guests a and b`, or `guest a, host b`."""
+    if not any(guest.functions for guest in record.guests):
+        return f"guests {listed(record.names())}"
+    return ", ".join(guest.called for guest in record.guests)
 
 
 def _devices(record: PairRecord) -> str:
@@ -141,11 +164,17 @@ def _devices(record: PairRecord) -> str:
 
 
 def _explain(record: PairRecord) -> None:
-    name = record.guests[0].name
-    for command, purpose in (
-        (f"bluebridge run {name} -- lspci -vv", f"a command in guest {name}"),
-        (f"bluebridge cp FILE {name}:/tmp/", "files to and from it"),
-        (f"bluebridge console {name}", "its console; Ctrl-] leaves it"),
-        ("bluebridge ps · bluebridge down", "what runs; the end of it"),
-    ):
+    commands: list[tuple[str, str]] = []
+    guests = [guest.name for guest in record.guests if not guest.functions]
+    hosts = [guest.name for guest in record.guests if guest.functions]
+    for name in guests[:1]:
+        commands += [
+            (f"bluebridge run {name} -- lspci -vv", f"a command in guest {name}"),
+            (f"bluebridge cp FILE {name}:/tmp/", "files to and from it"),
+            (f"bluebridge console {name}", "its console; Ctrl-] leaves it"),
+        ]
+    for name in hosts:
+        commands.append((f"bluebridge python {name}", f"a prompt as host {name}, its HCA open"))
+    commands.append(("bluebridge ps · bluebridge down", "what runs; the end of it"))
+    for command, purpose in commands:
         print(f"  {command:<35} {purpose}", flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -78,12 +79,27 @@ def _add_devices(parser: argparse.ArgumentParser) -> None:
     )
 
     parser.add_argument(
+        "--host",
+        type=_host_names,
+        metavar="SIDE[,SIDE...]",
+        help="sides without a guest, such as b or a,b: `bluebridge python b` drives such a card "
+        "from a program of this machine",
+    )
+    parser.add_argument(
         "--rxe",
         type=lab_options.letters,
         metavar="GUEST[,GUEST...]",
         help="guests with a virtio NIC and Linux's Soft-RoCE (rdma_rxe) in place of an HCA, on the "
         "same network: needs --pro, implies --wire packets",
     )
+
+
+def _host_names(text: str) -> tuple[str, ...]:
+    """Parse `b`, `a,b` or `b2` into names. Raises `argparse.ArgumentTypeError`."""
+    found = tuple(dict.fromkeys(text.split(",")))
+    if not all(re.fullmatch("[a-h][0-9]*", each) for each in found):
+        raise argparse.ArgumentTypeError(f"{text!r}: write the names of sides, such as b or a,b")
+    return found
 
 
 def _add_bridge(parser: argparse.ArgumentParser) -> None:
@@ -221,6 +237,8 @@ def _objections(o: argparse.Namespace) -> Iterator[tuple[object, str, str]]:
         yield o.guests > 2 and asked, f"{word} is about two guests", two
     if o.rxe:
         yield from _rxe_objections(o)
+    if o.host:
+        yield from _host_objections(o)
     infiniband = o.link == "infiniband"
     if between_hosts(o.wire or MESSAGES):
         mend = "use --guests in place of --pairs"
@@ -259,6 +277,29 @@ def _objections(o: argparse.Namespace) -> Iterator[tuple[object, str, str]]:
     yield unmanaged, "ports stay down until opensm runs in a guest", mend
     what, mend = "the Python driver speaks RoCE, not InfiniBand", "add --driver kernel, or none"
     yield infiniband and o.driver == "guest", what, mend
+
+
+def _host_objections(o: argparse.Namespace) -> Iterator[tuple[object, str, str]]:
+    letters = {name[0] for name in o.host}
+    unknown = letters - set(ascii_lowercase[: o.guests])
+    what = f"--host: there is no side {', '.join(sorted(unknown))}"
+    yield unknown, what, f"name a to {ascii_lowercase[o.guests - 1]}, or add --guests"
+    yield o.bare, "a host without a device has nothing to drive", "leave out --bare, or --host"
+    both = letters & set(o.rxe or "")
+    what = f"{', '.join(sorted(both))}: a side with a virtio NIC is a guest"
+    yield both, what, "leave out --rxe, or --host"
+    yield o.window_alias, "a window that is the peer's memory wants guests", "leave out --host"
+    what = "the Python driver of a host speaks RoCE, not InfiniBand"
+    yield o.link == "infiniband", what, "leave out --link, or --host"
+    for asked, word in (
+        (o.driver != "guest", "--driver"),
+        (o.module, "--module"),
+        (o.image != IMAGES[0], "--image"),
+        (o.cold, "--cold"),
+        (o.rtrs, "--rtrs"),
+    ):
+        none = len(letters) == o.guests and asked
+        yield none, f"{word} is about guests, and there is none", f"leave out {word}"
 
 
 def _rxe_objections(o: argparse.Namespace) -> Iterator[tuple[object, str, str]]:

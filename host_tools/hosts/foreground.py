@@ -16,6 +16,7 @@ from pathlib import Path
 from bluebridge.host_tools import processes
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.hosts.functions import HostFunction
+from bluebridge.host_tools.hosts.machine import environment
 from bluebridge.host_tools.processes import Alarm
 from bluebridge.images.cache import HOME
 from bluebridge.printable import printable_lines
@@ -32,19 +33,17 @@ class Foreground:
         """Prepare side `name`; what its programs print is appended to `transcript`, too."""
         self.name = name
         self.alarms: list[Alarm] = []
-        self._functions = functions
+        self.functions = functions
         self._transcript = transcript
         self._process: subprocess.Popen[bytes] | None = None
         self._seen = b""
 
     def begin(self, command: str) -> None:
         """Start a command line whose first word is `python3`; main thread only."""
-        _, *program = shlex.split(command)
-        words = [sys.executable, "-m", "bluebridge.host_tools.hosts", self.name]
-        words += [function.word for function in self._functions]
+        _, *words = shlex.split(command)
         self._process = processes.spawn(
-            [*words, "--", *program],
-            env={"PYTHONUNBUFFERED": "1"},
+            [sys.executable, *words],
+            env={"PYTHONUNBUFFERED": "1", **environment(self.name, self.functions)},
             cwd=HOME,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -1,4 +1,4 @@
-"""Finds a guest of a running pair by its name, or says why there is none."""
+"""Finds a side of a running pair by its name, or says why there is none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CONNECT_SECONDS = 30.0
 
 
 class Guest:
-    """A guest of a pair that runs."""
+    """A side of a pair that runs: a guest, or a host in the place of one."""
 
     def __init__(self, entry: Entry, pair: PairRecord, name: str) -> None:
         self.name = name
@@ -27,6 +27,17 @@ class Guest:
         """The record of the guest that its keeper had written when the guest was found."""
         return self.pair.guest(self.name)
 
+    @property
+    def called(self) -> str:
+        """The side in words for people: `guest a` or `host b`."""
+        return self.record.called
+
+    def need_guest(self) -> None:
+        """Raise `UsageError` for a host, which has no machine."""
+        if self.record.functions:
+            mend = f"`bluebridge python {self.name}` runs programs with its card"
+            raise UsageError(f"{self.name} is a host: no machine, but programs here", mend)
+
     def trouble(self) -> LabError | None:
         """Return why the guest cannot be used now; None if it can.
 
@@ -34,19 +45,19 @@ class Guest:
         """
         pair = self.entry.record()
         if not self.entry.alive():
-            return _ended(self.name) or LabError(f"guest {self.name}: its pair was taken down")
+            return _ended(self.name) or LabError(f"{self.called}: its pair was taken down")
         if pair is None:
             return None  # its folder is being removed, and the next look will see it gone
         if pair.state == record.ENDING:
-            return LabError(f"guest {self.name}: its pair ended: {pair.why}", f"logs: {pair.logs}")
+            return LabError(f"{self.called}: its pair ended: {pair.why}", f"logs: {pair.logs}")
         guest = pair.guest(self.name)
         if guest.state == record.ENDED:
             mend = f"read {guest.transcript}; `bluebridge restart {self.name}` brings it back"
-            return LabError(f"guest {self.name}: {guest.why}", mend)
+            return LabError(f"{self.called}: {guest.why}", mend)
         if guest.state == record.RESTARTING:
-            return LabError(f"guest {self.name}: {guest.why}", "try again in a moment")
+            return LabError(f"{self.called}: {guest.why}", "try again in a moment")
         if pair.state == record.STARTING:
-            return LabError(f"guest {self.name} is not up yet", "wait for `bluebridge up`")
+            return LabError(f"{self.called} is not up yet", "wait for `bluebridge up`")
         return None
 
     def tell(self, line: str) -> list[str]:
@@ -67,27 +78,28 @@ class Guest:
 
         Raises `LabError`.
         """
+        self.need_guest()
         self.check()
         sockets = [Path(path) for path in self.record.agents]
         return Agent.connect(self.name, sockets, timeout, alarms=[self.trouble])
 
 
 def find_up(name: str) -> Guest:
-    """Return the guest called `name`, or the one that has the HCA `name`, once it is up.
+    """Return the side called `name`, or the one that has the HCA `name`, once it is up.
 
     Raises `LabError` when there is none or it is not up.
     """
     guest = find(name.partition(".")[0])
     guest.check()
-    if not guest.record.agents:
-        raise LabError(f"guest {guest.name} is not up yet", "wait for `bluebridge up`")
+    if guest.pair.control is None:
+        raise LabError(f"{guest.called} is not up yet", "wait for `bluebridge up`")
     return guest
 
 
 def find(name: str) -> Guest:
-    """Return the guest called `name`.
+    """Return the side called `name`.
 
-    Raises `LabError` that says which guests run, or why this one no longer does.
+    Raises `LabError` that says which run, or why this one no longer does.
     """
     known: list[str] = []
     for entry, pair in registry.pairs():

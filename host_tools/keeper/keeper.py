@@ -231,6 +231,10 @@ class Keeper:
         """Tell `up` that the pair is ready, and go on only when it answers `KEEP`."""
         for machine in self._pair.machines:
             self._describe(machine)
+        for host in self._pair.hosts.values():
+            side = self._record.guest(host.name)
+            side.state, side.functions = record.RUNNING, [each.word for each in host.functions]
+        self._record.folder = str(self._pair.folder)
         self._record.server = self._pair.server.pid if self._plan.config.serves else 0
         self._record.warnings = list(self._pair.warnings)
         self._record.state = record.RUNNING

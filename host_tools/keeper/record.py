@@ -19,6 +19,7 @@ from bluebridge.host_tools.lab.roots import runtime_root, state_root
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from bluebridge.host_tools.hosts.holder import Holder
     from bluebridge.host_tools.lab.config import LabConfig
 
 
@@ -34,7 +35,7 @@ STARTING, RUNNING, RESTARTING, ENDED, ENDING = (
 
 @dataclass
 class GuestRecord:
-    """The record of one guest; paths are text for JSON."""
+    """The record of one side, a guest or a host; paths are text for JSON."""
 
     name: str
     state: str = STARTING
@@ -50,6 +51,24 @@ class GuestRecord:
     agents: list[str] = field(default_factory=list)
     """The paths of the sockets of the agent's ports."""
     devices: list[str] = field(default_factory=list)
+    functions: list[str] = field(default_factory=list)
+    """The PCI functions of a side that is a host, as words of `HostFunction`; else empty."""
+
+    def programs(self) -> list[Holder]:
+        """Return the programs of this machine that drive a host's functions."""
+        if not self.functions:
+            return []
+        from bluebridge.host_tools.hosts.functions import HostFunction  # not where no host is
+        from bluebridge.host_tools.hosts.holder import holder
+
+        sockets = [HostFunction.parse(word).socket for word in self.functions]
+        found = [holder(socket) for socket in sockets]
+        return list(dict.fromkeys(each for each in found if each is not None))
+
+    @property
+    def called(self) -> str:
+        """The side in words for people: `guest a` or `host b`."""
+        return f"{'host' if self.functions else 'guest'} {self.name}"
 
 
 @dataclass
@@ -67,6 +86,8 @@ class PairRecord:
     started: float = 0.0
     """The time of the pair's start, in seconds since the epoch."""
     logs: str = ""
+    folder: str = ""
+    """The path of the pair's sockets; empty until it is up."""
     modules: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -84,8 +105,7 @@ class PairRecord:
     @property
     def control(self) -> Path | None:
         """The path of the device server's control socket; None while there is none."""
-        agents = [agent for guest in self.guests for agent in guest.agents]
-        return Path(agents[0]).parent / hardware.SOCKET if agents else None
+        return Path(self.folder) / hardware.SOCKET if self.folder else None
 
     def write(self, path: Path) -> None:
         """Replace the file at `path`; a reader sees the old one or the new one.
@@ -207,6 +227,8 @@ class Plan:
 
 
 def _driven(device: str, config: LabConfig, name: str, driver: str) -> str:
+    if config.is_host(name):
+        return device
     if config.kernel_drives(name):
         return f"{device} ({driver})"
     return f"{device} (vfio-pci)" if config.binds(name) else device

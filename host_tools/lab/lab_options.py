@@ -59,5 +59,5 @@ def fields(options: argparse.Namespace) -> dict[str, Any]:
         "memory_mib": options.memory_mib,
         "log": options.log.absolute() if options.log else None,
         "sockets": options.sockets.absolute() if options.sockets else None,
-        "hosts": getattr(options, "hosts", None) or "",
+        **({"hosts": options.hosts or ""} if "hosts" in options else {}),
     }

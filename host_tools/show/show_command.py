@@ -141,8 +141,8 @@ def find(name: str) -> Guest:
     trouble = guest.trouble()
     if trouble is not None and guest.record.state != record.ENDED:
         raise trouble
-    if not guest.record.agents:
-        raise LabError(f"guest {guest.name} is not up yet", "wait for `bluebridge up`")
+    if guest.pair.control is None:
+        raise LabError(f"{guest.called} is not up yet", "wait for `bluebridge up`")
     return guest
 
 
@@ -157,7 +157,7 @@ def _mend(kind: Kind, name: str, number: str | None) -> str:
 def teller(guest: Guest, mend: str) -> Tell:
     """Return what asks the guest's device server; `mend` is the advice when that refuses."""
     if guest.pair.control is None or not guest.pair.control.exists():
-        raise UsageError(f"guest {guest.name} has no devices", "`bluebridge up` without --bare")
+        raise UsageError(f"{guest.called} has no devices", "`bluebridge up` without --bare")
 
     def tell(line: str) -> list[str]:
         try:

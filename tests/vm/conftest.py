@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.models.lab_commands import Commands
 from tests.models.lab_tool import Tool
-from tests.vm.lab_commands import Commands
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BOOT_SECONDS = 240

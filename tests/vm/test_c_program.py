@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.models.lab_commands import ROOT, Commands
 from tests.vm.conftest import BOOT_SECONDS
-from tests.vm.lab_commands import ROOT, Commands
 
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.vm.lab_commands import PATIENCE, Commands
+from tests.models.lab_commands import PATIENCE, Commands
 
 pytestmark = [pytest.mark.timeout(3 * PATIENCE), pytest.mark.long]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.vm.lab_commands import PATIENCE, ROOT, Commands
+from tests.models.lab_commands import PATIENCE, ROOT, Commands
 
 pytestmark = [pytest.mark.timeout(3 * PATIENCE), pytest.mark.long]
 PROGRAM = "/tmp/hostile_peer.py"

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.vm.lab_commands import PATIENCE, Commands, alive
+from tests.models.lab_commands import PATIENCE, Commands, alive
 
 pytestmark = pytest.mark.timeout(2 * PATIENCE)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.vm.lab_commands import PATIENCE, Commands, alive
+from tests.models.lab_commands import PATIENCE, Commands, alive
 
 pytestmark = pytest.mark.timeout(2 * PATIENCE)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.vm.lab_commands import PATIENCE, Commands
+from tests.models.lab_commands import PATIENCE, Commands
 
 pytestmark = pytest.mark.timeout(2 * PATIENCE)
 

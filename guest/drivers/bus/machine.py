@@ -1,17 +1,22 @@
 """The PCI functions of the machine that a program runs on.
 
-In a guest they are those that vfio-pci holds. A program of the host that plays a guest's part is
-given others (`run_on`), and runs as in a guest.
+In a guest they are those that vfio-pci holds. A program of the host that plays a guest's part finds
+others, which a module named in its environment opens, and runs as in a guest.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Sequence
+from functools import cache
+from importlib import import_module
 from typing import Protocol, TypeVar
 
 from bluebridge.device.layout.pci import HCA_IDS
 from bluebridge.guest.drivers.bus.interface import Bus, Function
 
+MODULE = "BLUEBRIDGE_MACHINE"
+"""The variable that names a module; its `machine()` returns the `Machine` of the program."""
 HCA_BARS = (0, 2)
 Driver = TypeVar("Driver")
 
@@ -47,18 +52,18 @@ class _Guest:
         return VfioBus(address, bars)
 
 
-_machine: Machine = _Guest()
-
-
-def run_on(machine: Machine) -> None:
-    """Have this program find its functions in `machine` from now on."""
-    global _machine
-    _machine = machine
+@cache
+def _machine() -> Machine:
+    module = os.environ.get(MODULE)
+    if not module:
+        return _Guest()
+    found: Machine = import_module(module).machine()
+    return found
 
 
 def find_hca() -> str:
     """Return the PCI address of this machine's first HCA; raises `DeviceError`."""
-    return _machine.find(HCA_IDS)
+    return _machine().find(HCA_IDS)
 
 
 def open_bus(address: str = "", bars: Sequence[int] = HCA_BARS) -> PciFunction:
@@ -66,7 +71,7 @@ def open_bus(address: str = "", bars: Sequence[int] = HCA_BARS) -> PciFunction:
 
     Raises `DeviceError`, which says what is missing, and `OSError`.
     """
-    return _machine.open(address or find_hca(), bars)
+    return _machine().open(address or find_hca(), bars)
 
 
 def open_driver(
@@ -78,7 +83,7 @@ def open_driver(
 
     A function that the driver refuses is given back.
     """
-    function = open_bus(_machine.find(identities), bars)
+    function = open_bus(_machine().find(identities), bars)
     try:
         return driver(function)
     except BaseException:

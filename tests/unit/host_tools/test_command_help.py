@@ -21,8 +21,9 @@ from bluebridge.images.cache import HOME
 from tests.models.analysis_log import A, Sender
 
 ACTS = {
-    "up", "run", "cp", "console", "restart", "boot", "down", "mark", "weather", "kmod", "cc",
-    "completion", "man", "tour", "web", "watch", "mmiotrace", "sweep", "ntb", "rtrs", "ntrdma",
+    "up", "run", "python", "cp", "console", "restart", "boot", "down", "mark", "weather", "kmod",
+    "cc", "completion", "man", "tour", "web", "watch", "mmiotrace", "sweep", "ntb", "rtrs",
+    "ntrdma",
 }  # fmt: skip
 """Commands that do something, show a program's own output, or have commands of their own."""
 

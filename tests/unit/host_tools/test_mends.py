@@ -71,7 +71,7 @@ def lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pair:
     for name, node in (("a", pair.a), ("b", pair.b)):
         rules.add_link(f"{name}/1", name, node.port, pair.fabric)
     commands = ControlCommands({"a": pair.a.hca, "b": pair.b.hca}, rules)
-    record = PairRecord(1, [GuestRecord(name, agents=["/none"]) for name in "ab"], state=RUNNING)
+    record = PairRecord(1, [GuestRecord(name) for name in "ab"], state=RUNNING, folder="/none")
 
     def tell(_: Guest, line: str) -> list[str]:
         *lines, last = commands.execute(line)
