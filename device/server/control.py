@@ -347,8 +347,7 @@ class ControlSocket:
 
     def _take(self, client: socket.socket) -> None:
         if len(self._clients) >= MAX_CLIENTS:
-            client.close()
-            return
+            self._drop(next(iter(self._clients)))
         number = client.fileno()
         self._clients[number] = client, bytearray()
         self._loop.add_reader(number, lambda: self._read(number))

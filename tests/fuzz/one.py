@@ -26,7 +26,10 @@ import atheris
 _ANALYZER = "bluebridge.host_tools.analyzer"
 _READERS = (f"{_ANALYZER}.pcap", f"{_ANALYZER}.wire_check")
 
-_FUZZED = ["bluebridge.device", "bluebridge.guest.agent", *_READERS]
+_FUZZED = [
+    *("bluebridge.device", "bluebridge.guest.agent", "bluebridge.host_tools.keeper.control"),
+    *_READERS,
+]
 
 # atheris names each module that it instruments.
 with redirect_stderr(StringIO()), atheris.instrument_imports(include=_FUZZED):

@@ -15,7 +15,7 @@ from itertools import count
 
 from tests.fuzz import clients, guests, mutate, records, sockets
 from tests.fuzz.machines import Adapters, Crossings
-from tests.fuzz.served import Requested
+from tests.hostile.sockets import Requested
 
 STALL_SECONDS = 0.25
 """Of processor time for one input of a target that does not time its calls: four times the most.
@@ -55,13 +55,16 @@ class _Errors(logging.Handler):
 
 
 @contextmanager
-def _errors() -> Iterator[list[str]]:
+def no_errors() -> Iterator[None]:
+    """Raise `Finding` if the body logs an error."""
     handler = _Errors()
     logging.getLogger().addHandler(handler)
     try:
-        yield handler.lines
+        yield
     finally:
         logging.getLogger().removeHandler(handler)
+    if handler.lines:
+        raise Finding(handler.lines[0])
 
 
 class Turn:
@@ -95,12 +98,10 @@ def run(name: str, data: bytes) -> None:
     started = time.thread_time()
     gc.disable()
     try:
-        with _errors() as lines:
+        with no_errors():
             TARGETS[name](data)
     finally:
         gc.enable()
-    if lines:
-        raise Finding(lines[0])
     seconds = time.thread_time() - started
     if seconds > STALL_SECONDS and name not in mutate.FORMS:
         raise Finding(f"{name} computed for {seconds:.2f} s")

@@ -31,7 +31,7 @@ from bluebridge.guest.verbs import (
 from bluebridge.host_tools.vfio_user.bus import RAM_BASE
 from bluebridge.host_tools.vfio_user.client import Client
 from bluebridge.host_tools.vfio_user.connection import CONFIG
-from tests.hostile import files
+from tests.hostile import descriptors, files
 from tests.hostile.guest import (
     BRIDGE_BARS,
     ENGINE_BAR,
@@ -248,7 +248,7 @@ def messages(guest: HostileGuest, count: int) -> int:
         size = None if chance.getrandbits(6) else chance.randrange(100)
         request = client.pack(chance.randrange(2, 16), body, size=size)
         try:
-            _send_with(client, request, files.draw(chance))
+            _send_with(client, request, descriptors.draw(chance))
             client.socket.settimeout(0.05 if size is not None else 5.0)
             client.receive()
         except OSError:

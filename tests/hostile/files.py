@@ -1,4 +1,4 @@
-"""Descriptors of every kind, and attacks with what takes long: reads that fit nowhere, closes.
+"""Attacks with what takes long: reads that fit nowhere, closes.
 
 They go through the socket of the InfiniBand adapter, whose client comes and goes meanwhile.
 """
@@ -6,67 +6,16 @@ They go through the socket of the InfiniBand adapter, whose client comes and goe
 from __future__ import annotations
 
 import os
-import socket
 import struct
-from collections.abc import Callable
 from contextlib import suppress
-from random import Random
 from typing import Final
 
 from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.host_tools.vfio_user.client import Client, sealed_memory
 from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX, IrqFlag
+from tests.hostile.descriptors import full_eventfd
 from tests.hostile.guest import INFINIBAND, HostileGuest
 from tests.wire.lingering import LingeringSockets, send_last
-
-SIZE: Final = 1 << 16
-
-
-def _unsealed() -> list[int]:
-    fd = os.memfd_create("unsealed", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.truncate(fd, SIZE)
-    return [fd]
-
-
-def full_eventfd() -> list[int]:
-    """One that blocks whoever adds to it."""
-    fd = os.eventfd(0, os.EFD_CLOEXEC)
-    os.eventfd_write(fd, 0xFFFF_FFFF_FFFF_FFFE)
-    return [fd]
-
-
-def _sockets() -> list[int]:
-    return [each.detach() for each in socket.socketpair()]
-
-
-def _full_pipe() -> list[int]:
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    os.write(writing, bytes(1 << 16))
-    os.set_blocking(writing, True)
-    return [writing, reading]
-
-
-KINDS: Final[tuple[Callable[[], list[int]], ...]] = (
-    lambda: [sealed_memory(SIZE)],
-    _unsealed,
-    lambda: [os.eventfd(0, os.EFD_CLOEXEC)],
-    full_eventfd,
-    _sockets,
-    _full_pipe,
-    lambda: [os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)],
-    lambda: [os.open("/", os.O_PATH | os.O_CLOEXEC)],
-    lambda: [os.dup(0)],
-)
-
-
-def draw(chance: Random) -> list[int]:
-    """None mostly, or a few of any kinds; the caller closes them."""
-    drawn: list[int] = []
-    for _ in range(chance.choice((0, 0, 0, 1, 1, 3, 20))):
-        drawn += chance.choice(KINDS)()
-    return drawn
-
 
 MUCH: Final = 256 << 20
 """Bytes of a file of memory."""
@@ -109,7 +58,7 @@ def much_memory(guest: HostileGuest, count: int) -> int:
 def blocking_eventfds(guest: HostileGuest, count: int) -> int:
     """Interrupts that are full and block, triggered by their owner."""
     for _ in range(count):
-        (event,) = full_eventfd()
+        event = full_eventfd()
         with suppress(OSError):
             client = _call_again(guest)
             client.enable_irqs(MSIX, [event])

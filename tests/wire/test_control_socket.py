@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -52,19 +51,13 @@ def test_a_driver_sees_its_cable_pulled_and_its_adapter_fail(
     bus.close()
 
 
-def test_bad_lines_and_rude_clients(start_server: StartServer, tmp_path: Path) -> None:
+def test_bad_lines(start_server: StartServer, tmp_path: Path) -> None:
     server = start_server("bluebridge.device", *_arguments(tmp_path))
     control = tmp_path / "control"
     for line in ("link x up", "frob", ""):
         with pytest.raises(UsageError):
             hardware.tell(control, line)
-    before = server.open_files()
-    for data in (b"", b"x" * 10000, b"status\nstatus\nsta", b"\xff\xfe\n"):
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(str(control))
-            client.sendall(data)
     assert hardware.tell(control, "status") == ["a/1 working cable in link down"]
-    assert server.open_files() <= before + 1
     server.terminate()
     assert not control.exists()
     with pytest.raises(LabError, match="does not answer"):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import random
-import socket
 import struct
 import time
 from collections.abc import Iterator
@@ -14,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.pyvfio_user._message_filter import MESSAGE_SECONDS
-from bluebridge.device.pyvfio_user.constants import HEADER, VfioUserCommand
+from bluebridge.device.pyvfio_user.constants import VfioUserCommand
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from bluebridge.host_tools.vfio_user.client import Client
 from bluebridge.host_tools.vfio_user.connection import CONFIG
@@ -84,62 +82,6 @@ def test_introduction_of_impossible_size(server: ServerProcess, path: Path, size
     with Client(path, negotiate=False) as client:
         client.send(client.pack(VfioUserCommand.VERSION, bytes(8), size=size))
         assert is_dropped(client)
-
-
-def test_silent_callers_do_not_keep_others_out(server: ServerProcess, path: Path) -> None:
-    silent = [Client(path, negotiate=False) for _ in range(5)]
-    silent[-1].send(b"\1\0")  # the others have made way for it
-    started = time.monotonic()
-    with Client(path) as client:
-        assert client.alive()
-    assert time.monotonic() - started < 5
-    for caller in silent:
-        caller.close()
-    with Client(path) as client:
-        assert client.alive()
-
-
-def test_client_that_never_takes_its_replies(server: ServerProcess, path: Path) -> None:
-    with Client(path) as greedy:
-        greedy.socket.setblocking(False)
-        request = greedy.pack(VfioUserCommand.REGION_READ, struct.pack("<QII", 0, BAR0, 2048))
-        deadline = time.monotonic() + 10
-        with pytest.raises(ConnectionError):
-            while time.monotonic() < deadline:
-                try:
-                    greedy.socket.send(request, socket.MSG_NOSIGNAL)
-                except BlockingIOError:
-                    time.sleep(0.01)
-    with Client(path) as after:
-        assert after.alive()
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_noise(server: ServerProcess, path: Path, seed: int) -> None:
-    """Random messages with plausible headers; the server may refuse or hang up, no more."""
-    dice = random.Random(seed)
-    client = Client(path)
-    client.socket.settimeout(0.05)
-    for _ in range(60):
-        body = dice.randbytes(dice.choice([0, 4, 16, 20, 24, 32, 48]))
-        if dice.random() < 0.7 and len(body) >= 16:
-            small = struct.pack("<IIII", *(dice.choice([0, 1, 2, 7, 32, 64]) for _ in range(4)))
-            body = small + body[16:]
-        size = HEADER.size + len(body) if dice.random() < 0.95 else dice.randrange(100)
-        fds = [0] * dice.choice([0, 0, 0, 1, 3])
-        try:
-            client.send(client.pack(dice.randrange(2, 16), body, size=size), fds)
-            client.receive()
-        except TimeoutError:
-            continue
-        except OSError:
-            client.close()
-            client = Client(path)
-            client.socket.settimeout(0.05)
-    client.close()
-    assert server.running()
-    with Client(path) as after:
-        assert after.alive()
 
 
 REQUESTS = [

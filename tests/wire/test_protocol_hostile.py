@@ -85,14 +85,6 @@ def test_body_that_never_comes(probe: Client, command: int) -> None:
     assert is_dropped(probe)
 
 
-@pytest.mark.parametrize("command", list(VfioUserCommand))
-def test_disconnect_in_the_middle_of_a_message(
-    server: ServerProcess, probe: Client, command: int
-) -> None:
-    probe.send(probe.pack(command, bytes(40))[:30])
-    probe.close()
-
-
 @pytest.mark.parametrize(
     "command", [item for item in VfioUserCommand if item is not VfioUserCommand.RESET]
 )

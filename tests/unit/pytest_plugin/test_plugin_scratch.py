@@ -247,7 +247,7 @@ def test_sections_and_places_of_a_failed_test_are_in_junit_xml(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: list[str]
 ) -> None:
     """Once on the terminal, and in the text that CI systems show of a failure."""
-    monkeypatch.setenv("PYTHONPATH", str(HOME))
+    monkeypatch.setenv("PYTHONPATH", str(HOME), prepend=os.pathsep)
     pytester.makepyfile(test_it=FAILING)
     pytester.makeini("[pytest]\nbluebridge_scratch = kept\n")
     result = pytester.runpytest_subprocess("--junitxml=report.xml", *workers)

@@ -20,6 +20,7 @@ from tests.fuzz.guests import FORMS, Kind
 from tests.fuzz.keep import cover
 from tests.fuzz.recorder import Tape
 from tests.fuzz.steps import BytesLeft, Step, decode, encode
+from tests.hostile.sockets import no_leak
 from tests.models.rdma_node import Pair
 
 CORPUS = Path(targets.__file__).with_name("corpus")
@@ -211,6 +212,6 @@ def test_work_without_an_end_lets_other_steps_go_on() -> None:
 def test_a_descriptor_that_is_left_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "CLOSING_SECONDS", 0.0)
     left = []
-    with pytest.raises(AssertionError, match="1 descriptors are left"), sockets.no_leak():
+    with pytest.raises(AssertionError, match="1 descriptors are left"), no_leak():
         left.append(os.open("/dev/null", os.O_RDONLY))
     os.close(left[0])
