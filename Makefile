@@ -7,6 +7,9 @@ VM_WORKERS ?= 2
 SERVER ?= server,addr=192.168.69.127,port=9999
 CLIENT ?= client,addr=192.168.69.127,port=9999,count=100,validate
 
+# A thousand processes of the tests would compile all their modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 BLUEFLAME ?= blueflame
 
 .PHONY: setup docs krping krping-hosts test test-all mutants ntrdma-tcp conformance conformance-short blueflame wheel fuzz fuzz-brief lint size bench doctor clean

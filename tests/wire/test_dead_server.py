@@ -62,6 +62,7 @@ def kill_and_clock(server: ServerProcess) -> Callable[[], float]:
     return lambda: time.monotonic() - killed
 
 
+@pytest.mark.brief("validate", f"count={MANY},rlat,poll")
 @pytest.mark.parametrize(
     "mode",
     [

@@ -41,6 +41,7 @@ def assert_idle(server: ServerProcess) -> None:
     assert server.cpu_seconds() == used
 
 
+@pytest.mark.brief("True")
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_caller_that_stops_in_its_introduction_wakes_nobody(
     vfio_user_library: Path, tmp_path: Path, busy: bool

@@ -89,6 +89,7 @@ def pinging(runs: tuple[Run, Run]) -> Callable[[], bool]:
     return lambda: all(run.running and run.running[0].iterations for run in runs)
 
 
+@pytest.mark.brief("intel-gen4-ntb+dma", "intel-gen1-ntb+cpu")
 @pytest.mark.parametrize(
     ("dma", "function"),
     [
@@ -126,6 +127,7 @@ def test_both_ends_go_on(
     assert not hangs, f"{len(hangs)} accesses that would have hung the hardware"
 
 
+@pytest.mark.brief("intel-gen4-ones")
 @pytest.mark.parametrize("byte", [b"\0", b"\xff"], ids=["zeros", "ones"])
 def test_a_reset_that_takes_longer_than_silence(folder: Path, byte: bytes) -> None:
     """The driver looks for its registers while they are off, and programs them once they are on."""

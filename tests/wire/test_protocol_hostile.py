@@ -79,7 +79,7 @@ def test_impossible_size_in_the_header(probe: Client, size: int) -> None:
     assert is_dropped(probe)
 
 
-@pytest.mark.parametrize("command", list(VfioUserCommand))
+@pytest.mark.parametrize("command", [VfioUserCommand.VERSION, VfioUserCommand.REGION_WRITE])
 def test_body_that_never_comes(probe: Client, command: int) -> None:
     probe.send(probe.pack(command, bytes(3), size=64))
     assert is_dropped(probe)

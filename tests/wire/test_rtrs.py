@@ -101,6 +101,7 @@ def two_paths(start_server: StartServer, tmp_path: Path) -> TwoPaths:
     return TwoPaths(tmp_path)
 
 
+@pytest.mark.brief("round-robin")
 @pytest.mark.parametrize("policy", ["round-robin", "min-inflight", "min-latency"])
 def test_a_path_dies_silently_under_traffic_and_comes_back(
     two_paths: TwoPaths, policy: str

@@ -107,6 +107,7 @@ class KrpingContract:
         yield
         sys.setswitchinterval(interval)
 
+    @pytest.mark.brief("", "size=1048576", "mem_mode=reg", "mem_mode=reg,server_inv")
     @pytest.mark.parametrize(
         "options",
         [

@@ -57,6 +57,7 @@ def _check(page: Browser) -> None:
     assert page.run(RUN) == []
 
 
+@pytest.mark.brief("light-1500", "dark-390")
 @pytest.mark.parametrize("width", [1500, 390])
 def test_axe_finds_nothing_on_the_page_of_a_lab(
     chromium: Browser, tmp_path: Path, width: int
@@ -83,6 +84,7 @@ def test_axe_finds_nothing_on_the_page_of_a_lab(
     chromium.size(1500, 950)
 
 
+@pytest.mark.brief("dark")
 def test_axe_finds_nothing_on_two_logs_and_on_a_saved_page(
     chromium: Browser, tmp_path: Path
 ) -> None:

@@ -72,6 +72,7 @@ def test_a_peer_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
         transport.resolve(SERVER_IP6)
 
 
+@pytest.mark.brief("-client", "count=1000000,wlat-server")
 @pytest.mark.parametrize("killed", ["client", "server"])
 @pytest.mark.parametrize("test", ["", "count=1000000,wlat"])
 def test_a_side_that_is_killed(killed: str, test: str, free_port: int) -> None:
@@ -89,6 +90,7 @@ def test_a_side_that_is_killed(killed: str, test: str, free_port: int) -> None:
             assert "krping: failed: the peer is lost" in said, said
 
 
+@pytest.mark.brief("mem_mode=reg,server_inv")
 @pytest.mark.parametrize("options", ["size=65536", "mem_mode=reg,server_inv"])
 def test_two_processes(options: str, free_port: int) -> None:
     """As users start them."""
