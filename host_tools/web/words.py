@@ -1,22 +1,23 @@
-"""The words of a log by parts, so that a search passes by the parts that do not have its words.
+"""An index of a log's words, by which a search passes by what does not have its text.
 
-Two processes gather the words of every activity and step of a long log, unless files beside it
-keep them from an earlier time. Each has a line with a checksum, and names of the log and of the
-code that gathered them; words behind another line, damaged and missing ones are gathered anew.
+A file beside the log, whose name tells the log and the code it was made by, has a full text index
+of trigrams (SQLite's FTS5): a row for each `ROW` events, with all that is said of the activities
+which begin there. Two processes fill it part by part.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
+import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
-import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 from bluebridge.device.buslog.positions import about_last
@@ -24,63 +25,138 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.record import INDEX_EVERY
 from bluebridge.images.cache import PACKAGE
 
-FOLDER = "words"
-_MOST_WORDS = 1 << 26
-"""The most bytes of the words of a part, which a file from elsewhere may claim to have."""
-_MOST_PACKED = 1 << 24
-_LONGEST_LINE = 80
+ROW = 1 << 10
+"""The number of events of a row; a multiple of it is the first of them."""
+PART = 1 << 15
+"""The number of events that are gathered at once, whose first is a multiple of it."""
+AFTER = 4096
+"""The number of events after a part or page in which its activities may end."""
+WORKERS = 2
+_SCHEMA = """
+CREATE VIRTUAL TABLE words USING fts5(said, content='', detail=none, tokenize='trigram');
+CREATE TABLE parts (number INTEGER PRIMARY KEY);
+"""
+_LAST = 1 << 52
+"""A row behind all others."""
+_PAGE = 4096
+_MOST_PAGES = 1 << 16
+"""The most pages of the file; a search reads the log itself beyond what they hold."""
+_MOST_STEPS = 10_000_000
+"""Of one statement: a file that came with a log from elsewhere may have another schema."""
 _CODE = ("device/buslog", "device/layout", "host_tools/analyzer", "host_tools/web")
 """The folders whose code decides which words a log has."""
 
 
-class KeptWords:
-    """The files with the words of a log; raises `LogError` for a folder without a log."""
+class Words:
+    """The words of a log, as far as they are gathered."""
 
     def __init__(self, folder: Path) -> None:
-        reader = LogReader(folder)
-        self._folder = reader.folder / FOLDER
-        names = ("version", "started_ns", "started_monotonic_ns")  # which another log has otherwise
-        log = _digest(json.dumps([reader.meta.get(name) for name in names]).encode())
-        self._origin = f"{log} {_code()}"
+        self._folder = folder
+        self._file = folder
+        self._started = False
+        self._lock = threading.Lock()
 
-    def part(self, number: int) -> bytes | None:
-        """Return the packed words of a part; None where there are none that are of use."""
-        try:
-            with self._path(number).open("rb") as file:
-                line, packed = file.readline(_LONGEST_LINE), file.read(_MOST_PACKED)
-        except OSError:
-            return None
-        return packed if line == self._line(packed) else None
+    def gather(self) -> None:
+        """Begin once to gather what the file beside the log lacks, or all into a temporary one.
 
-    def keep(self, number: int, packed: bytes) -> None:
-        """Write the packed words of a part, if the folder can be written to."""
-        path = self._path(number)
-        fresh = path.with_suffix(f".{os.getpid()}")
-        with contextlib.suppress(OSError):
-            self._folder.mkdir(exist_ok=True)
-            fresh.write_bytes(self._line(packed) + packed)
-            fresh.replace(path)
+        Raises `LogError` for a folder without a log.
+        """
+        with self._lock:
+            if self._started:
+                return
+            self._started = True
+            self._file = file_of(self._folder)
+            if not begun(self._file):
+                self._elsewhere = tempfile.TemporaryDirectory()  # removed with this object
+                self._file = Path(self._elsewhere.name) / self._file.name
+                begun(self._file)
+        for place in range(WORKERS):
+            threading.Thread(target=self._run, args=(place,), daemon=True).start()
 
-    def _line(self, packed: bytes) -> bytes:
-        return f"{self._origin} {zlib.crc32(packed):08x}\n".encode()
+    def _run(self, place: int) -> None:
+        """Have a process gather, which ends when nobody reads what it prints any more."""
+        module = "bluebridge.host_tools.web.word_gatherer"
+        words = [str(self._folder), str(self._file), str(place)]
+        subprocess.run(
+            [sys.executable, "-m", module, *words], stdin=subprocess.DEVNULL, capture_output=True
+        )
 
-    def _path(self, number: int) -> Path:
-        return self._folder / f"part-{number:06}.words"
+    def after(self, first: int, texts: Sequence[str]) -> int:
+        """Return the first event from `first` on where an activity may begin that has `texts`."""
+        row = f"ifnull(min(rowid), {_LAST}) FROM words WHERE rowid >= {first // ROW}"
+        found = self._next(row, texts, count(first // PART))
+        return first if found is None else max(first, min(found[0] * ROW, found[1] * PART))
 
+    def before(self, end: int, texts: Sequence[str]) -> int:
+        """Return the event up to `end` behind the last place where such an activity may begin."""
+        row = f"ifnull(max(rowid), -1) FROM words WHERE rowid < {-(-end // ROW)}"
+        found = self._next(row, texts, range((end - 1) // PART, -1, -1))
+        return end if found is None else min(end, max(found[0] * ROW + ROW, found[1] * PART + PART))
 
-def unpack(packed: bytes) -> bytes | None:
-    """Return the words of a part; None if they are damaged."""
-    stream = zlib.decompressobj()
-    try:
-        words = stream.decompress(packed, _MOST_WORDS)
-    except zlib.error:
+    def _next(self, row: str, texts: Sequence[str], parts: Iterable[int]) -> tuple[int, int] | None:
+        """Return the `row` that has the trigrams of all texts, and the first part not gathered.
+
+        None where no text is long enough, or the file is of no use.
+        """
+        wanted = " AND ".join(gram for text in texts for gram in _trigrams(text))
+        with suppress(sqlite3.Error), opened(self._file, "ro") as index:
+            if wanted:
+                ((number,),) = index.execute(f"SELECT {row} AND words MATCH ?", (wanted,))
+                gathered = {part for (part,) in index.execute("SELECT number FROM parts")}
+                return number, next((each for each in parts if each not in gathered), -1)
         return None
-    return words if stream.eof and not stream.unused_data else None
+
+
+def _trigrams(text: str) -> Iterator[str]:
+    for at in range(len(text) - 2):
+        gram = clean(text[at : at + 3]).replace('"', '""')
+        yield f'"{gram}"'
+
+
+def clean(text: str) -> str:
+    """Return a text as the index has it: without halves of characters."""
+    return text.encode(errors="replace").decode()
+
+
+@contextmanager
+def opened(file: Path, mode: str) -> Iterator[sqlite3.Connection]:
+    """Open an index, `ro`, `rw` or `rwc`, each statement by itself. Raises `sqlite3.Error`."""
+    place = f"{file.absolute().as_uri()}?mode={mode}"
+    index = sqlite3.connect(place, timeout=60, isolation_level=None, uri=True)
+    try:
+        index.set_progress_handler(lambda: 1, _MOST_STEPS)
+        index.execute(f"PRAGMA page_size = {_PAGE}")
+        index.execute(f"PRAGMA max_page_count = {_MOST_PAGES}")
+        yield index
+    finally:
+        index.close()
+
+
+def begun(file: Path) -> bool:
+    """Whether there is an index: one that is damaged, or another log's or code's, is replaced."""
+    with suppress(sqlite3.Error), opened(file, "ro") as index:
+        sound = index.execute("PRAGMA quick_check").fetchone() == ("ok",)
+        if sound and file.stat().st_size % _PAGE == 0:
+            return True
+    with suppress(sqlite3.Error, OSError):
+        for old in file.parent.glob("words-*"):
+            old.unlink()
+        with opened(file, "rwc") as index:
+            index.executescript(_SCHEMA)
+            return True
+    return False
+
+
+def file_of(folder: Path) -> Path:
+    """Return the file of a log: other logs and other revisions of the code have other names."""
+    meta = LogReader(folder).meta
+    names = ("version", "started_ns", "started_monotonic_ns")  # which another log has otherwise
+    log = _digest(json.dumps([meta.get(name) for name in names]).encode())
+    return folder / f"words-{log}-{_code()}.db"
 
 
 @cache
 def _code() -> str:
-    """Return a word for the code: another revision may find other words in the same log."""
     paths = sorted(path for name in _CODE for path in (PACKAGE / name).rglob("*.py"))
     return _digest(b"\0".join(path.read_bytes() for path in paths))
 
@@ -89,97 +165,7 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-PART = 1 << 15
-"""The number of events of a part, the first of which is a multiple of it."""
-AFTER = 4096
-"""The number of events after a part or page in which its activities may end."""
-WORKERS = 2
-_MOST_BYTES = 1 << 26
-"""The most bytes of packed words that are kept: beyond that a search reads the log itself."""
-_FASTEST = 1  # The level of compression
-
-
-class Words:
-    """The words of the parts of a log, as far as they are gathered."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._parts: dict[int, bytes] = {}
-        self._started = False
-        self._room = _MOST_BYTES
-        self._lock = threading.Lock()
-
-    def gather(self) -> None:
-        """Take the words that are kept, and begin once to gather what is missing of the log."""
-        with self._lock:
-            if self._started:
-                return
-            self._started = True
-            if self._take_kept():
-                return
-        for place in range(WORKERS):
-            threading.Thread(target=self._take, args=(place,), daemon=True).start()
-
-    def after(self, first: int, texts: Sequence[str]) -> int:
-        """Return the first event from `first` on in whose part there may be all of `texts`."""
-        while self._lacks(first // PART, texts):
-            first = (first // PART + 1) * PART
-        return first
-
-    def before(self, end: int, texts: Sequence[str]) -> int:
-        """Return the last event up to `end` in whose part there may be all of `texts`."""
-        while end and self._lacks((end - 1) // PART, texts):
-            end = (end - 1) // PART * PART
-        return end
-
-    def _take_kept(self) -> bool:
-        """Take the parts that are kept; return whether there is no use in gathering more."""
-        kept, size, missing = KeptWords(self._folder), 0, 0
-        for part in parts(self._folder):
-            packed = kept.part(part)
-            if packed is None:
-                missing += 1
-                continue
-            size += len(packed)
-            if size > _MOST_BYTES:
-                return True
-            self._parts[part] = packed
-        self._room = _MOST_BYTES - size
-        return not missing
-
-    def _lacks(self, part: int, texts: Sequence[str]) -> bool:
-        packed = self._parts.get(part)
-        if packed is None or not any(texts):
-            return False
-        words = unpack(packed)
-        if words is None:
-            return False
-        return any(text.encode(errors="replace") not in words for text in texts)
-
-    def _take(self, place: int) -> None:
-        """Take parts from a process that ends when nobody reads its answers any more."""
-        module = "bluebridge.host_tools.web.word_gatherer"
-        command = [sys.executable, "-m", module, str(self._folder), str(place)]
-        with subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        ) as process:
-            assert process.stdout is not None
-            room = self._room // WORKERS
-            while room > 0 and (line := process.stdout.readline()):
-                part, size = json.loads(line)
-                packed = process.stdout.read(size)
-                if len(packed) < size:
-                    return
-                self._parts[part] = packed
-                room -= size
-
-
 def parts(folder: Path) -> range:
     """Return the numbers of the parts that nothing changes any more, as it may the last."""
     end = about_last(folder) - INDEX_EVERY - AFTER
     return range(max(0, end // PART))
-
-
-def pack(words: set[str]) -> bytes:
-    """Return the words of a part as `Words` keeps them."""
-    return zlib.compress("\n".join(words).encode(errors="replace"), _FASTEST)

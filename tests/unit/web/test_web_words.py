@@ -1,9 +1,9 @@
-"""The words of a long log by parts, by which a search passes by what it need not read."""
+"""The index of a long log's words, by which a search passes by what it need not read."""
 
 from __future__ import annotations
 
 import json
-import shutil
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.web import book as book_of_a_log
 from bluebridge.host_tools.web import word_gatherer, words
 from bluebridge.host_tools.web.book import Book, Query
-from bluebridge.host_tools.web.words import FOLDER, PART, Words, unpack
+from bluebridge.host_tools.web.words import PART, ROW, Words
 from tests.models.analysis_log import Sender, posted
 from tests.unit.web.web_site import served
 
@@ -55,8 +55,10 @@ def small_parts() -> Iterator[None]:
 
 
 def _gathered(log: Path) -> Path:
+    file = words.file_of(log)
+    assert words.begun(file)
     for place in range(words.WORKERS):
-        word_gatherer.main(log, place)
+        word_gatherer.main(log, file, place)
     return log
 
 
@@ -94,17 +96,18 @@ def _numbers(book: Book, query: Query) -> list[int]:
 @pytest.mark.parametrize(
     ("query", "begins"),
     [
-        (Query(text="only here"), 2 * SMALL),
-        (Query(kind="note"), 2 * SMALL),
-        (Query(text="msi-X vector 1"), 0),  # a step after the first part, of what began in it
+        (Query(text="only here"), NOTE_AT),
+        (Query(kind="note"), NOTE_AT),
+        (Query(text="msi-X vector 1"), SMALL - 1),  # a step in the second part
         (Query(text="RDMA_WRITE 8 bytes"), 0),
-        (Query(text="RDMA_WRITE", kind="note"), 2 * SMALL),
+        (Query(text="RDMA_WRITE", kind="note"), NOTE_AT),
+        (Query(text="on"), 0),  # the index has no words of two letters
     ],
 )
-def test_a_search_begins_at_the_part_that_has_its_words(
+def test_a_search_begins_at_the_row_that_has_its_words(
     book: Book, query: Query, begins: int
 ) -> None:
-    assert book.page(0, 1, query, 0).first == begins
+    assert book.page(0, 1, query, 0).first == begins // ROW * ROW
 
 
 def test_a_search_with_words_finds_what_one_without_finds(book: Book, log: Path) -> None:
@@ -141,7 +144,7 @@ def _first(log: Path, text: str) -> int:
 @pytest.fixture
 def kept(small_parts: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A log of small parts whose words are kept; those that are not kept are not gathered."""
-    monkeypatch.setattr(Words, "_take", lambda words, place: None)
+    monkeypatch.setattr(Words, "_run", lambda words, place: None)
     events = PARTS * SMALL + words.AFTER + 2 * INDEX_EVERY
     posted(tmp_path / "log", events // EVENTS_OF_A_POST)
     return _gathered(tmp_path / "log")
@@ -154,7 +157,7 @@ def test_words_that_are_kept_beside_the_log_serve_the_next_page(kept: Path) -> N
 
 @pytest.mark.parametrize("what", ["cut off", "other bytes", "of another log", "not there"])
 def test_words_that_are_damaged_or_of_another_log_are_not_used(kept: Path, what: str) -> None:
-    path = kept / FOLDER / "part-000000.words"
+    path = words.file_of(kept)
     data = path.read_bytes()
     if what == "not there":
         path.unlink()
@@ -162,18 +165,35 @@ def test_words_that_are_damaged_or_of_another_log_are_not_used(kept: Path, what:
         meta = json.loads((kept / "meta.json").read_text())
         (kept / "meta.json").write_text(json.dumps(meta | {"started_ns": 1}))
     else:
-        path.write_bytes(data[:-9] if what == "cut off" else data[:-9] + bytes(9))
+        path.write_bytes(data[:-9] if what == "cut off" else data[:4096] + bytes(len(data) - 4096))
     assert _first(kept, "nowhere") == 0
+    assert [each.name for each in kept.glob("words*")] == [words.file_of(kept).name]
+
+
+def test_a_view_in_place_of_the_index_delays_no_search(kept: Path) -> None:
+    """As a log from elsewhere may have it."""
+    endless = "WITH RECURSIVE n(rowid) AS (SELECT 1 UNION ALL SELECT rowid + 1 FROM n)"
+    with words.opened(words.file_of(kept), "rw") as index:
+        index.execute("DROP TABLE words")
+        index.execute(f"CREATE VIEW words AS {endless} SELECT rowid, 'words' AS words FROM n")
+    begun = time.monotonic()
+    assert _first(kept, "nowhere") == 0
+    assert time.monotonic() - begun < SECONDS / 10
 
 
 def test_words_of_a_log_that_cannot_be_written_to_are_gathered_all_the_same(
-    kept: Path, capsysbinary: pytest.CaptureFixture[bytes]
+    kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.rmtree(kept / FOLDER)
-    (kept / FOLDER).write_text("a file where the folder would be")
-    capsysbinary.readouterr()
-    word_gatherer.main(kept, 0)
-    head, _, packed = capsysbinary.readouterr().out.partition(b"\n")
-    last = len(words.parts(kept)) - 1
-    assert json.loads(head)[0] == last
-    assert b"rdma_write" in (unpack(packed[: json.loads(head)[1]]) or b"")
+    words.file_of(kept).unlink()
+    words.file_of(kept).mkdir()  # where the file would be
+    ended = threading.Semaphore(0)
+
+    def run(gathered: Words, place: int) -> None:
+        word_gatherer.main(kept, gathered._file, place)
+        ended.release()
+
+    monkeypatch.setattr(Words, "_run", run)
+    book = Book(kept)
+    book.gather_words()
+    assert all(ended.acquire(timeout=SECONDS) for _ in range(words.WORKERS))
+    assert book.page(0, 1, Query(text="nowhere"), 0).first >= PARTS * SMALL
