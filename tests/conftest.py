@@ -17,7 +17,7 @@ from collections import defaultdict
 import pytest
 
 # What support code asserts is told with its values, as in tests.
-pytest.register_assert_rewrite("tests.models", "tests.world")
+pytest.register_assert_rewrite("tests.models", "tests.oracle", "tests.world")
 
 TURN_SECONDS = 0.0002
 """The turn of a thread: two sides of a protocol, each of which spins for the other, are often

@@ -13,6 +13,7 @@ from tests.world import packets
 from tests.world.ntrdma import survival
 from tests.world.ntrdma import world as ntrdma
 from tests.world.rtrs import world as rtrs
+from tests.world.verbs import world as verbs
 
 Run = Callable[..., Counter[str]]
 """Run the world of a seed; what happened in it, how often."""
@@ -22,6 +23,7 @@ WORLDS: dict[str, Run] = {
     "packets": packets.replay,
     "rtrs": rtrs.replay,
     "survival": survival.replay,
+    "verbs": verbs.replay,
 }
 
 

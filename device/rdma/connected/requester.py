@@ -315,6 +315,6 @@ class Requester(RetryingSender):
         qp.enter_send_error()
 
     def _go_on(self) -> None:
-        if self._qp.state is PairState.RTS and self.pending:
-            self._start_timer()
+        if self.pending and self._alive():
+            self._start_timer()  # in SQD, too: what is under way is finished there
         super()._go_on()

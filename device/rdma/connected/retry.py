@@ -204,6 +204,8 @@ class RetryingSender(ConnectedSender):
             if sent == BATCH or qp.spent >= COST_LIMIT:
                 return work.psn
             self.transmit(work, note=False)
+            if work.status:
+                return None  # its memory is gone: it fails in its turn, with all behind it
             sent += 1
         return None
 

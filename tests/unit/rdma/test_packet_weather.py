@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from random import Random
-from struct import pack, unpack
 
 import pytest
 
@@ -21,7 +19,7 @@ from bluebridge.device.rdma.by_packets.responder import (
 from bluebridge.device.rdma.vocabulary import CompletionStatus
 from tests.models.faulty_pair import Links
 from tests.models.long_messages import LongPair
-from tests.models.rdma_node import Pair, SendOpcode, Wc, data, inline, remote
+from tests.models.rdma_node import Pair, SendOpcode, inline
 from tests.world import seeds
 from tests.world.packets import (
     CALM,
@@ -35,125 +33,14 @@ from tests.world.packets import (
     run,
 )
 
-WORK = 40
-BATCH = 8
-SLOTS = 8
-SLOT = 64
-COUNTER = 0x800
-CONSTANT = 0x1000
-"""Where in B's memory the counter of atomics is, and what nobody changes."""
-
-KINDS = ("send", "write", "write with immediate", "read", "add")
-DISTURBED = (CqeStatus.TRANSPORT_RETRY_EXC_ERR, CqeStatus.RNR_RETRY_EXC_ERR)
-
-
-class Traffic:
-    """`WORK` entries posted by A in batches; `sent` and `received` are the completions."""
-
-    def __init__(self, pair: Pair, random: Random) -> None:
-        self.pair, self._random = pair, random
-        self._local, self._key = pair.a.memory(1 << 15)
-        self._target, self._rkey = pair.b.memory(1 << 13)
-        self._inbox, self._inbox_key = pair.b.memory(1 << 13)
-        pair.b.host.poke(self._target + CONSTANT, random.randbytes(4096))
-        self.kinds = [random.choice(KINDS) for _ in range(WORK)]
-        self.sent: list[Wc] = []
-        self.received: list[Wc] = []
-        self._receives = 0
-
-    def run(self, seconds: float = 3.0) -> None:
-        """Post everything and wait for it, at most so long."""
-        posted = 0
-        while len(self.sent) < WORK and seconds > 0:
-            while posted < WORK and posted - len(self.sent) < BATCH:
-                self._post(posted)
-                posted += 1
-            self.pair.run(0.002)
-            seconds -= 0.002
-            self.sent += self.pair.a.completions(self.pair.qa)
-            self.received += self.pair.b.completions(self.pair.qb)
-
-    def _post(self, index: int) -> None:
-        pair, kind = self.pair, self.kinds[index]
-        slot = index % SLOTS
-        at = remote(self._target + slot * SLOT, self._rkey)
-        text = f"{index:06}".encode()
-        local = data((self._key, self._local + index * SLOT, SLOT))
-        if kind == "send":
-            self._receive()
-            pair.post_send(SendOpcode.SEND_IMM, inline(text), immediate=index)
-        elif kind == "write":
-            pair.post_send(SendOpcode.RDMA_WRITE, at + inline(text))
-        elif kind == "write with immediate":
-            self._receive()
-            pair.post_send(SendOpcode.RDMA_WRITE_IMM, at + inline(text), immediate=index)
-        elif kind == "read":
-            at = remote(self._target + CONSTANT + index * SLOT, self._rkey)
-            pair.post_send(SendOpcode.RDMA_READ, at + local)
-        else:
-            at = remote(self._target + COUNTER, self._rkey)
-            local = data((self._key, self._local + index * SLOT, 8))
-            pair.post_send(SendOpcode.ATOMIC_FA, at + pack(">QQ", 1, 0) + local)
-
-    def _receive(self) -> None:
-        place = self._inbox + self._receives * SLOT
-        self.pair.b.post_recv(self.pair.qb, [(self._inbox_key, place, SLOT)])
-        self._receives += 1
-
-    # -- what is to be true of it -------------------------------------------------------------
-
-    def check(self) -> bool:
-        """Whether all arrived; otherwise the connection must have ended as it should."""
-        done = sum(wc.status == 0 for wc in self.sent)
-        assert [wc.index for wc in self.sent] == list(range(len(self.sent)))
-        failed = [wc.status for wc in self.sent[done:]]
-        assert done == WORK or failed[0] in DISTURBED
-        assert all(status == CqeStatus.WR_FLUSH_ERR for status in failed[1:])
-        self._check_receives(done)
-        self._check_answers(done)
-        if done == WORK:
-            self._check_slots()
-        return done == WORK
-
-    def _check_receives(self, done: int) -> None:
-        """Each message with a receive arrived once, in order, at least those that A knows of."""
-        taking = [n for n, kind in enumerate(self.kinds) if kind in ("send", KINDS[2])]
-        arrived = [wc.immediate for wc in self.received if wc.status == 0]
-        assert arrived == taking[: len(arrived)]
-        assert len(arrived) >= sum(n < done for n in taking)
-        for place, index in enumerate(arrived):
-            if self.kinds[index] == "send":
-                text = self.pair.b.host.peek(self._inbox + place * SLOT, 6)
-                assert text == f"{index:06}".encode()
-
-    def _check_answers(self, done: int) -> None:
-        """Reads brought what is there, and the n-th atomic found n."""
-        host, added = self.pair.a.host, 0
-        for index, kind in enumerate(self.kinds[:done]):
-            got = host.peek(self._local + index * SLOT, SLOT)
-            if kind == "read":
-                place = self._target + CONSTANT + index * SLOT
-                assert got == self.pair.b.host.peek(place, SLOT)
-            elif kind == "add":
-                assert unpack("<Q", got[:8]) == (added,)
-                added += 1
-        (counter,) = unpack("<Q", self.pair.b.host.peek(self._target + COUNTER, 8))
-        assert added <= counter <= sum(kind == "add" for kind in self.kinds)
-        assert done < WORK or counter == added
-
-    def _check_slots(self) -> None:
-        for slot in range(SLOTS):
-            writers = [n for n in range(slot, WORK, SLOTS) if self.kinds[n] in KINDS[1:3]]
-            expected = f"{writers[-1]:06}".encode() if writers else bytes(6)
-            assert self.pair.b.host.peek(self._target + slot * SLOT, 6) == expected
-
-
 SEEDS = 1000
 
 
-def test_weather() -> None:
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS // 4))
+def test_weather(first: int) -> None:
     """What the verbs promise holds whatever happens to frames; the ICRC catches most damage."""
-    caught = seeds.each("packets", lambda seed: run(seed).icrc_errors, range(SEEDS))
+    some = range(first, first + SEEDS // 4)
+    caught = seeds.each("packets", lambda seed: run(seed).icrc_errors, some)
     assert sum(caught) > len(caught)
 
 
@@ -317,34 +204,6 @@ def test_timer_is_set_once_for_a_flight() -> None:
     timers = [action for action in link.requester.actions if isinstance(action, SetTimer)]
     assert len(timers) == 1
     assert all(one.psn != other.psn for one, other in pairwise(link.sent))
-
-
-LINK_SEEDS = range(40)
-TIMEOUT = 8
-"""Of an acknowledgement: 4.096 us * 2^8, so 1 ms."""
-
-
-def disturbed(seed: int) -> Traffic:
-    """Traffic over links with rules that the seed chooses."""
-    random = Random(seed)
-    pair = Pair().connect(rts={"pri_ack_timeout": TIMEOUT, "retry_count": 7})
-    links = Links(pair)
-    for _ in range(random.randint(1, 4)):
-        action = random.choice(["drop", "delay", "duplicate"])
-        time = f" {random.choice([0, 0.4, 1.2, 3])}" if action != "drop" else ""
-        link = random.choice(["a/1", "b/1"])
-        direction = random.choice(["in", "out", "both"])
-        chance = random.choice([0.02, 0.1, 0.3])
-        words = f"{action}{time} direction={direction} probability={chance} seed={seed}"
-        links.rule(link, words)
-    traffic = Traffic(pair, random)
-    traffic.run()
-    return traffic
-
-
-@pytest.mark.parametrize("seed", LINK_SEEDS)
-def test_a_mix_arrives_once_and_in_order(seed: int) -> None:
-    disturbed(seed).check()
 
 
 @pytest.mark.parametrize("words", [

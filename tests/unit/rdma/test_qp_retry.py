@@ -283,6 +283,24 @@ def test_what_is_sent_again_goes_once_in_order_and_without_a_gap() -> None:
     assert notes(pair, "sequence error") == 0
 
 
+def test_nothing_is_sent_again_behind_a_request_whose_memory_is_gone() -> None:
+    pair = Pair().connect()
+    local, key = pair.a.memory(4096)
+    sent: list[int] = []
+
+    def lose(source: FabricPort, message: Message) -> bool:
+        if isinstance(message, Request):
+            sent.append(message.psn)
+        return False
+
+    pair.watched.watch = lose
+    for segments in (b"", data((key, local, 4)), b""):
+        pair.post_send(SendOpcode.RDMA_WRITE, remote(0, 0) + segments)
+    pair.a.command(Opcode.HW2SW_MPT, modifier=key >> 8, op_modifier=1)
+    pair.run(0.1)
+    assert sent == [100, 101, 102, 100]
+
+
 def test_requests_that_wait_do_not_overtake_what_is_sent_again() -> None:
     """The first read's answer makes room for the second one; the write in between goes first."""
     pair = Pair().connect(rts={"sra_max": 0, "retry_count": 7})

@@ -1,0 +1,1 @@
+"""Two adapters in one process that are asked for anything, beside the oracle (`tests/oracle`)."""
