@@ -10,6 +10,7 @@ of most tests.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections import defaultdict
@@ -41,6 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.setswitchinterval(TURN_SECONDS)
+    if config.getoption("brief") and not config.getoption("rest"):
+        os.environ.setdefault("BLUEBRIDGE_WORLDS", "1")
     cache = getattr(config, "cache", None)
     if cache is not None and config.getoption("dist", "no") == _SIDE_BY_SIDE:
         if cache.get(_KEY, {}):
@@ -60,15 +63,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _choose(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave only the items of the part that the options ask for."""
-    wanted = [name for name in ("brief", "rest") if config.getoption(name)]
+    wanted = ["worlds", *(name for name in ("brief", "rest") if config.getoption(name))]
     parts = {item: part_of(item) in wanted for item in items}
     config.hook.pytest_deselected(items=[item for item in items if not parts[item]])
     items[:] = [item for item in items if parts[item]]
 
 
 def part_of(item: pytest.Item) -> str:
-    """The name of the option that runs this test: `brief`, `rest` or `long`.
+    """The part to which this test belongs: `brief`, `rest`, `worlds` or `long`.
 
+    `--brief` and `--rest` both run `worlds`, the one for a time, the other all; none `long`.
     The mark nearest to the test counts. `brief("ID", ...)` means these parameters of it only.
     """
     if item.get_closest_marker("long"):
@@ -76,6 +80,8 @@ def part_of(item: pytest.Item) -> str:
     for mark in item.iter_markers():
         if mark.name == "full":
             return "rest"
+        if mark.name == "worlds":
+            return "worlds"
         if mark.name == "brief":
             parameters = item.name.partition("[")[2].removesuffix("]")
             return "brief" if not mark.args or parameters in mark.args else "rest"

@@ -153,7 +153,7 @@ class _Watch:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Order them."""
-        self._parts = {item.nodeid: part_of(item) for item in items}
+        self._parts = {item.nodeid: part_of(item).replace("worlds", "brief") for item in items}
         items.sort(key=lambda item: self._parts[item.nodeid] != "brief")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

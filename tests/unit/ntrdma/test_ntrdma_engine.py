@@ -33,6 +33,7 @@ HANDLERS = "remote.py: self._handlers"
 """A table of methods by the codes of commands, which nobody else can reach."""
 
 
+@pytest.mark.worlds
 @pytest.mark.parametrize("first", range(0, 160, 80))
 def test_model_and_memory_agree(first: int) -> None:
     """Deaths, delays and reordering; every seed replays alone."""

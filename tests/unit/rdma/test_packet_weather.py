@@ -36,6 +36,7 @@ from tests.world.packets import (
 SEEDS = 1000
 
 
+@pytest.mark.worlds
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS // 4))
 def test_weather(first: int) -> None:
     """What the verbs promise holds whatever happens to frames; the ICRC catches most damage."""

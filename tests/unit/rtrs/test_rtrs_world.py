@@ -15,10 +15,12 @@ SEEDS = 100
 STEPS = 50
 
 
+@pytest.mark.worlds
 def test_worlds_with_faults() -> None:
     seeds.each("rtrs", replay, range(SEEDS))
 
 
+@pytest.mark.worlds
 @pytest.mark.parametrize(
     "faults",
     [

@@ -41,6 +41,9 @@ def test_plain(): pass
 @pytest.mark.full
 def test_full(): pass
 
+@pytest.mark.worlds
+def test_seeds(): pass
+
 @pytest.mark.brief("1", "3-x")
 @pytest.mark.parametrize(
     "n", [1, 2, pytest.param(3, id="3-x"), pytest.param(4, marks=pytest.mark.long)]
@@ -52,17 +55,22 @@ def test_some(n): pass
 @pytest.mark.parametrize(
     ("option", "here", "with_guests"),
     [
-        ("--brief", {"plain", "some[1]", "some[3-x]"}, {"some[1]", "some[3-x]"}),
-        ("--rest", {"full", "some[2]"}, {"plain", "full", "some[2]"}),
+        ("--brief", {"plain", "seeds", "some[1]", "some[3-x]"}, {"seeds", "some[1]", "some[3-x]"}),
+        ("--rest", {"full", "seeds", "some[2]"}, {"plain", "full", "seeds", "some[2]"}),
     ],
 )
-def test_each_test_that_is_not_long_is_in_one_part(
-    pytester: pytest.Pytester, option: str, here: set[str], with_guests: set[str]
+def test_each_test_that_is_not_long_is_in_one_part_and_worlds_in_both(
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    option: str,
+    here: set[str],
+    with_guests: set[str],
 ) -> None:
+    monkeypatch.setenv("BLUEBRIDGE_WORLDS", "2")
     pytester.makeconftest((HOUSE / "tests" / "conftest.py").read_text())
     guests = pytester.mkdir("tests") / "vm"
     guests.mkdir()
-    pytester.makeini("[pytest]\nmarkers = brief\n full\n long")
+    pytester.makeini("[pytest]\nmarkers = brief\n full\n worlds\n long")
     for folder, expected in ((pytester.path, here), (guests, with_guests)):
         (folder / f"test_in_{folder.name}.py").write_text(MARKED)
         ran, _, _ = pytester.inline_run(f"{folder}/test_in_{folder.name}.py", option).listoutcomes()
