@@ -51,10 +51,11 @@ def queue_pair_row(qp: QueuePair | None) -> Row | None:
         "context": context_of(qp).hex(),
         **_requests(qp),
     }
-    if isinstance(qp.sq, SendRing):
-        row["sq"] = {"size": 1 << qp.sq.log_size, "next": qp.sq.index, "rung": qp.sq.rung}
-    if isinstance(qp.rq, ReceiveRing):
-        row["rq"] = {"size": qp.rq.mask + 1, "producer": qp.rq.head, "consumer": qp.rq.index}
+    sq, rq = qp.sq, qp.rq
+    if isinstance(sq, SendRing):
+        row |= {"sq-size": 1 << sq.log_size, "sq-next": sq.index, "sq-rung": sq.rung}
+    if isinstance(rq, ReceiveRing):
+        row |= {"rq-size": rq.mask + 1, "rq-posted": rq.head, "rq-taken": rq.index}
     return row
 
 
@@ -71,10 +72,10 @@ def _requests(qp: QueuePair) -> Row:
         return {}
     return {
         "unacked": len(numbers),
-        "oldest_unacked": numbers[0] if numbers else None,
+        "oldest-unacked": numbers[0] if numbers else None,
         "retries": retries,
-        "rnr_retries": rnr_retries,
-        "waits_to_retry": waits,
+        "rnr-retries": rnr_retries,
+        "waits-to-retry": waits,
     }
 
 
@@ -108,7 +109,7 @@ def completion_queue_row(number: int, cq: CompletionQueue | None) -> Row | None:
     if cq is None:
         return None
     return {
-        "cqn": number, "context": cq.query().hex(), "size": cq.size, "producer": cq.producer,
+        "cqn": number, "context": cq.query().hex(), "cqe": cq.size, "producer": cq.producer,
         "consumer": cq.consumer, "armed": cq.armed, "broken": cq.broken,
     }  # fmt: skip
 
@@ -119,14 +120,14 @@ def shared_receive_queue_row(number: int, srq: SharedReceiveRing | None) -> Row 
         return None
     return {
         "srqn": number, "context": srq.query().hex(), "size": 1 << srq.log_size,
-        "producer": srq.known, "consumer": srq.consumed, "next_entry": srq.current,
+        "posted": srq.known, "taken": srq.consumed, "next-entry": srq.current,
     }  # fmt: skip
 
 
 def event_queue_row(number: int, eq: EventQueue, context: bytes) -> Row:
     """Return the context of an event queue, and the events for which its ring was full."""
     return {
-        "eqn": number, "context": context.hex(), "size": eq.size, "producer": eq.producer,
+        "eqn": number, "context": context.hex(), "eqe": eq.size, "producer": eq.producer,
         "consumer": eq.consumer, "backlog": len(eq.backlog), "overflowed": eq.overflowed,
     }  # fmt: skip
 
@@ -138,7 +139,7 @@ def region_row(region: MemoryRegion, entry: bytes) -> Row:
         "entry": entry.hex(),
         **{name: getattr(region, name) for name in _REGION},
         "iova": region.start,
-        "parent": None if region.parent is None else region.parent.key,
+        "window-of": None if region.parent is None else region.parent.key,
         "qpn": region.owner_qpn,
     }
 

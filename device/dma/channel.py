@@ -171,21 +171,21 @@ class DmaChannel:
         self._armed = True
         self._waiting = False
 
-    def state_words(self) -> dict[str, int]:
+    def state_words(self) -> dict[str, int | str | bool]:
         """Return the present state of the channel by name, without changing it."""
         copy = self._copy
         return {
-            "state": int(self.state),
-            "error": int(self.error),
+            "state": self.state.name.lower(),
+            "error": ChannelError(self.error).name or "none",
             "next": self._next,
-            "last": self._last,
+            "last-done": self._last,
             "done": self._done,
             "wanted": self._wanted,
+            "bytes-left": 0 if copy is None else copy.left,
             "completion": self.completion,
-            "copying": 0 if copy is None else copy.left,
-            "suspending": int(self._suspending),
-            "interrupts": int(self.interrupts),
-            "armed": int(self._armed),
+            "interrupts": bool(self.interrupts),
+            "interrupt-armed": bool(self._armed),
+            "suspending": bool(self._suspending),
         }
 
     # -- what software orders -----------------------------------------------------------------

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 
 from bluebridge.device.layout.fields import Register, RegisterBlock
 from bluebridge.device.layout.ib.mad import PORT_INFO
-from bluebridge.device.layout.ioat import ChannelError, State
 from bluebridge.device.layout.net.roce import MTU_BYTES
 from bluebridge.device.layout.ntb.models import BY_NAME, BridgeModel
 from bluebridge.device.layout.ntb.uses import Use
 from bluebridge.host_tools.show.registers import lines_of, value_at
-from bluebridge.host_tools.show.text import Item, Kind, Row, gid_text
+from bluebridge.host_tools.show.text import Item, Kind, Row, fields, gid_text
 
 _LAYERS = {"ETHERNET": "Ethernet", "INFINIBAND": "InfiniBand"}
 _STATES = {1: "DOWN", 2: "INIT", 3: "ARMED", 4: "ACTIVE"}
@@ -64,10 +63,7 @@ def _infiniband(info: bytes) -> Item:
         "phys_state": _PHYSICAL.get(get("physical_state"), "unknown"),
         "speed": f"{lanes * each:g} Gb/s ({lanes}X)",
         "mtu": MTU_BYTES.get(get("neighbour_mtu")),
-        "lid": get("lid"),
-        "lmc": get("lmc"),
-        "sm_lid": get("sm_lid"),
-        "sm_sl": get("sm_sl"),
+        **fields(PORT_INFO, info, "lid lmc sm_lid sm_sl"),
     }
 
 
@@ -166,28 +162,9 @@ def _window(window: Row, registers: _Registers) -> Item:
     }
 
 
-def channel(row: Row) -> Item:
-    """Return the item of a channel of a DMA engine."""
-    return {
-        "channel": row["channel"],
-        "state": State(row["state"]).name.lower(),
-        "error": ChannelError(row["error"]).name or "none",
-        "chain": row["chain"],
-        "next": row["next"],
-        "last-done": row["last"],
-        "done": row["done"],
-        "wanted": row["wanted"],
-        "bytes-left": row["copying"],
-        "completion": row["completion"],
-        "interrupts": bool(row["interrupts"]),
-        "interrupt-armed": bool(row["armed"]),
-        "suspending": bool(row["suspending"]),
-    }
-
-
 NTB = Kind("ntb", "bridges", "nothing: a guest has one bridge", bridge, ())
 DMA = Kind(
-    "dma", "channels", "a channel, from 0 on", channel, ("channel",),
+    "dma", "channels", "a channel, from 0 on", dict, ("channel",),
     (
         "channel", "state", "error", "chain", "next", "last-done", "done", "wanted", "bytes-left",
         "completion",

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from bluebridge.device.layout.mlx4 import contexts, uar
+from bluebridge.device.layout.mlx4.contexts import QPC
 from bluebridge.device.layout.net.roce import MTU_BYTES
-from bluebridge.host_tools.show.text import Item, Kind, Row, gid_text
+from bluebridge.host_tools.show.text import Item, Kind, Row, fields, gid_text, told
 
 CONNECTED = ("RC", "UC", "XRC")
+_QP_FIELDS = """
+    rq-psn=next_recv_psn sq-psn=next_send_psn pdn=pd scqn=cqn_send rcqn=cqn_recv
+    timeout=pri_ack_timeout retry-cnt=retry_count rnr-retry min-rnr-timer
+    sgid-index=pri_mgid_index lid=pri_rlid pkey-index=pri_pkey_index hop-limit=pri_hop_limit
+    roce-mode msn qkey xrcdn=xrcd uar counter=pri_counter_index fast-reg=fast_reg_enable
+"""
 _MIGRATION = ("ARMED", "REARM", "RESERVED", "MIGRATED")
 _ARMED = {
     0: "no", uar.CQ_ARM_SOLICITED: "solicited", uar.CQ_ARM_NEXT: "next", uar.CQ_ARM_COUNT: "count"
@@ -19,129 +28,51 @@ _EQ_STATES = {
 
 
 def queue_pair(row: Row) -> Item:
-    """Return the item of a queue pair."""
-    context = bytes.fromhex(row["context"])
-
-    def get(name: str) -> int:
-        return contexts.QPC.get(context, name)
-
-    item: Item = {
-        "lqpn": row["lqpn"],
-        "rqpn": get("remote_qpn") if row["type"] in CONNECTED else None,
-        "type": row["type"],
-        "state": row["state"],
+    """Return the item of a queue pair; a datagram has the peer's address in its request."""
+    context, connected = bytes.fromhex(row["context"]), row["type"] in CONNECTED
+    get, dmac = partial(QPC.get, context), QPC.get_raw(context, "pri_dmac")
+    rights = ("remote_read", "remote_write", "remote_atomic")
+    return {
+        **told(row),
+        "rqpn": get("remote_qpn") if connected else None,
         "path-mtu": MTU_BYTES.get(get("mtu")),
-        "rq-psn": get("next_recv_psn"),
-        "sq-psn": get("next_send_psn"),
-        "unacked": row.get("unacked"),
-        "pdn": get("pd"),
-        "scqn": get("cqn_send"),
-        "rcqn": get("cqn_recv"),
+        **fields(QPC, context, _QP_FIELDS),
         "srqn": get("srqn") if get("use_srq") else None,
-        **_rings(row),
-        "timeout": get("pri_ack_timeout"),
-        "retry-cnt": get("retry_count"),
-        "rnr-retry": get("rnr_retry"),
-        "access": [
-            name.upper() for name in ("remote_read", "remote_write", "remote_atomic") if get(name)
-        ],
-        "path-mig-state": _MIGRATION[get("pm_state")] if row["type"] in CONNECTED else None,
+        "access": [name.upper() for name in rights if get(name)],
+        "path-mig-state": _MIGRATION[get("pm_state")] if connected else None,
         "port": get("pri_port") + 1,
-        **_path(context),
-        "min-rnr-timer": get("min_rnr_timer"),
+        "gid": gid_text(QPC.get_raw(context, "pri_rgid")),
+        "dmac": dmac.hex(":") if any(dmac) else None,
+        "sl": get("pri_sched_queue") >> 2 & 0xF,
+        "vlan-index": get("pri_vlan_index") if get("pri_vlan_valid") else None,
         "max-rd-atomic": 1 << get("sra_max"),
         "max-dest-rd-atomic": 1 << get("rra_max"),
         "msg-max": 1 << get("msg_max"),
-        "msn": get("msn"),
-        "qkey": get("qkey"),
-        "xrcdn": get("xrcd"),
-        "uar": get("uar"),
-        "counter": get("pri_counter_index"),
-        "fast-reg": bool(get("fast_reg_enable")),
-        "rq-record": get("doorbell_record") if "rq" in row else None,
-    }
-    names = ("oldest_unacked", "retries", "rnr_retries", "waits_to_retry")
-    told = names if "unacked" in row else ()
-    return item | {name.replace("_", "-"): row[name] for name in told}
-
-
-def _rings(row: Row) -> Item:
-    """Return the entries executed and posted; software's own indices are in its memory only."""
-    sends, receives = row.get("sq", {}), row.get("rq", {})
-    return {
-        "sq-size": sends.get("size"),
-        "sq-next": sends.get("next"),
-        "sq-rung": sends.get("rung"),
-        "rq-size": receives.get("size"),
-        "rq-posted": receives.get("producer"),
-        "rq-taken": receives.get("consumer"),
-    }
-
-
-def _path(context: bytes) -> Item:
-    """Return where the queue pair's messages go; a datagram has the address in its request."""
-    get, dmac = contexts.QPC.get, contexts.QPC.get_raw(context, "pri_dmac")
-    return {
-        "gid": gid_text(contexts.QPC.get_raw(context, "pri_rgid")),
-        "sgid-index": get(context, "pri_mgid_index"),
-        "dmac": dmac.hex(":") if any(dmac) else None,
-        "lid": get(context, "pri_rlid"),
-        "sl": get(context, "pri_sched_queue") >> 2 & 0xF,
-        "vlan-index": get(context, "pri_vlan_index") if get(context, "pri_vlan_valid") else None,
-        "pkey-index": get(context, "pri_pkey_index"),
-        "hop-limit": get(context, "pri_hop_limit"),
-        "roce-mode": get(context, "roce_mode"),
+        "rq-record": get("doorbell_record") if "rq-size" in row else None,
     }
 
 
 def completion_queue(row: Row) -> Item:
     """Return the item of a completion queue."""
-    context = bytes.fromhex(row["context"])
-    fields = ("eqn", "uar", "period", "max_count", "doorbell_record")
+    names = "eqn uar period max-count doorbell-record overrun-ignore timestamps last-notified"
     return {
-        **_ring(row, "cqn", "cqe"),
+        **told(row, "function context broken"),
         "armed": _ARMED[row["armed"]],
         "state": "broken" if row["broken"] else "valid",
-        **{name.replace("_", "-"): contexts.CQC.get(context, name) for name in fields},
-        "overrun-ignore": bool(contexts.CQC.get(context, "overrun_ignore")),
-        "timestamps": bool(contexts.CQC.get(context, "timestamps")),
-        "last-notified": contexts.CQC.get(context, "last_notified"),
+        **fields(contexts.CQC, bytes.fromhex(row["context"]), names),
     }
-
-
-def _ring(row: Row, number: str, size: str) -> Item:
-    found = {number: row[number], size: row["size"]}
-    return {**found, "producer": row["producer"], "consumer": row["consumer"]}
 
 
 def shared_receive_queue(row: Row) -> Item:
     """Return the item of a shared receive queue."""
-    context = bytes.fromhex(row["context"])
-    return {
-        "srqn": row["srqn"],
-        "pdn": contexts.SRQC.get(context, "pd"),
-        "cqn": contexts.SRQC.get(context, "cqn"),
-        "size": row["size"],
-        "posted": row["producer"],
-        "taken": row["consumer"],
-        "next-entry": row["next_entry"],
-        "limit": contexts.SRQC.get(context, "limit_watermark"),
-        "xrcdn": contexts.SRQC.get(context, "xrcd"),
-        "doorbell-record": contexts.SRQC.get(context, "doorbell_record"),
-    }
+    names = "pdn=pd cqn limit=limit_watermark xrcdn=xrcd doorbell-record"
+    return told(row) | fields(contexts.SRQC, bytes.fromhex(row["context"]), names)
 
 
 def event_queue(row: Row) -> Item:
     """Return the item of an event queue."""
-    context = bytes.fromhex(row["context"])
-    return {
-        **_ring(row, "eqn", "eqe"),
-        "vector": contexts.EQC.get(context, "vector"),
-        "state": _EQ_STATES.get(contexts.EQC.get(context, "state"), "armed"),
-        "backlog": row["backlog"],
-        "overflowed": row["overflowed"],
-        "overrun-ignore": bool(contexts.EQC.get(context, "overrun_ignore")),
-    }
+    found = fields(contexts.EQC, bytes.fromhex(row["context"]), "vector state overrun-ignore")
+    return told(row) | found | {"state": _EQ_STATES.get(found["state"], "armed")}
 
 
 QP = Kind(
@@ -185,16 +116,13 @@ def region(row: Row) -> Item:
         "lkey": None if row["window"] else row["lkey"],
         "type": _type(row),
         "state": _state(row),
-        "iova": row["iova"],
+        **{name: row[name] for name in ("iova", "pieces", "windows", "window-of")},
         "mrlen": "all memory" if everything else row["length"],
         "pdn": row["pd"],
         "access": _access(row["rights"]),
         "page-size": None if row["physical"] or shift >= _ADDRESS_BITS else 1 << shift,
-        "pieces": row["pieces"],
-        "windows": row["windows"],
-        "window-of": row["parent"],
         "lqpn": row["qpn"] or None,
-        "mtt-addr": contexts.MPT.get(bytes.fromhex(row["entry"]), "mtt_addr"),
+        **fields(contexts.MPT, bytes.fromhex(row["entry"]), "mtt-addr"),
     }
 
 
@@ -208,7 +136,7 @@ def _type(row: Row) -> str:
 
 def _state(row: Row) -> str:
     if row["window"]:
-        return "bound" if row["parent"] is not None else "unbound"
+        return "bound" if row["window-of"] is not None else "unbound"
     return "free" if row["free"] else "valid"
 
 

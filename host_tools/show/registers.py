@@ -148,65 +148,48 @@ def _size(size: int) -> str:
     return str(size)
 
 
-def _power(at: int, raw: bytes) -> Iterator[Entry]:
-    get = pci.PM_CAPABILITY.get
-    yield at, f"[{at:02x}] Power Management", f"version {get(raw, 'version')}"
-    state = f"D{get(raw, 'power_state')} NoSoftRst{'+' if get(raw, 'no_soft_reset') else '-'}"
-    yield at + 4, f"[{at:02x}] Status", state
+class _Value(int):
+    """A field's value, which a format names as lspci does: `{enable:sign}`."""
+
+    def __format__(self, name: str) -> str:
+        return _FORMATS[name](self) if name in _FORMATS else int.__format__(self, name)
 
 
-def _msix(at: int, raw: bytes) -> Iterator[Entry]:
-    get = pci.MSIX_CAPABILITY.get
-    enable, masked = get(raw, "enable"), get(raw, "function_mask")
-    words = f"Enable{_sign(enable)} Count={get(raw, 'table_size') + 1} Masked{_sign(masked)}"
-    yield at, f"[{at:02x}] MSI-X", words
-    for field, name, start in (("table", "Vector table", 4), ("pending", "PBA", 8)):
-        word = get(raw, field)
-        yield at + start, f"[{at:02x}] {name}", f"BAR={word & 7} offset={word & ~7:08x}"
-
-
-def _sign(value: int) -> str:
-    return "+" if value else "-"
-
-
-def _express(at: int, raw: bytes) -> Iterator[Entry]:
-    get = pci.EXPRESS_CAPABILITY.get
-
-    def link(speed: str, width: str) -> str:
-        number = get(raw, speed)
-        named = _SPEEDS[number] if number < len(_SPEEDS) else "unknown"
-        return f"Speed {named}, Width x{get(raw, width)}"
-
-    kind = "Endpoint" if get(raw, "port_type") == 0 else f"type {get(raw, 'port_type')}"
-    payload = 128 << get(raw, "max_payload_supported")
-    yield at, f"[{at:02x}] Express", f"(v{get(raw, 'version')}) {kind}"
-    extended = _sign(get(raw, "extended_tag_supported"))
-    errors, reset = _sign(get(raw, "role_based_errors")), _sign(get(raw, "function_reset"))
-    words = f"MaxPayload {payload} bytes ExtTag{extended} RBE{errors} FLReset{reset}"
-    yield at + 0x04, f"[{at:02x}] DevCap", words
-    request = 128 << get(raw, "max_read_request")
-    ordering, snoop = _sign(get(raw, "relaxed_ordering")), _sign(get(raw, "no_snoop"))
-    words = f"RlxdOrd{ordering} NoSnoop{snoop} MaxReadReq {request} bytes"
-    yield at + 0x08, f"[{at:02x}] DevCtl", words
-    yield at + 0x0A, f"[{at:02x}] DevSta", f"{get(raw, 'device_status'):#06x}"
-    yield at + 0x0C, f"[{at:02x}] LnkCap", link("link_speed_max", "link_width_max")
-    yield at + 0x10, f"[{at:02x}] LnkCtl", f"{get(raw, 'link_control'):#06x}"
-    yield at + 0x12, f"[{at:02x}] LnkSta", link("link_speed", "link_width")
-    yield at + 0x28, f"[{at:02x}] DevCtl2", f"{get(raw, 'device_control2'):#06x}"
-    yield at + 0x30, f"[{at:02x}] LnkCtl2", f"{get(raw, 'link_control2'):#06x}"
-
-
-def _vpd(at: int, raw: bytes) -> Iterator[Entry]:
-    words = f"offset {pci.VPD_CAPABILITY.get(raw, 'address'):#x}"
-    yield at, f"[{at:02x}] Vital Product Data", words
-
-
-_CAPABILITIES: Mapping[int, tuple[Struct, Callable[[int, bytes], Iterator[Entry]]]] = {
-    pci.CAP_ID_PM: (pci.PM_CAPABILITY, _power),
-    pci.CAP_ID_VPD: (pci.VPD_CAPABILITY, _vpd),
-    pci.CAP_ID_MSIX: (pci.MSIX_CAPABILITY, _msix),
-    pci.CAP_ID_EXPRESS: (pci.EXPRESS_CAPABILITY, _express),
+_FORMATS: Mapping[str, Callable[[int], str]] = {
+    "sign": lambda value: "+" if value else "-",
+    "count": lambda value: str(value + 1),
+    "place": lambda value: f"BAR={value & 7} offset={value & ~7:08x}",
+    "bytes": lambda value: f"{128 << value} bytes",
+    "speed": lambda value: _SPEEDS[value] if value < len(_SPEEDS) else "unknown",
+    "kind": lambda value: f"type {value}" if value else "Endpoint",
 }
+_CAPABILITIES: Mapping[int, tuple[Struct, Mapping[int, tuple[str, str]]]] = {
+    pci.CAP_ID_PM: (pci.PM_CAPABILITY, {
+        0x00: ("Power Management", "version {version}"),
+        0x04: ("Status", "D{power_state} NoSoftRst{no_soft_reset:sign}"),
+    }),
+    pci.CAP_ID_VPD: (pci.VPD_CAPABILITY, {0x00: ("Vital Product Data", "offset {address:#x}")}),
+    pci.CAP_ID_MSIX: (pci.MSIX_CAPABILITY, {
+        0x00: ("MSI-X", "Enable{enable:sign} Count={table_size:count} Masked{function_mask:sign}"),
+        0x04: ("Vector table", "{table:place}"),
+        0x08: ("PBA", "{pending:place}"),
+    }),
+    pci.CAP_ID_EXPRESS: (pci.EXPRESS_CAPABILITY, {
+        0x00: ("Express", "(v{version}) {port_type:kind}"),
+        0x04: ("DevCap", "MaxPayload {max_payload_supported:bytes} "
+                         "ExtTag{extended_tag_supported:sign} RBE{role_based_errors:sign} "
+                         "FLReset{function_reset:sign}"),
+        0x08: ("DevCtl", "RlxdOrd{relaxed_ordering:sign} NoSnoop{no_snoop:sign} "
+                         "MaxReadReq {max_read_request:bytes}"),
+        0x0A: ("DevSta", "{device_status:#06x}"),
+        0x0C: ("LnkCap", "Speed {link_speed_max:speed}, Width x{link_width_max}"),
+        0x10: ("LnkCtl", "{link_control:#06x}"),
+        0x12: ("LnkSta", "Speed {link_speed:speed}, Width x{link_width}"),
+        0x28: ("DevCtl2", "{device_control2:#06x}"),
+        0x30: ("LnkCtl2", "{link_control2:#06x}"),
+    }),
+}  # fmt: skip
+"""The registers of each capability by their offsets: what `lspci -vv` calls them and says."""
 
 
 def _capabilities(config: bytes) -> Iterator[Entry]:
@@ -216,8 +199,11 @@ def _capabilities(config: bytes) -> Iterator[Entry]:
             return
         number = config[at]
         if number in _CAPABILITIES:
-            struct, decode = _CAPABILITIES[number]
-            yield from decode(at, config[at : at + struct.size])
+            struct, registers = _CAPABILITIES[number]
+            raw = config[at : at + struct.size].ljust(struct.size, b"\0")
+            values = {field.name: _Value(struct.get(raw, field.name)) for field in struct}
+            for offset, (name, text) in registers.items():
+                yield at + offset, f"[{at:02x}] {name}", text.format(**values)
         else:
             yield at, f"[{at:02x}] Capability", f"{number:#04x}"
         at = config[at + 1]

@@ -9,6 +9,7 @@ from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bluebridge.device.layout.fields import Struct
 from bluebridge.host_tools.errors import UsageError
 
 Row = Mapping[str, Any]
@@ -55,6 +56,25 @@ def gid_text(gid: bytes) -> str | None:
         return None
     address = IPv6Address(gid)
     return f"::ffff:{address.ipv4_mapped}" if address.ipv4_mapped else str(address)
+
+
+def fields(struct: Struct, data: bytes, names: str) -> Item:
+    """Return fields of a structure by the names that users know, `NAME` or `NAME=FIELD` a word.
+
+    A dash stands for an underscore of the field's own name. A field of one bit is true or false.
+    """
+    found: Item = {}
+    for word in names.split():
+        name, _, other = word.partition("=")
+        field = struct.field((other or name).replace("-", "_"))
+        value = struct.get(data, field.name)
+        found[name] = bool(value) if field.mask == 1 else value
+    return found
+
+
+def told(row: Row, without: str = "function context") -> Item:
+    """Return what the device server itself tells of an object, `without` some words."""
+    return {name: value for name, value in row.items() if name not in without.split()}
 
 
 GAP = "  "

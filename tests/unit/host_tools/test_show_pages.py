@@ -40,9 +40,9 @@ def qp_row(lqpn: int = 73, state: str = "RTS") -> Row:
     )  # fmt: skip
     return {
         "function": "a", "lqpn": lqpn, "type": "RC", "state": state, "unacked": 2,
-        "oldest_unacked": 5, "retries": 1, "rnr_retries": 0, "waits_to_retry": False,
-        "sq": {"size": 64, "next": 7, "rung": True},
-        "rq": {"size": 512, "producer": 9, "consumer": 4}, "context": bytes(context).hex(),
+        "oldest-unacked": 5, "retries": 1, "rnr-retries": 0, "waits-to-retry": False,
+        "sq-size": 64, "sq-next": 7, "sq-rung": True, "rq-size": 512, "rq-posted": 9,
+        "rq-taken": 4, "context": bytes(context).hex(),
     }  # fmt: skip
 
 
@@ -151,7 +151,7 @@ def test_whatever_a_guest_wrote_into_a_context(
     rows: dict[Kind, Row] = {
         QP: {**qp_row(), "context": qpc.hex()},
         CQ: ring | {"cqn": 1, "context": cqc.hex(), "armed": 0, "broken": False},
-        SRQ: ring | {"srqn": 1, "context": srqc.hex(), "next_entry": 0},
+        SRQ: ring | {"srqn": 1, "context": srqc.hex(), "next-entry": 0},
         EQ: ring | {"eqn": 1, "context": eqc.hex(), "backlog": 0, "overflowed": False},
     }
     for kind, row in rows.items():

@@ -59,7 +59,8 @@ def test_a_queue_pair_as_it_was_programmed(pair: Pair) -> None:
     assert (row["function"], row["lqpn"], row["type"], row["state"]) == ("a", 0x800240, "RC", "RTS")
     assert QPC.get(context, "remote_qpn") == pair.qb.qpn
     assert QPC.get_raw(context, "pri_rgid") == pair.b.gid
-    assert (row["sq"], row["unacked"]) == ({"size": 16, "next": 0, "rung": False}, 0)
+    names = ("sq-size", "sq-next", "sq-rung", "unacked")
+    assert [row[name] for name in names] == [16, 0, False, 0]
     assert told(show, f"a qp {pair.qa.qpn:#x}") == told(show, f"a qp {pair.qa.qpn}") == [row]
 
 
@@ -69,7 +70,7 @@ def test_what_waits_for_an_answer(pair: Pair) -> None:
     address, key = pair.a.memory(4096)
     pair.post_send(SendOpcode.RDMA_WRITE, remote(address, key))
     (row,) = told(show, "a qp")
-    assert (row["unacked"], row["oldest_unacked"], row["sq"]["next"]) == (1, 0, 1)
+    assert (row["unacked"], row["oldest-unacked"], row["sq-next"]) == (1, 0, 1)
     pair.run(0.1)
     (row,) = told(show, "a qp")
     assert row["retries"] == 1
