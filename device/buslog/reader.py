@@ -16,11 +16,10 @@ from bluebridge.device.buslog.record import (
     META_NAME,
     MOST_CAPTURE,
     RECORD,
-    TEXT_KINDS,
     host_of,
 )
 from bluebridge.device.layout.buslog import VERSION, Kind, What
-from bluebridge.device.layout.events import Fact, Told, Values
+from bluebridge.device.layout.events import TELLING, Fact, Told, Values
 from bluebridge.printable import printable
 
 MMIO = frozenset((Kind.MMIO_READ, Kind.MMIO_WRITE))
@@ -104,7 +103,7 @@ class Event:
     @property
     def fact(self) -> Fact | None:
         """The fact that the device told; None for transfers."""
-        return _FACTS.get(self.bar) if self.kind in TEXT_KINDS else None
+        return _FACTS.get(self.bar) if self.kind in TELLING else None
 
     @property
     def values(self) -> Values:
@@ -126,9 +125,7 @@ class Event:
     def text(self) -> str:
         """The fact in a line of words; empty for transfers."""
         told = self.told
-        if told is None:
-            return printable(self.data) if self.kind in TEXT_KINDS else ""
-        return told.text
+        return "" if told is None else told.text
 
 
 Head = tuple[int, int, int, int, int]
@@ -364,7 +361,7 @@ _NOTE: Final = int(Kind.NOTE)
 _MARK: Final[int] = Fact.MARK.value
 _GUEST_MARK: Final[int] = Fact.GUEST_MARK.value
 _NO_KINDS: set[int] = set()
-_TELLING: Final = frozenset(map(int, TEXT_KINDS))
+_TELLING: Final = frozenset(map(int, TELLING))
 _FACTS: Final = {fact.value: fact for fact in Fact}
 _KINDS: Final = {int(kind): kind for kind in Kind}
 _WHATS: Final = {int(what): what for what in What}
@@ -374,7 +371,7 @@ def _is_sound(kind: int, number: int, data: bytes) -> bool:
     """Return whether the record of a fact can be read."""
     fact = _FACTS.get(number)
     if fact is None or fact.kind != kind:
-        return not number and kind != Kind.COMMAND
+        return False
     try:
         fact.unpack(data)
     except ValueError:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from bluebridge.device.layout.buslog import Kind
-
 RECORD: Final = struct.Struct("<QBBBBIQIIQ")
 """The head of a record.
 
 Its fields are monotonic ns, device, kind, BAR or number of a fact, what, object, address, length,
-number of captured bytes after the head, and `work`.
+number of captured bytes after the head, and `work`. Of a fact (device/layout/events.py) the bytes
+are the values of its fields.
 """
 
 HEAD: Final = struct.Struct("<BBBxIIIII")
@@ -26,11 +25,6 @@ INDEX_MASK: Final = (1 << WORK_QPN_SHIFT) - 1
 From the highest bits on, `work` has the device number plus one, the QPN, and the slot of the send
 queue counted since RESET; it is 0 for none.
 """
-
-TEXT_KINDS: Final = frozenset(
-    (Kind.COMMAND, Kind.NOTE, Kind.RESET, Kind.FAULT, Kind.LINK, Kind.CONTROL)
-)
-"""Kinds of events that are facts (device/layout/events.py): the data are the values."""
 
 INDEX: Final = struct.Struct("<QQQ")
 """An entry of a segment's index: number, monotonic ns and file offset of an event."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from bluebridge import compiled
 from bluebridge.device.buslog.packing import CAPTURE, Records
-from bluebridge.device.buslog.record import TEXT_KINDS, host_of
+from bluebridge.device.buslog.record import host_of
 from bluebridge.device.buslog.segments import (
     SEGMENT_BYTES,
     TOTAL_BYTES,
@@ -78,11 +78,11 @@ class EventLog:
         what: int = _OTHER,
         obj: int = 0,
     ) -> None:
-        """Record an event; at most `capture` bytes of `data` are kept, of a text all."""
+        """Record an event; at most `capture` bytes of `data` are kept."""
         if self.stopped:
             return
         kept: Data = data
-        if len(data) > self.capture and kind not in TEXT_KINDS:
+        if len(data) > self.capture:
             kept = data[: self.capture]
         if not isinstance(kept, bytes):
             kept = bytes(kept)
@@ -110,7 +110,7 @@ class EventLog:
         """Record what a device tells; a field of the fact that is not given is 0 or empty."""
         if not self.stopped:
             data = fact.pack(values)
-            obj = int(values[fact.object]) if fact.object else 0
+            obj = int(values.get(fact.object, 0))
             self.keep(device, fact.kind, fact.value, 0, len(data), data, _OTHER, obj)
 
     def transfers(

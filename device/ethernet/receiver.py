@@ -23,6 +23,7 @@ from bluebridge.device.ethernet.rules import RuleMode
 from bluebridge.device.ethernet.steering import targets, targets_by_rules
 from bluebridge.device.fabric.messages import Frames, Train
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.ethernet import (
     ETHERTYPE_MAC_CONTROL,
     ETHERTYPE_ROCE,
@@ -121,7 +122,7 @@ class Batch:
             try:
                 plan.append((frame, qp.memory.scatter(sges, length, entry.pd)))
             except AccessError as error:
-                qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} receive: {error}", obj=qp.qpn)
+                qp.bus.tell(Fact.RECEIVE_FAILED, qpn=qp.qpn, reason=str(error))
                 break
         return plan
 
@@ -132,7 +133,7 @@ class Batch:
             try:
                 views = bus.views(runs)
             except DmaError as error:
-                bus.note(Kind.NOTE, f"QP {qp.qpn:#x} receive: {error}", obj=qp.qpn)
+                bus.tell(Fact.RECEIVE_FAILED, qpn=qp.qpn, reason=str(error))
                 return count
             pieces.copy(views, [frame])
             note_runs(bus, Kind.DMA_WRITE, runs, views, What.FRAME, qp.qpn)

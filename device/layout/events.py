@@ -27,19 +27,26 @@ class Form:
     """The form of a field: an unsigned number of 64 bits, or a `text`.
 
     `noun` is that of the object which the number names, `words` are those of the numbers from 0 on.
-    One that `varies` differs between two runs of the same program.
+    One that `varies` differs between two runs of the same program. A number is printed divided by
+    `per`.
     """
 
     text: bool = False
     noun: str = ""
     words: tuple[str, ...] = ()
     varies: bool = False
+    per: int = 1
 
-    def shown(self, value: Value) -> Value:
+    def word(self, value: Value) -> str | None:
+        """Return the word for a number, None if it has none."""
+        return self.words[value] if isinstance(value, int) and value < len(self.words) else None
+
+    def shown(self, value: Any) -> Any:
         """Return a value as a template prints it."""
-        if isinstance(value, int) and value < len(self.words):
-            return self.words[value]
-        return value
+        word = self.word(value)
+        if word is not None:
+            return word
+        return value if self.per == 1 else value / self.per
 
 
 INT = Form()
@@ -47,6 +54,7 @@ TEXT = Form(text=True)
 MICROSECONDS = Form(varies=True)
 ON = Form(words=("off", "on"))
 UP = Form(words=("down", "up"))
+QP, CQ, EQ = Form(noun="QP"), Form(noun="CQ"), Form(noun="EQ")
 PORT, CHANNEL = Form(noun="port"), Form(noun="channel")
 
 
@@ -116,6 +124,125 @@ class Fact(Enum):
         {"channel": CHANNEL, "error": TEXT, "address": INT},
     )  # fmt: skip
 
+    # Faults that somebody asked for.
+    NAMED_FAULT = (
+        22, Kind.FAULT, "fault {fault} {name}:[ {what}][ QP {qpn:#x}]",
+        {"fault": INT, "name": TEXT, "what": TEXT, "qpn": QP},
+    )  # fmt: skip
+    RULE = (
+        23, Kind.FAULT,
+        "[fault {fault} {name}: ]rule {rule} {verb} ({direction}): {message}[ {operation}]"
+        "[ to {to}][ count={count}][ qpn={qpn:#x}][ > qpn={dqpn:#x} psn={psn:#x}] bytes={bytes}"
+        "[ part at {part}]",
+        {"fault": INT, "name": TEXT, "rule": INT, "action": TEXT, "verb": TEXT, "direction": TEXT,
+         "message": TEXT, "operation": TEXT, "to": TEXT, "count": INT, "qpn": INT, "dqpn": INT,
+         "psn": INT, "bytes": INT, "part": INT},
+    )  # fmt: skip
+
+    # Work requests and messages of queue pairs.
+    WORK_REFUSED = (
+        24, Kind.NOTE, "QP {qpn:#x} WQE {index}: {reason}",
+        {"qpn": QP, "index": INT, "reason": TEXT},
+    )  # fmt: skip
+    RECEIVE_FAILED = (
+        25, Kind.NOTE, "QP {qpn:#x} receive: {reason}", {"qpn": QP, "reason": TEXT},
+    )  # fmt: skip
+    NO_ANSWER = (
+        26, Kind.NOTE, "QP {qpn:#x}: no answer for PSN {psn:#x}, retry {retry} of {most}",
+        {"qpn": QP, "psn": INT, "retry": INT, "most": INT},
+    )  # fmt: skip
+    SEQUENCE_ERROR = (
+        27, Kind.NOTE,
+        "QP {qpn:#x}: sequence error, sending again from PSN {psn:#x}, retry {retry} of {most}",
+        {"qpn": QP, "psn": INT, "retry": INT, "most": INT},
+    )  # fmt: skip
+    RETRIES_USED_UP = (
+        28, Kind.NOTE, "QP {qpn:#x}: {most} retries for PSN {psn:#x} are used up",
+        {"qpn": QP, "psn": INT, "most": INT},
+    )  # fmt: skip
+    NOT_READY = (
+        29, Kind.NOTE, "QP {qpn:#x}: RNR NAK, retry {retry} in {delay:g} ms{offered}",
+        {"qpn": QP, "retry": INT, "delay": Form(per=1000),
+         "offered": Form(words=("", ", offered every millisecond"))},
+    )  # fmt: skip
+    NOT_READY_USED_UP = (
+        30, Kind.NOTE, "QP {qpn:#x}: {most} RNR retries are used up", {"qpn": QP, "most": INT},
+    )  # fmt: skip
+    REFUSAL = (
+        31, Kind.NOTE, "QP {qpn:#x}: syndrome {syndrome:#x} for PSN {psn:#x}",
+        {"qpn": QP, "syndrome": INT, "psn": INT},
+    )  # fmt: skip
+    RATE = (
+        32, Kind.NOTE,
+        "QP {qpn:#x}: rate {rate:.1f} Mb/s, target {target:.1f} Mb/s, alpha {alpha:.3f} ({cause})",
+        {"qpn": QP, "rate": Form(per=1_000_000), "target": Form(per=1_000_000),
+         "alpha": Form(per=1000), "cause": TEXT},
+    )  # fmt: skip
+    """Rates are in bits per second, `alpha` in thousandths."""
+    NAK = (
+        33, Kind.NOTE, "QP {qpn:#x}: NAK {syndrome:#x} for[ {operation}] PSN {psn:#x}: {reason}",
+        {"qpn": QP, "syndrome": INT, "operation": TEXT, "psn": INT, "reason": TEXT},
+    )  # fmt: skip
+    DROPPED = (
+        34, Kind.NOTE, "QP {qpn:#x}: dropped[ {operation}]: {reason}",
+        {"qpn": QP, "operation": TEXT, "reason": TEXT},
+    )  # fmt: skip
+    REPEATED_READ_REFUSED = (
+        35, Kind.NOTE, "QP {qpn:#x}: a read that came again is not permitted any more",
+        {"qpn": QP},
+    )  # fmt: skip
+    DATAGRAM_DROPPED = (
+        36, Kind.NOTE, "QP {qpn:#x}: datagram dropped, {reason}", {"qpn": QP, "reason": TEXT},
+    )  # fmt: skip
+    FOREIGN_MESSAGE = (
+        37, Kind.NOTE, "QP {qpn:#x}: dropped a message of {mac}, {reason} ({count} so far)",
+        {"qpn": QP, "mac": TEXT, "reason": TEXT, "count": INT},
+    )  # fmt: skip
+    PACKET_LOST = (
+        38, Kind.NOTE,
+        "port {port}: dropped a packet, too much waits for it ({count} so far)",
+        {"port": PORT, "count": INT},
+    )  # fmt: skip
+    SCATTERED = (
+        39, Kind.NOTE,
+        "QP {qpn:#x}: {pieces} pieces of memory; the next transfer stands for the last {rest}, "
+        "{bytes} bytes of which only {first} are at its address",
+        {"qpn": QP, "pieces": INT, "rest": INT, "bytes": INT, "first": INT},
+    )  # fmt: skip
+
+    # Queues.
+    SCATTERED_RING = (
+        40, Kind.NOTE,
+        "queue {queue:#x}: {pieces} pieces of memory; the next transfer is the last {rest}, "
+        "{bytes} bytes of which only {first} are at its address",
+        {"queue": Form(noun="queue"), "pieces": INT, "rest": INT, "bytes": INT, "first": INT},
+    )  # fmt: skip
+    SEND_QUEUE_LOST = (
+        41, Kind.NOTE, "QP {qpn:#x}: send queue: {reason}", {"qpn": QP, "reason": TEXT},
+    )  # fmt: skip
+    CQ_LOST = 42, Kind.NOTE, "CQ {cqn:#x}: {reason}", {"cqn": CQ, "reason": TEXT}
+    NO_CQ = (
+        43, Kind.NOTE, "QP {qpn:#x}: its CQ {cqn:#x} does not exist", {"qpn": QP, "cqn": CQ},
+    )  # fmt: skip
+    NO_EQ = (
+        44, Kind.NOTE, "event {event:#x} has no EQ[: EQ {eqn:#x} does not exist]",
+        {"event": INT, "eqn": EQ},
+    )  # fmt: skip
+    EQ_FULL = 45, Kind.NOTE, "EQ {eqn:#x} is not served, events are lost", {"eqn": EQ}
+    EQ_LOST = 46, Kind.NOTE, "EQ {eqn:#x}: {reason}", {"eqn": EQ, "reason": TEXT}
+    BLUEFLAME_KNOWN = (
+        47, Kind.NOTE, "BlueFlame page {page}: entry {entry} was fetched before",
+        {"page": INT, "entry": INT, "qpn": QP},
+    )  # fmt: skip
+    BLUEFLAME_REFUSED = (
+        48, Kind.NOTE, "BlueFlame page {page}: {reason}: fetched instead",
+        {"page": INT, "reason": TEXT, "qpn": QP},
+    )  # fmt: skip
+    BLUEFLAME_LOST = (
+        49, Kind.NOTE, "BlueFlame page {page}: {reason} ({count} so far)",
+        {"page": INT, "reason": TEXT, "qpn": QP, "count": INT},
+    )  # fmt: skip
+
     kind: Kind
     template: str
     fields: Mapping[str, Form]
@@ -163,7 +290,7 @@ class Fact(Enum):
         shown = {name: form.shown(values[name]) for name, form in self.fields.items()}
         return "".join(
             part.format(**shown)
-            for part, names in _parts(self.template)
+            for part, names in parts(self.template)
             if not names or any(values[name] for name in names)
         )
 
@@ -181,10 +308,12 @@ class Told(NamedTuple):
 
 
 MARKS = (Fact.MARK, Fact.GUEST_MARK)
+TELLING = frozenset(fact.kind for fact in Fact)
+"""The kinds of records that are facts; all others are transfers and accesses."""
 
 
 @cache
-def _parts(template: str) -> Sequence[tuple[str, Sequence[str]]]:
+def parts(template: str) -> Sequence[tuple[str, Sequence[str]]]:
     """Return the parts of a template, each with the fields on which it depends."""
     parts = template.replace("]", "[").split("[")
     fields = [[name for _, name, _, _ in Formatter().parse(part) if name] for part in parts]

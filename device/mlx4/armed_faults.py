@@ -8,7 +8,7 @@ from struct import Struct
 from typing import Final
 
 from bluebridge.device.layout import ibverbs
-from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.cqe import (
     IS_SEND_BIT,
@@ -152,7 +152,7 @@ class ArmedFaults:
     def command(self, opcode: int) -> ArmedFault | None:
         """Return the fault that a command meets, None for most."""
         waiting = self._commands.get(opcode)
-        return self._taking(waiting, Opcode(opcode).name, 0) if waiting else None
+        return self._taking(waiting, Opcode(opcode).name) if waiting else None
 
     def keep(self, fault: ArmedFault, action: Callable[[], None]) -> None:
         """Keep what carries a command out until its fault is cleared; the oldest are forgotten."""
@@ -194,21 +194,23 @@ class ArmedFaults:
             if fault.operation in ("", operation)
             and (not fault.roles or (role is not None and role.value in fault.roles))
         ]  # fmt: skip
-        return self._taking(about, f"QP {qpn:#x}", qpn)
+        return self._taking(about, "", qpn)
 
     def loses_event(self, event_type: int) -> bool:
         """Return True if an event gets lost."""
-        return self._taking(self.events[event_type], f"{event_type:#x}", 0) is not None
+        return self._taking(self.events[event_type], f"event {event_type:#x}") is not None
 
     def loses_interrupt(self, vector: int) -> bool:
         """Return True if an interrupt gets lost."""
-        return self._taking(self.vectors[vector], f"{vector:#x}", 0) is not None
+        return self._taking(self.vectors[vector], f"vector {vector}") is not None
 
-    def _taking(self, waiting: list[ArmedFault], what: str, obj: int) -> ArmedFault | None:
+    def _taking(self, waiting: list[ArmedFault], what: str, qpn: int = 0) -> ArmedFault | None:
         """Return the oldest of those that wait for a thing that takes it."""
         for fault in waiting:
             if fault.takes():
-                self._bus.note(Kind.FAULT, f"fault {fault.number} {fault.name}: {what}", obj=obj)
+                self._bus.tell(
+                    Fact.NAMED_FAULT, fault=fault.number, name=fault.name, what=what, qpn=qpn
+                )
                 return fault
         return None
 

@@ -92,9 +92,6 @@ class HostBus(Protocol):
         same order.
         """
 
-    def note(self, kind: Kind, text: str, address: int = 0, obj: int = 0) -> None:
-        """Log a line of text: a command, a NAK, a retry."""
-
     def tell(self, fact: Fact, **values: Value) -> None:
         """Log a fact with the values of its fields; those that are not given are 0 or empty."""
 

@@ -273,10 +273,6 @@ class Endpoint:
     ) -> None:
         self._events.transfers(self._device, kind, runs, views, count, most, what, obj)
 
-    def note(self, kind: Kind, text: str, address: int = 0, obj: int = 0) -> None:
-        data = text.encode()
-        self._events.record(self._device, kind, 0, address, len(data), data, What.OTHER, obj)
-
     def tell(self, fact: Fact, **values: Value) -> None:
         self._events.tell(self._device, fact, **values)
 

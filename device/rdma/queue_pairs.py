@@ -15,7 +15,7 @@ from bluebridge.device.fabric.messages import (
     Response,
     Route,
 )
-from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.ib.link import partitions_match
 from bluebridge.device.layout.net.roce import ANSWERS, CONGESTION_SERVICE
 from bluebridge.device.pci.bus import HostBus
@@ -214,9 +214,10 @@ class QueuePairs:
         if qp.state is not PairState.INIT and self._foreign_messages.admits():
             version = qp.route.roce
             why = "not its peer" if route.roce == version else f"RoCE v{route.roce}, not v{version}"
-            self._bus.note(
-                Kind.NOTE,
-                f"QP {qp.qpn:#x}: dropped a message of {route.smac.hex(':')}, {why} "
-                f"({self._foreign_messages.count} so far)",
-                obj=qp.qpn,
+            self._bus.tell(
+                Fact.FOREIGN_MESSAGE,
+                qpn=qp.qpn,
+                mac=route.smac.hex(":"),
+                reason=why,
+                count=self._foreign_messages.count,
             )

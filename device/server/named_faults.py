@@ -17,7 +17,7 @@ from bluebridge.device.dma.engine import DmaEngine
 from bluebridge.device.fabric.faults.parse import rule_of
 from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.layout import ibverbs
-from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.ioat import ChannelError
 from bluebridge.device.layout.mlx4.bar0 import CATAS_LETTERS, MSIX_VECTORS
 from bluebridge.device.layout.mlx4.capabilities import QUERY_ADAPTER, QUERY_DEV_CAP, QUERY_PORT
@@ -101,7 +101,7 @@ class GuestBridge:
         def takes() -> bool:
             taken = fault.takes()
             if taken:
-                self.bus.note(Kind.FAULT, f"fault {fault.number} {fault.name}: {what}")
+                self.bus.tell(Fact.NAMED_FAULT, fault=fault.number, name=fault.name, what=what)
             return taken
 
         return takes
@@ -211,7 +211,7 @@ class NamedFaultCommands:
         """Put the link rule of a fault into force; raises `ValueError`."""
         action, *rest = words.split()
         rule = rule_of(action, rest)
-        rule.label = f"fault {fault.number} {fault.name}: "
+        rule.of_fault = fault.number, fault.name
         self._rules.add(f"{name}/1", rule)
         fault.undo = lambda: self._rules.end(rule)
 

@@ -113,6 +113,12 @@ DIRECT: Final[dict[str, Callable[[Event], list[Value]]]] = {
 
 def values(event: Event, name: str, words: Describe) -> Iterator[list[Value]]:
     """Yield the values of a field, which may occur several times, each in all its spellings."""
+    told = event.told
+    if told is not None and name in told.values:
+        value = told.values[name]
+        word = told.fact.fields[name].word(value)
+        yield [value] if word is None else [value, word]
+        return
     if name in DIRECT:
         found = DIRECT[name](event)
         if found:
@@ -120,11 +126,7 @@ def values(event: Event, name: str, words: Describe) -> Iterator[list[Value]]:
         return
     if name == "opcode" and (found := _opcode(event)):
         yield found
-    fact = event.fact
-    if fact is not None:
-        if name in fact.fields:
-            value = event.values[name]
-            yield [value, fact.fields[name].shown(value)]
+    if told is not None:
         return
     for field, text in _PAIR.findall(words(event)):
         if field.rpartition(".")[2] == name or field == name:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import starmap
 
 from bluebridge.device.buslog.reader import Event, LogError
-from bluebridge.device.buslog.record import TEXT_KINDS
 from bluebridge.device.buslog.wire import packet_of, read_message
 from bluebridge.device.layout import pci
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import TELLING
 from bluebridge.device.layout.fields import Field, Struct
 from bluebridge.device.layout.ib import mad
 from bluebridge.device.layout.net import cm, ethernet
@@ -113,7 +113,7 @@ WIRE = (What.REQUEST, What.RESPONSE, What.DATAGRAM)
 def decode(event: Event) -> str:
     """Describe the event in one line, without a line feed."""
     kind = event.kind
-    if kind in TEXT_KINDS:
+    if kind in TELLING:
         return event.text
     if kind is Kind.MMIO_READ or kind is Kind.MMIO_WRITE:
         return model_of(event.device).access(event)

@@ -53,8 +53,6 @@ def _place(event: Event) -> str:
         return f"BAR{event.bar}+{event.address:#x}"
     if event.kind in KINDS["irq"]:
         return f"vector {event.address}"
-    if event.kind in KINDS["fault"]:
-        return f"rule {event.address}" if event.address else "-"
     return f"{event.address:#x}" if event.address else ""
 
 
@@ -98,13 +96,11 @@ def json_line(event: Event, *, decoded: bool = True, words: Describe = decode) -
     }
     if event.kind in KINDS["mmio"]:
         row["bar"] = event.bar
-    if event.kind in KINDS["dma"] | KINDS["wire"] | KINDS["blueflame"] | KINDS["fault"]:
+    if event.kind in KINDS["dma"] | KINDS["wire"] | KINDS["blueflame"]:
         row |= {"what": event.what.name.lower(), "obj": event.obj}
     told = event.told
     if told is not None:
         row |= {"fact": told.fact.name.lower(), "text": told.text, "values": told.values}
-    elif event.text:
-        row["text"] = event.text
     else:
         row["data"] = event.data.hex()
         if decoded:

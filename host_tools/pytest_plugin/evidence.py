@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from bluebridge.device.buslog.reader import Filter, LogError, LogReader
+from bluebridge.device.buslog.reader import Event, Filter, LogError, LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.agent import Agent
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind, activities
@@ -27,7 +27,8 @@ _SECONDS = 5.0
 """The time in which a guest must answer; it may hang, which may be why the test failed."""
 _MOST_FAULTS = 20
 """The faults that are told, each with a count."""
-_FAULT = re.compile(r"(.*?rule \d+ \w+ \(\w+\)|fault \d+ \S+): (.*)")
+_WHICH = ("fault", "rule", "verb", "direction")
+"""The fields that say which fault or rule of a link took something."""
 _REQUESTS = (ActivityKind.WORK_REQUEST, ActivityKind.COMMAND)
 
 
@@ -98,16 +99,16 @@ def on_the_bus(folder: Path, node: str) -> OnTheBus:
 
 
 def _faults(reader: LogReader, first: int) -> Iterator[str]:
-    counts: dict[str, int] = {}
-    last: dict[str, str] = {}
+    counts: Counter[tuple[object, ...]] = Counter()
+    last: dict[tuple[object, ...], Event] = {}
     for event in reader.events(Filter(kinds=frozenset((Kind.FAULT,)), first=first)):
-        match = _FAULT.fullmatch(event.text)
-        name = f"{event.device}: {match[1] if match else event.text}"
-        if name in counts or len(counts) < _MOST_FAULTS:
-            counts[name] = counts.get(name, 0) + 1
-            last[name] = f"{match[2] if match else ''} (event {event.number})".strip()
-    for name, count in counts.items():
-        yield f"{name}: {f'{count} times, last' if count > 1 else 'once'} {last[name]}"
+        which = event.device, *map(event.values.get, _WHICH)
+        if which in counts or len(counts) < _MOST_FAULTS:
+            counts[which] += 1
+            last[which] = event
+    for which, count in counts.items():
+        event, times = last[which], f"{count} times, last" if count > 1 else "once"
+        yield f"{event.device}: {times} {event.text} (event {event.number})"
 
 
 def _line(failed: Activity) -> str:

@@ -138,8 +138,8 @@ def seen(sights: Sequence[Sight], events: Sequence[Event]) -> list[tuple[Sight, 
 def _is(sight: Sight, event: Event) -> bool:
     if event.kind is not sight.kind or event.device != sight.guest:
         return False
-    text = decode(event)
-    return all(word in text for word in sight.words)
+    said = decode(event) if event.told is None else event.values.values()
+    return all(word in said for word in sight.words)
 
 
 def main(options: argparse.Namespace) -> int:

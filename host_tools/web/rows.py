@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bluebridge.device.buslog.reader import Event, LogError
-from bluebridge.device.buslog.record import TEXT_KINDS, function_of
+from bluebridge.device.buslog.record import function_of
 from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import TELLING
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.activity.routine import failed, routine
 from bluebridge.host_tools.analyzer.decode import decode
@@ -165,7 +166,7 @@ def _step(one: Transaction, event: Event | None, begin: float) -> dict[str, Any]
 
 def _data(one: Transaction, event: Event | None) -> tuple[bytes, int]:
     """Return the bytes that the log keeps of a transfer, and the number that it had."""
-    if event is not None and (event.kind in TEXT_KINDS or event.kind == Kind.IRQ):
+    if event is not None and (event.kind in TELLING or event.kind == Kind.IRQ):
         return b"", 0
     if event is None or event.kind != Kind.WIRE:
         return bytes(one.data[: one.length]), one.length

@@ -15,6 +15,7 @@ from struct import pack
 from bluebridge.device.buslog.reader import Filter, LogError, LogReader
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.roce import Op
 from bluebridge.device.packets.carriers import LINKTYPE_ETHERNET, Frame
 from bluebridge.host_tools.analyzer.activity.assembler import activities
@@ -102,11 +103,10 @@ def _log() -> dict[str, bytes]:
         device = log.device("a")
         for number in range(8):
             log.record(device, Kind.MMIO_WRITE, 0, 8 * number, 8, bytes(8))
-            log.record(device, Kind.NOTE, 0, 0, 4, b"note")
+            log.tell(device, Fact.RULE, rule=1, action="ecn", dqpn=0x48, psn=number)
         for frame in _frames():
             log.record(device, Kind.WIRE, 0, 0, len(frame), frame, What.FRAME)
-        text = b"QP 0x49: no answer for PSN 0x1, retry 1 of 7"
-        log.record(device, Kind.NOTE, 0, 0, len(text), text)
+        log.tell(device, Fact.NO_ANSWER, qpn=0x49, psn=1, retry=1, most=7)
         messages = list(capture_traffic.requests(capture_traffic.routes()["v1"]))
         capture_traffic.send(log, messages[::EVERY])
         log.close()

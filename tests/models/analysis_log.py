@@ -62,11 +62,6 @@ class Sender:
         """An access of the guest ends what came before it."""
         self.log.work = 0
 
-    def told(self, kind: Kind, text: str) -> None:
-        """The log has a text: a command, a note, a fault."""
-        self.host()
-        self.log.record(A, kind, 0, 0, len(text), text.encode(), What.OTHER, 0)
-
     def tell(self, fact: Fact, **values: Value) -> None:
         """The device tells a fact."""
         self.host()
@@ -124,8 +119,7 @@ class Sender:
         else:
             self.stores(entry, 0 if by == "fallback" else PAGE, self.index & 1)
         if by == "fallback":
-            text = b"BlueFlame page 0: fetched instead"
-            self.log.record(A, Kind.NOTE, 0, 0, len(text), text, What.OTHER, QPN)
+            self.log.tell(A, Fact.BLUEFLAME_REFUSED, page=0, reason="its page is 128", qpn=QPN)
         if by == "blueflame":
             self.pushed(entry)
         else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bluebridge.device.buslog.reader import Event
-from bluebridge.device.buslog.record import TEXT_KINDS
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.events import Fact
 
@@ -16,6 +15,4 @@ def with_fact(event: Event) -> Event:
     if facts:
         fact = facts[event.number % len(facts)]
         event.bar, event.data = fact.value, fact.pack({})
-    elif event.kind in TEXT_KINDS:
-        event.bar = 0
     return event

@@ -63,7 +63,6 @@ class FakeHost:
         self.now = 0.0
         self.interrupts: list[int] = []
         self.presence = Presence.HERE
-        self.notes: list[tuple[Kind, str, int]] = []
         self.told: list[Told] = []
         self.events: list[Event] = []
         self.give_memory(base, size)
@@ -192,9 +191,6 @@ class FakeHost:
             end = _HEAD.size + kept
             self.note_dma(kind, address, length, packed[_HEAD.size : end], what, obj)
             packed = packed[end:]
-
-    def note(self, kind: Kind, text: str, address: int = 0, obj: int = 0) -> None:
-        self.notes.append((kind, text, obj))
 
     def tell(self, fact: Fact, **values: Value) -> None:
         self.told.append(Told(fact, fact.unpack(fact.pack(values))))

@@ -194,7 +194,7 @@ def test_a_project_of_its_own(project: Project) -> None:
     assert "shared by test_shared.py::test_first, test_shared.py::test_second\n" in said
     assert "/host_tools/" not in said
     told = project.properties("test_bad")
-    once = r"a: fault 1 command-fails: once QUERY_FW \(event \d+\)"
+    once = r"a: once fault 1 command-fails: QUERY_FW \(event \d+\)"
     assert re.fullmatch(once, told["bluebridge_faults"])
     assert re.match(r"a: QUERY_FW.*: BAD_RESOURCE \(event \d+, ", told["bluebridge_failed_request"])
     assert told["bluebridge_faults"] in said and told["bluebridge_failed_request"] in said

@@ -11,6 +11,7 @@ import pytest
 
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.uar import (
     BLUEFLAME_LINE,
     PAGE_SIZE,
@@ -139,9 +140,10 @@ def stores(events: list[Event]) -> list[int]:
     return [event.address for event in events if _word(event).startswith("store")]
 
 
-def notes(events: list[Event]) -> list[str]:
-    """Why an entry was fetched."""
-    return [event.text for event in events if event.kind == Kind.NOTE]
+def notes(events: list[Event]) -> list[tuple[int, str]]:
+    """The pages of entries that were fetched in place of sent, and why."""
+    found = [each.values for each in events if each.fact is Fact.BLUEFLAME_REFUSED]
+    return [(told["page"], told["reason"]) for told in found]
 
 
 def write(length: int) -> SendWr:
@@ -201,9 +203,8 @@ def test_the_wrong_page_means_a_fetch(lab: Lab) -> None:
     posts = lab.posts(WRONG_PAGE, [write(4), write(4)])
     for post in posts:
         assert on_bus(post) == ["a store 8 x8", FETCH, *ARRIVAL]
-        (why,) = notes(post)
-        assert why.startswith("BlueFlame page 0: the page of QP 0x")
-        assert why.endswith(f" is {RESERVED_UARS}: fetched instead")
+        ((page, why),) = notes(post)
+        assert page == 0 and why.endswith(f" is {RESERVED_UARS}")
     assert [stores(post)[0] for post in posts] == [UAR_AREA_SIZE, UAR_AREA_SIZE + 256]
 
 

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.ntb.models import GEN1, GEN4, MODELS, SWITCHTEC, BridgeModel
 from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind, activities
+from bluebridge.host_tools.analyzer.transaction import Transaction
 from tests.wire.bridge_traffic import BARS, COPIED, HEARD, MASKED, RUN, STORED, play
 from tests.wire.server import serving
 
@@ -198,12 +200,19 @@ def test_scratchpads_and_messages(recorded: Recorded) -> None:
     assert "SPAD[5].spad=0x1234" in read[-1].title
 
 
+def told(one: Transaction, fact: Fact, **values: int) -> bool:
+    """Whether a transaction is a fact with these values."""
+    return (
+        one.told is not None and one.told.fact is fact and values.items() <= one.told.values.items()
+    )
+
+
 def test_what_opens_a_window(recorded: Recorded) -> None:
     notes = [
         (activity, one)
         for activity in recorded.activities
         for one in activity.transactions
-        if one.text.startswith(f"window {recorded.bar} shows")
+        if told(one, Fact.WINDOW_OPENED, window=recorded.bar)
     ]
     assert len(notes) >= 2
     for activity, note in notes:
@@ -218,11 +227,21 @@ def test_the_link_comes_up_and_goes_down(recorded: Recorded) -> None:
         assert not recorded.of(ActivityKind.LINK)
         return
     ups = recorded.of(ActivityKind.LINK, "link up")
-    assert len([one for each in ups for one in each.transactions if one.text == "link up"]) == 2
+    assert (
+        len(
+            [
+                one
+                for each in ups
+                for one in each.transactions
+                if told(one, Fact.BRIDGE_LINK, link=1)
+            ]
+        )
+        == 2
+    )
     assert any(len(each.transactions) > 1 for each in ups)
     down = recorded.of(ActivityKind.LINK, "link down")[0]
     assert down.transactions[0].role.value == "register write"
-    assert {one.device for one in down.transactions if one.text == "link down"} == {
+    assert {one.device for one in down.transactions if told(one, Fact.BRIDGE_LINK, link=0)} == {
         recorded.a,
         recorded.b,
     }

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.net.roce import Syndrome
 from bluebridge.guest.drivers.hca.context import Context, open_hca
@@ -244,6 +245,9 @@ def test_wrong_psn(start_server: StartServer, tmp_path: Path) -> None:
     for bus in buses:
         bus.close()
     assert server.terminate() == 0, server.text()
-    naks = [event for event in LogReader(log) if f"NAK {Syndrome.NAK_PSN:#x}" in event.text]
+    naks = [event for event in LogReader(log) if event.fact is Fact.NAK]
     assert {(event.device, event.obj) for event in naks} == {("b", responder)}
-    assert all("PSN 0x3, expected 0xfffffe" in event.text for event in naks)
+    assert {each.values["syndrome"] for each in naks} == {Syndrome.NAK_PSN}
+    assert {(each.values["psn"], each.values["reason"]) for each in naks} == {
+        (3, "expected PSN 0xfffffe")
+    }

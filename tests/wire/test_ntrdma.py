@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout.events import Fact
 from bluebridge.guest.protocols.ntrdma.engine.transport import Event
 from bluebridge.guest.protocols.ntrdma.transports.ntb import DmaTransport
 from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
@@ -74,7 +75,7 @@ class TestRtrs(RtrsContract):
 
 def hangs(log: Path) -> int:
     """Accesses so far that would have hung the hardware."""
-    return sum("would have hung" in event.text for event in LogReader(log))
+    return sum(event.fact is Fact.BRIDGE_MIGHT_HANG for event in LogReader(log))
 
 
 def test_krping(another: Path) -> None:

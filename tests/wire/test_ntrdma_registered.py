@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout.events import Fact
 from bluebridge.guest.drivers.bus.vectors import Deadline
 from bluebridge.guest.drivers.ntb import NtbError
 from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
@@ -105,4 +106,4 @@ def test_the_first_generation_cannot(vfio_user_library: Path, tmp_path: Path) ->
 
 def told(folder: Path) -> int:
     """Accesses beyond the window that the log tells of."""
-    return sum("beyond what it shows" in event.text for event in LogReader(folder / "log"))
+    return sum(event.fact is Fact.WINDOW_EXCEEDED for event in LogReader(folder / "log"))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.ntrdma.port import PortState
 from tests.wire import ntrdma_pair
 from tests.wire.ntrdma_lives import Lives, lives
@@ -23,7 +24,7 @@ def server(vfio_user_library: Path, folder: Path) -> Iterator[ServerProcess]:
     log = folder / "log"
     with ntrdma_pair.server(folder, "--ntb-model", "intel-gen1", "--log", str(log)) as process:
         yield process
-    hangs = [event for event in LogReader(log) if "would have hung" in event.text]
+    hangs = [event for event in LogReader(log) if event.fact is Fact.BRIDGE_MIGHT_HANG]
     assert not hangs, "accesses that would have hung the hardware"
 
 

@@ -209,8 +209,8 @@ class Rule:
 
     `action` is one of `fault_words.ACTIONS`, `seconds` the time of those that have one,
     `bits_per_second` that of a `rate`, `change` what becomes of packets that go on to the next
-    rules; it takes only those that it fits. `label` is the fault by name that the rule belongs to,
-    such as `fault 3 ack-lost: `. `matched` counts messages that met its conditions, `taken` those
+    rules; it takes only those that it fits. `of_fault` has number and name of the fault by name
+    that the rule belongs to. `matched` counts messages that met its conditions, `taken` those
     it acted on, `lost` those of them it should have kept, had there been room. `kept` has the
     messages that still wait, in the order they came.
     """
@@ -227,7 +227,7 @@ class Rule:
     probability: float = 1.0
     seed: int = 0
     number: int = 0
-    label: str = ""
+    of_fault: tuple[int, str] = (0, "")
     matched: int = 0
     taken: int = 0
     lost: int = 0

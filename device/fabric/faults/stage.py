@@ -19,7 +19,8 @@ from bluebridge.device.fabric.faults.traits import (
 from bluebridge.device.fabric.interface import FabricPort, Later
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Message
-from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.events import Fact
 
 MOST_KEPT: Final = 4096
 MOST_KEPT_BYTES: Final = 128 << 20
@@ -227,13 +228,13 @@ class FaultStage:
         events = self._events
         if not events.active:
             return
-        it = Traits(found.message)
-        text = f"{rule.label}rule {rule.number} {verb} ({found.direction}): {it.text()}".encode()
+        fault, name = rule.of_fault
         events.work, before = found.message.work, events.work
         try:
-            events.record(
-                events.device(link.device), int(Kind.FAULT), 0, rule.number, it.length, text,
-                _WHAT[it.kind], max(it.target_qpn, 0),
+            events.tell(
+                events.device(link.device), Fact.RULE, fault=fault, name=name, rule=rule.number,
+                action=rule.action, verb=verb, direction=found.direction,
+                **Traits(found.message).values(),
             )  # fmt: skip
         finally:
             events.work = before

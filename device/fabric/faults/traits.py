@@ -17,6 +17,7 @@ from bluebridge.device.fabric.messages import (
     Response,
     Train,
 )
+from bluebridge.device.layout.events import Value
 from bluebridge.device.layout.ib.mad import MAD, MgmtClass
 from bluebridge.device.layout.net.cm import CmAttribute
 from bluebridge.device.layout.net.roce import GSI_QPN, Op, Syndrome
@@ -123,21 +124,24 @@ class Traits:
             return NONE
         return MAD.get(data, "attr_id")
 
-    def text(self) -> str:
-        """Return the message in a few words, for the bus log."""
+    def values(self) -> dict[str, Value]:
+        """Return the message as fields of `Fact.RULE`."""
         message = self.message
-        if isinstance(message, Frames) and self.packet is None:
-            count = sum(len(train.frames) for train in message.trains)
-            return f"frames to {message.address.hex(':')} count={count} bytes={self.length}"
+        values: dict[str, Value] = {
+            "message": self.kind, "operation": self.opcode, "psn": self.psn, "bytes": self.length,
+            "qpn": max(self.source_qpn, 0), "dqpn": max(self.target_qpn, 0),
+        }  # fmt: skip
         attribute = self.cm_attribute()
         if attribute != NONE:
-            return f"MAD CM {_CM_NAMES.get(attribute, hex(attribute))}"
-        origin = "" if self.source_qpn == NONE else f" qpn={self.source_qpn:#x}"
-        part = message.part if isinstance(message, (Request, Response)) else None
-        return (
-            f"{self.kind} {self.opcode}{origin} > qpn={self.target_qpn:#x} psn={self.psn:#x} "
-            f"bytes={self.length}{'' if part is None else f' part at {part.offset}'}"
-        )
+            values |= {
+                "message": "MAD CM", "operation": _CM_NAMES.get(attribute, hex(attribute))
+            }  # fmt: skip
+        if isinstance(message, Frames) and self.packet is None:
+            count = sum(len(train.frames) for train in message.trains)
+            values |= {"to": message.address.hex(":"), "count": count}
+        elif isinstance(message, (Request, Response)) and message.part is not None:
+            values["part"] = message.part.offset
+        return values
 
 
 def _answer(message: Response) -> str:

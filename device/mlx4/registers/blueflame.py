@@ -15,6 +15,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.uar import BLUEFLAME_LINE, PAGE_SIZE, UAR_AREA_SIZE
 from bluebridge.device.layout.mlx4.wqe import DS_MASK
 from bluebridge.device.mlx4.pairs import HcaPair
@@ -218,7 +219,7 @@ class BlueFlame:
         qpn, index = word1 >> 8, word0 >> 8 & INDEX_MASK
         qp = self._qps.get(qpn)
         if not isinstance(qp, HcaPair) or not isinstance(qp.sq, SendRing):
-            self._note_some(f"BlueFlame page {number}: QP {qpn:#x} has no send queue", qpn)
+            self._lose(number, f"QP {qpn:#x} has no send queue", qpn)
             return
         queue = qp.sq
         if qp.uar != number:
@@ -230,7 +231,8 @@ class BlueFlame:
             queue.push(entry)
         elif (index - queue.index) & INDEX_MASK >= BEHIND:
             # an earlier doorbell found it in the ring while its stores were on their way
-            self._note(queue, entry, number, f"entry {index} was fetched before")
+            self._concern(queue, entry)
+            self._bus.tell(Fact.BLUEFLAME_KNOWN, page=number, entry=index, qpn=qpn)
             queue.ring()
         else:
             due = queue.index & INDEX_MASK
@@ -241,7 +243,7 @@ class BlueFlame:
         """Fetch an entry that is not well formed from its ring, if it names that."""
         entry, register.entry = register.entry, None
         if entry is None or len(entry) < HEAD.size:
-            self._note_some(f"BlueFlame page {register.page}: {reason}", 0)
+            self._lose(register.page, reason, 0)
             return
         qpn = HEAD.unpack_from(entry)[1] >> 8
         qp = self._qps.get(qpn)
@@ -249,19 +251,20 @@ class BlueFlame:
             self._fetch(qp.sq, entry, register.page, reason)
 
     def _fetch(self, queue: SendRing, entry: bytes | bytearray, number: int, reason: str) -> None:
-        self._note(queue, entry, number, f"{reason}: fetched instead")
+        qpn = self._concern(queue, entry)
+        self._bus.tell(Fact.BLUEFLAME_REFUSED, page=number, reason=reason, qpn=qpn)
         queue.ring()
 
-    def _note(self, queue: SendRing, entry: bytes | bytearray, number: int, text: str) -> None:
-        """Log the outcome of an entry; each has at least one store in the log already."""
+    def _concern(self, queue: SendRing, entry: bytes | bytearray) -> int:
+        """Attribute what is logged next to the work request of an entry; return its QPN."""
         word0, word1 = HEAD.unpack_from(entry)
         ahead = ((word0 >> 8) - queue.index + BEHIND) & INDEX_MASK
-        bus, qpn = self._bus, word1 >> 8
-        bus.concern(qpn, queue.index + ahead - BEHIND)
-        address = UAR_AREA_SIZE + number * PAGE_SIZE
-        bus.note(Kind.NOTE, f"BlueFlame page {number}: {text}", address, qpn)
+        self._bus.concern(word1 >> 8, queue.index + ahead - BEHIND)
+        return int(word1 >> 8)
 
-    def _note_some(self, text: str, qpn: int) -> None:
+    def _lose(self, page: int, reason: str, qpn: int) -> None:
         """Log some of the stores that concern no queue pair: there may be very many."""
         if self._throttle.admits():
-            self._bus.note(Kind.NOTE, f"{text} ({self._throttle.count} so far)", obj=qpn)
+            self._bus.tell(
+                Fact.BLUEFLAME_LOST, page=page, reason=reason, qpn=qpn, count=self._throttle.count
+            )

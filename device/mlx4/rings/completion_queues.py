@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import CQC, RING_UNIT
 from bluebridge.device.layout.mlx4.cqe import (
@@ -323,7 +324,7 @@ class CompletionQueue:
         self._eqs.post(self.eqn, self._event)
 
     def _note(self, fault: DmaError) -> None:
-        self._bus.note(Kind.NOTE, f"CQ {self.cqn:#x}: {fault}", obj=self.cqn)
+        self._bus.tell(Fact.CQ_LOST, cqn=self.cqn, reason=str(fault))
 
     def _break(self, syndrome: int) -> None:
         self.broken = True

@@ -10,7 +10,7 @@ from typing import Final
 from bluebridge.device.ethernet.frames.receiving import L4_GOOD
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.messages import Datagram
-from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.cqe import GRH_PRESENT, IS_SEND_BIT, L4_CHECKED, OPCODE_ERROR
 from bluebridge.device.layout.net.ethernet import NO_VLAN
 from bluebridge.device.layout.net.roce import GRH_SIZE, Op
@@ -252,8 +252,7 @@ class CompletionWriter(Completions):
         self.lost()
 
     def _absent(self, cqn: int) -> None:
-        text = f"QP {self._qpn:#x}: its CQ {cqn:#x} does not exist"
-        self._bus.note(Kind.NOTE, text, obj=self._qpn)
+        self._bus.tell(Fact.NO_CQ, qpn=self._qpn, cqn=cqn)
 
 
 def frame_cqe(qpn: int, index: int, length: int, verdict: Verdict) -> bytes:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import (
     EQ_STATE_ALWAYS_ARMED,
@@ -173,7 +174,7 @@ class EventQueues:
         """Post an event with 24 data bytes to the queue that MAP_EQ chose; lost without one."""
         eqn = self._map.get(event_type)
         if eqn is None:
-            self._bus.note(Kind.NOTE, f"event {event_type:#x} has no EQ")
+            self._bus.tell(Fact.NO_EQ, event=event_type)
             return
         eqe = bytearray(EQE_SIZE)
         eqe[1], eqe[3] = event_type, subtype
@@ -188,7 +189,7 @@ class EventQueues:
         """Append an event of 32 bytes, whose owner byte is set here, and interrupt if armed."""
         queue = self._queues.get(eqn)
         if queue is None:
-            self._bus.note(Kind.NOTE, f"event {eqe[1]:#x} for EQ {eqn:#x}, which does not exist")
+            self._bus.tell(Fact.NO_EQ, event=eqe[1], eqn=eqn)
             return
         if eqe[1] in self._faults.events and self._faults.loses_event(eqe[1]):
             return
@@ -229,7 +230,7 @@ class EventQueues:
         if queue.overflowed:
             return
         queue.overflowed = True
-        self._bus.note(Kind.NOTE, f"EQ {queue.eqn:#x} is not served, events are lost")
+        self._bus.tell(Fact.EQ_FULL, eqn=queue.eqn)
         if self._map.get(EventType.EQ_OVERFLOW) != queue.eqn:
             self.post_numbered(EventType.EQ_OVERFLOW, queue.eqn)
 
@@ -239,7 +240,7 @@ class EventQueues:
             offset = (queue.producer & (queue.size - 1)) * EQE_SIZE
             queue.buffer.write_entry(offset, eqe, What.EQE, queue.eqn)
         except DmaError as error:
-            self._bus.note(Kind.NOTE, f"EQ {queue.eqn:#x}: {error}")
+            self._bus.tell(Fact.EQ_LOST, eqn=queue.eqn, reason=str(error))
             return
         queue.producer = (queue.producer + 1) & INDEX_MASK
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.mlx4.memory.icm import Icm
 from bluebridge.device.mlx4.settings.parameters import CommandError
@@ -214,12 +215,13 @@ class QueueBuffer:
     def _note_together(self, runs: Sequence[Run], entry: memoryview, obj: int) -> None:
         """Log `runs` as one transfer from the address of the first one."""
         address, total = runs[0][0], sum(length for _, length in runs)
-        self.bus.note(
-            Kind.NOTE,
-            f"queue {obj:#x}: {NOTED_RUNS + len(runs)} pieces of memory; the next transfer is the "
-            f"last {len(runs)}, {total} bytes of which only {runs[0][1]} are at its address",
-            address,
-            obj,
+        self.bus.tell(
+            Fact.SCATTERED_RING,
+            queue=obj,
+            pieces=NOTED_RUNS + len(runs),
+            rest=len(runs),
+            bytes=total,
+            first=runs[0][1],
         )
         self._note_fill(address, total, entry, obj)
 

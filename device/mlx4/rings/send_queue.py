@@ -5,7 +5,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.wqe import DS_MASK
 from bluebridge.device.mlx4.armed_faults import ArmedFaults
 from bluebridge.device.mlx4.rings.ring_buffer import QueueBuffer
@@ -226,11 +227,11 @@ class SendRing(SendQueue):
         """Fail an entry that makes no sense, as a local operation error when its turn comes."""
         qpn = self._owner.qpn
         self._bus.concern(qpn, index)
-        self._bus.note(Kind.NOTE, f"QP {qpn:#x} WQE {index}: {reason}", obj=qpn)
+        self._bus.tell(Fact.WORK_REFUSED, qpn=qpn, index=index, reason=reason)
         self._hand_over(b"", index)
 
     def _vanished(self, fault: DmaError) -> None:
         """Report by an event that the ring is no memory any more, so nothing can be flushed."""
         qpn = self._owner.qpn
-        self._bus.note(Kind.NOTE, f"QP {qpn:#x}: send queue: {fault}", obj=qpn)
+        self._bus.tell(Fact.SEND_QUEUE_LOST, qpn=qpn, reason=str(fault))
         self._owner.ring_lost()

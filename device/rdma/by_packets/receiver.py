@@ -10,6 +10,7 @@ from typing import Final
 
 from bluebridge.device.fabric.messages import ConnectedPacket, Request
 from bluebridge.device.fabric.sizes import size_of_packet
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.roce import Op, Syndrome
 from bluebridge.device.packets.transport import TransportPacket
 from bluebridge.device.pci.bus import DmaError
@@ -109,7 +110,7 @@ class PacketReceiver(Responder):
     def _drop(self, refusal: tuple[Syndrome, AsyncEvent | None, str]) -> None:
         """Tell of a message of UC that is dropped; one that a receive was spent on is an error."""
         _, event, reason = refusal
-        self._note(f"dropped: {reason}")
+        self._qp.bus.tell(Fact.DROPPED, qpn=self._qp.qpn, reason=reason)
         if event is None:
             self._qp.enter_error()
 
@@ -134,7 +135,9 @@ class PacketReceiver(Responder):
                 pacer.wait(self._answer_more)
         elif responder.failed and responder.refusal is not None:
             syndrome, event, reason = responder.refusal
-            self._note(f"NAK {syndrome:#x} for PSN {responder.expected:#x}: {reason}")
+            qp.bus.tell(
+                Fact.NAK, qpn=qp.qpn, syndrome=syndrome, psn=responder.expected, reason=reason
+            )
             qp.enter_error(event)
 
     def _leave(self, packets: list[TransportPacket]) -> None:

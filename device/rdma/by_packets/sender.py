@@ -13,6 +13,7 @@ from typing import Final
 from bluebridge.device.fabric.interface import Cancellable
 from bluebridge.device.fabric.messages import ConnectedPacket
 from bluebridge.device.fabric.sizes import size_of_packet
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.roce import (
     RELIABLE_SERVICE,
     UNRELIABLE_SERVICE,
@@ -107,7 +108,7 @@ class PacketSender(ConnectedSender):
 
     def refuse(self, index: int, error: WorkError) -> None:
         """Complete an entry that makes no sense in error, after all entries before it."""
-        self._note(index, error)
+        self._tell_refused(index, error)
         work = SendWork(index, NOP)
         work.status = error.status
         super().execute(work)
@@ -243,9 +244,13 @@ class PacketSender(ConnectedSender):
         if pacer is None:
             return
         control = pacer.control
-        self._tell(
-            f"rate {control.rate:.1f} Mb/s, target {control.target:.1f} Mb/s, "
-            f"alpha {control.alpha:.3f} ({cause})"
+        self._qp.bus.tell(
+            Fact.RATE,
+            qpn=self._qp.qpn,
+            rate=round(control.rate * 1e6),
+            target=round(control.target * 1e6),
+            alpha=round(control.alpha * 1e3),
+            cause=cause,
         )
         if pacer.done:
             pacer.stop()
@@ -301,9 +306,11 @@ class PacketSender(ConnectedSender):
             return
         if not requester.waiting and self._reliable:
             qp.port.diagnostics.add("sq_num_to")
-            count, most = requester.retries + 1, qp.retry_count
-            retry = f"retry {count} of {most}" if count <= most else f"{most} retries are used up"
-            self._tell(f"no answer for PSN {requester.oldest:#x}, {retry}")
+            psn, retry, most = requester.oldest, requester.retries + 1, qp.retry_count
+            if retry <= most:
+                qp.bus.tell(Fact.NO_ANSWER, qpn=qp.qpn, psn=psn, retry=retry, most=most)
+            else:
+                qp.bus.tell(Fact.RETRIES_USED_UP, qpn=qp.qpn, psn=psn, most=most)
         qp.spent = 0
         requester.expired()
         self._act(requester)
@@ -319,7 +326,8 @@ class PacketSender(ConnectedSender):
         qp.traffic.received(1, size_of_packet(qp.route, packet))
         if packet.syndrome:
             qp.port.diagnostics.was_refused(packet.syndrome)
-            self._tell(f"syndrome {packet.syndrome:#x} for PSN {packet.psn:#x}")
+            syndrome = packet.syndrome
+            qp.bus.tell(Fact.REFUSAL, qpn=qp.qpn, syndrome=syndrome, psn=packet.psn)
         requester.receive(packet)
         self._act(requester)
         self._go_on()
@@ -332,7 +340,7 @@ class PacketSender(ConnectedSender):
         try:
             return b"".join(self._qp.memory.gather(_stretch(work, offset, length), note=True))
         except (AccessError, DmaError) as error:
-            self._note(work.index, error)
+            self._tell_refused(work.index, error)
             raise LocalFailure from error
 
     def store(self, work: SendWork, offset: int, data: bytes | memoryview) -> None:
@@ -341,7 +349,7 @@ class PacketSender(ConnectedSender):
         try:
             self._qp.memory.store(_stretch(work, offset, length), length, [data])
         except (AccessError, DmaError) as error:
-            self._note(work.index, error)
+            self._tell_refused(work.index, error)
             raise LocalFailure from error
 
 

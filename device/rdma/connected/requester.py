@@ -61,7 +61,7 @@ class Requester(RetryingSender):
 
     def refuse(self, index: int, error: WorkError) -> None:
         """Complete an entry that makes no sense in error, after all entries before it."""
-        self._note(index, error)
+        self._tell_refused(index, error)
         self._reject(SendWork(index, NOP), error.status)
 
     def _is_blocked(self) -> bool:
@@ -214,7 +214,7 @@ class Requester(RetryingSender):
             self._proceed()
 
     def _forbidden(self, work: SendWork, error: Exception) -> None:
-        self._note(work.index, error)
+        self._tell_refused(work.index, error)
         self._fail_in_turn(work, CompletionStatus.LOCAL_PROT_ERR)
 
     def _reject(self, work: SendWork, status: int) -> None:

@@ -15,6 +15,7 @@ from bluebridge.device import pieces
 from bluebridge.device.fabric.messages import Part, Payload, Request, Response
 from bluebridge.device.fabric.sizes import size_of
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.roce import ATOMICS, PSN_MASK, Op, Syndrome
 from bluebridge.device.pci.bus import DmaError, Run
 from bluebridge.device.rdma.connected.retry import HALF
@@ -154,8 +155,7 @@ class Responder(ReceiveEngine):
         elif ahead:
             if not self._nak_sent:
                 self._nak_sent = True
-                gap = f"PSN {request.psn:#x}, expected {self.psn:#x}"
-                self._note(f"NAK {Syndrome.NAK_PSN:#x}: {gap}")
+                self._tell_nak(Syndrome.NAK_PSN, request, f"expected PSN {self.psn:#x}")
                 self._answer(self.psn, Syndrome.NAK_PSN)
         else:
             self._in_order(request)
@@ -186,7 +186,7 @@ class Responder(ReceiveEngine):
 
     def _refuse(self, request: Request, nak: Nak) -> None:
         """Send a NAK and go to the error state with the event of `nak`; no byte moves."""
-        self._note(f"NAK {nak.syndrome:#x} for {request.op.name}: {nak}")
+        self._tell_nak(nak.syndrome, request, str(nak))
         self._answer(request.psn, nak.syndrome)
         self._qp.enter_error(nak.event)
 
@@ -199,7 +199,8 @@ class Responder(ReceiveEngine):
         except NotReady:
             return
         except Nak as nak:
-            self._note(f"dropped {request.op.name}: {nak}")
+            qp, operation, reason = self._qp, request.op.name, str(nak)
+            qp.bus.tell(Fact.DROPPED, qpn=qp.qpn, operation=operation, reason=reason)
             if nak.event is None:  # a receive was spent on it
                 self._qp.enter_error()
         self.psn = (request.psn + request.packets) & PSN_MASK
@@ -213,7 +214,7 @@ class Responder(ReceiveEngine):
             try:
                 self._answer(request.psn, Syndrome.ACK, self._read(request), None, request)
             except Nak:
-                self._note("a read that came again is not permitted any more")
+                self._qp.bus.tell(Fact.REPEATED_READ_REFUSED, qpn=self._qp.qpn)
         elif request.op in ATOMICS:
             for psn, original in self._results:
                 if psn == request.psn:
@@ -245,8 +246,15 @@ class Responder(ReceiveEngine):
         qp.traffic.sent(packets, size)
         qp.port.send(answer)
 
-    def _note(self, text: str) -> None:
-        self._qp.bus.note(Kind.NOTE, f"QP {self._qp.qpn:#x}: {text}", obj=self._qp.qpn)
+    def _tell_nak(self, syndrome: int, request: Request, reason: str) -> None:
+        self._qp.bus.tell(
+            Fact.NAK,
+            qpn=self._qp.qpn,
+            syndrome=syndrome,
+            operation=request.op.name,
+            psn=request.psn,
+            reason=reason,
+        )
 
     # -- operations ---------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.roce import PSN_MASK, RNR_TIMER_US, Syndrome, ack_timeout_us
 from bluebridge.device.pci.bus import Timer
 from bluebridge.device.rdma.connected.sending import ConnectedSender
@@ -108,23 +109,22 @@ class RetryingSender(ConnectedSender):
         self._timer = None
         if self.pending and self._alive():
             self._qp.port.diagnostics.add("sq_num_to")
-            psn, retry = self.pending[0].psn, f"retry {self.retries + 1} of {self._qp.retry_count}"
-            self._again(f"no answer for PSN {psn:#x}, {retry}")
+            self._again(Fact.NO_ANSWER)
 
     def _sequence_error(self) -> None:
         """Send all pending requests again, because the responder misses one."""
         if not self.waiting:
             self._stop_timer()
-            self._again("sequence error, sending again")
+            self._again(Fact.SEQUENCE_ERROR)
 
-    def _again(self, why: str) -> None:
-        qp = self._qp
+    def _again(self, why: Fact) -> None:
+        qp, psn = self._qp, self.pending[0].psn
         if self.retries >= qp.retry_count:
-            self._tell("retries are used up")
+            qp.bus.tell(Fact.RETRIES_USED_UP, qpn=qp.qpn, psn=psn, most=qp.retry_count)
             self.fail(CompletionStatus.TRANSPORT_RETRY_EXC_ERR)
             return
         self.retries += 1
-        self._tell(why)
+        qp.bus.tell(why, qpn=qp.qpn, psn=psn, retry=self.retries, most=qp.retry_count)
         self._proceed()  # not from here: the answer that brought us may be one of many in a row
 
     def _receiver_not_ready(self, code: int) -> None:
@@ -138,13 +138,12 @@ class RetryingSender(ConnectedSender):
             seconds = HOLD_SECONDS
         if code or not self._offered:
             if qp.rnr_retry != FOREVER and self.rnr_retries >= qp.rnr_retry:
-                self._tell("RNR retries are used up")
+                qp.bus.tell(Fact.NOT_READY_USED_UP, qpn=qp.qpn, most=qp.rnr_retry)
                 self.fail(CompletionStatus.RNR_RETRY_EXC_ERR)
                 return
             self.rnr_retries += 1
-            text = f"RNR NAK, retry {self.rnr_retries} in {RNR_TIMER_US[code] / 1e3:g} ms"
-            text += ", offered every millisecond" if code == 0 else ""
-            self._tell(text)
+            delay, retry = RNR_TIMER_US[code], self.rnr_retries
+            qp.bus.tell(Fact.NOT_READY, qpn=qp.qpn, retry=retry, delay=delay, offered=code == 0)
         self.waiting = True
         self._not_ready = qp.port
         self._not_ready.not_ready += 1

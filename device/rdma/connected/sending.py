@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.memory.regions import bind
@@ -92,12 +92,9 @@ class ConnectedSender(SendEngine):
             qp.sqd_event = False
             qp.completions.event(AsyncEvent.SQ_DRAINED)
 
-    def _tell(self, text: str) -> None:
-        self._qp.bus.note(Kind.NOTE, f"QP {self._qp.qpn:#x}: {text}", obj=self._qp.qpn)
-
-    def _note(self, index: int, error: Exception) -> None:
+    def _tell_refused(self, index: int, error: Exception) -> None:
         qp = self._qp
-        qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {index}: {error}", obj=qp.qpn)
+        qp.bus.tell(Fact.WORK_REFUSED, qpn=qp.qpn, index=index, reason=str(error))
 
     # -- operations that stay inside the adapter ------------------------------------------------
 
@@ -127,6 +124,6 @@ class ConnectedSender(SendEngine):
                     return CompletionStatus.LOCAL_QP_OP_ERR
                 qp.regions.fast_register(wanted, qp.pd, qp.read_pages)
         except (AccessError, DmaError) as error:
-            self._note(work.index, error)
+            self._tell_refused(work.index, error)
             return CompletionStatus.MW_BIND_ERR
         return 0

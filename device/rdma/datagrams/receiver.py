@@ -12,7 +12,8 @@ from bluebridge.device.ethernet.rules import Member
 from bluebridge.device.fabric.addresses import LinkLayer, is_group
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.fabric.sizes import size_of
-from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.ip import IPOIB_HEADER_SIZE
 from bluebridge.device.layout.net.roce import GRH_SIZE, GSI_QKEY, GSI_QPN, SMI_QPN
 from bluebridge.device.pci.bus import DmaError
@@ -119,7 +120,7 @@ class DatagramReceiver:
 
 
 def _drop(qp: QueuePair, why: str) -> None:
-    qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: datagram dropped, {why}", obj=qp.qpn)
+    qp.bus.tell(Fact.DATAGRAM_DROPPED, qpn=qp.qpn, reason=why)
 
 
 def _admits_key(qp: QueuePair, message: Datagram) -> bool:

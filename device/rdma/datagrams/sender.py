@@ -8,7 +8,8 @@ from typing import Final
 from bluebridge.device.ethernet.frames.sending import LargeSendHeaders, with_checksums
 from bluebridge.device.fabric.messages import Datagram, Route
 from bluebridge.device.fabric.sizes import size_of
-from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.ip import IPOIB_HEADER_SIZE
 from bluebridge.device.layout.net.roce import GSI_QPN, NO_GID, SMI_QPN
 from bluebridge.device.rdma.pairs.costs import COST_LIMIT, MESSAGE_COST
@@ -60,7 +61,7 @@ class DatagramSender(UnconnectedSender):
             try:
                 message = qp.port.parse_packet(packet, qp.qkey)
             except LostPacketError as lost:
-                qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {work.index}: {lost}", obj=qp.qpn)
+                qp.bus.tell(Fact.WORK_REFUSED, qpn=qp.qpn, index=work.index, reason=str(lost))
                 return
             # QP1's helper for RoCE v2 sends as itself: mlx4_ib_create_qp, roce_v2_gsi.
             if message.source_qpn not in (_SPECIAL_QPNS[qp.role], qp.qpn):

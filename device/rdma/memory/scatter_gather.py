@@ -10,6 +10,7 @@ from typing import Final
 
 from bluebridge.device import pieces
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.pci.bus import HostBus, Run
 from bluebridge.device.rdma.memory.region import Rights
 from bluebridge.device.rdma.memory.regions import MemoryRegions
@@ -48,12 +49,13 @@ def _note_together(
     before = sum(runs[number][1] for number in range(NOTED_RUNS))
     total = pieces.size(views) - before
     address, length = runs[NOTED_RUNS]
-    bus.note(
-        Kind.NOTE,
-        f"QP {obj:#x}: {len(runs)} pieces of memory; the next transfer stands for the last "
-        f"{len(runs) - NOTED_RUNS}, {total} bytes of which only {length} are at its address",
-        address,
-        obj,
+    bus.tell(
+        Fact.SCATTERED,
+        qpn=obj,
+        pieces=len(runs),
+        rest=len(runs) - NOTED_RUNS,
+        bytes=total,
+        first=length,
     )
     bus.note_dma(kind, address, total, _view_at(views, before)[:NOTED], what, obj)
 

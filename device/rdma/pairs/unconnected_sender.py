@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import monotonic_ns
 
-from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.rdma.memory.region import AccessError
 from bluebridge.device.rdma.pairs.engines import SendEngine
@@ -44,6 +44,6 @@ class UnconnectedSender(SendEngine):
 
     def _fail(self, index: int, status: CompletionStatus, error: Exception) -> None:
         qp = self._qp
-        qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {index}: {error}", obj=qp.qpn)
+        qp.bus.tell(Fact.WORK_REFUSED, qpn=qp.qpn, index=index, reason=str(error))
         qp.completions.fail_send(index, status)
         qp.enter_send_error()

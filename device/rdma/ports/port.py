@@ -17,7 +17,6 @@ from bluebridge.device.fabric.interface import (
     PacketPort,
 )
 from bluebridge.device.fabric.messages import ConnectedPacket, Datagram, Frames, Message, Route
-from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.ethernet import NO_VLAN, VLAN_TAG_TYPES
 from bluebridge.device.layout.net.roce import NO_GID
@@ -126,8 +125,7 @@ class Port(PacketPort):
     def packet_lost(self, count: int) -> None:
         """Log that a packet was dropped since too much waited for the port; of many only some."""
         if self._overrun.admits():
-            text = f"port {self.number}: dropped a packet, too much waits for it ({count} so far)"
-            self._bus.note(Kind.NOTE, text, self.number)
+            self._bus.tell(Fact.PACKET_LOST, port=self.number, count=count)
 
     def crowded(self, address: bytes) -> bool:
         """Return True while much waits for the port with this address."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bluebridge.device.layout.events import Fact
 from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.outcomes import POLLED
 from bluebridge.host_tools.analyzer.transaction import OK, Role
 
 _ROLES = (Role.CQ_ARM, Role.EQ_ARM)
-_SCATTERED = " pieces of memory; "
-"""In a note on how the memory of a queue is scattered, which is by chance."""
+_BY_CHANCE = (Fact.SCATTERED, Fact.SCATTERED_RING)
+"""How the memory of a queue is scattered."""
 _READS = ("read CTL.clock", "read CTL.catas=0x0", "read HCR.")
 
 
@@ -30,6 +31,7 @@ def routine(activity: Activity) -> str:
     if activity.kind is ActivityKind.ACCESS:
         role = activity.transactions[0].role
         return str(role.value) if role in _ROLES else "read" * title.startswith(_READS)
-    if activity.kind is ActivityKind.NOTE and _SCATTERED in title:
-        return "pieces of memory"
+    if activity.kind is ActivityKind.NOTE:
+        told = activity.transactions[0].told
+        return "pieces of memory" if told is not None and told.fact in _BY_CHANCE else ""
     return ""

@@ -132,7 +132,7 @@ class TransferAssembler:
         transfer = self._open.get(event.work)
         if transfer is not None:
             transfer.take_note(one)
-        elif event.obj:
+        elif one.told is not None and one.told.values.get("qpn"):
             self._triggers.note(one)
 
     def _part(self, event: Event, one: Transaction) -> None:

@@ -42,7 +42,7 @@ _WRITES: dict[What, Role] = _BOTH | {
 # Tuples by number: hashing an enumeration member for a dictionary is a Python call.
 _READ_ROLES = tuple(_READS.get(what, Role.TABLE) for what in What)
 _WRITE_ROLES = tuple(_WRITES.get(what, Role.TABLE) for what in What)
-_TEXT: dict[Kind, Role] = {
+_TOLD: dict[Kind, Role] = {
     Kind.COMMAND: Role.COMMAND,
     Kind.RESET: Role.RESET,
     Kind.NOTE: Role.NOTE,
@@ -82,9 +82,8 @@ def transaction_of(event: Event) -> Transaction:
         if (packet := packet_of(event)) is not None:
             role = Role.RESPONSE if is_answer(packet) else Role.REQUEST
             obj, length, text = packet.target_qpn, packet.end - packet.start, words(packet)
-    elif kind in _TEXT:
-        tlp, role, upstream, told = Tlp.NONE, _TEXT[kind], True, event.told
-        text, bar = event.text, 0
+    elif (told := event.told) is not None:
+        tlp, role, upstream, bar, text = Tlp.NONE, _TOLD[kind], True, 0, told.text
         data, length = text.encode(), len(text.encode())
     else:
         tlp, role, upstream = _PLAIN[kind]

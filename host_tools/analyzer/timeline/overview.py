@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -12,6 +11,7 @@ from typing import Final
 from bluebridge.device.buslog.reader import Event, Head
 from bluebridge.device.buslog.record import function_of
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
 from bluebridge.host_tools.analyzer.timeline.tracks import Mark, Shape, Tracks, nanoseconds
 
@@ -158,18 +158,15 @@ OUTSTANDING: Final = {
 """Names of the counters of unfinished activities, by kind."""
 MOST_QUEUE_COUNTERS: Final = 64
 """Queue pairs with a counter of their own in a stretch of the log."""
-_PACE: Final = re.compile(r"QP (0x[0-9a-f]+): rate ([0-9.]+) Mb/s, target ")
-"""A note of `PacketSender.rate_changed`."""
 
 
 def paces(notes: Iterable[Event], tracks: Tracks) -> Iterator[Mark]:
     """Yield marks of the rate that congestion leaves a queue pair, one at each change."""
     for event in notes:
-        found = _PACE.match(event.text)
-        if found is not None:
-            track = tracks.counter(function_of(event.device), f"rate of QP {found[1]}", "bits/s")
-            value = round(float(found[2]) * 1e6)
-            yield Mark(nanoseconds(event.time), Shape.COUNTER, track, value=value)
+        if event.fact is Fact.RATE:
+            told, function = event.values, function_of(event.device)
+            track = tracks.counter(function, f"rate of QP {told['qpn']:#x}", "bits/s")
+            yield Mark(nanoseconds(event.time), Shape.COUNTER, track, value=told["rate"])
 
 
 def rates(found: Rates, devices: Sequence[str], tracks: Tracks) -> list[Mark]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from bluebridge.device.buslog.reader import Event, Filter, LogError, LogReader
 from bluebridge.device.buslog.record import WORK_DEVICE_SHIFT, WORK_QPN_SHIFT, function_of
 from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.roce import PSN_MASK, BthOpcode
 from bluebridge.device.packets.carriers import frames_of
 from bluebridge.device.packets.message import PacketError
@@ -23,11 +23,10 @@ from bluebridge.host_tools.analyzer.wire_check.rules import Rule, Seen, Violatio
 
 _ETHERNET: Final = 1
 _CONGESTION: Final = 3  # ECN bits of a packet that met congestion (RFC 3168)
-_MARKS: Final = re.compile(r" marks \(.*> qpn=(0x[0-9a-f]+) psn=(0x[0-9a-f]+)")
+_MARKS: Final = "ecn"
+"""The action of a rule that marks packets as if they had met congestion."""
 _MOST_MARKS: Final = 1 << 16
 _RECORDED: Final = frozenset((Kind.WIRE, Kind.NOTE, Kind.COMMAND))
-_NO_ANSWER: Final = re.compile(r": no answer for PSN (0x[0-9a-f]+), retry ")
-_MISSING: Final = " events are missing so far"
 _DATAGRAMS: Final = (BthOpcode.UD_SEND_ONLY, BthOpcode.UD_SEND_ONLY_IMM)
 
 
@@ -58,9 +57,9 @@ class Capture:
         """Yield the packets of a file or of a log's folder; raises `LogError` and `OSError`."""
         if path.is_dir():
             for event in LogReader(path).events(Filter(kinds=frozenset((Kind.FAULT,)))):
-                found = _MARKS.search(event.data.decode(errors="replace"))
-                if found and len(self._marked) < _MOST_MARKS:
-                    self._marked.add((int(found[1], 16), int(found[2], 16)))
+                rule = event.values
+                if rule.get("action") == _MARKS and len(self._marked) < _MOST_MARKS:
+                    self._marked.add((rule["dqpn"], rule["psn"]))
             yield from self._read(self._recorded(LogReader(path)))
         else:
             with path.open("rb") as file:
@@ -74,9 +73,9 @@ class Capture:
             if event.kind is Kind.COMMAND:
                 self.causes.telling.add(function_of(event.device))
             elif event.kind is Kind.NOTE:
-                if found := _NO_ANSWER.search(event.text):
-                    self.causes.tell(function_of(event.device), int(found[1], 16), when)
-                lost += event.text.endswith(_MISSING)
+                if event.fact is Fact.NO_ANSWER:
+                    self.causes.tell(function_of(event.device), event.values["psn"], when)
+                lost += event.fact is Fact.EVENTS_LOST
             else:
                 for packet, sender in _packets(event, when, reader.meta["devices"]):
                     packet.lost, lost = lost, 0

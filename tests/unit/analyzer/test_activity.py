@@ -111,7 +111,7 @@ def test_a_work_request_has_all_its_events(tmp_path: Path) -> None:
     assert [each.kind for each in found] == [ActivityKind.WORK_REQUEST] * 3
     assert [each.title for each in found] == ["RDMA_WRITE 8 bytes, QP 0x48"] * 3
     assert [each.status for each in found] == ["OK"] * 3
-    assert found[2].notes == ["BlueFlame page 0: fetched instead"]
+    assert found[2].notes == ["BlueFlame page 0: its page is 128: fetched instead"]
     _covers(found, list(LogReader(tmp_path)))
 
 

@@ -23,6 +23,7 @@ from bluebridge.host_tools.analyzer.views import transactions as transaction_tab
 from bluebridge.host_tools.analyzer.views.traffic import Traffic
 from bluebridge.host_tools.analyzer.views.work_requests import line, tree
 from tests.models.analysis_log import CQN, EQN, PAGE, QPN, A, B, Sender
+from tests.models.facts import with_fact
 
 WORK = 1 << WORK_DEVICE_SHIFT | QPN << WORK_QPN_SHIFT
 ENTRY = bytes((0, 0, 0, 8, 0, 0, QPN, 3))
@@ -65,7 +66,9 @@ def test_transactions_of_a_send(tmp_path: Path, by: str, inline: bool, expected:
     assert found.posted_by.value.lower() == by
     assert (found.opcode, found.length, found.inline) == ("RDMA_WRITE", 8, 8 if inline else 0)
     assert (found.device, found.qpn, found.peer, found.status) == ("a", 0x48, "b", "OK")
-    assert found.notes == (["BlueFlame page 0: fetched instead"] if by == "fallback" else [])
+    assert found.notes == (
+        ["BlueFlame page 0: its page is 128: fetched instead"] if by == "fallback" else []
+    )
 
 
 def test_lines_of_an_entry_are_one_write_each(tmp_path: Path) -> None:
@@ -251,6 +254,7 @@ def test_whatever_is_in_the_log_can_be_assembled(events: list[Event]) -> None:
     """Events in any order: nothing raises, each transaction is once in a tree."""
     for number, event in enumerate(events):
         event.number = number
+        with_fact(event)
     for found in assembled(events, ["a", "b"]):
         places = [place for place, _ in found.tree()]
         assert sorted(places) == list(range(len(found.transactions)))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bluebridge.device.buslog.record import META_NAME
-from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from tests.models.analysis_log import Sender, nine_posts
 from tests.unit.analyzer.conftest import Run
 
@@ -162,7 +162,7 @@ def test_what_failed_and_what_is_no_polling(tmp_path: Path, run: Run) -> None:
     for name in ("DUMP_ETH_STATS", "INIT_PORT"):
         sender.command(name)
     sender.command("DUMP_ETH_STATS", "BAD_PARAM", reason="no port")
-    sender.told(Kind.FAULT, "dropped by rule 1")
+    sender.tell(Fact.RULE, rule=1, verb="drops", direction="out", message="frames")
     sender.log.close()
     words = tmp_path / "log", "--kind", "command,fault", "--no-polling"
     for view in (words, (tmp_path / "log", "--view", "all", "--no-polling")):

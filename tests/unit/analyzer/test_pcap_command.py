@@ -14,6 +14,7 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.record import META_NAME
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.roce import Op
 from bluebridge.host_tools.analyzer import log_command as cli
 from tests.models.capture_reader import Parsed, parse, read_file
@@ -126,7 +127,7 @@ def test_standard_output(
 
 def test_a_log_without_messages(tmp_path: Path, run: Run) -> None:
     log = FileLog(tmp_path / "log")
-    log.record(log.device("a"), Kind.NOTE, 0, 0, 5, b"hello")
+    log.tell(log.device("a"), Fact.MARK, text="hello")
     log.close()
     late = run(tmp_path / "log", "--pcap", tmp_path / "file", "--from", "1000")
     late.refused("holds no message of the fabric and no access that passes the filters")

@@ -26,6 +26,7 @@ from bluebridge.host_tools.analyzer.timeline.trace_file import TraceFile
 from bluebridge.host_tools.analyzer.timeline.tracks import MOST_LANES, Drawing, Lanes, Tracks
 from bluebridge.host_tools.analyzer.views.traffic import Traffic
 from tests.models.analysis_log import nine_posts
+from tests.models.facts import with_fact
 from tests.models.trace_reader import TraceReader
 from tests.unit.analyzer.conftest import Run
 from tests.unit.analyzer.test_analysis import EVENTS
@@ -261,7 +262,7 @@ def test_whatever_is_in_the_log_can_be_drawn(events: list[Event]) -> None:
     for number, event in enumerate(events):
         event.number, event.time = number, number / 1000
         event.address &= ADDRESSES
-        found += assembler.feed(event)
+        found += assembler.feed(with_fact(event))
     found += assembler.finish()
     pieces: list[bytes] = []
     trace = TraceFile(pieces.append)

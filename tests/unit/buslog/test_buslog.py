@@ -19,11 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bluebridge.device.buslog.reader import Event, Filter, LogError, LogReader
-from bluebridge.device.buslog.record import META_NAME, RECORD, TEXT_KINDS, segment_name
+from bluebridge.device.buslog.record import META_NAME, RECORD, segment_name
 from bluebridge.device.buslog.segments import Batch, Segments
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import VERSION, Kind, What
-from bluebridge.device.layout.events import Fact
+from bluebridge.device.layout.events import TELLING, Fact
 from bluebridge.device.layout.mlx4 import bar0, cqe, uar, wqe
 from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer.decode import decode
@@ -43,7 +43,7 @@ def _write(folder: Path) -> None:
     log.record(a, Kind.MMIO_WRITE, 2, 0x80014, 4, uar.send_doorbell(0x41).to_bytes(4, "big"))
     log.record(a, Kind.DMA_READ, 0, 0x5000, 4096, bytes(4096), What.PAYLOAD, 0x41)
     log.record(b, Kind.IRQ, 0, 3, 0, b"")
-    log.record(b, Kind.NOTE, 0, 0, 200, b"x" * 200)
+    log.tell(b, Fact.MARK, text="x" * 200)
     log.close()
 
 
@@ -53,7 +53,7 @@ def test_events_come_back_in_order(tmp_path: Path) -> None:
     assert [event.device for event in events] == ["a", "a", "b", "b"]
     assert [event.time for event in events] == sorted(event.time for event in events)
     assert (events[1].length, len(events[1].data)) == (4096, 64)
-    assert events[3].text == "x" * 200
+    assert events[3].values == {"text": "x" * 200}
     assert decode(events[0]) == "UAR[128].send qpn=0x41"
 
 
@@ -136,7 +136,7 @@ def test_a_full_disk_ends_the_log_with_one_warning(
     full = tmp_path / segment_name(1)
     full.symlink_to("/dev/full")
     for _ in range(4):
-        log.record(0, Kind.NOTE, 0, 0, 1, b"x")
+        log.tell(0, Fact.MARK, text="x")
         log.flush()
     log.close()
     full.unlink()
@@ -169,7 +169,7 @@ def test_a_disk_without_a_free_block_still_takes_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = FileLog(tmp_path)
-    log.record(0, Kind.NOTE, 0, 0, 1, b"x")
+    log.tell(0, Fact.MARK, text="x")
     log.flush()
 
     def full(path: Path, text: str) -> int:
@@ -276,7 +276,7 @@ def test_decoding_of_a_datagram() -> None:
 
 
 @given(
-    st.sampled_from(sorted(set(Kind) - TEXT_KINDS)),
+    st.sampled_from(sorted(set(Kind) - TELLING)),
     st.sampled_from(list(What)),
     st.integers(0, (1 << 64) - 1),
     st.binary(max_size=64),
@@ -387,7 +387,7 @@ def test_events_beyond_the_bound_are_counted(
 ) -> None:
     """Those that were kept come first, then the note with the number of those that were not."""
     for number in range(EVENTS):
-        log.record(0, Kind.NOTE, 0, number, LONG, bytes(LONG))
+        log.keep(0, Kind.DMA_READ, 0, number, LONG, bytes(LONG))
     disk.free.set()
     log.flush()
     log.record(0, Kind.DMA_READ, 0, EVENTS, 64, bytes(64))
@@ -397,6 +397,6 @@ def test_events_beyond_the_bound_are_counted(
     assert kept == list(range(len(kept)))
     missing = EVENTS - len(kept)
     assert 0 < missing < EVENTS
-    assert note.text == f"the disk is too slow: {missing} events are missing so far"
+    assert (note.fact, note.values) == (Fact.EVENTS_LOST, {"count": missing})
     assert last.address == EVENTS
     assert "events are missing so far" in caplog.text

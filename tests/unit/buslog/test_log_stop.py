@@ -14,6 +14,7 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.writer import EventLog, FileLog
 from bluebridge.device.fabric.faults.stage import FaultRules
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.server.control import ControlCommands, ControlSocket
 from bluebridge.host_tools import arguments, cli
@@ -278,7 +279,7 @@ def test_a_mark_of_a_guest_is_of_all_its_functions(
     for line in ("mark @a of a", "mark @b of b", "mark @c of both"):
         assert commands.execute(line) == ["ok"]
     for device in devices:
-        log.record(device, Kind.NOTE, 0, 0, 4, b"note")
+        log.tell(device, Fact.BUS_MASTER, on=1)
     log.close()
 
     def shown(*words: str) -> list[str]:
@@ -295,6 +296,6 @@ def test_a_mark_of_a_guest_is_of_all_its_functions(
             wanted = [f"of {name[0]}", "@c of both"]
             assert shown("--device", name, *options) == wanted
             found = book.page(0, 9, Query(device=name)).found
-            titles = [each.title for each in found if each.title != "note"]
+            titles = [each.title for each in found if each.mark_of is not None]
             assert titles == [f"mark: {each}" for each in wanted]
     assert shown("--device", "a", "--bar", "2") == shown("--device", "a", "--kind", "irq") == []

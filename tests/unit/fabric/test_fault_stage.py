@@ -350,12 +350,12 @@ def test_the_bus_log_says_what_became_of_each_message(tmp_path: Path) -> None:
     events: list[Event] = list(LogReader(tmp_path))
     assert all(event.kind == Kind.FAULT for event in events)
     assert [(event.device, decode(event)) for event in events] == [
-        ("a", "rule 1 drops (out): MAD CM DREQ"),
+        ("a", "rule 1 drops (out): MAD CM DREQ qpn=0x1 > qpn=0x1 psn=0x0 bytes=256"),
         ("b", "rule 2 delays (in): request SEND qpn=0x40 > qpn=0x50 psn=0x0 bytes=5"),
         ("a", "rule 3 duplicates (out): frames to 02:00:00:00:00:02 count=2 bytes=3"),
         ("b", "rule 2 delivers (in): request SEND qpn=0x40 > qpn=0x50 psn=0x0 bytes=5"),
     ]
-    assert [event.address for event in events] == [1, 2, 3, 2]
+    assert [event.values["rule"] for event in events] == [1, 2, 3, 2]
 
 
 def test_messages_wait_on_an_infiniband_subnet_too() -> None:

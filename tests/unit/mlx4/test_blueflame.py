@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.uar import (
@@ -71,9 +72,10 @@ class Sender:
         events = self.a.host.events
         return sum(e.what == What.SQ_WQE and e.kind == Kind.DMA_READ for e in events)
 
-    def reasons(self) -> list[str]:
-        """What the log says of entries that were not sent from the register."""
-        return [text for _, text, _ in self.a.host.notes if text.startswith("BlueFlame")]
+    def reasons(self) -> list[tuple[int, str]]:
+        """Pages of the entries that were fetched in place of sent from the register, and why."""
+        found = self.a.host.facts(Fact.BLUEFLAME_REFUSED)
+        return [(told["page"], told["reason"]) for told in found]
 
     def statuses(self) -> list[int]:
         """Statuses of new completions of A."""
@@ -157,7 +159,7 @@ def test_a_page_of_another_index_means_a_doorbell(page: int) -> None:
     assert (sender.statuses(), sender.fetched()) == ([0], 1)
     assert sender.arrived()
     why = f"the page of QP {sender.qa.qpn:#x} is {UAR_PAGE}"
-    assert sender.reasons() == [f"BlueFlame page {page}: {why}: fetched instead"]
+    assert sender.reasons() == [(page, why)]
 
 
 def test_every_fallback_says_why() -> None:
@@ -176,11 +178,9 @@ def test_the_first_entries_of_a_chain_are_fetched_and_the_log_says_so() -> None:
     sender.store(second)
     sender.store(first)
     assert (sender.statuses(), sender.fetched()) == ([0, 0], 2)
-    start = f"BlueFlame page {UAR_PAGE}: entry"
-    assert sender.reasons() == [
-        f"{start} 1 comes, 0 is due: fetched instead",
-        f"{start} 0 was fetched before",
-    ]
+    assert sender.reasons() == [(UAR_PAGE, "entry 1 comes, 0 is due")]
+    (known,) = sender.a.host.facts(Fact.BLUEFLAME_KNOWN)
+    assert (known["page"], known["entry"], known["qpn"]) == (UAR_PAGE, 0, sender.qa.qpn)
 
 
 def test_what_closes_a_complete_entry_sends_it() -> None:
@@ -301,7 +301,7 @@ def test_stores_that_are_not_well_formed_mean_a_doorbell(
     stray(sender, sender.entry())
     assert (sender.statuses(), sender.fetched()) == ([0], 1)
     assert sender.arrived()
-    assert sender.reasons() == [f"BlueFlame page {UAR_PAGE}: {why}: fetched instead"]
+    assert sender.reasons() == [(UAR_PAGE, why)]
     sender.store(sender.entry(b"next"))
     assert (sender.statuses(), sender.fetched()) == ([0], 1)
     assert sender.arrived(b"next")
@@ -327,10 +327,10 @@ def test_pages_of_nobody_are_harmless() -> None:
 
 def test_a_flood_of_oddities_does_not_fill_the_log() -> None:
     sender = Sender()
-    before = len(sender.a.host.notes)
+    before = len(sender.a.host.told)
     for _ in range(500):
         sender.store(bytes(64))
-    assert len(sender.a.host.notes) - before < 50
+    assert len(sender.a.host.told) - before < 50
 
 
 def test_the_rest_comes_when_it_is_asked_for() -> None:

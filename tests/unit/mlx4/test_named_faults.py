@@ -6,7 +6,7 @@ import pytest
 
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.faults.stage import FaultRules
-from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
@@ -76,8 +76,8 @@ def test_work_hangs_until_the_fault_is_cleared(pair: Pair) -> None:
     assert sends(pair, 3) == []
     assert commands.execute(f"disarm a {number}") == ["ok"]
     assert sends(pair) == [0]
-    faults = [text for kind, text, _ in pair.a.host.notes if kind is Kind.FAULT]
-    assert faults == [f"fault {number} hung-wr: QP {pair.qa.qpn:#x}"] * 3
+    wanted = {"fault": int(number), "name": "hung-wr", "what": "", "qpn": pair.qa.qpn}
+    assert pair.a.host.facts(Fact.NAMED_FAULT) == [wanted] * 3
 
 
 def test_a_completion_comes_twice_or_late(pair: Pair) -> None:

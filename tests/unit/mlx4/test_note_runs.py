@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.rdma.memory.scatter_gather import NOTED_RUNS, note_runs
 from tests.models.fake_host import FakeHost
 
@@ -23,8 +24,8 @@ def test_the_log_of_a_message_is_bounded(count: int) -> None:
     if rest:
         (last,) = host.events[NOTED_RUNS:]
         assert (last.address, last.length, last.obj) == (rest[0][0], 16 * len(rest), 7)
-        ((_, text, _),) = host.notes
-        assert f"{count} pieces of memory" in text
-        assert f"the last {len(rest)}, {last.length} bytes" in text
+        (told,) = host.facts(Fact.SCATTERED)
+        assert (told["qpn"], told["pieces"], told["rest"]) == (7, count, len(rest))
+        assert (told["bytes"], told["first"]) == (last.length, 16)
     else:
-        assert host.notes == []
+        assert host.told == []

@@ -214,21 +214,22 @@ FAILING = """
     from bluebridge.host_tools.errors import LabError
     from bluebridge.host_tools.pytest_plugin.scratch import BEGINS, mark_of
 
-    def record(log, text, kind=Kind.NOTE):
-        log.record(0, kind, 0, 0, len(text), text.encode())
+    def drop(log, rule, size):
+        values = {"verb": "drops", "direction": "out", "message": "packet", "operation": "WRITE"}
+        log.tell(0, Fact.RULE, rule=rule, bytes=size, **values)
 
     def test_bad(scratch, request):
         (scratch / "console-a.log").write_bytes(b"\x1b[2J\x07Kernel panic <&> here")
         log = FileLog(scratch / "bus")
         log.device("a")
-        record(log, "before the test")
-        record(log, "rule 9 drops (out): too early", Kind.FAULT)
+        log.tell(0, Fact.MARK, text="before the test")
+        drop(log, 9, 777)
         log.tell(0, Fact.COMMAND, name="INIT_HCA", status="BAD_PARAM")
         log.tell(0, Fact.MARK, text=mark_of(request.node.nodeid, BEGINS))
-        record(log, "in the test")
+        log.tell(0, Fact.MARK, text="in the test")
         for number in (1, 2):
-            record(log, f"rule 3 drops (out): WRITE {number}", Kind.FAULT)
-        record(log, "fault 4 cmd-error: RTR2RTS_QP", Kind.FAULT)
+            drop(log, 3, number)
+        log.tell(0, Fact.NAMED_FAULT, fault=4, name="cmd-error", what="RTR2RTS_QP")
         log.tell(0, Fact.COMMAND, name="RTR2RTS_QP", status="BAD_INPUT")
         log.tell(0, Fact.COMMAND, name="NOP", status="OK")
         log.close()
@@ -271,8 +272,8 @@ def test_sections_and_places_of_a_failed_test_are_in_junit_xml(
     assert str(page) in failure.text and str(folder) in failure.text
     faults = [value for name, value in found if name == "bluebridge_faults"]
     assert faults == [
-        "a: rule 3 drops (out): 2 times, last WRITE 2 (event 6)",
-        "a: fault 4 cmd-error: once RTR2RTS_QP (event 7)",
+        "a: 2 times, last rule 3 drops (out): packet WRITE bytes=2 (event 6)",
+        "a: once fault 4 cmd-error: RTR2RTS_QP (event 7)",
     ]
     request = places["bluebridge_failed_request"]
     assert re.fullmatch(r"a: RTR2RTS_QP.*: BAD_INPUT \(event 8, after \d+\.\d{6} s\)", request)

@@ -10,6 +10,7 @@ import pytest
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.fabric.messages import ConnectedPacket
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact, Values
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.net.roce import BTH, BthOpcode
 from bluebridge.device.packets.transport import TransportPacket
@@ -91,15 +92,16 @@ def test_marks_slow_the_sender_and_it_recovers(pair: PacketPair) -> None:
             break
     assert pair.engine(pair.a).pacer is None
     assert pair.write() <= 4 * STEP
-    notes = [text for _, text, _ in pair.a.host.notes if ": rate " in text]
-    assert "(CNP)" in notes[0] and f"rate {LINE:.1f} Mb/s" in notes[-1]
-    drawn = [mark.value for mark in paces(map(_event, notes), Tracks(TraceFile(list)))]
-    assert drawn[0] < drawn[-1] == LINE * 1e6 and len(drawn) == len(notes)
+    told = pair.a.host.facts(Fact.RATE)
+    assert told[0]["cause"] == "CNP" and told[-1]["rate"] == LINE * 1e6
+    drawn = [mark.value for mark in paces(map(_event, told), Tracks(TraceFile(list)))]
+    assert drawn[0] < drawn[-1] == LINE * 1e6 and len(drawn) == len(told)
 
 
-def _event(text: str) -> Event:
-    """The event of the log for a note of guest a."""
-    return Event(0, 0.0, "a", Kind.NOTE, 0, What.OTHER, 0, 0, len(text), text.encode())
+def _event(values: Values) -> Event:
+    """The event of the log for a rate of guest a."""
+    data = Fact.RATE.pack(values)
+    return Event(0, 0.0, "a", Kind.NOTE, Fact.RATE.value, What.OTHER, 0, 0, len(data), data)
 
 
 def test_no_time_out_runs_out_while_packets_wait(pair: PacketPair) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bluebridge.device.fabric.messages import ConnectedPacket
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.net.roce import BthOpcode, ack_timeout_us
 from bluebridge.device.packets.transport import TransportPacket
@@ -44,10 +45,9 @@ def test_retries_are_used_up_after_as_many_time_outs(factor: float) -> None:
     assert found == [CompletionStatus.TRANSPORT_RETRY_EXC_ERR]
     expected = (RETRIES + 1) * factor * ack_timeout_us(CODE) / 1e6
     assert pair.a.host.now == pytest.approx(expected, abs=0.02)
-    told = [text for _, text, _ in pair.a.host.notes if "no answer" in text]
-    assert [text.rpartition(", ")[2] for text in told] == [
-        "retry 1 of 2", "retry 2 of 2", "2 retries are used up",
-    ]  # fmt: skip
+    told = pair.a.host.facts(Fact.NO_ANSWER)
+    assert [(each["retry"], each["most"]) for each in told] == [(1, 2), (2, 2)]
+    assert [each["most"] for each in pair.a.host.facts(Fact.RETRIES_USED_UP)] == [2]
     assert pair.a.port.diagnostics.counts["sq_num_to"] == RETRIES + 1
 
 
@@ -66,8 +66,8 @@ def test_what_an_inbox_has_no_room_for_is_in_the_log() -> None:
         packet = TransportPacket(BthOpcode.RC_WRITE_MIDDLE, psn, bytes(1024))
         pair.a.port.send_packet(ConnectedPacket(qp.route, pair.qb.qpn, packet, qp.qpn))
     assert pair.wires[1].overrun > 100
-    told = [text for _, text, _ in pair.b.host.notes if "dropped a packet" in text]
-    assert told[0].startswith("port 1: ") and 99 <= len(told) < pair.wires[1].overrun
+    told = pair.b.host.facts(Fact.PACKET_LOST)
+    assert told[0]["port"] == 1 and 99 <= len(told) < pair.wires[1].overrun
 
 
 def test_requests_behind_a_read_take_bounded_room() -> None:

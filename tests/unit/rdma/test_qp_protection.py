@@ -7,6 +7,7 @@ from struct import pack
 import pytest
 
 from bluebridge.device.fabric.messages import Request, Response, Route
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.commands import SetPort
 from bluebridge.device.layout.mlx4.contexts import ROCE_MODE_V2, QpState, ServiceType
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
@@ -158,8 +159,8 @@ def test_request_of_a_third_node_moves_nothing(service: int) -> None:
     assert pair.b.host.peek(target, 64) == RAMP
     assert pair.b.completions(pair.qb) == []
     assert pair.b.state(pair.qb) == QpState.RTS
-    told = [text for _, text, _ in pair.b.host.notes if "not its peer" in text]
-    assert "02:00:00:00:0a:03" in told[0]
+    told = pair.b.host.facts(Fact.FOREIGN_MESSAGE)[0]
+    assert (told["mac"], told["reason"]) == ("02:00:00:00:0a:03", "not its peer")
     if service == ServiceType.RC:
         assert third.statuses(evil)[0] == CompletionStatus.TRANSPORT_RETRY_EXC_ERR
     # the connection goes on where it was
@@ -217,8 +218,7 @@ def test_a_flood_of_strangers_does_not_fill_the_log() -> None:
     route = Route(third.mac, pair.b.mac, third.gid, pair.b.gid)
     for _ in range(1000):
         pair.fabric.send(third.port, Request(Op.WRITE, route, 1, pair.qb.qpn, 100, 1, 0))
-    told = sum("not its peer" in text for _, text, _ in pair.b.host.notes)
-    assert 1 < told < 110
+    assert 1 < len(pair.b.host.facts(Fact.FOREIGN_MESSAGE)) < 110
 
 
 @pytest.mark.parametrize("network", [ProPair, PacketPair], ids=["messages", "packets"])
@@ -239,8 +239,8 @@ def test_a_peer_of_the_other_version_of_roce_is_not_reached(
     pair.run(0.5)
     assert pair.a.statuses(qa) == [CompletionStatus.TRANSPORT_RETRY_EXC_ERR]
     assert pair.b.host.peek(target, 5) == bytes(5)
-    told = f"RoCE v{version}, not v{3 - version}"
-    assert any(told in text for _, text, _ in pair.b.host.notes)
+    told = pair.b.host.facts(Fact.FOREIGN_MESSAGE)[0]
+    assert told["reason"] == f"RoCE v{version}, not v{3 - version}"
 
 
 def test_a_message_for_another_gid_of_the_port_is_not_the_connections() -> None:

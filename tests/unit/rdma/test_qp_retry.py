@@ -8,6 +8,7 @@ import pytest
 
 from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.messages import Message, Request, Response
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.commands import OptPar as Par
 from bluebridge.device.layout.mlx4.contexts import QPC, QpState
@@ -18,9 +19,9 @@ from bluebridge.device.rdma.connected.retry import BATCH
 from tests.models.rdma_node import Pair, SendOpcode, data, inline, remote
 
 
-def notes(pair: Pair, word: str) -> int:
-    """How many remarks of A's device contain `word`."""
-    return sum(word in text for _, text, _ in pair.a.host.notes)
+def times(pair: Pair, fact: Fact) -> int:
+    """How often A's device told a fact."""
+    return len(pair.a.host.facts(fact))
 
 
 def test_receiver_not_ready_is_asked_again() -> None:
@@ -35,7 +36,7 @@ def test_receiver_not_ready_is_asked_again() -> None:
     assert pair.sent() == [0, 0]
     assert pair.b.host.peek(target, 5) == b"first"
     assert pair.b.host.peek(target + 16, 6) == b"second"
-    assert notes(pair, "RNR NAK")
+    assert times(pair, Fact.NOT_READY)
 
 
 @pytest.mark.parametrize(("code", "retries", "seconds"), [(12, 3, 0.05), (0, 1, 0.8)])
@@ -44,7 +45,7 @@ def test_receiver_retries_are_counted(code: int, retries: int, seconds: float) -
     pair.post_send(SendOpcode.SEND, inline(b"x"))
     pair.run(seconds)
     assert pair.sent() == [CompletionStatus.RNR_RETRY_EXC_ERR]
-    assert notes(pair, "RNR NAK") == retries
+    assert times(pair, Fact.NOT_READY) == retries
     assert pair.a.state(pair.qa) == QpState.ERR
     assert pair.b.state(pair.qb) == QpState.RTS
 
@@ -65,7 +66,7 @@ def test_timer_code_zero_is_offered_every_millisecond() -> None:
     target, rkey = pair.b.memory(4096)
     pair.post_send(SendOpcode.SEND, inline(b"soon"))
     pair.run(0.1)
-    assert notes(pair, "RNR NAK") == 1  # one 655 ms retry, however often it is offered
+    assert times(pair, Fact.NOT_READY) == 1  # one 655 ms retry, however often it is offered
     pair.post_recv([(rkey, target, 16)])
     pair.run(0.003)
     assert pair.sent() == [0]
@@ -105,7 +106,7 @@ def test_silence_uses_up_the_retries(gone: str) -> None:
         CompletionStatus.TRANSPORT_RETRY_EXC_ERR,
         CompletionStatus.WR_FLUSH_ERR,
     ]
-    assert notes(pair, "no answer") == 2
+    assert times(pair, Fact.NO_ANSWER) == 2
 
 
 def test_a_peer_that_comes_late_is_reached() -> None:
@@ -246,7 +247,7 @@ def test_sequence_error_sends_again_what_is_pending() -> None:
     assert pair.sent() == []
     pair.run(0.01)
     assert pair.sent() == [0, 0]
-    assert notes(pair, "sequence error") == 1
+    assert times(pair, Fact.SEQUENCE_ERROR) == 1
 
 
 def test_an_answer_gives_all_retries_back() -> None:
@@ -258,7 +259,7 @@ def test_an_answer_gives_all_retries_back() -> None:
         pair.b.command(Opcode.INIT_PORT, modifier=1)
         pair.run(0.1)
         assert pair.sent() == [0]
-    assert notes(pair, "retry 1 of 2") == 6
+    assert [told["retry"] for told in pair.a.host.facts(Fact.NO_ANSWER)] == [1] * 6
 
 
 def test_what_is_sent_again_goes_once_in_order_and_without_a_gap() -> None:
@@ -280,7 +281,7 @@ def test_what_is_sent_again_goes_once_in_order_and_without_a_gap() -> None:
     pair.run(0.1)
     assert sent == list(range(100, 100 + count))
     assert pair.sent() == [0] * count
-    assert notes(pair, "sequence error") == 0
+    assert times(pair, Fact.SEQUENCE_ERROR) == 0
 
 
 def test_nothing_is_sent_again_behind_a_request_whose_memory_is_gone() -> None:
@@ -314,7 +315,7 @@ def test_requests_that_wait_do_not_overtake_what_is_sent_again() -> None:
     pair.b.command(Opcode.INIT_PORT, modifier=1)
     pair.run(0.1)
     assert pair.sent() == [0, 0, 0]
-    assert notes(pair, "sequence error") == 0
+    assert times(pair, Fact.SEQUENCE_ERROR) == 0
 
 
 def test_error_flushes_everything_posted_before_and_after() -> None:

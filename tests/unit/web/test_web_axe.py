@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
-from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.web.app import STATIC
 from bluebridge.host_tools.web.lab import Lab
@@ -33,7 +33,7 @@ def _log(folder: Path) -> Sender:
     make_rings(sender)
     for _ in range(9):
         sender.post()
-    sender.told(Kind.FAULT, "drop: rule 1")
+    sender.tell(Fact.RULE, rule=1, verb="drops", direction="out", message="frames")
     sender.command("MAP_FA", "BAD_PARAM")
     for _ in range(5):
         sender.command("DUMP_ETH_STATS")

@@ -158,7 +158,7 @@ def test_what_went_wrong_stands_on_the_axis(chromium: Browser, tmp_path: Path) -
     """A click on a drop goes to its event."""
     sender = written(tmp_path / "log", 1)
     time.sleep(0.1)  # in which nothing happens: a gap on the axis, however quick the machine is
-    sender.log.record(A, Kind.FAULT, 0, 0, 12, b"drop: rule 1")
+    sender.tell(Fact.RULE, rule=1, verb="drops", direction="out", message="frames")
     sender.post(8)
     sender.log.close()
     number = next(e.number for e in LogReader(tmp_path / "log") if e.kind is Kind.FAULT)
@@ -508,10 +508,10 @@ def test_names_and_texts_of_a_log_are_text(chromium: Browser, tmp_path: Path) ->
     sender = Sender(tmp_path / "log")
     sender.log.device(name)
     sender.post(8)
-    text = f"node description {name}".encode()
+    text = f"node description {name}"
     for device in (A, 2):
         sender.host()
-        sender.log.record(device, Kind.NOTE, 0, 0, len(text), text)
+        sender.log.tell(device, Fact.INTERNAL_ERROR, reason=text)
         sender.log.tell(device, Fact.COMMAND, name="RST2INIT_QP", in_mod=0x49, status="OK")
     sender.tell(Fact.MARK, text=f"{name}<b>bold</b>")
     sender.log.close()

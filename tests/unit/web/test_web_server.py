@@ -17,9 +17,11 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.host_tools import cli
-from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
+from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind, activities
 from bluebridge.host_tools.analyzer.activity.routine import routine
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 from bluebridge.host_tools.web import book as book_module
@@ -391,8 +393,6 @@ def test_each_step_of_a_work_request_is_told(tmp_path: Path) -> None:
         (ActivityKind.COMMAND, "DUMP_ETH_STATS in_mod=0x1", "BAD_PARAM", ""),
         (ActivityKind.COMMAND, "RTR2RTS_QP in_mod=0x48", "OK", ""),
         (ActivityKind.CONFIG, "config, 3 reads", "", "config access"),
-        (ActivityKind.NOTE, "queue 0x5: 9 pieces of memory; the next", "", "pieces of memory"),
-        (ActivityKind.NOTE, "mark: half way", "", ""),
         (ActivityKind.RESET, "device reset", "", ""),
     ],
 )
@@ -400,6 +400,15 @@ def test_routine_is_what_an_idle_driver_does(
     kind: ActivityKind, title: str, status: str, word: str
 ) -> None:
     assert routine(Activity(0, kind, "a", title, 0.0, 0.0, status)) == word
+
+
+def test_how_memory_is_scattered_is_routine_and_a_mark_is_not(tmp_path: Path) -> None:
+    log = FileLog(tmp_path)
+    device = log.device("a")
+    log.tell(device, Fact.MARK, text="half way")
+    log.tell(device, Fact.SCATTERED_RING, queue=5, pieces=9, rest=1, bytes=64, first=8)
+    log.close()
+    assert [routine(each) for each in activities(tmp_path)] == ["", "pieces of memory"]
 
 
 def test_each_step_names_the_entry_of_its_queue(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import pytest
 
 from bluebridge.device.buslog.record import INDEX_EVERY
-from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.host_tools.web import book as book_of_a_log
 from bluebridge.host_tools.web import word_gatherer, words
 from bluebridge.host_tools.web.book import Book, Query
@@ -70,7 +70,7 @@ def log(small_parts: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for place in range((PARTS * SMALL + 3000) // EVENTS_OF_A_POST):
         sender.post(announced=place == SMALL // EVENTS_OF_A_POST)
         if place == NOTE_AT // EVENTS_OF_A_POST:
-            sender.told(Kind.NOTE, "Only HERE")
+            sender.tell(Fact.MARK, text="Only HERE")
     sender.log.close()
     return _gathered(folder)
 
