@@ -18,7 +18,7 @@ _CHOICES = re.compile(
 _VALUE = re.compile(r"argument (?P<name>[^:]+): invalid (?:_*)(?P<kind>\w+) value: '(?P<word>.*)'")
 _KINDS = {
     "int": "a whole number", "number": "a whole number", "count": "a whole number",
-    "positive": "a whole number", "parse_mtu": "a number of bytes", "float": "a number",
+    "positive": "a whole number", "float": "a number",
     "seconds": "a number of seconds", "port": "a TCP port",
 }  # fmt: skip
 

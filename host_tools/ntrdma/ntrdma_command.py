@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import socket
 import subprocess
 import sys
 import time
 from contextlib import closing
-from dataclasses import asdict, replace
 from pathlib import Path
 
 from bluebridge.device.buslog.reader import LogError
-from bluebridge.device.layout.ntb.models import BY_NAME, GEN4
+from bluebridge.device.layout.ntb.models import GEN4
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.guest.perf.sides import TESTS
 from bluebridge.guest.protocols.ntrdma import back_ends
@@ -28,7 +26,6 @@ from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
-from bluebridge.host_tools.ntrdma import network
 from bluebridge.host_tools.ntrdma.network import ADDRESSES, interfaces
 from bluebridge.host_tools.ntrdma.ntrdma_options import REGISTERED
 from bluebridge.host_tools.programs import perftest
@@ -171,18 +168,6 @@ def _between_processes(options: argparse.Namespace) -> str:
     return client.stdout.strip()
 
 
-def _ethernet(options: argparse.Namespace) -> None:
-    """Without a bus log unless a folder is given: it takes time from both ways."""
-    config = replace(_config(options), bus_log=options.log is not None)
-    model = BY_NAME[options.model]
-    plan = network.Plan(model, options.backend, options.mtu, options.seconds, options.rounds)
-    progress = Reporter(quiet=options.quiet)
-    with Pair(config, progress) as pair:
-        rows = network.compare(pair, plan, progress)
-    found = json.dumps([asdict(row) for row in rows])
-    _say(found if options.json else network.table(rows))
-
-
 def _demo(options: argparse.Namespace) -> None:
     request = krping.KrpingRequest.parse(f"server,{KRPING}", f"client,{KRPING}", options.backend)
     with Pair(_config(options), Reporter(quiet=options.quiet)) as pair:
@@ -227,4 +212,4 @@ def _say(text: str) -> None:
     print(printable_lines(text), flush=True)
 
 
-_ACTIONS = {"demo": _demo, "perf": _perf, "ethernet": _ethernet}
+_ACTIONS = {"demo": _demo, "perf": _perf}

@@ -8,9 +8,7 @@ from pathlib import Path
 from bluebridge.device.layout.ntb.models import BY_NAME, DEFAULT
 from bluebridge.guest.perf.sides import TESTS, positive
 from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS
-from bluebridge.guest.protocols.ntrdma.interface import parse_mtu
 from bluebridge.host_tools.lab.ntrdma import TCP
-from bluebridge.host_tools.ntrdma.network import MTUS, SECONDS
 
 BACK_ENDS = (*BRIDGE_BACK_ENDS, TCP)
 WINDOWS = ALL, REGISTERED = "all", "registered"
@@ -43,48 +41,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     perf.add_argument("--count", type=positive, default=100, help="messages of a test")
     perf.add_argument("--json", action="store_true", help="one JSON object, and nothing else")
-    ethernet = actions.add_parser(
-        "ethernet",
-        help="compare the network interfaces of NTRDMA with the kernel's over the same bridge",
-        description="Boot a pair, make a network interface over NTRDMA in each guest and measure "
-        "ping and iperf3; then give the bridge to the kernel and measure its ntb_netdev, which "
-        "copies in the same way.",
+    perf.add_argument(
+        "--window",
+        choices=WINDOWS,
+        default=ALL,
+        help=f"what of a guest's memory its peer reaches (default {ALL})",
     )
-    ethernet.add_argument(
-        "--seconds", type=positive, default=SECONDS, help=f"of each iperf3 (default {SECONDS})"
-    )
-    ethernet.add_argument(
-        "--rounds", type=positive, default=1, help="medians of so many (default 1)"
-    )
-    ethernet.add_argument(
-        "--mtu",
-        type=parse_mtu,
-        nargs="+",
-        default=list(MTUS),
-        help=f"default {' '.join(map(str, MTUS))}",
-    )
-    ethernet.add_argument("--json", action="store_true", help="one JSON list, and nothing else")
     perf.add_argument(
         "--no-guests", action="store_true", help="between two processes; with the back end tcp"
     )
-    for each, back_ends in (
-        (demo, BACK_ENDS),
-        (perf, BACK_ENDS),
-        (ethernet, BRIDGE_BACK_ENDS),
-    ):
+    for each in (demo, perf):
         each.add_argument(
             "--backend",
-            choices=back_ends,
+            choices=BACK_ENDS,
             default=BACK_END,
             help=f"how the peer's memory is stored into (default {BACK_END})",
         )
-        if each is not demo:
-            each.add_argument(
-                "--window",
-                choices=WINDOWS,
-                default=ALL,
-                help=f"what of a guest's memory its peer reaches (default {ALL})",
-            )
         each.add_argument(
             "--model",
             choices=MODELS,

@@ -1,4 +1,4 @@
-"""A shell line that runs in a guest beside others: what it prints, how it ends."""
+"""A program that runs in a guest beside others: what it prints, how it ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import re
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
@@ -43,11 +43,15 @@ class Ended:
 class Running:
     """A program in a guest, which is made to end with the block if not before."""
 
-    def __init__(self, guest: Vm, line: str, limit: float | None = None) -> None:
-        """Start a shell line; the guest kills it after `limit` seconds. Raises `LabError`."""
-        self.line = line
+    def __init__(self, guest: Vm, line: str | Sequence[str], limit: float | None = None) -> None:
+        """Start a shell line, or a list of words; the guest kills it after `limit` seconds.
+
+        A signal ends a shell, too, whose status then says nothing of the program: who stops one and
+        asks whether it succeeded gives a list. Raises `LabError`.
+        """
         self._guest = guest
         self._command = guest.agent.start(line, limit)
+        self.line = self._command.spelling
         self._said = {"stdout": bytearray(), "stderr": bytearray()}
         self._done: Completed | None = None
         self._trouble: LabError | None = None

@@ -1,9 +1,8 @@
-"""`bluebridge rtrs`: its options, and a module for each action, which is imported when it runs."""
+"""`bluebridge rtrs`: its options; the demonstration is imported when it runs."""
 
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
 from pathlib import Path
 
 from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS
@@ -13,8 +12,6 @@ from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab.config import KERNEL
 from bluebridge.host_tools.rtrs.session import Cut
 
-PERIOD = 20.0
-MINUTES = 5.0
 DEMO_SECONDS = 45.0
 _CUTS = tuple(kind.value for kind in Cut)
 
@@ -23,7 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     _add_demo(actions.add_parser("demo", help="a mapped device whose path is cut and restored"))
-    _add_matrix(actions.add_parser("matrix", help="kernel and Python as client and as server"))
 
 
 def _add_demo(parser: argparse.ArgumentParser) -> None:
@@ -42,36 +38,11 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=float, default=DEMO_SECONDS, help=f"of fio (default {DEMO_SECONDS:g})"
     )
-    _add_common(parser)
+    add_common(parser)
 
 
-def _add_matrix(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "fio randrw with crc32c verification over each pairing of client and server, one of two "
-        "paths cut and restored all the while; a table of what happened. Exit status 0 if every "
-        "pairing ran without an error."
-    )
-    parser.add_argument(
-        "--minutes", type=float, default=MINUTES, help=f"of each pairing (default {MINUTES:g})"
-    )
-    parser.add_argument(
-        "--sides",
-        type=sides,
-        action="append",
-        metavar="CLIENT:SERVER",
-        help="only this pairing; may be given several times (default all four)",
-    )
-    parser.add_argument(
-        "--period",
-        type=float,
-        default=PERIOD,
-        metavar="SECONDS",
-        help=f"from one cut to the next, half of it cut (default {PERIOD:g})",
-    )
-    _add_common(parser)
-
-
-def _add_common(parser: argparse.ArgumentParser) -> None:
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Declare what says over which paths a device is mapped, and how they are cut."""
     parser.add_argument(
         "--cut",
         choices=_CUTS,
@@ -106,9 +77,10 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the action of the command line; return its exit status. Raises `LabError`."""
     if options.provider == NTRDMA:
-        pairings = options.sides if options.action == "matrix" else [options.sides]
-        if any(KERNEL in sides for sides in pairings or () if sides):
+        if KERNEL in (options.sides or ()):
             raise UsageError("the kernel's RTRS does not know NTRDMA", "use --sides python")
         if options.hcas > 1:
             raise UsageError("--hcas is about paths over HCAs", "leave it out")
-    return int(import_module(f"bluebridge.host_tools.rtrs.{options.action}").main(options))
+    from bluebridge.host_tools.rtrs import demo  # here, since the parser needs this module
+
+    return demo.main(options)

@@ -16,6 +16,7 @@ from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from bluebridge.host_tools.rtrs.fio import Verification
 from bluebridge.host_tools.rtrs.session import mapped
+from tests.campaigns import rtrs_matrix
 from tests.campaigns.survival.__main__ import survive
 from tests.models.lab_tool import Tool
 from tests.vm.conftest import BOOT_SECONDS
@@ -95,20 +96,19 @@ def test_a_file_system_on_a_disk_over_the_bridge(lab: Lab) -> None:
 
 
 @pytest.mark.long
-def test_a_short_row_of_the_matrix(tool: Callable[..., Tool]) -> None:
+def test_a_short_row_of_the_matrix(capsys: pytest.CaptureFixture[str]) -> None:
     """A path over the bridge and one over an HCA, cut in turn.
 
     A cut of 5 s is shorter than the HCA's retries, so only the order to disconnect ends a path.
     """
     words = "--provider", "ntrdma", "--minutes", "0.5", "--period", "10", "--quiet"
-    bluebridge = tool("rtrs", "matrix", *words)
-    status, output = bluebridge.finish()
-    assert status == 0, bluebridge.errors + output
+    status = rtrs_matrix.main(words)
+    output = capsys.readouterr().out
+    assert status == 0, output
     cells = [cell.strip() for cell in output.splitlines()[-1].strip("|").split("|")]
     assert cells[:2] == ["python, ntrdma ntb+dma"] * 2
     assert cells[5:7] == ["0", "0"] and int(cells[3]) >= 2, cells
     assert int(cells[4]) > 0 and int(cells[8]) > 0, cells
-    bluebridge.assert_nothing_left()
 
 
 @pytest.mark.parametrize("times", [3, pytest.param(8, marks=pytest.mark.long)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import partial
 from itertools import product
 
@@ -20,27 +19,12 @@ from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.ntrdma.network import ADDRESSES, interfaces
 from bluebridge.host_tools.programs.perftest import transfer
 from bluebridge.host_tools.pytest_plugin.lab import Lab
-from tests.models.lab_tool import Tool
 from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
 
 A, B = ADDRESSES
 KRPING = "python3 -m bluebridge.guest.protocols.krping --provider ntrdma --ethernet --json"
-
-
-@pytest.mark.long
-def test_the_comparison_with_the_kernels(tool: Callable[..., Tool]) -> None:
-    """Both ways over the bridge of one pair, whose devices change hands."""
-    words = "--seconds", "1", "--mtu", "65510", "--json", "--quiet"
-    bluebridge = tool("ntrdma", "ethernet", *words)
-    status, output = bluebridge.finish()
-    assert status == 0, bluebridge.errors
-    rows = json.loads(output.splitlines()[-1])
-    assert [row["way"] for row in rows] == ["NTRDMA, ntb+dma", "ntb_netdev use_dma=1"]
-    assert all(row["ping_us"] > 0 and row["to_a"] > 0 and row["to_b"] > 0 for row in rows)
-    assert rows[0]["frames_per_burst"] >= 1
-    bluebridge.assert_nothing_left()
 
 
 @pytest.mark.parametrize("back_end", ["ntb+dma", pytest.param("ntb+cpu", marks=pytest.mark.long)])

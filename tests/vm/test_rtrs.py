@@ -7,7 +7,7 @@ besides: a device that the server closed, a server that starts anew.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -20,7 +20,7 @@ from bluebridge.host_tools.pytest_plugin.lab import Lab
 from bluebridge.host_tools.rtrs.fio import Verification
 from bluebridge.host_tools.rtrs.session import SESSION, Cut, Cutter, interrupt, mapped
 from bluebridge.host_tools.rtrs.sides import CLIENT_ROOT, DISK, MAP, routes
-from tests.models.lab_tool import Tool
+from tests.campaigns import rtrs_matrix
 from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
@@ -152,11 +152,11 @@ def test_two_hcas_in_each_guest(lab: Lab) -> None:
         pytest.param(("kernel:kernel", "python:python"), marks=pytest.mark.long),
     ],
 )
-def test_a_short_matrix(tool: Callable[..., Tool], pairings: tuple[str, ...]) -> None:
+def test_a_short_matrix(pairings: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     words = [word for each in pairings for word in ("--sides", each)]
-    bluebridge = tool("rtrs", "matrix", "--minutes", "0.25", "--period", "15", *words, "--quiet")
-    status, output = bluebridge.finish()
-    assert status == 0, bluebridge.errors + output
+    status = rtrs_matrix.main(["--minutes", "0.25", "--period", "15", *words, "--quiet"])
+    output = capsys.readouterr().out
+    assert status == 0, output
     rows = [line for line in output.splitlines() if re.match(r"\| (kernel|python) ", line)]
     assert len(rows) == len(pairings)
     for row in rows:
@@ -164,4 +164,3 @@ def test_a_short_matrix(tool: Callable[..., Tool], pairings: tuple[str, ...]) ->
         # Whether the path is given up before its link is back depends on how busy the machine is.
         assert (cells[3], cells[5:7]) == ("1", ["0", "0"]), row
         assert int(cells[8]) >= int(cells[4]), row
-    bluebridge.assert_nothing_left()

@@ -15,7 +15,6 @@ USAGE, FAILED, RUN_FAILED = 2, 1, 125
 """Statuses: of a wrong command line, of what cannot be done, of `run` that reached no command."""
 SERVER = "server,addr=192.168.69.127,port=9999"
 CLIENT = "client,addr=192.168.69.127,port=9999,count=3"
-MIXED = "--sides python --sides python:kernel"
 ANYWHERE = "server,addr=0.0.0.0,port=9999"
 
 BAD = [
@@ -163,17 +162,12 @@ BAD = [
     ("ntrdma perf ud_lat", USAGE, "no such test: ud_lat"),
     ("ntrdma perf --count 0", USAGE, "is less than 1"),
     ("ntrdma perf --size 0", USAGE, "is less than 1"),
-    ("ntrdma ethernet --rounds 0", USAGE, "is less than 1"),
-    ("ntrdma ethernet --mtu 1500 67", USAGE, "is not from 68 to 65521"),
-    ("ntrdma ethernet --mtu 65522", USAGE, "is not from 68 to 65521"),
     ("ntrdma perf --no-guests --backend ntb+cpu", USAGE, "a bridge stands between guests"),
     ("ntrdma perf --backend tcp --window registered", USAGE, "over TCP"),
-    ("ntrdma ethernet --model intel-gen1 --window registered", USAGE, "multiples of their size"),
+    ("ntrdma perf --model intel-gen1 --window registered", USAGE, "multiples of their size"),
     ("rtrs demo --sides kernel --provider ntrdma", USAGE, "use --sides python"),
     ("rtrs demo --hcas 2 --provider ntrdma", USAGE, "leave it out"),
-    (f"rtrs matrix {MIXED} --provider ntrdma", USAGE, "use --sides python"),
     ("ntrdma perf --size 22x", USAGE, "'22x' is not a whole number"),
-    ("ntrdma ethernet --mtu 22x", USAGE, "'22x' is not a number of bytes"),
     ("web --port 22x", USAGE, "'22x' is not a TCP port"),
     ("web --event 22x", USAGE, "'22x' is not a whole number"),
     ("log .", USAGE, "no bus log"),

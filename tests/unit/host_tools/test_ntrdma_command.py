@@ -9,8 +9,7 @@ import pytest
 from bluebridge.host_tools import arguments
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.krping.krping_command import KrpingRequest
-from bluebridge.host_tools.ntrdma import network
-from bluebridge.host_tools.ntrdma.network import Interfaces, Measured
+from bluebridge.host_tools.ntrdma.network import Interfaces
 from bluebridge.host_tools.ntrdma.ntrdma_command import main
 
 
@@ -36,21 +35,6 @@ def test_krping_names_its_provider() -> None:
     places = [f"--backend {role}:10.9.0.1:" for role in "sc"]
     assert places[0] in over_tcp.command(server=True)
     assert places[1] in over_tcp.command(server=False)
-
-
-def test_ways_over_the_bridge_as_a_table() -> None:
-    """Medians of the rounds, columns under their heads."""
-    rows = [
-        Measured("NTRDMA, ntb+dma", 65510, 1234.4, 900.0, 90.0, 80.0, 9.52),
-        Measured("ntb_netdev use_dma=1", 1500, 700.0, 600.0, 2.25, 3.0),
-    ]
-    lines = network.table(rows).splitlines()
-    assert lines[1].split() == [
-        *("NTRDMA,", "ntb+dma", "65510", "1234", "us", "900", "us"),
-        *("90.0", "MiB/s", "80.0", "MiB/s", "9.5"),
-    ]
-    assert lines[2].endswith("3.0 MiB/s")
-    assert lines[0].index("MTU") + 3 == lines[1].index("65510") + 5 == lines[2].index("1500") + 4
 
 
 def test_counters_of_the_program() -> None:

@@ -16,11 +16,11 @@ from bluebridge.host_tools.commands.up_options import sides
 from bluebridge.host_tools.keeper.record import Plan
 from bluebridge.host_tools.lab import root_ports
 from bluebridge.host_tools.lab.config import LabConfig
-from bluebridge.host_tools.rtrs import matrix
 from bluebridge.host_tools.rtrs.fio import Found, found_in
-from bluebridge.host_tools.rtrs.matrix import Outcome
 from bluebridge.host_tools.rtrs.session import Cut, Cutter, ntrdma_config
 from bluebridge.host_tools.rtrs.sides import parse, routes
+from tests.campaigns import rtrs_matrix as matrix
+from tests.campaigns.rtrs_matrix import Outcome
 
 
 def test_one_side_is_for_both_guests() -> None:

@@ -1,15 +1,22 @@
-"""`bluebridge rtrs matrix`: tries kernel and Python as client and as server, under cuts."""
+"""`python -m tests.campaigns.rtrs_matrix`: kernel and Python as client and as server, under cuts.
+
+fio verifies what it writes over each pairing, while one of two paths is cut and restored all the
+time. A table says what happened; exit status 0 if every pairing ran without an error.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from bluebridge.guest.providers import HCA
+from bluebridge.guest.providers import HCA, NTRDMA
+from bluebridge.host_tools.commands.up_options import sides
 from bluebridge.host_tools.errors import LabError, Progress, Reporter
 from bluebridge.host_tools.rtrs.fio import Found, Verification
+from bluebridge.host_tools.rtrs.rtrs_command import add_common
 from bluebridge.host_tools.rtrs.session import Cut, Cutter, Mapped, interrupt, session
 
 PAIRINGS = (("kernel", "kernel"), ("python", "kernel"), ("kernel", "python"), ("python", "python"))
@@ -19,33 +26,37 @@ HEADER = (
 )
 
 
-def main(options: argparse.Namespace) -> int:
-    """Run the pairings and print the table; 0 if all ran without an error."""
+def main(words: Sequence[str]) -> int:
+    """Run the pairings of a command line and print the table; 0 if all ran without an error."""
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.rtrs_matrix")
+    parser.add_argument("--minutes", type=float, default=5, help="of each pairing (default 5)")
+    parser.add_argument(
+        "--sides", type=sides, action="append", metavar="CLIENT:SERVER", help="only this pairing"
+    )
+    parser.add_argument(
+        "--period", type=float, default=20, help="seconds between cuts, half of it cut (default 20)"
+    )
+    add_common(parser)
+    options = parser.parse_args(words)
     progress = Reporter(quiet=options.quiet)
     rows: list[str] = []
     right = True
-    for sides in options.sides or (PAIRINGS if options.provider == HCA else PAIRINGS[-1:]):
-        progress(f"client {sides[0]}, server {sides[1]}: {options.minutes:g} min")
-        log = options.log / "-".join(sides) if options.log else None
+    for pairing in options.sides or PAIRINGS[-1 if options.provider == NTRDMA else 0 :]:
+        progress(f"client {pairing[0]}, server {pairing[1]}: {options.minutes:g} min")
+        log = options.log / "-".join(pairing) if options.log else None
+        named = _named(pairing, options)
         try:
-            outcome = one(sides, options, log, progress)
+            with session(pairing, options, log, progress) as mapped:
+                how, seconds = Cut(options.cut), options.minutes * 60
+                outcome = run(mapped, seconds, options.period, how, progress)
         except LabError as error:
-            cells = (*_named(sides, options), f"failed: {error.what}")
-            rows.append(f"| {' | '.join(cells)} |{' |' * 8}")
+            rows.append(f"| {' | '.join((*named, f'failed: {error.what}'))} |{' |' * 8}")
             right = False
             continue
-        rows.append(row(_named(sides, options), outcome))
+        rows.append(row(named, outcome))
         right = right and outcome.found.ok
     print("\n".join([HEADER, *rows]))
     return 0 if right else 1
-
-
-def one(
-    sides: tuple[str, str], options: argparse.Namespace, log: Path | None, progress: Progress
-) -> Outcome:
-    """Run one pairing on a pair of its own. Raises `LabError`."""
-    with session(sides, options, log, progress) as mapped:
-        return run(mapped, options.minutes * 60, options.period, Cut(options.cut), progress)
 
 
 def row(sides: tuple[str, str], outcome: Outcome) -> str:
@@ -144,3 +155,7 @@ def _all_connected(mapped: Mapped, deadline: float) -> bool:
             return False
         time.sleep(_LOOK_SECONDS)
     return True
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
