@@ -22,11 +22,11 @@ from bluebridge.host_tools.analyzer.activity.assembler import activities
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.pcap.export import export
 from bluebridge.host_tools.analyzer.pcap.pcapng import PcapngWriter
-from bluebridge.host_tools.analyzer.pcap.tlp_reader import read_transactions
 from bluebridge.host_tools.commands import check
 from bluebridge.host_tools.errors import UsageError
 from tests.fuzz.steps import BytesLeft
 from tests.models import capture_traffic
+from tests.models.tlp_reader import read_transactions
 from tests.world.packets import MTU, READABLE, Link, Weather, request_of
 
 MOST_MEMORY = 64 << 20

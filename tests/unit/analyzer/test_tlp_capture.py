@@ -17,10 +17,10 @@ from bluebridge.host_tools.analyzer.analysis.classify import transactions
 from bluebridge.host_tools.analyzer.pcap.export import export
 from bluebridge.host_tools.analyzer.pcap.pcapng import PcapngWriter, packets
 from bluebridge.host_tools.analyzer.pcap.tlp_packets import PURPOSES, BarBases, BusPackets
-from bluebridge.host_tools.analyzer.pcap.tlp_reader import TlpPacket, read_transactions, tlp_packets
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 from bluebridge.host_tools.cli import main
 from tests.models import bus_traffic, capture_traffic
+from tests.models.tlp_reader import TlpPacket, read_transactions, tlp_packets
 from tests.unit.analyzer.conftest import Run
 
 

@@ -23,9 +23,9 @@ from bluebridge.host_tools.analyzer.analysis.classify import transactions
 from bluebridge.host_tools.analyzer.pcap.export import DISSECTOR_FILE, export, write_dissector
 from bluebridge.host_tools.analyzer.pcap.pcapng import PcapngWriter, packets
 from bluebridge.host_tools.analyzer.pcap.tlp_packets import PURPOSES
-from bluebridge.host_tools.analyzer.pcap.tlp_reader import read_transactions
 from bluebridge.host_tools.analyzer.transaction import Role, Tlp
 from tests.models import bus_traffic, capture_traffic
+from tests.models.tlp_reader import read_transactions
 from tests.tshark import tshark
 
 HOUSE = Path(__file__).parents[3]
