@@ -69,19 +69,22 @@ ntrdma-tcp: .venv/.installed
 	$(BIN)/python -m pytest tests/unit/ntrdma/tcp -n $(WORKERS)
 
 # The long lists: planted defects, unit tests interpreted, tests with guests, then stock programs
-# between two guests, even if one of those before failed;
-# stopped (status 130), the programs go on with
-# `python -m tests.campaigns.conformance --resume DIR`. Writes docs/conformance.md.
+# between two guests, even if one of those before failed. Stopped, the programs go on where they
+# were. Writes docs/conformance.md and its like.
+RESULTS ?= build/conformance
+PROGRAMS := tests/vm/test_programs.py
 conformance: setup
 	$(BIN)/python -m tests.mutants; defects=$$?; \
 	if [ $$defects -eq 130 ]; then exit 130; fi; \
 	BLUEBRIDGE_PURE=1 $(PYTEST) tests/unit -n $(WORKERS); pure=$$?; \
-	$(PYTEST) tests/vm -n $(VM_WORKERS) -m long $(AGAIN); tests=$$?; \
+	$(PYTEST) tests/vm -n $(VM_WORKERS) -m long --ignore $(PROGRAMS) $(AGAIN); tests=$$?; \
 	if [ $$tests -eq 2 ]; then exit 130; fi; \
-	$(BIN)/python -m tests.campaigns.conformance && exit $$((defects | pure | tests))
+	$(PYTEST) $(PROGRAMS) --results $(RESULTS) $(AGAIN); \
+	if [ $$? -eq 2 ]; then exit 130; fi; \
+	$(BIN)/python -m tests.campaigns.conformance $(RESULTS) && exit $$((defects | pure | tests))
 
 conformance-short: setup
-	$(BIN)/python -m tests.campaigns.conformance --short
+	$(PYTEST) $(PROGRAMS) -m 'not long'
 
 # The BlueFlame study again, into one folder: pictures, tables, pages. Stopped, it goes on.
 blueflame: setup

@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +34,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("parts", "parts of bluebridge's own suites")
     group.addoption("--brief", action="store_true", help="run what `make test` runs")
     group.addoption("--rest", action="store_true", help="run what `make test` leaves out")
+    group.addoption(
+        "--results", type=Path, metavar="DIR",
+        help="keep what stock programs came to, and do not run again what passed there",
+    )  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:

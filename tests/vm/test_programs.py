@@ -1,4 +1,7 @@
-"""The quick stock programs of the conformance campaign, one test each."""
+"""Stock programs between two guests, one test each: the quick ones, and all of them as `long`.
+
+With `--results DIR` what came out is kept there, and what passed there is not run again.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,23 @@ import pytest
 
 from tests.campaigns.conformance import results
 from tests.campaigns.conformance.program import PASSED
+from tests.campaigns.conformance.results import Journal
 from tests.campaigns.conformance.runner import Run
 from tests.campaigns.conformance.session import Session, Setup
-from tests.campaigns.conformance.suites import Choice, everything, in_short_run, key
+from tests.campaigns.conformance.suites import Choice, everything, is_quick, key
+from tests.vm.conftest import BOOT_SECONDS
 
-QUICK = [choice for choice in everything() if in_short_run(choice)]
+_STEPS_SECONDS = 3600
+
+
+def parameter(choice: Choice) -> object:
+    """One test, with the time that it may take, its guests included."""
+    _, program = choice
+    seconds = _STEPS_SECONDS if program.steps else BOOT_SECONDS + 3 * program.limit
+    marks = [pytest.mark.timeout(seconds)]
+    return pytest.param(
+        choice, id=key(choice), marks=marks if is_quick(choice) else [*marks, pytest.mark.long]
+    )
 
 
 class Sessions:
@@ -45,13 +60,23 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sessions]:
     made.end()
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("choice", QUICK, ids=key)
-def test_a_program(choice: Choice, sessions: Sessions) -> None:
+@pytest.fixture(scope="module")
+def journal(request: pytest.FixtureRequest) -> Journal | None:
+    """What is kept of a run, if it is."""
+    folder = request.config.getoption("results")
+    return Journal(folder) if folder else None
+
+
+@pytest.mark.parametrize("choice", [parameter(each) for each in everything()])
+def test_a_program(choice: Choice, sessions: Sessions, journal: Journal | None) -> None:
+    if journal is not None and journal.passed(key(choice)):
+        pytest.skip("it has passed in this run")
     setup, program = choice
     session = sessions.of(setup)
     run = Run(session, program)
     entry = run.entry()
+    if journal is not None:
+        journal.add(entry)
     if run.broken:
         sessions.end()
     told = "\n".join(results.lines(entry))

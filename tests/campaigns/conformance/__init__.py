@@ -1,5 +1,5 @@
 """Stock RDMA programs between two guests, one by one, with a verdict each.
 
-`suites/` says what is run, `runner` runs it over the guests' agents, `journal` keeps it as JSON
-lines so that an interrupted run can go on, `page` writes the table.
+`suites/` says what is run, `runner` runs it, `results` keeps it as JSON lines, so that a run that
+was stopped can go on, and makes pages of it. tests/vm/test_programs.py has a test for each.
 """

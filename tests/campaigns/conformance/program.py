@@ -58,7 +58,7 @@ class Program:
     """The time limit in seconds."""
     setups: tuple[Setup, ...] = (ROCE, INFINIBAND)
     short: bool = False
-    """Whether the short run has it too, under the setups of `QUICK`."""
+    """Whether `make test-all` runs it too, under the setups of `QUICK`."""
     after: str = ""
     """Runs in both guests when the program has ended: puts back what it changed."""
     files: tuple[tuple[str, Path | bytes], ...] = field(default=(), repr=False)

@@ -51,14 +51,13 @@ class Entry:
 
 
 class Journal:
-    """The entries of one run, kept in `folder`/results.jsonl."""
+    """The entries of one run by their keys, kept in `folder`/results.jsonl."""
 
     def __init__(self, folder: Path) -> None:
         """Reads what is there; raises `UsageError` when that is no journal."""
-        self.folder = folder
         self._file = folder / "results.jsonl"
         folder.mkdir(parents=True, exist_ok=True)
-        self.entries = list(self._read())
+        self.entries = {entry.key: entry for entry in self._read()}
 
     def _read(self) -> Iterator[Entry]:
         if not self._file.exists():
@@ -72,27 +71,19 @@ class Journal:
                     "name another folder, or remove that line",
                 ) from error
 
-    def has(self, key: str) -> bool:
-        """Whether the program has run."""
-        return any(entry.key == key for entry in self.entries)
+    def passed(self, key: str) -> bool:
+        """Whether the program has run and did not fail."""
+        return key in self.entries and not self.entries[key].failed
 
     def add(self, entry: Entry) -> None:
-        """Remember an entry, on disk at once."""
-        self.entries.append(entry)
+        """Remember an entry in place of an older one, on disk at once."""
+        self.entries[entry.key] = entry
         with self._file.open("a") as stream:
             stream.write(json.dumps(asdict(entry)) + "\n")
 
-    def output(self, entry: Entry) -> Path:
-        """The file with what the commands of a program printed, which exists if it failed."""
-        name = "".join(char if char.isalnum() or char in "-_." else "_" for char in entry.key)
-        return self.folder / f"{name}.txt"
-
-    def keep(self, entry: Entry, texts: Sequence[tuple[str, str]]) -> Path:
-        """Write what the commands of a failed program printed; returns the file."""
-        path = self.output(entry)
-        said = "".join(f"=== {title}\n{text.rstrip()}\n" for title, text in texts)
-        path.write_text(said, encoding="utf-8")
-        return path
+    def end(self) -> None:
+        """Have the next run in this folder begin anew."""
+        self._file.replace(self._file.with_name("complete.jsonl"))
 
 
 def _entry(fields: dict[str, object]) -> Entry:

@@ -126,7 +126,7 @@ def _bridge_setup(model: BridgeModel) -> Setup:
 BRIDGES = {model: _bridge_setup(model) for model in models.MODELS}
 """A setup for each bridge model."""
 QUICK = (ROCE, BRIDGES[models.SWITCHTEC])
-"""The setups of the short run."""
+"""The setups whose quick programs `make test-all` runs."""
 
 
 class NotUp(LabError):

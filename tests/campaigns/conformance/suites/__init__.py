@@ -29,7 +29,7 @@ def key(choice: Choice) -> str:
     return f"{setup.name}/{program.key}"
 
 
-def in_short_run(choice: Choice) -> bool:
-    """Whether it is one of the quick programs."""
+def is_quick(choice: Choice) -> bool:
+    """Whether `make test-all` runs it, too."""
     setup, program = choice
     return program.short and setup in QUICK
