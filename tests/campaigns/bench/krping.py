@@ -10,16 +10,8 @@ from pathlib import Path
 
 from bluebridge.device.pyvfio_user import ENVIRONMENT
 from bluebridge.guest.drivers.hca.context import open_hca
-from bluebridge.guest.verbs import (
-    AccessFlags,
-    Device,
-    QpInit,
-    QpType,
-    SendFlags,
-    SendWr,
-    Sge,
-    WrOpcode,
-)
+from bluebridge.guest.link import SENT, Link
+from bluebridge.guest.verbs import AccessFlags, Device, WrOpcode
 from bluebridge.host_tools.errors import LabError, Progress
 from bluebridge.host_tools.krping.krping_command import KrpingRequest, Outcome, run
 from bluebridge.host_tools.lab import folders
@@ -31,8 +23,6 @@ from tests.campaigns.bench.page import Figure
 
 _ROUNDS = 9
 _DOORBELLS = 1000
-_DEPTH = 16
-"""Entries of either work queue; the completion queue has room for both."""
 _PAGE = 4096
 _PSN = 0xFFFFFE
 """First packet sequence number, of 24 bits: it wraps at once."""
@@ -55,52 +45,32 @@ def cost_us(library: Path, logged: bool) -> float:
             server.stop()
 
 
-class _End:
-    """A reliable queue pair of one adapter, with a page of memory that its peer may write."""
-
-    def __init__(self, device: Device) -> None:
-        pd = device.alloc_pd()
-        self.cq = device.create_cq(2 * _DEPTH)
-        self.qp = pd.create_qp(QpInit(QpType.RC, self.cq, self.cq, _DEPTH, _DEPTH))
-        self.memory = device.allocate(_PAGE)
-        access = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE
-        self.mr = pd.reg_mr(self.memory.address, _PAGE, access=access)
-        self.device = device
-
-    def connect(self, peer: _End) -> None:
-        """RESET to RTS towards `peer`."""
-        self.qp.modify_init(AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE)
-        there = self.device.address_vector(peer.device.address)
-        self.qp.modify_rtr(there, peer.qp.qpn, _PSN, min_rnr_timer=1)
-        self.qp.modify_rts(_PSN)
-
-    def write(self, peer: _End) -> None:
-        """Post an 8-byte RDMA WRITE to `peer` and poll until its completion is there."""
-        piece = Sge(self.memory.address, 8, self.mr.lkey)
-        request = SendWr(0, WrOpcode.RDMA_WRITE, [piece], SendFlags.SIGNALED)
-        request.remote_addr, request.rkey = peer.memory.address, peer.mr.rkey
-        self.qp.post_send(request)
-        while not self.cq.poll(1):
-            pass
-
-
 def _measure(server: DeviceServer, first: Path, second: Path) -> float:
     with open_hca(SocketBus(first)) as a, open_hca(SocketBus(second)) as b:
-        writer, target = _End(a), _End(b)
-        writer.connect(target)
-        target.connect(writer)
-        _writes(writer, target)  # warms caches
+        writer, target = Link(a, _PAGE), Link(b, _PAGE)
+        _connect(writer, a, target, b)
+        _connect(target, b, writer, a)
+        _writes(writer)  # warms caches
         costs = []
         for _ in range(_ROUNDS):
             before = server.cpu_seconds()
-            _writes(writer, target)
+            _writes(writer)
             costs.append((server.cpu_seconds() - before) * 1e6 / _DOORBELLS)
         return statistics.median(costs)
 
 
-def _writes(writer: _End, target: _End) -> None:
+def _connect(link: Link, device: Device, peer: Link, other: Device) -> None:
+    link.peer = peer.memory.address, peer.mr.rkey
+    link.qp.modify_init(AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE)
+    there = device.address_vector(other.address)
+    link.qp.modify_rtr(there, peer.qp.qpn, _PSN, min_rnr_timer=1)
+    link.qp.modify_rts(_PSN)
+
+
+def _writes(link: Link) -> None:
     for _ in range(_DOORBELLS):
-        writer.write(target)
+        link.qp.post_send(link.request(WrOpcode.RDMA_WRITE, 0, 8))
+        link.wait(SENT)
 
 
 _ADDRESS = "addr=192.168.69.127,port=9999"
