@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.pci.memory import GuestMemory
 from tests.fuzz import __main__ as fuzz
-from tests.fuzz import guests, mutate, record, sockets, targets, timed_host
+from tests.fuzz import guests, mutate, record, targets, timed_host
 from tests.fuzz.guests import FORMS, Kind
 from tests.fuzz.keep import cover
 from tests.fuzz.recorder import Tape
@@ -210,7 +210,7 @@ def test_work_without_an_end_lets_other_steps_go_on() -> None:
 
 
 def test_a_descriptor_that_is_left_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sockets, "CLOSING_SECONDS", 0.0)
+    monkeypatch.setattr("tests.hostile.sockets.PATIENCE", 0.0)
     left = []
     with pytest.raises(AssertionError, match="1 descriptors are left"), no_leak():
         left.append(os.open("/dev/null", os.O_RDONLY))
