@@ -165,7 +165,7 @@ def mads(data_: bytes) -> None:
         subnet.a.port.send(message)
         own = bytes(payload)
         subnet.b.try_command(Opcode.MAD_IFC, own, 1, left.number(1) & 3, out=True)
-    subnet.clock.run(1)
+    subnet.assert_in_service()
 
 
 def packets(data_: bytes) -> None:

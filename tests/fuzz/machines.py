@@ -138,6 +138,12 @@ class Crossings(guests.Machine):
         self.functions.append(engine)
         self.sizes = [*self.sizes, {0: ENGINE_SIZE}]
 
+    def end(self) -> None:
+        """A reset ends what an engine does."""
+        super().end()
+        for engine in self.functions[2:]:
+            assert not any(channel.busy for channel in engine.channels)
+
     def _bus(self, step: Step) -> TimedFunction:
         return self.hosts[step.function % len(self.hosts)]
 

@@ -64,7 +64,9 @@ def main(workers: int, lines: Sequence[str]) -> None:
             _wait(running)
         if not (child := os.fork()):
             said, name, seconds, *words = json.loads(line)
-            os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT), sys.stderr.fileno())
+            # atheris tells what was found on standard output, where `main` tells who has ended.
+            for stream in (sys.stdout, sys.stderr):
+                os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream.fileno())
             fuzz(name, seconds, words)
         running[child] = number
     while running:

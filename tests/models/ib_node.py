@@ -5,8 +5,16 @@ from __future__ import annotations
 from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
 from bluebridge.device.fabric.subnet.manager import SubnetManager, TrapSender
 from bluebridge.device.fabric.subnet.port import PortAgent
-from bluebridge.device.layout.ib.link import LRH
-from bluebridge.device.layout.ib.mad import MAD_SIZE, SMP, SMP_SIZE, Method, MgmtClass
+from bluebridge.device.layout.ib.link import LINK_ACTIVE, LRH, PHYSICAL_POLLING
+from bluebridge.device.layout.ib.mad import (
+    MAD_SIZE,
+    PORT_INFO,
+    SMP,
+    SMP_SIZE,
+    Method,
+    MgmtClass,
+    SmpAttribute,
+)
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.layout.mlx4.wqe import AV, DATAGRAM, SendOpcode
@@ -108,6 +116,15 @@ class Subnet:
         self.b = second("b", 2, self.watched)
         if managed and settle:
             self.clock.run(10)
+
+    def assert_in_service(self) -> None:
+        """Links that were told to go down come up and into service again; the switch answers."""
+        for agent in (self.a.agent, self.b.agent, *self.fabric.switch.node.ports.values()):
+            if agent.peer is not None and not agent.link_up:
+                agent.set_info(bytes(PORT_INFO.pack(physical_state=PHYSICAL_POLLING)))
+        self.clock.run(1)
+        assert (self.a.agent.state, self.b.agent.state) == (LINK_ACTIVE, LINK_ACTIVE)
+        assert self.a.mad_ifc(smp(SmpAttribute.NODE_INFO))[3] == Method.GET_RESP
 
 
 def smp(
