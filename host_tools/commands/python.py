@@ -8,8 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.hosts.functions import HostFunction
-from bluebridge.host_tools.hosts.machine import environment
+from bluebridge.host_tools.hosts.functions import HostFunction, environment
 from bluebridge.host_tools.keeper import guests
 
 

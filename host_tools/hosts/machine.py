@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import time
 from collections.abc import Collection, Sequence
@@ -11,8 +10,8 @@ from collections.abc import Collection, Sequence
 from bluebridge.device.layout import ioat
 from bluebridge.device.layout.ntb.models import BY_PCI_ID
 from bluebridge.device.layout.pci import HCA_IDS
-from bluebridge.guest.drivers.bus.machine import MODULE
 from bluebridge.guest.errors import DeviceError
+from bluebridge.host_tools.hosts import functions
 from bluebridge.host_tools.hosts.functions import BRIDGE, ENGINE, HCA, HostFunction
 from bluebridge.host_tools.hosts.holder import hold, holder
 from bluebridge.host_tools.vfio_user.bus import Ram, SocketBus
@@ -30,12 +29,8 @@ _BARS = {
 """The bus addresses of the BARs of the first function; others are `_BAR_STEP` further each."""
 _BAR_STEP = 1 << 30
 _CALLED = {HCA: "HCA", ENGINE: "DMA engine", BRIDGE: "bridge"}
-_SIDE = "BLUEBRIDGE_SIDE"
-"""The variable with the name of a program's side, and the words of its functions."""
 _RAM_BYTES = 256 << 20
 """A page of it takes memory once it is written to."""
-
-
 _GONE_SECONDS = 5.0
 _PAUSE = 0.01
 
@@ -90,8 +85,8 @@ class HostMachine:
                 return function.address
         raise DeviceError(f"host {self.name} has no {_CALLED[kind]}")
 
-    def open(self, address: str, bars: Sequence[int]) -> HostBus:
-        """Take the function at `address`; raises `DeviceError`."""
+    def open(self, address: str, bars: Sequence[int] = ()) -> HostBus:
+        """Take the function at `address`, with all its BARs; raises `DeviceError`."""
         for index, function in enumerate(self._functions):
             if function.address == address:
                 return HostBus(function, self.name, self._ram, index)
@@ -99,12 +94,6 @@ class HostMachine:
         raise DeviceError(f"host {self.name} has no function {address}, but {known}")
 
 
-def environment(name: str, functions: Sequence[HostFunction]) -> dict[str, str]:
-    """Return the variables with which a Python program finds the functions of side `name`."""
-    return {MODULE: __name__, _SIDE: json.dumps([name, *(each.word for each in functions)])}
-
-
 def machine() -> HostMachine:
     """Return the machine of this program, as its environment says."""
-    name, *words = json.loads(os.environ[_SIDE])
-    return HostMachine(name, [HostFunction.parse(word) for word in words])
+    return HostMachine(*functions.played(os.environ))

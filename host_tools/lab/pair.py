@@ -6,11 +6,11 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from bluebridge.host_tools import processes
 from bluebridge.host_tools.errors import Progress, Reporter, UsageError, listed
-from bluebridge.host_tools.hosts.foreground import Foreground
+from bluebridge.host_tools.hosts.host import Host
 from bluebridge.host_tools.lab import (
     folders,
     hardware,
@@ -66,8 +66,8 @@ class Pair:
         """Messages that the user should see although everything works."""
         self.machines: list[Vm] = []
         """The guests, in the order of their names; a host has no machine."""
-        self.hosts: dict[str, Foreground] = {}
-        """The programs of each side that is a host, by its name."""
+        self.hosts: dict[str, Host] = {}
+        """The sides that have no guest, by their names."""
 
     @property
     def hardware(self) -> Hardware:
@@ -121,7 +121,7 @@ class Pair:
         for name in self.config.names:
             if self.config.is_host(name):
                 functions = root_ports.host_functions(self.sockets[name])
-                host = Foreground(name, functions, self.logs / f"host-{name}.log")
+                host = Host(name, functions, self.logs / f"host-{name}.log")
                 host.alarms += [self.server.trouble, self._threads.trouble]
                 stack.callback(host.stop)
                 self.hosts[name] = host
@@ -223,9 +223,13 @@ class Pair:
     def restart(self, name: str, boot: NetworkBoot | None = None) -> float:
         """Switch guest `name` off and start it again; return the seconds it took.
 
-        It comes up at the same device server, or by `boot` over the network. Its devices come back
-        as after a reset; its peer goes on. Main thread only. Raises `LabError`.
+        It comes up at the same device server, or by `boot` over the network; of a host what uses
+        it ends. Its devices come back as after a reset; its peer goes on. Main thread only. Raises
+        `LabError`.
         """
+        if name in self.hosts:
+            self.hosts[name].stop()
+            return 0.0
         machine = self.machine(name)
         if self.config.window_alias:
             raise UsageError("a guest whose memory is its peer's window cannot be restarted alone")
@@ -236,7 +240,7 @@ class Pair:
         self._guests.bring_up([machine])
         return time.monotonic() - begin
 
-    def foreground(self, name: str) -> Console | Foreground:
+    def foreground(self, name: str) -> Console | Host:
         """Return what runs Python programs of side `name` one at a time: a console, or a host's."""
         return self.hosts.get(name) or self.machine(name).console
 
@@ -249,13 +253,18 @@ class Pair:
 
     @property
     def a(self) -> Vm:
-        """The first guest, which plays the server."""
-        return self.machines[0]
+        """The first guest, which plays the server; a `Host` if that side has no guest."""
+        return self._side(0)
 
     @property
     def b(self) -> Vm:
-        """The second guest, which plays the client."""
-        return self.machines[1]
+        """The second guest, which plays the client; a `Host` if that side has no guest."""
+        return self._side(1)
+
+    def _side(self, index: int) -> Vm:
+        # Typed as what a side is unless one asks for a host, for whoever types it: `hosts[name]`.
+        name = self.config.names[index]
+        return cast(Vm, self.hosts.get(name) or self.machine(name))
 
     def both(self, action: Callable[[Vm], object]) -> None:
         """Call `action` with each guest, side by side; the first failure ends the other's wait."""

@@ -53,6 +53,7 @@ class HeldPair:
     def is_clean(self) -> bool:
         """Whether nothing ran in the guests since they were restored and made ready."""
         untouched = not any(machine.touched for machine in self.pair.machines)
+        untouched &= not any(host.touched for host in self.pair.hosts.values())
         return untouched and self.pids == pids_of(self.pair) and not self.pair.config.cold
 
 

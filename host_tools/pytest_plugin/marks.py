@@ -90,6 +90,12 @@ def _devices(
     return replace(wanted, hca=HCA in names, vfio=vfio is not False, kernel=bool(kernel))
 
 
+def _hosts(wanted: LabConfig, *names: Any, **others: Any) -> LabConfig:
+    if others or not names or not set(names) <= set(wanted.names):
+        raise _MarkError(f"names sides without a guest: {', '.join(map(repr, wanted.names))}")
+    return replace(wanted, hosts="".join(sorted(set(names))))
+
+
 _SIZES = ", ".join(LIMITS)
 
 
@@ -108,6 +114,7 @@ def _machine(wanted: LabConfig, *args: Any, **figures: Any) -> LabConfig:
 _READERS: dict[str, Callable[..., LabConfig]] = {
     "cold_boot": _cold_boot,
     "devices": _devices,
+    "hosts": _hosts,
     "machine": _machine,
     "shared_pair": _bare,
     "may_crash": _bare,

@@ -25,6 +25,7 @@ _MARKS = (
     "cold_boot: the guests of `pair` boot from power-on instead of a snapshot",
     'devices(*names, vfio=True): devices in each guest of `pair`: "hca" (the default), or () for '
     "bare guests; vfio=False leaves the HCA without a driver",
+    'hosts(*names): sides of `pair` without a guest, such as "b": `pair.b.hca` is its HCA here',
     "machine(cpus=2, memory_mib=1024, hugepages=64): size of the guests of `pair`",
     "shared_pair: the tests of this module use one `pair`, one after the other",
     "may_crash: a guest or the device server may end in this test without failing it",

@@ -1,9 +1,13 @@
-"""A guest with the kernel's mlx4 drivers and one with the project's own: krping against rping."""
+"""A guest with the kernel's mlx4 drivers, and a host that plays its peer: krping against rping."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +16,17 @@ import pytest
 from bluebridge.device.buslog.reader import Filter, LogReader
 from bluebridge.host_tools.agent import Completed
 from bluebridge.host_tools.analyzer.pcap import export
+from bluebridge.host_tools.hosts.host import Host
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from tests.models.capture_reader import Parsed, parse, read_file
 from tests.vm.conftest import BOOT_SECONDS
 
-pytestmark = [pytest.mark.timeout(2 * BOOT_SECONDS), pytest.mark.shared_pair]
+pytestmark = [
+    pytest.mark.timeout(2 * BOOT_SECONDS),
+    pytest.mark.shared_pair,
+    pytest.mark.hosts("b"),
+]
 
 KERNEL, OWN = "192.168.69.127", "192.168.69.128"
 KERNEL6, OWN6 = "fd00:69::127", "fd00:69::128"
@@ -38,9 +47,10 @@ def kernel(pair: Pair) -> Vm:
 
 
 @pytest.fixture
-def own(pair: Pair) -> Vm:
-    """The guest in which krping drives the HCA."""
-    return pair.b
+def own(pair: Pair) -> Iterator[Host]:
+    """The host on which krping drives the HCA."""
+    yield pair.hosts["b"]
+    pair.hosts["b"].stop()
 
 
 def _until(condition: str) -> str:
@@ -50,10 +60,6 @@ def _until(condition: str) -> str:
 
 def _krping(options: str) -> str:
     return f"python3 -m bluebridge.guest.protocols.krping --ip {OWN} --json {options}"
-
-
-def _client(options: str, port: int = PORT) -> str:
-    return _krping(f"client,addr={KERNEL},port={port},{options}")
 
 
 def _result(output: str) -> dict[str, Any]:
@@ -69,17 +75,20 @@ def _serve_by_kernel(kernel: Vm, options: str) -> None:
     kernel.run(_until("rdma resource show cm_id | grep -q LISTEN"), timeout=PATIENCE)
 
 
-def _serve_by_krping(own: Vm, options: str) -> None:
+def _serve_by_krping(own: Host, options: str) -> None:
     """Start krping and wait until it listens."""
-    server = _krping(f"server,addr={OWN},port={PORT},{options}")
-    own.run(f": > {LOG}; {server} > {LOG} 2>&1 &")
-    own.run(_until(f"grep -q rdma_listen {LOG}"), timeout=PATIENCE)
+    own.begin(_krping(f"server,addr={OWN},port={PORT},{options}"))
+    assert own.finish(PATIENCE, progress="rdma_listen\n")[0] == -1
 
 
-def _served(own: Vm) -> dict[str, Any]:
+def _served(own: Host) -> dict[str, Any]:
     """What the krping server says in the end."""
-    own.run(_until(f"""grep -q '^{{"ok"' {LOG}"""), timeout=PATIENCE)
-    return _result(own.run(f"tail -n 1 {LOG}").text)
+    return _result(own.finish(PATIENCE)[1])
+
+
+def _asks(own: Host, options: str, port: int = PORT) -> dict[str, Any]:
+    """What a krping client says in the end."""
+    return _result(own.run(_krping(f"client,addr={KERNEL},port={port},{options}"), PATIENCE)[1])
 
 
 def _ended(kernel: Vm) -> Completed:
@@ -111,15 +120,14 @@ def _errors(done: Completed) -> str:
         pytest.param("local_dma_lkey", marks=pytest.mark.long),
     ],
 )
-def test_rping_serves_krping(kernel: Vm, own: Vm, mode: str) -> None:
+def test_rping_serves_krping(kernel: Vm, own: Host, mode: str) -> None:
     _serve_by_kernel(kernel, f"-S {SIZE}")
-    options = f"count={COUNT},size={SIZE},validate,{mode}"
-    result = _result(own.run(_client(options), timeout=PATIENCE).text)
+    result = _asks(own, f"count={COUNT},size={SIZE},validate,{mode}")
     assert (result["ok"], result["validated"]) == (True, COUNT)
     assert "server DISCONNECT EVENT..." in _ended(kernel).text
 
 
-def test_rping_serves_krping_at_an_ipv6_address(kernel: Vm, own: Vm) -> None:
+def test_rping_serves_krping_at_an_ipv6_address(kernel: Vm, own: Host) -> None:
     """Both find each other by neighbour discovery; neither is told a size."""
     interface = kernel.run(f"ip -o -4 addr show to {KERNEL}").text.split()[1]
     kernel.run(f"ip -6 addr replace {KERNEL6}/64 dev {interface} nodad; ip neigh flush all")
@@ -127,13 +135,13 @@ def test_rping_serves_krping_at_an_ipv6_address(kernel: Vm, own: Vm) -> None:
     kernel.run(_until("rdma resource show cm_id | grep -q LISTEN"), timeout=PATIENCE)
     command = f"client,addr6={KERNEL6},port={PORT},count={COUNT},validate,tos=104"
     krping = f"python3 -m bluebridge.guest.protocols.krping --ip {OWN6} --json {command}"
-    result = _result(own.run(krping, timeout=PATIENCE).text)
+    result = _result(own.run(krping, PATIENCE)[1])
     assert (result["ok"], result["validated"]) == (True, COUNT)
     assert "server DISCONNECT EVENT..." in _ended(kernel).text
 
 
 @pytest.mark.brief
-def test_krping_serves_rping(kernel: Vm, own: Vm) -> None:
+def test_krping_serves_rping(kernel: Vm, own: Host) -> None:
     _serve_by_krping(own, f"size={SIZE},validate,count={COUNT}")
     client = _rping(kernel, f"-S {SIZE} -C {COUNT}")
     assert client.status == 0, _errors(client)
@@ -142,7 +150,7 @@ def test_krping_serves_rping(kernel: Vm, own: Vm) -> None:
     assert served["stats"]["read_bytes"] == COUNT * SIZE
 
 
-def test_the_kernel_finds_its_neighbour_by_arp(kernel: Vm, own: Vm) -> None:
+def test_the_kernel_finds_its_neighbour_by_arp(kernel: Vm, own: Host) -> None:
     """Nothing remembers the other's address: both ask, both are answered."""
     kernel.run("ip neigh flush all")
     _serve_by_krping(own, "count=1")
@@ -152,22 +160,20 @@ def test_the_kernel_finds_its_neighbour_by_arp(kernel: Vm, own: Vm) -> None:
     assert re.search(r"lladdr 00:02:c9:bb:00:02", known), known
 
 
-def test_one_server_and_client_after_client(kernel: Vm, own: Vm) -> None:
+def test_one_server_and_client_after_client(kernel: Vm, own: Host) -> None:
     """krping resets its HCA each time, so every connection has the same queue pair number."""
     _serve_by_kernel(kernel, f"-P -S {SIZE}")
     try:
         for _ in range(3):
-            result = own.run(_client(f"count=5,size={SIZE},validate"), timeout=PATIENCE)
-            assert _result(result.text)["validated"] == 5
+            assert _asks(own, f"count=5,size={SIZE},validate")["validated"] == 5
     finally:
         kernel.run(f"kill $(cat {LOG}.pid)")
 
 
-def test_nobody_listens(kernel: Vm, own: Vm) -> None:
+def test_nobody_listens(kernel: Vm, own: Host) -> None:
     """Each side's connection manager refuses by the same reason and understands the other's."""
-    asked = own.run(_client("count=1", CLOSED), timeout=PATIENCE, check=False)
-    assert asked.status == 1
-    assert _result(asked.text)["error"].startswith(f"nobody listens on port {CLOSED}")
+    asked = _asks(own, "count=1", CLOSED)
+    assert asked["error"].startswith(f"nobody listens on port {CLOSED}")
     _serve_by_krping(own, "count=1")
     refused = _rping(kernel, "-C 1", CLOSED)
     assert refused.status != 0
@@ -176,38 +182,37 @@ def test_nobody_listens(kernel: Vm, own: Vm) -> None:
     assert _served(own)["ok"]
 
 
-def test_an_rping_client_is_killed(kernel: Vm, own: Vm) -> None:
+def test_an_rping_client_is_killed(kernel: Vm, own: Host) -> None:
     """The kernel disconnects in its name."""
     _serve_by_krping(own, f"size={SIZE},validate,verbose")
     kernel.run(f"rping -c -a {OWN} -p {PORT} -S {SIZE} -V & echo $! > {LOG}.pid")
-    own.run(_until(f"grep -q 'ping data' {LOG}"), timeout=PATIENCE)
+    assert own.finish(PATIENCE, progress="ping data")[0] == -1
     kernel.run(f"kill -9 $(cat {LOG}.pid)")
     assert _served(own)["validated"] > 0
 
 
-def test_a_krping_client_is_killed(kernel: Vm, own: Vm) -> None:
+def test_a_krping_client_is_killed(kernel: Vm, own: Host) -> None:
     """Nobody disconnects in its name; the next one has another queue pair number and is served."""
     _serve_by_kernel(kernel, f"-P -S {SIZE}")
     try:
-        first = _client(f"size={SIZE}")
-        own.run(f": > {LOG}; {first} > {LOG} 2>&1 & echo $! > {LOG}.pid")
-        own.run(_until(f"grep -q ESTABLISHED {LOG}"), timeout=PATIENCE)
+        own.begin(_krping(f"client,addr={KERNEL},port={PORT},size={SIZE}"))
+        assert own.finish(PATIENCE, progress="ESTABLISHED")[0] == -1
         # Stopped before, it owes no answer that would have rping give up by itself in 8.6 seconds.
-        own.run(f"kill -STOP $(cat {LOG}.pid); sleep 1; kill -9 $(cat {LOG}.pid)")
-        own.run(_until(f"! kill -0 $(cat {LOG}.pid) 2>/dev/null"), timeout=PATIENCE)
-        following = own.run(_client(f"count=5,size={SIZE},validate"), PATIENCE, check=False)
-        assert _result(following.text)["validated"] == 5, following.text
+        os.kill(own.pid, signal.SIGSTOP)
+        time.sleep(1)
+        own.stop()
+        assert _asks(own, f"count=5,size={SIZE},validate")["validated"] == 5
     finally:
         kernel.run(f"kill $(cat {LOG}.pid)")
 
 
-def test_a_client_whose_buffer_is_too_large(kernel: Vm, own: Vm) -> None:
+def test_a_client_whose_buffer_is_too_large(kernel: Vm, own: Host) -> None:
     _serve_by_krping(own, "size=64")
     _rping(kernel, f"-S {SIZE} -C 1")
     assert f"the client's size={SIZE} is larger" in _served(own)["error"]
 
 
-def test_what_crossed_the_fabric(pair: Pair, kernel: Vm, own: Vm, tmp_path: Path) -> None:
+def test_what_crossed_the_fabric(pair: Pair, kernel: Vm, own: Host, tmp_path: Path) -> None:
     """Every packet of both drivers is right, and each side starts where the other one said."""
     _serve_by_krping(own, f"size={SIZE},count=2")
     assert _rping(kernel, f"-S {SIZE} -C 2").status == 0

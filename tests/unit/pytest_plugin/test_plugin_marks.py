@@ -22,6 +22,9 @@ WRONG = {
     'devices("hca", vfio=True, kernel=True)': "mark devices: an HCA belongs to vfio-pci or to",
     'devices("hca", kernel=False)': "mark devices: kernel=False is not True",
     "devices(7)": "mark devices: no device 7;",
+    "hosts()": "mark hosts: names sides without a guest: 'a', 'b'",
+    "hosts('c')": "mark hosts: names sides without a guest: 'a', 'b'",
+    "hosts(b='b')": "mark hosts: names sides without a guest: 'a', 'b'",
     "machine()": "mark machine: takes named arguments: cpus, memory_mib, hugepages",
     "machine(2)": "mark machine: takes named arguments",
     "machine(memory=512)": "mark machine: no argument memory; there is cpus, memory_mib",
@@ -65,7 +68,7 @@ def test_a_mark_of_the_module_may_concern_some_tests_only(pytester: pytest.Pytes
 
 def test_marks_and_fixtures_are_documented(pytester: pytest.Pytester) -> None:
     markers = pytester.runpytest("--markers").stdout.str()
-    for name in ("cold_boot", "devices(*names", "machine(cpus", "shared_pair", "may_crash"):
+    for name in ("cold_boot", "devices(*names", "hosts(*names", "machine(cpus", "shared_pair"):
         assert f"@pytest.mark.{name}" in markers
     fixtures = pytester.runpytest("--fixtures").stdout.str()
     for name in ("pair", "guest_a", "guest_b", "buslog", "scratch", "lab [session scope]"):

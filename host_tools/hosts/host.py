@@ -1,4 +1,4 @@
-"""The program that runs in the foreground of a side without a guest, as on a guest's console."""
+"""A side of a pair that has no guest: its programs, and its HCA for this process."""
 
 from __future__ import annotations
 
@@ -12,39 +12,88 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bluebridge.host_tools import processes
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.hosts.functions import HostFunction
-from bluebridge.host_tools.hosts.machine import environment
+from bluebridge.host_tools.hosts.functions import HostFunction, environment
 from bluebridge.host_tools.processes import Alarm
-from bluebridge.images.cache import HOME
 from bluebridge.printable import printable_lines
+
+if TYPE_CHECKING:  # only for sides that this process itself drives
+    from bluebridge.guest.verbs import Device
+    from bluebridge.host_tools.hosts.machine import HostBus
 
 _SLICE = 0.2
 """The seconds between two looks at the alarms."""
 _READ_BYTES = 1 << 16
 
 
-class Foreground:
-    """Runs one Python program at a time as a process of this machine; used as a `Console` is."""
+class Host:
+    """A side without a guest: Python programs of this machine play it, one at a time.
+
+    `begin`, `finish` and `interrupt` are a console's; `bus` and `hca` are for this process itself.
+    """
 
     def __init__(self, name: str, functions: Sequence[HostFunction], transcript: Path) -> None:
         """Prepare side `name`; what its programs print is appended to `transcript`, too."""
         self.name = name
-        self.alarms: list[Alarm] = []
         self.functions = functions
+        self.alarms: list[Alarm] = []
+        self.touched = False
+        """Whether a program or this process has used the side."""
         self._transcript = transcript
         self._process: subprocess.Popen[bytes] | None = None
         self._seen = b""
+        self._bus: HostBus | None = None
+        self._hca: Device | None = None
+
+    def __repr__(self) -> str:
+        return f"<host {self.name}>"
+
+    # In this process.
+
+    @property
+    def bus(self) -> HostBus:
+        """The registers of the side's HCA, which this process takes over at the first use.
+
+        Raises `DeviceError` when a program has it.
+        """
+        if self._bus is None:
+            from bluebridge.device.layout.pci import HCA_IDS
+            from bluebridge.host_tools.hosts.machine import HostMachine
+
+            self.touched = True
+            machine = HostMachine(self.name, self.functions)
+            self._bus = machine.open(machine.find(HCA_IDS))
+        return self._bus
+
+    @property
+    def hca(self) -> Device:
+        """The side's HCA as a device of `guest.verbs`, brought up at the first use."""
+        if self._hca is None:
+            from bluebridge.guest.providers import open_device
+
+            self._hca = open_device(self.bus)
+        return self._hca
+
+    def close(self) -> None:
+        """Give the HCA back, if this process has it: programs may have it then."""
+        if self._hca is not None:
+            self._hca.close()
+        if self._bus is not None:
+            self._bus.close()
+        self._hca = self._bus = None
+
+    # Programs.
 
     def begin(self, command: str) -> None:
         """Start a command line whose first word is `python3`; main thread only."""
+        self.touched = True
         _, *words = shlex.split(command)
         self._process = processes.spawn(
             [sys.executable, *words],
             env={"PYTHONUNBUFFERED": "1", **environment(self.name, self.functions)},
-            cwd=HOME,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
@@ -80,13 +129,27 @@ class Foreground:
                 stream.write(data)
         return -1, ""
 
+    def run(self, command: str, timeout: float = 60.0) -> tuple[int, str]:
+        """Run a command line whose first word is `python3` to its end, as `begin` and `finish`."""
+        self.begin(command)
+        return self.finish(timeout)
+
+    @property
+    def pid(self) -> int:
+        """The process id of the program that was begun last."""
+        assert self._process is not None, "no program was begun"
+        return self._process.pid
+
     def interrupt(self) -> None:
         """Send the program what Ctrl-C sends."""
         if self._process is not None:
             self._process.send_signal(signal.SIGINT)
 
     def stop(self) -> None:
-        """End the program, if one runs, without a farewell, as a guest that is switched off."""
+        """End what uses the side, without a farewell, as a guest that is switched off."""
+        if self._bus is not None:
+            self._bus.close()
+        self._hca = self._bus = None
         if self._process is not None:
             self._process.kill()
             self._process.wait()
