@@ -140,6 +140,16 @@ class Host:
         assert self._process is not None, "no program was begun"
         return self._process.pid
 
+    def output(self, timeout: float) -> str:
+        """Wait for the program's end; return its output. Raises `LabError` unless it ended well."""
+        status, said = self.finish(timeout)
+        if status:
+            last = said.rpartition("\n")[2] or "nothing"
+            raise LabError(
+                f"host {self.name}: ended with status {status} and said: {last}", "", said
+            )
+        return said
+
     def interrupt(self) -> None:
         """Send the program what Ctrl-C sends."""
         if self._process is not None:

@@ -27,10 +27,13 @@ _BARS = {
     BRIDGE: {0: 0xF7_8100_0000, 2: 0xF7_8000_0000, 4: 0x100_0000_0000},
 }
 """The bus addresses of the BARs of the first function; others are `_BAR_STEP` further each."""
-_BAR_STEP = 1 << 30
+_BAR_STEP = 4 << 30  # the largest BAR, which begins at a multiple of its size
 _CALLED = {HCA: "HCA", ENGINE: "DMA engine", BRIDGE: "bridge"}
 _RAM_BYTES = 256 << 20
 """A page of it takes memory once it is written to."""
+_RAM_BASE = 256 << 20
+"""In the first 4 GiB, which the window of a bridge for NTRDMA shows."""
+
 _GONE_SECONDS = 5.0
 _PAUSE = 0.01
 
@@ -75,7 +78,7 @@ class HostMachine:
     def __init__(self, name: str, functions: Sequence[HostFunction]) -> None:
         self.name = name
         self._functions = functions
-        self._ram = Ram(_RAM_BYTES)
+        self._ram = Ram(_RAM_BYTES, _RAM_BASE)
 
     def find(self, identities: Collection[tuple[int, int]]) -> str:
         """Return the address of the first function of that kind; raises `DeviceError`."""

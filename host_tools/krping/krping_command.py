@@ -258,8 +258,8 @@ def main(options: argparse.Namespace) -> int:
     request = KrpingRequest.parse(options.server, options.client, back_end)
     config = LabConfig(**lab_options.fields(options))
     if options.provider == NTRDMA:
-        if options.hosts:
-            raise UsageError("NTRDMA has no way to a host yet", "leave out --host, or --provider")
+        if options.hosts and options.backend == ntrdma.TCP:
+            raise UsageError("krping has NTRDMA over TCP between guests only", "leave out --host")
         config = ntrdma.config(config, options.backend)
     pair = Pair(config, progress)
     try:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from bluebridge.host_tools import processes
@@ -92,7 +93,7 @@ class Pair:
     def _start(self, stack: contextlib.ExitStack) -> None:
         found = self._prepare_guests() if self.config.guests else None
         if not self.config.guests:
-            self.library = device_library(self._progress)
+            self.library = device_library(self._progress) if self.config.serves else Path()
         self.logs = folders.log_folder(self.config.log)
         stack.callback(os.close, folders.keep_logs(self.logs))
         self.log_name = str(self.logs)
@@ -243,6 +244,18 @@ class Pair:
     def foreground(self, name: str) -> Console | Host:
         """Return what runs Python programs of side `name` one at a time: a console, or a host's."""
         return self.hosts.get(name) or self.machine(name).console
+
+    def program(self, name: str, line: str, timeout: float) -> Callable[[], str]:
+        """Return what runs a command line with `python3` on side `name` and returns its output.
+
+        On a host it starts at once. Main thread only; `together` is for what is returned, which
+        raises `LabError` when the program fails.
+        """
+        if (host := self.hosts.get(name)) is not None:
+            host.begin(line)
+            return lambda: host.output(timeout)
+        machine = self.machine(name)
+        return lambda: str(machine.run(line, timeout=timeout).text)
 
     def machine(self, name: str) -> Vm:
         """Return the guest called `name`. Raises `UsageError` when there is none."""

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import socket
-import subprocess
-import sys
 import time
-from contextlib import closing
 from pathlib import Path
 
 from bluebridge.device.buslog.reader import LogError
@@ -93,11 +89,6 @@ def _perf(options: argparse.Namespace) -> None:
     unknown = set(options.tests) - set(TESTS)
     if unknown:
         raise UsageError(f"no such test: {', '.join(sorted(unknown))}", f"one of {' '.join(TESTS)}")
-    if options.no_guests:
-        if options.backend != ntrdma.TCP:
-            raise UsageError("a bridge stands between guests", "add --backend tcp")
-        _say(_between_processes(options))
-        return
     with Pair(_config(options), Reporter(quiet=options.quiet)) as pair:
         _say(perf(pair, options.backend, _words(options)))
 
@@ -115,7 +106,8 @@ def _registered(options: argparse.Namespace) -> str:
 
 
 def _config(options: argparse.Namespace) -> LabConfig:
-    return ntrdma.config(LabConfig(log=options.log), options.backend, options.model)
+    base = LabConfig(log=options.log, hosts=getattr(options, "hosts", None) or "")
+    return ntrdma.config(base, options.backend, options.model)
 
 
 def _words(options: argparse.Namespace) -> list[str]:
@@ -125,47 +117,14 @@ def _words(options: argparse.Namespace) -> list[str]:
 
 
 def perf(pair: Pair, back_end: str, words: list[str]) -> str:
-    """Run the measuring program in both guests; return the client's output. Raises `LabError`."""
+    """Run the measuring program on both sides; return the client's output. Raises `LabError`."""
+    a, b = pair.config.names
     said: list[str] = []
-
-    def line(serves: bool) -> str:
-        return shlex.join([*PERF, "--backend", ntrdma.word(back_end, serves=serves), *words])
-
-    def serve() -> None:
-        pair.a.run(f"{line(True)} --serve", timeout=SECONDS)
-
-    def ask() -> None:
-        said.append(str(pair.b.run(line(False), timeout=SECONDS).text).strip())
-
-    pair.together(serve, ask)
+    served, asked = ntrdma.words(back_end, pair.config)
+    serve = pair.program(a, shlex.join([*PERF, "--backend", served, *words, "--serve"]), SECONDS)
+    ask = pair.program(b, shlex.join([*PERF, "--backend", asked, *words]), SECONDS)
+    pair.together(serve, lambda: said.append(ask().strip()))
     return said[0]
-
-
-def _between_processes(options: argparse.Namespace) -> str:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        place = f"127.0.0.1:{listener.getsockname()[1]}"
-    program = [sys.executable, *PERF[1:]]
-    words = _words(options)
-    with subprocess.Popen(
-        [*program, *words, "--serve", "--backend", f"s:{place}"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as server:
-        try:
-            client = subprocess.run(
-                [*program, *words, "--backend", f"c:{place}"],
-                capture_output=True,
-                text=True,
-                timeout=SECONDS,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise LabError(f"the tests took more than {SECONDS} s") from error
-        finally:
-            server.terminate()
-    if client.returncode:
-        said = client.stderr.strip().splitlines()
-        raise LabError(said[-1] if said else f"the client ended with {client.returncode}")
-    return client.stdout.strip()
 
 
 def _demo(options: argparse.Namespace) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from bluebridge.device.layout.ntb.models import BY_NAME, DEFAULT
 from bluebridge.guest.perf.sides import TESTS, positive
 from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS
+from bluebridge.host_tools.lab import lab_options
 from bluebridge.host_tools.lab.ntrdma import TCP
 
 BACK_ENDS = (*BRIDGE_BACK_ENDS, TCP)
@@ -29,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     perf = actions.add_parser(
         "perf",
         help="measure RDMA through a bridge, in qperf's format",
-        description="Measure RDMA between the guests of a pair of its own, with qperf's tests and "
-        "in its format; over TCP also between two processes of this machine.",
+        description="Measure RDMA between the sides of a pair of its own, guests or programs of "
+        "this machine, with qperf's tests and in its format.",
     )
     perf.add_argument("tests", nargs="*", metavar="TEST", help=f"default all: {', '.join(TESTS)}")
     perf.add_argument(
@@ -47,9 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=ALL,
         help=f"what of a guest's memory its peer reaches (default {ALL})",
     )
-    perf.add_argument(
-        "--no-guests", action="store_true", help="between two processes; with the back end tcp"
-    )
+    lab_options.add_hosts(perf)
     for each in (demo, perf):
         each.add_argument(
             "--backend",

@@ -27,14 +27,14 @@ _BARS = [HEADER.field(f"bar{index}").offset for index in range(6)]
 
 
 class Ram:
-    """The memory of one machine, which all of its functions see at bus address `RAM_BASE`."""
+    """The memory of one machine, which all of its functions see at bus address `base`."""
 
-    def __init__(self, size: int = RAM_SIZE) -> None:
+    def __init__(self, size: int = RAM_SIZE, base: int = RAM_BASE) -> None:
         self.fd = sealed_memory(size)
-        self.size = size
+        self.base, self.size = base, size
         self.view = memoryview(mmap.mmap(self.fd, size))
         self.arena = Arena()
-        self.arena.add(RAM_BASE, self.view)
+        self.arena.add(base, self.view)
 
     def close(self) -> None:
         """Close the descriptor; who has the memory mapped keeps it."""
@@ -63,7 +63,7 @@ class SocketBus:
         self._bars = dict(bars or {})
         self._fds: list[int] = []
         self._lock = threading.RLock()
-        self.client.dma_map(RAM_BASE, memory.size, memory.fd)
+        self.client.dma_map(memory.base, memory.size, memory.fd)
         if ram is None:
             memory.close()
         self._place()

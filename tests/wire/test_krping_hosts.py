@@ -87,7 +87,7 @@ def test_endless_until_ctrl_c(krping: START, tmp_path: Path) -> None:
 def test_a_side_that_is_killed_is_told_in_one_line(krping: START, tmp_path: Path) -> None:
     tool = krping("")
     connected(tool, tmp_path)
-    os.kill(tool.child("hosts a "), signal.SIGKILL)
+    os.kill(tool.child("--json server,"), signal.SIGKILL)
     status, output = tool.finish()
     assert status == 1
     last = tool.errors.splitlines()[-1]

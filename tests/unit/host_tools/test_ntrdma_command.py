@@ -14,8 +14,8 @@ from bluebridge.host_tools.ntrdma.ntrdma_command import main
 
 
 def test_perf_over_tcp(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without guests, in qperf's format; as JSON and nothing else."""
-    line = "ntrdma perf --backend tcp --no-guests --count 5 rc_rdma_write_lat rc_bw"
+    """Without guests or devices, in qperf's format; as JSON and nothing else."""
+    line = "ntrdma perf --backend tcp --host a,b --quiet --count 5 rc_rdma_write_lat rc_bw"
     words = line.split()
     assert main(arguments.parse(words)) == 0
     lines = capsys.readouterr().out.splitlines()
