@@ -23,9 +23,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.fuzz import mutate, targets
+from tests.fuzz.steps import CORPUS
 
 HERE = Path(__file__).resolve().parent
-CORPUS, FINDINGS = HERE / "corpus", HERE / "findings"
+FINDINGS = HERE / "findings"
 LONGEST, LONGEST_STEPS = 2048, 16384
 """Bytes of an input, and of one that is steps."""
 ONE_INPUT_SECONDS = 60

@@ -15,8 +15,9 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from tests.fuzz.steps import CORPUS
+
 HERE = Path(__file__).resolve().parent
-CORPUS = HERE / "corpus"
 _PACKAGE = HERE.parents[1] / "bluebridge"
 DEVICE = (_PACKAGE / "device").resolve()
 _OTHERS = ("guest/agent", "host_tools/analyzer/pcap", "host_tools/analyzer/wire_check")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from enum import IntEnum
 from pathlib import Path
@@ -46,10 +46,11 @@ read from now on; how often."""
 
 
 class Clients:
-    """Up to 16 of them, all on `served`."""
+    """Up to 16 of them on the sockets `paths`; `turn` lets the server look at these."""
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
+    def __init__(self, paths: Sequence[Path], turn: Callable[[], None]) -> None:
+        self._paths = paths
+        self._turn = turn
         self._clients: dict[int, socket.socket] = {}
         self._deaf: set[int] = set()
         self._actions: dict[int, Callable[[Step], None]] = {
@@ -70,7 +71,7 @@ class Clients:
     def turn(self, times: int) -> None:
         """Let the server look at its sockets; clients that are not deaf read their replies."""
         for _ in range(times):
-            timed(lambda: self._served.loop.step(0.0))()
+            self._turn()
             for number, client in self._clients.items():
                 if number not in self._deaf:
                     with suppress(OSError):
@@ -87,8 +88,7 @@ class Clients:
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         client.setblocking(False)
         self._clients[step.function] = client
-        paths = self._served.paths
-        client.connect(str(paths[step.numbers[0] % len(paths)]))
+        client.connect(str(self._paths[step.numbers[0] % len(self._paths)]))
 
     def _close(self, step: Step) -> None:
         client = self._clients.pop(step.function, None)
@@ -126,7 +126,7 @@ def attack(row: Socket, how: int, steps: Iterable[Step], *, stay: bool = False) 
     with no_leak(), TemporaryDirectory(prefix="fuzz-") as folder, ExitStack() as stack:
         served = Served(row, Path(folder), how)
         stack.callback(served.close)
-        clients = Clients(served)
+        clients = Clients(served.paths, timed(lambda: served.loop.step(0.0)))
         stack.callback(clients.close)
         for step in steps:
             clients.take(step)

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
+CORPUS = Path(__file__).with_name("corpus")
+"""A folder of inputs for each target."""
 _T = TypeVar("_T")
 
 

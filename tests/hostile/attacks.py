@@ -6,7 +6,6 @@ outlives its attack, such as endless descriptors and messages of 1 GiB, goes on 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -29,9 +28,10 @@ from bluebridge.guest.verbs import (
     WrOpcode,
 )
 from bluebridge.host_tools.vfio_user.bus import RAM_BASE
-from bluebridge.host_tools.vfio_user.client import Client
 from bluebridge.host_tools.vfio_user.connection import CONFIG
-from tests.hostile import descriptors, files
+from tests.fuzz import mutate, sockets
+from tests.fuzz.steps import CORPUS, BytesLeft, decode
+from tests.hostile import files
 from tests.hostile.guest import (
     BRIDGE_BARS,
     ENGINE_BAR,
@@ -43,6 +43,7 @@ from tests.hostile.guest import (
     send,
 )
 from tests.wire.players import ALL, PSN, QKEY, SIZE, Player
+from tests.wire.server import next_client
 
 Attack = Callable[[HostileGuest, int], int]
 
@@ -51,6 +52,8 @@ REGIONS: Final = (0, 0xB000, 0x14000, 0x75000, 0x10000, 0x134000, 0x80680, 0xF00
 """Where registers are."""
 TARGETS: Final = (RAM_BASE, *BRIDGE_BARS.values(), *HCA_BARS.values(), ENGINE_BAR, 0xFEE00000, 0)
 """Where descriptors may point to."""
+_INPUTS: Final = [path.read_bytes() for path in (CORPUS / "sockets").iterdir()]
+"""What fuzzers have found worth keeping: steps of clients."""
 BYSTANDER_MAC: Final = MAC_PREFIX + b"\2"
 
 
@@ -235,45 +238,20 @@ def _descriptor(guest: HostileGuest, link: int) -> bytes:
     return bytes(DESCRIPTOR.pack(values, next=link, completion_write=chance.getrandbits(1)))
 
 
-def messages(guest: HostileGuest, count: int) -> int:
-    """Messages of the protocol with any body and descriptors, and callers that say nothing."""
-    chance, path = guest.chance, guest.folder / INFINIBAND
+def clients(guest: HostileGuest, count: int) -> int:
+    """Clients of the InfiniBand adapter, and of functions that have one, as fuzzers draw them."""
+    paths = [guest.folder / name for name in (INFINIBAND, "hca-x", "hca-b", "ntb-x", "dma-y")]
     guest.infiniband.close()
-    client = Client(path)
-    for _ in range(count):
-        body = chance.randbytes(chance.choice((0, 4, 16, 20, 24, 32, 48)))
-        if len(body) >= 16 and chance.getrandbits(1):
-            small = (chance.choice((0, 1, 2, 7, 32, 64)).to_bytes(4, "little") for _ in range(4))
-            body = b"".join(small) + body[16:]
-        size = None if chance.getrandbits(6) else chance.randrange(100)
-        request = client.pack(chance.randrange(2, 16), body, size=size)
-        try:
-            _send_with(client, request, descriptors.draw(chance))
-            client.socket.settimeout(0.05 if size is not None else 5.0)
-            client.receive()
-        except OSError:
-            client.close()
-            _call_in_vain(guest)
-            client = Client(path)
-    client.close()
-    guest.infiniband = Client(path)
-    return count
-
-
-def _send_with(client: Client, request: bytes, fds: list[int]) -> None:
-    """Send a message with descriptors, which are closed here at once."""
-    try:
-        client.send(request, fds)
-    finally:
-        for fd in fds:
-            os.close(fd)
-
-
-def _call_in_vain(guest: HostileGuest) -> None:
-    """A caller where there is a client already: it is refused."""
-    busy = guest.chance.choice(("hca-x", "hca-b", "ntb-x", "dma-y"))
-    with suppress(OSError), Client(guest.folder / busy, negotiate=False) as caller:
-        caller.send(guest.chance.randbytes(guest.chance.randrange(40)))
+    several = sockets.Clients(paths, lambda: None)
+    done, change = 0, mutate.mutator("sockets")
+    while done < count:
+        data = change(guest.chance.choice(_INPUTS), 1 << 14, guest.chance.getrandbits(32))
+        for step in decode(sockets.FORMS, BytesLeft(data[mutate.STARTS["sockets"] :])):
+            several.take(step)
+            done += 1
+    several.close()
+    guest.infiniband = next_client(paths[0])
+    return done
 
 
 def commands(guest: HostileGuest, count: int) -> int:
@@ -305,7 +283,7 @@ SLICES: Final[dict[Attack, int]] = {
     entries: 256,
     datagrams: 512,
     frames: 512,
-    messages: 64,
+    clients: 64,
     files.long_reads: 64,
     files.slow_closes: 12,
     files.much_memory: 2,

@@ -6,7 +6,6 @@ import fcntl
 import os
 import socket
 from collections.abc import Callable
-from random import Random
 from typing import Final
 
 MEMORY: Final = 16 << 20
@@ -46,8 +45,3 @@ KINDS: Final[tuple[Callable[[], int], ...]] = (
     lambda: os.dup(0),
 )
 """By number, as inputs of the fuzzers name them; the caller closes what they make."""
-
-
-def draw(chance: Random) -> list[int]:
-    """None mostly, or a few of any kinds; the caller closes them."""
-    return [chance.choice(KINDS)() for _ in range(chance.choice((0, 0, 0, 1, 1, 3, 20)))]

@@ -16,6 +16,7 @@ from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX, IrqFlag
 from tests.hostile.descriptors import full_eventfd
 from tests.hostile.guest import INFINIBAND, HostileGuest
 from tests.wire.lingering import LingeringSockets, send_last
+from tests.wire.server import next_client
 
 MUCH: Final = 256 << 20
 """Bytes of a file of memory."""
@@ -82,5 +83,5 @@ def _leave_behind(guest: HostileGuest, fd: int, command: VfioUserCommand, body: 
 
 def _call_again(guest: HostileGuest) -> Client:
     guest.infiniband.close()
-    guest.infiniband = Client(guest.folder / INFINIBAND)
+    guest.infiniband = next_client(guest.folder / INFINIBAND)
     return guest.infiniband

@@ -83,7 +83,7 @@ def _unnoticed(defect: Defect, ended: Ended) -> str:
         return "`make test` runs none of its tests"
     if ended.status != pytest.ExitCode.TESTS_FAILED or not ended.test:
         return f"pytest ended with status {ended.status}\n{ended.output}"
-    if "Timeout" in ended.message.partition(NEWLINE)[0]:
+    if ended.message.startswith("Failed: Timeout"):
         return f"noticed only by the time limit: {ended.test}"
     if _function(ended.test) not in map(_function, defect.tests):
         return f"another test failed: {ended.test}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
@@ -146,3 +147,16 @@ def is_dropped(client: Client) -> bool:
     except ConnectionError:
         return True
     return False
+
+
+def next_client(path: Path) -> Client:
+    """Connect as soon as the client before is known to have left.
+
+    One that sent its own socket has left once the server's threads have closed that, too.
+    """
+    while True:
+        try:
+            return Client(path)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise

@@ -16,7 +16,7 @@ from bluebridge.device.pyvfio_user.constants import HEADER, VfioUserCommand
 from bluebridge.host_tools.vfio_user.client import Client, eventfds, sealed_memory
 from bluebridge.host_tools.vfio_user.connection import MSIX, NO_REPLY, IrqFlag
 from tests.wire.probe_device import VECTORS
-from tests.wire.server import ServerProcess, is_dropped, serving
+from tests.wire.server import ServerProcess, is_dropped, next_client, serving
 
 BAR0, BAR1 = 0, 1
 PAGE = 4096
@@ -42,19 +42,6 @@ def files(server: ServerProcess, path: Path) -> int:
     with Client(path) as idle:
         idle.read32(BAR0, 0)
         return server.open_files()
-
-
-def next_client(path: Path) -> Client:
-    """Connect as soon as the client before is known to have left.
-
-    One that sent its own socket has left once the server's threads have closed that, too.
-    """
-    while True:
-        try:
-            return Client(path)
-        except OSError as error:
-            if error.errno != errno.EBUSY:
-                raise
 
 
 @pytest.fixture

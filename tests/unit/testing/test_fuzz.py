@@ -19,11 +19,9 @@ from tests.fuzz import guests, mutate, record, targets, timed_host
 from tests.fuzz.guests import FORMS, Kind
 from tests.fuzz.keep import cover
 from tests.fuzz.recorder import Tape
-from tests.fuzz.steps import BytesLeft, Step, decode, encode
+from tests.fuzz.steps import CORPUS, BytesLeft, Step, decode, encode
 from tests.hostile.sockets import no_leak
 from tests.models.rdma_node import Pair
-
-CORPUS = Path(targets.__file__).with_name("corpus")
 
 
 @pytest.mark.parametrize("name", targets.TARGETS)
