@@ -30,6 +30,7 @@ from bluebridge.guest.perf.sides import (
 from bluebridge.guest.protocols.cm import EventType
 from bluebridge.guest.providers import (
     BLUEFLAME_USES,
+    NTRDMA,
     add_provider_options,
     open_chosen,
     open_device,
@@ -42,7 +43,7 @@ ASKED = "-"
 
 def _connect(given: argparse.Namespace, device: Device, owned: ExitStack) -> Measured:
     manager = open_connections(device, SERVER if given.serve else CLIENT, owned)
-    link = Measured(device, given.size, given.inline)
+    link = Measured(device, given.size, given.inline, answers=given.provider == NTRDMA)
     if not given.serve:
         link.connect(manager, PORT)
         return link

@@ -39,12 +39,16 @@ _PARTING_SECONDS = 1.0
 class Measured(Link):
     """A link with buffers of `size` bytes to send from, at `source`, and to send to."""
 
-    def __init__(self, device: Device, size: int, inline: int = 0) -> None:
+    def __init__(
+        self, device: Device, size: int, inline: int = 0, *, answers: bool = False
+    ) -> None:
+        """With `answers` this program, and no card, answers READs: it has to look for them."""
         size = max(size, _SMALL)
         super().__init__(device, _SMALL + 2 * size, inline)
         self.size = size
         self.source, self.target = _SMALL, _SMALL + size
         self._receives = 0
+        self._answers = answers
         self.batch = 0
         """Requests that are posted at once, and awaited together; 0: one for each that is done."""
         self._requests: dict[tuple[WrOpcode, int, int], SendWr] = {}
@@ -56,9 +60,12 @@ class Measured(Link):
         self.post(WrOpcode.SEND, 0, len(data))
         self.wait(SENT)
 
-    def hear(self, seconds: float = SECONDS) -> bytes:
-        """Return the start of the peer's next message; looks for it twice a millisecond."""
-        self.pause = 0.0005
+    def hear(self, seconds: float = SECONDS, test: str = "") -> bytes:
+        """Return the start of the peer's next message, the first behind a `test` that it runs.
+
+        Looks for it twice a millisecond, all the time while READs want answers.
+        """
+        self.pause = 0.0 if self._answers and test == READ_LAT else 0.0005
         self.wait_received(seconds)
         self.pause = 0.0
         return bytes(self.view[self.target : self.target + _ORDER.size])
@@ -171,8 +178,9 @@ def _ping_pong(link: Measured, test: str, count: int, size: int, client: bool) -
 
 def serve(link: Measured) -> None:
     """Take part in the tests that the client asks for."""
+    test = ""
     while True:
-        name, count, size = _ORDER.unpack(link.hear(IDLE_SECONDS))
+        name, count, size = _ORDER.unpack(link.hear(IDLE_SECONDS, test))
         test = name.rstrip(b"\0").decode()
         if not test:
             link.linger()
