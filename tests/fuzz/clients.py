@@ -1,10 +1,8 @@
-"""Bytes that others send: packets, vfio-user messages, control lines, the agent's frames."""
+"""Bytes that others send: packets, control lines, the agent's frames."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 from collections.abc import Callable
 from functools import cache
 
@@ -23,86 +21,15 @@ from bluebridge.device.layout.net.ip import (
 from bluebridge.device.layout.net.roce import GRH, GRH_NEXT_BTH, ICRC_SIZE
 from bluebridge.device.packets import crc
 from bluebridge.device.packets.reader import PacketReader, Reason
-from bluebridge.device.pyvfio_user._files import Closer
-from bluebridge.device.pyvfio_user._message_filter import Verdict
-from bluebridge.device.pyvfio_user._region_filter import RegionFilter
-from bluebridge.device.pyvfio_user._regions import BulkRegion, LineStores, RegisterRegion
-from bluebridge.device.pyvfio_user.constants import HEADER, VfioUserCommand
 from bluebridge.device.server.control import ControlCommands
 from bluebridge.guest.agent import frames
 from tests.fuzz.steps import BytesLeft
 from tests.models.hca_driver import Driver
 from tests.models.ib_node import Subnet
 
-SIZE = 1 << 16
-MESSAGES = 24
 SESSION = b"session1"
 MADS = 6
 LONGEST = 4200
-
-
-def _region() -> RegisterRegion:
-    lines = LineStores(SIZE // 2, lambda offset, data, width: None)
-    return RegisterRegion(
-        SIZE, lambda _, length: bytes(length), lambda offset, data: None, lambda error: 5, lines
-    )
-
-
-def messages(data: bytes) -> None:
-    """Messages of a client; what the filter passes must be a message that is whole."""
-    left = BytesLeft(data)
-    server, client = socket.socketpair()
-    window = BulkRegion(SIZE, lambda _, length: bytes(length), lambda offset, data, width: None)
-    with server, client:
-        client.setblocking(False)
-        gate = RegionFilter(
-            server,
-            lambda *_: False,
-            lambda kind: 4,
-            lambda text: None,
-            Closer(),
-            {2: window},
-            {0: _region()},
-        )
-        for _ in range(MESSAGES):
-            if not left:
-                break
-            with contextlib.suppress(BlockingIOError):
-                _send(client, left)
-            if not _serve(gate):
-                break
-            with contextlib.suppress(BlockingIOError):
-                client.recv(1 << 20)
-        gate.close()
-
-
-def _send(client: socket.socket, left: BytesLeft) -> None:
-    command = left.choice((*VfioUserCommand, left.number(2)))
-    body = left.take(left.choice((0, 4, 16, 20, 24, 32, left.number(1))))
-    size = HEADER.size + len(body) if left.number(1) & 7 else left.number(4)
-    message = HEADER.pack(left.number(2), command, size, left.choice((0, 16, 1, 33)), 0) + body
-    if left.number(1) & 7:
-        client.send(message)
-        return
-    fd = os.memfd_create("f", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
-    try:
-        socket.send_fds(client, [message], [fd] * (1 + left.number(1) % 3))
-    finally:
-        os.close(fd)
-
-
-def _serve(gate: RegionFilter) -> bool:
-    """Do as the connection does; False when the client is to be dropped."""
-    closer = Closer()
-    while True:
-        verdict = gate.inspect()
-        if verdict is Verdict.IDLE:
-            return True
-        if verdict is Verdict.DROP:
-            return False
-        if verdict is Verdict.PASS:
-            assert HEADER.unpack_from(gate.message)[2] == len(gate.message)
-            closer.close(gate.files)
 
 
 @cache
@@ -214,7 +141,6 @@ def _v2(ip: bytes, transport: bytes) -> bytes:
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "mads": mads,
     "packets": packets,
-    "messages": messages,
     "lines": lines,
     "agent": agent,
 }
