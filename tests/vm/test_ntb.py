@@ -1,6 +1,6 @@
 """The kernel's own NTB and DMA drivers on the gen4 bridge and the I/OAT engine, unmodified.
 
-One pair for the module: each client is loaded in both guests, used, and unloaded again.
+ntb_tool, ntb_pingpong, ntb_perf and dmatest are among the programs of test_programs.py.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from bluebridge.device.server.options import BridgeOptions
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.programs.ntb_clients import COUNT, PERF, STATS, TOOL, TOOL_CLIENT
+from bluebridge.host_tools.programs.ntb_clients import STATS
 from bluebridge.host_tools.pytest_plugin.lab import Lab
-from tests.campaigns.conformance.bridge.tool import SIZE, fill, look, take
 from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
@@ -51,63 +50,6 @@ def test_the_drivers_find_their_hardware(ntb: Pair) -> None:
         assert "self-test" not in _run(guest, "dmesg")
         versions = _run(guest, "cat /sys/class/dma/*/quickdata/version").split()
         assert versions == ["3.4"] * 4
-
-
-def test_dmatest_copies_without_a_failure(ntb: Pair) -> None:
-    _both(
-        ntb,
-        "modprobe dmatest timeout=60000 iterations=200 channel=dma0chan3 run=1; "
-        "until dmesg | grep -q 'dmatest: .*summary'; do sleep 0.2; done; "
-        "dmesg | grep 'summary 200 tests, 0 failures' && rmmod dmatest",
-    )
-
-
-def test_pingpong_counts_on_both_sides(ntb: Pair) -> None:
-    _both(ntb, "modprobe ntb_pingpong delay_ms=20")
-    for guest in ntb.machines:
-        _run(guest, f"until [ $({COUNT}) -gt 5 ]; do sleep 0.1; done")
-    _both(ntb, "rmmod ntb_pingpong")
-
-
-def test_tool_sees_link_doorbells_scratchpads_and_windows(ntb: Pair) -> None:
-    _both(ntb, TOOL_CLIENT.load)
-    _both(ntb, f"{TOOL} echo Y > peer0/link_event")
-    # A ping that left while the other side took ntb_pingpong out is still in its doorbells.
-    _both(ntb, f'{TOOL} echo "c $(cat db)" > db')
-    a, b = ntb.machines
-    assert [_run(guest, f"{TOOL} cat port peer0/port").split() for guest in (a, b)] == [
-        ["0", "1"],
-        ["1", "0"],
-    ]
-    for here, there in ((a, b), (b, a)):
-        _run(here, f"{TOOL} for n in $(seq 0 15); do echo $((n * 7 + 1)) > peer0/spad$n; done")
-        found = _run(there, f"{TOOL} for n in $(seq 0 15); do cat spad$n; done").split()
-        assert [int(word, 16) for word in found] == [n * 7 + 1 for n in range(16)]
-        _run(here, f"{TOOL} echo 's 0x80000011' > peer_db")
-        assert _run(there, f"{TOOL} echo 0x80000011 > db_event; cat db") == "0x80000011"
-        assert _run(there, f"{TOOL} echo 'c 0x11' > db; cat db") == "0x80000000"
-        for window in (0, 1):
-            _copy_through(here, there, window)
-    _run(b, f"{TOOL} echo N > link")
-    _run(a, f"{TOOL} echo N > peer0/link_event")
-    _both(ntb, "rmmod ntb_tool")
-
-
-def _copy_through(here: Vm, there: Vm, window: int) -> None:
-    """Bytes stored into a window of `here` are in the memory of `there`; closed, it is all ones."""
-    _run(there, f"{TOOL} echo {SIZE} > peer0/mw_trans{window}")
-    sent = _run(here, fill(window))
-    assert _run(there, take(window)) == sent
-    assert _run(here, look(window)) == "f" * 16
-
-
-def test_perf_by_dma(ntb: Pair) -> None:
-    _both(ntb, "modprobe ntb_perf use_dma=1 total_order=26")
-    _both(ntb, f"{PERF} until grep -q 'Out buffer xlat' info; do sleep 0.1; done")
-    for guest in ntb.machines:
-        _run(guest, f"{PERF} timeout 60 sh -c 'echo 0 > run'")
-        assert "copied 67108864 bytes" in _run(guest, f"{PERF} cat run")
-    _both(ntb, "rmmod ntb_perf")
 
 
 @pytest.mark.brief

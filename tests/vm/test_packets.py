@@ -46,16 +46,7 @@ def passes(session: Session, name: str) -> bool:
 
 
 @pytest.mark.brief("rping -C 100 -V over IPv6")
-@pytest.mark.parametrize(
-    "name",
-    [
-        "ibv_srq_pingpong -e",
-        "ibv_uc_pingpong",
-        "rping -C 100 -V over IPv6",
-        "udaddy -c 4 -C 20",
-        "ib_send_bw -c XRC -s 4096 -n 200",
-    ],
-)
+@pytest.mark.parametrize("name", ["rping -C 100 -V over IPv6", "ib_send_bw -c XRC -s 4096 -n 200"])
 def test_a_stock_program_passes(session: Session, name: str) -> None:
     assert passes(session, name)
 

@@ -125,7 +125,7 @@ def _bridge_setup(model: BridgeModel) -> Setup:
 
 BRIDGES = {model: _bridge_setup(model) for model in models.MODELS}
 """A setup for each bridge model."""
-QUICK = (ROCE, BRIDGES[models.SWITCHTEC])
+QUICK = (ROCE, BRIDGES[models.GEN4], BRIDGES[models.SWITCHTEC])
 """The setups whose quick programs `make test-all` runs."""
 
 

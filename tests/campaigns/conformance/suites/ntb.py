@@ -20,7 +20,7 @@ def programs() -> list[Program]:
     program = partial(Program, "ntb", setups=tuple(BRIDGES.values()))
     return [
         program("ioatdma: probe with its self-test", steps=load.self_test),
-        program("dmatest, 1,000 iterations on a spare channel", steps=load.dmatest),
+        program("dmatest, 1,000 iterations on a spare channel", steps=load.dmatest, short=True),
         program("ntb_tool", steps=tool.tool, short=True),
         program("ntb_tool, b2b_mw_share=1", steps=tool.shared, setups=SHARING),
         program("ntb_pingpong", steps=tool.pace, short=True),

@@ -36,7 +36,7 @@ def programs() -> list[Program]:
 # -- libibverbs' examples: one queue pair, messages there and back -------------------------------
 
 _PINGPONGS = {"rc": "-e", "uc": "-c", "ud": "", "srq": "-e"}
-"""The option with which the short run has each kind; the others are in tests/vm/test_infiniband."""
+"""The option with which the short run has each kind."""
 
 
 def _pingpongs() -> list[Program]:
