@@ -16,7 +16,7 @@ Span = tuple[int, int]
 
 
 class Fault(Exception):
-    """What was asked for is not permitted, or is no memory; the text is a clause, or nothing."""
+    """What was asked for is not permitted; the text is a clause, or nothing."""
 
 
 def permit(condition: object, clause: str = "") -> None:
@@ -76,30 +76,22 @@ class Place:
 
 @dataclass
 class Memory:
-    """Blocks of guest memory by their address, and the places of one adapter by their index."""
+    """Guest memory from `base` on, and the places of one adapter by their index."""
 
-    blocks: dict[int, bytearray] = field(default_factory=dict)
+    base: int
+    data: bytearray
     places: dict[int, Place] = field(default_factory=dict)
 
-    def _piece(self, span: Span) -> memoryview:
-        address, length = span
-        for base, block in self.blocks.items():
-            if base <= address and address + length <= base + len(block):
-                return memoryview(block)[address - base : address - base + length]
-        raise Fault
-
     def read(self, spans: Sequence[Span]) -> bytes:
-        """Raises `Fault` where no memory is."""
-        return b"".join(self._piece(span) for span in spans)
+        """Return what is there."""
+        parts = ((address - self.base, length) for address, length in spans)
+        return b"".join(self.data[start : start + length] for start, length in parts)
 
     def write(self, spans: Sequence[Span], data: bytes) -> None:
-        """Store into spans that were checked."""
-        for span in spans:
-            piece = self._piece(span)
-            piece[:] = data[: len(piece)]
-            data = data[len(piece) :]
-
-    # -- places -----------------------------------------------------------------------------------
+        """Store into spans."""
+        for address, length in spans:
+            start = address - self.base
+            self.data[start : start + length], data = data[:length], data[length:]
 
     def is_shown(self, place: Place) -> bool:
         """Return whether a window is bound to a region, which then stays."""

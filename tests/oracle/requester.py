@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 from bluebridge.device.fabric.messages import Request, Response
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
-from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.net.roce import (
     ATOMICS,
     PSN_MASK,
@@ -18,8 +16,8 @@ from bluebridge.device.layout.net.roce import (
 )
 from tests.oracle.clauses import holds
 from tests.oracle.memory import Fault
+from tests.oracle.pair import FLUSHED, PD, Failure, Posted
 from tests.oracle.responder import HALF, Responder, data_of
-from tests.oracle.side import FLUSHED, PD
 from tests.oracle.work import UNRELIABLE, WRITES, Completion, Work
 
 ALIVE = ("RTS", "SQD")
@@ -36,38 +34,18 @@ STATUS = {
     Syndrome.NAK_REMOTE_OPERATION: CompletionStatus.REMOTE_OP_ERR,
 }
 TRIED_TOO_OFTEN = CompletionStatus.TRANSPORT_RETRY_EXC_ERR
-Failure = tuple[CompletionStatus, str]
-"""How a request ends, and the clause that asks for it."""
-
-
-@dataclass(eq=False)
-class Posted:
-    """A work request; `failure` of one that fails when its turn comes."""
-
-    number: int
-    work: Work
-    psn: int = 0
-    failure: Failure | None = None
 
 
 class Requester(Responder):
     """A whole queue pair: the sending half on top of the receiving one.
 
-    `ring` has not begun, `pending` has no answer yet, `again` is what is still to be sent again
-    behind the oldest one. `waiting` is the time before which that may not begin, None unless it
-    must; `since` when something was sent again last, or answered, or anything was sent at all.
+    `waiting` is the time before which nothing may be sent again, None unless something must be;
+    `since` when something was sent again last, or answered, or anything was sent at all.
     """
 
     retries = rnr_retries = 0
     waiting: float | None = None
     since = 0.0
-    drains = False
-
-    def __init__(self, *names: object, **more: bool) -> None:
-        super().__init__(*names, **more)
-        self.ring: deque[Posted] = deque()
-        self.pending: deque[Posted] = deque()
-        self.again: deque[Posted] = deque()
 
     def post(self, number: int, work: Work) -> None:
         """Software posts a work request."""
@@ -77,7 +55,6 @@ class Requester(Responder):
         self.advance()
 
     def advance(self) -> None:
-        """What happens without a message: work inside the adapter, failures in their turn."""
         while self.again and self.again[0] not in self.pending:
             self.again.popleft()
         if self.again and self.waiting is None:
@@ -103,6 +80,8 @@ class Requester(Responder):
             return "9.7 retried requests"
         if any(posted.failure for posted in self.pending):
             return "10.3.1 ERR"
+        if work.returns and work.inline:
+            return None  # what makes no sense is refused when it is read, and fails in its turn
         if not isinstance(work.op, Op):
             return "10.8.3 local operations" if self.pending else None
         reads = sum(posted.work.returns for posted in self.pending)
@@ -218,9 +197,7 @@ class Requester(Responder):
                 self._misses("9.9 sequence errors")
             else:
                 self._fail((STATUS[Syndrome(syndrome)], "9.9 remote errors"))
-        if self.state == "SQD" and not self.pending and self.drains:
-            self.drains = False
-            self.side.events.add((EventType.SQ_DRAINED, self.qpn), "10.3.1 SQD")
+        self.has_drained()
         self.advance()
 
     def _acknowledges_before(self, psn: int) -> bool:

@@ -8,10 +8,14 @@ from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.net.roce import ATOMICS, PSN_MASK, Op, Syndrome
 from bluebridge.device.rdma.memory.region import Rights
 from tests.oracle.memory import BY_PEER, Fault, Span
-from tests.oracle.side import PD, Pair, Receive
+from tests.oracle.pair import PD, Pair, Receive
 from tests.oracle.work import UNRELIABLE, WRITES, Completion, Sge
 
 RECEIVING = ("RTR", "RTS", "SQD", "SQER")
+INVALID = Syndrome.NAK_INVALID_REQUEST, EventType.WQ_INVALID_REQUEST
+"""How something is refused that makes no sense, or that the queue pair does not permit."""
+FORBIDDEN = Syndrome.NAK_REMOTE_ACCESS, EventType.WQ_ACCESS_ERROR
+"""The same for what a key does not permit."""
 HALF = 1 << 23
 """A PSN this far ahead of another, or farther, is behind it."""
 
@@ -46,16 +50,6 @@ class Refused(Exception):
         self.clause, self.syndrome, self.event = clause, syndrome, event
 
 
-def invalid(clause: str) -> Refused:
-    """Return the refusal of what makes no sense, or is not permitted to the queue pair."""
-    return Refused(clause, Syndrome.NAK_INVALID_REQUEST, EventType.WQ_INVALID_REQUEST)
-
-
-def forbidden(clause: str) -> Refused:
-    """Return the refusal of what a key does not permit."""
-    return Refused(clause, Syndrome.NAK_REMOTE_ACCESS, EventType.WQ_ACCESS_ERROR)
-
-
 class Unready(Exception):
     """No receive is posted."""
 
@@ -64,10 +58,6 @@ class Responder(Pair):
     """The receiving half; `told`: a NAK for a gap, or of a missing receive, has been sent."""
 
     established = told = False
-
-    def __init__(self, *names: object, **more: bool) -> None:
-        super().__init__(*names, **more)  # type: ignore[arg-type]
-        self._results: dict[int, bytes] = {}
 
     def arrives(self, request: Request) -> None:
         """A request reaches the queue pair."""
@@ -122,8 +112,8 @@ class Responder(Pair):
         """A duplicate: reads are read again, nothing is changed a second time."""
         data = b""
         if request.op in ATOMICS:
-            if request.psn in self._results:
-                data = self._results[request.psn]
+            if request.psn in self.results:
+                data = self.results[request.psn]
                 self._answer(request.psn, Syndrome.ACK, "9.7 duplicate atomics", data)
             return
         if request.op is Op.READ:
@@ -153,23 +143,21 @@ class Responder(Pair):
 
     def _remote(self, request: Request, permitted: int, right: int) -> list[Span]:
         if not permitted:
-            raise invalid("10.2.3 access flags of a queue pair")
+            raise Refused("10.2.3 access flags of a queue pair", *INVALID)
         try:
             sge = Sge(request.rkey, request.remote_address, request.length)
-            spans = self.side.memory.resolve(sge, right, PD, self.qpn)
-            self.side.memory.read(spans)
+            return self.side.memory.resolve(sge, right, PD, self.qpn)
         except Fault as fault:
-            raise forbidden("9.7 R_Key") from fault
-        return spans
+            raise Refused("9.7 R_Key", *FORBIDDEN) from fault
 
     def _atomic(self, request: Request) -> bytes:
         if request.remote_address % 8:
-            raise invalid("9.4 atomics")
+            raise Refused("9.4 atomics", *INVALID)
         spans = self._remote(request, self.remote_atomic, Rights.REMOTE_ATOMIC)
         found = self.side.memory.read(spans)
         value = atomic(request.op, int.from_bytes(found, "little"), request.atomic)
         self.side.memory.write(spans, value.to_bytes(8, "little"))
-        self._results[request.psn] = found
+        self.results[request.psn] = found
         return found
 
     def _send(self, request: Request) -> None:
@@ -186,7 +174,7 @@ class Responder(Pair):
                 self.side.memory.invalidate(request.immediate, PD, self.qpn, BY_PEER)
             except Fault as fault:
                 self._lost(number, BY_PEER, CompletionStatus.LOCAL_ACCESS_ERR)
-                raise forbidden(BY_PEER) from fault
+                raise Refused(BY_PEER, *FORBIDDEN) from fault
         self.side.memory.write(spans, b"".join(request.payload))
         self._complete(receive, request)
 

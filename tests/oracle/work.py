@@ -50,11 +50,7 @@ class Invalidate(NamedTuple):
     key: int
 
 
-class Nop(NamedTuple):
-    """Nothing but a completion."""
-
-
-Local = Register | Bind | Invalidate | Nop
+Local = Register | Bind | Invalidate
 
 
 @dataclass(frozen=True)

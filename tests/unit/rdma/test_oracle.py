@@ -13,7 +13,7 @@ import pytest
 from bluebridge.device.fabric.messages import Request, Response
 from tests.oracle.clauses import Broken
 from tests.world import seeds
-from tests.world.verbs.guest import BASES, Guest
+from tests.world.verbs.guest import Guest
 from tests.world.verbs.world import World, replay
 
 SEEDS = 30
@@ -44,8 +44,7 @@ def memory_changed(patch: pytest.MonkeyPatch) -> None:
     rest = Guest.rest
 
     def changed(guest: Guest) -> None:
-        if guest.blocks.get(BASES[0]):
-            guest.blocks[BASES[0]][9] ^= 1
+        guest.area[9] ^= 1
         rest(guest)
 
     patch.setattr(Guest, "rest", changed)

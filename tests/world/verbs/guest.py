@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import pack
 
-from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.messages import Request, Response
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.commands import Opcode, OptPar, Status
@@ -17,24 +17,22 @@ from bluebridge.device.layout.mlx4.wqe import BindFlag, SendOpcode
 from bluebridge.device.layout.net.roce import ATOMICS, Op
 from bluebridge.device.rdma.memory.region import Rights
 from tests.models.hca_driver import hardware_key
-from tests.models.rdma_node import ALL_REMOTE, SPECIAL_BASE, Node, data, decode, inline, remote
+from tests.models.rdma_node import ALL_REMOTE, Node, data, decode, inline, remote
 from tests.models.rdma_node import TestQp as Queues
 from tests.oracle.clauses import Broken, holds
-from tests.oracle.memory import PAGE, Place
-from tests.oracle.queue_pair import QueuePair
-from tests.oracle.side import Side
-from tests.oracle.work import WRITES, Bind, Completion, Invalidate, Local, Nop, Register, Sge, Work
+from tests.oracle.memory import PAGE, Memory, Place
+from tests.oracle.pair import Side
+from tests.oracle.requester import Requester
+from tests.oracle.work import WRITES, Bind, Completion, Invalidate, Local, Register, Sge, Work
 
-MEMORY = 16 << 20
 SRQN = 0x60
 ENTRIES = 16
 """Of each queue."""
 SLOTS = range(3)
 """Queue pairs: RC with a receive queue, RC with the shared one, UC."""
-BLOCK = 2 * PAGE
-BASES = (0x20000000, 0x20000000 + BLOCK, 0x21000000)
-"""Of blocks of memory; the first two are neighbours."""
-PAGES = tuple(base + offset for base in BASES for offset in (0, PAGE))
+BASE, SIZE = 0x20000000, 6 * PAGE
+"""Of the memory that messages move."""
+PAGES = tuple(range(BASE, BASE + SIZE, PAGE))
 START = 0x7F0000000123
 ALL = int(Rights(0x3F << 10))
 SENT: dict[SendOpcode, Op | type[Local]] = {
@@ -48,7 +46,6 @@ SENT: dict[SendOpcode, Op | type[Local]] = {
     SendOpcode.ATOMIC_FA: Op.FETCH_ADD,
     SendOpcode.MASKED_ATOMIC_CS: Op.MASKED_COMPARE_SWAP,
     SendOpcode.MASKED_ATOMIC_FA: Op.MASKED_FETCH_ADD,
-    SendOpcode.NOP: Nop,
     SendOpcode.FAST_REG_MR: Register,
     SendOpcode.BIND_MW: Bind,
     SendOpcode.LOCAL_INVAL: Invalidate,
@@ -99,69 +96,27 @@ def segments(work: Work, page_list: int) -> bytes:
 
 
 class Guest(Node):
-    """`places` are all regions and windows that ever were, the first one good for everything."""
+    """`places` are all regions and windows that ever were, the first one good for everything.
+
+    `pairs` are the oracle's queue pairs by slot, as far as they are not in RESET.
+    """
 
     peer: Guest
 
-    def __init__(self, name: str, number: int, fabric: LocalFabric, side: Side, base: int) -> None:
-        super().__init__(name, number, fabric, MEMORY)
-        self.side = side
+    def __init__(
+        self, name: str, number: int, fabric: Fabric, now: Callable[[], float], base: int
+    ) -> None:
+        super().__init__(name, number, fabric, 16 << 20)
         self._base = base
         self._page_list = self.host.allocate(PAGE)
-        self.blocks: dict[int, bytearray] = {}
-        for at, block in enumerate(BASES):
-            self.map(block, at)
-        self._begin()
-
-    def _begin(self) -> None:
-        """What every driver does first."""
-        self.alive = self.up = True
-        self.side.forget()
+        self.area = self.host.map(BASE, SIZE)
+        self.area[:] = random.Random(number).randbytes(SIZE)
+        self.side = Side(now, Memory(BASE, bytearray(self.area)))
         self.shared = self.create_srq(SRQN)
         self.queues: dict[int, Queues] = {}
-        self.pairs: dict[int, QueuePair] = {}
-        """The oracle's queue pairs by slot, as far as they are not in RESET."""
+        self.pairs: dict[int, Requester] = {}
         self.places: list[Place] = []
-        self.add(Place(0, 1, ALL, START, len(PAGES) * PAGE - START % PAGE, PAGES))
-
-    # -- life and memory ------------------------------------------------------------------------
-
-    def die(self) -> None:
-        """SIGKILL."""
-        self.hca.reset()
-        self.alive = self.up = False
-        self.pairs.clear()
-
-    def live(self) -> Guest:
-        """Another life with the same memory, unless this one goes on."""
-        if not self.alive:
-            self.toggle, self.mtt_next = 1, 0
-            self.start()
-            self.command(Opcode.CONF_SPECIAL_QP, modifier=SPECIAL_BASE)
-            self.open_port(1, self.mac, self.gid)
-            self._begin()
-        return self
-
-    def link(self, *, up: bool) -> None:
-        """INIT_PORT or CLOSE_PORT."""
-        self.command(Opcode.INIT_PORT if up else Opcode.CLOSE_PORT, modifier=1)
-        self.up = up
-
-    def map(self, base: int, seed: int) -> None:
-        """Memory that comes."""
-        self.blocks[base] = self.host.map(base, BLOCK)
-        self.side.memory.blocks[base] = bytearray(BLOCK)
-        self.store(base, 0, random.Random(seed).randbytes(BLOCK))
-
-    def unmap(self, base: int) -> None:
-        """Memory that goes."""
-        self.host.unmap(base)
-        del self.blocks[base], self.side.memory.blocks[base]
-
-    def store(self, base: int, offset: int, value: bytes) -> None:
-        """Software writes."""
-        for block in (self.blocks[base], self.side.memory.blocks[base]):
-            block[offset : offset + len(value)] = value
+        self.add(Place(0, 1, ALL, START, SIZE - START % PAGE, PAGES))
 
     # -- regions and windows ----------------------------------------------------------------------
 
@@ -208,7 +163,7 @@ class Guest(Node):
         more = {"use_srq": 1, "srqn": SRQN} if slot == 1 else {}
         own, peer = self.qpn(slot), self.peer.qpn(slot)
         self.queues[slot] = self.create_qp(own, service, **more)
-        self.pairs[slot] = QueuePair(self.side, own, peer, reliable=slot != 2, shared=slot == 1)
+        self.pairs[slot] = Requester(self.side, own, peer, reliable=slot != 2, shared=slot == 1)
 
     def close(self, slot: int) -> None:
         """2RST: no trace, and no completion of what was posted."""
@@ -272,7 +227,7 @@ class Guest(Node):
 
     # -- what is seen -----------------------------------------------------------------------------
 
-    def _pair(self, qpn: int) -> QueuePair:
+    def _pair(self, qpn: int) -> Requester:
         pair = self.pairs.get(qpn - self._base)
         if pair is None:
             raise Broken("10.3.1 RESET", f"QP {qpn:#x} is gone")
@@ -328,7 +283,6 @@ class Guest(Node):
             found = self.adapter.qps.get(pair.qpn)
             pair.rests(found.state.name if found is not None else "")
         self.side.events.is_nothing()
-        if self.alive:
-            self.events()
-        same = self.blocks == self.side.memory.blocks
+        self.events()
+        same = self.area == self.side.memory.data
         holds(same, "9.7 R_Key", "memory has other bytes than messages have brought")

@@ -13,21 +13,21 @@ from bluebridge.device.fabric.messages import Message, Request, Response
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.net.roce import ATOMICS, Op
 from bluebridge.device.rdma.memory.region import Rights
+from tests.models.rdma_node import ALL_REMOTE
+from tests.models.watched_fabric import WatchedFabric
 from tests.oracle.memory import PAGE, Place
-from tests.oracle.queue_pair import TRANSITIONS
-from tests.oracle.side import Side
+from tests.oracle.pair import TRANSITIONS
 from tests.oracle.work import (
     RETURNING,
     UNRELIABLE,
     Bind,
     Invalidate,
     Local,
-    Nop,
     Register,
     Sge,
     Work,
 )
-from tests.world.verbs.guest import ALL, BASES, BLOCK, PAGES, SLOTS, START, Guest
+from tests.world.verbs.guest import ALL, PAGES, SLOTS, START, Guest
 from tests.world.weather import CALM, Weather
 
 STEPS = 60
@@ -45,7 +45,7 @@ RIGHTS = (
 )
 ONE_SIDED = (Op.WRITE, *sorted(RETURNING))
 RECEIVED = (Op.SEND, Op.SEND_IMM, Op.SEND_INV, Op.WRITE_IMM)
-KINDS: tuple[Op | Local, ...] = (*RECEIVED, *ONE_SIDED, Op.WRITE, Op.READ, Nop())
+KINDS = (*RECEIVED, *ONE_SIDED, Op.WRITE, Op.READ)
 SIZES = (64, 8, 0, 1, 7, 63, 200, 1024, 1025, 4096, 5000, 8192)
 WORDS = (0, 1, 0xFF, 1 << 63, (1 << 64) - 1, 0x0123456789ABCDEF)
 WAITS = (0.0005, 0.003, 0.03, 0.1, 0.7, 3.0)
@@ -54,37 +54,16 @@ FLUSHED = 1.1
 STORMS = (Weather(0.5, 0, 0, 0), Weather(0.3, 0.2, 0.3, 0, 0.1), Weather(0.9, 0, 0, 0))
 STEP_SHARES = {
     "message": 14,
-    "receive": 3,
     "change": 5,
     "show": 2,
     "modify": 4,
-    "connect": 1,
     "reset": 1,
     "register": 2,
     "deregister": 1,
-    "store": 1,
-    "unmap": 1,
-    "kill_or_cut": 1,
     "storm": 5,
     "wait": 3,
 }
 """How often each kind of step comes."""
-
-
-def to_rtr(psn: int, msg_max: int = 30) -> dict[str, int]:
-    """Values of INIT2RTR: everything is permitted."""
-    rights = {"remote_read": 1, "remote_write": 1, "remote_atomic": 1}
-    return {
-        "next_recv_psn": psn, "mtu": 3, "msg_max": msg_max, "min_rnr_timer": 16, "rra_max": 7,
-    } | rights  # fmt: skip
-
-
-def to_rts(psn: int, retries: int = 2, rnr: int = 7, reads: int = 1) -> dict[str, int]:
-    """Values of RTR2RTS."""
-    return {
-        "next_send_psn": psn, "pri_ack_timeout": 14, "retry_count": retries, "rnr_retry": rnr,
-        "sra_max": reads,
-    }  # fmt: skip
 
 
 class World:
@@ -98,33 +77,42 @@ class World:
         self.messages = 0
         self.fabric = LocalFabric()
         self.fabric.stage = self
+        watched = WatchedFabric(self.fabric)
+        watched.watch = self._leaves
         self.guests = [
-            Guest(name, number, self.fabric, Side(lambda: self.now), base)
+            Guest(name, number, watched, lambda: self.now, base)
             for name, number, base in (("a", 1, 0x800240), ("b", 2, 0x250))
         ]
         self.guests[0].peer, self.guests[1].peer = self.guests[1], self.guests[0]
         for slot in SLOTS:
-            self.join(slot)
+            self.heal(slot)
 
     # -- network and clock ----------------------------------------------------------------------
+
+    def _leaves(self, source: FabricPort, message: Message) -> bool:
+        if isinstance(message, Request | Response):
+            self.messages += 1
+            self.observe()
+            self._of(source).leaves(message)
+        return True
+
+    def _of(self, port: FabricPort) -> Guest:
+        return next(guest for guest in self.guests if guest.port is port)
 
     def admit(
         self, source: FabricPort, targets: Sequence[FabricPort], message: Message
     ) -> tuple[Sequence[FabricPort], int]:
-        """The network's `Stage`: the oracle sees each message, and what becomes of it."""
+        """The network's `Stage`: what becomes of a message."""
         if not isinstance(message, Request | Response):
             return targets, 0
-        self.messages += 1
         self.observe()
-        sender = next(guest for guest in self.guests if guest.port is source)
-        sender.leaves(message)
-        now: list[FabricPort] = []
+        receiver, now = self._of(source).peer, list[FabricPort]()
         for late, _damaged in self.weather.copies(self.random) if targets else ():
             if late:
                 kept = replace(message, payload=[memoryview(b"".join(message.payload))])
-                self._delay(late, sender.peer, targets, kept)
+                self._delay(late, receiver, targets, kept)
             else:
-                sender.peer.arrives(message)
+                receiver.arrives(message)
                 now += targets
         return now, 0
 
@@ -133,9 +121,8 @@ class World:
     ) -> None:
         def deliver() -> None:
             self.observe()
-            if guest.up:
-                guest.arrives(message)
-                self.fabric.deliver_late(targets, message)
+            guest.arrives(message)
+            self.fabric.deliver_late(targets, message)
 
         guest.host.call_later(late, deliver)
 
@@ -181,35 +168,50 @@ class World:
         return self.random.random() < chance
 
     def guest(self) -> Guest:
-        """One that lives."""
-        return self.choose(self.guests).live()
+        """Either."""
+        return self.choose(self.guests)
 
-    def slot(self, heal: bool = False) -> int:
-        """The queue pair with receives of its own twice as often as each other one."""
+    def slot(self) -> int:
+        """The queue pair with receives of its own twice as often as each other one; mostly well."""
         slot = self.choose((0, 0, 1, 2))
-        if heal and self.mostly():
+        if self.mostly():
             self.heal(slot)
         return slot
 
-    def join(self, slot: int, psn: int = 100, msg_max: int = 30, **more: int) -> None:
-        """Both queue pairs of a slot anew, to RTS; a message may come early."""
+    def heal(self, slot: int) -> None:
+        """Unless both are in RTS, both queue pairs of a slot anew; a message may come early."""
+        pairs = [guest.pairs.get(slot) for guest in self.guests]
+        if all(pair is not None and pair.state == "RTS" for pair in pairs):
+            return
+        psn = self.choose((100, 100, 0, 0xFFFFFE))
         for guest in self.guests:
-            guest.live().open(slot)
+            guest.open(slot)
         for guest in self.guests:
-            guest.transit(slot, Opcode.INIT2RTR_QP, to_rtr(psn, msg_max))
+            guest.transit(slot, Opcode.INIT2RTR_QP, self.to_rtr(psn) | dict.fromkeys(ALL_REMOTE, 1))
         for guest in self.random.sample(self.guests, 2):
-            guest.transit(slot, Opcode.RTR2RTS_QP, to_rts(psn, **more))
+            guest.transit(slot, Opcode.RTR2RTS_QP, self.to_rts(psn))
             if self.mostly(0.05):
                 self._reach(guest, slot, Op.WRITE)
 
-    def heal(self, slot: int) -> None:
-        """Whatever happened to a connection, it is well again."""
-        for guest in self.guests:
-            if not guest.live().up:
-                guest.link(up=True)
-        pairs = [guest.pairs.get(slot) for guest in self.guests]
-        if any(pair is None or pair.state != "RTS" for pair in pairs):
-            self.join(slot, retries=self.choose((0, 1, 2, 7)), rnr=self.choose((7, 0, 1, 7, 2)))
+    def to_rtr(self, psn: int) -> dict[str, int]:
+        """Values of INIT2RTR."""
+        return {
+            "next_recv_psn": psn,
+            "mtu": 3,
+            "msg_max": self.choose((30, 30, 30, 12)),
+            "min_rnr_timer": 16,
+            "rra_max": 7,
+        }
+
+    def to_rts(self, psn: int) -> dict[str, int]:
+        """Values of RTR2RTS."""
+        return {
+            "next_send_psn": psn,
+            "pri_ack_timeout": 14,
+            "retry_count": self.choose((0, 1, 2, 7)),
+            "rnr_retry": self.choose((7, 7, 0, 1, 2)),
+            "sra_max": self.choose((1, 1, 0, 2)),
+        }
 
     def sge(self, guest: Guest, length: int | None = None) -> Sge:
         """A piece of memory; now and then a byte too early or too far, or with a wrong key byte.
@@ -222,7 +224,7 @@ class World:
         )
         size = self.choose(SIZES) if length is None else length
         room = place.length - size
-        at = self.choose((-1, room + 1, self.random.randrange(BLOCK) - 64))
+        at = self.choose((-1, room + 1, self.random.randrange(2 * PAGE) - 64))
         if room >= 0 and self.mostly():
             at = self.random.randint(0, room)
         return Sge(place.key ^ self.mostly(0.04), max(0, place.start + at), size)
@@ -231,7 +233,7 @@ class World:
 
     def message(self) -> None:
         """Some of a kind, mostly on a connection that is well, and with receives for them."""
-        slot, op = self.slot(heal=True), self.choose(KINDS)
+        slot, op = self.slot(), self.choose(KINDS)
         if slot == 2 and self.mostly():
             op = self.choose(sorted(UNRELIABLE))
         guest = self.guest()
@@ -264,10 +266,6 @@ class World:
             fence=not self.mostly(),
         )
 
-    def receive(self) -> None:
-        """Post a receive."""
-        self._receive(self.guest(), self.slot(heal=True))
-
     def _receive(self, guest: Guest, slot: int) -> None:
         pair = guest.pairs.get(slot)
         if pair is not None:
@@ -276,16 +274,6 @@ class World:
                 self.let_pass(FLUSHED)
 
     # -- states ---------------------------------------------------------------------------------
-
-    def connect(self) -> None:
-        """With other values than usually."""
-        psn, msg_max = self.choose((100, 0, 0xFFFFFE)), self.choose((30, 12))
-        retries, rnr, reads = (
-            self.random.randrange(4),
-            self.choose((7, 0, 1, 3)),
-            self.choose(SLOTS),
-        )
-        self.join(self.slot(), psn, msg_max, retries=retries, rnr=rnr, reads=reads)
 
     def modify(self) -> None:
         """Any transition from any state, mostly one that is permitted."""
@@ -296,11 +284,10 @@ class World:
         opcode, psn = self.choose(opcodes), self.choose((100, 100, 100, 99, 102, 0xFFFFFF))
         values: dict[str, int] = {}
         if opcode is Opcode.RTR2RTS_QP:
-            values = to_rts(psn)
+            values = self.to_rts(psn)
         elif opcode in (Opcode.INIT2RTR_QP, Opcode.RTS2RTS_QP, Opcode.INIT2INIT_QP):
-            values = to_rtr(psn) if opcode is Opcode.INIT2RTR_QP else {}
-            for name in ("remote_read", "remote_write", "remote_atomic"):
-                values[name] = self.choose((1, 1, 0))
+            values = self.to_rtr(psn) if opcode is Opcode.INIT2RTR_QP else {}
+            values |= {name: self.choose((1, 1, 0)) for name in ALL_REMOTE}
         drains = opcode is Opcode.RTS2SQD_QP and self.mostly()
         guest.transit(slot, opcode, values, drains=drains)
         if opcode is Opcode.RTS2RTS_QP:
@@ -339,7 +326,7 @@ class World:
 
     def change(self) -> None:
         """REG_MR, BIND_MW or LOCAL_INV, which one as it suits the place and its state."""
-        slot, guest, low = self.slot(heal=True), self.guest(), self.random.randrange(4)
+        slot, guest, low = self.slot(), self.guest(), self.random.randrange(4)
         usable = [place for place in guest.places if place.fast or place.window]
         place = self.choose(usable or [guest.add(self._place(low % 3))])
         local: Local = Invalidate(place.key)
@@ -353,7 +340,7 @@ class World:
             lkey, va, length = self.sge(guest)
             second = place.second_type is self.mostly(0.96)
             return Bind(key, lkey, va, length, rights & REMOTE, self.mostly(0.25), second)
-        start, length = START + self.random.randrange(BLOCK), self.choose(SIZES)
+        start, length = START + self.random.randrange(2 * PAGE), self.choose(SIZES)
         needed = max(1, (start + length - 1) // PAGE - start // PAGE + 1)
         pages = tuple(self.random.choices(PAGES, k=needed))
         return Register(key, start, length, rights & ~int(Rights.BIND_WINDOW), pages)
@@ -388,30 +375,6 @@ class World:
 
     # -- the world ------------------------------------------------------------------------------
 
-    def store(self) -> None:
-        """Software writes; memory that was gone comes."""
-        guest, at = self.choose(self.guests), self.random.randrange(BLOCK - 64)
-        for base in BASES:
-            if base not in guest.blocks:
-                guest.map(base, at)
-        guest.store(self.choose(BASES), at, self.random.randbytes(64))
-
-    def unmap(self) -> None:
-        """Memory goes, or comes again."""
-        guest, base = self.choose(self.guests), self.choose(BASES)
-        if base in guest.blocks:
-            guest.unmap(base)
-        else:
-            guest.map(base, 1)
-
-    def kill_or_cut(self) -> None:
-        """A guest is killed; or its link goes down, or up."""
-        guest = self.guest()
-        if self.mostly(0.3):
-            guest.die()
-        else:
-            guest.link(up=not guest.up)
-
     def storm(self) -> None:
         """Requests while messages are lost, doubled and late; perhaps they are to be drained."""
         slot = self.choose((0, 0, 1))
@@ -424,8 +387,6 @@ class World:
                 self._reach(guest, slot, op)
             else:
                 guest.send(slot, self._work(guest, op))
-        if self.mostly(0.2):
-            self.unmap()
         drains = self.mostly(0.5)
         if drains:
             guest.transit(slot, Opcode.RTS2SQD_QP, {}, drains=True)
