@@ -13,7 +13,7 @@ from typing import Final
 
 from bluebridge.device.buslog.reader import Event, Filter, LogReader
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.events import Fact, Values
+from bluebridge.device.layout.events import Told
 from bluebridge.host_tools.analyzer import rtrs
 from bluebridge.host_tools.analyzer.event_lines import KINDS, Describe, narrow_line
 from bluebridge.host_tools.analyzer.ntrdma import decoder as ntrdma
@@ -50,30 +50,35 @@ class Comparable:
     a new one when it comes again, which would depend on the limit and not on the driver.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, chosen: frozenset[str] = CHOSEN) -> None:
+        self._chosen = chosen
         self._known: dict[tuple[str, str], int] = {}
 
     def line(self, event: Event, words: Describe) -> str:
         """Return the line of an event without time, place in memory and data."""
-        fact = event.fact
-        if fact is not None:
-            return " ".join((fact.name, *self._values(fact, event.values)))
+        told = event.told
+        if told is not None:
+            return self.fact(told)
         text = f"{event.kind.name} {self.text(words(event))}"
         return f"{text} [{event.length}]" if event.what not in _SCATTERED else text
 
-    def _values(self, fact: Fact, values: Values) -> Iterator[str]:
-        for name, form in fact.fields.items():
+    def fact(self, told: Told) -> str:
+        """Return the name of a fact and its values, without those that vary from run to run."""
+        return " ".join((told.fact.name, *self._values(told)))
+
+    def _values(self, told: Told) -> Iterator[str]:
+        for name, form in told.fact.fields.items():
             if form.text:
-                yield self.text(values[name])
+                yield self.text(told.values[name])
             elif not form.varies:
-                yield self._number(name, f"{values[name]:x}")
+                yield self._number(name, f"{told.values[name]:x}")
 
     def text(self, text: str) -> str:
         """Return a text with the order of appearance in place of each chosen number."""
         return _NUMBER.sub(lambda found: self._number(found[1] or "", found[2]), text)
 
     def _number(self, name: str, digits: str) -> str:
-        if int(digits, 16) < LEAST_LARGE and name not in CHOSEN:
+        if int(digits, 16) < LEAST_LARGE and name not in self._chosen:
             return f"{name}=0x{digits}" if name else f"0x{digits}"
         number = self._known.setdefault((name, digits), len(self._known) + 1)
         return f"{name}=#{number}" if name else f"#{number}"

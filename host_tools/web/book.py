@@ -128,7 +128,7 @@ class Book:
             if failed:
                 return failed[0].number
         requests = self.page(0, _MOST, Query(ActivityKind.WORK_REQUEST.value), OPENING).found
-        told = [each for each in requests if each.title.startswith("RDMA_")]
+        told = [each for each in requests if each.name.startswith("RDMA_")]
         return next((each.number for each in told or requests), None)
 
     def detail(self, number: int) -> dict[str, Any] | None:

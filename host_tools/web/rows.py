@@ -10,7 +10,7 @@ from bluebridge.device.buslog.record import function_of
 from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.events import TELLING
-from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
+from bluebridge.host_tools.analyzer.activity import Activity
 from bluebridge.host_tools.analyzer.activity.routine import failed, routine
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.devices.registry import model_of
@@ -125,9 +125,8 @@ def pairs_of(activity: Activity) -> list[tuple[str, int]]:
     model = model_of(activity.device)
     if model.adapter is None:
         return []
-    name, _, number = activity.title.partition(" in_mod=")
-    if activity.kind is ActivityKind.COMMAND and name in model.adapter.transitions:
-        return [(function, int(number, 16) & QPN_MASK)]
+    if activity.subject is not None and activity.subject.noun == "QP":
+        return [(function, activity.subject.number & QPN_MASK)]
     named = (one.obj for one in activity.transactions if one.role in _OF_PAIRS and one.obj)
     return [(function, qpn) for qpn in named][:1]
 

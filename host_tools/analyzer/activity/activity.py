@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.buslog.record import host_of
@@ -33,6 +34,17 @@ class ActivityKind(Enum):
     NOTE = "note"
 
 
+IN_MODIFIER = "in_mod"
+"""The noun for the number of a firmware command that names no object of a kind of its own."""
+
+
+class Subject(NamedTuple):
+    """What an activity is about: a word such as `QP` or `scratchpad`, and its number."""
+
+    noun: str
+    number: int
+
+
 @dataclass(slots=True)
 class Activity:
     """Something that happened on the bus, with its `transactions` in the order of the log.
@@ -40,7 +52,9 @@ class Activity:
     The transactions form a tree by their `parent`. `number` is that of the first event, so
     activities are numbered in the order in which they began, with gaps. `begin` and `end` are in
     seconds since the log began. `status` is empty, `OK` or an error. `cause` is the number of the
-    activity that led to it; `transfer` has further facts about a work request.
+    activity that led to it; `transfer` has further facts about a work request. The `title` is for
+    readers; programs have `name`, what is done, such as `RST2INIT_QP` or `SEND 8 bytes`, and
+    `subject`, to what.
     """
 
     number: int
@@ -54,6 +68,8 @@ class Activity:
     transfer: Transfer | None = None
     cause: int | None = None
     notes: list[str] = field(default_factory=list)
+    name: str = ""
+    subject: Subject | None = None
 
     @property
     def duration_us(self) -> float:
@@ -146,10 +162,11 @@ def of_transfer(transfer: Transfer) -> Activity:
             begin, number = one.time, one.number
         if one.time > end:
             end = one.time
-    title = f"{transfer.opcode or 'work request'} {transfer.length} bytes, QP {transfer.qpn:#x}"
+    name = f"{transfer.opcode or 'work request'} {transfer.length} bytes"
     return Activity(
-        number, ActivityKind.WORK_REQUEST, transfer.device, title, begin, end,
-        transfer.status, parts, transfer, None, transfer.notes,
+        number, ActivityKind.WORK_REQUEST, transfer.device, f"{name}, QP {transfer.qpn:#x}",
+        begin, end, transfer.status, parts, transfer, None, transfer.notes,
+        name, Subject("QP", transfer.qpn),
     )  # fmt: skip
 
 

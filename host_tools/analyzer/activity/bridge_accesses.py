@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.ntb.uses import RegisterUse, Use, Uses
-from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind, begun, lone
+from bluebridge.host_tools.analyzer.activity.activity import (
+    Activity,
+    ActivityKind,
+    Subject,
+    begun,
+    lone,
+)
 from bluebridge.host_tools.analyzer.activity.bridge_effects import (
     Access,
     Cause,
@@ -194,7 +200,9 @@ class BridgeAccesses:
         machine = self._peers_machine(one.device)
         one.text = f"scratchpad {found.index} of {machine} = {found.value:#x}"
         self._scratchpads[self._peer(one.device), found.index] = one.number
-        return _access(one)
+        access = _access(one)
+        access.activity.subject = Subject("scratchpad", found.index)
+        return access
 
 
 def _access(one: Transaction, *, unmasks: bool = False) -> Access:

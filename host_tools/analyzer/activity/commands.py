@@ -13,9 +13,11 @@ from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.events import Fact, Values
 from bluebridge.host_tools.analyzer.activity.activity import (
+    IN_MODIFIER,
     Activity,
     ActivityKind,
     OpenActivities,
+    Subject,
     lone,
     started,
 )
@@ -89,7 +91,7 @@ class CommandActivities:
             place = self._activities.join(activity, event, one, self._go)
             self._record = place if place is not None else 0
             self._polled = not self._control & self._register.event
-        _describe(activity, event.values)
+        self._describe(activity, event.values)
         self._done, self._last = activity, activity.number
         self._activities.open(activity, event.number)
 
@@ -159,6 +161,15 @@ class CommandActivities:
         self._close_done()
         return own
 
+    def _describe(self, activity: Activity, command: Values) -> None:
+        activity.name, number = command["name"], command["in_mod"]
+        activity.subject = Subject(self._register.nouns.get(activity.name, IN_MODIFIER), number)
+        activity.title = f"{activity.name} in_mod={number:#x}"
+        activity.status = command["status"]
+        activity.notes.append(f"carried out in {command['us']} us")
+        if command["reason"]:
+            activity.notes.append(command["reason"])
+
     def _close_done(self) -> None:
         self._settle_reads()
         done, self._done = self._done, None
@@ -174,14 +185,6 @@ class CommandActivities:
                 self._activities.join(done, event, one)
             else:
                 self._activities.complete(lone(event, one))
-
-
-def _describe(activity: Activity, command: Values) -> None:
-    activity.title = f"{command['name']} in_mod={command['in_mod']:#x}"
-    activity.status = command["status"]
-    activity.notes.append(f"carried out in {command['us']} us")
-    if command["reason"]:
-        activity.notes.append(command["reason"])
 
 
 PAUSE_SECONDS = 0.01

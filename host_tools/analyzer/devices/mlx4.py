@@ -27,6 +27,8 @@ _LOG_UNIT = 4  # The logarithm of the unit of strides
 _FLUSHING = (contexts.ServiceType.UC, contexts.ServiceType.UD, contexts.ServiceType.MLX)
 """Services whose send queue alone is flushed when a send fails."""
 _EQS_OF_PAGE = 4
+_NOUNS = ("QP", "CQ", "SRQ", "EQ", "MPT", "MTT")
+"""Objects of commands, by the ends of their names; an SRQ is no RQ."""
 _COMPLETED = Struct(">I20xH")
 """QPN and index in a completion entry: fields `qpn` and `wqe_index` of `CQE`."""
 _EVENTS: dict[int, model.EventKind] = {
@@ -144,6 +146,15 @@ def _consumed(event: Event) -> int | None:
     role, _ = _written(event)
     size = 8 if role is Role.CQ_ARM else 4
     return int.from_bytes(event.data[-3:], "big") if len(event.data) == size else None
+
+
+def _polled(bar: int, address: int, data: model.Data) -> bool:
+    """A driver waits for its command, reads the clock, and looks whether there was an error."""
+    if bar:
+        return False
+    if address == bar0.CATAS_OFFSET:
+        return not any(data)
+    return address == bar0.CLOCK_OFFSET or bar0.HCR.find(address) is not None
 
 
 def _status_words(syndrome: int) -> str:
@@ -268,6 +279,9 @@ MLX4 = model.DeviceModel(
             name=lambda control: name_of(control & _OPCODE),
             names=tuple(Opcode.__members__),
             statuses=tuple(commands.Status.__members__),
+            nouns={
+                name: noun for name in Opcode.__members__ for noun in _NOUNS if name.endswith(noun)
+            },
         ),
         states=tuple(state.name for state in (contexts.QpState.RST, *commands.OWNED)),
         transitions={
@@ -286,5 +300,6 @@ MLX4 = model.DeviceModel(
         received=partial(_done, send=False),
         consumed=_consumed,
         reset=(0, bar0.RESET_OFFSET),
+        polled=_polled,
     ),
 )

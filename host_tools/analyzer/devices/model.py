@@ -122,6 +122,8 @@ class CommandRegister:
     """The names of all commands."""
     statuses: tuple[str, ...]
     """The names of the statuses with which commands end."""
+    nouns: Mapping[str, str] = field(default_factory=dict)
+    """By the name of a command: the kind of the object that its input modifier names, as `QP`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,6 +175,8 @@ class Adapter:
     """Returns the consumer index in a doorbell of a completion or event queue, if all is there."""
     reset: tuple[int, int]
     """BAR and offset of the register that resets the function."""
+    polled: Callable[[int, int, Data], bool] = lambda bar, address, data: False
+    """Returns whether drivers read a register all the time, and find such bytes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -152,7 +152,7 @@ class Panel:
             return
         colour, size = COLOURS.get(mark.category, OTHER), max(round(width, 1), 0.7)
         yield f"<rect x='{x}' y='{y}' width='{size}' height='14' fill='{colour}'/>"
-        if width > LETTER * len(name := mark.name.partition(" in_mod")[0]):
+        if width > LETTER * len(name := mark.label or mark.name):
             colour = "fill='#fff' font-size='10' font-family='sans-serif'"
             yield f"<text x='{x + 2}' y='{y + 9}' {colour}>{escape(name)}</text>"
 

@@ -36,7 +36,8 @@ class Shape(IntEnum):
 class Mark:
     """A mark on a track, `time` in nanoseconds since the log began; `value` is a counter's.
 
-    `flows` are numbers of arrows that begin here, `ended` of those that end here.
+    `flows` are numbers of arrows that begin here, `ended` of those that end here. `label` is a name
+    for where there is little room.
     """
 
     time: int
@@ -48,6 +49,7 @@ class Mark:
     flows: list[int] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
     value: int = 0
+    label: str = ""
 
 
 def nanoseconds(seconds: float) -> int:
@@ -243,6 +245,7 @@ class Drawing:
             track = self._tracks.overfull(function, activity)
             arguments.append(("duration_ns", end - begin))
         head = Mark(begin, shape, track, _short(activity.title), activity.kind.value, arguments)
+        head.label = activity.name or activity.title
         marks.append(head)
         if lone:
             arguments += _details(activity, parts[0])
@@ -301,9 +304,7 @@ def _about(activity: Activity, *, own: bool) -> list[Argument]:
         return about
     transfer = activity.transfer
     if transfer is None:
-        command = activity.kind is ActivityKind.COMMAND
-        name = activity.title.partition(" ")[0] if command else str(activity.kind.value)
-        about.append(("operation", name))
+        about.append(("operation", activity.name or str(activity.kind.value)))
     else:
         about += [
             ("operation", transfer.opcode),

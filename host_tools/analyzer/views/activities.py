@@ -31,7 +31,8 @@ def line(activity: Activity) -> str:
 def tree(activity: Activity) -> Iterator[str]:
     """Write the transactions of an activity and its notes as a tree, unless its line says all."""
     parts = activity.transactions
-    if len(parts) == 1 and activity.title.endswith(parts[0].text):
+    text = parts[0].text
+    if len(parts) == 1 and activity.title in (text, f"read {text}", f"write {text}"):
         return
     for place, depth in activity.tree():
         one = parts[place]

@@ -26,7 +26,6 @@ SHOWN = frozenset((
     ActivityKind.RESET,
 ))  # fmt: skip
 """Kinds that always have a row; register accesses have one if they have effects."""
-SCRATCHPAD = "scratchpad "
 ANSWERS = {
     ActivityKind.STORE: "store to arrival",
     ActivityKind.DESCRIPTOR: "descriptor to completion",
@@ -59,7 +58,7 @@ def bridge_row(activity: Activity) -> BridgeRow | None:
     kind = activity.kind
     if kind not in SHOWN and not (
         kind is ActivityKind.ACCESS
-        and (len(activity.transactions) > 1 or activity.title.startswith(SCRATCHPAD))
+        and (len(activity.transactions) > 1 or activity.subject is not None)
     ):
         return None
     make = _MAKERS.get(kind, _of_registers)
@@ -120,7 +119,7 @@ def _of_registers(activity: Activity) -> _Parts:
         effect = f"{host_of(interrupt.device)} vector {interrupt.address}"
     what = str(kind.value)
     if kind is ActivityKind.ACCESS:
-        what = SCRATCHPAD.strip() if activity.title.startswith(SCRATCHPAD) else "set-up"
+        what = "set-up" if activity.subject is None else activity.subject.noun
     length = root.length if root.tlp is not Tlp.NONE else 0
     return what, length, host_of(activity.device), activity.title, effect, interrupt
 

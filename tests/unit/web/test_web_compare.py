@@ -8,16 +8,21 @@ from typing import Any
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout.events import Fact
 from bluebridge.host_tools import cli
+from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind, activities
+from bluebridge.host_tools.analyzer.transaction import Role, Tlp, Transaction
 from bluebridge.host_tools.web.lab import Lab
-from bluebridge.host_tools.web.side_by_side import SideBySide, paired
+from bluebridge.host_tools.web.side_by_side import Line, SideBySide, lines, paired
 from tests.models.analysis_log import Sender
 from tests.unit.web.browser import browser
 from tests.unit.web.web_site import serving
 
 
-def _row(title: str, status: str = "OK", at: float = 0.0, device: str = "a") -> dict[str, Any]:
-    return {"device": device, "kind": "command", "title": title, "status": status, "at": at}
+def _line(title: str, status: str = "OK", at: float = 0.0, device: str = "a") -> Line:
+    one = Transaction(0, at, device, Tlp.NONE, Role.COMMAND, True, 0, 0, b"")
+    (line,) = lines([Activity(0, ActivityKind.COMMAND, device, title, at, at, status, [one])])
+    return line
 
 
 def _said(pairs: list[dict[str, Any]]) -> list[tuple[str, str, bool]]:
@@ -25,27 +30,34 @@ def _said(pairs: list[dict[str, Any]]) -> list[tuple[str, str, bool]]:
     return [(a or "", b or "", each["same"]) for (a, b), each in zip(titles, pairs, strict=True)]
 
 
-def test_numbers_that_a_run_draws_are_no_difference() -> None:
-    one = [_row("RST2INIT_QP in_mod=0x48"), _row("SEND 8 bytes, QP 0x48"), _row("MAP rkey=0x8")]
-    other = [
-        _row("RST2INIT_QP in_mod=0x2dbded"), _row("SEND 8 bytes, QP 0x2dbded"), _row("MAP rkey=0x9")
-    ]  # fmt: skip
-    assert all(each["same"] for each in paired(one, other))
-    (pair,) = paired([_row("SET_PORT in_mod=0x1")], [_row("SET_PORT in_mod=0x2")])
-    assert not pair["same"]
+def _told(folder: Path, qpn: int, port: int) -> list[Line]:
+    sender = Sender(folder)
+    sender.post(8)
+    sender.command("RST2INIT_QP", in_mod=qpn)
+    sender.tell(Fact.WORK_REFUSED, qpn=qpn, index=3, reason="why")
+    sender.command("SET_PORT", in_mod=port)
+    sender.log.close()
+    return lines(sorted(activities(folder), key=lambda each: each.number))
+
+
+def test_numbers_that_a_run_draws_are_no_difference(tmp_path: Path) -> None:
+    """Of queue pairs in commands, in what the device told, and keys in lines."""
+    one, other = _told(tmp_path / "x", 0x48, 1), _told(tmp_path / "y", 0x2DBDED, 2)
+    assert [each["same"] for each in paired(one, other)] == [True, True, True, False]
+    assert all(each["same"] for each in paired([_line("MAP rkey=0x8")], [_line("MAP rkey=0x9")]))
 
 
 def test_what_one_log_has_more_stands_alone() -> None:
-    one = [_row("A"), _row("B"), _row("C")]
-    other = [_row("A"), _row("C", "BAD_PARAM"), _row("D")]
+    one = [_line("A"), _line("B"), _line("C")]
+    other = [_line("A"), _line("C", "BAD_PARAM"), _line("D")]
     assert _said(paired(one, other)) == [
         ("A", "A", True), ("B", "", False), ("C", "C", False), ("", "D", False)
     ]  # fmt: skip
 
 
 def test_functions_do_not_wait_for_one_another() -> None:
-    one = [_row("A", at=1), _row("X", at=2, device="b"), _row("B", at=3)]
-    other = [_row("X", at=1, device="b"), _row("A", at=2), _row("B", at=3)]
+    one = [_line("A", at=1), _line("X", at=2, device="b"), _line("B", at=3)]
+    other = [_line("X", at=1, device="b"), _line("A", at=2), _line("B", at=3)]
     assert _said(paired(one, other)) == [("A", "A", True), ("X", "X", True), ("B", "B", True)]
 
 

@@ -387,19 +387,19 @@ def test_each_step_of_a_work_request_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "title", "status", "word"),
+    ("kind", "name", "status", "word"),
     [
-        (ActivityKind.COMMAND, "DUMP_ETH_STATS in_mod=0x1", "OK", "DUMP_ETH_STATS"),
-        (ActivityKind.COMMAND, "DUMP_ETH_STATS in_mod=0x1", "BAD_PARAM", ""),
-        (ActivityKind.COMMAND, "RTR2RTS_QP in_mod=0x48", "OK", ""),
+        (ActivityKind.COMMAND, "DUMP_ETH_STATS", "OK", "DUMP_ETH_STATS"),
+        (ActivityKind.COMMAND, "DUMP_ETH_STATS", "BAD_PARAM", ""),
+        (ActivityKind.COMMAND, "RTR2RTS_QP", "OK", ""),
         (ActivityKind.CONFIG, "config, 3 reads", "", "config access"),
         (ActivityKind.RESET, "device reset", "", ""),
     ],
 )
 def test_routine_is_what_an_idle_driver_does(
-    kind: ActivityKind, title: str, status: str, word: str
+    kind: ActivityKind, name: str, status: str, word: str
 ) -> None:
-    assert routine(Activity(0, kind, "a", title, 0.0, 0.0, status)) == word
+    assert routine(Activity(0, kind, "a", "", 0.0, 0.0, status, name=name)) == word
 
 
 def test_how_memory_is_scattered_is_routine_and_a_mark_is_not(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_a_search_backwards_passes_by_parts_too(book: Book) -> None:
     page = book.before(NOTE_AT - 200, 10, Query(text="nowhere"), 0)
     assert (page.first, page.found) == (0, [])
     (note,) = book.before(PARTS * SMALL, 10, Query(text="only here"), SECONDS).found
-    assert note.title == "Only HERE"
+    assert note.title == "mark: Only HERE"
 
 
 def test_a_page_of_a_finished_log_gathers_its_words(
