@@ -18,6 +18,7 @@ from bluebridge.device.layout.ioat import (
     State,
 )
 from bluebridge.device.pci.bus import DmaError
+from bluebridge.device.pci.fault_point import FaultPoint
 from bluebridge.device.pci.host import CLOSED, MasterBus, Place, clip
 
 
@@ -154,8 +155,8 @@ class DmaChannel:
         self._suspending = False
         self.interrupts = False
         """Whether interrupts are enabled in interrupt_control."""
-        self.refusal: Callable[[], ChannelError | None] | None = None
-        """Tells of each copy the error with which a fault ends it, while one is armed."""
+        self.refusal: FaultPoint[ChannelError | None] = FaultPoint()
+        """Decides of each copy with which error it ends, if with any."""
         self.reset()
 
     def reset(self) -> None:
@@ -259,7 +260,7 @@ class DmaChannel:
             raise CopyFault(ChannelError.CONTROL, address)
         elif not 0 < size <= LONGEST:
             raise CopyFault(ChannelError.LENGTH, address)
-        elif self.refusal is not None and (error := self.refusal()) is not None:
+        elif self.refusal.decide is not None and (error := self.refusal.decide()) is not None:
             raise CopyFault(error, address)
         self._flags, self._following = flags, following & ~(DESCRIPTOR_SIZE - 1)
         self._copy = Copy(source, target, size, self._number)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from bluebridge.device.layout.ntb.models import CLASS_BRIDGE, BridgeModel
 from bluebridge.device.ntb.window import Window
 from bluebridge.device.pci.bus import Timer
 from bluebridge.device.pci.config_space import Bar, Capability, Identity
+from bluebridge.device.pci.fault_point import FaultPoint
 from bluebridge.device.pci.function import ConfigRegister
 from bluebridge.device.pci.host import Bridge, MasterBus
 from bluebridge.device.pci.registers import RegisterFile
@@ -179,17 +180,17 @@ class FaultPoints:
     """The places of one side of a bridge pair.
 
     `windows` returns the windows onto its guest's memory, `scratchpads` are the offsets of its own
-    ones in `registers`. `loses_ring` tells of each ring of the peer whether it gets lost.
+    ones in `registers`. `loss` decides of each ring of the peer whether it gets lost.
     """
 
     registers: RegisterFile
     windows: Callable[[], Iterable[Window]]
     scratchpads: range = range(0)
-    loses_ring: Callable[[], bool] | None = None
+    loss: FaultPoint[bool] = field(default_factory=FaultPoint)
 
     def loses(self) -> bool:
         """Return True if a ring of the peer gets lost."""
-        return self.loses_ring is not None and self.loses_ring()
+        return self.loss.decide is not None and self.loss.decide()
 
 
 class Bridging(Bridge, Protocol):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Final, Protocol
 
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.events import Fact
+from bluebridge.device.pci.fault_point import FaultPoint
 from bluebridge.device.pci.host import CLOSED, MasterBus, Place
 from bluebridge.device.throttle import Throttle
 
@@ -30,8 +30,8 @@ class Window:
         self.length = 0
         self.counts: Counter[str] = Counter()
         self._throttle = Throttle()
-        self.refuses: Callable[[], bool] | None = None
-        """Tells of each access whether a fault takes it, while one is armed."""
+        self.refusal: FaultPoint[bool] = FaultPoint()
+        """Decides of each access whether it is refused."""
 
     def open(self, base: int, length: int) -> None:
         """Open the window onto `length` bytes of the owner's bus from address `base` on."""
@@ -47,7 +47,7 @@ class Window:
 
     def place(self, offset: int, length: int) -> Place:
         """Return the target of the peer's access at `offset`, clipped at the window's end."""
-        if self.refuses is not None and self.refuses():
+        if self.refusal.decide is not None and self.refusal.decide():
             self.counts["aborts"] += 1
             return Place(length, fault=REFUSED)
         room = self.length - offset

@@ -8,10 +8,10 @@ disarm NAME [NUMBER]              end one, or all of an HCA
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
-from typing import Any, Final
+from typing import Final
 
 from bluebridge.device.dma.engine import DmaEngine
 from bluebridge.device.fabric.faults.parse import rule_of
@@ -50,6 +50,7 @@ from bluebridge.device.mlx4.rings.completion_queues import ACCESS
 from bluebridge.device.mlx4.rings.send_queue import SendRing
 from bluebridge.device.ntb.shape import FaultPoints
 from bluebridge.device.pci.bus import Presence
+from bluebridge.device.pci.fault_point import Decision, FaultPoint
 from bluebridge.device.pci.host import MasterBus
 from bluebridge.device.pci.memory import PAGE_BYTES
 
@@ -80,20 +81,22 @@ class GuestBridge:
                 raise ValueError("the guest has no DMA engine: start the pair with `--dma`")
             takes, error = self._taking(fault, "a descriptor"), ChannelError(fault.status)
             channels = [channel for engine in self.engines for channel in engine.channels]
-            _set(fault, channels, "refusal", lambda: error if takes() else None)
+            points = [channel.refusal for channel in channels]
+            _arm(fault, points, lambda: error if takes() else None)
         elif self.own is None or self.far is None:
             raise ValueError("the guest has no bridge: start the pair with `bluebridge up --ntb`")
         elif fault.effect is Effect.SCRATCHPAD_STUCK:
             _stick(self.own, fault)
         elif fault.effect is Effect.DOORBELL_LOST:
-            _set(fault, [self.far], "loses_ring", self._taking(fault, "a doorbell"))
+            _arm(fault, [self.far.loss], self._taking(fault, "a doorbell"))
         else:
             if self.mapped:
                 raise ValueError(
                     "with --window-alias no access through the window can be refused: start the "
                     "pair without it"
                 )
-            _set(fault, self.far.windows(), "refuses", self._taking(fault, "an access"))
+            windows = [window.refusal for window in self.far.windows()]
+            _arm(fault, windows, self._taking(fault, "an access"))
 
     def _taking(self, fault: ArmedFault, what: str) -> Callable[[], bool]:
         """Return what decides of each thing whether the fault takes it, and logs that."""
@@ -107,15 +110,15 @@ class GuestBridge:
         return takes
 
 
-def _set(fault: ArmedFault, things: Iterable[Any], name: str, value: object) -> None:
-    """Set an attribute of some things while a fault is in force."""
-    before = [(thing, getattr(thing, name)) for thing in things]
-    for thing, _ in before:
-        setattr(thing, name, value)
+def _arm(
+    fault: ArmedFault, points: Sequence[FaultPoint[Decision]], decide: Callable[[], Decision]
+) -> None:
+    """Let a fault decide at some points while it is in force."""
+    ends = [point.arm(decide) for point in points]
 
     def undo() -> None:
-        for thing, old in before:
-            setattr(thing, name, old)
+        for end in ends:
+            end()
 
     fault.undo = undo
 
@@ -396,7 +399,12 @@ def _lock(hca: Hca, fault: ArmedFault) -> None:
         raise ValueError(
             f"key {fault.target:#x} is not registered: `bluebridge show GUEST mr` lists keys"
         )
-    _set(fault, [region], "free", True)
+    region.free = True
+
+    def undo() -> None:
+        region.free = False
+
+    fault.undo = undo
 
 
 def _target(hca: Hca, named: NamedFault, values: Mapping[str, str]) -> int:

@@ -127,4 +127,4 @@ def test_a_fault_is_armed_once(pair: Pair, commands: ControlCommands) -> None:
     ]
     assert commands.execute("arm b dma-error") == ["1", "ok"]
     assert commands.execute("disarm a") == ["ok"]
-    assert [channel.refusal for channel in pair.a.engine.channels] == [None] * 4
+    assert [channel.refusal.decide for channel in pair.a.engine.channels] == [None] * 4
