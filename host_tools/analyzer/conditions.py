@@ -20,7 +20,7 @@ from typing import Final
 
 from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.reader import Event, Filter, LogReader
-from bluebridge.device.buslog.record import HEAD
+from bluebridge.device.buslog.record import HEAD, host_of
 from bluebridge.device.buslog.wire import packet_of
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.ibverbs import bare, operation
@@ -99,7 +99,7 @@ DIRECT: Final[dict[str, Callable[[Event], list[Value]]]] = {
     "kind": _kind,
     "what": lambda event: [event.what.name.lower()],
     "device": lambda event: [event.device],
-    "guest": lambda event: [re.split(r"[./]", event.device)[0]],
+    "guest": lambda event: [host_of(event.device)],
     "bar": lambda event: [event.bar] if event.kind in KINDS["mmio"] else [],
     "vector": lambda event: [event.address] if event.kind is Kind.IRQ else [],
     "address": lambda event: [event.address],

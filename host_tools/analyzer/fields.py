@@ -17,8 +17,8 @@ from bluebridge.host_tools.analyzer.transaction import OK
 
 IN_WORDS: Final = (
     "address", "av", "block", "bytes", "channel", "chunk", "count", "cqn", "descriptor", "device",
-    "dmac", "dqpn", "eqn", "errno", "first", "imm", "immediate", "in", "in_mod", "inline",
-    "inv_rkey", "iova", "key", "len", "length", "lkey", "max_io_size", "metadata", "op_mod", "part",
+    "dmac", "dqpn", "eqn", "errno", "first", "imm", "immediate", "inline",
+    "inv_rkey", "iova", "key", "len", "length", "lkey", "max_io_size", "metadata", "part",
     "path", "payload", "pgshift", "pieces", "psn", "qkey", "qpn", "queue_depth", "raddr", "receive",
     "recon", "rkey", "sector", "sectors", "sequence", "session", "sge", "srqn", "tid", "timer",
     "user", "vendor_err", "version", "wqe",

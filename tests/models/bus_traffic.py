@@ -21,7 +21,7 @@ def write_log(folder: Path, *, repeat: int = 1, capture: int = 256) -> None:
     bring_up(log)
     for number in range(repeat):
         adapter(log, number)
-        _bridge(log, number)
+        bridge(log, number)
         if number % 64 == 63:
             log.flush()
     log.close()
@@ -63,7 +63,7 @@ def adapter(log: FileLog, number: int) -> None:
     log.tell(a, Fact.COMMAND, name="QUERY_FW", status="OK", us=12)
 
 
-def _bridge(log: FileLog, number: int) -> None:
+def bridge(log: FileLog, number: int) -> None:
     bridge, engine = log.device("b.ntb4"), log.device("b.dma")
     log.record(bridge, Kind.MMIO_WRITE, 2, 8 * number, 8, bytes(range(8)))
     log.record(bridge, Kind.MMIO_READ, 0, 0x86, 2, b"\2\0")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog.follow import Follower
-from bluebridge.device.buslog.reader import PART_BYTES, Event, Filter, LogReader
+from bluebridge.device.buslog.reader import PART_BYTES, Event, Filter, LogError, LogReader
 from bluebridge.device.buslog.record import (
     INDEX,
     INDEX_EVERY,
@@ -21,13 +21,14 @@ from bluebridge.device.buslog.record import (
 )
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.net.roce import Op
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.cli import main
 from tests.models import bus_traffic, capture_traffic
 
-LENGTH_AT = 24
-"""Where a record has the length of its event."""
+LENGTH_AT, FACT_AT = 24, 10
+"""Where a record has the length of its event, and the number of a fact."""
 
 
 def _with_length(segment: Path, length: int, kind: Kind) -> None:
@@ -242,3 +243,17 @@ def test_a_span_has_the_events_at_its_ends() -> None:
     for time in range(1, 10**9, 999_983):
         span = Filter(since=time / 1e9, until=time / 1e9).raw((), 0)
         assert (span.begin, span.end) == (time, time)
+
+
+@pytest.mark.parametrize("number", [0, 255, Fact.RESET.value])
+def test_a_fact_that_this_reader_does_not_know_is_refused(tmp_path: Path, number: int) -> None:
+    """Also one of another kind of record: its fields would be read as others."""
+    log = FileLog(tmp_path)
+    log.tell(log.device("a"), Fact.COMMAND, name="NOP", status="OK")
+    log.close()
+    segment = tmp_path / segment_name(0)
+    data = bytearray(segment.read_bytes())
+    data[FACT_AT] = number
+    segment.write_bytes(data)
+    with pytest.raises(LogError, match="damaged before byte"):
+        list(LogReader(tmp_path))

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from bluebridge.device.layout.events import MARKS, Fact, parts
 from bluebridge.images.cache import HOME
 
@@ -39,3 +41,57 @@ def test_each_fact_is_told_with_its_fields() -> None:
             assert set(fact.fields) - optional <= given, (place, fact.name)
         assert given - {None} <= set(fact.fields), (place, fact.name)
     assert {fact for _, fact, _ in calls} | {*MARKS, Fact.SEQUENCE_ERROR, Fact.NO_ANSWER} == {*Fact}
+
+
+READERS = ("analyzer", "web", "watch", "pytest_plugin", "tour")
+PARSING = {
+    "startswith", "endswith", "partition", "rpartition", "split", "removeprefix", "removesuffix",
+    "find", "index", "match", "fullmatch", "search", "findall", "finditer",
+}  # fmt: skip
+EXPRESSIONS = {
+    "analyzer/comparison.py": "numbers of lines, in the order in which they appear",
+    "analyzer/conditions.py": "expressions that users write",
+    "analyzer/output.py": "colours of a terminal",
+    "analyzer/packets.py": "names of opcodes",
+    "web/app.py": "Markdown",
+    "web/side_by_side.py": "numbers of lines of transfers",
+}
+"""The files of the analyzer and the page that have regular expressions, and over what."""
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr in ("text", "title")
+
+
+def _parses(node: ast.AST) -> bool:
+    """Return whether a node takes the text of an event, or a title, apart."""
+    if isinstance(node, ast.Compare):
+        return isinstance(node.ops[0], ast.In) and _is_text(node.comparators[0])
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    return node.func.attr in PARSING and any(map(_is_text, (node.func.value, *node.args)))
+
+
+@pytest.mark.parametrize("room", READERS)
+def test_nobody_takes_a_text_apart(room: str) -> None:
+    for file in (HOME / "host_tools" / room).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            assert not _parses(node), f"{file.relative_to(HOME)}:{getattr(node, 'lineno', 0)}"
+
+
+def test_regular_expressions_are_over_nothing_that_a_device_tells() -> None:
+    folder = HOME / "host_tools"
+    found = {
+        str(file.relative_to(folder))
+        for room in ("analyzer", "web", "watch")
+        for file in (folder / room).rglob("*.py")
+        if "\nimport re\n" in file.read_text()
+    }
+    assert found == set(EXPRESSIONS)
+
+
+@pytest.mark.parametrize(
+    "line", ["a.text.startswith(b)", "A.match(a.text)", "b in a.title", "a.title.partition(b)"]
+)
+def test_text_that_is_taken_apart_would_be_seen(line: str) -> None:
+    assert any(map(_parses, ast.walk(ast.parse(line))))
