@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bluebridge.device.layout.ntb.models import BY_NAME
 from bluebridge.host_tools.errors import LabError, Progress
+from bluebridge.host_tools.hosts.host import Host
 from bluebridge.host_tools.lab import root_ports
 from bluebridge.host_tools.lab.config import NTB_ADDRESSES, LabConfig
 from bluebridge.host_tools.machine.vm import Vm
@@ -91,10 +92,13 @@ def prepare(machine: Vm, config: LabConfig) -> None:
     machine.run(_KERNEL, timeout=_RTRS_SECONDS)
 
 
-def function(machine: Vm, address: PortAddress) -> str:
-    """Return the PCI address, in its guest, of the HCA that a port belongs to."""
-    found = machine.function(root_ports.HCAS[address.hca])
-    assert found is not None, f"guest {machine.name} has no HCA {address.hca}"
+def function(side: Vm | Host, address: PortAddress) -> str:
+    """Return the PCI address, on its side, of the HCA that a port belongs to."""
+    port = root_ports.HCAS[address.hca]
+    if isinstance(side, Host):
+        return root_ports.address(port)
+    found = side.function(port)
+    assert found is not None, f"guest {side.name} has no HCA {address.hca}"
     return found["address"]
 
 

@@ -52,8 +52,8 @@ def main(options: argparse.Namespace) -> int:
     progress = Reporter(quiet=options.quiet)
     seconds = max(SHORTEST_SECONDS, options.seconds)
     side = KERNEL if options.provider == HCA else PYTHON  # the kernel's does not know NTRDMA
-    sides = options.sides or (side, side)
-    with session(sides, options, options.log, progress) as mapped:
+    sides = options.sides or (side, PYTHON if options.hosts else side)
+    with session(sides, options, options.log, progress, options.hosts or "") as mapped:
         _describe(mapped)
         found = Show(mapped, Cut(options.cut), seconds).run()
         _statistics(mapped)
@@ -65,9 +65,11 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _describe(mapped: Mapped) -> None:
-    assert mapped.pair.config.rtrs is not None
-    client, server = mapped.pair.config.rtrs
-    say(f"client: {client} in guest {mapped.pair.a.name}; server: {server} in {mapped.pair.b.name}")
+    config = mapped.pair.config
+    assert config.rtrs is not None
+    client, server = config.rtrs
+    a, b = map(config.called, config.names)
+    say(f"client: {client} in {a}; server: {server} in {b}")
     size = int(mapped.pair.a.run(f"blockdev --getsize64 {mapped.device}").text)
     say(f"{mapped.device} is mapped, {size >> 20} MiB, over {len(mapped.routes)} paths:")
     for route in mapped.routes:
@@ -132,8 +134,10 @@ def _statistics(mapped: Mapped) -> None:
     )
     for path in mapped.client.statistics():
         say(f"  {path.name}: {_words(path.rdma)}; {_words(path.reconnects)}")
-    say("statistics of the server: reads, bytes, writes, bytes")
-    for path in mapped.server.statistics():
+    paths = mapped.server.statistics()
+    what = "reads, bytes, writes, bytes" if paths else "none, a host has no files of sessions"
+    say(f"statistics of the server: {what}")
+    for path in paths:
         say(f"  {path.name}: {_words(path.rdma)}")
 
 

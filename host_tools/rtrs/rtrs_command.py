@@ -9,6 +9,7 @@ from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END, BRIDGE_BACK_EN
 from bluebridge.guest.providers import HCA, NTRDMA, PROVIDERS
 from bluebridge.host_tools.commands.up_options import sides
 from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.lab import lab_options
 from bluebridge.host_tools.lab.config import KERNEL
 from bluebridge.host_tools.rtrs.session import Cut
 
@@ -25,8 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_demo(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Boot two guests with two paths between them, map a RAM disk of the second in the first, "
-        "and let fio verify what it writes while a path is cut and restored. Exit status 0 if "
-        "fio found no error; the guests are ended in any case."
+        "and let fio verify what it writes while a path is cut and restored. With --host b a "
+        "program of this machine has the disk. Exit status 0 if fio found no error; the guests "
+        "are ended in any case."
     )
     parser.add_argument(
         "--sides",
@@ -38,6 +40,7 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=float, default=DEMO_SECONDS, help=f"of fio (default {DEMO_SECONDS:g})"
     )
+    lab_options.add_hosts(parser)
     add_common(parser)
 
 
@@ -76,6 +79,11 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the action of the command line; return its exit status. Raises `LabError`."""
+    hosts = options.hosts or ""
+    if "a" in hosts:
+        raise UsageError("the disk is mapped by the kernel of a guest a", "--host b")
+    if hosts and options.sides and options.sides[1] == KERNEL:
+        raise UsageError("the kernel's server needs a guest b", "--sides CLIENT:python")
     if options.provider == NTRDMA:
         if KERNEL in (options.sides or ()):
             raise UsageError("the kernel's RTRS does not know NTRDMA", "use --sides python")

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from bluebridge.host_tools.lab.config import PYTHON, LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.rtrs.sides import (
     Client,
+    HostServer,
     KernelClient,
     KernelServer,
     PathState,
@@ -76,7 +77,9 @@ def client_of(pair: Pair, back_end: str) -> Client:
 
 
 def server_of(pair: Pair, back_end: str) -> Server:
-    """Return the server in the second guest; `back_end` is that of NTRDMA if there is a bridge."""
+    """Return the server of the second side; `back_end` is that of NTRDMA if there is a bridge."""
+    if (host := pair.hosts.get(pair.config.names[1])) is not None:
+        return HostServer(host, interfaces(pair.config, back_end, host))
     if pair.config.kernel_drives(pair.b.name):
         return KernelServer(pair.b, SESSION)
     return PythonServer(pair.b, interfaces(pair.config, back_end, pair.b), SESSION)
@@ -126,15 +129,22 @@ def mapped(
 
 @contextlib.contextmanager
 def session(
-    sides: tuple[str, str], options: argparse.Namespace, log: Path | None, progress: Progress
+    sides: tuple[str, str],
+    options: argparse.Namespace,
+    log: Path | None,
+    progress: Progress,
+    hosts: str = "",
 ) -> Iterator[Mapped]:
-    """Start a pair of guests and map a disk there, by `hcas`, `provider`, `backend` of `options`.
+    """Start a pair and map a disk in guest a, by `hcas`, `provider`, `backend` of `options`.
 
-    Raises `LabError`.
+    The second side may be a host. Raises `LabError`.
     """
     over_hcas = options.provider != NTRDMA
     made = config(sides, options.hcas, log) if over_hcas else ntrdma_config(log)
-    with Pair(made, progress) as pair, mapped(pair, back_end=options.backend) as found:
+    with (
+        Pair(replace(made, hosts=hosts), progress) as pair,
+        mapped(pair, back_end=options.backend) as found,
+    ):
         yield found
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from bluebridge.guest.providers import NTRDMA
 from bluebridge.host_tools.agent.guest_command import Command
 from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.hosts.host import Host
 from bluebridge.host_tools.lab.config import NTRDMA_ADDRESSES, LabConfig
 from bluebridge.host_tools.lab.guest_drivers import (
     RAM_DISK_MIB,
@@ -241,14 +242,14 @@ until grep -q "$2" $1; do [ -e $1.end ] && exit 1; sleep 0.1; done
 """
 
 
-def interfaces(config: LabConfig, back_end: str, machine: Vm) -> list[str]:
-    """Return `--interface` and its values for the program in a guest."""
+def interfaces(config: LabConfig, back_end: str, side: Vm | Host) -> list[str]:
+    """Return `--interface` and its values for the program of a side."""
     found = [
-        f"{function(machine, address)}/{address.port}={address.bits}"
-        for address in port_addresses(config, machine.name)
+        f"{function(side, address)}/{address.port}={address.bits}"
+        for address in port_addresses(config, side.name)
     ]
     if config.bridge is not None:
-        address = NTRDMA_ADDRESSES[config.names.index(machine.name)]
+        address = NTRDMA_ADDRESSES[config.names.index(side.name)]
         found = [f"{NTRDMA}:{back_end}={address}", *found]
     return [word for each in found for word in ("--interface", each)]
 
@@ -307,6 +308,33 @@ class PythonServer(Server):
     def stop(self) -> None:
         """End the program."""
         self._program.stop()
+
+
+class HostServer(Server):
+    """A program of this machine as server; it exports a RAM disk of its own memory."""
+
+    def __init__(self, host: Host, given: Sequence[str]) -> None:
+        self._host = host
+        self._given = given
+
+    def start(self) -> str:
+        """Export the disk at all addresses of the host; return its name. Main thread only."""
+        words = [*_PROGRAM, "server", "--export", f"{_EXPORT}=ram:{RAM_DISK_MIB}M", *self._given]
+        self._host.begin(shlex.join(words))
+        status, said = self._host.finish(_SECONDS, progress="rnbd: serving")
+        if status >= 0:
+            last = said.rpartition("\n")[2]
+            raise LabError(f"host {self._host.name}: the RNBD server ended: {last}", "", said)
+        return _EXPORT
+
+    def stop(self) -> None:
+        """End the program."""
+        self._host.interrupt()
+        self._host.output(_SECONDS)
+
+    def statistics(self) -> list[PathState]:
+        """Return nothing: the files of sessions are a guest's."""
+        return []
 
 
 class PythonClient(Client):
