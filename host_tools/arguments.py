@@ -106,8 +106,8 @@ examples:
 class Subcommand(NamedTuple):
     """A command of `bluebridge`, with the names of its modules: they are imported when it is asked.
 
-    The module `options` has `add_arguments(parser)`, and `split(words)` if what follows the
-    command's own words is passed on to something else. The module `run` has `main(options)`, which
+    The module `options` has `add_arguments(parser)`, and `split(words)` if a command `passes_on`
+    other words than those behind the first `--`. The module `run` has `main(options)`, which
     returns the exit status or raises `LabError`.
     """
 
@@ -220,10 +220,17 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser = parser_of(name)
     passed_on: list[str] = []
     if COMMANDS[name].passes_on:
-        rest, passed_on = import_module(COMMANDS[name].options).split(rest)
+        own = getattr(import_module(COMMANDS[name].options), "split", split)
+        rest, passed_on = own(rest)
     options = parser.parse_args(rest)
     options.command, options.words = name, passed_on
     return options
+
+
+def split(words: list[str]) -> tuple[list[str], list[str]]:
+    """Split words at the first `--`: a command's own, and those that it passes on."""
+    cut = words.index("--") if "--" in words else len(words)
+    return words[:cut], words[cut + 1 :]
 
 
 def parser_of(name: str) -> CommandParser:

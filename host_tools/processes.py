@@ -197,19 +197,25 @@ def removed_at_end(folder: Path, keep_open: Sequence[int] = ()) -> Iterator[None
 
 
 @contextlib.contextmanager
+def handling(
+    numbers: Iterable[signal.Signals], handler: Callable[[int, FrameType | None], object]
+) -> Iterator[None]:
+    """Within the `with` block `handler` is called for these signals."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+@contextlib.contextmanager
 def termination_as_exception() -> Iterator[None]:
     """Turn SIGTERM and SIGHUP into `SystemExit` in the main thread, so that `with` blocks end."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def leave(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, leave) for number in numbers}
-    try:
+    main = threading.current_thread() is threading.main_thread()
+    with handling((signal.SIGTERM, signal.SIGHUP) if main else (), leave):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

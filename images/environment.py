@@ -5,22 +5,15 @@ Run by `make` with the host's Python before the environment exists: standard lib
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from bluebridge.images.cache import HOME
-from bluebridge.images.report import NO_ROOM, ImageError, exit_status, step
+from bluebridge.images.report import exit_status, run, step
 
 # Modules are compiled to bytecode when they are first imported: most never are.
 PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "-e")
-NETWORK_SIGNS = (
-    *("NewConnectionError", "ConnectTimeoutError", "ConnectionError", "ReadTimeout"),
-    *("ProxyError", "name resolution", "Name or service not known", "Network is unreachable"),
-    "Connection refused",
-)
-"""The messages of pip when it cannot reach its package index."""
 
 
 def make(folder: Path, extras: Sequence[str] = ()) -> None:
@@ -32,46 +25,9 @@ def make(folder: Path, extras: Sequence[str] = ()) -> None:
     project = f".[{','.join(extras)}]" if extras else "."
     if not python.exists():
         with step("virtual environment"):
-            _run([sys.executable, "-m", "venv", str(folder)])
+            run([sys.executable, "-m", "venv", folder], what="making an environment")
     with step("Python packages"):
-        _run([str(python), *PIP, project])
-
-
-def _run(command: list[str]) -> None:
-    done = subprocess.run(
-        command,
-        cwd=HOME,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if done.returncode != 0:
-        raise failure(done.stdout, done.returncode)
-
-
-def failure(output: str, status: int) -> ImageError:
-    """The error for venv or pip that ended with `status` after printing `output`."""
-    if "No space left on device" in output:
-        return ImageError("installing Python packages: the disk is full", NO_ROOM)
-    if "CERTIFICATE_VERIFY_FAILED" in output:
-        return ImageError(
-            "installing Python packages: the package index shows a certificate nobody here trusts",
-            "name the file of your network's certificates in PIP_CERT",
-        )
-    if any(sign in output for sign in NETWORK_SIGNS):
-        return ImageError(
-            "installing Python packages: the package index cannot be reached",
-            "check the network, or name another index in PIP_INDEX_URL",
-        )
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    telling = [line for line in lines if line.startswith(("ERROR:", "Error:"))]
-    detail = (telling or lines)[-1:] or [f"exit status {status}"]
-    return ImageError(
-        f"installing Python packages failed: {detail[0]}", "see that message; then `make setup`"
-    )
+        run([python, *PIP, project], what="installing Python packages", cwd=HOME)
 
 
 def main() -> int:

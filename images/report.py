@@ -69,15 +69,41 @@ def exit_status(action: Callable[[], None]) -> int:
     return 0
 
 
-NETWORK_SIGNS = (
-    *("Could not resolve", "Temporary failure resolving", "Could not connect"),
-    *("Unable to connect", "Connection timed out", "Connection failed", "Network is unreachable"),
-)
-"""The messages of apt when it cannot reach the package mirror."""
 OTHER_MIRROR = "check the network, or name another mirror in BLUEBRIDGE_MIRROR"
 
 NO_MOUNT_POINT = "cannot change root filesystem propagation"
 """The message of `unshare` where `/` is no mount point: nothing can be mounted there in private."""
+_REASONS = (
+    (("No space left on device",), "the disk is full", NO_ROOM),
+    (
+        ("CERTIFICATE_VERIFY_FAILED",),
+        "the package index shows a certificate nobody here trusts",
+        "name the file of your network's certificates in PIP_CERT",
+    ),
+    (
+        (
+            *("NewConnectionError", "ConnectTimeoutError", "ConnectionError", "ReadTimeout"),
+            *("ProxyError", "name resolution", "Name or service not known"),
+        ),
+        "the package index cannot be reached",
+        "check the network, or name another index in PIP_INDEX_URL",
+    ),
+    (
+        (
+            *("Could not resolve", "Temporary failure resolving", "Could not connect"),
+            *("Unable to connect", "Connection timed out", "Connection failed"),
+            "Network is unreachable",
+        ),
+        "the package mirror cannot be reached",
+        OTHER_MIRROR,
+    ),
+    (
+        (NO_MOUNT_POINT,),
+        "/ is no mount point, as in a plain chroot",
+        "run `mount --bind DIR DIR` before `chroot DIR`, or enter it by pivot_root",
+    ),
+)
+"""What programs print (pip before apt), what that means, and what mends it."""
 
 
 def run(
@@ -114,14 +140,10 @@ def failure(what: str, output: str, status: int, unreachable: str = OTHER_MIRROR
 
     `unreachable` is the advice for a mirror that cannot be reached.
     """
-    if "No space left on device" in output:
-        return ImageError(f"{what}: the disk is full", NO_ROOM)
-    if any(sign in output for sign in NETWORK_SIGNS):
-        return ImageError(f"{what}: the package mirror cannot be reached", unreachable)
-    if NO_MOUNT_POINT in output:
-        mend = "run `mount --bind DIR DIR` before `chroot DIR`, or enter it by pivot_root"
-        return ImageError(f"{what}: / is no mount point, as in a plain chroot", mend)
+    for signs, meaning, mend in _REASONS:
+        if any(sign in output for sign in signs):
+            return ImageError(f"{what}: {meaning}", unreachable if mend is OTHER_MIRROR else mend)
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    telling = [line for line in lines if line.startswith("E:") or "error:" in line]
+    telling = [line for line in lines if line.startswith(("E:", "ERROR:")) or "error:" in line]
     detail = (telling or lines[-1:] or [f"exit status {status}"])[0]
     return ImageError(f"{what} failed: {detail}", "see that message; `make setup` tries again")

@@ -215,16 +215,21 @@ class Register:
     fields: Mapping[str, int | tuple[int, int]] = field(default_factory=dict)
     values: Mapping[int, str] = field(default_factory=dict)
 
+    def parts(self, value: int) -> Iterator[tuple[str, int, int, int]]:
+        """Yield name, highest bit, lowest bit and value of each field of a register value."""
+        for name, where in self.fields.items():
+            high, low = (where, where) if isinstance(where, int) else where
+            yield name, high, low, (value >> low) & ((1 << (high - low + 1)) - 1)
+
     def decode(self, value: int) -> str:
         """Return the line `name field=value …` for a register value, given as an integer."""
         if not self.fields:
             return f"{self.name}={self.values.get(value, f'{value:#x}')}"
-        words = []
-        for name, where in self.fields.items():
-            high, low = (where, where) if isinstance(where, int) else where
-            part = (value >> low) & ((1 << (high - low + 1)) - 1)
-            if part:
-                words.append(f"{name}={part:#x}" if part > 9 else f"{name}={part}")
+        words = [
+            f"{name}={part:#x}" if part > 9 else f"{name}={part}"
+            for name, _, _, part in self.parts(value)
+            if part
+        ]
         return f"{self.name} {' '.join(words)}".strip()
 
 

@@ -148,9 +148,7 @@ def _of_register(event: Event) -> Iterator[NamedField]:
     block, _, register = found
     value = int.from_bytes(event.data, block.order)
     yield NamedField(block, register.name, 0, f"{value:#x}", register.doc)
-    for name, where in register.fields.items():
-        high, low = (where, where) if isinstance(where, int) else where
-        part = value >> low & (1 << high - low + 1) - 1
+    for name, high, low, part in register.parts(value):
         bits = f"bits {high}:{low}" if high != low else f"bit {high}"
         yield NamedField(block, f"{register.name}.{name}", 0, _number(part), bits)
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bluebridge.host_tools.commands.kmod import image_errors, split
+from bluebridge.host_tools.commands.kmod import image_errors
 from bluebridge.host_tools.errors import UsageError
-
-__all__ = ["add_arguments", "main", "split"]
 
 _DESCRIPTION = """\
 Build the C program of FILE.c (and more, of one folder) for the guests, against libibverbs and

@@ -57,11 +57,8 @@ def resizing(tell: Callable[[os.terminal_size], None]) -> Iterator[None]:
         # In a thread: the one that was interrupted may hold the connection.
         threading.Thread(target=adapt, daemon=True).start()
 
-    before = signal.signal(signal.SIGWINCH, handle)
-    try:
+    with processes.handling((signal.SIGWINCH,), handle):
         yield
-    finally:
-        signal.signal(signal.SIGWINCH, before)
 
 
 _ESCAPE = b"\x1d"  # Ctrl-], as in telnet

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +20,7 @@ Arguments for make follow after --, as in
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `bluebridge kmod`, apart from what follows `--` (see `split`)."""
+    """Declare the options of `bluebridge kmod`, apart from what follows `--`."""
     parser.description = _DESCRIPTION
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = (
@@ -52,13 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="another folder the build may read, at the same path; may be repeated",
     )
-
-
-def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split the words of `kmod` at the first `--`: its own options, and the arguments of make."""
-    words = list(words)
-    cut = words.index("--") if "--" in words else len(words)
-    return words[:cut], words[cut + 1 :]
 
 
 def main(options: argparse.Namespace) -> int:

@@ -25,6 +25,7 @@ from bluebridge.host_tools.commands import console
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import guests
 from bluebridge.host_tools.keeper.guests import Guest
+from bluebridge.host_tools.processes import handling
 
 TIMED_OUT = 124
 """The exit status for a command that ran out of time, the same as that of timeout(1)."""
@@ -171,11 +172,8 @@ def _ctrl_c(command: Command) -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         threading.Thread(target=interrupt, daemon=True).start()
 
-    before = signal.signal(signal.SIGINT, handle)
-    try:
+    with handling((signal.SIGINT,), handle):
         yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _explained(guest: Guest, error: AgentSilent) -> LabError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from string import ascii_lowercase
@@ -40,7 +40,7 @@ DEBUG_LEAST_MIB = 768
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of the command, apart from the words that follow `--` (see `split`)."""
+    """Declare the options of the command, apart from the words that follow `--`."""
     parser.usage = "bluebridge up [options] [-- ARGUMENT ...]"
     parser.description = (
         "Start a pair of guests, a and b, and return when they are ready. They stay "
@@ -189,13 +189,6 @@ def sides(text: str) -> tuple[str, str]:
             f"{text}: write kernel, python, kernel:python or python:kernel"
         )
     return found
-
-
-def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split the words of `up` at the first `--`: its own, and those for the device server."""
-    words = list(words)
-    cut = words.index("--") if "--" in words else len(words)
-    return words[:cut], words[cut + 1 :]
 
 
 def hardware(options: argparse.Namespace) -> ServerOptions:

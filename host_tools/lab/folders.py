@@ -93,13 +93,9 @@ def _forget_old_runs(root: Path) -> None:
 
 def _in_use(folder: Path) -> bool:
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        os.close(keep_logs(folder))
     except OSError:
         return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except LabError:
         return True
-    finally:
-        os.close(descriptor)
     return False

@@ -19,6 +19,7 @@ import pluggy
 import pytest
 from _pytest._code.code import ExceptionRepr
 
+from bluebridge.host_tools import processes
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.pytest_plugin import evidence
 from bluebridge.host_tools.pytest_plugin.lab import Lab
@@ -204,17 +205,11 @@ def _signals_end_the_session() -> Iterator[None]:
     def leave(number: int, _frame: FrameType | None) -> None:
         pytest.exit(f"stopped by {signal.Signals(number).name}", returncode=128 + number)
 
-    free: list[signal.Signals] = []
-    if threading.current_thread() is threading.main_thread():
-        numbers = (signal.SIGTERM, signal.SIGHUP)
-        free = [each for each in numbers if signal.getsignal(each) is signal.SIG_DFL]
-    for number in free:
-        signal.signal(number, leave)
-    try:
+    main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGTERM, signal.SIGHUP) if main else ()
+    free = [each for each in numbers if signal.getsignal(each) is signal.SIG_DFL]
+    with processes.handling(free, leave):
         yield
-    finally:
-        for number in free:
-            signal.signal(number, signal.SIG_DFL)
 
 
 def report(

@@ -17,23 +17,18 @@ from bluebridge.device.fabric.interface import Later
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.fabric.subnet.administrator import Administrator
 from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
-from bluebridge.device.fabric.subnet.packets import smp_to
+from bluebridge.device.fabric.subnet.packets import trap
 from bluebridge.device.fabric.subnet.port import DEFAULT_PREFIX, DEFAULT_TIMEOUT, Change, PortAgent
 from bluebridge.device.layout.ib.link import LINK_ACTIVE, LINK_ARMED, LINK_DOWN, LINK_INIT
 from bluebridge.device.layout.ib.mad import (
-    NOTICE,
     NOTICE_128_LID,
     NOTICE_URGENT,
     PORT_INFO,
     SM_INFO,
     SM_MASTER,
-    SMP,
     SWITCH_INFO,
     TRAP_LINK_STATE,
-    Method,
-    MgmtClass,
     PortCapability,
-    SmpAttribute,
 )
 from bluebridge.device.throttle import Throttle
 
@@ -239,18 +234,7 @@ class TrapSender:
         if tid != self._tid or not self._left or not manager:
             return  # a newer trap has replaced it, it was repressed, or there is no manager
         self._left -= 1
-        trap = smp_to(lid_bytes(own.lid), lid_bytes(manager), _link_state(own.lid, tid))
-        self._fabric.switch.send(trap)
+        where = {NOTICE_128_LID: lid_bytes(own.lid)}
+        what = {"type": NOTICE_URGENT, "producer": PRODUCER_SWITCH, "trap": TRAP_LINK_STATE}
+        self._fabric.switch.send(trap(own.lid, manager, tid, where, **what))
         self._later(REPEAT_SECONDS, lambda: self._send(tid))
-
-
-def _link_state(lid: int, tid: int) -> bytes:
-    notice = NOTICE.pack(
-        generic=1, type=NOTICE_URGENT, producer=PRODUCER_SWITCH, trap=TRAP_LINK_STATE,
-        issuer_lid=lid,
-    )  # fmt: skip
-    notice[NOTICE_128_LID : NOTICE_128_LID + 2] = lid_bytes(lid)
-    return bytes(SMP.pack(
-        base_version=1, mgmt_class=int(MgmtClass.SUBN_LID), class_version=1,
-        method=int(Method.TRAP), tid=tid, attr_id=int(SmpAttribute.NOTICE), data=bytes(notice),
-    ))  # fmt: skip

@@ -6,11 +6,13 @@ Such an answer is sent in segments, in windows that are acknowledged (RMPP): Inf
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from struct import Struct
 
+from bluebridge.device.fabric.addresses import lid_bytes
 from bluebridge.device.fabric.messages import Datagram, Route
+from bluebridge.device.layout.ib.mad import NOTICE, SMP, Method, MgmtClass, SmpAttribute
 from bluebridge.device.layout.ib.sa import (
     RMPP_OVERHEAD,
     SA_DATA_SIZE,
@@ -36,6 +38,18 @@ def smp_to(source: bytes, target: bytes, smp: bytes) -> Datagram:
     """Return a subnet management packet between two LIDs."""
     route = Route(source, target, NO_GID, NO_GID)
     return Datagram(route, SMI_QPN, SMI_QPN, 0, 0, b"", smp)
+
+
+def trap(lid: int, manager: int, tid: int, details: Mapping[int, bytes], **notice: int) -> Datagram:
+    """Return a trap from one LID to the subnet manager's; `details` by their offsets in it."""
+    data = NOTICE.pack(generic=1, issuer_lid=lid, **notice)
+    for offset, value in details.items():
+        data[offset : offset + len(value)] = value
+    smp = SMP.pack(
+        base_version=1, mgmt_class=int(MgmtClass.SUBN_LID), class_version=1,
+        method=int(Method.TRAP), tid=tid, attr_id=int(SmpAttribute.NOTICE), data=bytes(data),
+    )  # fmt: skip
+    return smp_to(lid_bytes(lid), lid_bytes(manager), bytes(smp))
 
 
 def answer_to(request: Datagram, mad: bytes) -> Datagram:

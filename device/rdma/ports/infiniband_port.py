@@ -12,22 +12,19 @@ from bluebridge.device.fabric.addresses import NO_LID, LinkLayer, is_group, lid_
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.messages import Datagram, Message, Route
 from bluebridge.device.fabric.subnet import agents
-from bluebridge.device.fabric.subnet.packets import smp_to
+from bluebridge.device.fabric.subnet.packets import trap
 from bluebridge.device.fabric.subnet.port import Change, PortAgent
 from bluebridge.device.fabric.subnet.topology import Node
 from bluebridge.device.layout.ib.link import LINK_ACTIVE, LINK_DOWN, partitions_match
 from bluebridge.device.layout.ib.mad import (
     MAD,
-    NOTICE,
     NOTICE_144_CAPABILITIES,
     NOTICE_144_LID,
     NOTICE_INFO,
-    SMP,
     TRAP_CAPABILITY,
     Method,
     MgmtClass,
     PortCapability,
-    SmpAttribute,
 )
 from bluebridge.device.layout.net.roce import NO_GID
 from bluebridge.device.pci.bus import HostBus
@@ -42,25 +39,12 @@ PRODUCER_ADAPTER: Final = 1
 
 def capability_trap(agent: PortAgent) -> Datagram:
     """Return trap 144, which tells the subnet manager of a changed capability mask."""
-    notice = NOTICE.pack(
-        generic=1,
-        type=NOTICE_INFO,
-        producer=PRODUCER_ADAPTER,
-        trap=TRAP_CAPABILITY,
-        issuer_lid=agent.lid,
-    )
-    notice[NOTICE_144_LID : NOTICE_144_LID + 2] = lid_bytes(agent.lid)
-    end = NOTICE_144_CAPABILITIES + 4
-    notice[NOTICE_144_CAPABILITIES:end] = agent.capabilities.to_bytes(4, "big")
-    smp = SMP.pack(
-        base_version=1,
-        mgmt_class=int(MgmtClass.SUBN_LID),
-        class_version=1,
-        method=int(Method.TRAP),
-        attr_id=int(SmpAttribute.NOTICE),
-        data=bytes(notice),
-    )
-    return smp_to(lid_bytes(agent.lid), lid_bytes(agent.get("sm_lid")), bytes(smp))
+    details = {
+        NOTICE_144_LID: lid_bytes(agent.lid),
+        NOTICE_144_CAPABILITIES: agent.capabilities.to_bytes(4, "big"),
+    }
+    what = {"type": NOTICE_INFO, "producer": PRODUCER_ADAPTER, "trap": TRAP_CAPABILITY}
+    return trap(agent.lid, agent.get("sm_lid"), 0, details, **what)
 
 
 CAPABILITIES: Final = (

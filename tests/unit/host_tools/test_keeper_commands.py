@@ -17,7 +17,7 @@ import pytest
 from bluebridge.device.mlx4.settings.config import Features, HcaConfig
 from bluebridge.host_tools import arguments
 from bluebridge.host_tools.agent import Agent, Completed
-from bluebridge.host_tools.commands import copy, ps, run, up_options
+from bluebridge.host_tools.commands import copy, ps, run
 from bluebridge.host_tools.commands.copy import Place
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.keeper import control, keeper
@@ -41,11 +41,12 @@ ROOT = Path(__file__).resolve().parents[3]
         ("run -h", "run -h", ""),
         ("up --cold -- --link infiniband", "up --cold", "--link infiniband"),
         ("up --cold", "up --cold", ""),
+        ("up -- A=b --", "up", "A=b --"),
     ],
 )
 def test_where_the_command_begins(line: str, ours: str, command: str) -> None:
     name, *words = line.split()
-    split = {"run": run.split, "up": up_options.split}[name]
+    split = {"run": run.split, "up": arguments.split}[name]
     assert split(words) == (ours.split()[1:], command.split())
 
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bluebridge.images import environment
+from bluebridge.images import report
 from bluebridge.images.accelerator import REACHED, probe
 from bluebridge.images.apt import Packages
 from bluebridge.images.artefacts import Qemu
@@ -178,7 +178,7 @@ def test_an_impossible_cache_is_one_line(command: str, tmp_path: Path) -> None:
     ],
 )
 def test_pips_failure_is_one_line(output: str, line: str) -> None:
-    told = str(environment.failure(output, 2))
+    told = str(report.failure("installing Python packages", output, 2))
     assert line in told
     assert "\n" not in told
 

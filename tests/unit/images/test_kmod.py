@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from bluebridge.host_tools import cli
-from bluebridge.host_tools.commands import kmod
 from bluebridge.images.cache import Cache
 from bluebridge.images.kmod import SCRATCH, WrongRequest, check, deliver, modinfo, scratch_folder
 from bluebridge.images.report import ImageError
@@ -143,11 +142,6 @@ def test_modinfo(tmp_path: Path) -> None:
     module = tmp_path / "x.ko"
     module.write_bytes(b"\x7fELF\0license=GPL\0depends=a,b\0vermagic=6.12 SMP \0")
     assert modinfo(module) == {"vermagic": "6.12 SMP ", "depends": "a,b"}
-
-
-def test_split() -> None:
-    assert kmod.split(["d", "-o", "x", "--", "A=b", "--"]) == (["d", "-o", "x"], ["A=b", "--"])
-    assert kmod.split(["d", "-o", "x"]) == (["d", "-o", "x"], [])
 
 
 @pytest.mark.parametrize(
