@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from bluebridge.device.fabric.messages import Request, Response
+from bluebridge.device.layout.net.roce import Syndrome
 from tests.oracle.clauses import Broken
 from tests.world import seeds
 from tests.world.verbs.guest import Guest
@@ -50,11 +51,16 @@ def memory_changed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Guest, "rest", changed)
 
 
+def refused(message: Message) -> Message:
+    """A NAK instead of an acknowledgement."""
+    if isinstance(message, Response) and not message.syndrome:
+        return replace(message, syndrome=int(Syndrome.NAK_REMOTE_ACCESS))
+    return message
+
+
 FORGERIES = {
     "9.7 PSN": message_forged(lambda each: replace(each, psn=each.psn + 1)),
-    "9.7 expected PSN": message_forged(
-        lambda each: replace(each, syndrome=0x62) if isinstance(each, Response) else each
-    ),
+    "9.7 expected PSN": message_forged(refused),
     "10.6.2 L_Key": message_forged(
         lambda each: replace(each, payload=()) if isinstance(each, Request) else each
     ),

@@ -15,6 +15,7 @@ from bluebridge.device.layout.net.roce import ATOMICS, Op
 from bluebridge.device.rdma.memory.region import Rights
 from tests.models.rdma_node import ALL_REMOTE
 from tests.models.watched_fabric import WatchedFabric
+from tests.oracle.clauses import Broken
 from tests.oracle.memory import PAGE, Place
 from tests.oracle.pair import TRANSITIONS
 from tests.oracle.work import (
@@ -75,6 +76,7 @@ class World:
         self.weather = CALM
         self.now = 0.0
         self.messages = 0
+        self._broken: Broken | None = None
         self.fabric = LocalFabric()
         self.fabric.stage = self
         watched = WatchedFabric(self.fabric)
@@ -92,8 +94,11 @@ class World:
     def _leaves(self, source: FabricPort, message: Message) -> bool:
         if isinstance(message, Request | Response):
             self.messages += 1
-            self.observe()
-            self._of(source).leaves(message)
+            try:
+                self.observe()
+                self._of(source).leaves(message)
+            except Broken as error:  # the network goes on when a port's receiver fails
+                self._broken = self._broken or error
         return True
 
     def _of(self, port: FabricPort) -> Guest:
@@ -128,6 +133,8 @@ class World:
 
     def observe(self) -> None:
         """The oracle sees what the adapters have told so far."""
+        if self._broken is not None:
+            raise self._broken
         for guest in self.guests:
             guest.observe()
 
@@ -158,6 +165,8 @@ class World:
     def rest(self) -> None:
         """All that is due now happens, and the oracle looks at everything."""
         self.let_pass(0)
+        if self._broken is not None:
+            raise self._broken
         for guest in self.guests:
             guest.rest()
 
