@@ -23,7 +23,7 @@ from bluebridge.guest.verbs import (
 )
 from bluebridge.host_tools.vfio_user.bus import SocketBus
 from tests.wire.conftest import StartServer
-from tests.wire.players import PATTERN, PSN, SIZE, Player, connected, fill, settle, untouched
+from tests.wire.players import PATTERN, PSN, SIZE, Player, connected, fill, untouched
 
 Pair = tuple[Player, Player]
 OK, FLUSH = WcStatus.SUCCESS, WcStatus.WR_FLUSH_ERR
@@ -170,40 +170,6 @@ def test_shared_receive_queue_events(contexts: tuple[Context, Context]) -> None:
     event = events.get_event(2)
     assert event is not None
     assert (event.type, event.number) == (EventType.SRQ_QP_LAST_WQE, b.qp.qpn)
-
-
-def test_rnr_forever(contexts: tuple[Context, Context]) -> None:
-    """With RNR retry 7 a SEND waits until a receive is posted, long after."""
-    a, b = connected(*contexts)
-    a.send(WrOpcode.SEND, [a.sge(0, 4)])
-    a.silent(0.03)
-    b.receive()
-    a.expect(OK)
-    b.expect(OK)
-
-
-@pytest.mark.parametrize("retries", [0, 2])
-def test_rnr_retries_end(contexts: tuple[Context, Context], retries: int) -> None:
-    a, b = Player(contexts[0]), Player(contexts[1])
-    fill(a, b)
-    a.connect(b, rnr_retry=retries)
-    b.connect(a)
-    a.send(WrOpcode.SEND, [a.sge(0, 4)])
-    a.expect(WcStatus.RNR_RETRY_EXC_ERR)
-    a.wait_state(QpState.ERR)
-    assert b.qp.query_state() is QpState.RTS
-    untouched(a, b)
-
-
-def test_rnr_timer_zero_means_soon(contexts: tuple[Context, Context]) -> None:
-    """Code 0 is 655 ms; the connection manager uses it, so receives posted late are seen soon."""
-    a, b = Player(contexts[0]), Player(contexts[1])
-    a.connect(b)
-    b.connect(a, min_rnr_timer=0)
-    a.send(WrOpcode.SEND, [a.sge(0, 4)])
-    settle(a)
-    b.receive()
-    a.wait(1, timeout=0.5)
 
 
 @pytest.mark.parametrize("why", ["reset", "nobody"])
