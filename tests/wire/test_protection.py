@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from bluebridge.guest.drivers.hca.context import Context
-from bluebridge.guest.verbs import AccessFlags, QpState, SendWr, WcStatus, WrOpcode
+from bluebridge.guest.verbs import AccessFlags, QpState, SendWr, Sge, WcStatus, WrOpcode
 from tests.wire.players import (
     ATOMICS,
     ONE_SIDED,
@@ -187,4 +187,66 @@ def test_region_over_nothing(pair: tuple[Player, Player]) -> None:
     untouched(a, b)
 
 
-# -- the requester's own memory ------------------------------------------------------------------
+@pytest.mark.parametrize("opcode", [WrOpcode.SEND, WrOpcode.RDMA_READ], ids=lambda code: code.name)
+@pytest.mark.parametrize("address", [EDGE, 0xDEAD_0000_0000], ids=["wrapping around", "nothing"])
+def test_own_memory_that_is_not_there(
+    pair: tuple[Player, Player], address: int, opcode: WrOpcode
+) -> None:
+    a, b = pair
+    wr = request_for(opcode, a, b)
+    wr.sg_list = [Sge(address, 8, a.pd.get_dma_mr().lkey)]
+    b.receive(9)
+    a.qp.post_send(wr)
+    a.expect(WcStatus.LOC_PROT_ERR)
+    b.silent(0)
+    untouched(a, b)
+
+
+def test_second_piece_is_bad(pair: tuple[Player, Player]) -> None:
+    """All pieces are checked before the first byte moves."""
+    a, b = pair
+    wr = request_for(WrOpcode.RDMA_WRITE, a, b)
+    wr.sg_list = [a.sge(0, 4096), a.sge(0, 8, a.mr.lkey ^ 1)]
+    a.qp.post_send(wr)
+    a.expect(WcStatus.LOC_PROT_ERR)
+    untouched(a, b)
+
+
+def test_end_of_the_region_is_bad(pair: tuple[Player, Player]) -> None:
+    """One byte too many: nothing of the message is written, not even its good part."""
+    a, b = pair
+    short = b.pd.reg_mr(b.address, 8191, access=LOCAL | WRITE)
+    wr = request_for(WrOpcode.RDMA_WRITE, a, b)
+    wr.sg_list, wr.rkey = [a.sge(0, 8192)], short.rkey
+    a.qp.post_send(wr)
+    a.expect(REMOTE)
+    untouched(a, b)
+
+
+def test_send_with_invalidate_of_a_foreign_key(pair: tuple[Player, Player]) -> None:
+    """A peer may invalidate fast regions of this domain only."""
+    a, b = pair
+    foreign = b.ctx.alloc_pd().alloc_fast_reg_mr(1)
+    b.receive(1)
+    a.send(WrOpcode.SEND_WITH_INV, [a.sge(0, 8)], invalidate_rkey=foreign.rkey)
+    (wc,) = a.wait()
+    assert wc.status is not OK
+    a.wait_state(QpState.ERR)
+    b.wait_state(QpState.ERR)
+    untouched(a, b)
+
+
+@pytest.mark.parametrize("what", ["ordinary region", "wrong key byte"])
+def test_invalidate_what_must_not_be(pair: tuple[Player, Player], what: str) -> None:
+    a, b = pair
+    key = b.mr.rkey
+    if what != "ordinary region":
+        key = b.pd.alloc_fast_reg_mr(1).rkey
+    if what == "wrong key byte":
+        key ^= 1
+    b.send(WrOpcode.LOCAL_INV, invalidate_rkey=key)
+    (wc,) = b.wait()
+    assert wc.status is not OK
+    b.wait_state(QpState.ERR)
+    if what == "ordinary region":
+        untouched(a, b)
