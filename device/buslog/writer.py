@@ -235,7 +235,7 @@ class EventLog:
         if self.stopped or segments is None:
             return False
         self.work = 0
-        self.tell(0, Fact.LOG_STOPPED, why=why)
+        self.tell(0, Fact.LOG_STOPPED, reason=why)
         self.flush()
         self.stopped = True
         segments.stop(why)

@@ -311,10 +311,7 @@ class DmaChannel:
         self.error |= error
         self.state = State.HALTED
         self._bus.tell(
-            Fact.CHANNEL_HALTED,
-            channel=self._number,
-            error=error.name or "",
-            address=self._next,
+            Fact.CHANNEL_HALTED, channel=self._number, error=error.name or "", address=self._next
         )
         self._complete()
         self._interrupt()

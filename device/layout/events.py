@@ -49,199 +49,142 @@ class Form:
         return value if self.per == 1 else value / self.per
 
 
-INT = Form()
-TEXT = Form(text=True)
-MICROSECONDS = Form(varies=True)
-ON = Form(words=("off", "on"))
-UP = Form(words=("down", "up"))
-QP, CQ, EQ = Form(noun="QP"), Form(noun="CQ"), Form(noun="EQ")
-PORT, CHANNEL = Form(noun="port"), Form(noun="channel")
+_NUMBER, _TEXT, _UP = Form(), Form(text=True), ("down", "up")
+_FORMS = dict.fromkeys(
+    ("action", "cause", "direction", "erratum", "error", "line", "mac", "message", "name",
+     "operation", "presence", "reason", "status", "text", "to", "verb", "what"), _TEXT,
+) | {
+    "qpn": Form(noun="QP"), "cqn": Form(noun="CQ"), "eqn": Form(noun="EQ"),
+    "queue": Form(noun="queue"), "port": Form(noun="port"), "channel": Form(noun="channel"),
+    "us": Form(varies=True), "delay": Form(per=1000),
+    "rate": Form(per=1_000_000), "target": Form(per=1_000_000), "alpha": Form(per=1000),
+    "on": Form(words=("off", "on")), "cable": Form(words=("out", "in")), "link": Form(words=_UP),
+    "lost": Form(words=("without bus master is lost", "is not set up")),
+    "offered": Form(words=("", ", offered every millisecond")),
+}  # fmt: skip
+"""The forms of fields by their names; all others are numbers."""
 
 
 class Fact(Enum):
-    """Facts, each with its number, the kind of its record, a template of its text, and its fields.
+    """Facts, each with its number, its fields, a template of its text, and the kind of its record.
 
-    A part of a template in brackets is left out when all of its fields are 0 or empty.
+    The first field may name the object that the fact is about. A part of a template in brackets is
+    left out when all of its fields are 0 or empty.
     """
 
     COMMAND = (
-        1, Kind.COMMAND,
+        1, "name op_mod in_mod in_param status us reason",
         "{name} op_mod={op_mod} in_mod={in_mod:#x} in={in_param:#x} {status} {us} us[: {reason}]",
-        {"name": TEXT, "op_mod": INT, "in_mod": INT, "in_param": INT, "status": TEXT,
-         "us": MICROSECONDS, "reason": TEXT},
+        Kind.COMMAND,
     )  # fmt: skip
-
-    MARK = 2, Kind.NOTE, "mark: {text}", {"text": TEXT}
+    MARK = 2, "text", "mark: {text}"
     """A mark of the whole pair."""
-    GUEST_MARK = 3, Kind.NOTE, "mark: {text}", {"text": TEXT}
+    GUEST_MARK = 3, "text", "mark: {text}"
     """A mark of the guest of the device."""
-    LOG_STOPPED = 4, Kind.NOTE, "the log was stopped: {why}", {"why": TEXT}
-    EVENTS_LOST = (
-        5, Kind.NOTE, "the disk is too slow: {count} events are missing so far", {"count": INT},
-    )  # fmt: skip
-    CONTROL = 6, Kind.CONTROL, "{line}[: refused: {error}]", {"line": TEXT, "error": TEXT}
+    LOG_STOPPED = 4, "reason", "the log was stopped: {reason}"
+    EVENTS_LOST = 5, "count", "the disk is too slow: {count} events are missing so far"
+    CONTROL = 6, "line error", "{line}[: refused: {error}]", Kind.CONTROL
 
     # A function, its bus and its ports.
-    BUS_MASTER = 7, Kind.NOTE, "bus master {on}", {"on": ON}
-    RESET = 8, Kind.RESET, "{cause} reset", {"cause": TEXT}
-    INTERRUPT_LOST = (
-        9, Kind.NOTE, "interrupt {vector} {why}",
-        {"vector": INT, "why": Form(words=("without bus master is lost", "is not set up"))},
-    )  # fmt: skip
-    MESSAGE_LOST = (
-        10, Kind.NOTE, "an interrupt message to {address:#x} without bus master is lost",
-        {"address": INT},
-    )  # fmt: skip
-    PRESENCE = 11, Kind.NOTE, "presence: {presence}", {"presence": TEXT}
-    MASTER_ABORT = (
-        12, Kind.NOTE, "master abort: {why} at {address:#x}", {"why": TEXT, "address": INT},
-    )  # fmt: skip
-    LINK = (
-        13, Kind.LINK, "port {port}: cable {cable}, link {link}",
-        {"port": PORT, "cable": Form(words=("out", "in")), "link": UP},
-    )  # fmt: skip
-    INTERNAL_ERROR = 14, Kind.NOTE, "internal error: {reason}", {"reason": TEXT}
+    BUS_MASTER = 7, "on", "bus master {on}"
+    RESET = 8, "cause", "{cause} reset", Kind.RESET
+    INTERRUPT_LOST = 9, "vector lost", "interrupt {vector} {lost}"
+    MESSAGE_LOST = 10, "address", "an interrupt message to {address:#x} without bus master is lost"
+    PRESENCE = 11, "presence", "presence: {presence}"
+    MASTER_ABORT = 12, "reason address", "master abort: {reason} at {address:#x}"
+    LINK = 13, "port cable link", "port {port}: cable {cable}, link {link}", Kind.LINK
+    INTERNAL_ERROR = 14, "reason", "internal error: {reason}"
 
     # Bridges and DMA engines.
-    BRIDGE_LINK = 15, Kind.NOTE, "link {link}", {"link": UP}
+    BRIDGE_LINK = 15, "link", "link {link}"
     WINDOW_OPENED = (
-        16, Kind.NOTE, "window {window} shows {length:#x} bytes at {address:#x}",
-        {"window": INT, "length": INT, "address": INT},
+        16, "window length address", "window {window} shows {length:#x} bytes at {address:#x}",
     )  # fmt: skip
-    WINDOW_CLOSED = 17, Kind.NOTE, "window {window} is closed", {"window": INT}
+    WINDOW_CLOSED = 17, "window", "window {window} is closed"
     WINDOW_EXCEEDED = (
-        18, Kind.NOTE,
+        18, "window offset count",
         "window {window}: the peer's access at {offset:#x} is beyond what it shows ({count})",
-        {"window": INT, "offset": INT, "count": INT},
     )  # fmt: skip
-    BRIDGE_HANGS = 19, Kind.NOTE, "erratum {erratum}: the bridge hangs", {"erratum": TEXT}
-    BRIDGE_MIGHT_HANG = (
-        20, Kind.NOTE, "erratum {erratum}: would have hung ({count})",
-        {"erratum": TEXT, "count": INT},
-    )  # fmt: skip
+    BRIDGE_HANGS = 19, "erratum", "erratum {erratum}: the bridge hangs"
+    BRIDGE_MIGHT_HANG = 20, "erratum count", "erratum {erratum}: would have hung ({count})"
     CHANNEL_HALTED = (
-        21, Kind.NOTE, "channel {channel} halted: {error} at {address:#x}",
-        {"channel": CHANNEL, "error": TEXT, "address": INT},
+        21, "channel error address", "channel {channel} halted: {error} at {address:#x}",
     )  # fmt: skip
 
     # Faults that somebody asked for.
     NAMED_FAULT = (
-        22, Kind.FAULT, "fault {fault} {name}:[ {what}][ QP {qpn:#x}]",
-        {"fault": INT, "name": TEXT, "what": TEXT, "qpn": QP},
+        22, "qpn fault name what", "fault {fault} {name}:[ {what}][ QP {qpn:#x}]", Kind.FAULT,
     )  # fmt: skip
     RULE = (
-        23, Kind.FAULT,
-        "[fault {fault} {name}: ]rule {rule} {verb} ({direction}): {message}[ {operation}]"
-        "[ to {to}][ count={count}][ qpn={qpn:#x}][ > qpn={dqpn:#x} psn={psn:#x}] bytes={bytes}"
-        "[ part at {part}]",
-        {"fault": INT, "name": TEXT, "rule": INT, "action": TEXT, "verb": TEXT, "direction": TEXT,
-         "message": TEXT, "operation": TEXT, "to": TEXT, "count": INT, "qpn": INT, "dqpn": INT,
-         "psn": INT, "bytes": INT, "part": INT},
+        23, "fault name rule action verb direction message operation to count qpn dqpn psn "
+        "bytes part",
+        "[fault {fault} {name}: ]rule {rule} {verb} ({direction}): {message}[ {operation}][ to "
+        "{to}][ count={count}][ qpn={qpn:#x}][ > qpn={dqpn:#x} psn={psn:#x}] bytes={bytes}[ part "
+        "at {part}]", Kind.FAULT,
     )  # fmt: skip
 
     # Work requests and messages of queue pairs.
-    WORK_REFUSED = (
-        24, Kind.NOTE, "QP {qpn:#x} WQE {index}: {reason}",
-        {"qpn": QP, "index": INT, "reason": TEXT},
-    )  # fmt: skip
-    RECEIVE_FAILED = (
-        25, Kind.NOTE, "QP {qpn:#x} receive: {reason}", {"qpn": QP, "reason": TEXT},
-    )  # fmt: skip
+    WORK_REFUSED = 24, "qpn index reason", "QP {qpn:#x} WQE {index}: {reason}"
+    RECEIVE_FAILED = 25, "qpn reason", "QP {qpn:#x} receive: {reason}"
     NO_ANSWER = (
-        26, Kind.NOTE, "QP {qpn:#x}: no answer for PSN {psn:#x}, retry {retry} of {most}",
-        {"qpn": QP, "psn": INT, "retry": INT, "most": INT},
+        26, "qpn psn retry most",
+        "QP {qpn:#x}: no answer for PSN {psn:#x}, retry {retry} of {most}",
     )  # fmt: skip
     SEQUENCE_ERROR = (
-        27, Kind.NOTE,
+        27, "qpn psn retry most",
         "QP {qpn:#x}: sequence error, sending again from PSN {psn:#x}, retry {retry} of {most}",
-        {"qpn": QP, "psn": INT, "retry": INT, "most": INT},
     )  # fmt: skip
-    RETRIES_USED_UP = (
-        28, Kind.NOTE, "QP {qpn:#x}: {most} retries for PSN {psn:#x} are used up",
-        {"qpn": QP, "psn": INT, "most": INT},
-    )  # fmt: skip
+    RETRIES_USED_UP = 28, "qpn psn most", "QP {qpn:#x}: {most} retries for PSN {psn:#x} are used up"
     NOT_READY = (
-        29, Kind.NOTE, "QP {qpn:#x}: RNR NAK, retry {retry} in {delay:g} ms{offered}",
-        {"qpn": QP, "retry": INT, "delay": Form(per=1000),
-         "offered": Form(words=("", ", offered every millisecond"))},
+        29, "qpn retry delay offered",
+        "QP {qpn:#x}: RNR NAK, retry {retry} in {delay:g} ms{offered}",
     )  # fmt: skip
-    NOT_READY_USED_UP = (
-        30, Kind.NOTE, "QP {qpn:#x}: {most} RNR retries are used up", {"qpn": QP, "most": INT},
-    )  # fmt: skip
-    REFUSAL = (
-        31, Kind.NOTE, "QP {qpn:#x}: syndrome {syndrome:#x} for PSN {psn:#x}",
-        {"qpn": QP, "syndrome": INT, "psn": INT},
-    )  # fmt: skip
+    NOT_READY_USED_UP = 30, "qpn most", "QP {qpn:#x}: {most} RNR retries are used up"
+    REFUSAL = 31, "qpn syndrome psn", "QP {qpn:#x}: syndrome {syndrome:#x} for PSN {psn:#x}"
     RATE = (
-        32, Kind.NOTE,
+        32, "qpn rate target alpha cause",
         "QP {qpn:#x}: rate {rate:.1f} Mb/s, target {target:.1f} Mb/s, alpha {alpha:.3f} ({cause})",
-        {"qpn": QP, "rate": Form(per=1_000_000), "target": Form(per=1_000_000),
-         "alpha": Form(per=1000), "cause": TEXT},
     )  # fmt: skip
     """Rates are in bits per second, `alpha` in thousandths."""
     NAK = (
-        33, Kind.NOTE, "QP {qpn:#x}: NAK {syndrome:#x} for[ {operation}] PSN {psn:#x}: {reason}",
-        {"qpn": QP, "syndrome": INT, "operation": TEXT, "psn": INT, "reason": TEXT},
+        33, "qpn syndrome operation psn reason",
+        "QP {qpn:#x}: NAK {syndrome:#x} for[ {operation}] PSN {psn:#x}: {reason}",
     )  # fmt: skip
-    DROPPED = (
-        34, Kind.NOTE, "QP {qpn:#x}: dropped[ {operation}]: {reason}",
-        {"qpn": QP, "operation": TEXT, "reason": TEXT},
-    )  # fmt: skip
+    DROPPED = 34, "qpn operation reason", "QP {qpn:#x}: dropped[ {operation}]: {reason}"
     REPEATED_READ_REFUSED = (
-        35, Kind.NOTE, "QP {qpn:#x}: a read that came again is not permitted any more",
-        {"qpn": QP},
+        35, "qpn", "QP {qpn:#x}: a read that came again is not permitted any more",
     )  # fmt: skip
-    DATAGRAM_DROPPED = (
-        36, Kind.NOTE, "QP {qpn:#x}: datagram dropped, {reason}", {"qpn": QP, "reason": TEXT},
-    )  # fmt: skip
+    DATAGRAM_DROPPED = 36, "qpn reason", "QP {qpn:#x}: datagram dropped, {reason}"
     FOREIGN_MESSAGE = (
-        37, Kind.NOTE, "QP {qpn:#x}: dropped a message of {mac}, {reason} ({count} so far)",
-        {"qpn": QP, "mac": TEXT, "reason": TEXT, "count": INT},
+        37, "qpn mac reason count",
+        "QP {qpn:#x}: dropped a message of {mac}, {reason} ({count} so far)",
     )  # fmt: skip
     PACKET_LOST = (
-        38, Kind.NOTE,
-        "port {port}: dropped a packet, too much waits for it ({count} so far)",
-        {"port": PORT, "count": INT},
+        38, "port count", "port {port}: dropped a packet, too much waits for it ({count} so far)",
     )  # fmt: skip
     SCATTERED = (
-        39, Kind.NOTE,
+        39, "qpn pieces rest bytes first",
         "QP {qpn:#x}: {pieces} pieces of memory; the next transfer stands for the last {rest}, "
         "{bytes} bytes of which only {first} are at its address",
-        {"qpn": QP, "pieces": INT, "rest": INT, "bytes": INT, "first": INT},
     )  # fmt: skip
 
     # Queues.
     SCATTERED_RING = (
-        40, Kind.NOTE,
+        40, "queue pieces rest bytes first",
         "queue {queue:#x}: {pieces} pieces of memory; the next transfer is the last {rest}, "
         "{bytes} bytes of which only {first} are at its address",
-        {"queue": Form(noun="queue"), "pieces": INT, "rest": INT, "bytes": INT, "first": INT},
     )  # fmt: skip
-    SEND_QUEUE_LOST = (
-        41, Kind.NOTE, "QP {qpn:#x}: send queue: {reason}", {"qpn": QP, "reason": TEXT},
-    )  # fmt: skip
-    CQ_LOST = 42, Kind.NOTE, "CQ {cqn:#x}: {reason}", {"cqn": CQ, "reason": TEXT}
-    NO_CQ = (
-        43, Kind.NOTE, "QP {qpn:#x}: its CQ {cqn:#x} does not exist", {"qpn": QP, "cqn": CQ},
-    )  # fmt: skip
-    NO_EQ = (
-        44, Kind.NOTE, "event {event:#x} has no EQ[: EQ {eqn:#x} does not exist]",
-        {"event": INT, "eqn": EQ},
-    )  # fmt: skip
-    EQ_FULL = 45, Kind.NOTE, "EQ {eqn:#x} is not served, events are lost", {"eqn": EQ}
-    EQ_LOST = 46, Kind.NOTE, "EQ {eqn:#x}: {reason}", {"eqn": EQ, "reason": TEXT}
+    SEND_QUEUE_LOST = 41, "qpn reason", "QP {qpn:#x}: send queue: {reason}"
+    CQ_LOST = 42, "cqn reason", "CQ {cqn:#x}: {reason}"
+    NO_CQ = 43, "qpn cqn", "QP {qpn:#x}: its CQ {cqn:#x} does not exist"
+    NO_EQ = 44, "eqn event", "event {event:#x} has no EQ[: EQ {eqn:#x} does not exist]"
+    EQ_FULL = 45, "eqn", "EQ {eqn:#x} is not served, events are lost"
+    EQ_LOST = 46, "eqn reason", "EQ {eqn:#x}: {reason}"
     BLUEFLAME_KNOWN = (
-        47, Kind.NOTE, "BlueFlame page {page}: entry {entry} was fetched before",
-        {"page": INT, "entry": INT, "qpn": QP},
+        47, "qpn page entry", "BlueFlame page {page}: entry {entry} was fetched before",
     )  # fmt: skip
-    BLUEFLAME_REFUSED = (
-        48, Kind.NOTE, "BlueFlame page {page}: {reason}: fetched instead",
-        {"page": INT, "reason": TEXT, "qpn": QP},
-    )  # fmt: skip
-    BLUEFLAME_LOST = (
-        49, Kind.NOTE, "BlueFlame page {page}: {reason} ({count} so far)",
-        {"page": INT, "reason": TEXT, "qpn": QP, "count": INT},
-    )  # fmt: skip
+    BLUEFLAME_REFUSED = 48, "qpn page reason", "BlueFlame page {page}: {reason}: fetched instead"
+    BLUEFLAME_LOST = 49, "qpn page reason count", "BlueFlame page {page}: {reason} ({count} so far)"
 
     kind: Kind
     template: str
@@ -250,12 +193,15 @@ class Fact(Enum):
     """The field that names the object which the fact is about; empty for none."""
     _head: Struct
 
-    def __new__(cls, number: int, kind: Kind, template: str, fields: Mapping[str, Form]) -> Fact:
+    def __new__(cls, number: int, fields: str, template: str, kind: Kind = Kind.NOTE) -> Fact:
         fact = object.__new__(cls)
         fact._value_ = number
-        fact.kind, fact.template, fact.fields = kind, template, fields
-        fact.object = next((name for name, form in fields.items() if form.noun), "")
-        fact._head = Struct("<" + "".join("I" if form.text else "Q" for form in fields.values()))
+        fact.fields = {name: _FORMS.get(name, _NUMBER) for name in fields.split()}
+        fact.template, fact.kind = template, kind
+        first, form = next(iter(fact.fields.items()))
+        fact.object = first if form.noun else ""
+        forms = fact.fields.values()
+        fact._head = Struct("<" + "".join("I" if form.text else "Q" for form in forms))
         return fact
 
     def pack(self, values: Mapping[str, Value]) -> bytes:

@@ -284,11 +284,11 @@ class Endpoint:
 
     def interrupt(self, vector: int) -> None:
         if not self._master:
-            self.tell(Fact.INTERRUPT_LOST, vector=vector, why=0)
+            self.tell(Fact.INTERRUPT_LOST, vector=vector, lost=0)
         elif 0 <= vector < self._vectors and self._context.trigger(vector):
             self._events.record(self._device, Kind.IRQ, 0, vector, 0, b"")
         else:
-            self.tell(Fact.INTERRUPT_LOST, vector=vector, why=1)
+            self.tell(Fact.INTERRUPT_LOST, vector=vector, lost=1)
 
     def refuse(self, page: int, *, refused: bool) -> None:
         self._memory.refuse(page, refused=refused)

@@ -160,7 +160,7 @@ class Host:
         """Count and log a master abort; return a target that nothing answers at."""
         self.aborts[why] += 1
         if self._throttle.admits():
-            master.tell(Fact.MASTER_ABORT, why=why, address=address)
+            master.tell(Fact.MASTER_ABORT, reason=why, address=address)
         return Place(min(length, PAGE - address % PAGE), fault=why)
 
     def register(

@@ -189,7 +189,7 @@ def test_the_peer_s_registers_through_a_window_of_the_first_generation() -> None
 def test_an_interrupt_that_is_not_set_up() -> None:
     log = Log()
     log.write("a.ntb4", 0x100, 1, 4)
-    log.tell("b.ntb4", Fact.INTERRUPT_LOST, vector=0, why=1)
+    log.tell("b.ntb4", Fact.INTERRUPT_LOST, vector=0, lost=1)
     (bell,) = log.finish()
     assert bell.status == "interrupt 0 is not set up"
 
