@@ -12,6 +12,7 @@ import pytest
 
 from bluebridge.device.fabric.messages import Request, Response
 from bluebridge.device.layout.net.roce import Syndrome
+from tests.models.rdma_node import decode
 from tests.oracle.clauses import Broken
 from tests.world import seeds
 from tests.world.verbs.guest import Guest
@@ -36,8 +37,15 @@ def message_forged(forge: Callable[[Message], Message]) -> Callable[[pytest.Monk
 
 
 def completion_lost(patch: pytest.MonkeyPatch) -> None:
-    """The oracle sees no completion."""
-    patch.setattr(Guest, "_completes", lambda guest, raw: None)
+    """The oracle sees no completion of a request that succeeded."""
+    completes = Guest._completes
+
+    def lose(guest: Guest, raw: bytes) -> None:
+        found = decode(raw)
+        if found.status or not found.send:
+            completes(guest, raw)
+
+    patch.setattr(Guest, "_completes", lose)
 
 
 def memory_changed(patch: pytest.MonkeyPatch) -> None:
