@@ -85,7 +85,8 @@ class Event:
     """An event of a log; `time` is in seconds since the log began.
 
     `data` are the captured bytes, which may be only the first ones. `work` names the work request
-    that the event belongs to (`bluebridge.device.buslog.record`), 0 for none.
+    that the event belongs to (`bluebridge.device.buslog.record`), 0 for none. `told` is the fact
+    that it is, with printable texts; None for transfers.
     """
 
     number: int
@@ -99,33 +100,22 @@ class Event:
     length: int
     data: bytes
     work: int = 0
+    told: Told | None = None
 
     @property
     def fact(self) -> Fact | None:
         """The fact that the device told; None for transfers."""
-        return _FACTS.get(self.bar) if self.kind in TELLING else None
+        return None if self.told is None else self.told.fact
 
     @property
     def values(self) -> Values:
-        """The values of the fact's fields, texts printable; none for transfers."""
-        told = self.told
-        return {} if told is None else told.values
-
-    @property
-    def told(self) -> Told | None:
-        """The fact with its values; None for transfers."""
-        fact = self.fact
-        if fact is None:
-            return None
-        values = fact.unpack(self.data)
-        shown = {name: printable(values[name]) for name, form in fact.fields.items() if form.text}
-        return Told(fact, values | shown)
+        """The values of the fact's fields; none for transfers."""
+        return {} if self.told is None else self.told.values
 
     @property
     def text(self) -> str:
         """The fact in a line of words; empty for transfers."""
-        told = self.told
-        return "" if told is None else told.text
+        return "" if self.told is None else self.told.text
 
 
 Head = tuple[int, int, int, int, int]
@@ -296,16 +286,19 @@ class LogReader:
             if position + size + kept > end:
                 break
             position += size
-            if kind in _TELLING and not _is_sound(kind, bar, data[position : position + kept]):
-                raise LogError(f"{path} is damaged before byte {offset + position + kept}")
+            told, fact = None, 0
+            if kind in _TELLING:
+                try:
+                    told = _told(kind, bar, data[position : position + kept])
+                except ValueError as error:
+                    place = f"before byte {offset + position + kept}"
+                    raise LogError(f"{path} is damaged {place}: {error}") from error
+                fact, bar = bar, 0
             if only is None or (
                 kind in only.kinds
                 and (
                     device in only.devices
-                    or (
-                        kind == _NOTE
-                        and (bar == _MARK or (bar == _GUEST_MARK and device in only.beside))
-                    )
+                    or (fact == _MARK or (fact == _GUEST_MARK and device in only.beside))
                 )
                 and bar in only.bars
                 and only.begin <= when <= only.end
@@ -314,6 +307,7 @@ class LogReader:
                     number, (when - start) / 1e9,
                     names[device] if device < len(names) else str(device), _KINDS[kind], bar,
                     _WHATS[what], obj, address, length, data[position : position + kept], work,
+                    told,
                 )  # fmt: skip
             position += kept
             number += 1
@@ -357,7 +351,6 @@ _HEAD: Final = Struct("<QBB14xII8x")
 """The fields of `RECORD` that `Head` has, and the number of captured bytes."""
 _KIND_AND_KEPT: Final = Struct("<9xB18xI8x")
 """The fields of `RECORD` for kind and number of captured bytes."""
-_NOTE: Final = int(Kind.NOTE)
 _MARK: Final[int] = Fact.MARK.value
 _GUEST_MARK: Final[int] = Fact.GUEST_MARK.value
 _NO_KINDS: set[int] = set()
@@ -367,16 +360,14 @@ _KINDS: Final = {int(kind): kind for kind in Kind}
 _WHATS: Final = {int(what): what for what in What}
 
 
-def _is_sound(kind: int, number: int, data: bytes) -> bool:
-    """Return whether the record of a fact can be read."""
+def _told(kind: int, number: int, data: bytes) -> Told:
+    """Return the fact in a record; raises `ValueError` if it is damaged or not known."""
     fact = _FACTS.get(number)
     if fact is None or fact.kind != kind:
-        return False
-    try:
-        fact.unpack(data)
-    except ValueError:
-        return False
-    return True
+        raise ValueError(f"there is no fact {number}")
+    values = fact.unpack(data)
+    shown = {name: printable(values[name]) for name, form in fact.fields.items() if form.text}
+    return Told(fact, values | shown)
 
 
 def _locate(folder: Path) -> Path:

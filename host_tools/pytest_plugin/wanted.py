@@ -9,6 +9,7 @@ from itertools import islice
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Values
 from bluebridge.host_tools.analyzer.conditions import Condition, ConditionError
 from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.analyzer.event_lines import HEADER, KINDS, table_line
@@ -45,6 +46,11 @@ class Record:
     def obj(self) -> int:
         """The number of the queue or region that a DMA transfer is for."""
         return self.event.obj
+
+    @property
+    def values(self) -> Values:
+        """The fields of what a device told (`device/layout/events.py`); none of a transfer."""
+        return self.event.values
 
     @property
     def bar(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.layout.events import Fact
+from bluebridge.device.layout.events import Fact, Told
 
 _FACTS = {kind: [fact for fact in Fact if fact.kind is kind] for kind in Kind}
 
@@ -14,5 +14,5 @@ def with_fact(event: Event) -> Event:
     facts = _FACTS[event.kind]
     if facts:
         fact = facts[event.number % len(facts)]
-        event.bar, event.data = fact.value, fact.pack({})
+        event.told = Told(fact, fact.unpack(fact.pack({})))
     return event

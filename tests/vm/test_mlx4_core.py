@@ -90,7 +90,7 @@ def test_all_of_a_bring_up_is_in_the_model_of_the_bus(pair: Pair, buslog: BusLog
     begin = buslog.now()
     bring_up(pair.a)
     active = buslog.wait_for(
-        lambda record: record.time > begin, kind="link", guest="a", containing="link up"
+        lambda record: record.time > begin, guest="a", matching="kind=link and link=up"
     )
     reader = LogReader(Path(pair.log_name))
     wanted = Filter(since=begin, until=active.time)

@@ -13,6 +13,7 @@ import pytest
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.events import Fact
 from bluebridge.host_tools.vfio_user.client import Client, eventfds
 from bluebridge.host_tools.vfio_user.connection import CONFIG, MSIX
 from tests.wire.conftest import StartServer
@@ -96,12 +97,12 @@ def test_interrupts_reach_their_eventfd_and_others_are_noted(
     server.terminate()
     events = list(LogReader(tmp_path / "bus"))
     assert [event.address for event in events if event.kind == Kind.IRQ] == [2]
-    notes = [event.text for event in events if event.kind == Kind.NOTE]
-    assert notes == [
-        "bus master on",
-        "interrupt 99 is not set up",
-        "interrupt 2 is not set up",
-        "bus master off",
+    told = [(event.fact, *event.values.values()) for event in events if event.kind == Kind.NOTE]
+    assert told == [
+        (Fact.BUS_MASTER, 1),
+        (Fact.INTERRUPT_LOST, 99, 1),
+        (Fact.INTERRUPT_LOST, 2, 1),
+        (Fact.BUS_MASTER, 0),
     ]
 
 

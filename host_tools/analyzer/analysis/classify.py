@@ -64,7 +64,7 @@ def transaction_of(event: Event) -> Transaction:
     """Return the event as a transaction, each store into a BlueFlame line as one of its own."""
     kind = event.kind
     obj, length = event.obj, event.length
-    text, told, data, bar = "", None, event.data, event.bar
+    text, data, told = "", event.data, event.told
     if kind is Kind.DMA_READ:
         tlp, role, upstream = Tlp.MEMORY_READ, _READ_ROLES[event.what], True
     elif kind is Kind.DMA_WRITE:
@@ -82,8 +82,8 @@ def transaction_of(event: Event) -> Transaction:
         if (packet := packet_of(event)) is not None:
             role = Role.RESPONSE if is_answer(packet) else Role.REQUEST
             obj, length, text = packet.target_qpn, packet.end - packet.start, words(packet)
-    elif (told := event.told) is not None:
-        tlp, role, upstream, bar, text = Tlp.NONE, _TOLD[kind], True, 0, told.text
+    elif told is not None:
+        tlp, role, upstream, text = Tlp.NONE, _TOLD[kind], True, told.text
         data, length = text.encode(), len(text.encode())
     else:
         tlp, role, upstream = _PLAIN[kind]
@@ -91,7 +91,7 @@ def transaction_of(event: Event) -> Transaction:
             length = MSI_BYTES
     return Transaction(
         event.number, event.time, event.device, tlp, role, upstream, event.address, length,
-        data, obj, bar, text, event.number, told=told,
+        data, obj, event.bar, text, event.number, told=told,
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.ntb.models import DEFAULT
 from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS
@@ -30,6 +31,7 @@ KILLED, RELOADED, REBOOTED = "killed", "reloaded", "rebooted"
 WORDS = {KILLED: "stop", RELOADED: "close", REBOOTED: "hold"}
 GROWTH = 2 << 20
 """The bytes by which a process may grow, for the caches of its interpreter."""
+_HANGS = (Fact.BRIDGE_HANGS, Fact.BRIDGE_MIGHT_HANG)
 _SAID = "/tmp/survival"
 _SECONDS = 300.0
 _SOURCE, _PLACE = Path(__file__).with_name("in_guest.py"), "/tmp/survival.py"
@@ -140,7 +142,7 @@ def survive(config: LabConfig, back_end: str, times: int, say: Callable[[str], N
         counts = [survival.counts[state, how] for state in PortState]
         say(f"{how}: {sum(counts)} times, at states 0 to 6: {' '.join(map(str, counts))}")
     if config.bridge.model.errata:
-        hangs = sum(event.text.startswith("erratum ") for event in LogReader(logs))
+        hangs = sum(each.fact in _HANGS for each in LogReader(logs))
         if hangs:
             raise LabError(f"{hangs} accesses would have hung the hardware")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout import ioat
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.events import Fact, Value
+from bluebridge.device.layout.events import Fact, Told, Value
 from bluebridge.device.layout.ioat import DESCRIPTOR
 from bluebridge.device.layout.ntb import gen1
 from bluebridge.device.layout.ntb.models import MODELS
@@ -49,8 +49,10 @@ class Log:
 
     def tell(self, device: str, fact: Fact, **values: Value) -> None:
         """The device tells a fact."""
-        data = fact.pack(values)
-        self.event(device, fact.kind, 0, data, bar=fact.value)
+        told, number = Told(fact, fact.unpack(fact.pack(values))), self.number
+        self.feed(
+            Event(number, number / 1e6, device, fact.kind, 0, What.OTHER, 0, 0, 0, b"", told=told)
+        )
 
     def feed(self, event: Event) -> None:
         """Take the next event."""

@@ -9,7 +9,7 @@ import pytest
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.events import Fact
+from bluebridge.device.layout.events import Fact, Told
 from bluebridge.device.layout.fields import Access, Register, RegisterBlock
 from bluebridge.device.layout.ntb import models
 from bluebridge.device.layout.ntb.uses import RegisterUse, Use, Uses
@@ -238,8 +238,7 @@ def test_a_command_and_a_reset_of_a_new_card() -> None:
     log.add("a.card", Kind.MMIO_WRITE, 0x80, bytes(4))
     log.add("a.card", Kind.MMIO_WRITE, 0x8C, (0x61).to_bytes(4, "big"))
     log.add("a.card", Kind.MMIO_WRITE, 0x50, bytes(4))
-    reset = Fact.RESET
-    log.add("a.card", Kind.RESET, 0, reset.pack({"cause": "function"}), bar=reset.value)
+    log.add("a.card", Kind.RESET, 0, b"").told = Told(Fact.RESET, {"cause": "function"})
     found = log.activities("a.card")
     assert [(each.kind, each.title) for each in found] == [
         (ActivityKind.COMMAND, "0x61"),

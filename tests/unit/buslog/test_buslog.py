@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from string import Formatter
 
 import pytest
 from hypothesis import given
@@ -23,7 +24,7 @@ from bluebridge.device.buslog.record import META_NAME, RECORD, segment_name
 from bluebridge.device.buslog.segments import Batch, Segments
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import VERSION, Kind, What
-from bluebridge.device.layout.events import TELLING, Fact
+from bluebridge.device.layout.events import TELLING, Fact, Told
 from bluebridge.device.layout.mlx4 import bar0, cqe, uar, wqe
 from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.analyzer.decode import decode
@@ -298,9 +299,11 @@ def test_any_fact_comes_back_as_it_was_told(data: st.DataObject) -> None:
     forms = {name: texts if form.text else numbers for name, form in fact.fields.items()}
     values = data.draw(st.fixed_dictionaries(forms))
     packed = fact.pack(values)
-    event = _event(fact.kind, 0, packed, bar=fact.value)
-    assert (event.fact, event.values) == (fact, values)
-    assert all(str(values[name]) in event.text for name, form in forms.items() if form is texts)
+    event = _event(fact.kind, 0, packed)
+    event.told = Told(fact, fact.unpack(packed))
+    assert event.values == values
+    said = {name for _, name, _, _ in Formatter().parse(fact.template) if name}
+    assert all(str(values[name]) in event.text for name in said if forms[name] is texts)
     assert json.loads(json_line(event))["values"] == values
     damaged = bytearray(packed[: data.draw(st.integers(0, len(packed)))])
     for at in data.draw(st.lists(st.integers(0, 99), max_size=3)) if damaged else ():

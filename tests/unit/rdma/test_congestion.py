@@ -10,7 +10,7 @@ import pytest
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.fabric.messages import ConnectedPacket
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.events import Fact, Values
+from bluebridge.device.layout.events import Fact, Told, Values
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.net.roce import BTH, BthOpcode
 from bluebridge.device.packets.transport import TransportPacket
@@ -100,8 +100,8 @@ def test_marks_slow_the_sender_and_it_recovers(pair: PacketPair) -> None:
 
 def _event(values: Values) -> Event:
     """The event of the log for a rate of guest a."""
-    data = Fact.RATE.pack(values)
-    return Event(0, 0.0, "a", Kind.NOTE, Fact.RATE.value, What.OTHER, 0, 0, len(data), data)
+    told = Told(Fact.RATE, values)
+    return Event(0, 0.0, "a", Kind.NOTE, 0, What.OTHER, 0, 0, 0, b"", told=told)
 
 
 def test_no_time_out_runs_out_while_packets_wait(pair: PacketPair) -> None:
