@@ -120,13 +120,13 @@ class Served:
 
 @contextmanager
 def no_leak() -> Iterator[None]:
-    """As many descriptors are open afterwards as before, soon."""
+    """No more descriptors are open afterwards than before, soon; what others left may be closed."""
     before = _open_files()
     yield
     until = time.monotonic() + PATIENCE
-    while _open_files() != before and time.monotonic() < until:
+    while _open_files() > before and time.monotonic() < until:
         time.sleep(0.0005)
-    assert _open_files() == before, f"{_open_files() - before} descriptors are left open"
+    assert _open_files() <= before, f"{_open_files() - before} descriptors are left open"
 
 
 def _open_files() -> int:

@@ -17,7 +17,7 @@ from bluebridge.host_tools.vfio_user.client import Client
 
 ROOT = Path(__file__).resolve().parents[2]
 
-LONG_WAIT = 200
+LONG_WAIT = 500
 """Milliseconds from which on a call that waited is a fault on a busy machine too."""
 
 

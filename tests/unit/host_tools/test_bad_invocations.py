@@ -196,8 +196,9 @@ BAD = [
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine where nothing runs, and one bus log."""
-    for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
-        folder = tmp_path / name
+    # Short names: the paths of sockets are limited.
+    for name, short in (("XDG_RUNTIME_DIR", "run"), ("XDG_STATE_HOME", "state")):
+        folder = tmp_path / short
         folder.mkdir(mode=0o700)
         monkeypatch.setenv(name, str(folder))
     monkeypatch.chdir(tmp_path)
