@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 BLUEFLAME ?= blueflame
 
-.PHONY: setup docs krping krping-hosts test test-all mutants ntrdma-tcp conformance conformance-short blueflame wheel fuzz fuzz-brief lint size bench doctor clean
+.PHONY: setup docs krping krping-hosts library test test-all mutants ntrdma-tcp conformance conformance-short blueflame wheel fuzz fuzz-brief lint size bench doctor clean
 
 # Host packages are looked at each time: one may have gone, or come to be needed, since.
 setup: .venv/.installed
@@ -40,9 +40,13 @@ krping: .venv/.usable
 	$(BIN)/bluebridge krping "$(SERVER)" "$(CLIENT)"
 
 # Without guests: neither QEMU nor a kernel, only libvfio-user is fetched and built.
-krping-hosts: .venv/.usable
-	@$(BIN)/python -m bluebridge.images.host hosts
+krping-hosts:
+	@$(PYTHON) -m bluebridge.images.host hosts
+	@$(MAKE) --no-print-directory -j2 .venv/.usable library
 	$(BIN)/bluebridge krping --host a,b "$(SERVER)" "$(CLIENT)"
+
+library:
+	@$(PYTHON) -m bluebridge.images path libvfio-user > /dev/null
 
 # In ten minutes all that a change can break, at least once: without guests nearly everything, with
 # guests one test of each thing that a user does. What fails has failed: nothing is run again.

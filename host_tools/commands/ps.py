@@ -148,14 +148,18 @@ def _state(guest: GuestRecord) -> str:
     if guest.why:
         return f"{guest.state}: {guest.why}"
     if guest.functions:
-        programs = ", ".join(map(str, guest.programs()))
-        held = programs or f"no program; `bluebridge python {guest.name}` runs one"
-        return "  ".join(["host", ", ".join(guest.devices), held])
+        programs = [f"{each}{_stopped(each.pid)}" for each in guest.programs()]
+        held = programs or [f"no program; `bluebridge python {guest.name}` runs one"]
+        return "  ".join(["host", ", ".join(guest.devices), *held])
     words = [guest.state]
     words += [f"QEMU {guest.pid}"] if guest.pid else []
     words += [", ".join(guest.devices) or "no device"]
     words += [f"its console says: {guest.remark}"] if guest.remark else []
     return "  ".join(words)
+
+
+def _stopped(pid: int) -> str:
+    return f", stopped; go on with: kill -CONT {pid}" if _is_stopped(pid) else ""
 
 
 def duration(seconds: float) -> str:

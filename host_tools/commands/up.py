@@ -142,17 +142,10 @@ def _for_pair(plan: Plan, number: int, options: argparse.Namespace) -> Plan:
 
 
 def _describe(record: PairRecord, seconds: float) -> None:
-    print(f"pair {record.number} is up after {seconds:.1f} s: {_sides(record)}, {_devices(record)}")
+    print(f"pair {record.number} is up after {seconds:.1f} s: {record.sides}, {_devices(record)}")
     print(f"  bus log and transcripts: {record.logs}")
     for warning in record.warnings:
         print(f"  note: {warning}")
-
-
-def _sides(record: PairRecord) -> str:
-    """Return the sides by name: `guests a and b`, or `guest a, host b`."""
-    if not any(guest.functions for guest in record.guests):
-        return f"guests {listed(record.names())}"
-    return ", ".join(guest.called for guest in record.guests)
 
 
 def _devices(record: PairRecord) -> str:

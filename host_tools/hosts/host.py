@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import select
@@ -64,8 +65,8 @@ class Host:
             from bluebridge.host_tools.hosts.machine import HostMachine
 
             self.touched = True
-            machine = HostMachine(self.name, self.functions)
-            self._bus = machine.open(machine.find(HCA_IDS))
+            with contextlib.closing(HostMachine(self.name, self.functions)) as machine:
+                self._bus = machine.open(machine.find(HCA_IDS))
         return self._bus
 
     @property

@@ -80,6 +80,10 @@ class HostMachine:
         self._functions = functions
         self._ram = Ram(_RAM_BYTES, _RAM_BASE)
 
+    def close(self) -> None:
+        """Forget the memory; functions that are open keep it."""
+        self._ram.close()
+
     def find(self, identities: Collection[tuple[int, int]]) -> str:
         """Return the address of the first function of that kind; raises `DeviceError`."""
         kind = next(kind for kind, known in _IDENTITIES.items() if set(known) & set(identities))

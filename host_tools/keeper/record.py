@@ -13,6 +13,7 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
+from bluebridge.host_tools.errors import listed
 from bluebridge.host_tools.lab import hardware
 from bluebridge.host_tools.lab.roots import runtime_root, state_root
 
@@ -101,6 +102,13 @@ class PairRecord:
     def names(self) -> Iterator[str]:
         """Return the names of the pair's guests."""
         return (guest.name for guest in self.guests)
+
+    @property
+    def sides(self) -> str:
+        """The sides in words for people: `guests a and b`, or `guest a, host b`."""
+        if any(guest.functions for guest in self.guests):
+            return ", ".join(guest.called for guest in self.guests)
+        return f"guests {listed(self.names())}"
 
     @property
     def control(self) -> Path | None:

@@ -21,7 +21,7 @@ from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.analyzer.activity import Activity, ActivityAssembler
-from bluebridge.host_tools.errors import LabError, UsageError, listed
+from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import registry
 from bluebridge.host_tools.keeper.record import PairRecord
 from bluebridge.host_tools.lab import hardware
@@ -118,7 +118,7 @@ def find(folder: Path | None) -> tuple[Path, str, Path | None]:
 
 
 def _title(pair: PairRecord) -> str:
-    return f"pair {pair.number}: guests {listed(pair.names())}"
+    return f"pair {pair.number}: {pair.sides}"
 
 
 TICK = 0.25

@@ -182,6 +182,7 @@ def test_a_stopped_program_ends_by_restart(lab: Commands, python: Start) -> None
     stopped = python("b", "-c", WAITS)
     assert stopped.says() and stopped.says() == "open"
     stopped.process.send_signal(signal.SIGSTOP)
+    lab.wait(lambda: f"stopped; go on with: kill -CONT {stopped.process.pid}" in lab.good("ps"))
     lab.good("restart", "b")
     assert stopped.process.wait(10) == -signal.SIGKILL
 

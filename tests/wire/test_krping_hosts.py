@@ -114,12 +114,12 @@ def test_two_runs_side_by_side(krping: START, tmp_path: Path) -> None:
 
 
 def test_it_asks_for_nothing_but_libvfio_user(tmp_path: Path, vfio_user_library: Path) -> None:
-    """An empty cache but for the library: neither QEMU nor a kernel is looked for."""
+    """No mirror, and a cache with nothing but the library: nobody looks for QEMU or a kernel."""
     cache = tmp_path / "cache"
     cache.mkdir()
     for known in (vfio_user_library.parent, vfio_user_library.parent.parent / "versions.json"):
         (cache / known.name).symlink_to(known)
-    done = _in(cache, tmp_path)
+    done = _in(cache, tmp_path, BLUEBRIDGE_MIRROR="http://127.0.0.1:9/debian")
     assert done.returncode == 0, done.stderr
     assert {path.name for path in cache.iterdir() if not path.name.startswith(".")} == {
         vfio_user_library.parent.name,

@@ -107,6 +107,8 @@ RULES = "`bluebridge link GUEST rules` lists them"
         ("cp z:one .", THESE),
         ("restart z", THESE),
         ("boot z --pxe", THESE),
+        ("python z", THESE),
+        ("python a x.py", "`bluebridge run a -- python3 ...` runs programs there"),
         ("down z", THESE),
         ("show z qp", THESE),
         ("link a.1 down", "there is no HCA 'a.1', but a, b"),
