@@ -86,7 +86,8 @@ def run_all(runs: Sequence[Run], workers: int) -> Iterator[tuple[Run, Ended]]:
         while waiting or running:
             while waiting and len(running) < workers:
                 running.append(_Process(waiting.popleft()))
-            wait([each.process.sentinel for each in running], timeout=1.0)
+            left = min(each.deadline for each in running) - time.monotonic()
+            wait([each.process.sentinel for each in running], timeout=max(0.0, min(1.0, left)))
             for each in [each for each in running if each.over]:
                 running.remove(each)
                 yield each.run, each.end()
@@ -102,19 +103,21 @@ class _Process:
         self.run = run
         self._folder = tempfile.TemporaryDirectory(prefix="planted-", ignore_cleanup_errors=True)
         self._path = Path(self._folder.name)
-        self._deadline = time.monotonic() + _WHOLE_LIMIT
+        (self._path / "output").touch()
+        self.deadline = time.monotonic() + _WHOLE_LIMIT
         self.process: BaseProcess = _FORK.Process(target=_carry_out, args=(run, self._path))
         self.process.start()
 
     @property
     def over(self) -> bool:
         """Whether it has ended, or should have."""
-        return not self.process.is_alive() or time.monotonic() > self._deadline
+        return not self.process.is_alive() or time.monotonic() > self.deadline
 
     def end(self) -> Ended:
         """End it and what it started; return how the run ended."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid or 0, signal.SIGKILL)
+        self.process.kill()  # it may not lead a group yet
         self.process.join()
         said = (self._path / "output").read_text(errors="replace")
         try:

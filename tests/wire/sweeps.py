@@ -67,6 +67,9 @@ def rewritten(log: Path, folder: Path, change: Callable[[Event], Iterable[Event]
     devices = {name: copy.device(name) for name in reader.meta["devices"]}
     for event in reader:
         for each in change(event):
+            if each.told is not None:
+                copy.tell(devices[each.device], each.told.fact, **each.told.values)
+                continue
             copy.work = each.work
             copy.record(
                 devices[each.device], each.kind, each.bar, each.address, each.length, each.data,

@@ -165,7 +165,7 @@ def test_what_went_wrong_stands_on_the_axis(chromium: Browser, tmp_path: Path) -
     with shown(chromium, tmp_path / "log"):
         chromium.wait("document.querySelectorAll('#overview .wrong').length == 1")
         chromium.wait("document.querySelectorAll('#fields tr').length > 0")  # all is drawn
-        assert "drop: rule 1" in chromium.run(
+        assert "rule 1 drops" in chromium.run(
             "document.querySelector('#overview .wrong title').textContent"
         )
         assert chromium.run("document.querySelectorAll('#overview .gap').length") > 0
