@@ -18,7 +18,6 @@ COMMANDS = re.findall(r"^    (bluebridge .+)$", PAGE, re.M)
 SHOWN = re.findall(r"^    (mlx4_0 .+|success: .+)$", PAGE, re.M)
 
 
-@pytest.mark.brief
 def test_the_program_of_the_page_meets_itself(bluebridge: Commands, tmp_path: Path) -> None:
     (tmp_path / "hello.c").write_text(PROGRAM)
     asks = COMMANDS.index("bluebridge run b -- ibv_devinfo -v")

@@ -79,7 +79,6 @@ def test_every_figure_of_the_table(
     bluebridge.assert_nothing_left()
 
 
-@pytest.mark.brief
 def test_a_file_system_on_a_disk_over_the_bridge(lab: Lab) -> None:
     """RNBD and RTRS in both guests, with no HCA in either."""
     pair_of = {"rtrs": ("python", "python"), "hca": False, "bridge": ntrdma.bridge()}

@@ -105,7 +105,6 @@ def test_a_guest_restored_later_knows_the_time_and_is_another(pair: Pair) -> Non
     assert abs(float(pair.a.run("date +%s").text) - time.time()) < 5
 
 
-@pytest.mark.brief
 def test_a_killed_guest_comes_back_to_its_device(pair: Pair) -> None:
     """Killed in the middle of a benchmark: its peer is told, and then works with its successor."""
     bandwidth = f"{ADDRESS},count=1000000,bw"

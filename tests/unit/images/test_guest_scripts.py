@@ -25,7 +25,7 @@ def run(name: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     ("words", "number"),
-    [([], signal.SIGTERM), (["-9"], signal.SIGKILL), (["-SIGHUP", "-x"], signal.SIGHUP)],
+    [([], signal.SIGTERM), (["-9"], signal.SIGKILL), (["-SIGUSR1", "-x"], signal.SIGUSR1)],
 )
 def test_pkill_ends_processes_by_name(tmp_path: Path, words: list[str], number: int) -> None:
     """The right ones only, and the status says whether there were any."""
