@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.buslog.record import WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.events import Fact
 from bluebridge.device.layout.mlx4.cqe import ERROR_CQE, OPCODE_ERROR, CompletionStatus
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL, UAR_AREA_SIZE
 from bluebridge.host_tools.analyzer.analysis import PostedBy, Role, Tlp, Transfer, transfers
@@ -311,3 +312,17 @@ def test_an_incomplete_entry_is_not_continued() -> None:
         stores.add(store)
     bursts = [stores.add(store)[0] for store in entry(PLACE, 0x208, 8)]
     assert lines_of(bursts[-1:]) == {(0x208, 8): [(PLACE, 64, 8), (PLACE + 64, 64, 8)]}
+
+
+def test_a_note_about_another_object_is_of_no_work_request(tmp_path: Path) -> None:
+    """A completion queue with the number of the queue pair whose doorbell was just rung."""
+    sender = Sender(tmp_path)
+    entry = sender.entry(8, inline=True, blueflame=False)
+    sender.doorbell()
+    sender.log.tell(A, Fact.CQ_LOST, cqn=QPN, reason="gone")
+    sender.log.tell(A, Fact.SEND_QUEUE_LOST, qpn=QPN, reason="gone")
+    sender.fetch(entry)
+    sender.carry_out(8, inline=True)
+    sender.log.close()
+    (found,) = transfers(tmp_path)
+    assert [one.told.fact for one in found.noted if one.told] == [Fact.SEND_QUEUE_LOST]
