@@ -249,7 +249,7 @@ def test_a_span_has_the_events_at_its_ends() -> None:
 def test_a_fact_that_this_reader_does_not_know_is_refused(tmp_path: Path, number: int) -> None:
     """Also one of another kind of record: its fields would be read as others."""
     log = FileLog(tmp_path)
-    log.tell(log.device("a"), Fact.COMMAND, name="NOP", status="OK")
+    log.tell(log.device("a"), Fact.MARK, text="here")
     log.close()
     segment = tmp_path / segment_name(0)
     data = bytearray(segment.read_bytes())
