@@ -21,7 +21,7 @@ from bluebridge.images.report import ImageError, exit_status, failure, step
 
 
 class Use(IntEnum):
-    """What a machine is set up for; each includes those before it."""
+    """The purposes that a machine is set up for; each includes those before it."""
 
     HOSTS = 1
     """Pairs without a guest: the device server."""

@@ -54,7 +54,7 @@ class Client(ServerConnection):
         return flags, regions, irqs
 
     def region_info(self, index: int, expect: int = 0) -> RegionInfo:
-        """Send DEVICE_GET_REGION_INFO."""
+        """Return size, offset and flags of a region (DEVICE_GET_REGION_INFO)."""
         request = struct.pack("<IIIIQQ", 32, 0, index, 0, 0, 0)
         body = self.request(VfioUserCommand.GET_REGION_INFO, request, expect=expect)
         if expect:

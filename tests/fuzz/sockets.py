@@ -23,7 +23,7 @@ MOST_FILES = 8
 
 
 class Kind(IntEnum):
-    """What a step does with the client that is its function's number."""
+    """The action of a step on the client that is its function's number."""
 
     SEND = 0
     OPEN = 1

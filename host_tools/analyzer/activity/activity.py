@@ -39,7 +39,7 @@ IN_MODIFIER = "in_mod"
 
 
 class Subject(NamedTuple):
-    """What an activity is about: a word such as `QP` or `scratchpad`, and its number."""
+    """The subject of an activity: a word such as `QP` or `scratchpad`, and its number."""
 
     noun: str
     number: int
