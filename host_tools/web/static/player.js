@@ -68,12 +68,12 @@ class Player {
     this.at = place;
     const step = this.steps[place], row = rows[place + 1];
     row.classList.add("now");
-    if (!still) this.reveal(row);
     theAxis?.mark(this.chosen.at + step.us / 1e6);
     $("place").textContent = `step ${place + 1} of ${this.steps.length}`;
     const said = step.decoded || step.what;
     $("step").replaceChildren(el("span", `${place + 1}. ${wayWords(step)}: ${step.caption || said}`),
       el("span", `${step.caption ? said : ""}${step.kept ? ` (${step.kept})` : ""}`, "exact"));
+    if (!still) this.reveal(row);  // now that the words above have the height that they keep
     this.drawing.show(step.way);
     this.fields(step);
     this.queues.show(step.number, this.chosen);
